@@ -1,0 +1,42 @@
+"""Start of the `rdzv` command: a clean interpreter, whatever stands in the user's folder.
+
+`worker` and `launcher` are common words. With `PYTHONPATH=.` and a user's own `worker.py` in the
+working directory, a plain console script would import the user's file in our place. So this module,
+whose name is its own, imports nothing of ours at first: it starts the interpreter again with
+`-E -P` (no PYTHON* variables, no working directory on the path) and only there runs the command.
+The environment itself is passed on as it is, since the training process is to see it untouched.
+
+`RDZV_JOIN` is the exception: deleting a variable leaves it readable in /proc/PID/environ, while an
+exec without it removes it. Its value goes on in an anonymous file that `RDZV_JOIN_FILE` names.
+"""
+
+import os
+import sys
+
+_SECRETS = ("RDZV_JOIN", "RDZV_TOKEN", "RDZV_REGISTRY")
+
+
+def _hide(name: str) -> None:
+    """Move the variable's value into an anonymous file named by `<name>_FILE`."""
+    value = os.environ.pop(name, None)
+    if value is None:
+        return
+    fd = os.memfd_create(name.lower(), 0)
+    os.write(fd, value.encode("utf-8", "surrogateescape"))
+    os.environ[f"{name}_FILE"] = f"/proc/self/fd/{fd}"
+
+
+def main() -> None:
+    """Run `rdzv` in an interpreter that ignores PYTHONPATH and the working directory."""
+    secret = any(name in os.environ for name in _SECRETS)
+    if secret or not (sys.flags.ignore_environment and sys.flags.safe_path):
+        for name in _SECRETS:
+            _hide(name)
+        os.execv(sys.executable, [sys.executable, "-E", "-P", "-m", "rdzv_command", *sys.argv[1:]])
+    from launcher.cli import main as command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()

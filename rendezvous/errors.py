@@ -1,0 +1,312 @@
+"""Every error of rdzv, each with its code, HTTP status, exit code and whether to try again.
+
+    RdzvError
+    ├── UsageError              the person gave something that cannot work            exit 2
+    │   ├── TemplateError       a spec template that does not render
+    │   └── AddressError        no address as asked for
+    ├── RequestError            the registry refuses a request (4xx)
+    │   ├── BadRequest          400   not what the schema says
+    │   ├── Unauthorized        401   no credential, or a wrong one
+    │   ├── Forbidden           403   the credential does not cover this
+    │   ├── NotFound            404   no such run (unknown and foreign alike)
+    │   ├── Mismatch            409   this node describes another job than the run
+    │   ├── RunExists           409   the RDZV_ID is taken by a live launch
+    │   ├── SlotTaken           409   a live node holds the slot; retry once it is suspect
+    │   ├── Fenced              409   a newer incarnation or generation has the slot    exit 75
+    │   ├── RunOver             410   the run is finished
+    │   ├── TooLarge            413   more bytes than the registry reads
+    │   └── TooManyRequests     429   wait, then retry
+    ├── RegistryError           the registry cannot do it now (5xx)
+    │   ├── InternalError       500
+    │   ├── Unavailable         503   closing, or overloaded; retry
+    │   └── StorageFull         507   the journal cannot be written
+    └── RunError                the run, or this node's part of it, came to an end
+        ├── JoinTimeout         a slot was not filled in time                         exit 80
+        ├── VerificationFailed  no address works for all                              exit 81
+        ├── ArmingFailed        a node could not prepare                              exit 82
+        ├── SchedulerError      a worker run could not be submitted or ended early    exit 83
+        ├── RunCancelled        somebody cancelled it                                 exit 84
+        ├── RegistryLost        no registry within the orphan time-out                exit 85
+        └── NodeLost            a node went silent after the go                       exit 86
+
+A message has up to three parts: what happened, with the values; what it means here; what to try.
+The last one is the hint.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """What `rdzv` exits with when the code is not the training program's own.
+
+    A program's own code is passed on, a signal n as 128 + n.
+    """
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    INTERNAL = 70
+    FENCED = 75
+    REFUSED = 77
+    JOIN_TIMEOUT = 80
+    VERIFICATION_FAILED = 81
+    ARMING_FAILED = 82
+    SCHEDULER_FAILED = 83
+    CANCELLED = 84
+    REGISTRY_LOST = 85
+    NODE_LOST = 86
+
+
+EXIT_CODE_HELP: dict[ExitCode, str] = {
+    ExitCode.OK: "every node's program ended with 0",
+    ExitCode.FAILED: "rdzv could not do what was asked; the message says why",
+    ExitCode.USAGE: "wrong option, spec or template",
+    ExitCode.INTERNAL: "a fault in rdzv itself",
+    ExitCode.FENCED: "a newer worker run has taken this node's slot",
+    ExitCode.REFUSED: "the registry refused this node: wrong token, or another job than the run's",
+    ExitCode.JOIN_TIMEOUT: "a node was missing when the join time-out was over",
+    ExitCode.VERIFICATION_FAILED: "the nodes cannot reach each other",
+    ExitCode.ARMING_FAILED: "a node could not prepare (hosts file, port, table)",
+    ExitCode.SCHEDULER_FAILED: "a worker run could not be submitted, or ended before it joined",
+    ExitCode.CANCELLED: "the run was cancelled",
+    ExitCode.REGISTRY_LOST: "no registry answered within the orphan time-out",
+    ExitCode.NODE_LOST: "a node went silent while the program was running",
+}
+
+
+class RdzvError(Exception):
+    """Base of all errors that rdzv raises on purpose.
+
+    Args:
+        message: What happened, with the values, and what it means here.
+        hint: What to try next; may be empty.
+    """
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+class UsageError(RdzvError):
+    """The person gave an option, file or value that cannot work."""
+
+    code = "usage"
+    status = 400
+    exit_code = ExitCode.USAGE
+
+
+class TemplateError(UsageError):
+    """A spec template cannot be rendered."""
+
+    code = "template"
+
+
+class AddressError(UsageError):
+    """The address, interface or network asked for does not exist here."""
+
+    code = "address"
+
+
+class RequestError(RdzvError):
+    """The registry refuses a request."""
+
+    code = "request"
+    status = 400
+    exit_code = ExitCode.REFUSED
+
+
+class BadRequest(RequestError):
+    """The request does not fit the schema."""
+
+    code = "bad_request"
+    status = 400
+
+
+class Unauthorized(RequestError):
+    """No credential, or one that the registry does not know."""
+
+    code = "unauthorized"
+    status = 401
+
+
+class Forbidden(RequestError):
+    """The credential is known and does not cover this request."""
+
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(RequestError):
+    """No such run, table or route; a run of somebody else looks the same."""
+
+    code = "not_found"
+    status = 404
+
+
+class MethodNotAllowed(RequestError):
+    """The route exists and does not take this method."""
+
+    code = "method_not_allowed"
+    status = 405
+
+
+class Mismatch(RequestError):
+    """The node describes another job than the one this run was created for."""
+
+    code = "mismatch"
+    status = 409
+
+
+class RunExists(RequestError):
+    """The RDZV_ID belongs to another launch that is still alive."""
+
+    code = "run_exists"
+    status = 409
+
+
+class SlotTaken(RequestError):
+    """A live node of the same generation holds the slot."""
+
+    code = "slot_taken"
+    status = 409
+    retryable = True
+
+
+class Fenced(RequestError):
+    """A newer incarnation or generation has this slot; this node must stop."""
+
+    code = "fenced"
+    status = 409
+    exit_code = ExitCode.FENCED
+
+
+class RunOver(RequestError):
+    """The run is finished; nobody can join it."""
+
+    code = "run_over"
+    status = 410
+
+
+class TooLarge(RequestError):
+    """More bytes than the registry is ready to read."""
+
+    code = "too_large"
+    status = 413
+
+
+class TooManyRequests(RequestError):
+    """Wait as long as Retry-After says."""
+
+    code = "too_many_requests"
+    status = 429
+    retryable = True
+
+
+class RegistryError(RdzvError):
+    """The registry cannot serve the request now."""
+
+    code = "registry"
+    status = 500
+    exit_code = ExitCode.REGISTRY_LOST
+
+
+class InternalError(RegistryError):
+    """A fault in the registry."""
+
+    code = "internal"
+    status = 500
+
+
+class Unavailable(RegistryError):
+    """The registry is closing or overloaded, or could not be reached."""
+
+    code = "unavailable"
+    status = 503
+    retryable = True
+
+
+class StorageFull(RegistryError):
+    """The journal could not be written; nothing was changed."""
+
+    code = "storage_full"
+    status = 507
+    retryable = True
+
+
+class RunError(RdzvError):
+    """The run, or this node's part of it, came to an end."""
+
+    code = "run"
+
+
+class JoinTimeout(RunError):
+    """A slot was not filled, or the registry not found, in time."""
+
+    code = "join_timeout"
+    exit_code = ExitCode.JOIN_TIMEOUT
+
+
+class VerificationFailed(RunError):
+    """No network class connects every pair of nodes."""
+
+    code = "verification_failed"
+    exit_code = ExitCode.VERIFICATION_FAILED
+
+
+class ArmingFailed(RunError):
+    """A node could not prepare for the table it was given."""
+
+    code = "arming_failed"
+    exit_code = ExitCode.ARMING_FAILED
+
+
+class SchedulerError(RunError):
+    """A worker run could not be submitted, or ended before it joined."""
+
+    code = "scheduler_failed"
+    exit_code = ExitCode.SCHEDULER_FAILED
+
+
+class RunCancelled(RunError):
+    """Somebody cancelled the run."""
+
+    code = "cancelled"
+    exit_code = ExitCode.CANCELLED
+
+
+class RegistryLost(RunError):
+    """No registry answered within the orphan time-out."""
+
+    code = "registry_lost"
+    exit_code = ExitCode.REGISTRY_LOST
+
+
+class NodeLost(RunError):
+    """A node went silent after the go."""
+
+    code = "node_lost"
+    exit_code = ExitCode.NODE_LOST
+
+
+def _classes(root: type[RdzvError]) -> dict[str, type[RdzvError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found |= _classes(child)
+    return found
+
+
+def error_from_code(code: str, message: str, hint: str = "") -> RdzvError:
+    """Make the error that a code on the wire names; an unknown code becomes `RequestError`."""
+    return _classes(RdzvError).get(code, RequestError)(message, hint=hint)

@@ -1,0 +1,478 @@
+"""The wire models: what nodes, launcher and registry say to each other.
+
+Models of messages that a peer sends ignore unknown keys, so that an older worker survives a newer
+registry. Types are strict: "1", 1.0 and true are not the integer 1.
+
+Durations are seconds (float), never dates. Digests are lower-case hex SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+MAX_NODES = 20_000
+DEFAULT_PORT = 29_600
+DEFAULT_MASTER_PORT = 29_500
+
+_RUN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62})\Z")
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)\Z")
+_PRINTABLE = re.compile(r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*\Z")
+
+
+def _check_run_id(value: str) -> str:
+    if not _RUN_ID.match(value):
+        raise ValueError(
+            "a run id has 1 to 63 letters, digits, '.', '_' or '-', and begins with a letter or digit"
+        )
+    return value
+
+
+def _check_printable(value: str) -> str:
+    if not _PRINTABLE.match(value):
+        raise ValueError("control characters are not allowed")
+    return value
+
+
+def _check_address(value: str) -> str:
+    """An IP literal in its canonical form; no zone, no mapped form, nothing that means 'any'."""
+    if "%" in value:
+        raise ValueError("an address with a zone is not reachable from other nodes")
+    address = ipaddress.ip_address(value)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        raise ValueError("write an IPv4 address as IPv4, not as ::ffff:")
+    if address.is_multicast or address.is_unspecified or address.is_link_local:
+        raise ValueError("multicast, unspecified and link-local addresses are not reachable")
+    if address == ipaddress.IPv4Address("255.255.255.255"):
+        raise ValueError("the broadcast address is not a node's")
+    return str(address)
+
+
+def is_valid_label(name: str) -> bool:
+    """Whether `name` may stand in /etc/hosts: one ASCII label, not a number, not localhost."""
+    return bool(_LABEL.match(name)) and not name.isdigit() and name.lower() != "localhost"
+
+
+def printable(text: str, limit: int) -> str:
+    """The text without control characters, cut to `limit` characters: fit for logs and boards."""
+    clean = "".join(c if _PRINTABLE.match(c) else "?" for c in text)
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+RunId = Annotated[str, AfterValidator(_check_run_id)]
+Address = Annotated[str, Field(max_length=45), AfterValidator(_check_address)]
+Words = Annotated[str, Field(max_length=600), AfterValidator(_check_printable)]
+ShortWords = Annotated[str, Field(max_length=253), AfterValidator(_check_printable)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\Z")]
+SlotIndex = Annotated[int, Field(ge=0, lt=MAX_NODES)]
+Generation = Annotated[int, Field(ge=1, le=1_000_000)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Seconds = Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)]
+
+
+class Wire(BaseModel):
+    """A message from a peer: strict types, unknown keys ignored, never changed."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class Phase(StrEnum):
+    """Where a run stands; see `rendezvous.protocol` for the moves."""
+
+    GATHERING = "gathering"
+    VERIFYING = "verifying"
+    ARMING = "arming"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class SlotState(StrEnum):
+    """What the scheduler says of a slot's worker run."""
+
+    NONE = "none"
+    SUBMITTING = "submitting"
+    SUBMITTED = "submitted"
+    QUEUED = "queued"
+    RUNNING = "running"
+    FAILED = "failed"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+class NodeState(StrEnum):
+    """How far a node has come."""
+
+    JOINED = "joined"
+    VERIFIED = "verified"
+    ARMED = "armed"
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"
+    LEFT = "left"
+
+
+class LinkKind(StrEnum):
+    """What a candidate's interface is made of."""
+
+    ETHERNET = "ethernet"
+    IPOIB = "ipoib"
+    LOOPBACK = "loopback"
+    VIRTUAL = "virtual"
+
+
+class Candidate(Wire):
+    """One address that a node offers.
+
+    `mac` is HMAC-SHA-256 with the run's row key over `row_text`: made by the node, checked by every
+    reader, so that the registry cannot invent a node.
+    """
+
+    interface: ShortWords = Field(description="The node's own name of the interface.")
+    address: Address
+    prefix_length: Annotated[int, Field(ge=0, le=128)]
+    kind: LinkKind = LinkKind.ETHERNET
+    mtu: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    speed_mbps: Annotated[int, Field(ge=0)] = Field(0, description="0 when unknown.")
+    reason: Words = Field("", description="Why it stands at this place of the list.")
+    mac: Digest | Literal[""] = ""
+
+    @property
+    def family(self) -> int:
+        """4 or 6."""
+        return ipaddress.ip_address(self.address).version
+
+
+class Job(Wire):
+    """What a node believes the job to be; compared between the nodes before anything starts."""
+
+    nnodes: Annotated[str, Field(pattern=r"^\d{1,6}(:\d{1,6})?\Z")] | None = None
+    command_digest: Digest | None = None
+    framework: ShortWords = "torchrun"
+
+
+class Facts(Wire):
+    """What is worth knowing of a node's machine; shown, and compared by later checks."""
+
+    rdzv_version: ShortWords = ""
+    python_version: ShortWords = ""
+    gpus: Annotated[int, Field(ge=0)] = 0
+    cpus: Annotated[int, Field(ge=0)] = 0
+    boot_id: ShortWords = ""
+
+
+class JoinRequest(Wire):
+    """`POST /v1/runs/{run}/nodes`. The same `join_id` again gets the same answer."""
+
+    slot: SlotIndex
+    generation: Generation
+    join_id: Annotated[str, Field(min_length=16, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
+    hostname: ShortWords
+    nproc_per_node: Annotated[int, Field(ge=1, le=4096)]
+    candidates: Annotated[list[Candidate], Field(min_length=1, max_length=64)]
+    requested_rank: Annotated[int, Field(ge=0, lt=MAX_NODES)] | None = None
+    master_port: Port | None = Field(None, description="A port that this node found free.")
+    job: Job = Job()
+    facts: Facts = Facts()
+
+
+class JoinReply(Wire):
+    """The answer to a join: who this node is, and how to watch."""
+
+    credential: str
+    incarnation: int
+    epoch: int
+    seq: int
+    poll_seconds: Seconds
+    nnodes: int
+    join_timeout_seconds: Seconds
+    arm_timeout_seconds: Seconds
+
+
+class TableRow(Wire):
+    """One node of the endpoint table."""
+
+    rank: int
+    slot: int
+    hostname: str
+    address: str
+    interface: str
+    prefix_length: int
+    nproc_per_node: int
+    mac: str
+
+
+class EndpointTable(Wire):
+    """The sealed list. Immutable within its epoch, named by the SHA-256 of `canonical`."""
+
+    run: str
+    launch_id: str
+    epoch: int
+    master_address: str
+    master_port: int
+    rows: list[TableRow]
+
+    @property
+    def world_size(self) -> int:
+        """Processes over all nodes."""
+        return sum(row.nproc_per_node for row in self.rows)
+
+    def canonical(self) -> bytes:
+        """The one byte form of this table: sorted keys, no spaces, ASCII."""
+        return canonical_json(self.model_dump(mode="json"))
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical form, lower-case hex."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+    def row_of_slot(self, slot: int) -> TableRow | None:
+        """The row of a slot, or None when it is not in the table."""
+        return next((row for row in self.rows if row.slot == slot), None)
+
+
+class Result(Wire):
+    """How a run ended, with its first cause."""
+
+    status: Literal["ok", "failed", "cancelled"]
+    exit_code: int
+    message: str
+    hint: str = ""
+    code: str = Field("", description="The error's code, see `rendezvous.errors`; empty when ok.")
+    slot: int | None = None
+    rank: int | None = None
+    hostname: str = ""
+    worker_rank: int | None = Field(None, description="Global rank of the process that failed.")
+    tail: list[str] = []
+    log: str = ""
+
+
+class NodeView(Wire):
+    """What every node is told: the same bytes for all. A watch answers with the newest one."""
+
+    seq: int
+    phase: Phase
+    epoch: int
+    reason: str
+    digest: str = ""
+    table: EndpointTable | None = None
+    stop: bool = Field(False, description="End the program: the run has a first failure.")
+    result: Result | None = None
+    poll_seconds: float = 2.0
+
+
+class ProbeReport(Wire):
+    """Verifying: what this node found out about its peers' candidates."""
+
+    kind: Literal["probe"] = "probe"
+    epoch: int
+    unreachable: Annotated[list[SlotIndex], Field(max_length=MAX_NODES)] = []
+    detail: Words = ""
+
+
+class AckReport(Wire):
+    """Arming: ready to start on the table with this digest."""
+
+    kind: Literal["ack"] = "ack"
+    epoch: int
+    digest: Digest
+
+
+class RefuseReport(Wire):
+    """Arming: this node cannot start on the table."""
+
+    kind: Literal["refuse"] = "refuse"
+    epoch: int
+    code: Literal["port_taken", "bad_table", "hosts", "contract"]
+    reason: Words
+
+
+class ProgressReport(Wire):
+    """Running: one line about how the program is doing."""
+
+    kind: Literal["progress"] = "progress"
+    epoch: int
+    words: Words
+
+
+class ExitReport(Wire):
+    """The program of this node ended, or could not be started."""
+
+    kind: Literal["exit"] = "exit"
+    epoch: int
+    exit_code: Annotated[int, Field(ge=0, le=255)]
+    age_seconds: Seconds = Field(0.0, description="Since the first local failure.")
+    worker_rank: int | None = None
+    stopped: bool = Field(False, description="It ended because it was told to.")
+    message: Words = ""
+    tail: Annotated[list[Annotated[str, Field(max_length=400)]], Field(max_length=40)] = []
+    log: Words = ""
+
+
+class LeaveReport(Wire):
+    """This node knows the result and goes away."""
+
+    kind: Literal["leave"] = "leave"
+
+
+Report = Annotated[
+    ProbeReport | AckReport | RefuseReport | ProgressReport | ExitReport | LeaveReport,
+    Field(discriminator="kind"),
+]
+
+
+class ReportReply(Wire):
+    """The newest sequence number; a node that has seen less should watch."""
+
+    seq: int
+
+
+class SlotNews(Wire):
+    """`POST /v1/runs/{run}/slots/{slot}`: what the launcher knows of a slot's worker run."""
+
+    generation: Generation
+    state: SlotState
+    name: ShortWords = Field("", description="The unique name of the worker run.")
+    handle: ShortWords = Field("", description="The scheduler's id of the worker run.")
+    detail: Words = Field("", description="The scheduler's own words.")
+    token_sha256: Digest | None = Field(None, description="With `submitting`: its join token.")
+
+
+class Limits(BaseModel):
+    """Times and counts of one run; every one can be set by the person."""
+
+    model_config = ConfigDict(strict=False, extra="forbid", frozen=True)
+
+    join_timeout_seconds: Seconds = 600.0
+    last_call_seconds: Seconds = 30.0
+    verify_timeout_seconds: Seconds = 60.0
+    arm_timeout_seconds: Seconds = 60.0
+    lease_seconds: Annotated[float, Field(ge=2, le=3600)] = 15.0
+    verdict_seconds: Seconds = 2.0
+    grace_seconds: Seconds = 10.0
+    submit_retries: Annotated[int, Field(ge=0, le=100)] = 1
+
+
+class RunSpec(BaseModel):
+    """`PUT /v1/runs/{run}`: what the maker of a run says about it."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    launch_id: Annotated[str, Field(pattern=r"^[a-z0-9]{8,32}\Z")]
+    min_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    limits: Limits = Limits()
+    master_port: Port | None = Field(None, description="None: a free one is chosen.")
+    loopback: bool = Field(False, description="All nodes live on one machine.")
+    managed: bool = Field(True, description="A launcher submits the worker runs, and can again.")
+    same_command: bool = Field(True, description="Refuse nodes that would run another COMMAND.")
+    job: Job = Job()
+    token_sha256: Annotated[list[Digest], Field(max_length=MAX_NODES)] = Field(
+        [], description="Join tokens of generation 1, by slot; may be empty."
+    )
+    read_sha256: Digest
+    admin_sha256: Digest
+
+    @model_validator(mode="after")
+    def _sizes_agree(self) -> RunSpec:
+        if self.min_nodes > self.max_nodes:
+            raise ValueError("min_nodes is larger than max_nodes")
+        if self.token_sha256 and len(self.token_sha256) != self.max_nodes:
+            raise ValueError("token_sha256 needs one entry for each of max_nodes slots, or none")
+        return self
+
+
+class SlotStatus(Wire):
+    """One row of the board."""
+
+    slot: int
+    generation: int
+    wanted_generation: int
+    state: SlotState
+    detail: str = ""
+    name: str = ""
+    handle: str = ""
+    node_state: NodeState | None = None
+    incarnation: int = 0
+    rank: int | None = None
+    hostname: str = ""
+    address: str = ""
+    nproc_per_node: int = 0
+    exit_code: int | None = None
+    problem: str = ""
+    progress: str = ""
+    silent_seconds: float | None = None
+
+
+class RunStatus(Wire):
+    """`GET /v1/runs/{run}`: everything a person wants to see."""
+
+    run: str
+    launch_id: str
+    version: int
+    phase: Phase
+    epoch: int
+    reason: str
+    min_nodes: int
+    max_nodes: int
+    elapsed_seconds: float
+    remaining_seconds: float | None = None
+    digest: str = ""
+    slots: list[SlotStatus] = []
+    result: Result | None = None
+    everyone_left: bool = False
+
+
+class RunList(Wire):
+    """`GET /v1/runs`."""
+
+    runs: list[RunStatus]
+
+
+class EventLine(Wire):
+    """One event of a run as `rdzv replay`, `--json` and `/events` show it."""
+
+    number: int
+    at_seconds: float
+    kind: str
+    reason: str
+    phase: Phase
+    epoch: int
+    slot: int | None = None
+
+
+class Problem(Wire):
+    """The one JSON shape of every refusal."""
+
+    code: str
+    message: str
+    hint: str = ""
+    retryable: bool = False
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON in one byte form: sorted keys, no spaces, ASCII, no NaN."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    ).encode("ascii")
+
+
+def row_text(
+    *,
+    run: str,
+    launch_id: str,
+    slot: int,
+    hostname: str,
+    interface: str,
+    address: str,
+    prefix_length: int,
+    nproc_per_node: int,
+) -> bytes:
+    """The bytes of a row that its node signs: everything but the rank, which the seal gives."""
+    return canonical_json(
+        ["row", run, launch_id, slot, hostname, interface, address, prefix_length, nproc_per_node]
+    )
