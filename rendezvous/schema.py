@@ -69,7 +69,7 @@ RunId = Annotated[str, AfterValidator(_check_run_id)]
 Address = Annotated[str, Field(max_length=45), AfterValidator(_check_address)]
 Words = Annotated[str, Field(max_length=600), AfterValidator(_check_printable)]
 ShortWords = Annotated[str, Field(max_length=253), AfterValidator(_check_printable)]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\Z")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SlotIndex = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 Generation = Annotated[int, Field(ge=1, le=1_000_000)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -151,7 +151,7 @@ class Candidate(Wire):
 class Job(Wire):
     """What a node believes the job to be; compared between the nodes before anything starts."""
 
-    nnodes: Annotated[str, Field(pattern=r"^\d{1,6}(:\d{1,6})?\Z")] | None = None
+    nnodes: Annotated[str, Field(pattern=r"^\d{1,6}(:\d{1,6})?$")] | None = None
     command_digest: Digest | None = None
     framework: ShortWords = "torchrun"
 
@@ -171,7 +171,7 @@ class JoinRequest(Wire):
 
     slot: SlotIndex
     generation: Generation
-    join_id: Annotated[str, Field(min_length=16, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
+    join_id: Annotated[str, Field(min_length=16, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
     hostname: ShortWords
     nproc_per_node: Annotated[int, Field(ge=1, le=4096)]
     candidates: Annotated[list[Candidate], Field(min_length=1, max_length=64)]
@@ -362,7 +362,7 @@ class RunSpec(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    launch_id: Annotated[str, Field(pattern=r"^[a-z0-9]{8,32}\Z")]
+    launch_id: Annotated[str, Field(pattern=r"^[a-z0-9]{8,32}$")]
     min_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
     limits: Limits = Limits()
