@@ -29,7 +29,8 @@ _PRINTABLE = re.compile(r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u206
 def _check_run_id(value: str) -> str:
     if not _RUN_ID.match(value):
         raise ValueError(
-            "a run id has 1 to 63 letters, digits, '.', '_' or '-', and begins with a letter or digit"
+            "a run id has 1 to 63 letters, digits, '.', '_' or '-', "
+            "and begins with a letter or digit"
         )
     return value
 
@@ -44,7 +45,10 @@ def _check_address(value: str) -> str:
     """An IP literal in its canonical form; no zone, no mapped form, nothing that means 'any'."""
     if "%" in value:
         raise ValueError("an address with a zone is not reachable from other nodes")
-    address = ipaddress.ip_address(value)
+    try:
+        address = ipaddress.ip_address(value)
+    except ValueError:
+        raise ValueError("not an IPv4 or IPv6 address") from None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise ValueError("write an IPv4 address as IPv4, not as ::ffff:")
     if address.is_multicast or address.is_unspecified or address.is_link_local:
@@ -289,6 +293,7 @@ class RefuseReport(Wire):
     epoch: int
     code: Literal["port_taken", "bad_table", "hosts", "contract"]
     reason: Words
+    free_port: Port | None = Field(None, description="With `port_taken`: one that is free.")
 
 
 class ProgressReport(Wire):
@@ -335,7 +340,7 @@ class SlotNews(Wire):
     """`POST /v1/runs/{run}/slots/{slot}`: what the launcher knows of a slot's worker run."""
 
     generation: Generation
-    state: SlotState
+    state: Annotated[SlotState, Field(strict=False)]
     name: ShortWords = Field("", description="The unique name of the worker run.")
     handle: ShortWords = Field("", description="The scheduler's id of the worker run.")
     detail: Words = Field("", description="The scheduler's own words.")

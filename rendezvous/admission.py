@@ -1,0 +1,205 @@
+"""What a request may change: the event to journal, or the refusal. Pure.
+
+Each `decide_*` answers with the event, with None when nothing changes (a repeated request gets the
+same answer), or raises.
+"""
+
+from __future__ import annotations
+
+from rendezvous import events
+from rendezvous.errors import Fenced, Mismatch, RdzvError, RunOver, SlotTaken
+from rendezvous.events import Event
+from rendezvous.leases import Leases
+from rendezvous.schema import (
+    AckReport,
+    ExitReport,
+    JoinRequest,
+    LeaveReport,
+    NodeState,
+    Phase,
+    ProbeReport,
+    ProgressReport,
+    RefuseReport,
+    SlotNews,
+    SlotState,
+)
+from rendezvous.state import DEAD_SUBMISSIONS, GONE, OVER, Run, Slot, nnodes_text, who
+
+
+def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> Event | None:
+    """Whether this node may have its slot.
+
+    The caller has checked the token, so that slot and generation are the node's own.
+
+    Returns:
+        `Joined`, or None when this join was accepted before: the same answer is due again.
+
+    Raises:
+        RunOver, Fenced, SlotTaken: The slot cannot be had (any more, or yet).
+        Mismatch: The node describes another job. The caller journals `Refused`.
+    """
+    slot = run.slots[request.slot]
+    known = slot.joins.get(request.join_id)
+    if known is not None:
+        if slot.node is not None and slot.node.incarnation == known:
+            return None
+        raise Fenced(
+            f"slot {slot.index}: this join was accepted as incarnation {known}, "
+            "and a newer one has the slot now"
+        )
+    if request.generation < slot.generation:
+        raise Fenced(
+            f"slot {slot.index} belongs to generation {slot.generation} of its worker run; "
+            f"this is generation {request.generation}",
+            hint="an older worker run of this launch is still alive; it ends here",
+        )
+    _refuse_when_closed(run, slot)
+    _refuse_other_job(run, request)
+    _refuse_when_held(slot, request, now, leases)
+    return events.Joined(request=request)
+
+
+def _refuse_when_held(slot: Slot, request: JoinRequest, now: float, leases: Leases) -> None:
+    holder = slot.live_node()
+    if holder is None or holder.join.generation < request.generation:
+        return
+    if not leases.is_suspect((slot.index, holder.incarnation), now):
+        raise SlotTaken(
+            f"slot {slot.index} is held by {holder.join.hostname} "
+            f"({holder.join.candidates[0].address}), which is alive; {request.hostname} "
+            f"({request.candidates[0].address}) asks for it with the same token",
+            hint="two worker runs were started with one join string; each needs its own",
+        )
+
+
+def _refuse_when_closed(run: Run, slot: Slot) -> None:
+    if run.phase is Phase.FINISHED and run.result is not None:
+        raise RunOver(f"run '{run.id}' is over: {run.result.message}")
+    if run.phase is Phase.RUNNING:
+        raise RunOver(
+            f"run '{run.id}' is running on its sealed table; slot {slot.index} cannot be filled now"
+        )
+    if run.phase is not Phase.GATHERING and slot.live_node() is None:
+        raise SlotTaken(
+            f"run '{run.id}' has ended its last call and is {run.phase} without "
+            f"slot {slot.index}; the slot opens again only if a node is lost before the go"
+        )
+
+
+def _refuse_other_job(run: Run, request: JoinRequest) -> None:
+    spec, job = run.spec, request.job
+    me = f"slot {request.slot} ({request.hostname})"
+    ours = nnodes_text(spec)
+    if job.nnodes is not None and job.nnodes != ours:
+        raise Mismatch(
+            f"{me} was started with --nnodes {job.nnodes}, and run '{run.id}' has --nnodes {ours}",
+            hint="give every node the same --nnodes (NUM_NODES)",
+        )
+    if spec.job.framework != job.framework:
+        raise Mismatch(
+            f"{me} was started with --framework {job.framework}, "
+            f"and run '{run.id}' has --framework {spec.job.framework}",
+            hint="give every node the same --framework",
+        )
+    first = run.command_digest
+    if spec.same_command and job.command_digest and first and job.command_digest != first:
+        raise Mismatch(
+            f"{me} would run another COMMAND (digest {job.command_digest[:12]}) "
+            f"than the nodes before it ({first[:12]})",
+            hint="give every node the same COMMAND, or allow the difference with --any-command",
+        )
+    _refuse_rank_clash(run, request)
+
+
+def _refuse_rank_clash(run: Run, request: JoinRequest) -> None:
+    rank = request.requested_rank
+    if rank is None:
+        return
+    me = f"slot {request.slot} ({request.hostname})"
+    if rank >= run.spec.max_nodes:
+        raise Mismatch(
+            f"{me} asks for node rank {rank} in a run of {run.spec.max_nodes}",
+            hint=f"node ranks are 0 to {run.spec.max_nodes - 1}",
+        )
+    if (rank == 0) != (request.slot == 0):
+        raise Mismatch(
+            f"{me} asks for node rank {rank}; slot 0 is always rank 0",
+            hint="leave NODE_RANK away, or give slot 0 rank 0",
+        )
+    for slot in run.members():
+        node = slot.node
+        if node and slot.index != request.slot and node.join.requested_rank == rank:
+            raise Mismatch(
+                f"{me} and {who(slot)} both ask for node rank {rank}",
+                hint="give each node its own NODE_RANK, or none",
+            )
+
+
+def decide_report(
+    run: Run,
+    slot_index: int,
+    incarnation: int,
+    report: ProbeReport | AckReport | RefuseReport | ProgressReport | ExitReport | LeaveReport,
+) -> Event | None:
+    """What a node's report changes; None when it was said before or is about an older epoch.
+
+    Raises:
+        Fenced: A newer incarnation has the slot, or this one was given up.
+    """
+    slot = run.slots[slot_index]
+    node = slot.node
+    if node is None or node.incarnation != incarnation:
+        raise Fenced(f"slot {slot_index}: incarnation {incarnation} has been replaced")
+    if isinstance(report, LeaveReport):
+        return None if node.state in GONE else events.Left(slot=slot_index, incarnation=incarnation)
+    if node.state is NodeState.LOST:
+        raise Fenced(f"{who(slot)} was given up: {slot.problem}")
+    if isinstance(report, ExitReport):
+        over = node.state in OVER or run.phase is Phase.FINISHED
+        return (
+            None if over else events.Exited(slot=slot_index, incarnation=incarnation, report=report)
+        )
+    if report.epoch != run.epoch:
+        return None
+    if isinstance(report, ProgressReport):
+        return events.Progressed(slot=slot_index, incarnation=incarnation, report=report)
+    if isinstance(report, ProbeReport):
+        new = run.phase is Phase.VERIFYING and slot_index in run.waiting_for
+        return (
+            events.Probed(slot=slot_index, incarnation=incarnation, report=report) if new else None
+        )
+    if run.phase is not Phase.ARMING or slot_index not in run.waiting_for:
+        return None
+    if isinstance(report, RefuseReport):
+        return events.ArmRefused(slot=slot_index, incarnation=incarnation, report=report)
+    if report.digest != run.digest:
+        raise Mismatch(
+            f"{who(slot)} acknowledged table {report.digest[:12]}, "
+            f"and the table of epoch {run.epoch} is {run.digest[:12]}"
+        )
+    return events.Acked(slot=slot_index, incarnation=incarnation, report=report)
+
+
+def decide_slot(run: Run, slot_index: int, news: SlotNews) -> Event | None:
+    """What the launcher's news of a slot changes; None when it is old or known.
+
+    Raises:
+        RunOver: A worker run is to be submitted for a finished run.
+    """
+    slot = run.slots[slot_index]
+    if news.state is SlotState.SUBMITTING and run.phase is Phase.FINISHED:
+        raise RunOver(f"run '{run.id}' is over; nothing more is submitted")
+    if news.generation < slot.generation:
+        return None
+    same = (
+        news.generation == slot.generation
+        and (news.state, news.detail) == (slot.state, slot.detail)
+        and (news.name or slot.name, news.handle or slot.handle) == (slot.name, slot.handle)
+    )
+    known_dead = news.generation == slot.generation and slot.state in DEAD_SUBMISSIONS
+    return None if same or known_dead else events.SlotChanged(slot=slot_index, news=news)
+
+
+def refusal(slot: int, generation: int, error: RdzvError) -> Event:
+    """The event that keeps a lasting refusal of a node with a good token."""
+    return events.Refused(slot=slot, generation=generation, code=error.code, reason=error.message)

@@ -1,0 +1,103 @@
+"""The registry's certificate: made once per launch, trusted by its bytes alone.
+
+Needs `cryptography` (the launcher's extra). A worker that carries the certificate in its join
+string does not import this module.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from dataclasses import dataclass, field
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from rendezvous.security import SERVER_NAME, hkdf
+
+_P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+# The dates never bite: a node whose clock is years off must still be able to join, and the trust
+# lies in the bytes of the certificate.
+_NOT_BEFORE = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+_NOT_AFTER = datetime.datetime(2099, 12, 31, tzinfo=datetime.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A key pair with its self-signed certificate."""
+
+    key_pem: bytes = field(repr=False)
+    pem: bytes
+    der: bytes
+
+
+def key_from_secret(secret: bytes) -> ec.EllipticCurvePrivateKey:
+    """The P-256 key that belongs to a secret: every holder of the secret finds the same one."""
+    # 48 bytes reduced modulo the order: the bias is below 2^-128 (FIPS 186-5, A.2.1).
+    number = int.from_bytes(hkdf(secret, "registry key", 48), "big")
+    return ec.derive_private_key(number % (_P256_ORDER - 1) + 1, ec.SECP256R1())
+
+
+def _spki(key: ec.EllipticCurvePublicKey) -> bytes:
+    return key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def public_key_pin(secret: bytes) -> bytes:
+    """SHA-256 of the SPKI of the secret's key: what a symmetric node expects to meet."""
+    return hashlib.sha256(_spki(key_from_secret(secret).public_key())).digest()
+
+
+def pin_of_certificate(der: bytes) -> bytes:
+    """SHA-256 of the SPKI of a certificate; raises ValueError when it is none."""
+    spki = x509.load_der_x509_certificate(der).public_key()
+    return hashlib.sha256(
+        spki.public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    ).digest()
+
+
+def make_certificate(secret: bytes) -> Certificate:
+    """A self-signed server certificate for `SERVER_NAME` on the secret's key."""
+    key = key_from_secret(secret)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, SERVER_NAME)])
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_NOT_BEFORE)
+        .not_valid_after(_NOT_AFTER)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Certificate(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+        certificate.public_bytes(serialization.Encoding.PEM),
+        certificate.public_bytes(serialization.Encoding.DER),
+    )

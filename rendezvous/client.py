@@ -1,0 +1,352 @@
+"""How to talk to a registry: the only module that names httpx.
+
+A registry has several addresses; they are dialled side by side, and the first that proves itself is
+kept. Every failure of the network becomes `Unavailable`, with what happened at each address; every
+refusal becomes the error that its code names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import random
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from rendezvous.errors import RdzvError, Unavailable, error_from_code
+from rendezvous.schema import (
+    EventLine,
+    JoinReply,
+    JoinRequest,
+    NodeView,
+    Problem,
+    Report,
+    ReportReply,
+    RunList,
+    RunSpec,
+    RunStatus,
+    SlotNews,
+    canonical_json,
+)
+from rendezvous.security import SERVER_NAME, Credential, RegistryPlace, client_context
+
+REQUEST_SECONDS = 2.0
+"""Seconds. A short time-out with a new connection beats the kernel's retries, which double."""
+
+_MAX_TRIES_AT_ONCE = 3
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def retry_pause() -> float:
+    """Seconds before the next try: steady, with jitter.
+
+    Exponential backoff would cost a quarter of a registry's lateness."""
+    return random.uniform(0.2, 0.5)  # noqa: S311 (jitter)
+
+
+class RegistryClient:
+    """A client of one registry.
+
+    Args:
+        place: Where the registry is and how it proves itself.
+        credential: Sent with every request; may be set later.
+        request_seconds: Time-out of one request that does not wait on purpose.
+    """
+
+    def __init__(
+        self,
+        place: RegistryPlace,
+        credential: Credential | str | None = None,
+        *,
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        self.place = place
+        self.credential = credential.text() if isinstance(credential, Credential) else credential
+        self._seconds = request_seconds
+        self._http: httpx.AsyncClient | None = None
+        self.base = ""
+
+    async def __aenter__(self) -> RegistryClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+
+    # --- dialling -----------------------------------------------------------------------------
+
+    async def connect(self) -> str:
+        """Dial all addresses side by side; returns the base URL of the first that proves itself.
+
+        Raises:
+            Unavailable: None did; the message says what happened at each address.
+        """
+        tasks = {asyncio.create_task(self._dial(a)): a for a in self.place.addresses}
+        failures: list[str] = []
+        pending = set(tasks)
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when="FIRST_COMPLETED")
+                for task in done:
+                    if (error := task.exception()) is None:
+                        await self._keep(task.result())
+                        return self.base
+                    failures.append(f"{tasks[task]}: {_words(error)}")
+        finally:
+            await _give_up(pending)
+        raise Unavailable(
+            f"no registry at port {self.place.port} of {', '.join(self.place.addresses)} "
+            f"({'; '.join(failures)})",
+            hint="check that this node can open that port on rank 0's node",
+        )
+
+    async def _keep(self, client: httpx.AsyncClient) -> None:
+        if self._http is not None:
+            await self._http.aclose()
+        self._http = client
+        self.base = str(client.base_url).rstrip("/")
+
+    async def _dial(self, address: str) -> httpx.AsyncClient:
+        scheme = "http" if self.place.trust == "plain" else "https"
+        host = f"[{address}]" if ":" in address else address
+        client = httpx.AsyncClient(
+            base_url=f"{scheme}://{host}:{self.place.port}",
+            verify=await self._context(address),
+            trust_env=False,
+            headers={"host": SERVER_NAME, "accept-encoding": "gzip"},
+            timeout=httpx.Timeout(self._seconds),
+            limits=httpx.Limits(max_connections=8, keepalive_expiry=60.0),
+        )
+        try:
+            answer = await client.get("/healthz", extensions={"sni_hostname": SERVER_NAME})
+            if answer.headers.get("x-rdzv") is None:
+                raise Unavailable("something else than an rdzv registry answers there")
+        except BaseException:
+            await client.aclose()
+            raise
+        return client
+
+    async def _context(self, address: str) -> ssl.SSLContext | bool:
+        """What must be proven at this address, before anything is sent."""
+        if self.place.trust == "plain":
+            return False
+        if self.place.trust == "certificate":
+            return client_context(self.place.proof)
+        return client_context(await self._fetch_certificate(address))
+
+    async def _fetch_certificate(self, address: str) -> bytes:
+        """The certificate at the address, if it holds the public key that is expected."""
+        from rendezvous.certificate import pin_of_certificate
+
+        pem = await asyncio.to_thread(
+            ssl.get_server_certificate, (address, self.place.port), timeout=self._seconds
+        )
+        der = ssl.PEM_cert_to_DER_cert(pem)
+        if pin_of_certificate(der) != self.place.proof:
+            raise Unavailable("another key than this run's answers there")
+        return der
+
+    # --- requests -----------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: BaseModel | None = None,
+        *,
+        params: dict[str, Any] | None = None,
+        seconds: float | None = None,
+    ) -> bytes:
+        """Send one request; returns the body of the answer.
+
+        Raises:
+            Unavailable: The network failed; the next call dials all addresses again.
+            RdzvError: The registry refused; the class is the one its code names.
+        """
+        if self._http is None:
+            await self.connect()
+        assert self._http is not None
+        try:
+            answer = await self._http.request(
+                method,
+                path,
+                content=None if body is None else body.model_dump_json().encode(),
+                headers=self._headers(),
+                params=params,
+                timeout=httpx.Timeout(seconds or self._seconds, connect=self._seconds),
+                extensions={"sni_hostname": SERVER_NAME},
+            )
+        except (httpx.TransportError, ssl.SSLError) as exc:
+            if isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout):
+                await self.close()
+            raise Unavailable(f"{self.base}: {_words(exc)}") from exc
+        if answer.status_code >= 400:
+            raise _refusal(answer.status_code, answer.content)
+        return answer.content
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"content-type": "application/json"}
+        if self.credential is not None:
+            headers["authorization"] = f"Bearer {self.credential}"
+        return headers
+
+    # --- what a node says ---------------------------------------------------------------------
+
+    async def join(self, run: str, request: JoinRequest) -> JoinReply:
+        """Ask for the slot; the credential of the answer is used from then on."""
+        data = await self.request("POST", f"/v1/runs/{run}/nodes", request)
+        reply = _parse(JoinReply, data)
+        self.credential = reply.credential
+        return reply
+
+    async def watch(self, run: str, slot: int, after: int, poll: float) -> NodeView:
+        """The next news, or the present reason when there is none.
+
+        When an answer is late, a second connection is opened before the first is given up: a
+        closed connection tells the registry that the node is gone.
+        """
+        path = f"/v1/runs/{run}/nodes/{slot}/watch"
+        late = poll + self._seconds
+
+        def start() -> asyncio.Task[bytes]:
+            return asyncio.create_task(
+                self.request("GET", path, params={"after": after}, seconds=4 * late)
+            )
+
+        tries = {start()}
+        try:
+            while True:
+                done, tries = await asyncio.wait(tries, timeout=late, return_when="FIRST_COMPLETED")
+                good = [task for task in done if task.exception() is None]
+                if good:
+                    return _parse_view(good[0].result())
+                if done and not tries:
+                    return _parse_view(done.pop().result())
+                if len(tries) < _MAX_TRIES_AT_ONCE:
+                    tries.add(start())
+        finally:
+            await _give_up(tries)
+
+    async def report(self, run: str, slot: int, report: Report) -> ReportReply:
+        """Tell something of this node."""
+        data = await self.request("POST", f"/v1/runs/{run}/nodes/{slot}/reports", report)
+        return _parse(ReportReply, data)
+
+    # --- what a launcher or a person says -----------------------------------------------------
+
+    async def create(self, run: str, spec: RunSpec) -> RunStatus:
+        """Make a run."""
+        return _parse(RunStatus, await self.request("PUT", f"/v1/runs/{run}", spec))
+
+    async def cancel(self, run: str, reason: str) -> RunStatus:
+        """End a run."""
+        data = await self.request("DELETE", f"/v1/runs/{run}", params={"reason": reason})
+        return _parse(RunStatus, data)
+
+    async def slot_news(self, run: str, slot: int, news: SlotNews) -> RunStatus:
+        """Tell what the scheduler says of a slot."""
+        data = await self.request("POST", f"/v1/runs/{run}/slots/{slot}", news)
+        return _parse(RunStatus, data)
+
+    async def status(self, run: str, *, after: int = -1, wait: float = 0.0) -> RunStatus:
+        """The run's state; with `wait`, once its version is above `after`."""
+        data = await self.request(
+            "GET",
+            f"/v1/runs/{run}",
+            params={"after": after, "wait": wait},
+            seconds=wait + self._seconds,
+        )
+        return _parse(RunStatus, data)
+
+    async def runs(self) -> list[RunStatus]:
+        """All runs of the registry."""
+        return _parse(RunList, await self.request("GET", "/v1/runs")).runs
+
+    async def events(self, run: str, after: int = 0) -> AsyncIterator[EventLine]:
+        """The run's events as they happen, until the run is over."""
+        if self._http is None:
+            await self.connect()
+        assert self._http is not None
+        path = f"/v1/runs/{run}/events"
+        try:
+            async with self._http.stream(
+                "GET",
+                path,
+                params={"after": after},
+                headers=self._headers(),
+                timeout=httpx.Timeout(self._seconds, read=30.0),
+                extensions={"sni_hostname": SERVER_NAME},
+            ) as answer:
+                if answer.status_code >= 400:
+                    raise _refusal(answer.status_code, await answer.aread())
+                async for line in answer.aiter_lines():
+                    if line:
+                        yield _parse(EventLine, line.encode())
+        except httpx.TransportError as exc:
+            raise Unavailable(f"{self.base}: {_words(exc)}") from exc
+
+
+async def _give_up(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, httpx.AsyncClient):
+            await result.aclose()
+
+
+def _parse(model: type[Model], data: bytes) -> Model:
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as exc:
+        raise Unavailable(
+            f"the registry's answer is no {model.__name__}: {exc.errors()[0]['msg']}",
+            hint="another version of rdzv, or something else, answers there",
+        ) from exc
+
+
+def _parse_view(data: bytes) -> NodeView:
+    """The view, after its table has been checked against its digest.
+
+    The digest is taken over what was received, keys that this version does not know included.
+    """
+    view = _parse(NodeView, data)
+    if view.table is not None:
+        received = hashlib.sha256(canonical_json(json.loads(data)["table"])).hexdigest()
+        if received != view.digest:
+            raise Unavailable(f"the table received has digest {received[:12]}, not {view.digest}")
+    return view
+
+
+def _refusal(status: int, body: bytes) -> RdzvError:
+    try:
+        problem = Problem.model_validate_json(body)
+    except ValidationError:
+        return Unavailable(f"the registry answered {status}: {body[:200]!r}")
+    return error_from_code(problem.code, problem.message, problem.hint)
+
+
+def _words(error: BaseException) -> str:
+    """What a failed connection means, in words."""
+    text = str(error) or type(error).__name__
+    if isinstance(error, httpx.ConnectTimeout | TimeoutError):
+        return "no answer (filtered, or the host is down)"
+    if "refused" in text.lower() or "attempts failed" in text:
+        return "connection refused (no registry is listening)"
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "it does not hold this run's certificate"
+    if "WRONG_VERSION_NUMBER" in text:
+        return "it does not speak TLS"
+    if isinstance(error, httpx.ReadTimeout):
+        return "it accepted the connection and did not answer"
+    return text

@@ -1,0 +1,181 @@
+"""What can happen to a run: the records of the journal.
+
+An event is a fact that has been accepted. Applying the same events in the same order gives the
+same state (`rendezvous.protocol.apply`), which is what recovery, replay and simulation live on.
+Facts that time brings (a lease that ran out, a time-out) are events as well, so that a replay needs
+no clock but the one written beside each record.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from rendezvous.schema import (
+    AckReport,
+    ExitReport,
+    JoinRequest,
+    Phase,
+    ProbeReport,
+    ProgressReport,
+    RefuseReport,
+    RunSpec,
+    SlotNews,
+    Wire,
+)
+
+
+class Created(Wire):
+    """The run was made."""
+
+    kind: Literal["created"] = "created"
+    run: str
+    spec: RunSpec
+
+
+class SlotChanged(Wire):
+    """The launcher told something about the worker run of a slot."""
+
+    kind: Literal["slot"] = "slot"
+    slot: int
+    news: SlotNews
+
+
+class Joined(Wire):
+    """A node was accepted into its slot; the incarnation follows from the state."""
+
+    kind: Literal["joined"] = "joined"
+    request: JoinRequest
+
+
+class Refused(Wire):
+    """A node with a good token was refused for good: it describes another job."""
+
+    kind: Literal["refused"] = "refused"
+    slot: int
+    generation: int
+    code: str
+    reason: str
+
+
+class NodeEvent(Wire):
+    """Base of what concerns one incarnation of a slot."""
+
+    slot: int
+    incarnation: int
+
+
+class Probed(NodeEvent):
+    """A node reported on its peers' candidates."""
+
+    kind: Literal["probed"] = "probed"
+    report: ProbeReport
+
+
+class Acked(NodeEvent):
+    """A node is ready to start on the table."""
+
+    kind: Literal["acked"] = "acked"
+    report: AckReport
+
+
+class ArmRefused(NodeEvent):
+    """A node cannot start on the table."""
+
+    kind: Literal["arm_refused"] = "arm_refused"
+    report: RefuseReport
+
+
+class Progressed(NodeEvent):
+    """A node told how its program is doing."""
+
+    kind: Literal["progressed"] = "progressed"
+    report: ProgressReport
+
+
+class Exited(NodeEvent):
+    """The program of a node ended, or the node could not go on."""
+
+    kind: Literal["exited"] = "exited"
+    report: ExitReport
+
+
+class Left(NodeEvent):
+    """A node knows the result and has gone."""
+
+    kind: Literal["left"] = "left"
+
+
+class Lost(NodeEvent):
+    """A node is given up: silent, its connection closed, or its worker run ended."""
+
+    kind: Literal["lost"] = "lost"
+    silent_seconds: float
+    reason: str
+
+
+class TimedOut(Wire):
+    """A phase took longer than it may."""
+
+    kind: Literal["timed_out"] = "timed_out"
+    phase: Phase
+
+
+class LastCallOver(Wire):
+    """With min:max, nobody new came within the last-call time."""
+
+    kind: Literal["last_call_over"] = "last_call_over"
+
+
+class VerdictFell(Wire):
+    """Enough time has passed since the first failure report to name the first cause."""
+
+    kind: Literal["verdict"] = "verdict"
+
+
+class Cancelled(Wire):
+    """Somebody ended the run."""
+
+    kind: Literal["cancelled"] = "cancelled"
+    reason: str
+    code: str = "cancelled"
+
+
+class Restarted(Wire):
+    """The registry came back on its journal; every lease got a full term."""
+
+    kind: Literal["restarted"] = "restarted"
+
+
+Event = Annotated[
+    Created
+    | SlotChanged
+    | Joined
+    | Refused
+    | Probed
+    | Acked
+    | ArmRefused
+    | Progressed
+    | Exited
+    | Left
+    | Lost
+    | TimedOut
+    | LastCallOver
+    | VerdictFell
+    | Cancelled
+    | Restarted,
+    Field(discriminator="kind"),
+]
+
+_EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+def dump_event(event: Event) -> bytes:
+    """The event as JSON bytes."""
+    return event.model_dump_json(exclude_defaults=False).encode()
+
+
+def load_event(data: bytes) -> Event:
+    """The inverse of `dump_event`; raises pydantic.ValidationError."""
+    return _EVENT.validate_json(data)

@@ -1,0 +1,152 @@
+"""Who was heard of when, and who is given up: judged by the registry's monotonic clock alone.
+
+Rules (with where they come from):
+
+- A node renews its lease with every request. It is suspect after 3 poll lengths and dead after the
+  larger of the lease and 7 poll lengths.
+- A node whose last connection was closed (FIN or RST) and that makes no request for 1 s is dead.
+  A dead process closes its sockets; a slow network does not.
+- A registry that was itself stalled (stopped, suspended, starved) adds its own lateness to every
+  lease: nobody dies of our downtime (etcd extends leases after a leader change, Consul likewise).
+- When 55 % or more of the nodes, and at least 3, are suspect together, the registry may be the one
+  that is cut off: it waits one more lease (the rule of the Kubernetes node controller).
+
+All times are seconds of one monotonic clock. Nothing here is journalled: a lease that ran out
+becomes an event, a renewal does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+SWEEP_SECONDS = 0.25
+_STALL_SECONDS = 1.0
+_CLOSED_SECONDS = 1.0
+_MASS_FRACTION = 0.55
+_MASS_COUNT = 3
+
+Key = tuple[int, int]
+"""(slot, incarnation)"""
+
+
+def poll_seconds(nodes: int, lease_seconds: float) -> float:
+    """How long a watch may wait: 2 s up to 1,000 nodes, then growing so that all polls together
+    stay under a fifth of a core; shorter for a short lease, of which 7 polls must fit in."""
+    return max(min(2.0, lease_seconds / 7), nodes * 0.002)
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A node that is given up."""
+
+    key: Key
+    seconds: float
+    closed: bool
+
+
+@dataclass(slots=True)
+class _Lease:
+    heard: float
+    connections: set[int] = field(default_factory=set)
+    closed_at: float | None = None
+
+
+class Leases:
+    """The leases of one run.
+
+    Args:
+        lease_seconds: How long a silent node is kept.
+        poll: Poll length handed out to the nodes, seconds.
+        now: The clock.
+        trust_close: Whether a closed connection says something of the node (not behind an ingress).
+    """
+
+    def __init__(
+        self, lease_seconds: float, poll: float, now: float, *, trust_close: bool = True
+    ) -> None:
+        self.poll = poll
+        self.suspect_after = 3 * poll
+        self.dead_after = max(lease_seconds, 7 * poll)
+        self.holding_until: float | None = None
+        self._trust_close = trust_close
+        self._leases: dict[Key, _Lease] = {}
+        self._swept = now
+
+    def heard(self, key: Key, now: float, connection: int | None = None) -> None:
+        """A request of this node came in, on this connection."""
+        lease = self._leases.get(key)
+        if lease is None:
+            lease = self._leases[key] = _Lease(now)
+        lease.heard = now
+        lease.closed_at = None
+        if connection is not None:
+            lease.connections.add(connection)
+
+    def closed(self, key: Key, now: float, connection: int, *, by_peer: bool = True) -> None:
+        """A connection on which this node had spoken ended; only a FIN or RST is the peer's."""
+        lease = self._leases.get(key)
+        if lease is None or connection not in lease.connections:
+            return
+        lease.connections.discard(connection)
+        if by_peer and not lease.connections:
+            lease.closed_at = now
+
+    def forget(self, key: Key) -> None:
+        """The node has left, was lost, or is fenced."""
+        self._leases.pop(key, None)
+
+    def grant_all(self, keys: list[Key], now: float) -> None:
+        """Give these nodes a full lease: after a restart of the registry."""
+        self._leases = {key: _Lease(now) for key in keys}
+        self._swept = now
+
+    def silent_seconds(self, key: Key, now: float) -> float:
+        """Seconds since the node was last heard of; 0 when it has no lease."""
+        lease = self._leases.get(key)
+        return 0.0 if lease is None else max(0.0, now - lease.heard)
+
+    def is_suspect(self, key: Key, now: float) -> bool:
+        """Whether the node has missed three polls, or its connection is closed."""
+        lease = self._leases.get(key)
+        if lease is None:
+            return True
+        return lease.closed_at is not None or now - lease.heard >= self.suspect_after
+
+    def sweep(self, now: float) -> list[Silence]:
+        """Judge all leases; call every `SWEEP_SECONDS`. Returns the nodes that are dead now."""
+        self._forgive_own_stall(now)
+        dead = [s for key, lease in self._leases.items() if (s := self._judge(key, lease, now))]
+        if any(not silence.closed for silence in dead) and self._hold(now):
+            return [silence for silence in dead if silence.closed]
+        return dead
+
+    def _forgive_own_stall(self, now: float) -> None:
+        late = now - self._swept - SWEEP_SECONDS
+        self._swept = now
+        if late <= _STALL_SECONDS:
+            return
+        for lease in self._leases.values():
+            lease.heard = min(now, lease.heard + late)
+            if lease.closed_at is not None:
+                lease.closed_at = min(now, lease.closed_at + late)
+
+    def _judge(self, key: Key, lease: _Lease, now: float) -> Silence | None:
+        if (
+            self._trust_close
+            and lease.closed_at is not None
+            and now - lease.closed_at >= _CLOSED_SECONDS
+        ):
+            return Silence(key, now - lease.closed_at, closed=True)
+        if now - lease.heard >= self.dead_after:
+            return Silence(key, now - lease.heard, closed=False)
+        return None
+
+    def _hold(self, now: float) -> bool:
+        """Whether so many are silent together that the registry doubts itself; at most once."""
+        silent = sum(now - lease.heard >= self.suspect_after for lease in self._leases.values())
+        if silent < _MASS_COUNT or silent < _MASS_FRACTION * len(self._leases):
+            self.holding_until = None
+            return False
+        if self.holding_until is None:
+            self.holding_until = now + self.dead_after
+        return now < self.holding_until

@@ -1,0 +1,575 @@
+"""The state machine of one run. Pure: values in, values out; the clock is one of the values.
+
+    gathering -> verifying -> arming -> running -> finished(ok | failed | cancelled)
+        ^___________|___________|     a node is lost before the go: gather again
+
+Rules
+  - `rendezvous.admission` decides what a request may change, `due` gives the events that time
+    brings, `apply` is the only function that changes a run; it never refuses.
+  - A slot is filled by one incarnation at a time. A newer generation displaces an older one at
+    once; within a generation a live holder keeps its slot until it is suspect. What an older
+    incarnation says is `fenced`.
+  - Nobody starts before every node of the table has acknowledged the table's digest. The table of
+    an epoch never changes; whatever changes it makes a new epoch.
+  - Before the go, a node that is lost or fails is submitted again as often as `submit_retries`
+    allows, else the run fails with that cause. After the go it fails the run.
+  - The first cause is the failure that happened first, by age, not the one that was told first.
+  - Each decision has its reason, in words; the reply, the log, the board and the tests use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rendezvous import events
+from rendezvous.errors import ExitCode
+from rendezvous.events import Event
+from rendezvous.leases import Leases
+from rendezvous.schema import (
+    DEFAULT_MASTER_PORT,
+    ExitReport,
+    NodeState,
+    Phase,
+    Result,
+    SlotNews,
+    SlotState,
+)
+from rendezvous.seal import Unreachable, choose_addresses, make_table
+from rendezvous.state import (
+    DEAD_SUBMISSIONS,
+    GONE,
+    OVER,
+    Node,
+    Run,
+    Slot,
+    nnodes_text,
+    overdue_slots,
+    what_is_known,
+    who,
+    words_of_exit,
+)
+
+_MAX_PORT_TRIES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an event did, in words, and whose slot it was."""
+
+    reason: str
+    slot: int | None = None
+
+
+# --- what time brings
+
+
+def due(run: Run, now: float, leases: Leases) -> list[Event]:
+    """The events that time has brought: leases that ran out, time-outs, last call, the verdict."""
+    out: list[Event] = []
+    for silence in leases.sweep(now):
+        slot = run.slots[silence.key[0]]
+        if slot.node is None or slot.node.incarnation != silence.key[1] or slot.node.state in GONE:
+            leases.forget(silence.key)
+            continue
+        out.append(
+            events.Lost(
+                slot=slot.index,
+                incarnation=silence.key[1],
+                silent_seconds=silence.seconds,
+                reason=_words_of_silence(silence.seconds, silence.closed),
+            )
+        )
+    if run.phase is Phase.FINISHED or out:
+        return out
+    if (event := _phase_due(run, now)) is not None:
+        out.append(event)
+    elif _verdict_due(run, now, leases):
+        out.append(events.VerdictFell())
+    return out
+
+
+def _verdict_due(run: Run, now: float, leases: Leases) -> bool:
+    if run.verdict_at is None or now < run.verdict_at:
+        return False
+    waited_enough = now >= run.verdict_at + leases.dead_after
+    return waited_enough or not _somebody_overdue(run, now, leases)
+
+
+def _words_of_silence(seconds: float, closed: bool) -> str:
+    if closed:
+        return "its agent is gone: the connection was closed and no new one came"
+    return f"it was silent for {seconds:.0f} s: host, network or agent is down"
+
+
+def _phase_due(run: Run, now: float) -> Event | None:
+    limits = run.spec.limits
+    if run.phase is Phase.GATHERING:
+        if overdue_slots(run, now):
+            return events.TimedOut(phase=run.phase)
+        if run.enough_since is not None and now - run.enough_since >= limits.last_call_seconds:
+            return events.LastCallOver()
+        return None
+    timeout = run.phase_timeout()
+    if timeout is not None and now - run.phase_since >= timeout:
+        return events.TimedOut(phase=run.phase)
+    return None
+
+
+def _somebody_overdue(run: Run, now: float, leases: Leases) -> bool:
+    """Whether a node that should be polling is not: it may be the first cause, not yet known."""
+    for slot in run.members():
+        node = slot.node
+        if node is not None and node.exit is None:
+            silent = leases.silent_seconds((slot.index, node.incarnation), now)
+            if silent > 1.5 * leases.poll + 0.5:
+                return True
+    return False
+
+
+# --- moves
+
+
+def apply(run: Run, event: Event, now: float) -> Outcome:
+    """Change the run by one event. Deterministic; returns what happened, in words."""
+    run.version += 1
+    return _MOVES[event.kind](run, event, now)
+
+
+def _created(run: Run, event: events.Created, now: float) -> Outcome:
+    return Outcome(f"run '{run.id}' was created for {nnodes_text(run.spec)} nodes")
+
+
+def _slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
+    slot, news = run.slots[event.slot], event.news
+    if news.generation > slot.generation:
+        slot.generation = slot.wanted = news.generation
+        slot.name = slot.handle = slot.detail = ""
+        slot.waited, slot.waiting_since = 0.0, now
+        if news.token_sha256 is not None:
+            slot.tokens[news.generation] = news.token_sha256
+    slot.state, slot.detail = news.state, news.detail
+    slot.name, slot.handle = news.name or slot.name, news.handle or slot.handle
+    _count_waiting(slot, now)
+    said = f" ({news.detail})" if news.detail else ""
+    reason = f"slot {slot.index}, generation {slot.generation}: {news.state}{said}"
+    if news.state in DEAD_SUBMISSIONS and run.phase is not Phase.FINISHED:
+        reason = _submission_died(run, slot, news, now) or reason
+    return Outcome(reason, slot.index)
+
+
+def _count_waiting(slot: Slot, now: float) -> None:
+    """Stop the slot's clock while it is filled, or while the scheduler itself says 'queued'."""
+    counts = slot.live_node() is None and slot.state is not SlotState.QUEUED
+    if counts and slot.waiting_since is None:
+        slot.waiting_since = now
+    elif not counts and slot.waiting_since is not None:
+        slot.waited += now - slot.waiting_since
+        slot.waiting_since = None
+
+
+def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | None:
+    node = slot.node
+    if node is not None and node.join.generation > news.generation:
+        return None
+    detail = f": {news.detail}" if news.detail else ""
+    if node is None:
+        return _before_go_failed(
+            run, slot, f"its worker run ended before it joined{detail}", "scheduler_failed", now
+        )
+    if node.state in OVER:
+        return None
+    return _node_lost(run, slot, f"its worker run ended{detail}", 0.0, now)
+
+
+def _joined(run: Run, event: events.Joined, now: float) -> Outcome:
+    request = event.request
+    slot = run.slots[request.slot]
+    displaced = slot.live_node()
+    slot.incarnations += 1
+    if request.generation > slot.generation:
+        slot.generation = request.generation
+    slot.wanted = max(slot.wanted, slot.generation)
+    slot.node = Node(slot.incarnations, request)
+    slot.joins[request.join_id] = slot.incarnations
+    slot.problem = ""
+    run.missing.discard(slot.index)
+    _count_waiting(slot, now)
+    if run.command_digest is None:
+        run.command_digest = request.job.command_digest
+    if displaced is not None and run.phase in (Phase.VERIFYING, Phase.ARMING):
+        _gather_again(run, now)
+    address = request.candidates[0].address
+    reason = f"{who(slot)} joined from {address} as incarnation {slot.incarnations}"
+    if displaced is not None:
+        reason += f", in place of {displaced.join.hostname}"
+    present = run.spec.max_nodes - len(run.missing)
+    reason += f"; {present} of {run.spec.max_nodes} nodes are in"
+    _check_gathered(run, now)
+    return Outcome(reason, slot.index)
+
+
+def _check_gathered(run: Run, now: float) -> None:
+    if run.phase is not Phase.GATHERING:
+        return
+    present = run.spec.max_nodes - len(run.missing)
+    if present == run.spec.max_nodes:
+        _begin_verifying(run, now)
+    elif present >= run.spec.min_nodes and 0 not in run.missing:
+        if run.enough_since is None:
+            run.enough_since = now
+    else:
+        run.enough_since = None
+
+
+def _refused(run: Run, event: events.Refused, now: float) -> Outcome:
+    slot = run.slots[event.slot]
+    slot.problem = event.reason
+    if slot.live_node() is None and run.phase is Phase.GATHERING:
+        _finish(run, now, _failure(ExitCode.REFUSED, event.code, event.reason, slot))
+    return Outcome(f"refused: {event.reason}", slot.index)
+
+
+def _begin_verifying(run: Run, now: float) -> None:
+    run.epoch += 1
+    _enter(run, Phase.VERIFYING, now)
+    run.unreachable = {}
+    for slot in run.members():
+        assert slot.node is not None
+        slot.node.state, slot.node.rank = NodeState.JOINED, None
+
+
+def _enter(run: Run, phase: Phase, now: float) -> None:
+    run.phase, run.phase_since = phase, now
+    run.waiting_for = {slot.index for slot in run.members()}
+    run.seq += 1
+
+
+def _gather_again(run: Run, now: float) -> None:
+    """The table is dropped: nobody had started on it."""
+    run.table, run.digest, run.enough_since = None, "", None
+    for slot in run.members():
+        assert slot.node is not None
+        slot.node.state, slot.node.rank = NodeState.JOINED, None
+    _enter(run, Phase.GATHERING, now)
+
+
+def _probed(run: Run, event: events.Probed, now: float) -> Outcome:
+    slot = run.slots[event.slot]
+    assert slot.node is not None
+    slot.node.state = NodeState.VERIFIED
+    run.waiting_for.discard(slot.index)
+    if event.report.unreachable:
+        run.unreachable[slot.index] = list(event.report.unreachable)
+    reason = f"{who(slot)} verified its peers"
+    if event.report.unreachable:
+        reason = f"{who(slot)} cannot reach slots {event.report.unreachable}"
+    if not run.waiting_for:
+        _seal(run, now, None)
+    return Outcome(reason, slot.index)
+
+
+def _seal(run: Run, now: float, port: int | None) -> None:
+    """Choose addresses and ranks, make the table, and ask every node to arm."""
+    members = run.members()
+    joins = [slot.node.join for slot in members if slot.node is not None]
+    chosen = choose_addresses(joins)
+    if run.unreachable:
+        pairs = ", ".join(f"{a} -> {b}" for a, to in sorted(run.unreachable.items()) for b in to)
+        chosen = Unreachable(tuple(run.unreachable), f"slots cannot reach each other: {pairs}", "")
+    if isinstance(chosen, Unreachable):
+        code = ExitCode.VERIFICATION_FAILED
+        slot = run.slots[chosen.slots[0]]
+        _finish(run, now, _failure(code, "verification_failed", chosen.reason, slot, chosen.hint))
+        return
+    first = joins[0].master_port or DEFAULT_MASTER_PORT
+    port = port or run.spec.master_port or first
+    run.table = make_table(run.id, run.spec.launch_id, run.epoch, joins, chosen, port)
+    run.digest = run.table.digest()
+    ranks = {row.slot: row.rank for row in run.table.rows}
+    for slot in members:
+        assert slot.node is not None
+        slot.node.rank = ranks[slot.index]
+        slot.node.state = NodeState.VERIFIED
+    _enter(run, Phase.ARMING, now)
+
+
+def _acked(run: Run, event: events.Acked, now: float) -> Outcome:
+    slot = run.slots[event.slot]
+    assert slot.node is not None
+    slot.node.state = NodeState.ARMED
+    run.waiting_for.discard(slot.index)
+    reason = f"{who(slot)} is ready on table {run.digest[:12]}"
+    if not run.waiting_for:
+        for member in run.members():
+            assert member.node is not None
+            member.node.state = NodeState.RUNNING
+        _enter(run, Phase.RUNNING, now)
+        reason += "; all are: go"
+    return Outcome(reason, slot.index)
+
+
+def _arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
+    slot, report = run.slots[event.slot], event.report
+    assert run.table is not None
+    reason = f"{who(slot)} cannot start: {report.reason}"
+    may_move = report.code == "port_taken" and run.spec.master_port is None
+    run.port_tries += 1
+    if may_move and run.port_tries <= _MAX_PORT_TRIES:
+        port = report.free_port or run.table.master_port + 1
+        run.epoch += 1
+        _seal(run, now, port)
+        return Outcome(f"{reason}; new table with master port {port}", slot.index)
+    hint = "choose another with --master-port" if report.code == "port_taken" else ""
+    _finish(run, now, _failure(ExitCode.ARMING_FAILED, "arming_failed", reason, slot, hint))
+    return Outcome(reason, slot.index)
+
+
+def _progressed(run: Run, event: events.Progressed, now: float) -> Outcome:
+    slot = run.slots[event.slot]
+    assert slot.node is not None
+    slot.node.progress = event.report.words
+    return Outcome(f"{who(slot)}: {event.report.words}", slot.index)
+
+
+def _exited(run: Run, event: events.Exited, now: float) -> Outcome:
+    slot, report = run.slots[event.slot], event.report
+    node = slot.node
+    assert node is not None
+    if run.phase is not Phase.RUNNING:
+        words = report.message or f"its agent ended with code {report.exit_code}"
+        return Outcome(_before_go_failed(run, slot, words, "", now, report), slot.index)
+    node.state, node.exit = NodeState.EXITED, report
+    reason = f"{who(slot)} {words_of_exit(report)}"
+    if report.exit_code != 0 and not report.stopped:
+        node.failed_at = now - report.age_seconds
+        _begin_stop(run, now)
+    _check_all_over(run, now)
+    return Outcome(reason, slot.index)
+
+
+def _begin_stop(run: Run, now: float) -> None:
+    """Tell everyone to stop; the verdict waits for other reports of earlier failures."""
+    if run.stop:
+        return
+    run.stop = True
+    run.verdict_at = now + run.spec.limits.verdict_seconds
+    run.seq += 1
+
+
+def _check_all_over(run: Run, now: float) -> None:
+    if run.phase is Phase.RUNNING and not run.members():
+        _give_verdict(run, now)
+
+
+def _give_verdict(run: Run, now: float) -> None:
+    failed = [s for s in run.slots if s.node is not None and s.node.failed_at is not None]
+    if not failed:
+        elapsed = now - run.phase_since
+        count = len(run.table.rows) if run.table else 0
+        words = f"all {count} nodes ended with exit code 0 after {elapsed:.0f} s"
+        _finish(run, now, Result(status="ok", exit_code=0, message=words))
+        return
+    first = min(failed, key=lambda s: (s.node.failed_at, s.index) if s.node else (0.0, 0))
+    assert first.node is not None
+    report = first.node.exit
+    if report is None:
+        words = f"{who(first)} was lost: {first.problem}"
+        hint = "look at its worker run's log; out of memory and preemption are the usual causes"
+        _finish(run, now, _failure(ExitCode.NODE_LOST, "node_lost", words, first, hint))
+        return
+    words = f"{who(first)} {words_of_exit(report)}"
+    _finish(run, now, _failure(report.exit_code, "program_failed", words, first, "", report))
+
+
+def _failure(
+    exit_code: int,
+    code: str,
+    message: str,
+    slot: Slot,
+    hint: str = "",
+    report: ExitReport | None = None,
+) -> Result:
+    node = slot.node
+    return Result(
+        status="failed",
+        exit_code=int(exit_code),
+        code=code,
+        message=message,
+        hint=hint,
+        slot=slot.index,
+        rank=node.rank if node else None,
+        hostname=node.join.hostname if node else "",
+        worker_rank=report.worker_rank if report else None,
+        tail=list(report.tail) if report else [],
+        log=report.log if report else "",
+    )
+
+
+def _finish(run: Run, now: float, result: Result) -> None:
+    if run.phase is Phase.FINISHED:
+        return
+    run.result = result
+    run.finished_at = now
+    run.stop = True
+    run.verdict_at = None
+    _enter(run, Phase.FINISHED, now)
+
+
+def _left(run: Run, event: events.Left, now: float) -> Outcome:
+    slot = run.slots[event.slot]
+    assert slot.node is not None
+    over = run.phase is Phase.FINISHED or slot.node.state in OVER
+    name = who(slot)
+    if over:
+        slot.node.state = NodeState.LEFT
+        _check_all_over(run, now)
+        return Outcome(f"{name} has left", slot.index)
+    reason = _node_lost(run, slot, "its agent left before the end", 0.0, now)
+    return Outcome(reason, slot.index)
+
+
+def _lost(run: Run, event: events.Lost, now: float) -> Outcome:
+    slot = run.slots[event.slot]
+    return Outcome(_node_lost(run, slot, event.reason, event.silent_seconds, now), slot.index)
+
+
+def _node_lost(run: Run, slot: Slot, why: str, silent: float, now: float) -> str:
+    node = slot.node
+    assert node is not None
+    ended = node.state is NodeState.EXITED
+    if run.phase in (Phase.RUNNING, Phase.FINISHED):
+        node.state = NodeState.LOST
+        if not ended:
+            slot.problem = why
+        if run.phase is Phase.RUNNING:
+            if not ended:
+                node.failed_at = now - silent
+                _begin_stop(run, now)
+            _check_all_over(run, now)
+        return f"{who(slot)} was lost: {why}"
+    return _before_go_failed(run, slot, why, "node_lost", now)
+
+
+def _before_go_failed(
+    run: Run, slot: Slot, why: str, code: str, now: float, report: ExitReport | None = None
+) -> str:
+    """Nobody has started yet: submit the slot again, or end the run with this cause."""
+    name = who(slot)
+    slot.problem = why
+    again = slot.retries < run.spec.limits.submit_retries
+    if run.spec.managed and slot.generation >= 1 and (again or _can_spare(run, slot)):
+        if again:
+            slot.retries += 1
+            slot.wanted = slot.generation + 1
+        slot.given_up = not again
+        _empty(run, slot, now)
+        then = f"it is submitted again as generation {slot.wanted}"
+        return f"{name} failed before the go: {why}; " + (then if again else "the run can spare it")
+    exit_code = report.exit_code if report else _EXIT_CODES[code]
+    words = f"{name} failed before the go: {why}"
+    result = _failure(exit_code, code or "agent_failed", words, slot, "", report)
+    if slot.node is not None:
+        slot.node.state, slot.node.exit = NodeState.LOST, report
+    _finish(run, now, result)
+    return words
+
+
+_EXIT_CODES = {
+    "scheduler_failed": ExitCode.SCHEDULER_FAILED,
+    "node_lost": ExitCode.NODE_LOST,
+}
+
+
+def _can_spare(run: Run, slot: Slot) -> bool:
+    """With min:max: whether the others are enough without this slot."""
+    others = [s for s in run.slots if s is not slot and not s.given_up]
+    return slot.index != 0 and len(others) >= run.spec.min_nodes
+
+
+def _empty(run: Run, slot: Slot, now: float) -> None:
+    """Take the node out of its slot; a table that it stood in is dropped."""
+    slot.node = None
+    run.missing.add(slot.index)
+    _count_waiting(slot, now)
+    if run.phase is not Phase.GATHERING:
+        _gather_again(run, now)
+    _check_gathered(run, now)
+
+
+def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
+    if event.phase is Phase.GATHERING:
+        return _join_timed_out(run, now)
+    names = ", ".join(who(run.slots[i]) for i in sorted(run.waiting_for))
+    timeout = run.phase_timeout()
+    verb = "report on its peers" if event.phase is Phase.VERIFYING else "acknowledge the table"
+    words = f"{names} did not {verb} within {timeout:.0f} s, though still connected"
+    code = (
+        ExitCode.VERIFICATION_FAILED if event.phase is Phase.VERIFYING else ExitCode.ARMING_FAILED
+    )
+    slot = run.slots[min(run.waiting_for)]
+    hint = f"look at the log of {who(slot)}"
+    _finish(run, now, _failure(code, code.name.lower(), words, slot, hint))
+    return Outcome(words)
+
+
+def _join_timed_out(run: Run, now: float) -> Outcome:
+    overdue = overdue_slots(run, now) or [run.slots[min(run.missing)]]
+    present = run.spec.max_nodes - len(run.missing)
+    limit = run.spec.limits.join_timeout_seconds
+    known = "; ".join(what_is_known(slot) for slot in overdue[:5])
+    more = f"; and {len(overdue) - 5} more" if len(overdue) > 5 else ""
+    words = (
+        f"run '{run.id}' expected {nnodes_text(run.spec)} nodes and {present} joined "
+        f"within {limit:.0f} s: {known}{more}"
+    )
+    hint = "see the log of the missing worker run; it must be able to open the registry's address"
+    _finish(run, now, _failure(ExitCode.JOIN_TIMEOUT, "join_timeout", words, overdue[0], hint))
+    return Outcome(words, overdue[0].index)
+
+
+def _last_call_over(run: Run, event: events.LastCallOver, now: float) -> Outcome:
+    present = run.spec.max_nodes - len(run.missing)
+    _begin_verifying(run, now)
+    return Outcome(f"last call is over: the run goes on with {present} nodes")
+
+
+def _verdict_fell(run: Run, event: events.VerdictFell, now: float) -> Outcome:
+    _give_verdict(run, now)
+    return Outcome(run.result.message if run.result else "")
+
+
+def _cancelled(run: Run, event: events.Cancelled, now: float) -> Outcome:
+    result = Result(
+        status="cancelled",
+        exit_code=int(ExitCode.CANCELLED),
+        code=event.code,
+        message=f"run '{run.id}' was cancelled: {event.reason}",
+    )
+    _finish(run, now, result)
+    return Outcome(result.message)
+
+
+def _restarted(run: Run, event: events.Restarted, now: float) -> Outcome:
+    return Outcome("the registry came back on its journal; every node has a full lease again")
+
+
+_MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
+    "created": _created,
+    "slot": _slot_changed,
+    "joined": _joined,
+    "refused": _refused,
+    "probed": _probed,
+    "acked": _acked,
+    "arm_refused": _arm_refused,
+    "progressed": _progressed,
+    "exited": _exited,
+    "left": _left,
+    "lost": _lost,
+    "timed_out": _timed_out,
+    "last_call_over": _last_call_over,
+    "verdict": _verdict_fell,
+    "cancelled": _cancelled,
+    "restarted": _restarted,
+}

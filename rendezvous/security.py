@@ -1,0 +1,365 @@
+"""Keys, credentials and the join string: everything secret, derived from one secret per launch.
+
+The launcher makes one 256-bit secret. From it come, by HKDF-SHA-256 (RFC 5869) with one label per
+use, the join token of each slot and generation, the read and admin credentials of the run, the row
+key with which nodes sign their rows, and the probe key. The registry of a run that is not its own
+gets only SHA-256 of the tokens.
+
+A credential is text: its kind, what it is good for, and 256 secret bits, as `j.3.1.<secret>`. It is
+looked up by its public part and compared in constant time, on bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import secrets
+import ssl
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rendezvous.errors import UsageError
+from rendezvous.schema import Candidate, TableRow, row_text
+
+SERVER_NAME = "rdzv.internal"
+"""The one name in the registry's certificate, sent as SNI and Host whatever address is dialled."""
+
+_JOIN_PREFIX = "rdzv1-"
+_REGISTRY_PREFIX = "rdzvreg1-"
+_TOKEN_PREFIX = "rdzvtok1-"  # noqa: S105 (a prefix)
+
+
+def hkdf(secret: bytes, label: str, length: int = 32) -> bytes:
+    """HKDF-SHA-256 with an empty salt; `label` says what the key is for."""
+    key = hmac.digest(b"\x00" * 32, secret, "sha256")
+    out, block = b"", b""
+    for counter in range(1, -(-length // 32) + 1):
+        block = hmac.digest(key, block + label.encode() + bytes([counter]), "sha256")
+        out += block
+    return out[:length]
+
+
+def new_secret() -> bytes:
+    """256 random bits."""
+    return secrets.token_bytes(32)
+
+
+def _b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _unb64(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+CredentialKind = Literal["join", "node", "read", "admin", "registry"]
+_LETTERS: dict[str, CredentialKind] = {
+    "j": "join",
+    "n": "node",
+    "r": "read",
+    "a": "admin",
+    "g": "registry",
+}
+_LETTER_OF = {kind: letter for letter, kind in _LETTERS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A parsed credential.
+
+    `slot` and `number` (the generation of a join token, the incarnation of a node credential) are
+    -1 where they do not apply.
+    """
+
+    kind: CredentialKind
+    secret: bytes = field(repr=False)
+    slot: int = -1
+    number: int = -1
+
+    def text(self) -> str:
+        """The form that travels in the Authorization header."""
+        parts = [_LETTER_OF[self.kind]]
+        if self.slot >= 0:
+            parts += [str(self.slot), str(self.number)]
+        return ".".join([*parts, _b64(self.secret)])
+
+    def sha256(self) -> str:
+        """What may be stored of it: hex SHA-256 of the secret part."""
+        return hashlib.sha256(self.secret).hexdigest()
+
+    def matches(self, sha256: str) -> bool:
+        """Compare with a stored hash in constant time."""
+        return hmac.compare_digest(self.sha256().encode(), sha256.encode())
+
+
+def parse_credential(text: str) -> Credential | None:
+    """The credential in `text`, or None when it is not one; never raises."""
+    letter, *middle, encoded = text.split(".") if text.count(".") in (1, 3) else ("", "")
+    kind = _LETTERS.get(letter)
+    if kind is None or len(encoded) != 43 or (len(middle) == 2) != (kind in ("join", "node")):
+        return None
+    if not all(part.isascii() and part.isdigit() and len(part) < 8 for part in middle):
+        return None
+    try:
+        secret = _unb64(encoded)
+    except (binascii.Error, ValueError):
+        return None
+    return Credential(kind, secret, *(int(part) for part in middle))
+
+
+@dataclass(frozen=True, slots=True)
+class RunKeys:
+    """All that is derived from the secret of one launch of one run."""
+
+    secret: bytes = field(repr=False)
+    run: str
+    launch_id: str
+
+    def _derive(self, use: str) -> bytes:
+        return hkdf(self.secret, f"{use}|{self.run}|{self.launch_id}")
+
+    def join_token(self, slot: int, generation: int) -> Credential:
+        """The token that lets one worker run fill its slot, and nothing else."""
+        return Credential("join", self._derive(f"join|{slot}|{generation}"), slot, generation)
+
+    @property
+    def read(self) -> Credential:
+        """May look at the run."""
+        return Credential("read", self._derive("read"))
+
+    @property
+    def admin(self) -> Credential:
+        """May look at the run, tell of its slots, and cancel it."""
+        return Credential("admin", self._derive("admin"))
+
+    @property
+    def row_key(self) -> bytes:
+        """Nodes sign their rows with it."""
+        return self._derive("row")
+
+    @property
+    def probe_key(self) -> bytes:
+        """Nodes prove who they are to each other with it."""
+        return self._derive("probe")
+
+
+def registry_credential(secret: bytes) -> Credential:
+    """The credential of a registry's operator: may create runs and see them all."""
+    return Credential("registry", hkdf(secret, "registry admin"))
+
+
+def node_credential(
+    registry_key: bytes, run: str, launch_id: str, slot: int, number: int
+) -> Credential:
+    """The credential of one incarnation: derived, so that a repeated join gets it again."""
+    label = f"node|{run}|{launch_id}|{slot}|{number}"
+    return Credential("node", hkdf(registry_key, label), slot, number)
+
+
+def sign_candidate(
+    candidate: Candidate,
+    row_key: bytes,
+    *,
+    run: str,
+    launch_id: str,
+    slot: int,
+    hostname: str,
+    nproc_per_node: int,
+) -> Candidate:
+    """The candidate with the MAC of the row it would become."""
+    text = row_text(
+        run=run,
+        launch_id=launch_id,
+        slot=slot,
+        hostname=hostname,
+        interface=candidate.interface,
+        address=candidate.address,
+        prefix_length=candidate.prefix_length,
+        nproc_per_node=nproc_per_node,
+    )
+    return candidate.model_copy(update={"mac": hmac.new(row_key, text, "sha256").hexdigest()})
+
+
+def row_is_genuine(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -> bool:
+    """Whether a node that holds the row key has signed this row."""
+    text = row_text(
+        run=run,
+        launch_id=launch_id,
+        slot=row.slot,
+        hostname=row.hostname,
+        interface=row.interface,
+        address=row.address,
+        prefix_length=row.prefix_length,
+        nproc_per_node=row.nproc_per_node,
+    )
+    expected = hmac.new(row_key, text, "sha256").hexdigest()
+    return hmac.compare_digest(expected.encode(), row.mac.encode("utf-8", "replace"))
+
+
+def client_context(certificate: bytes) -> ssl.SSLContext:
+    """A TLS 1.3 context that trusts exactly this certificate (DER) and nothing else.
+
+    A plain SSLContext reads no default CAs and no SSLKEYLOGFILE.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(cadata=certificate)
+    return context
+
+
+def system_context() -> ssl.SSLContext:
+    """A TLS context with the system's CAs: for a registry behind somebody's https ingress."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_default_certs()
+    return context
+
+
+Trust = Literal["plain", "certificate", "public_key"]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryPlace:
+    """Where a registry is, and how it proves itself.
+
+    Attributes:
+        addresses: Host names or IP literals, best first; all are dialled side by side.
+        port: TCP port.
+        trust: `plain` (loopback), `certificate` (DER) or `public_key` (SHA-256 of the SPKI).
+        proof: The certificate or the pin; empty for `plain`.
+    """
+
+    addresses: tuple[str, ...]
+    port: int
+    trust: Trust = "plain"
+    proof: bytes = b""
+
+    def to_json(self) -> dict[str, Any]:
+        """The short form inside the join string."""
+        return {"a": list(self.addresses), "p": self.port, "t": self.trust, "c": _b64(self.proof)}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> RegistryPlace:
+        """The inverse of `to_json`."""
+        return RegistryPlace(
+            tuple(str(a) for a in value["a"]), int(value["p"]), value["t"], _unb64(value["c"])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JoinString:
+    """All that a worker needs to join its run; travels as `RDZV_JOIN`."""
+
+    place: RegistryPlace
+    run: str
+    launch_id: str
+    slot: int
+    generation: int
+    token: Credential
+    row_key: bytes = field(repr=False)
+    probe_key: bytes = field(repr=False)
+
+    def text(self) -> str:
+        """One word: it begins with a letter and has no character that YAML or a shell touches."""
+        return _pack(
+            _JOIN_PREFIX,
+            {
+                "w": self.place.to_json(),
+                "r": self.run,
+                "l": self.launch_id,
+                "s": self.slot,
+                "g": self.generation,
+                "j": _b64(self.token.secret),
+                "k": _b64(self.row_key),
+                "q": _b64(self.probe_key),
+            },
+        )
+
+    @staticmethod
+    def parse(text: str) -> JoinString:
+        """The inverse of `text`.
+
+        Raises:
+            UsageError: The text is no join string, or a part of it is missing.
+        """
+        value = _unpack(_JOIN_PREFIX, text, "RDZV_JOIN")
+        token = Credential("join", _unb64(value["j"]), value["s"], value["g"])
+        return JoinString(
+            RegistryPlace.from_json(value["w"]),
+            value["r"],
+            value["l"],
+            value["s"],
+            value["g"],
+            token,
+            _unb64(value["k"]),
+            _unb64(value["q"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryString:
+    """Where a standing registry is, with its operator's credential; travels as `RDZV_REGISTRY`."""
+
+    place: RegistryPlace
+    credential: Credential
+
+    def text(self) -> str:
+        """One word, as `JoinString.text`."""
+        return _pack(
+            _REGISTRY_PREFIX, {"w": self.place.to_json(), "g": _b64(self.credential.secret)}
+        )
+
+    @staticmethod
+    def parse(text: str) -> RegistryString:
+        """The inverse of `text`; raises UsageError."""
+        value = _unpack(_REGISTRY_PREFIX, text, "RDZV_REGISTRY")
+        return RegistryString(
+            RegistryPlace.from_json(value["w"]), Credential("registry", _unb64(value["g"]))
+        )
+
+
+def group_token_text(secret: bytes) -> str:
+    """The group secret of a symmetric start, as `rdzv token new` prints it."""
+    return _pack(_TOKEN_PREFIX, {"s": _b64(secret)})
+
+
+def parse_group_token(text: str) -> bytes:
+    """The inverse of `group_token_text`; raises UsageError."""
+    return _unb64(_unpack(_TOKEN_PREFIX, text, "RDZV_TOKEN")["s"])
+
+
+def _pack(prefix: str, value: dict[str, Any]) -> str:
+    packed = zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 9)
+    return prefix + _b64(packed + zlib.crc32(packed).to_bytes(4, "big"))
+
+
+def _unpack(prefix: str, text: str, variable: str) -> dict[str, Any]:
+    """The object inside a packed word; a cut or changed word is named as such."""
+    text = text.strip()
+    if not text.startswith(prefix):
+        raise UsageError(
+            f"{variable} does not begin with '{prefix}' ({len(text)} characters)",
+            hint="give the whole value that the launcher wrote, in RDZV_JOIN or a file"
+            if variable == "RDZV_JOIN"
+            else f"give the whole value in {variable}, or its file in {variable}_FILE",
+        )
+    try:
+        data = _unb64(text[len(prefix) :])
+        packed, check = data[:-4], data[-4:]
+        if zlib.crc32(packed).to_bytes(4, "big") != check:
+            raise ValueError("checksum")
+        decoder = zlib.decompressobj()
+        value = json.loads(decoder.decompress(packed, 1_000_000))
+        if not isinstance(value, dict):
+            raise TypeError("not an object")
+    except (binascii.Error, ValueError, TypeError, zlib.error) as exc:
+        raise UsageError(
+            f"{variable} is damaged: {len(text)} characters, and its checksum does not fit",
+            hint="it was probably cut or re-quoted on its way; pass it as a file "
+            f"({variable}_FILE) where the variable cannot be passed whole",
+        ) from exc
+    return value

@@ -1,0 +1,99 @@
+"""The registry as a process: `python -m rendezvous.server CONFIG --fd N`.
+
+It is started by `rdzv launch` and `rdzv serve`, which hold the listening socket: a registry that
+was killed is started again on the same socket and journal, and no client has to look for it
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import logging
+import os
+import signal
+import socket
+import ssl
+from pathlib import Path
+
+import uvloop
+from pydantic import BaseModel, ConfigDict
+
+from rendezvous.security import SERVER_NAME
+from rendezvous.server.app import make_app
+from rendezvous.server.guard import make_server
+from rendezvous.server.journal import Journal, MemoryJournal, SqliteJournal
+from rendezvous.server.service import Service
+
+logger = logging.getLogger("rendezvous.server")
+
+
+class ServerConfig(BaseModel):
+    """What a registry process is told; the file is readable by its owner alone."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str
+    admin_sha256: str
+    journal: Path | None = None
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+    hosts: list[str] = []
+    trust_close: bool = True
+    max_connections: int = 15_000
+
+
+def main() -> None:
+    """Read the config, recover from the journal, serve until told to end."""
+    parser = argparse.ArgumentParser(prog="rendezvous.server", description=__doc__)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--fd", type=int, required=True, help="the listening socket")
+    parser.add_argument("--parent", type=int, help="end when the process with this pid ends")
+    arguments = parser.parse_args()
+    if arguments.parent is not None:
+        _die_with_parent(arguments.parent)
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    config = ServerConfig.model_validate_json(arguments.config.read_bytes())
+    sock = socket.socket(fileno=arguments.fd)
+    uvloop.run(_serve(config, sock))
+
+
+def _die_with_parent(parent: int) -> None:
+    """Get SIGTERM when the launcher dies, however it dies."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    if os.getppid() != parent:
+        raise SystemExit("the launcher ended before its registry was up")
+
+
+async def _serve(config: ServerConfig, sock: socket.socket) -> None:
+    journal: Journal = SqliteJournal(config.journal) if config.journal else MemoryJournal()
+    service = Service(
+        journal, bytes.fromhex(config.key), config.admin_sha256, trust_close=config.trust_close
+    )
+    count = service.recover()
+    if count:
+        logger.info("%d runs were recovered from the journal", count)
+    server = make_server(
+        make_app(service, allowed_hosts=[SERVER_NAME, *config.hosts]),
+        closing=service.closing,
+        ssl_context=_tls(config),
+        max_connections=config.max_connections,
+    )
+    try:
+        await server.serve(sockets=[sock])
+    finally:
+        await journal.close()
+
+
+def _tls(config: ServerConfig) -> ssl.SSLContext | None:
+    if config.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(config.certificate, config.certificate_key)
+    return context
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""HTTP for the registry: routes to calls and back; a route is a few lines."""
+
+# No postponed annotations here: FastAPI reads those of the routes, which name local types.
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Collection
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from pydantic import TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rendezvous.errors import (
+    BadRequest,
+    MethodNotAllowed,
+    NotFound,
+    RdzvError,
+    TooManyRequests,
+    Unauthorized,
+)
+from rendezvous.schema import (
+    EndpointTable,
+    JoinReply,
+    JoinRequest,
+    NodeView,
+    Problem,
+    Report,
+    ReportReply,
+    RunId,
+    RunList,
+    RunSpec,
+    RunStatus,
+    SlotNews,
+    printable,
+)
+from rendezvous.security import Credential
+from rendezvous.server import hot
+from rendezvous.server.guard import MAX_BODY_BYTES, Guard, problem_response, read_body
+from rendezvous.server.journal import MemoryJournal
+from rendezvous.server.limiter import FailedLogins
+from rendezvous.server.service import Host, Service
+
+logger = logging.getLogger(__name__)
+
+_MAX_SPEC_BYTES = 4 * 1024 * 1024
+_MAX_WAIT_SECONDS = 25.0
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": Problem, "description": "Refused; `code` says why."},
+    "5XX": {"model": Problem, "description": "Not now."},
+}
+
+
+def rdzv_version() -> str:
+    """The installed version, or "unknown"."""
+    try:
+        return version("rdzv")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def make_app(service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
+    """The registry's whole application, guard included."""
+    return Guard(
+        _Door(hot.HotPath(make_api(service), service)),
+        allowed_hosts=allowed_hosts,
+        body_limit=_body_limit,
+    )
+
+
+def _body_limit(scope: Scope) -> int:
+    """Only the maker of a run may send a large body: a spec with a token for each slot."""
+    credential = hot.credential_of(scope)
+    makes = scope["method"] == "PUT" and credential is not None and credential.kind == "registry"
+    return _MAX_SPEC_BYTES if makes else MAX_BODY_BYTES
+
+
+class _Door:
+    """ASGI middleware that slows down whoever shows wrong credentials."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._failed = FailedLogins()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except (Unauthorized, NotFound) as exc:
+            source = scope["client"][0] if scope.get("client") else ""
+            wait = self._failed.failed(source, time.monotonic())
+            if wait > 0:
+                raise TooManyRequests(
+                    f"too many wrong credentials from {source}", hint=f"wait {wait:.0f} s"
+                ) from exc
+            raise
+
+
+Node = Annotated[int, Path(ge=0, le=999_999, description="The slot of the node.")]
+Run = Annotated[RunId, Path(description="The RDZV_ID.")]
+
+
+def make_api(service: Service) -> FastAPI:
+    """The routes, the cold ones served here, the hot ones declared for the OpenAPI."""
+    api = FastAPI(
+        title="rdzv registry",
+        version="1",
+        description="Brings the nodes of one training job together.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=_lifespan(service),
+        responses=_REFUSALS,
+    )
+    _add_errors(api)
+    _add_open_routes(api, service)
+    _add_run_routes(api, service)
+    _add_node_routes(api, service)
+    return api
+
+
+def _lifespan(service: Service) -> Any:
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(service.serve())
+        task.add_done_callback(_end_process_when_failed)
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    return lifespan
+
+
+def _end_process_when_failed(task: asyncio.Task[None]) -> None:
+    """A registry whose sequencer failed must not go on: its launcher starts it again."""
+    if not task.cancelled() and task.exception() is not None:
+        logger.critical("the registry's sequencer failed", exc_info=task.exception())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _add_errors(api: FastAPI) -> None:
+    """Every error in one shape, none with a value that the client sent."""
+
+    @api.exception_handler(RdzvError)
+    async def refused(_: Request, exc: Exception) -> Response:
+        raise exc  # answered by the guard
+
+    @api.exception_handler(RequestValidationError)
+    async def invalid(_: Request, exc: Exception) -> Response:
+        assert isinstance(exc, RequestValidationError)
+        first = exc.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return _answer(BadRequest(f"{place}: {first['msg']}"[:500]))
+
+    @api.exception_handler(HTTPException)
+    async def unknown(request: Request, exc: Exception) -> Response:
+        path = printable(request.url.path, 100)
+        if isinstance(exc, HTTPException) and exc.status_code == 405:
+            return _answer(MethodNotAllowed(f"{path} does not take {request.method}"))
+        return _answer(NotFound(f"there is no {path} here"))
+
+
+def _answer(error: RdzvError) -> Response:
+    status, headers, body = problem_response(error)
+    return Response(body, status, {name.decode(): value.decode() for name, value in headers})
+
+
+def _credential(request: Request) -> Credential | None:
+    return hot.credential_of(request.scope)
+
+
+Shown = Annotated[Credential | None, Depends(_credential)]
+
+
+def _add_open_routes(api: FastAPI, service: Service) -> None:
+    @api.get("/healthz", summary="Whether a registry is here; needs no credential.")
+    async def healthz() -> Response:
+        return PlainTextResponse("ok\n", headers={"x-rdzv": rdzv_version()})
+
+    @api.get("/metrics", summary="Counters and gauges, as Prometheus text.")
+    async def metrics(shown: Shown) -> Response:
+        service.authorize_registry(shown)
+        return PlainTextResponse(service.metrics_text())
+
+    @api.get("/v1/runs", summary="All runs, without their slots.")
+    async def runs(shown: Shown) -> RunList:
+        service.authorize_registry(shown)
+        return RunList(runs=service.statuses())
+
+
+def _add_run_routes(api: FastAPI, service: Service) -> None:
+    def reader(run: Run, shown: Shown) -> Host:
+        return service.authorize(run, shown, write=False)
+
+    def writer(run: Run, shown: Shown) -> Host:
+        return service.authorize(run, shown, write=True)
+
+    Reader = Annotated[Host, Depends(reader)]
+    Writer = Annotated[Host, Depends(writer)]
+
+    @api.put("/v1/runs/{run}", summary="Make a run.", openapi_extra=_body(RunSpec))
+    async def create(run: Run, shown: Shown, request: Request) -> RunStatus:
+        service.authorize_registry(shown)
+        data = await read_body(request.receive)
+        try:
+            spec = RunSpec.model_validate_json(data)
+        except ValidationError as exc:
+            raise hot.bad_request(exc) from None
+        return await service.create(run, spec)
+
+    @api.delete("/v1/runs/{run}", summary="Cancel a run.")
+    async def cancel(
+        host: Writer, reason: Annotated[str, Query(max_length=300)] = "asked for"
+    ) -> RunStatus:
+        return await service.cancel(host, printable(reason, 300))
+
+    @api.get("/v1/runs/{run}", summary="The state of a run; waits for a version above `after`.")
+    async def status(
+        host: Reader,
+        after: int = -1,
+        wait: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS)] = 0.0,
+    ) -> RunStatus:
+        return await service.wait_status(host, after, wait)
+
+    @api.get("/v1/runs/{run}/events", summary="Events as they happen, one JSON object a line.")
+    async def event_stream(host: Reader, after: int = 0) -> Response:
+        return StreamingResponse(_lines(service, host, after), media_type="application/x-ndjson")
+
+    @api.get("/v1/runs/{run}/tables/{digest}", summary="The endpoint table with this digest.")
+    async def table(host: Reader, digest: str) -> EndpointTable:
+        found = host.run.table
+        if found is None or host.run.digest != digest:
+            raise NotFound(f"run '{host.run.id}' has no table {printable(digest, 64)} now")
+        return found
+
+    @api.post("/v1/runs/{run}/slots/{slot}", summary="What the scheduler says of a slot.")
+    async def slot_news(host: Writer, slot: Node, news: SlotNews) -> RunStatus:
+        return await service.slot_news(host, slot, news)
+
+
+async def _lines(service: Service, host: Host, after: int) -> AsyncIterator[bytes]:
+    while True:
+        lines = list(await service.event_lines(host, after))
+        if not lines:
+            return
+        after = lines[-1].number
+        yield b"".join(line.model_dump_json().encode() + b"\n" for line in lines)
+
+
+def _add_node_routes(api: FastAPI, service: Service) -> None:
+    """The hot calls. `hot.HotPath` stands before them; here they are described, and work too."""
+
+    @api.post("/v1/runs/{run}/nodes", summary="Join.", openapi_extra=_body(JoinRequest))
+    async def join(run: Run, shown: Shown, request: Request) -> JoinReply:
+        data = await read_body(request.receive)
+        return await hot.join(service, request.scope, run, shown, data)
+
+    @api.get(
+        "/v1/runs/{run}/nodes/{node}/watch",
+        summary="News newer than `after`, else the reason of the moment after the poll length.",
+        response_model=NodeView,
+    )
+    async def watch(run: Run, node: Node, shown: Shown, request: Request, after: int = 0) -> Any:
+        body = await hot.watch(service, request.scope, run, node, shown, after)
+        return Response(body.plain, media_type="application/json")
+
+    @api.post(
+        "/v1/runs/{run}/nodes/{node}/reports",
+        summary="Probe results, acknowledgement or refusal, progress, exit, leave.",
+        openapi_extra=_body(Report),
+    )
+    async def report(run: Run, node: Node, shown: Shown, request: Request) -> ReportReply:
+        data = await read_body(request.receive)
+        return await hot.report(service, request.scope, run, node, shown, data)
+
+
+def _schema(model: Any) -> dict[str, Any]:
+    return TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
+
+
+def _body(model: Any) -> dict[str, Any]:
+    """The OpenAPI of a body that the route reads itself, as strict JSON."""
+    schema = _schema(model)
+    schema.pop("$defs", None)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI of the registry, as it stands in `docs/openapi.json`."""
+    document = make_api(Service(MemoryJournal(), b"", "")).openapi()
+    for model in (RunSpec, JoinRequest, Report):
+        document["components"]["schemas"] |= _schema(model).get("$defs", {})
+    return document

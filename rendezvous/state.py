@@ -1,0 +1,176 @@
+"""The state of one run, and how its parts are named in sentences. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rendezvous.schema import (
+    EndpointTable,
+    ExitReport,
+    JoinRequest,
+    NodeState,
+    Phase,
+    Result,
+    RunSpec,
+    SlotState,
+)
+
+GONE = (NodeState.LOST, NodeState.LEFT)
+OVER = (NodeState.EXITED, *GONE)
+DEAD_SUBMISSIONS = (SlotState.FAILED, SlotState.ENDED)
+
+
+@dataclass(slots=True)
+class Node:
+    """One incarnation in its slot."""
+
+    incarnation: int
+    join: JoinRequest
+    state: NodeState = NodeState.JOINED
+    rank: int | None = None
+    exit: ExitReport | None = None
+    failed_at: float | None = None
+    progress: str = ""
+
+
+@dataclass(slots=True)
+class Slot:
+    """A place in the run, its worker runs by generation, and the node that fills it."""
+
+    index: int
+    generation: int = 0
+    wanted: int = 1
+    state: SlotState = SlotState.NONE
+    name: str = ""
+    handle: str = ""
+    detail: str = ""
+    tokens: dict[int, str] = field(default_factory=dict)
+    node: Node | None = None
+    incarnations: int = 0
+    joins: dict[str, int] = field(default_factory=dict)
+    problem: str = ""
+    retries: int = 0
+    given_up: bool = False
+    waited: float = 0.0
+    waiting_since: float | None = None
+
+    def wait_seconds(self, now: float) -> float:
+        """Seconds that this slot has been awaited, time in the scheduler's queue left out."""
+        return self.waited + (0.0 if self.waiting_since is None else now - self.waiting_since)
+
+    def live_node(self) -> Node | None:
+        """The node that fills the slot and has not ended."""
+        return self.node if self.node is not None and self.node.state not in OVER else None
+
+
+@dataclass(slots=True)
+class Run:
+    """The state of one run; changed by `apply` alone."""
+
+    id: str
+    spec: RunSpec
+    created_at: float
+    slots: list[Slot]
+    missing: set[int]
+    phase: Phase = Phase.GATHERING
+    epoch: int = 0
+    seq: int = 1
+    version: int = 1
+    table: EndpointTable | None = None
+    digest: str = ""
+    phase_since: float = 0.0
+    enough_since: float | None = None
+    waiting_for: set[int] = field(default_factory=set)
+    port_tries: int = 0
+    unreachable: dict[int, list[int]] = field(default_factory=dict)
+    command_digest: str | None = None
+    stop: bool = False
+    verdict_at: float | None = None
+    result: Result | None = None
+    finished_at: float | None = None
+
+    def members(self) -> list[Slot]:
+        """The slots whose node is alive and has not ended."""
+        return [slot for slot in self.slots if slot.live_node() is not None]
+
+    def phase_timeout(self) -> float | None:
+        """Seconds that the present phase may last, when it is one with a single deadline."""
+        limits = self.spec.limits
+        return {
+            Phase.VERIFYING: limits.verify_timeout_seconds,
+            Phase.ARMING: limits.arm_timeout_seconds,
+        }.get(self.phase)
+
+
+def create(run: str, spec: RunSpec, now: float) -> Run:
+    """The state after `Created`: nobody is in."""
+    slots = [Slot(index, waiting_since=now) for index in range(spec.max_nodes)]
+    for slot, token in zip(slots, spec.token_sha256, strict=False):
+        slot.tokens[1] = token
+    return Run(
+        run,
+        spec,
+        now,
+        slots,
+        missing=set(range(spec.max_nodes)),
+        phase_since=now,
+        command_digest=spec.job.command_digest,
+    )
+
+
+def who(slot: Slot) -> str:
+    """How a node is named in sentences: its rank if it has one, slot and hostname."""
+    node = slot.node
+    if node is None:
+        return f"slot {slot.index}"
+    host = node.join.hostname
+    if node.rank is not None:
+        return f"node {node.rank} ({host}, slot {slot.index})"
+    return f"slot {slot.index} ({host})"
+
+
+def nnodes_text(spec: RunSpec) -> str:
+    """`4`, or `2:4` for min:max, as torchrun writes it."""
+    if spec.min_nodes == spec.max_nodes:
+        return str(spec.max_nodes)
+    return f"{spec.min_nodes}:{spec.max_nodes}"
+
+
+def words_of_exit(report: ExitReport) -> str:
+    """The end of a node's program, as a phrase that follows the node's name."""
+    code = report.exit_code
+    if report.stopped:
+        return f"was stopped (exit code {code})"
+    if code == 0:
+        return "ended with exit code 0"
+    rank = "the program" if report.worker_rank is None else f"rank {report.worker_rank}"
+    signal = f" (signal {code - 128})" if 128 < code <= 192 else ""
+    words = f"failed: {rank} ended with exit code {code}{signal}"
+    return f"{words}; {report.message}" if report.message else words
+
+
+def what_is_known(slot: Slot) -> str:
+    """A missing slot, with all that is known of its worker run."""
+    if slot.generation == 0:
+        known = "was never submitted"
+    elif slot.state in (SlotState.NONE, SlotState.UNKNOWN):
+        known = "never reached the registry"
+    else:
+        detail = f": {slot.detail}" if slot.detail else ""
+        known = f"never reached the registry; the scheduler says {slot.state}{detail}"
+    name = f" (worker run {slot.name}, generation {slot.generation})" if slot.name else ""
+    problem = f"; before that: {slot.problem}" if slot.problem else ""
+    return f"slot {slot.index}{name} {known}{problem}"
+
+
+def overdue_slots(run: Run, now: float) -> list[Slot]:
+    """The missing slots that have been awaited for longer than the join time-out.
+
+    With min:max, slots above the minimum are nobody's fault: only as many count as the minimum
+    still lacks.
+    """
+    lacking = run.spec.min_nodes - (run.spec.max_nodes - len(run.missing))
+    if lacking <= 0 and 0 not in run.missing:
+        return []
+    limit = run.spec.limits.join_timeout_seconds
+    return [run.slots[i] for i in sorted(run.missing) if run.slots[i].wait_seconds(now) >= limit]

@@ -1,0 +1,130 @@
+"""What the state of a run looks like to its nodes and to people. Pure."""
+
+from __future__ import annotations
+
+from rendezvous.leases import Leases
+from rendezvous.schema import NodeView, Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.state import GONE, Run, Slot, nnodes_text, who
+
+
+def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
+    """What every node is told, the table included while it is to be acknowledged or run on."""
+    with_table = run.phase in (Phase.ARMING, Phase.RUNNING)
+    return NodeView(
+        seq=run.seq,
+        phase=run.phase,
+        epoch=run.epoch,
+        reason=reason(run, now),
+        digest=run.digest,
+        table=run.table if with_table else None,
+        stop=run.stop,
+        result=run.result,
+        poll_seconds=poll_seconds,
+    )
+
+
+def reason(run: Run, now: float) -> str:
+    """One sentence that says what the run is waiting for, or how it ended."""
+    if run.result is not None:
+        return run.result.message
+    if run.phase is Phase.GATHERING:
+        return _reason_gathering(run, now)
+    if run.phase is Phase.RUNNING:
+        if run.stop:
+            return "a node failed: the others are being stopped"
+        return f"running on {len(run.table.rows) if run.table else 0} nodes"
+    todo = "report on their peers" if run.phase is Phase.VERIFYING else "acknowledge the table"
+    return f"waiting for {_some(run, run.waiting_for)} to {todo}{_left(run, now)}"
+
+
+def _reason_gathering(run: Run, now: float) -> str:
+    present = run.spec.max_nodes - len(run.missing)
+    text = f"{present} of {nnodes_text(run.spec)} nodes joined"
+    if run.enough_since is not None:
+        last_call = run.spec.limits.last_call_seconds - (now - run.enough_since)
+        return f"{text}; last call: {max(0.0, last_call):.0f} s left"
+    return f"{text}; waiting for {_some(run, run.missing)}{_left(run, now)}"
+
+
+def _some(run: Run, indices: set[int]) -> str:
+    """The first three by name, and how many more."""
+    first = sorted(indices)[:3]
+    names = ", ".join(_with_state(run.slots[index]) for index in first)
+    return names + (f" and {len(indices) - 3} more" if len(indices) > 3 else "")
+
+
+def _with_state(slot: Slot) -> str:
+    if slot.node is not None or slot.state is SlotState.NONE:
+        return who(slot)
+    detail = f": {slot.detail}" if slot.detail else ""
+    return f"{who(slot)} ({slot.state}{detail})"
+
+
+def remaining_seconds(run: Run, now: float) -> float | None:
+    """Seconds until the present phase times out; None when nothing does."""
+    timeout = run.phase_timeout()
+    if timeout is not None:
+        return max(0.0, timeout - (now - run.phase_since))
+    if run.phase is Phase.GATHERING and run.missing:
+        limit = run.spec.limits.join_timeout_seconds
+        longest = max(run.slots[index].wait_seconds(now) for index in run.missing)
+        return max(0.0, limit - longest)
+    return None
+
+
+def _left(run: Run, now: float) -> str:
+    left = remaining_seconds(run, now)
+    return "" if left is None else f", {left:.0f} s left"
+
+
+def everyone_left(run: Run) -> bool:
+    """Whether no node is there any more that could want to know the result."""
+    return all(slot.node is None or slot.node.state in GONE for slot in run.slots)
+
+
+def run_status(
+    run: Run, now: float, leases: Leases | None = None, *, slots: bool = True
+) -> RunStatus:
+    """Everything that a person wants to see."""
+    return RunStatus(
+        run=run.id,
+        launch_id=run.spec.launch_id,
+        version=run.version,
+        phase=run.phase,
+        epoch=run.epoch,
+        reason=reason(run, now),
+        min_nodes=run.spec.min_nodes,
+        max_nodes=run.spec.max_nodes,
+        elapsed_seconds=(run.finished_at or now) - run.created_at,
+        remaining_seconds=remaining_seconds(run, now),
+        digest=run.digest,
+        slots=[_slot_status(slot, now, leases) for slot in run.slots] if slots else [],
+        result=run.result,
+        everyone_left=everyone_left(run),
+    )
+
+
+def _slot_status(slot: Slot, now: float, leases: Leases | None) -> SlotStatus:
+    node = slot.node
+    silent = None
+    if leases is not None and slot.live_node() is not None and node is not None:
+        silent = round(leases.silent_seconds((slot.index, node.incarnation), now), 1)
+    return SlotStatus(
+        slot=slot.index,
+        generation=slot.generation,
+        wanted_generation=slot.wanted,
+        state=slot.state,
+        detail=slot.detail,
+        name=slot.name,
+        handle=slot.handle,
+        node_state=node.state if node else None,
+        incarnation=node.incarnation if node else 0,
+        rank=node.rank if node else None,
+        hostname=node.join.hostname if node else "",
+        address=node.join.candidates[0].address if node else "",
+        nproc_per_node=node.join.nproc_per_node if node else 0,
+        exit_code=node.exit.exit_code if node and node.exit else None,
+        problem=slot.problem,
+        progress=node.progress if node else "",
+        silent_seconds=silent,
+    )
