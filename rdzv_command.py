@@ -35,7 +35,7 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, "-E", "-P", "-m", "rdzv_command", *sys.argv[1:]])
     from launcher.cli import main as command
 
-    command()
+    command(prog_name="rdzv")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,282 @@
+"""The command `rdzv`.
+
+Heavy imports stand inside the commands: a worker's start must not pay for the launcher's packages,
+which need not be installed where only workers run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import click
+
+from launcher.options import options_from, read
+from launcher.settings import LaunchSettings, ServeSettings
+from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
+from rendezvous.security import JoinString
+from worker.settings import WorkerSettings, state_home
+
+_COMMAND = {"allow_interspersed_args": False, "max_content_width": 100}
+_LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")
+
+
+def _exit_codes() -> str:
+    lines = [f"  {code.value:>3}  {text}" for code, text in EXIT_CODE_HELP.items()]
+    return "\b\nExit codes (else the program's own, 128 + n for signal n):\n" + "\n".join(lines)
+
+
+class _Group(click.Group):
+    """Turns every RdzvError into its message, its hint and its exit code."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """See the base class."""
+        try:
+            return super().main(*args, **kwargs)
+        except RdzvError as exc:
+            click.echo(f"rdzv: {exc.message}", err=True)
+            if exc.hint:
+                click.echo(f"      {exc.hint}", err=True)
+            sys.exit(int(exc.exit_code))
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_exit_codes(),
+)
+@click.version_option(package_name="rdzv", prog_name="rdzv")
+def main() -> None:
+    """Bring the nodes of one training job together, and start the program on all of them."""
+
+
+@main.command(context_settings=_COMMAND, epilog=_exit_codes())
+@options_from(LaunchSettings)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def launch(command: tuple[str, ...], **values: Any) -> None:
+    """Launch a run: registry, worker runs, and slot 0's node here.
+
+    COMMAND is a torchrun target, a script or -m module with its arguments, after '--':
+
+      rdzv launch --nnodes 4 --nproc-per-node 8 -- train.py --epochs 3
+    """
+    settings = read(LaunchSettings, values)
+    token = secret_text("RDZV_TOKEN")
+    if settings.role == "worker" and token is None:
+        _work(_worker_of(settings), command)
+    _need_launcher_packages()
+    from launcher import start
+
+    if token is not None and (settings.node_rank or 0) > 0:
+        join = start.symmetric_join(settings, token)
+        _work(start.worker_settings(settings, join.slot), command, join)
+    _log_to_stderr(settings.log_level)
+    _exit(
+        start.launch(
+            settings,
+            command,
+            os.environ,
+            group_token=token,
+            registry=secret_text("RDZV_REGISTRY"),
+        )
+    )
+
+
+def _worker_of(settings: LaunchSettings) -> WorkerSettings:
+    names = set(WorkerSettings.model_fields) & set(LaunchSettings.model_fields)
+    return WorkerSettings(**{name: getattr(settings, name) for name in names})
+
+
+@main.command(context_settings=_COMMAND, epilog=_exit_codes())
+@options_from(WorkerSettings)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def worker(command: tuple[str, ...], **values: Any) -> None:
+    """Be one node of a run: join with RDZV_JOIN (or RDZV_JOIN_FILE), and run COMMAND."""
+    _work(read(WorkerSettings, values), command)
+
+
+def _work(
+    settings: WorkerSettings, command: tuple[str, ...], join: JoinString | None = None
+) -> None:
+    """Be a worker, and exit with its code."""
+    from worker.agent import run_agent
+    from worker.contracts import check_command
+    from worker.process import die_with_parent
+
+    if settings.parent is not None:
+        import signal
+
+        die_with_parent(signal.SIGTERM, settings.parent)
+    check_command(command, settings.framework)
+    if join is None:
+        text = secret_text("RDZV_JOIN")
+        if text is None:
+            raise UsageError(
+                "RDZV_JOIN is not set: this worker does not know which run to join",
+                hint="the launcher's worker spec sets it (or RDZV_JOIN_FILE names a file with it)",
+            )
+        join = JoinString.parse(text)
+    _log_to_stderr(settings.log_level, f"rdzv[slot {join.slot}]")
+    if settings.log_dir is not None:
+        _log_to_file(settings.log_dir, join.slot)
+    _exit(run_agent(settings, join, command, os.environ))
+
+
+@main.command(epilog=_exit_codes())
+@options_from(ServeSettings)
+def serve(**values: Any) -> None:
+    """Run a standing registry, for many runs at once."""
+    _need_launcher_packages()
+    from launcher.serve import serve as serve_registry
+
+    serve_registry(read(ServeSettings, values), os.environ)
+
+
+@main.group()
+def token() -> None:
+    """Tokens for symmetric starts."""
+
+
+@token.command("new")
+def token_new() -> None:
+    """Print a new group token: give it to all nodes as RDZV_TOKEN, before they are submitted."""
+    from rendezvous.security import group_token_text, new_secret
+
+    click.echo(group_token_text(new_secret()))
+
+
+_STATE_DIR = click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path),
+    envvar="RDZV_STATE_DIR",
+    show_envvar=True,
+    help="Where runs keep their state.",
+)
+
+
+def _root(state_dir: Path | None) -> Path:
+    return state_dir or state_home(os.environ)
+
+
+@main.command()
+@click.argument("run", required=False)
+@_STATE_DIR
+@click.option("--json", "as_json", is_flag=True, help="Print the state as JSON.")
+def status(run: str | None, state_dir: Path | None, as_json: bool) -> None:
+    """Show how a run stands, or all runs that were launched here."""
+    from launcher.inspect import show_status
+
+    _exit(show_status(_root(state_dir), run, as_json=as_json))
+
+
+@main.command()
+@click.argument("run")
+@_STATE_DIR
+@click.option("--reason", default="rdzv cancel", show_default=True, help="Why, for the record.")
+def cancel(run: str, state_dir: Path | None, reason: str) -> None:
+    """End a run that was launched here."""
+    from launcher.inspect import cancel_run
+
+    _exit(cancel_run(_root(state_dir), run, reason))
+
+
+@main.command()
+@click.argument("run")
+@_STATE_DIR
+@click.option("--node", type=int, help="Only this node rank's log.")
+@click.option("--lines", default=20, show_default=True, help="Last lines of each file.")
+def logs(run: str, state_dir: Path | None, node: int | None, lines: int) -> None:
+    """Show the newest lines of a run's log files on this machine."""
+    from launcher.inspect import show_logs
+
+    show_logs(_root(state_dir), run, node=node, lines=lines)
+
+
+@main.command()
+def schedulers() -> None:
+    """List what can start worker runs."""
+    from launcher.schedulers import SCHEDULERS
+
+    for name, entry in SCHEDULERS.items():
+        click.echo(f"{name:10} {entry.summary}")
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("journal", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def replay(journal: Path, as_json: bool) -> None:
+    """Show what happened in a journal, event by event, with the reasons.
+
+    JOURNAL is a journal file, or the id of a run that was launched here.
+    """
+    if not journal.exists() and (kept := state_home(os.environ) / journal).is_dir():
+        journal = kept / "journal.sqlite"
+    words = [sys.executable, "-E", "-P", "-m", "rendezvous.server.replay", str(journal)]
+    os.execv(sys.executable, [*words, "--json"] if as_json else words)
+
+
+def secret_text(name: str) -> str | None:
+    """The value of a secret variable, or the content of the file that `<name>_FILE` names.
+
+    Raises:
+        UsageError: The file cannot be read.
+    """
+    value = os.environ.get(name)
+    if value:
+        return value
+    path = os.environ.get(f"{name}_FILE")
+    if not path:
+        return None
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{name}_FILE names {path}, which cannot be read: {exc}") from exc
+    if path.startswith("/proc/self/fd/"):
+        os.close(int(path.rsplit("/", 1)[1]))
+    return text
+
+
+def _need_launcher_packages() -> None:
+    for name in _LAUNCHER_PACKAGES:
+        try:
+            importlib.import_module(name)
+        except ImportError as exc:
+            raise UsageError(
+                f"this command needs the package '{exc.name}', which is not installed",
+                hint="install the launcher's packages: pip install 'rdzv[launcher]'",
+            ) from exc
+
+
+def _log_to_stderr(level: str, name: str = "rdzv") -> None:
+    handler = logging.StreamHandler()
+    handler.setLevel(level.upper())
+    handler.setFormatter(logging.Formatter(f"{name}: %(message)s"))
+    root = logging.getLogger()
+    root.setLevel("DEBUG" if level == "debug" else "INFO")
+    root.addHandler(handler)
+    for noisy in ("httpx", "httpcore", "asyncio"):
+        logging.getLogger(noisy).setLevel("WARNING")
+
+
+def _log_to_file(folder: Path, slot: int) -> None:
+    """Keep what the agent says, whatever of it is shown."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handler = logging.FileHandler(folder / f"agent-{slot}.log")
+    except OSError:
+        return
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+
+
+def _exit(work: Coroutine[Any, Any, int]) -> None:
+    """Run to the end and exit with its code."""
+    code = asyncio.run(work)
+    logging.shutdown()
+    sys.exit(int(code or ExitCode.OK))

@@ -1,0 +1,388 @@
+"""One launch, from the state directory to the exit code.
+
+    registry up -> run created -> slot 0 started here, the others submitted -> watch until the end
+    -> every node knows the result -> what is left of the worker runs is cancelled -> registry down
+
+The registry decides; the launcher acts on what it reads there: a slot that wants a newer generation
+than was submitted is submitted, whatever the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from launcher.board import Board
+from launcher.plan import Plan
+from launcher.registry import RegistryProcess
+from launcher.schedulers import Description, Scheduler
+from launcher.state_dir import StateDir
+from rendezvous.client import RegistryClient, retry_pause
+from rendezvous.errors import (
+    Fenced,
+    RdzvError,
+    RegistryError,
+    RegistryLost,
+    RunOver,
+    SchedulerError,
+    TooManyRequests,
+)
+from rendezvous.schema import Phase, Result, RunSpec, RunStatus, SlotNews, SlotState
+from rendezvous.security import Credential, JoinString, RegistryPlace, RunKeys
+
+logger = logging.getLogger(__name__)
+
+_SUBMITS_AT_ONCE = 16
+_REGISTRY_UP_SECONDS = 20.0
+_LEAVE_SECONDS = 8.0
+_END_SECONDS = 3.0
+_STATUS_WAIT_SECONDS = 2.0
+_SLOW_DETAIL_SECONDS = 1.0
+_OVER = (SlotState.FAILED, SlotState.ENDED)
+
+
+@dataclass(slots=True)
+class _Submitted:
+    """A worker run that was started in this launch."""
+
+    generation: int
+    scheduler: Scheduler
+    handle: str
+
+
+class Launch:
+    """One launch of one run.
+
+    Args:
+        plan: What is submitted for each slot.
+        keys: Of this launch.
+        place: Where the workers find the registry.
+        creator: The credential that may create the run.
+        scheduler: Starts the worker runs; None in a symmetric start, where nothing is submitted.
+        local: Starts slot 0's node here; None where this machine is no node of the run.
+        state: The state directory, its lock held.
+        board: Where the person sees it.
+        registry: The registry of this launch; None when it is a standing one.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        keys: RunKeys,
+        place: RegistryPlace,
+        creator: Credential,
+        *,
+        scheduler: Scheduler | None,
+        local: Scheduler | None,
+        state: StateDir,
+        board: Board,
+        registry: RegistryProcess | None,
+        near: RegistryPlace,
+    ) -> None:
+        self._plan = plan
+        self._keys = keys
+        self._place = place
+        self._scheduler = scheduler
+        self._local = local
+        self._state = state
+        self._board = board
+        self._registry = registry
+        self._creator = RegistryClient(near, creator, request_seconds=10.0)
+        self._client = RegistryClient(near, keys.admin, request_seconds=5.0)
+        self._viewer = RegistryClient(near, keys.read, request_seconds=5.0)
+        self._submitted: dict[int, _Submitted] = {}
+        self._asked: dict[int, int] = {}
+        self._gate = asyncio.Semaphore(_SUBMITS_AT_ONCE)
+        self._signal: int | None = None
+        self._hurry = asyncio.Event()
+
+    @property
+    def run(self) -> str:
+        """The run id."""
+        return self._plan.run
+
+    def spec(self) -> RunSpec:
+        """What the registry is told of the run."""
+        plan, managed = self._plan, self._scheduler is not None
+        tokens = (
+            []
+            if managed
+            else [self._keys.join_token(slot, 1).sha256() for slot in range(plan.max_nodes)]
+        )
+        return RunSpec(
+            launch_id=plan.launch_id,
+            min_nodes=plan.min_nodes,
+            max_nodes=plan.max_nodes,
+            limits=plan.limits(),
+            master_port=plan.settings.master_port,
+            loopback=plan.loopback,
+            managed=managed,
+            same_command=not plan.settings.any_command,
+            job=plan.job(),
+            token_sha256=tokens,
+            read_sha256=self._keys.read.sha256(),
+            admin_sha256=self._keys.admin.sha256(),
+        )
+
+    async def go(self) -> Result:
+        """Run it to the end; returns the result. Raises RdzvError when there is none."""
+        self._listen_to_signals()
+        try:
+            async with self._registry_running():
+                await self._create()
+                return await self._follow()
+        finally:
+            await self._cancel_all()
+            for client in (self._creator, self._client, self._viewer):
+                await client.close()
+            if self._registry is not None:
+                await self._registry.close()
+            self._board.close()
+
+    # --- signals ------------------------------------------------------------------------------
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._told_to_end, number)
+
+    def _told_to_end(self, number: int) -> None:
+        if self._signal is not None:
+            self._board.say("again: ending everything at once")
+            self._hurry.set()
+            return
+        self._signal = number
+        name = signal.Signals(number).name
+        self._board.say(f"{name}: ending the run (once more: at once)")
+        self._ending = asyncio.create_task(self._cancel_run(f"{name} at the launcher"))
+
+    @property
+    def interrupted(self) -> int | None:
+        """The signal that ended the launch, if one did."""
+        return self._signal
+
+    async def _cancel_run(self, why: str) -> None:
+        with contextlib.suppress(RdzvError):
+            await self._client.cancel(self.run, why)
+
+    # --- registry -----------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _registry_running(self) -> AsyncIterator[None]:
+        """Keep the registry alive; the body is cancelled when that cannot be done."""
+        if self._registry is None:
+            yield
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeper = group.create_task(self._registry.run())
+                yield
+                keeper.cancel()
+        except* RdzvError as group_error:
+            raise group_error.exceptions[0] from None
+
+    async def _create(self) -> None:
+        deadline = time.monotonic() + _REGISTRY_UP_SECONDS
+        while True:
+            try:
+                await self._creator.create(self.run, self.spec())
+            except (RegistryError, TooManyRequests) as exc:
+                if time.monotonic() > deadline:
+                    raise RegistryLost(
+                        f"the registry did not come up within {_REGISTRY_UP_SECONDS:.0f} s: "
+                        f"{exc.message}",
+                        hint=f"see {self._state.logs / 'registry.log'}",
+                    ) from exc
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+    # --- following ----------------------------------------------------------------------------
+
+    async def _follow(self) -> Result:
+        tasks = {asyncio.create_task(self._show_events())}
+        version = -1
+        finished_at: float | None = None
+        try:
+            while True:
+                status = await self._status(version)
+                version = status.version
+                self._board.status(status)
+                self._submit_wanted(status, tasks)
+                _raise_failed(tasks)
+                if status.result is not None:
+                    finished_at = finished_at or time.monotonic()
+                    if self._may_go(status, finished_at):
+                        return status.result
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _may_go(self, status: RunStatus, finished_at: float) -> bool:
+        """Whether every node knows the result, or has had the time to learn it."""
+        limit = self._plan.settings.grace + _LEAVE_SECONDS
+        late = time.monotonic() - finished_at > limit
+        if late:
+            names = [
+                str(s.slot) for s in status.slots if s.node_state not in (None, "left", "lost")
+            ]
+            self._board.say(f"slots {', '.join(names)} did not leave within {limit:.0f} s")
+        return status.everyone_left or late or self._hurry.is_set()
+
+    async def _status(self, after: int) -> RunStatus:
+        """The next state of the run; waits for a registry that is being started again."""
+        deadline = time.monotonic() + self._plan.settings.orphan_timeout
+        while True:
+            wait = 0.2 if self._hurry.is_set() else _STATUS_WAIT_SECONDS
+            try:
+                return await self._client.status(self.run, after=after, wait=wait)
+            except (RegistryError, TooManyRequests) as exc:
+                if time.monotonic() > deadline or self._hurry.is_set():
+                    raise RegistryLost(
+                        f"the registry of run '{self.run}' does not answer: {exc.message}",
+                        hint=exc.hint,
+                    ) from exc
+                await asyncio.sleep(retry_pause())
+
+    async def _show_events(self) -> None:
+        after = 0
+        while True:
+            try:
+                async for line in self._viewer.events(self.run, after):
+                    after = line.number
+                    self._board.event(line)
+                return
+            except RegistryError:
+                await asyncio.sleep(retry_pause())
+
+    # --- worker runs --------------------------------------------------------------------------
+
+    def _submit_wanted(self, status: RunStatus, tasks: set[asyncio.Task[None]]) -> None:
+        """Submit every slot that wants a newer generation than was asked of its scheduler."""
+        if self._signal is not None or status.phase is Phase.FINISHED:
+            return
+        for slot in status.slots:
+            scheduler = self._scheduler_of(slot.slot)
+            wanted = slot.wanted_generation
+            if scheduler is None or self._asked.get(slot.slot, 0) >= wanted:
+                continue
+            if slot.generation >= wanted and slot.slot not in self._asked:
+                # A former launcher had submitted it: find it again, or replace it.
+                work = self._adopt(scheduler, slot.slot, slot.generation, slot.name)
+            else:
+                work = self._submit(scheduler, slot.slot, wanted)
+            self._asked[slot.slot] = wanted
+            tasks.add(asyncio.create_task(work))
+
+    def _scheduler_of(self, slot: int) -> Scheduler | None:
+        return self._local if slot == 0 else self._scheduler
+
+    async def _adopt(self, scheduler: Scheduler, slot: int, generation: int, name: str) -> None:
+        handle = await scheduler.find(name) if name else None
+        if handle is None:
+            self._asked[slot] = generation + 1
+            await self._submit(scheduler, slot, generation + 1)
+            return
+        self._submitted[slot] = _Submitted(generation, scheduler, handle)
+        await self._describe_until_over(slot, self._submitted[slot])
+
+    async def _submit(self, scheduler: Scheduler, slot: int, generation: int) -> None:
+        """Journal the intent, start the worker run, and tell what becomes of it."""
+        run = self._plan.worker_run(slot, generation)
+        token = self._keys.join_token(slot, generation)
+        join = JoinString(
+            self._place_for(slot),
+            self.run,
+            self._plan.launch_id,
+            slot,
+            generation,
+            token,
+            self._keys.row_key,
+            self._keys.probe_key,
+        )
+        intent = SlotNews(
+            generation=generation,
+            state=SlotState.SUBMITTING,
+            name=run.name,
+            token_sha256=token.sha256(),
+        )
+        try:
+            await self._tell(slot, intent)
+            async with self._gate:
+                handle = await scheduler.submit(run, join.text())
+        except SchedulerError as exc:
+            news = SlotNews(generation=generation, state=SlotState.FAILED, detail=exc.message[:600])
+            await self._tell(slot, news)
+            return
+        except (RunOver, Fenced):
+            return
+        self._submitted[slot] = submitted = _Submitted(generation, scheduler, handle)
+        await self._describe_until_over(slot, submitted)
+
+    def _place_for(self, slot: int) -> RegistryPlace:
+        """Slot 0 runs beside the registry, where loopback never fails."""
+        return self._creator.place if slot == 0 and self._registry else self._place
+
+    async def _describe_until_over(self, slot: int, submitted: _Submitted) -> None:
+        said: Description | None = None
+        said_at = 0.0
+        while said is None or said.state not in _OVER:
+            found = await submitted.scheduler.describe(submitted.handle)
+            changed = said is None or found.state is not said.state
+            reworded = found != said and time.monotonic() - said_at > _SLOW_DETAIL_SECONDS
+            if changed or reworded:
+                said, said_at = found, time.monotonic()
+                await self._tell(
+                    slot,
+                    SlotNews(
+                        generation=submitted.generation,
+                        state=found.state,
+                        handle=submitted.handle,
+                        detail=found.detail[:600],
+                    ),
+                )
+            await asyncio.sleep(submitted.scheduler.poll_seconds)
+
+    async def _tell(self, slot: int, news: SlotNews) -> None:
+        while True:
+            try:
+                await self._client.slot_news(self.run, slot, news)
+            except (RegistryError, TooManyRequests):
+                await asyncio.sleep(retry_pause())
+            else:
+                return
+
+    async def _cancel_all(self) -> None:
+        """Nothing that this launch started is left."""
+        await self._wait_until_over()
+        grace = 0.0 if self._hurry.is_set() else self._plan.settings.grace + 2.0
+        work = [
+            submitted.scheduler.cancel(submitted.handle, grace_seconds=grace)
+            for submitted in self._submitted.values()
+        ]
+        for error in await asyncio.gather(*work, return_exceptions=True):
+            if isinstance(error, Exception):
+                self._board.say(f"a worker run could not be cancelled: {error}")
+
+    async def _wait_until_over(self) -> None:
+        """Give worker runs whose node has left a moment to end by themselves."""
+        deadline = time.monotonic() + (0.0 if self._hurry.is_set() else _END_SECONDS)
+        for submitted in self._submitted.values():
+            while time.monotonic() < deadline:
+                found = await submitted.scheduler.describe(submitted.handle)
+                if found.state is not SlotState.RUNNING:
+                    break
+                await asyncio.sleep(submitted.scheduler.poll_seconds)
+
+
+def _raise_failed(tasks: set[asyncio.Task[None]]) -> None:
+    """A part of the launcher that failed fails the launch."""
+    for task in [task for task in tasks if task.done()]:
+        tasks.discard(task)
+        task.result()

@@ -1,0 +1,134 @@
+"""Command-line options from a settings model: flag, environment, file, default, in that order."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import click
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from rendezvous.errors import UsageError
+from worker.settings import Settings
+
+Model = TypeVar("Model", bound=Settings)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def options_from(model: type[Settings]) -> Callable[[Command], Command]:
+    """A decorator that gives a click command one option for each field of the model."""
+
+    def decorate(function: Command) -> Command:
+        for name, field in reversed(model.model_fields.items()):
+            function = _option(name, field)(function)
+        return click.option(
+            "--config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            envvar="RDZV_CONFIG",
+            is_eager=True,
+            expose_value=False,
+            callback=_load_file(model),
+            help="TOML file with the options by name; flags and environment come first.",
+        )(function)
+
+    return decorate
+
+
+def variables_of(name: str, field: FieldInfo) -> list[str]:
+    """The environment variables of a field, first one first."""
+    extra = _extra(field)
+    own = f"RDZV_{name.upper()}"
+    return [
+        *([] if own in extra.get("env", []) or name == "rdzv_id" else [own]),
+        *extra.get("env", []),
+    ]
+
+
+def flag_of(name: str, field: FieldInfo) -> str:
+    """The long flag of a field."""
+    return str(_extra(field).get("flag", "--" + name.replace("_", "-")))
+
+
+def read(model: type[Model], values: dict[str, Any]) -> Model:
+    """The settings, or UsageError with the option's name and what it takes."""
+    given = {name: value for name, value in values.items() if name in model.model_fields}
+    given = {n: list(v) if isinstance(v, tuple) else v for n, v in given.items()}
+    try:
+        return model.model_validate(given)
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        name = str(first["loc"][0])
+        flag = flag_of(name, model.model_fields[name])
+        raise UsageError(
+            f"{flag} cannot be {first['input']!r}: {first['msg']}",
+            hint=f"{flag}: {model.model_fields[name].description}",
+        ) from exc
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def _option(name: str, field: FieldInfo) -> Callable[[Command], Command]:
+    extra, flag = _extra(field), flag_of(name, field)
+    kind = _without_none(field.annotation)
+    keywords: dict[str, Any] = {
+        "envvar": variables_of(name, field),
+        "show_envvar": True,
+        "help": field.description,
+        "default": field.get_default(call_default_factory=True),
+        "show_default": field.default not in (None, []),
+        "hidden": extra.get("hidden", False),
+        "metavar": extra.get("metavar"),
+    }
+    if kind is bool:
+        negative = "" if extra.get("flag") else f"/--no-{name.replace('_', '-')}"
+        return click.option(f"{flag}{negative}", name, **keywords)
+    if get_origin(kind) is list:
+        return click.option(flag, name, multiple=True, **keywords)
+    return click.option(flag, name, type=_click_type(kind), **keywords)
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return next(arg for arg in get_args(annotation) if arg is not type(None))
+    return annotation
+
+
+def _click_type(kind: Any) -> Any:
+    if get_origin(kind) is Literal:
+        return click.Choice(get_args(kind))
+    if kind is Path:
+        return click.Path(path_type=Path)
+    while get_args(kind) and not isinstance(kind, type):
+        kind = get_args(kind)[0]
+    return {int: int, float: float}.get(kind, str)
+
+
+def _load_file(model: type[Settings]) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def load(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+        if path is not None:
+            context.default_map = {**(context.default_map or {}), **_read_toml(model, path)}
+
+    return load
+
+
+def _read_toml(model: type[Settings], path: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{path} is no TOML file: {exc}") from exc
+    values = {key.replace("-", "_"): value for key, value in found.items()}
+    for key in values:
+        if key not in model.model_fields:
+            close = difflib.get_close_matches(key, model.model_fields, n=1)
+            raise UsageError(
+                f"{path} sets '{key}', which is no option",
+                hint=f"did you mean '{close[0]}'?" if close else "see --help for the options",
+            )
+    return values

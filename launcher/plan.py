@@ -1,0 +1,274 @@
+"""From settings to worker runs: what would be submitted for each slot. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from launcher.settings import LaunchSettings
+from launcher.template import Value
+from rendezvous.errors import UsageError
+from rendezvous.schema import MAX_NODES, Job, Limits
+
+HIDDEN = "RDZV_JOIN-hidden"
+"""Stands for the join string wherever a person or a log could see it."""
+
+_NNODES = re.compile(r"(\d{1,6})(?::(\d{1,6}))?\Z")
+_SETTING = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)\Z", re.DOTALL)
+# What a worker has to know of the settings; the defaults are its own.
+_FOR_WORKERS = (
+    "framework",
+    "rdzv_backend",
+    "interface",
+    "network",
+    "prefer",
+    "hosts",
+    "master_port",
+    "grace",
+    "orphan_timeout",
+    "join_timeout",
+    "prefix",
+)
+_ALWAYS_PASSED = ("NCCL_", "UCX_")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRun:
+    """One submission of one slot.
+
+    Attributes:
+        slot: The slot that it fills.
+        generation: Counts the submissions of that slot, from 1.
+        name: Unique: prefix, launch id, slot and generation.
+        variables: What its spec template is rendered with; RDZV_JOIN is hidden.
+        source: Name of the template, for errors.
+        template: The template's text.
+    """
+
+    slot: int
+    generation: int
+    name: str
+    variables: dict[str, Value]
+    source: str
+    template: str
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """How slot 0's node is started on this machine, when the scheduler starts the others."""
+
+    source: str
+    template: str
+    log_dir: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One launch: the run's size and limits, and how each slot's worker run is made."""
+
+    run: str
+    launch_id: str
+    min_nodes: int
+    max_nodes: int
+    settings: LaunchSettings
+    command: tuple[str, ...]
+    source: str
+    template: str
+    passed: dict[str, str]
+    extra: dict[str, str]
+    loopback: bool = False
+    master_addr: str = ""
+    here: Here | None = None
+
+    def limits(self) -> Limits:
+        """The run's times and counts."""
+        settings = self.settings
+        return Limits(
+            join_timeout_seconds=settings.join_timeout,
+            last_call_seconds=settings.last_call,
+            verify_timeout_seconds=settings.verify_timeout,
+            arm_timeout_seconds=settings.arm_timeout,
+            lease_seconds=settings.lease,
+            grace_seconds=settings.grace,
+            submit_retries=settings.submit_retries,
+        )
+
+    def job(self) -> Job:
+        """What the nodes must agree on."""
+        return Job(framework=self.settings.framework)
+
+    def worker_run(self, slot: int, generation: int) -> WorkerRun:
+        """What is submitted for a slot."""
+        name = f"rdzv-{self.launch_id}-{slot}-{generation}"
+        nproc = self.nproc_per_node(slot)
+        variables: dict[str, Value] = {
+            "NAME": name,
+            "SLOT": slot,
+            "GENERATION": generation,
+            "LAUNCH_ID": self.launch_id,
+            "RDZV_ID": self.run,
+            "RDZV_JOIN": HIDDEN,
+            "NUM_NODES": self.max_nodes,
+            "GPUS_PER_NODE": int(nproc) if nproc.isdigit() else nproc,
+            "NODE_RANK": slot,
+            "MASTER_ADDR": self.master_addr,
+            "WORKER_OPTIONS": self.worker_options(slot),
+            "PASS_ENV": [f"{name}={value}" for name, value in sorted(self.passed.items())],
+            "COMMAND": list(self.command),
+        }
+        here = self.here if slot == 0 and self.here and not self.loopback else None
+        source, template = (here.source, here.template) if here else (self.source, self.template)
+        return WorkerRun(slot, generation, name, variables | self.extra, source, template)
+
+    def nproc_per_node(self, slot: int) -> str:
+        """`--nproc-per-node` of one slot."""
+        parts = [part.strip() for part in self.settings.nproc_per_node.split(",")]
+        return parts[slot] if len(parts) > 1 else parts[0]
+
+    def worker_options(self, slot: int) -> list[str]:
+        """The options of `rdzv worker` for a slot, those that are not the default."""
+        words = ["--nnodes", self.nnodes, "--nproc-per-node", self.nproc_per_node(slot)]
+        for name in _FOR_WORKERS:
+            value = getattr(self.settings, name)
+            if value in (False, LaunchSettings.model_fields[name].default):
+                continue
+            flag = "--" + name.replace("_", "-")
+            values = value if isinstance(value, list) else [value]
+            for item in values:
+                words += [flag] if item is True else [flag, _text(item)]
+        if self.here and (self.loopback or slot == 0):
+            words += ["--log-dir", self.here.log_dir, "--log-level", self._own_log_level]
+        if self.loopback:
+            words += ["--loopback", "--address", loopback_address(slot), "--hosts", "off"]
+        elif slot == 0:
+            words += [word for a in self.settings.address for word in ("--address", a)]
+        return words
+
+    @property
+    def _own_log_level(self) -> str:
+        """Beside the board, the agents of this machine say only what the board does not show."""
+        return "warning" if self.settings.log_level == "info" else self.settings.log_level
+
+    @property
+    def nnodes(self) -> str:
+        """`4`, or `2:4`."""
+        if self.min_nodes == self.max_nodes:
+            return str(self.max_nodes)
+        return f"{self.min_nodes}:{self.max_nodes}"
+
+    def command_line(self) -> str:
+        """COMMAND as one line for a shell."""
+        return shlex.join(self.command)
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def loopback_address(slot: int) -> str:
+    """The loopback address of a slot of the local scheduler: 127.0.0.1, 127.0.0.2 ..."""
+    number = slot + 1
+    return f"127.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+
+
+def make_plan(
+    settings: LaunchSettings,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    run: str,
+    launch_id: str,
+    source: str,
+    template: str,
+    loopback: bool = False,
+    master_addr: str = "",
+    here: Here | None = None,
+) -> Plan:
+    """Check what was asked for and make the plan.
+
+    Raises:
+        UsageError: A size, variable or list of processes that cannot be.
+    """
+    low, high = parse_nnodes(settings.nnodes)
+    if loopback and high > 1 and settings.prefix is None:
+        settings = settings.model_copy(update={"prefix": True})
+    _check_nproc(settings.nproc_per_node, high)
+    return Plan(
+        run=run,
+        launch_id=launch_id,
+        min_nodes=low,
+        max_nodes=high,
+        settings=settings,
+        command=tuple(command),
+        source=source,
+        template=template,
+        passed=_passed(settings.pass_env, environ),
+        extra=_extra(settings.set),
+        loopback=loopback,
+        master_addr=master_addr,
+        here=here,
+    )
+
+
+def parse_nnodes(text: str | None) -> tuple[int, int]:
+    """MIN and MAX of `--nnodes`; raises UsageError."""
+    match = _NNODES.match(text or "")
+    if match is None:
+        raise UsageError(
+            "the number of nodes is missing" if not text else f"--nnodes {text} is no size",
+            hint="give --nnodes 4, or --nnodes 2:4 for at least 2 and at most 4 (or NUM_NODES)",
+        )
+    low = int(match.group(1))
+    high = int(match.group(2) or low)
+    if not 1 <= low <= high <= MAX_NODES:
+        raise UsageError(
+            f"--nnodes {text}: a run has 1 to {MAX_NODES} nodes, and MIN is not above MAX",
+            hint="give --nnodes 4, or --nnodes 2:4 for at least 2 and at most 4",
+        )
+    return low, high
+
+
+def _check_nproc(text: str, nodes: int) -> None:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) not in (1, nodes):
+        raise UsageError(
+            f"--nproc-per-node {text} has {len(parts)} entries for {nodes} nodes",
+            hint="give one number for all nodes, or one for each slot",
+        )
+    for part in parts:
+        if part not in ("auto", "gpu", "cpu") and not (part.isdigit() and int(part) > 0):
+            raise UsageError(
+                f"--nproc-per-node {text}: '{part}' is no number of processes",
+                hint="a number from 1 to 4096, auto, gpu or cpu; with commas, one for each slot",
+            )
+
+
+def _passed(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    for name in names:
+        if name not in environ:
+            close = difflib.get_close_matches(name, environ, n=1)
+            raise UsageError(
+                f"--pass-env {name}: the variable is not set here",
+                hint=f"did you mean {close[0]}?" if close else "set it, or leave the option away",
+            )
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in names or name.startswith(_ALWAYS_PASSED)
+    }
+
+
+def _extra(settings: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for setting in settings:
+        match = _SETTING.match(setting)
+        if match is None:
+            raise UsageError(
+                f"--set {setting!r} is not NAME=VALUE with a NAME in capitals",
+                hint="for example --set IMAGE=registry/image:tag for <<IMAGE>> in the spec",
+            )
+        found[match.group(1)] = match.group(2)
+    return found

@@ -1,0 +1,173 @@
+"""The registry as the launcher's child: a socket that is kept, a process that is kept alive."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from launcher.state_dir import StateDir
+from rendezvous.errors import RegistryLost, UsageError
+from rendezvous.security import RegistryPlace, hkdf, registry_credential
+from worker.interfaces import look
+
+logger = logging.getLogger(__name__)
+
+_PORT_TRIES = 100
+_MOST_STARTS = 5
+_STARTS_SECONDS = 30.0
+
+
+def listen(port: int, *, address: str = "", exact: bool) -> socket.socket:
+    """A listening socket.
+
+    Args:
+        port: Where to listen.
+        address: An address; empty for all of this machine's, of both families.
+        exact: Take this port or none: workers may have been told of it.
+
+    Raises:
+        UsageError: No port could be had.
+    """
+    last: OSError | None = None
+    for number in range(port, port + (1 if exact else _PORT_TRIES)):
+        try:
+            return _bind(number, address)
+        except OSError as exc:
+            last = exc
+    raise UsageError(
+        f"the registry cannot listen on port {port} of {address or 'this machine'}: {last}",
+        hint="another program holds it; choose another with --port",
+    ) from last
+
+
+def _bind(port: int, address: str) -> socket.socket:
+    if not address and socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096
+            )
+        except OSError as exc:
+            if "in use" in str(exc):
+                raise
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=4096)
+
+
+def own_addresses() -> list[str]:
+    """Every address under which another machine might reach this one."""
+    found = []
+    for interface in look().interfaces:
+        for cidr in interface.addresses:
+            address = cidr.split("/")[0]
+            if not address.startswith(("127.", "169.254.", "fe80:")) and address != "::1":
+                found.append(address)
+    return found
+
+
+def write_config(
+    state: StateDir, secret: bytes, *, tls: bool, hosts: list[str], trust_close: bool = True
+) -> RegistryPlace:
+    """Write what the registry process reads; returns how it proves itself (without addresses)."""
+    config: dict[str, object] = {
+        "key": hkdf(secret, "registry key for node credentials").hex(),
+        "admin_sha256": registry_credential(secret).sha256(),
+        "journal": str(state.journal),
+        "hosts": hosts,
+        "trust_close": trust_close,
+    }
+    proof = b""
+    if tls:
+        from rendezvous.certificate import make_certificate
+
+        path = state.path / "certificate.pem"
+        if not path.exists():
+            made = make_certificate(secret)
+            state.write("key.pem", made.key_pem)
+            state.write("certificate.pem", made.pem)
+            state.write("certificate.der", made.der)
+        proof = (state.path / "certificate.der").read_bytes()
+        config |= {"certificate": str(path), "certificate_key": str(state.path / "key.pem")}
+    state.write_json("registry.json", config)
+    return RegistryPlace((), 0, "certificate" if tls else "plain", proof)
+
+
+def server_command(state: StateDir, fd: int) -> list[str]:
+    """How the registry process is started."""
+    config = str(state.path / "registry.json")
+    return [sys.executable, "-E", "-P", "-m", "rendezvous.server", config, "--fd", str(fd)]
+
+
+class RegistryProcess:
+    """Keeps a registry running on a socket until it is closed.
+
+    Args:
+        state: The run's state directory, with `registry.json`.
+        sock: The listening socket; it outlives the process, so that clients wait and come back.
+    """
+
+    def __init__(self, state: StateDir, sock: socket.socket) -> None:
+        self._state = state
+        self._sock = sock
+        self._process: asyncio.subprocess.Process | None = None
+        self._closing = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs now."""
+        return self._process.pid if self._process else None
+
+    async def run(self) -> None:
+        """Start it, and start it again whenever it ends.
+
+        Raises:
+            RegistryLost: It ends again and again.
+        """
+        starts: list[float] = []
+        while not self._closing:
+            starts = [at for at in starts if time.monotonic() - at < _STARTS_SECONDS]
+            if len(starts) >= _MOST_STARTS:
+                raise RegistryLost(
+                    f"the registry ended {len(starts)} times within {_STARTS_SECONDS:.0f} s",
+                    hint=f"see {self._log}",
+                )
+            starts.append(time.monotonic())
+            code = await self._run_once()
+            if not self._closing:
+                logger.warning("the registry ended (%s); starting it again on its journal", code)
+
+    @property
+    def _log(self) -> Path:
+        return self._state.logs / "registry.log"
+
+    async def _run_once(self) -> int:
+        fd = self._sock.fileno()
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *server_command(self._state, fd),
+                *("--parent", str(os.getpid())),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(fd,),
+                start_new_session=True,
+            )
+        return await self._process.wait()
+
+    async def close(self) -> None:
+        """End it: TERM, and KILL after 5 s."""
+        self._closing = True
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(process.wait(), 5.0)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        self._sock.close()

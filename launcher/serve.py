@@ -1,0 +1,49 @@
+"""`rdzv serve`: a standing registry, on the same code as a launch's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+import click
+
+from launcher.registry import listen, own_addresses, server_command, write_config
+from launcher.settings import ServeSettings
+from launcher.state_dir import StateDir
+from rendezvous.security import RegistryString, registry_credential
+from worker.settings import state_home
+
+_FOLDER = "registry"
+
+
+def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
+    """Become the registry; does not return. Raises UsageError, RunExists."""
+    root = settings.state_dir or state_home(environ) / "standing"
+    state = StateDir(root, _FOLDER)
+    state.acquire()
+    sock = listen(settings.port, address=settings.listen, exact=True)
+    loopback = settings.listen.startswith("127.") or settings.listen == "::1"
+    tls = not loopback and not settings.behind_ingress
+    secret = state.secret()
+    proof = write_config(
+        state,
+        secret,
+        tls=tls,
+        hosts=settings.allow_host,
+        trust_close=not settings.behind_ingress,
+    )
+    addresses = settings.registry_address or [settings.listen] if settings.listen else []
+    addresses = addresses or settings.registry_address or own_addresses()
+    place = replace(proof, addresses=tuple(addresses), port=settings.port)
+    credential = RegistryString(place, registry_credential(secret))
+    path = state.write("credential", credential.text().encode() + b"\n")
+    click.echo(
+        f"rdzv: registry on port {settings.port} of {', '.join(addresses)}"
+        f"{' (TLS)' if tls else ''}; launchers use it with RDZV_REGISTRY_FILE={path}",
+        err=True,
+    )
+    state.keep_lock_over_exec()
+    os.set_inheritable(sock.fileno(), True)
+    command = server_command(state, sock.fileno())
+    os.execv(command[0], command)

@@ -1,0 +1,106 @@
+"""What the launcher and the standing registry can be told; see `worker.settings` for the manner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rendezvous.schema import DEFAULT_PORT, Port
+from worker.settings import NodeSettings, Seconds, Settings, option
+
+
+class LaunchSettings(NodeSettings):
+    """Options of `rdzv launch`."""
+
+    rdzv_id: str | None = option(
+        None, "The run's id; one is made up when not given.", env=["RDZV_ID"], metavar="ID"
+    )
+    scheduler: str = option("local", "What starts the worker runs; see 'rdzv schedulers'.")
+    worker_spec: Path | None = option(
+        None, "Template of a worker run's spec; the scheduler's own when not given."
+    )
+    set: list[str] = option(
+        [], "A further variable for the worker spec; repeatable.", metavar="NAME=VALUE"
+    )
+    pass_env: list[str] = option(
+        [],
+        "Pass this variable of the launcher on to the workers; NCCL_* and UCX_* always are; "
+        "repeatable.",
+        metavar="NAME",
+    )
+    port: Port = option(
+        DEFAULT_PORT, "The registry's port; the next free one is taken when it is busy."
+    )
+    registry_address: list[str] = option(
+        [],
+        "Address under which the workers reach this node's registry; all of this node's when "
+        "not given; repeatable.",
+        metavar="IP|NAME",
+    )
+    state_dir: Path | None = option(
+        None, "Where runs keep their state; ~/.local/state/rdzv when not given."
+    )
+    local_node: bool = option(
+        True, "Run slot 0 here; without it, only the registry (on a login node or laptop)."
+    )
+    any_command: bool = option(False, "Let nodes join that would run another COMMAND.")
+    last_call: Seconds = option(
+        30.0, "With MIN:MAX, seconds to wait for more nodes once MIN are in.", metavar="SECONDS"
+    )
+    verify_timeout: Seconds = option(
+        60.0, "Seconds for the nodes to report on their peers.", metavar="SECONDS"
+    )
+    arm_timeout: Seconds = option(
+        60.0, "Seconds for the nodes to acknowledge the table.", metavar="SECONDS"
+    )
+    lease: Annotated[float, Field(ge=2, le=3600)] = option(
+        15.0, "Seconds that a silent node is kept.", metavar="SECONDS"
+    )
+    submit_retries: Annotated[int, Field(ge=0, le=100)] = option(
+        1, "How often a worker run that fails before the go is submitted again."
+    )
+    dry_run: bool = option(False, "Show what would be submitted, secrets hidden, and end.")
+    json_events: bool = option(
+        False,
+        "Print events as JSON lines on standard output, programs' output on standard error.",
+        flag="--json",
+    )
+    role: Literal["launcher", "worker"] | None = option(
+        None,
+        "What this container is, as the environment says it; a worker joins instead of launching.",
+        env=["ROLE"],
+        hidden=True,
+    )
+    node_rank: int | None = option(
+        None,
+        "Symmetric start: this node's rank; 0 launches, the others join it.",
+        env=["NODE_RANK"],
+        metavar="RANK",
+    )
+    master_addr: str | None = option(
+        None,
+        "Symmetric start: where rank 0 is.",
+        env=["MASTER_ADDR"],
+        metavar="ADDRESS",
+    )
+
+
+class ServeSettings(Settings):
+    """Options of `rdzv serve`."""
+
+    port: Port = option(DEFAULT_PORT, "TCP port to listen on.")
+    listen: str = option("", "Address to listen on; all of this machine's when not given.")
+    registry_address: list[str] = option(
+        [], "Address under which clients reach the registry; repeatable.", metavar="IP|NAME"
+    )
+    state_dir: Path | None = option(
+        None, "Where the registry keeps its state; ~/.local/state/rdzv when not given."
+    )
+    allow_host: list[str] = option(
+        [], "A further host name that clients may send; repeatable.", metavar="NAME"
+    )
+    behind_ingress: bool = option(
+        False, "An ingress ends TLS and keeps connections: speak plain HTTP, mistrust closes."
+    )

@@ -1,0 +1,393 @@
+"""What `rdzv launch` does before and after the launch itself: which start it is, and the last line.
+
+- launcher/worker: this process boots the registry, submits the other nodes' worker runs, and starts
+  slot 0's node here.
+- resumed: the same command with the same state directory, after a launcher that was killed before
+  the go.
+- symmetric: n equal containers run the same command with one group token (RDZV_TOKEN); rank 0
+  boots the registry, the others join it.
+- standing registry: RDZV_REGISTRY says where it is; no registry is booted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+from pydantic import TypeAdapter, ValidationError
+
+from launcher.board import Board, make_board
+from launcher.launch import Launch
+from launcher.plan import HIDDEN, Here, Plan, make_plan, parse_nnodes
+from launcher.registry import RegistryProcess, listen, own_addresses, write_config
+from launcher.schedulers import (
+    Entry,
+    Scheduler,
+    SchedulerContext,
+    scheduler_entry,
+    specs_folder,
+)
+from launcher.settings import LaunchSettings
+from launcher.state_dir import LaunchRecord, StateDir
+from rendezvous.client import RegistryClient
+from rendezvous.errors import NotFound, RegistryError, UsageError
+from rendezvous.schema import Phase, Result, RunId, RunStatus
+from rendezvous.security import (
+    Credential,
+    JoinString,
+    RegistryPlace,
+    RegistryString,
+    RunKeys,
+    hkdf,
+    parse_group_token,
+    registry_credential,
+)
+from worker.contracts import check_command
+from worker.settings import WorkerSettings, state_home
+
+_RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
+_NEAR = ("127.0.0.1", "::1")
+_END_OLD_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What a launch stands on: its registry, its keys, and where both are."""
+
+    registry: RegistryProcess | None
+    place: RegistryPlace
+    near: RegistryPlace
+    keys: RunKeys
+    creator: Credential
+
+
+async def launch(
+    settings: LaunchSettings,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    group_token: str | None = None,
+    registry: str | None = None,
+) -> int:
+    """Launch a run and see it to its end; returns the exit code. Raises RdzvError."""
+    check_command(command, settings.framework)
+    parse_nnodes(settings.nnodes)
+    run = check_run_id(settings.rdzv_id or f"run-{secrets.token_hex(4)}")
+    entry = scheduler_entry(settings.scheduler)
+    state = StateDir(settings.state_dir or state_home(environ), run)
+    context = SchedulerContext(state.path / "submissions", environ, settings.json_events)
+    scheduler = entry.make(context)
+    alone = scheduler.loopback and group_token is None
+    draft = _plan(settings, command, environ, run, entry, state, loopback=alone)
+    if settings.dry_run:
+        show_plan(draft, scheduler, _local(context))
+        return 0
+    board = make_board(json_events=settings.json_events)
+    state.acquire()
+    try:
+        ground = await _ground(settings, state, draft, board, group_token, registry)
+        plan = replace(draft, launch_id=ground.keys.launch_id, master_addr=_first(ground.place))
+        local = scheduler if scheduler.name == "local" else _local(context)
+        work = Launch(
+            plan,
+            ground.keys,
+            ground.place,
+            ground.creator,
+            scheduler=None if group_token else scheduler,
+            local=local if settings.local_node else None,
+            state=state,
+            board=board,
+            registry=ground.registry,
+            near=ground.near,
+        )
+        result = await work.go()
+    finally:
+        state.release()
+    click.echo(last_line(run, result, state), err=True)
+    return 128 + work.interrupted if work.interrupted is not None else result.exit_code
+
+
+def check_run_id(text: str) -> str:
+    """The run id; raises UsageError."""
+    try:
+        return _RUN_ID.validate_python(text)
+    except ValidationError as exc:
+        raise UsageError(f"--rdzv-id {text!r}: {exc.errors()[0]['msg']}") from exc
+
+
+def _local(context: SchedulerContext) -> Scheduler:
+    return scheduler_entry("local").make(context)
+
+
+def _first(place: RegistryPlace) -> str:
+    return place.addresses[0] if place.addresses else ""
+
+
+# --- the plan ---------------------------------------------------------------------------------
+
+
+def _plan(
+    settings: LaunchSettings,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    run: str,
+    entry: Entry,
+    state: StateDir,
+    *,
+    loopback: bool,
+) -> Plan:
+    """The plan, for a launch id that is not known yet."""
+    spec = settings.worker_spec or specs_folder() / entry.spec
+    own = specs_folder() / scheduler_entry("local").spec
+    here = Here(str(own), read_spec(own), str(settings.log_dir or state.logs))
+    return make_plan(
+        settings,
+        command,
+        environ,
+        run=run,
+        launch_id="to-be-made",
+        source=str(spec),
+        template=read_spec(spec),
+        loopback=loopback,
+        here=here,
+    )
+
+
+def read_spec(path: Path) -> str:
+    """A spec's text; raises UsageError."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"the worker spec {path} cannot be read: {exc}") from exc
+
+
+def show_plan(plan: Plan, scheduler: Scheduler, local: Scheduler) -> None:
+    """Print what would be submitted for each slot, the join string hidden."""
+    for slot in range(plan.max_nodes):
+        run = plan.worker_run(slot, 1)
+        starter = local if slot == 0 else scheduler
+        click.echo(f"# slot {slot}, by {starter.name}: {run.name}")
+        click.echo(starter.prepare(run, HIDDEN).rstrip() + "\n")
+
+
+# --- the ground -------------------------------------------------------------------------------
+
+
+async def _ground(
+    settings: LaunchSettings,
+    state: StateDir,
+    plan: Plan,
+    board: Board,
+    group_token: str | None,
+    registry: str | None,
+) -> _Ground:
+    if registry is not None:
+        return _on_standing_registry(settings, state, registry)
+    former = state.record()
+    if former is not None:
+        ground = await _resume(settings, state, former, plan, board)
+        if ground is not None:
+            return ground
+    state.forget_launch()
+    if group_token is not None:
+        secret = parse_group_token(group_token)
+        state.write("secret", secret.hex().encode())
+        launch_id = group_launch_id(secret, plan.run)
+    else:
+        launch_id = secrets.token_hex(5)
+    return _boot(settings, state, launch_id, port=settings.port, alone=plan.loopback)
+
+
+def group_launch_id(secret: bytes, run: str) -> str:
+    """The launch id that all holders of a group token share."""
+    return hkdf(secret, f"launch id|{run}", 5).hex()
+
+
+def _boot(
+    settings: LaunchSettings,
+    state: StateDir,
+    launch_id: str,
+    *,
+    port: int,
+    alone: bool,
+    exact: bool = False,
+) -> _Ground:
+    """Listen, and write down what the registry process and a later launcher must know."""
+    sock = listen(port, address=_NEAR[0] if alone else "", exact=exact)
+    secret = state.secret()
+    proof = write_config(state, secret, tls=not alone, hosts=[])
+    addresses = settings.registry_address or ([_NEAR[0]] if alone else own_addresses())
+    if not addresses:
+        raise UsageError(
+            "this machine has no address under which workers could reach the registry",
+            hint="name one with --registry-address",
+        )
+    bound = sock.getsockname()[1]
+    place = RegistryPlace(tuple(addresses), bound, proof.trust, proof.proof)
+    near = replace(place, addresses=_NEAR[:1] if alone else _NEAR)
+    state.write_record(launch_id, settings.scheduler, place, owns_registry=True)
+    keys = RunKeys(secret, state.run, launch_id)
+    creator = registry_credential(secret)
+    return _Ground(RegistryProcess(state, sock), place, near, keys, creator)
+
+
+def _on_standing_registry(settings: LaunchSettings, state: StateDir, text: str) -> _Ground:
+    standing = RegistryString.parse(text)
+    state.forget_launch()
+    launch_id = secrets.token_hex(5)
+    state.write_record(launch_id, settings.scheduler, standing.place, owns_registry=False)
+    keys = RunKeys(state.secret(), state.run, launch_id)
+    return _Ground(None, standing.place, standing.place, keys, standing.credential)
+
+
+# --- resuming ---------------------------------------------------------------------------------
+
+
+async def _resume(
+    settings: LaunchSettings,
+    state: StateDir,
+    former: LaunchRecord,
+    plan: Plan,
+    board: Board,
+) -> _Ground | None:
+    """Take up a launch whose launcher was killed; None when there is nothing to take up."""
+    if not former.owns_registry:
+        return None
+    if former.host != socket.gethostname():
+        board.say(
+            f"run '{state.run}' was launched on {former.host}; on this host there is nothing to "
+            "resume: a new launch begins"
+        )
+        return None
+    place = former.registry_place()
+
+    def boot() -> _Ground:
+        alone = place.trust == "plain"
+        return _boot(settings, state, former.launch_id, port=place.port, alone=alone, exact=True)
+
+    try:
+        ground = boot()
+    except UsageError as exc:
+        board.say(f"the former launch cannot be resumed: {exc.message}")
+        return None
+    status = await _ask(ground, state.run)
+    if status is not None and _can_resume(status, plan):
+        board.say(f"resuming launch {former.launch_id}: {status.reason}")
+        assert ground.registry is not None
+        await ground.registry.close()
+        return boot()
+    if status is not None and status.phase is not Phase.FINISHED:
+        await _end_former(ground, status, board)
+    assert ground.registry is not None
+    await ground.registry.close()
+    return None
+
+
+def _can_resume(status: RunStatus, plan: Plan) -> bool:
+    before_go = status.phase in (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
+    return before_go and (status.min_nodes, status.max_nodes) == (plan.min_nodes, plan.max_nodes)
+
+
+async def _ask(ground: _Ground, run: str) -> RunStatus | None:
+    """The state of the former launch, from a registry that is started on its journal."""
+    assert ground.registry is not None
+    asyncio.get_running_loop().create_task(ground.registry.run()).add_done_callback(_ignore)
+    async with RegistryClient(ground.near, ground.keys.admin) as client:
+        deadline = time.monotonic() + 10.0
+        while time.monotonic() < deadline:
+            try:
+                return await client.status(run)
+            except NotFound:
+                return None
+            except RegistryError:
+                await asyncio.sleep(0.05)
+    return None
+
+
+def _ignore(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+async def _end_former(ground: _Ground, status: RunStatus, board: Board) -> None:
+    """The go was given and rank 0's program is gone with its launcher: end the rest."""
+    board.say(
+        f"the former launch of run '{status.run}' was {status.phase} when its launcher ended; "
+        "what is left of it is ended, and a new launch begins"
+    )
+    async with RegistryClient(ground.near, ground.keys.admin) as client:
+        status = await client.cancel(status.run, "its launcher had ended")
+        deadline = time.monotonic() + _END_OLD_SECONDS
+        while not status.everyone_left and time.monotonic() < deadline:
+            status = await client.status(status.run, after=status.version, wait=1.0)
+
+
+# --- symmetric --------------------------------------------------------------------------------
+
+
+def symmetric_join(settings: LaunchSettings, group_token: str) -> JoinString:
+    """The join string of a node above rank 0, made from what all nodes share.
+
+    Raises:
+        UsageError: The rank, the size, the run id or rank 0's address is not known.
+    """
+    from rendezvous.certificate import public_key_pin
+
+    secret = parse_group_token(group_token)
+    _, nodes = parse_nnodes(settings.nnodes)
+    rank = settings.node_rank
+    missing = {
+        "NODE_RANK (--node-rank)": rank is None,
+        "RDZV_ID (--rdzv-id)": settings.rdzv_id is None,
+        "MASTER_ADDR (--master-addr)": not settings.master_addr,
+    }
+    for name, is_missing in missing.items():
+        if is_missing:
+            raise UsageError(f"a symmetric start (RDZV_TOKEN) needs {name} on every node")
+    assert rank is not None
+    assert settings.master_addr is not None
+    if not 0 <= rank < nodes:
+        raise UsageError(f"NODE_RANK {rank} is not in 0 to {nodes - 1}")
+    run = check_run_id(settings.rdzv_id or "")
+    keys = RunKeys(secret, run, group_launch_id(secret, run))
+    place = RegistryPlace(
+        (settings.master_addr,), settings.port, "public_key", public_key_pin(secret)
+    )
+    token = keys.join_token(rank, 1)
+    return JoinString(place, run, keys.launch_id, rank, 1, token, keys.row_key, keys.probe_key)
+
+
+def worker_settings(settings: LaunchSettings, slot: int) -> WorkerSettings:
+    """What a symmetric node's worker is told: the launch settings that it knows."""
+    names = set(WorkerSettings.model_fields) & set(LaunchSettings.model_fields)
+    values = {name: getattr(settings, name) for name in names}
+    return WorkerSettings.model_validate(values | {"node_rank": slot})
+
+
+# --- the end ----------------------------------------------------------------------------------
+
+
+def last_line(run: str, result: Result, state: StateDir) -> str:
+    """The result, the first cause, what to do, and where the rest is; the tail stands above."""
+    lines = []
+    text = f"run '{run}' {result.status}: {result.message}"
+    if result.status == "failed" and result.tail:
+        lines += [f"last output of {_where(result)}:", *(f"  | {line}" for line in result.tail)]
+        text += f"; its last words: {result.tail[-1].strip()!r}"
+    if result.hint:
+        text += f"; {result.hint}"
+    log = result.log or (str(state.logs) if result.status == "failed" else "")
+    if log and result.status != "ok":
+        local = Path(log).exists()
+        text += f"; log: {log if local or not result.hostname else f'{result.hostname}:{log}'}"
+    return "\n".join(f"rdzv: {line}" for line in [*lines, text])
+
+
+def _where(result: Result) -> str:
+    return f"node {result.rank} ({result.hostname})" if result.rank is not None else "the node"

@@ -1,0 +1,203 @@
+"""The state directory: what one launch keeps on disk, so that it can be resumed, asked and ended.
+
+<root>/<run>/        0700
+    lock             held by the launcher as long as it lives
+    launch.json      launch id, place of the registry, who launches
+    secret           256 bits, hex; everything else is derived from it
+    key.pem certificate.pem registry.json      what the registry process reads
+    journal.sqlite   the run's events
+    logs/            one file for each node, and the registry's own
+    submissions/     rendered specs, where a scheduler needs them as files
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rendezvous.errors import RunExists, UsageError
+from rendezvous.security import RegistryPlace, RunKeys, new_secret
+
+
+class LaunchRecord(BaseModel):
+    """`launch.json`: what `status`, `cancel` and a resumed launch need to know."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    run: str
+    launch_id: str
+    scheduler: str
+    place: dict[str, Any]
+    owns_registry: bool = True
+    host: str = ""
+    pid: int = 0
+    started_at: float = 0.0
+
+    def registry_place(self) -> RegistryPlace:
+        """Where this launch's registry is."""
+        return RegistryPlace.from_json(self.place)
+
+
+class StateDir:
+    """The folder of one run.
+
+    Args:
+        root: The folder of all runs.
+        run: The run id.
+    """
+
+    def __init__(self, root: Path, run: str) -> None:
+        self.run = run
+        self.path = root / run
+        self._lock: int | None = None
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the log files."""
+        return self.path / "logs"
+
+    @property
+    def journal(self) -> Path:
+        """The run's journal."""
+        return self.path / "journal.sqlite"
+
+    def acquire(self) -> None:
+        """Make the folder and take its lock.
+
+        Raises:
+            RunExists: A live launcher on this machine holds it.
+            UsageError: The folder cannot be made.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.logs.mkdir(mode=0o700, exist_ok=True)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise UsageError(
+                f"the state directory {self.path} cannot be made: {exc.strerror}",
+                hint="name another one with --state-dir or RDZV_STATE_DIR",
+            ) from exc
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            os.close(self._lock)
+            self._lock = None
+            raise self._held() from exc
+
+    def _held(self) -> RunExists:
+        record = self.record()
+        by = ""
+        if record is not None:
+            age = max(0.0, time.time() - record.started_at)
+            by = f" by pid {record.pid} on {record.host}, started {age:.0f} s ago"
+        return RunExists(
+            f"run '{self.run}' is being launched{by}",
+            hint=f"wait for it, end it with 'rdzv cancel {self.run}', or choose another --rdzv-id",
+        )
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def keep_lock_over_exec(self) -> None:
+        """Let the program that replaces this process hold the lock."""
+        assert self._lock is not None
+        os.set_inheritable(self._lock, True)
+
+    def is_held(self) -> bool:
+        """Whether a live launcher holds the folder."""
+        try:
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def record(self) -> LaunchRecord | None:
+        """The record of the newest launch, or None."""
+        try:
+            return LaunchRecord.model_validate_json((self.path / "launch.json").read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def write_record(
+        self, launch_id: str, scheduler: str, place: RegistryPlace, *, owns_registry: bool
+    ) -> None:
+        """Write down this launch."""
+        record = LaunchRecord(
+            run=self.run,
+            launch_id=launch_id,
+            scheduler=scheduler,
+            place=place.to_json(),
+            owns_registry=owns_registry,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_at=time.time(),
+        )
+        self.write("launch.json", record.model_dump_json(indent=1).encode())
+
+    def secret(self) -> bytes:
+        """The launch's secret; made when there is none."""
+        path = self.path / "secret"
+        if not path.exists():
+            self.write("secret", new_secret().hex().encode())
+        return bytes.fromhex(path.read_text())
+
+    def keys(self) -> RunKeys | None:
+        """The keys of the newest launch; None when there is none."""
+        record = self.record()
+        if record is None or not (self.path / "secret").exists():
+            return None
+        return RunKeys(self.secret(), self.run, record.launch_id)
+
+    def write(self, name: str, data: bytes) -> Path:
+        """Write a file that only its owner can read, all or nothing."""
+        path = self.path / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.new")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        return path
+
+    def write_json(self, name: str, value: dict[str, Any]) -> Path:
+        """Write a JSON file that only its owner can read."""
+        return self.write(name, json.dumps(value, indent=1).encode())
+
+    def forget_launch(self) -> None:
+        """Make room for a new launch; logs stay."""
+        names = ["launch.json", "secret", "registry.json", "key.pem", "certificate.pem"]
+        names.append("certificate.der")
+        names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
+        for path in (self.path / "submissions").glob("*"):
+            path.unlink(missing_ok=True)
+
+
+def known_runs(root: Path) -> list[StateDir]:
+    """The runs that have a folder here, newest launch first."""
+    found = [StateDir(root, path.parent.name) for path in root.glob("*/launch.json")]
+
+    def started(state: StateDir) -> float:
+        record = state.record()
+        return record.started_at if record else 0.0
+
+    return sorted(found, key=started, reverse=True)

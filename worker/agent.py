@@ -1,0 +1,470 @@
+"""One node's part of a run, from joining to leaving.
+
+join -> (verify, arm, go) -> program -> report -> leave
+
+Two things go on side by side: the watch, which brings news and is the node's heart-beat, and the
+program. Whatever ends the node (the result, a signal, a fence, a lost registry), the program and
+all that it started is ended first, the hosts file is put back, and the cause is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import shutil
+import signal
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rendezvous.client import RegistryClient, retry_pause
+from rendezvous.errors import (
+    ArmingFailed,
+    ExitCode,
+    Fenced,
+    JoinTimeout,
+    RdzvError,
+    RegistryError,
+    RegistryLost,
+    RunOver,
+    SlotTaken,
+    TooManyRequests,
+    Unavailable,
+    UsageError,
+)
+from rendezvous.schema import (
+    AckReport,
+    EndpointTable,
+    ExitReport,
+    JoinReply,
+    LeaveReport,
+    NodeView,
+    Phase,
+    ProbeReport,
+    RefuseReport,
+    Report,
+    Result,
+    printable,
+)
+from rendezvous.security import JoinString, row_is_genuine
+from worker.contracts import Contract, make_contract
+from worker.hosts import HostsBlock, restore_stale
+from worker.offer import make_offer
+from worker.output import OutputSink
+from worker.ports import find_free, is_free
+from worker.process import Ending, Program, become_subreaper, reap_orphans
+from worker.settings import WorkerSettings, state_home
+
+logger = logging.getLogger(__name__)
+
+HOSTS_FILE = Path("/etc/hosts")
+_SAY_SECONDS = 30.0
+_LEAVE_SECONDS = 3.0
+_COUNTDOWN = re.compile(r"[:,] \d+ s left")
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Agent:
+    """The agent of one node.
+
+    Args:
+        settings: What the person said.
+        join: The worker run's join string.
+        command: The COMMAND.
+        environ: The user's environment, as the program is to see it.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        join: JoinString,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+    ) -> None:
+        self._settings = settings
+        self._join = join
+        self._command = list(command)
+        self._environ = environ
+        self._client = RegistryClient(join.place, join.token)
+        self._hosts = HostsBlock(HOSTS_FILE, join.run)
+        self._offer_addresses: set[str] = set()
+        self._poll = 2.0
+        self._said = ("", 0.0)
+        self._acked: tuple[str, EndpointTable] | None = None
+        self._program: Program | None = None
+        self._sink: OutputSink | None = None
+        self._log: Path | None = None
+        self._signal: int | None = None
+        self._stopping = False
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> int:
+        """Take part in the run; returns the exit code. Raises RdzvError for what it cannot do."""
+        become_subreaper()
+        self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._listen_to_signals()
+        if self._settings.hosts != "off":
+            self._restore_stale_hosts()
+        reaper = asyncio.create_task(reap_orphans())
+        self._start("node", self._live())
+        try:
+            return await self._over
+        finally:
+            await self._clean_up()
+            reaper.cancel()
+
+    # --- tasks and signals --------------------------------------------------------------------
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run a part of the agent's work once; its failure is the agent's."""
+        if name in self._tasks:
+            work.close()
+            return
+        task = self._tasks[name] = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) and not self._over.done():
+            self._over.set_exception(error)
+
+    def _end(self, code: int) -> None:
+        if not self._over.done():
+            self._over.set_result(code)
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in _ENDING_SIGNALS:
+            loop.add_signal_handler(number, self._told_to_end, number)
+        for number in _PASSED_SIGNALS:
+            loop.add_signal_handler(number, self._pass_signal, number)
+
+    def _pass_signal(self, number: int) -> None:
+        if self._program is not None:
+            self._program.signal(number)
+
+    def _told_to_end(self, number: int) -> None:
+        """TERM, INT or HUP: stop the program and leave; the second time at once."""
+        if self._signal is not None:
+            if self._program is not None:
+                self._program.kill_now()
+            return
+        self._signal = number
+        name = signal.Signals(number).name
+        logger.warning("%s: ending this node", name)
+        self._start("quit", self._quit(number))
+
+    async def _quit(self, number: int) -> None:
+        words = f"its agent was told to end ({signal.Signals(number).name})"
+        if self._program is None:
+            with contextlib.suppress(RdzvError, TimeoutError):
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    report = ExitReport(epoch=self._epoch(), exit_code=128 + number, message=words)
+                    await self._client.report(self._join.run, self._join.slot, report)
+        else:
+            await self._stop_program()
+        self._end(128 + number)
+
+    async def _clean_up(self) -> None:
+        """End the program, leave, put the hosts file back; whatever happened before."""
+        for task in self._tasks.values():
+            task.cancel()
+        if self._program is not None:
+            await self._program.stop()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        with contextlib.suppress(RdzvError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await self._client.report(self._join.run, self._join.slot, LeaveReport())
+        await self._client.close()
+        if self._sink is not None:
+            self._sink.close()
+        if self._settings.hosts != "off":
+            try:
+                await asyncio.to_thread(self._hosts.remove)
+            except ArmingFailed as exc:
+                logger.warning("%s could not be put back: %s", HOSTS_FILE, exc.message)
+
+    # --- the watch ----------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        reply = await self._enter()
+        self._poll = reply.poll_seconds
+        after = reply.seq
+        heard = time.monotonic()
+        while True:
+            try:
+                view = await self._client.watch(self._join.run, self._join.slot, after, self._poll)
+            except (RegistryError, TooManyRequests) as exc:
+                self._check_orphaned(heard, exc)
+                await asyncio.sleep(retry_pause())
+                continue
+            heard = time.monotonic()
+            self._poll = view.poll_seconds
+            self._say(view.reason)
+            if view.seq != after:
+                after = view.seq
+                await self._take_in(view)
+
+    async def _enter(self) -> JoinReply:
+        """Find the registry and join; steady tries until the join time-out."""
+        deadline = time.monotonic() + self._settings.join_timeout
+        offer = None
+        while True:
+            try:
+                if offer is None:
+                    base = await self._client.connect()
+                    offer = await asyncio.to_thread(
+                        make_offer, self._settings, self._join, self._command, _host_of(base)
+                    )
+                    self._offer_addresses = {c.address for c in offer.candidates}
+                reply = await self._client.join(self._join.run, offer)
+            except (Unavailable, SlotTaken, TooManyRequests, RegistryError) as exc:
+                if time.monotonic() > deadline:
+                    raise JoinTimeout(
+                        f"slot {self._join.slot} could not join run '{self._join.run}' within "
+                        f"{self._settings.join_timeout:.0f} s: {exc.message}",
+                        hint=exc.hint,
+                    ) from exc
+                self._say(f"cannot join yet: {exc.message}")
+                await asyncio.sleep(retry_pause())
+                continue
+            logger.info(
+                "joined run '%s' at %s as slot %d (incarnation %d), offering %s",
+                *(self._join.run, self._client.base, self._join.slot, reply.incarnation),
+                ", ".join(f"{c.address} ({c.interface})" for c in offer.candidates),
+            )
+            return reply
+
+    def _check_orphaned(self, heard: float, cause: RdzvError) -> None:
+        silent = time.monotonic() - heard
+        limit = self._settings.orphan_timeout
+        if silent < limit:
+            self._say(f"the registry does not answer, {limit - silent:.0f} s left: {cause.message}")
+            return
+        raise RegistryLost(
+            f"the registry of run '{self._join.run}' has not answered for {silent:.0f} s "
+            f"(orphan time-out): {cause.message}",
+            hint="the launcher or its node is gone; the program of this node was ended",
+        )
+
+    def _say(self, reason: str) -> None:
+        """Log what is waited for: when it changes, and now and then."""
+        text, at = self._said
+        now = time.monotonic()
+        if _COUNTDOWN.sub("", reason) != _COUNTDOWN.sub("", text) or now - at > _SAY_SECONDS:
+            self._said = (reason, now)
+            logger.info("%s", reason)
+
+    async def _take_in(self, view: NodeView) -> None:
+        if view.result is not None:
+            self._start("finish", self._finish(view.result))
+        elif view.phase is Phase.VERIFYING:
+            await self._tell(ProbeReport(epoch=view.epoch))
+        elif view.phase is Phase.ARMING and view.table is not None:
+            await self._tell(await asyncio.to_thread(self._arm, view.table, view.digest))
+        elif view.phase is Phase.RUNNING and view.stop:
+            self._start("stop", self._stop_program())
+        elif view.phase is Phase.RUNNING and self._signal is None:
+            self._go(view)
+
+    async def _tell(self, report: Report) -> None:
+        """Report until it is taken in, as long as the registry may come back."""
+        deadline = time.monotonic() + self._settings.orphan_timeout
+        while True:
+            try:
+                await self._client.report(self._join.run, self._join.slot, report)
+            except (RegistryError, TooManyRequests):
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(retry_pause())
+            else:
+                return
+
+    # --- arming -------------------------------------------------------------------------------
+
+    def _arm(self, table: EndpointTable, digest: str) -> AckReport | RefuseReport:
+        """Check the table, take it into /etc/hosts, see that the program can start on it."""
+        try:
+            self._check_table(table)
+            contract = self._contract(table)
+            self._check_port(table)
+            self._write_hosts(table)
+        except _Refusal as exc:
+            return RefuseReport(
+                epoch=table.epoch, code=exc.code, reason=exc.reason, free_port=exc.free_port
+            )
+        for note in contract.notes:
+            logger.info("%s", note)
+        self._acked = (digest, table)
+        return AckReport(epoch=table.epoch, digest=digest)
+
+    def _check_table(self, table: EndpointTable) -> None:
+        """Nobody but the nodes themselves can have made the rows; ours must be what we offered."""
+        join = self._join
+        if (table.run, table.launch_id) != (join.run, join.launch_id):
+            raise _Refusal("bad_table", f"the table is of run '{table.run}'")
+        for row in table.rows:
+            if not row_is_genuine(row, join.row_key, run=join.run, launch_id=join.launch_id):
+                raise _Refusal("bad_table", f"the row of slot {row.slot} was not made by its node")
+        own = table.row_of_slot(join.slot)
+        if own is None or own.address not in self._offer_addresses:
+            raise _Refusal("bad_table", "the table does not hold this node as it joined")
+        if table.rows[0].rank != 0 or table.master_address != table.rows[0].address:
+            raise _Refusal("bad_table", "the master is not rank 0 of the table")
+
+    def _contract(self, table: EndpointTable) -> Contract:
+        try:
+            contract = make_contract(
+                self._command,
+                table,
+                self._join.slot,
+                self._environ,
+                framework=self._settings.framework,
+                backend=self._settings.rdzv_backend,
+            )
+        except UsageError as exc:
+            raise _Refusal("contract", exc.message) from exc
+        program = contract.argv[0]
+        if shutil.which(program, path=contract.environment(self._environ).get("PATH")) is None:
+            raise _Refusal(
+                "contract",
+                f"'{program}' is not on this node's PATH; it must stand in the user's environment"
+                if program == "torchrun"
+                else f"'{program}' of COMMAND is not on this node's PATH, or not executable",
+            )
+        return contract
+
+    def _check_port(self, table: EndpointTable) -> None:
+        own = table.row_of_slot(self._join.slot)
+        if own is None or own.rank != 0 or is_free(table.master_port):
+            return
+        raise _Refusal(
+            "port_taken",
+            f"master port {table.master_port} is taken by another program on this node",
+            find_free(table.master_port + 1),
+        )
+
+    def _write_hosts(self, table: EndpointTable) -> None:
+        if self._settings.hosts == "off":
+            return
+        try:
+            warning = self._hosts.install(table, self._join.slot)
+        except ArmingFailed as exc:
+            if self._settings.hosts == "require":
+                raise _Refusal("hosts", f"{exc.message} (--hosts require)") from exc
+            warning = f"{exc.message}; going on by IP address, names may not resolve"
+        if warning:
+            logger.warning("%s", warning)
+
+    def _restore_stale_hosts(self) -> None:
+        try:
+            for run in restore_stale(HOSTS_FILE):
+                logger.info("%s: what the ended run '%s' had left was removed", HOSTS_FILE, run)
+        except ArmingFailed as exc:
+            logger.debug("%s", exc.message)
+
+    # --- the program --------------------------------------------------------------------------
+
+    def _go(self, view: NodeView) -> None:
+        if self._acked is None or self._acked[0] != view.digest:
+            raise ArmingFailed(
+                f"the run goes on table {view.digest[:12]}, which this node has not acknowledged"
+            )
+        self._start("program", self._run_program(self._acked[1]))
+
+    async def _run_program(self, table: EndpointTable) -> None:
+        row = table.row_of_slot(self._join.slot)
+        assert row is not None
+        contract = self._contract(table)
+        self._log = self._log_file(row.rank)
+        self._sink = OutputSink(self._log, prefix=f"[{row.rank}] " if self._settings.prefix else "")
+        logger.info("node %d starts: %s", row.rank, " ".join(contract.argv))
+        self._program = await Program.start(
+            contract.argv,
+            contract.environment(self._environ),
+            grace_seconds=self._settings.grace,
+            output=self._sink,
+        )
+        if self._stopping or self._signal is not None:  # told so while it was being started
+            await self._program.stop()
+        ending = await self._program.wait()
+        logger.info("%s", ending.reason)
+        self._program = None
+        await self._tell(self._exit_report(table.epoch, ending))
+
+    def _exit_report(self, epoch: int, ending: Ending) -> ExitReport:
+        first = ending.first_failure
+        code = ending.exit_code
+        if code != 0 and first is not None and first.worker_rank is not None:
+            code = first.exit_code  # torchrun itself ends with 1, whatever its worker said
+        message = "" if first is None or first.worker_rank is not None else ending.reason
+        if self._signal is not None:
+            code = 128 + self._signal
+            message = f"its agent was told to end ({signal.Signals(self._signal).name})"
+        return ExitReport(
+            epoch=epoch,
+            exit_code=code,
+            age_seconds=max(0.0, ending.age_seconds),
+            worker_rank=first.worker_rank if first else None,
+            stopped=self._stopping and self._signal is None,
+            message=printable(message, 600),
+            tail=self._sink.tail if self._sink else [],
+            log=printable(str(self._log or ""), 600),
+        )
+
+    async def _stop_program(self) -> None:
+        self._stopping = True
+        if self._program is not None:
+            await self._program.stop()
+        if "program" in self._tasks:
+            await asyncio.wait({self._tasks["program"]})
+
+    async def _finish(self, result: Result) -> None:
+        await self._stop_program()
+        level = logging.INFO if result.status == "ok" else logging.ERROR
+        logger.log(level, "run '%s' is over: %s", self._join.run, result.message)
+        self._end(result.exit_code)
+
+    def _epoch(self) -> int:
+        return self._acked[1].epoch if self._acked else 0
+
+    def _log_file(self, rank: int) -> Path | None:
+        folder = self._settings.log_dir or state_home(self._environ) / self._join.run / "logs"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            logger.warning("no log file: %s cannot be made: %s", folder, exc.strerror)
+            return None
+        return folder / f"node-{rank}.log"
+
+
+class _Refusal(Exception):
+    """Why this node cannot start on a table."""
+
+    def __init__(self, code: Any, reason: str, free_port: int | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = printable(reason, 600)
+        self.free_port = free_port
+
+
+def _host_of(base: str) -> str:
+    """The host in a base URL, without brackets."""
+    return base.split("//", 1)[1].rsplit(":", 1)[0].strip("[]")
+
+
+async def run_agent(
+    settings: WorkerSettings,
+    join: JoinString,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+) -> int:
+    """Run one node; returns the exit code that its process should have."""
+    try:
+        return await Agent(settings, join, command, environ).run()
+    except (Fenced, RunOver) as exc:
+        logger.error("%s", exc.message)
+        return int(ExitCode.FENCED if isinstance(exc, Fenced) else exc.exit_code)

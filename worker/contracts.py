@@ -1,0 +1,185 @@
+"""What a framework's launcher is given: argv and environment, from the table and one node. Pure.
+
+- torchrun, static: our ranks hold, one port, no name is resolved, and nothing is agreed on twice.
+- torchrun, c10d: on request. Which node hosts the store, and under which address a node is known,
+  is said to each node; torch's own guesses fail where a hostname is mapped to loopback.
+- command: any program, once on each node, with the variables and nothing else.
+
+Variables: MASTER_ADDR, MASTER_PORT, ranks and sizes come from the table, whatever was there before.
+Those of NCCL, Gloo and TensorPipe are set only where the user left them unset. They are all of the
+node: never LOCAL_RANK, and RANK only where rdzv starts the processes itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rendezvous.errors import UsageError
+from rendezvous.schema import EndpointTable, TableRow
+
+Framework = Literal["torchrun", "command"]
+Backend = Literal["static", "c10d"]
+
+SECRET_VARIABLES = (
+    "RDZV_JOIN",
+    "RDZV_JOIN_FILE",
+    "RDZV_TOKEN",
+    "RDZV_TOKEN_FILE",
+    "RDZV_REGISTRY",
+    "RDZV_REGISTRY_FILE",
+)
+"""Never passed on to the program."""
+
+_OWNED_FLAGS = (
+    "nnodes",
+    "nproc-per-node",
+    "node-rank",
+    "master-addr",
+    "master-port",
+    "rdzv-backend",
+    "rdzv-endpoint",
+    "rdzv-id",
+    "rdzv-conf",
+    "local-addr",
+    "standalone",
+)
+# torchrun takes each of its flags from PET_<FLAG> as well; these would contradict the table.
+_OWNED_PET = tuple("PET_" + flag.upper().replace("-", "_") for flag in _OWNED_FLAGS)
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """How one node's program is started.
+
+    Attributes:
+        argv: The command line; its first word is looked up on the user's PATH.
+        variables: Set for the program, in place of what was there.
+        removed: Variables that the program must not see.
+        notes: What was changed in the user's environment and why; for the log.
+    """
+
+    argv: list[str]
+    variables: dict[str, str]
+    removed: frozenset[str] = frozenset()
+    notes: list[str] = field(default_factory=list)
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The program's environment: the user's own, but for what the contract says."""
+        kept = {name: value for name, value in environ.items() if name not in self.removed}
+        return kept | self.variables
+
+
+def make_contract(
+    command: Sequence[str],
+    table: EndpointTable,
+    slot: int,
+    environ: Mapping[str, str],
+    *,
+    framework: Framework = "torchrun",
+    backend: Backend = "static",
+) -> Contract:
+    """The contract of the node in `slot`.
+
+    Args:
+        command: The COMMAND: a torchrun target, or any program with framework `command`.
+        table: The sealed table.
+        slot: The node's slot; it stands in the table.
+        environ: The user's environment; decides which variables are left alone.
+
+    Raises:
+        UsageError: COMMAND cannot be started this way.
+    """
+    row = table.row_of_slot(slot)
+    if row is None:
+        raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
+    variables, notes = _variables(table, row, environ)
+    removed = frozenset(SECRET_VARIABLES)
+    argv = list(command)
+    if framework == "torchrun":
+        argv = _torchrun(command, table, row, backend)
+        owned = frozenset(name for name in _OWNED_PET if name in environ)
+        notes += [f"{name} was removed: torchrun's flags come from the table" for name in owned]
+        removed |= owned
+    return Contract(argv, variables, removed, notes)
+
+
+def check_command(command: Sequence[str], framework: Framework) -> None:
+    """Refuse a COMMAND that cannot work, before anything is submitted; raises UsageError."""
+    if not command:
+        raise UsageError(
+            "no COMMAND was given",
+            hint="put it after '--': rdzv launch --nnodes 4 -- train.py --epochs 3",
+        )
+    if framework == "torchrun":
+        _split_torchrun(command)
+
+
+def _torchrun(
+    command: Sequence[str], table: EndpointTable, row: TableRow, backend: Backend
+) -> list[str]:
+    flags, target = _split_torchrun(command)
+    common = ["--nnodes", str(len(table.rows)), "--nproc-per-node", str(row.nproc_per_node)]
+    common += ["--rdzv-backend", backend, "--rdzv-id", table.run]
+    address, port = table.master_address, str(table.master_port)
+    if backend == "static":
+        own = ["--node-rank", str(row.rank), "--master-addr", address, "--master-port", port]
+    else:
+        host = f"[{address}]" if ":" in address else address
+        own = ["--rdzv-endpoint", f"{host}:{port}", "--local-addr", row.address]
+        own += ["--rdzv-conf", f"is_host={int(row.rank == 0)}"]
+    return ["torchrun", *common, *own, *flags, *target]
+
+
+def _split_torchrun(command: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The user's own torchrun flags (only after the word torchrun), and the target."""
+    first = command[0] if command else ""
+    name = first.rsplit("/", 1)[-1]
+    if name in ("python", "python3"):
+        raise UsageError(
+            f"COMMAND begins with '{first}', and torchrun starts Python itself",
+            hint="give the script alone (-- train.py ...), or use --framework command",
+        )
+    if name != "torchrun":
+        return [], list(command)
+    for word in command[1:]:
+        flag = word.split("=", 1)[0].lstrip("-").replace("_", "-")
+        if word.startswith("--") and flag in _OWNED_FLAGS:
+            raise UsageError(
+                f"{word} stands in COMMAND, and rdzv gives torchrun this flag from the table",
+                hint="leave it away; --nnodes, --nproc-per-node, --rdzv-id, --master-port and "
+                "--rdzv-backend are options of rdzv",
+            )
+        if not word.startswith("-"):
+            break
+    return [], list(command[1:])
+
+
+def _variables(
+    table: EndpointTable, row: TableRow, environ: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    from_table = {
+        "MASTER_ADDR": table.master_address,
+        "MASTER_PORT": str(table.master_port),
+        "NODE_RANK": str(row.rank),
+        "NNODES": str(len(table.rows)),
+        "NPROC_PER_NODE": str(row.nproc_per_node),
+        "RDZV_ID": table.run,
+    }
+    notes = [
+        f"{name} is {value} (from the table), not {environ[name]}"
+        for name, value in from_table.items()
+        if environ.get(name, value) != value
+    ]
+    family = ipaddress.ip_address(row.address).version
+    by_interface = {
+        "GLOO_SOCKET_IFNAME": row.interface,
+        "TP_SOCKET_IFNAME": row.interface,
+        # NCCL takes prefixes; '=' makes the name exact, so that eth1 is not eth10.
+        "NCCL_SOCKET_IFNAME": f"={row.interface}",
+        "NCCL_SOCKET_FAMILY": "AF_INET6" if family == 6 else "AF_INET",
+    }
+    unset = {name: value for name, value in by_interface.items() if name not in environ}
+    return from_table | unset, notes

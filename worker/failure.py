@@ -1,0 +1,159 @@
+"""Which of the program's child processes failed first, and when.
+
+torchrun waits up to 30 s for the siblings of a worker that failed before it exits itself: too late
+to tell the first cause of a run's end from the failures that followed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker import keeper
+
+RECENT_SECONDS = 60.0
+"""A child that failed longer ago did not end the program: torchrun had restarted it by then."""
+
+_SWEEP_SECONDS = 0.1
+_SLOW_SWEEP_SECONDS = 1.0
+_RANKS = (b"RANK", b"LOCAL_RANK")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A child of the program that ended with something else than 0.
+
+    `ended_at` is a time of `time.monotonic`. The ranks are those of its environment; None when it
+    is not a worker of torchrun's kind (LOCAL_RANK and RANK both set).
+    """
+
+    ended_at: float
+    pid: int
+    exit_code: int
+    worker_rank: int | None = None
+    local_rank: int | None = None
+
+    @property
+    def age_seconds(self) -> float:
+        """Time since then."""
+        return time.monotonic() - self.ended_at
+
+
+@dataclass
+class _Child:
+    """A direct child of the program; without a `pidfd` its end is seen only by looking."""
+
+    pid: int
+    started: int
+    pidfd: int | None
+    ended: bool = False
+    ranks: tuple[int, int] | None = None
+
+
+class ChildWatch:
+    """Notes which children of the main process fail. What it misses is missing; it never raises."""
+
+    def __init__(self) -> None:
+        self._main_pid = 0
+        self._children: dict[int, _Child] = {}
+        self._failures: list[Failure] = []
+        self._interval = _SWEEP_SECONDS
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open(self, main_pid: int) -> None:
+        """Begin to watch."""
+        self._main_pid = main_pid
+        self._sweep()
+
+    def close(self) -> None:
+        """What ends from now on does not count."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for child in list(self._children.values()):
+            self._look_at(child)
+            self._forget(child)
+
+    def first_failure(self, until: float) -> Failure | None:
+        """The first failure of the `RECENT_SECONDS` before `until`."""
+        self._failures = [f for f in self._failures if f.ended_at > until - RECENT_SECONDS]
+        return self._failures[0] if self._failures else None
+
+    def _sweep(self) -> None:
+        begun = time.monotonic()
+        known = set(self._children)
+        for process in keeper.processes():
+            if process.parent == self._main_pid and process.pid not in known:
+                self._children[process.pid] = self._meet(process)
+        # Fast while children appear; never more than a twentieth of a core.
+        new = self._children.keys() - known
+        self._interval = _SWEEP_SECONDS if new else min(self._interval * 1.2, _SLOW_SWEEP_SECONDS)
+        for child in list(self._children.values()):
+            self._look_at(child)
+        delay = max(self._interval, 20 * (time.monotonic() - begun))
+        self._timer = asyncio.get_running_loop().call_later(delay, self._sweep)
+
+    def _meet(self, process: keeper.Process) -> _Child:
+        child = _Child(process.pid, process.started, pidfd=None)
+        # Not every kernel, sandbox and build of Python has pidfds.
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                child.pidfd = os.pidfd_open(process.pid)
+                asyncio.get_running_loop().add_reader(child.pidfd, self._look_at, child)
+        return child
+
+    def _look_at(self, child: _Child) -> None:
+        process = keeper.read_process(child.pid)
+        if process is None or process.started != child.started:
+            self._forget(child)
+        elif process.state != "Z":
+            # Until it executes, a child still shows its parent's environment: look again.
+            child.ranks = _ranks(child.pid) or child.ranks
+        elif not child.ended:
+            child.ended = True
+            self._close_pidfd(child)
+            self._note(child, keeper.unsigned(os.waitstatus_to_exitcode(process.status)))
+
+    def _note(self, child: _Child, exit_code: int) -> None:
+        if exit_code != 0:
+            rank, local_rank = child.ranks or (None, None)
+            failure = Failure(time.monotonic(), child.pid, exit_code, rank, local_rank)
+            self._failures.append(failure)
+
+    def _forget(self, child: _Child) -> None:
+        self._close_pidfd(child)
+        self._children.pop(child.pid, None)
+
+    def _close_pidfd(self, child: _Child) -> None:
+        if child.pidfd is not None:
+            asyncio.get_running_loop().remove_reader(child.pidfd)
+            os.close(child.pidfd)
+            child.pidfd = None
+
+
+def _ranks(pid: int) -> tuple[int, int] | None:
+    """RANK and LOCAL_RANK of a process; a platform that sets RANK per node leaves the other out."""
+    try:
+        items = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        found = dict(item.split(b"=", 1) for item in items if item.partition(b"=")[0] in _RANKS)
+        return int(found[b"RANK"]), int(found[b"LOCAL_RANK"])
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def code_words(code: int) -> str:
+    """An exit code, with the signal that it stands for."""
+    name = signal_name(code - 128)
+    return f"exit code {code} ({name})" if name else f"exit code {code}"
+
+
+def signal_name(number: int) -> str:
+    """Such as SIGTERM; empty when there is no such signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return ""

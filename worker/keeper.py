@@ -1,0 +1,312 @@
+"""The keeper: a small process that starts the training program and lets nothing of it escape.
+
+    agent  ->  keeper  ->  program (torchrun)  ->  its workers
+
+torchrun gives each of its workers a session of its own, so a signal to a process group leaves them
+behind, holding their GPUs. The keeper is a *subreaper*: a process below it that loses its parent
+becomes the keeper's child, so as long as the keeper has no child, nothing is left. It is a process
+of its own because it has to outlive an agent that is ended by SIGKILL.
+
+    python -I -S keeper.py LIFELINE GRACE -- PROGRAM [ARGUMENT ...]
+
+LIFELINE is the number of an open socket to the agent. The agent says `T` (end everything: SIGTERM,
+GRACE seconds, SIGKILL) or `K` (SIGKILL at once); its end of file, which is also what remains of a
+killed agent, means `T`. The keeper says `started PID` and `ended CODE` (negative: by that signal),
+a line each. What the program leaves behind when it ends by itself is ended like that as well.
+
+It is run by its path in a bare interpreter, so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import select
+import signal
+import sys
+import time
+from typing import NamedTuple, NoReturn
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+FORWARDED = frozenset(
+    {
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGTERM,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGCONT,
+        signal.SIGWINCH,
+        signal.SIGXCPU,
+    }
+)
+"""What the keeper passes on to the program's main process."""
+
+KILL_SECONDS = 10.0
+"""How long SIGKILL is repeated: a process stuck in a driver or a file server may never end."""
+
+
+class Process(NamedTuple):
+    """One process as /proc/PID/stat shows it; `started` tells a number that was used again."""
+
+    pid: int
+    parent: int
+    state: str
+    started: int
+    status: int
+
+
+def prctl(option: int, value: int) -> None:
+    """Call prctl(2). Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, *(ctypes.c_ulong(v) for v in (value, 0, 0, 0))) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def read_process(pid: int) -> Process | None:
+    """Look at one process; None when it is gone. A zombie's `status` is its wait status."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(fd, 4096)
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+    # The name of the program, in parentheses, may hold blanks and parentheses itself.
+    fields = text.rpartition(b")")[2].split()
+    return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]), int(fields[49]))
+
+
+def processes() -> list[Process]:
+    """Every process of this machine (or container) that can be seen."""
+    found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return [process for process in found if process is not None]
+
+
+def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[Process]:
+    """Everything below `root`, parents first, without `spare` and all that is below these."""
+    children: dict[int, list[Process]] = {}
+    for process in processes():
+        children.setdefault(process.parent, []).append(process)
+    found: list[Process] = []
+    parents = [root]
+    for parent in parents:
+        kept = [child for child in children.get(parent, []) if child.pid not in spare]
+        found += kept
+        parents += [child.pid for child in kept]
+    return found
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal to a process that may be gone, or no longer ours to signal (setuid)."""
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)
+
+
+def terminate(everyone: list[Process]) -> None:
+    """SIGTERM to all; a stopped process is woken, or it would never see it."""
+    for process in everyone:
+        send(process.pid, signal.SIGTERM)
+        if process.state == "T":
+            send(process.pid, signal.SIGCONT)
+
+
+def kill(everyone: list[Process]) -> None:
+    """SIGKILL to all."""
+    for process in everyone:
+        send(process.pid, signal.SIGKILL)
+
+
+class Keeper:
+    """One program and all that comes of it."""
+
+    def __init__(self, lifeline: int, grace_seconds: float) -> None:
+        self._lifeline = lifeline
+        self._grace_seconds = grace_seconds
+        self._main = 0
+        self._code: int | None = None
+        self._told_to_stop = False
+        self._told_to_kill = False
+        self._alone = False
+        self._poll = select.poll()
+        self._signals, self._signals_in = os.pipe()
+
+    def run(self, command: list[str]) -> int:
+        """Start the program, wait, end what is left; its exit code, 128 + n for signal n."""
+        self._prepare()
+        try:
+            self._main = start(command)
+        except OSError as error:
+            complain(f"cannot start {command[0]!r}: {error.strerror}")
+            return 126
+        self._tell(f"started {self._main}")
+        while self._code is None and not self._told_to_stop:
+            self._turn(None)
+        self._end_everything()
+        return 128 + signal.SIGKILL if self._code is None else unsigned(self._code)
+
+    def _prepare(self) -> None:
+        os.set_inheritable(self._lifeline, False)
+        for fd in (self._lifeline, self._signals, self._signals_in):
+            os.set_blocking(fd, False)
+        self._poll.register(self._lifeline, select.POLLIN)
+        self._poll.register(self._signals, select.POLLIN)
+        try:
+            prctl(PR_SET_CHILD_SUBREAPER, 1)
+        except OSError as error:
+            complain(f"processes that lose their parent will not be ended: {error.strerror}")
+        signal.set_wakeup_fd(self._signals_in, warn_on_full_buffer=False)
+        for number in (*FORWARDED, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    def _turn(self, seconds: float | None) -> None:
+        """Sleep until there is news, at most so long, and take it in."""
+        self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
+        self._read_lifeline()
+        self._forward_signals()
+        self._reap()
+
+    def _read_lifeline(self) -> None:
+        if self._lifeline < 0:
+            return
+        try:
+            told = os.read(self._lifeline, 64)
+        except BlockingIOError:
+            return
+        except OSError:  # reset: the agent went away with a line unread
+            told = b""
+        self._told_to_stop = True
+        self._told_to_kill |= b"K" in told
+        if not told:
+            self._poll.unregister(self._lifeline)
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+    def _forward_signals(self) -> None:
+        try:
+            numbers = os.read(self._signals, 4096)
+        except BlockingIOError:
+            return
+        for number in numbers:
+            # Once reaped, the number of the main process may be somebody else's.
+            if number != signal.SIGCHLD and self._code is None:
+                send(self._main, number)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._alone = True
+                return
+            if pid == 0:
+                return
+            if pid == self._main and self._code is None:
+                self._code = os.waitstatus_to_exitcode(status)
+                self._tell(f"ended {self._code}")
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # the agent is gone: the end of file says so too
+            os.write(self._lifeline, line.encode() + b"\n")
+
+    def _end_everything(self) -> None:
+        """Only the keeper can reap its children, so "no child" cannot be said too early."""
+        if not self._alone and not self._told_to_kill:
+            terminate(descendants(os.getpid()))
+        deadline = time.monotonic() + self._grace_seconds
+        while not self._alone and not self._told_to_kill and time.monotonic() < deadline:
+            self._turn(deadline - time.monotonic())
+        deadline = time.monotonic() + KILL_SECONDS
+        while not self._alone and time.monotonic() < deadline:
+            kill(descendants(os.getpid()))
+            self._turn(0.01)
+        if not self._alone:
+            complain(still_there(descendants(os.getpid())))
+
+
+def still_there(left: list[Process]) -> str:
+    """The sentence about processes that outlived SIGKILL."""
+    pids = ", ".join(f"{process.pid} (state {process.state})" for process in left)
+    return f"not ended by SIGKILL within {KILL_SECONDS:.0f} s, left behind: {pids}"
+
+
+def unsigned(code: int) -> int:
+    """The exit code as a shell gives it: 128 + n for signal n."""
+    return code if code >= 0 else 128 - code
+
+
+def complain(sentence: str) -> None:
+    """One line on standard error, which the agent reads together with the program's."""
+    with contextlib.suppress(OSError):  # nobody reads any more
+        os.write(2, f"rdzv: {sentence}\n".encode("utf-8", "surrogateescape"))
+
+
+def start(command: list[str]) -> int:
+    """Fork and execute the command; its pid."""
+    keeper = os.getpid()
+    # A signal that came between fork and exec would write into the keeper's own pipe.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    pid = os.fork()
+    if pid == 0:
+        become(command, keeper)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    return pid
+
+
+def become(command: list[str], keeper: int) -> NoReturn:
+    """Turn this fresh child into the program; it inherits 0, 1, 2 and the environment alone."""
+    code = 126
+    try:
+        os.setsid()  # or a program's `kill 0` would reach the keeper
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == keeper:
+            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+                signal.signal(number, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.execvpe(command[0], command, original_environment())  # noqa: S606
+    except OSError as error:
+        code, reason = explain(command[0], error)
+        complain(f"cannot start {command[0]!r}: {reason}")
+    finally:
+        os._exit(code)
+
+
+def original_environment() -> dict[bytes, bytes]:
+    """The environment as it was given: Python itself adds LC_CTYPE to a C locale's."""
+    with open("/proc/self/environ", "rb") as file:
+        items = [item.partition(b"=") for item in file.read().split(b"\0")]
+    return {name: value for name, equals, value in items if name and equals}
+
+
+def explain(program: str, error: OSError) -> tuple[int, str]:
+    """Exit code (a shell's: 127 not found, 126 not executable) and reason of a failed exec."""
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        if "/" not in program:
+            return 127, "not found in any folder of PATH"
+        if os.path.exists(program):
+            return 127, "the interpreter that its first line names does not exist"
+        return 127, "there is no such file"
+    if isinstance(error, PermissionError):
+        return 126, "it is not an executable file (chmod +x?)"
+    if error.errno == errno.ENOEXEC:
+        return 126, "it has no #! line and is no program for this machine"
+    return 126, str(error.strerror)
+
+
+def main(arguments: list[str]) -> int:
+    """Run as the module's docstring says."""
+    lifeline, grace_seconds, _, *command = arguments
+    return Keeper(int(lifeline), float(grace_seconds)).run(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

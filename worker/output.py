@@ -1,0 +1,249 @@
+"""What the program prints: passed on, kept in the node's log file, its last lines remembered."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, Protocol
+
+from rendezvous.schema import printable
+
+logger = logging.getLogger(__name__)
+
+Stream = Literal["stdout", "stderr"]
+
+CHUNK_BYTES = 65_536
+
+IDLE_SECONDS = 0.2
+"""After this silence an unfinished line is passed on as it stands."""
+
+DRAIN_SECONDS = 1.0
+STUCK_SECONDS = 5.0
+
+TAIL_LINES = 20
+TAIL_WIDTH = 400
+
+_MAX_UNFINISHED = 65_536
+_STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+class Output(Protocol):
+    """Where a program's output goes. All calls come from one thread, which is not the event loop's,
+    so that a slow terminal or file system holds up the program and not this node's heartbeat.
+    """
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """Take what the program has just written, as it is."""
+
+    def idle(self) -> None:
+        """Nothing has come for `IDLE_SECONDS`."""
+
+
+class Tail:
+    """The last lines of both streams, in the order in which they came."""
+
+    def __init__(self, lines: int = TAIL_LINES, width: int = TAIL_WIDTH) -> None:
+        self._count = lines
+        self._width = width
+        self._lines: deque[bytes] = deque(maxlen=lines)
+        self._unfinished: dict[Stream, bytes] = dict.fromkeys(_STREAMS, b"")
+        self._lock = threading.Lock()
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """Remember the newest lines of it."""
+        with self._lock:
+            # What stands before the last lines, as many as are kept, is left out unseen.
+            *finished, rest = (self._unfinished[stream] + data).rsplit(b"\n", self._count)
+            self._lines.extend(line for line in finished if line.strip())
+            self._unfinished[stream] = rest[-_MAX_UNFINISHED:]
+
+    def lines(self) -> list[str]:
+        """Printable text, without colours and blank lines, each line cut to the width."""
+        with self._lock:
+            found = [*self._lines, *(rest for rest in self._unfinished.values() if rest.strip())]
+        return [self._text(line) for line in found[-self._count :]]
+
+    def _text(self, line: bytes) -> str:
+        # Of a progress bar that overwrites itself only the last state counts.
+        newest = line.rstrip().rpartition(b"\r")[2].rpartition(b"\n")[2]
+        text = _COLOURS.sub("", newest.decode("utf-8", "replace")).expandtabs(4)
+        return printable(text.rstrip(), self._width)
+
+
+class OutputSink:
+    """Passes a program's output on to our own, into the log file and into the tail.
+
+    Without a prefix the bytes go through untouched and at once; with one, line by line, each behind
+    it, an unfinished one after `IDLE_SECONDS`. An output of ours that is closed, or a log file that
+    cannot be written, never stops the program.
+
+    Args:
+        log: Every byte of both streams is appended here; created with mode 0600. None: no log.
+        prefix: Such as `[0] `; empty: none.
+        stdout: File descriptor of our own standard output.
+        stderr: File descriptor of our own standard error.
+    """
+
+    def __init__(
+        self, log: Path | None = None, *, prefix: str = "", stdout: int = 1, stderr: int = 2
+    ) -> None:
+        self._tail = Tail()
+        self._log = log
+        self._log_fd = self._open(log) if log is not None else -1
+        self._log_works = self._log_fd >= 0
+        self._prefix = prefix.encode()
+        self._fds: dict[Stream, int] = {"stdout": stdout, "stderr": stderr}
+        self._unfinished: dict[Stream, bytes] = dict.fromkeys(_STREAMS, b"")
+        self._midline: dict[Stream, bool] = dict.fromkeys(_STREAMS, False)
+
+    @property
+    def tail(self) -> list[str]:
+        """The program's last lines, fit for a report."""
+        return self._tail.lines()
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """See the protocol."""
+        self._append(data)
+        self._tail.write(stream, data)
+        if not self._prefix:
+            self._pass_on(stream, data)
+            return
+        lines, newline, rest = (self._unfinished[stream] + data).rpartition(b"\n")
+        self._unfinished[stream] = rest
+        self._pass_lines(stream, lines + newline)
+        if len(rest) > _MAX_UNFINISHED:
+            self._flush(stream)
+
+    def idle(self) -> None:
+        """See the protocol."""
+        for stream in _STREAMS:
+            self._flush(stream)
+
+    def close(self) -> None:
+        """Pass on what is unfinished and close the log file."""
+        self.idle()
+        if self._log_fd >= 0:
+            os.close(self._log_fd)
+            self._log_fd = -1
+
+    def _flush(self, stream: Stream) -> None:
+        rest, self._unfinished[stream] = self._unfinished[stream], b""
+        self._pass_lines(stream, rest)
+
+    def _pass_lines(self, stream: Stream, data: bytes) -> None:
+        if not data:
+            return
+        start = b"" if self._midline[stream] else self._prefix
+        end = data[len(data.removesuffix(b"\n")) :]
+        self._midline[stream] = not end
+        body = data.removesuffix(b"\n").replace(b"\n", b"\n" + self._prefix)
+        self._pass_on(stream, start + body + end)
+
+    def _pass_on(self, stream: Stream, data: bytes) -> None:
+        """Write it all to our own output; one that cannot be written any more is forgotten."""
+        fd = self._fds[stream]
+        while data and fd >= 0:
+            try:
+                data = data[os.write(fd, data) :]
+            except BlockingIOError:  # whoever gave it to us had made it non-blocking
+                _wait_until_writable(fd)
+            except OSError:  # nobody reads any more: the log file goes on
+                self._fds[stream] = fd = -1
+
+    def _open(self, log: Path) -> int:
+        try:
+            return os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            logger.warning("no log file %s: %s; the program goes on without", log, error.strerror)
+            return -1
+
+    def _append(self, data: bytes) -> None:
+        while data and self._log_fd >= 0:
+            try:
+                data = data[os.write(self._log_fd, data) :]
+            except OSError as error:
+                if self._log_works:
+                    logger.warning(
+                        "the log file %s has gaps from here on: %s", self._log, error.strerror
+                    )
+                self._log_works = False
+                return
+
+
+class Pump:
+    """Reads a program's pipes in a thread of its own and hands over every piece at once."""
+
+    def __init__(self, pipes: dict[int, Stream], output: Output) -> None:
+        self._pipes = pipes
+        self._output = output
+        self._deadline = math.inf
+        self._finish, self._finish_in = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """The program is gone: read what is left and return.
+
+        A process that escaped may hold the pipes open for ever, and our own output may be stuck:
+        the first is waited for `DRAIN_SECONDS`, the second `STUCK_SECONDS`.
+        """
+        self._deadline = time.monotonic() + DRAIN_SECONDS
+        os.close(self._finish_in)
+        self._thread.join(STUCK_SECONDS)
+        if self._thread.is_alive():
+            logger.warning("our own output is stuck; the program's last lines may be missing")
+
+    def _run(self) -> None:
+        poll = select.poll()
+        for fd in (*self._pipes, self._finish):
+            poll.register(fd, select.POLLIN)
+        silent = True
+        while self._pipes and time.monotonic() < self._deadline:
+            ready = [fd for fd, _ in poll.poll(self._patience(silent))]
+            if self._finish in ready:
+                poll.unregister(self._finish)
+            for fd in self._pipes.keys() & set(ready):
+                if not self._read(fd):
+                    poll.unregister(fd)
+            silent = not ready
+            if silent:
+                self._hand_over(self._output.idle)
+        for fd in (*self._pipes, self._finish):
+            os.close(fd)
+
+    def _patience(self, silent: bool) -> float | None:
+        """How long to wait for news, in milliseconds."""
+        if self._deadline < math.inf:
+            return max(0.0, self._deadline - time.monotonic()) * 1000
+        return None if silent else IDLE_SECONDS * 1000
+
+    def _read(self, fd: int) -> bool:
+        data = os.read(fd, CHUNK_BYTES)
+        if data:
+            stream = self._pipes[fd]
+            self._hand_over(lambda: self._output.write(stream, data))
+        else:
+            del self._pipes[fd]
+            os.close(fd)
+        return bool(data)
+
+    def _hand_over(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:  # a fault of ours must not fill the program's pipe and stop it
+            logger.exception("a piece of the program's output was lost")
+
+
+def _wait_until_writable(fd: int) -> None:
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    poll.poll()

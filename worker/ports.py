@@ -1,0 +1,46 @@
+"""Whether a TCP port can be had on this machine."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from pathlib import Path
+
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port, on every address, as torch's store does.
+
+    SO_REUSEADDR is set as torch sets it: connections in TIME_WAIT do not count, a listener does.
+    """
+    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((address, port))
+        except OSError as exc:
+            if exc.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                continue
+            return False
+    return True
+
+
+def find_free(start: int) -> int | None:
+    """The first free port from `start` on, outside the ephemeral range; None when there is none."""
+    low, high = ephemeral_range()
+    for port in range(start, 65_536):
+        if not low <= port <= high and is_free(port):
+            return port
+    return None
+
+
+def ephemeral_range() -> tuple[int, int]:
+    """The ports that the kernel gives to outgoing connections, both ends included."""
+    try:
+        low, high = _EPHEMERAL.read_text().split()
+        return int(low), int(high)
+    except (OSError, ValueError):
+        return 32_768, 60_999

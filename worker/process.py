@@ -1,0 +1,346 @@
+"""The training program and everything it starts, from the agent's side.
+
+A `Program` runs below a keeper (see `worker.keeper`), which ends all of it: when asked to, when the
+program itself is over, and when the agent is gone. Should the keeper be killed instead, the agent
+ends what is left; for that it has to be a subreaper: `become_subreaper()`.
+
+The program's own children are watched as well (see `worker.failure`), and its `Ending` tells which
+of them failed first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from rendezvous.errors import RdzvError, RunError, UsageError
+from worker import keeper
+from worker.failure import ChildWatch, Failure, code_words, signal_name
+from worker.output import Output, Pump, Stream
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.03
+_STUCK_SECONDS = keeper.KILL_SECONDS + 5.0
+_keepers: set[int] = set()
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the program ended: 0 to 255, 128 + n for signal n, and the reason in words.
+
+    `first_failure` is the child that failed first of its own accord; None when none was seen, or
+    when the program had been told to stop before.
+    """
+
+    exit_code: int
+    reason: str
+    ended_at: float
+    first_failure: Failure | None = None
+
+    @property
+    def age_seconds(self) -> float:
+        """Time since the first thing that went wrong: a child, or the program itself."""
+        first = self.first_failure
+        return time.monotonic() - (first.ended_at if first else self.ended_at)
+
+
+class Program:
+    """A running program; made by `start`."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        lifeline: socket.socket,
+        pump: Pump,
+        grace_seconds: float,
+    ) -> None:
+        self._process = process
+        self._lifeline = lifeline
+        self._pump = pump
+        self._grace_seconds = grace_seconds
+        self._watch = ChildWatch()
+        self._main_pid: int | None = None
+        self._code: int | None = None
+        self._ended_at: float | None = None
+        self._early_signals: list[int] = []
+        self._stopped = False
+        _keepers.add(process.pid)
+        lifeline.setblocking(False)
+        asyncio.get_running_loop().add_reader(lifeline, self._listen)
+        self._ending = asyncio.create_task(self._supervise(), name="program")
+
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        cwd: Path | None = None,
+        grace_seconds: float,
+        output: Output,
+    ) -> Program:
+        """Start `argv` with exactly this environment, found on its PATH; its input is empty.
+
+        A program that cannot be started ends with 127 or 126, as in a shell, and a line that says
+        why on its standard error.
+
+        Args:
+            grace_seconds: Between SIGTERM and SIGKILL, for whatever has to be ended.
+            output: Called from a thread.
+
+        Raises:
+            UsageError: The working directory, or an argument, cannot be.
+            RunError: This machine cannot start one more process.
+        """
+        ours, theirs = socket.socketpair()
+        with contextlib.ExitStack() as undo, theirs:
+            undo.callback(ours.close)
+            pipes = [os.pipe(), os.pipe()]
+            for reader, _ in pipes:
+                undo.callback(os.close, reader)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", "-S", "-X", "utf8", Path(keeper.__file__).resolve()),
+                    *(str(theirs.fileno()), str(grace_seconds), "--", *argv),
+                    env=env,
+                    cwd=cwd,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=pipes[0][1],
+                    stderr=pipes[1][1],
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # a terminal's Ctrl-C is the agent's to pass on
+                )
+            except (OSError, ValueError) as error:
+                raise _cannot_start(argv[0], cwd, error) from error
+            finally:
+                for _, writer in pipes:
+                    os.close(writer)
+            undo.pop_all()
+        streams: dict[int, Stream] = {pipes[0][0]: "stdout", pipes[1][0]: "stderr"}
+        return cls(process, ours, Pump(streams, output), grace_seconds)
+
+    @property
+    def pid(self) -> int:
+        """The keeper's."""
+        return self._process.pid
+
+    @property
+    def main_pid(self) -> int | None:
+        """The program's own; None until the keeper has started it."""
+        return self._main_pid
+
+    @property
+    def first_failure(self) -> Failure | None:
+        """The first of the program's children that failed lately; the program may still run."""
+        return self._watch.first_failure(time.monotonic())
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on to the program's main process, now or as soon as it runs.
+
+        Raises ValueError for a signal that cannot be passed on: see `keeper.FORWARDED`.
+        """
+        if number not in keeper.FORWARDED:
+            raise ValueError(f"signal {number} is not one that is passed on")
+        if self._main_pid is None:
+            self._early_signals.append(number)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def wait(self) -> Ending:
+        """Wait until nothing of the program is left and its output is read."""
+        return await asyncio.shield(self._ending)
+
+    async def stop(self) -> Ending:
+        """End everything: SIGTERM, the grace, SIGKILL; and wait for it."""
+        self._tell(b"T")
+        try:
+            limit = self._grace_seconds + _STUCK_SECONDS
+            return await asyncio.wait_for(self.wait(), limit)
+        except TimeoutError:
+            logger.warning("the program's keeper does not answer; ending everything without it")
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            return await self.wait()
+
+    def kill_now(self) -> None:
+        """SIGKILL to everything; also while a `stop` is in its grace."""
+        self._tell(b"K")
+
+    def _tell(self, word: bytes) -> None:
+        if not self._stopped:
+            self._stopped = True
+            self._watch.close()
+        with contextlib.suppress(OSError):
+            self._lifeline.send(word)
+        found = keeper.read_process(self.pid)
+        if found is not None and found.state == "T" and self._process.returncode is None:
+            keeper.send(self.pid, signal.SIGCONT)
+
+    def _listen(self) -> None:
+        """Take in what the keeper says: `started PID`, `ended CODE`."""
+        try:
+            said = self._lifeline.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        if not said:
+            asyncio.get_running_loop().remove_reader(self._lifeline)
+        for line in said.decode().splitlines():
+            word, number = line.split()
+            if word == "started":
+                self._started(int(number))
+            else:
+                self._code, self._ended_at = int(number), time.monotonic()
+                self._watch.close()
+
+    def _started(self, pid: int) -> None:
+        self._main_pid = pid
+        for number in self._early_signals:
+            self.signal(number)
+        if not self._stopped:
+            self._watch.open(pid)
+
+    async def _supervise(self) -> Ending:
+        try:
+            status = await self._process.wait()
+            self._listen()  # the last line may still be unread
+        finally:
+            # Whatever ended this task: an end of file on the lifeline ends the program.
+            asyncio.get_running_loop().remove_reader(self._lifeline)
+            self._lifeline.close()
+            self._watch.close()
+            _keepers.discard(self.pid)
+        ended_at = self._ended_at or time.monotonic()
+        if status < 0:
+            await end_descendants(self._grace_seconds, spare=_keepers)
+        await asyncio.to_thread(self._pump.finish)
+        code = keeper.unsigned(status if self._code is None else self._code)
+        first = self._watch.first_failure(ended_at)
+        return Ending(code, self._reason(code, first, status), ended_at, first)
+
+    def _reason(self, code: int, first: Failure | None, status: int) -> str:
+        if status < 0 and self._code is None:
+            words = (
+                f"the program's keeper was killed by {signal_name(-status)}"
+                " and what was left of the program was ended"
+            )
+        else:
+            words = f"the program ended with {code_words(code)}"
+        if first is not None:
+            rank = "" if first.worker_rank is None else f" (rank {first.worker_rank})"
+            cause = f"process {first.pid}{rank} ended first with {code_words(first.exit_code)}"
+            words = f"{cause}, then {words}"
+        killed = (first.exit_code if first else code) == 128 + signal.SIGKILL
+        if killed and not self._stopped:
+            words += "; a SIGKILL from elsewhere is often the kernel's, out of memory"
+        return words
+
+
+def become_subreaper() -> None:
+    """Adopt the processes of this one's descendants that lose their parent. Raises OSError.
+
+    A parent may have left SIGCHLD ignored: then nobody's exit code could be read, so it is reset.
+    """
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    keeper.prctl(keeper.PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(number: int, parent_pid: int) -> None:
+    """Have the kernel send this process the signal when the thread that started it ends.
+
+    Args:
+        number: The signal; sent at once when `parent_pid` is not (or no longer) the parent.
+        parent_pid: As the parent knows itself.
+    """
+    keeper.prctl(keeper.PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent_pid:
+        os.kill(os.getpid(), number)
+
+
+async def reap_orphans(interval_seconds: float = 1.0) -> NoReturn:
+    """Reap adopted processes that ended, for ever; for a subreaper, and for PID 1.
+
+    asyncio and subprocess wait for the children that they started themselves, and must find them.
+    They do so at once; a zombie that is still there after an interval is nobody's.
+    """
+    seen: set[int] = set()
+    while True:
+        zombies = _zombie_children() - _keepers
+        for pid in zombies & seen:
+            _reap(pid)
+        seen = zombies - seen
+        await asyncio.sleep(interval_seconds)
+
+
+async def end_descendants(grace_seconds: float, spare: Iterable[int] = ()) -> None:
+    """End whatever is below this process, but not `spare` and what is below these.
+
+    For the case that a keeper was killed: needs `become_subreaper` beforehand.
+    """
+    kept = frozenset(spare)
+    left = _living_descendants(kept)
+    keeper.terminate(left)
+    deadline = time.monotonic() + grace_seconds
+    while left and time.monotonic() < deadline:
+        await asyncio.sleep(_LOOK_SECONDS)
+        left = _living_descendants(kept)
+    deadline = time.monotonic() + keeper.KILL_SECONDS
+    while left and time.monotonic() < deadline:
+        keeper.kill(left)
+        await asyncio.sleep(_LOOK_SECONDS)
+        left = _living_descendants(kept)
+    if left:
+        logger.error("%s", keeper.still_there(left))
+
+
+def _living_descendants(spare: frozenset[int]) -> list[keeper.Process]:
+    """The descendants; our own children among them that are zombies are reaped."""
+    found = keeper.descendants(os.getpid(), spare)
+    return [p for p in found if not (p.state == "Z" and p.parent == os.getpid() and _reap(p.pid))]
+
+
+def _zombie_children() -> set[int]:
+    try:
+        peek = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return set()
+    if peek is None:
+        return set()
+    return {p.pid for p in keeper.processes() if p.parent == os.getpid() and p.state == "Z"}
+
+
+def _reap(pid: int) -> bool:
+    """Whether this ended child of ours is gone now: a zombie may have threads that still run."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def _cannot_start(program: str, cwd: Path | None, error: OSError | ValueError) -> RdzvError:
+    if cwd is not None and not cwd.is_dir():
+        return UsageError(
+            f"{program!r} cannot start in {str(cwd)!r}: there is no such folder",
+            hint="Name a folder that exists on this node.",
+        )
+    if isinstance(error, ValueError):
+        return UsageError(f"{program!r} cannot be started: {error}")
+    hint = ""
+    if error.errno == errno.E2BIG:
+        hint = "Its arguments and environment are too long for this machine; put some into a file."
+    return RunError(f"{program!r} cannot be started: {error.strerror}", hint=hint)

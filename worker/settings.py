@@ -1,0 +1,113 @@
+"""What a worker can be told: one model, from which flags, environment and documentation come.
+
+Each field's description is its help text. The flag is the field's name in kebab-case, the variable
+`RDZV_` and the field's name in capitals; `env` names further variables that are accepted as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rendezvous.schema import Port
+
+Seconds = Annotated[float, Field(ge=0, le=10_000_000)]
+
+
+def option(default: Any, description: str, **extra: Any) -> Any:
+    """A field that becomes an option; `env=[...]`, `hidden=True`, `metavar="..."` may be added."""
+    return Field(default, description=description, json_schema_extra=extra)
+
+
+class Settings(BaseModel):
+    """Base of all settings: what a person says is checked, and an unknown key is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NodeSettings(Settings):
+    """What concerns one node, on rank 0 as on the others."""
+
+    nnodes: str | None = option(
+        None,
+        "Number of nodes, or MIN:MAX, as torchrun writes it.",
+        env=["NUM_NODES"],
+        metavar="N|MIN:MAX",
+    )
+    nproc_per_node: str = option(
+        "1",
+        "Processes on a node: a number, or auto, gpu, cpu as torchrun counts them. With commas, "
+        "one for each slot: 2,1,1,1.",
+        env=["GPUS_PER_NODE"],
+        metavar="N|auto|gpu|cpu",
+    )
+    framework: Literal["torchrun", "command"] = option(
+        "torchrun",
+        "How COMMAND is started: as a torchrun target (a script or -m module), or as it is, once "
+        "on each node.",
+    )
+    rdzv_backend: Literal["static", "c10d"] = option(
+        "static", "torchrun's rendezvous backend; static starts fastest and keeps our ranks."
+    )
+    address: list[str] = option(
+        [], "Offer this address to the other nodes; repeatable.", metavar="IP"
+    )
+    interface: list[str] = option(
+        [], "Offer the addresses of this interface; repeatable.", metavar="NAME"
+    )
+    network: list[str] = option(
+        [], "Offer the addresses inside this network; repeatable.", metavar="CIDR"
+    )
+    prefer: Literal["auto", "ib", "fastest"] = option(
+        "auto", "Which kind of address is offered first."
+    )
+    hosts: Literal["auto", "require", "off"] = option(
+        "auto",
+        "Write the nodes' names into /etc/hosts: if it can be written, or else fail, or never.",
+    )
+    master_port: Port | None = option(
+        None, "MASTER_PORT on rank 0's node; a free one is chosen when not given."
+    )
+    grace: Seconds = option(
+        10.0, "Seconds between TERM and KILL when a program is stopped.", metavar="SECONDS"
+    )
+    orphan_timeout: Seconds = option(
+        120.0, "Seconds that a node goes on without its registry.", metavar="SECONDS"
+    )
+    join_timeout: Seconds = option(
+        600.0,
+        "Seconds that a node may take to join; time in the scheduler's queue is not counted.",
+        metavar="SECONDS",
+    )
+    prefix: bool | None = option(
+        None,
+        "Begin each line of a program's output with its [node rank]; by default where several "
+        "nodes share one terminal.",
+    )
+    log_dir: Path | None = option(
+        None, "Folder of the per-node log files; the run's state directory when not given."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = option(
+        "info", "What rdzv says of itself on standard error."
+    )
+
+
+class WorkerSettings(NodeSettings):
+    """Options of `rdzv worker`. What it joins comes from RDZV_JOIN or RDZV_JOIN_FILE."""
+
+    node_rank: int | None = option(
+        None, "The node rank to ask for.", env=["NODE_RANK"], metavar="RANK"
+    )
+    loopback: bool = option(False, "Offer loopback addresses: all nodes are on this machine.")
+    parent: int | None = option(None, "End when this process ends.", hidden=True)
+
+
+def state_home(environ: Mapping[str, str]) -> Path:
+    """The folder that holds one folder for each run: RDZV_STATE_DIR, else the user's state home."""
+    if environ.get("RDZV_STATE_DIR"):
+        return Path(environ["RDZV_STATE_DIR"])
+    home = environ.get("XDG_STATE_HOME") or f"{environ.get('HOME', '')}/.local/state"
+    return Path(home) / "rdzv"
