@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Protocol, TextIO
 
 from rich.console import Console, Group
@@ -19,7 +20,8 @@ from rich.text import Text
 from rendezvous.schema import EventLine, NodeState, Phase, RunStatus, SlotState, SlotStatus
 
 _MOST_ROWS = 32
-_QUIET_KINDS = ("probed", "acked", "progressed", "left", "slot")
+_PAUSE_SECONDS = 1.0
+_WHILE_RUNNING = ("exited", "lost", "restarted", "cancelled", "refused")
 _MARKS = {
     NodeState.JOINED: "joined",
     NodeState.VERIFIED: "verified",
@@ -53,17 +55,19 @@ class PlainBoard:
     def __init__(self, stream: TextIO = sys.stderr) -> None:
         self._stream = stream
         self._reason = ""
+        self._wrote_at = 0.0
 
     def status(self, status: RunStatus) -> None:
-        """Say what is waited for, when that changes."""
+        """Say what is waited for, when that changes and nothing has happened for a moment."""
         reason = status.reason.rsplit(",", 1)[0] if " s left" in status.reason else status.reason
-        if reason != self._reason and status.result is None:
+        quiet = time.monotonic() - self._wrote_at > _PAUSE_SECONDS
+        if quiet and reason != self._reason and status.result is None:
             self._reason = reason
             self._write(status.elapsed_seconds, reason)
 
     def event(self, line: EventLine) -> None:
         """Say what happened, but for what every node does alike."""
-        if line.kind not in _QUIET_KINDS:
+        if not line.usual:
             self._write(line.at_seconds, line.reason)
 
     def say(self, text: str) -> None:
@@ -75,6 +79,7 @@ class PlainBoard:
         """See the protocol."""
 
     def _write(self, seconds: float, text: str) -> None:
+        self._wrote_at = time.monotonic()
         self._stream.write(f"rdzv {seconds:7.1f} s  {text}\n")
         self._stream.flush()
 
@@ -128,7 +133,7 @@ class LiveBoard:
 
     def event(self, line: EventLine) -> None:
         """The table shows it while the run forms; afterwards only what is not usual."""
-        if self._formed and line.kind not in (*_QUIET_KINDS, "exited", "acked"):
+        if self._formed and not line.usual and line.kind in _WHILE_RUNNING:
             self._console.print(f"rdzv: {escape(line.reason)}")
 
     def say(self, text: str) -> None:

@@ -218,7 +218,7 @@ def replay(journal: Path, as_json: bool) -> None:
     if not journal.exists() and (kept := state_home(os.environ) / journal).is_dir():
         journal = kept / "journal.sqlite"
     words = [sys.executable, "-E", "-P", "-m", "rendezvous.server.replay", str(journal)]
-    os.execv(sys.executable, [*words, "--json"] if as_json else words)
+    os.execv(sys.executable, [*words, "--json"] if as_json else words)  # noqa: S606
 
 
 def secret_text(name: str) -> str | None:

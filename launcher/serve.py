@@ -46,4 +46,4 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
     state.keep_lock_over_exec()
     os.set_inheritable(sock.fileno(), True)
     command = server_command(state, sock.fileno())
-    os.execv(command[0], command)
+    os.execv(command[0], command)  # noqa: S606

@@ -56,10 +56,11 @@ _MAX_PORT_TRIES = 32
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an event did, in words, and whose slot it was."""
+    """What an event did, in words, and whose slot it was; `usual` when every node does the like."""
 
     reason: str
     slot: int | None = None
+    usual: bool = False
 
 
 # --- what time brings
@@ -153,10 +154,12 @@ def _slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     slot.name, slot.handle = news.name or slot.name, news.handle or slot.handle
     _count_waiting(slot, now)
     said = f" ({news.detail})" if news.detail else ""
-    reason = f"slot {slot.index}, generation {slot.generation}: {news.state}{said}"
     if news.state in DEAD_SUBMISSIONS and run.phase is not Phase.FINISHED:
-        reason = _submission_died(run, slot, news, now) or reason
-    return Outcome(reason, slot.index)
+        died = _submission_died(run, slot, news, now)
+        if died is not None:
+            return Outcome(died, slot.index)
+    reason = f"slot {slot.index}, generation {slot.generation}: {news.state}{said}"
+    return Outcome(reason, slot.index, usual=True)
 
 
 def _count_waiting(slot: Slot, now: float) -> None:
@@ -267,7 +270,7 @@ def _probed(run: Run, event: events.Probed, now: float) -> Outcome:
         reason = f"{who(slot)} cannot reach slots {event.report.unreachable}"
     if not run.waiting_for:
         _seal(run, now, None)
-    return Outcome(reason, slot.index)
+    return Outcome(reason, slot.index, usual=not event.report.unreachable)
 
 
 def _seal(run: Run, now: float, port: int | None) -> None:
@@ -307,7 +310,7 @@ def _acked(run: Run, event: events.Acked, now: float) -> Outcome:
             member.node.state = NodeState.RUNNING
         _enter(run, Phase.RUNNING, now)
         reason += "; all are: go"
-    return Outcome(reason, slot.index)
+    return Outcome(reason, slot.index, usual=run.phase is not Phase.RUNNING)
 
 
 def _arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
@@ -330,7 +333,7 @@ def _progressed(run: Run, event: events.Progressed, now: float) -> Outcome:
     slot = run.slots[event.slot]
     assert slot.node is not None
     slot.node.progress = event.report.words
-    return Outcome(f"{who(slot)}: {event.report.words}", slot.index)
+    return Outcome(f"{who(slot)}: {event.report.words}", slot.index, usual=True)
 
 
 def _exited(run: Run, event: events.Exited, now: float) -> Outcome:
@@ -425,7 +428,7 @@ def _left(run: Run, event: events.Left, now: float) -> Outcome:
     if over:
         slot.node.state = NodeState.LEFT
         _check_all_over(run, now)
-        return Outcome(f"{name} has left", slot.index)
+        return Outcome(f"{name} has left", slot.index, usual=True)
     reason = _node_lost(run, slot, "its agent left before the end", 0.0, now)
     return Outcome(reason, slot.index)
 

@@ -448,6 +448,7 @@ class EventLine(Wire):
     phase: Phase
     epoch: int
     slot: int | None = None
+    usual: bool = Field(False, description="Every node does the like.")
 
 
 class Problem(Wire):

@@ -424,8 +424,7 @@ class Agent:
 
     async def _finish(self, result: Result) -> None:
         await self._stop_program()
-        level = logging.INFO if result.status == "ok" else logging.ERROR
-        logger.log(level, "run '%s' is over: %s", self._join.run, result.message)
+        logger.info("run '%s' is over: %s", self._join.run, result.message)
         self._end(result.exit_code)
 
     def _epoch(self) -> int:

@@ -1,7 +1,7 @@
 """What starts worker runs: one contract, found by name.
 
-A scheduler says what it would submit (`prepare`: pure, that is the dry run), submits, and tells what
-became of it. Success is what was observed, an id read back, never an exit code alone.
+A scheduler says what it would submit (`prepare`: pure, that is the dry run), submits, and tells
+what became of it. Success is what was observed, an id read back, never an exit code alone.
 """
 
 from __future__ import annotations

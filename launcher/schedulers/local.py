@@ -130,7 +130,7 @@ def _with_parent(argv: list[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _anonymous_file(text: str) -> Any:
-    """A file without a name, which a child inherits: the secret is in no environment and no disk."""
+    """A file without a name, which a child inherits: in no environment and on no disk."""
     fd = os.memfd_create("rdzv_join", 0)
     try:
         os.write(fd, text.encode())

@@ -45,9 +45,10 @@ from rendezvous.schema import (
 from rendezvous.security import Credential
 from rendezvous.server import hot
 from rendezvous.server.guard import MAX_BODY_BYTES, Guard, problem_response, read_body
+from rendezvous.server.host import Host
 from rendezvous.server.journal import MemoryJournal
 from rendezvous.server.limiter import FailedLogins
-from rendezvous.server.service import Host, Service
+from rendezvous.server.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -187,28 +188,28 @@ def _add_open_routes(api: FastAPI, service: Service) -> None:
 
     @api.get("/metrics", summary="Counters and gauges, as Prometheus text.")
     async def metrics(shown: Shown) -> Response:
-        service.authorize_registry(shown)
+        service.access.registry(shown)
         return PlainTextResponse(service.metrics_text())
 
     @api.get("/v1/runs", summary="All runs, without their slots.")
     async def runs(shown: Shown) -> RunList:
-        service.authorize_registry(shown)
+        service.access.registry(shown)
         return RunList(runs=service.statuses())
 
 
 def _add_run_routes(api: FastAPI, service: Service) -> None:
     def reader(run: Run, shown: Shown) -> Host:
-        return service.authorize(run, shown, write=False)
+        return service.access.run(run, shown, write=False)
 
     def writer(run: Run, shown: Shown) -> Host:
-        return service.authorize(run, shown, write=True)
+        return service.access.run(run, shown, write=True)
 
     Reader = Annotated[Host, Depends(reader)]
     Writer = Annotated[Host, Depends(writer)]
 
     @api.put("/v1/runs/{run}", summary="Make a run.", openapi_extra=_body(RunSpec))
     async def create(run: Run, shown: Shown, request: Request) -> RunStatus:
-        service.authorize_registry(shown)
+        service.access.registry(shown)
         data = await read_body(request.receive)
         try:
             spec = RunSpec.model_validate_json(data)
@@ -248,7 +249,7 @@ def _add_run_routes(api: FastAPI, service: Service) -> None:
 
 async def _lines(service: Service, host: Host, after: int) -> AsyncIterator[bytes]:
     while True:
-        lines = list(await service.event_lines(host, after))
+        lines = await service.event_lines(host, after)
         if not lines:
             return
         after = lines[-1].number

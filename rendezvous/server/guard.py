@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any
 
 import h11
 import uvicorn
@@ -227,6 +227,13 @@ class GuardedProtocol(H11Protocol):
                     self.timeout_keep_alive, self.timeout_keep_alive_handler
                 )
 
+    def shutdown(self) -> None:
+        """See the base class, which would wait for bodies that never come."""
+        if self._unfinished == "body":
+            self._refuse(Unavailable("The registry is closing."))
+        else:
+            super().shutdown()
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not a request (called by the base class)."""
         self._refuse(
@@ -278,8 +285,7 @@ class GuardedProtocol(H11Protocol):
         else:
             self.conn.send_failed()
         if self.cycle is not None:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+            self.cycle.disconnected = True  # a late answer of the app goes nowhere
         self.transport.close()
 
     async def _overloaded(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -296,8 +302,6 @@ class GuardedServer(uvicorn.Server):
     SIGTERM and SIGINT end it: `closing` is set, the app ends its long polls, and after the app's
     own shutdown uvicorn raises the signal again, so that the process ends by it.
     """
-
-    backlog: ClassVar[int] = 4096
 
     def __init__(
         self,
@@ -337,7 +341,7 @@ class GuardedServer(uvicorn.Server):
             max_connections=self._max_connections,
         )
         self.servers = [
-            await loop.create_server(protocol, sock=sock, backlog=self.backlog, **tls)
+            await loop.create_server(protocol, sock=sock, backlog=4096, **tls)
             for sock in sockets or []
         ]
         self.started = True

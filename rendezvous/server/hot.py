@@ -20,7 +20,8 @@ from rendezvous.errors import BadRequest, MethodNotAllowed, Unauthorized
 from rendezvous.schema import JoinReply, JoinRequest, Report, ReportReply
 from rendezvous.security import Credential, parse_credential
 from rendezvous.server.guard import read_body
-from rendezvous.server.service import Body, Host, Service
+from rendezvous.server.host import Body, Host
+from rendezvous.server.service import Service
 
 _PATH = re.compile(r"/v1/runs/([^/]{1,63})/nodes(?:/(\d{1,6})/(watch|reports))?\Z")
 _AFTER = re.compile(rb"(?:^|&)after=(-?\d{1,12})(?:&|$)")
@@ -52,8 +53,8 @@ async def join(
         request = JoinRequest.model_validate_json(data)
     except ValidationError as exc:
         raise bad_request(exc) from None
-    reply = await service.join(run, credential, request)
-    _heard(service, service.host(run), request.slot, reply.incarnation, scope)
+    host, reply = await service.join(run, credential, request)
+    _heard(service, host, request.slot, reply.incarnation, scope)
     return reply
 
 
@@ -61,7 +62,7 @@ async def watch(
     service: Service, scope: Scope, run: str, slot: int, credential: Credential | None, after: int
 ) -> Body:
     """A node asks for news."""
-    host = service.authorize_node(run, slot, credential)
+    host = service.access.node(run, slot, credential)
     assert credential is not None
     _heard(service, host, slot, credential.number, scope)
     return await service.watch(host, after)
@@ -71,7 +72,7 @@ async def report(
     service: Service, scope: Scope, run: str, slot: int, credential: Credential | None, data: bytes
 ) -> ReportReply:
     """A node tells something."""
-    host = service.authorize_node(run, slot, credential)
+    host = service.access.node(run, slot, credential)
     assert credential is not None
     try:
         said = REPORT.validate_json(data, strict=True)

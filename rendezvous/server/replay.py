@@ -35,6 +35,7 @@ def replay(records: list[Record]) -> Iterator[tuple[str, EventLine]]:
                 phase=run.phase,
                 epoch=run.epoch,
                 slot=outcome.slot,
+                usual=outcome.usual,
             ),
         )
 

@@ -1,4 +1,4 @@
-"""The registry: runs, their leases and waiters, around the pure machine.
+"""The registry: all runs, around the pure machine.
 
 All changes go through one sequencer. It takes the commands that have queued up, decides and
 applies them, makes their events durable in one commit, and only then answers and wakes: nobody is
@@ -9,39 +9,30 @@ the journal.
 from __future__ import annotations
 
 import asyncio
-import gzip
-import hashlib
-import hmac
-import itertools
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from rendezvous import events
 from rendezvous.admission import decide_join, decide_report, decide_slot, refusal
 from rendezvous.errors import (
-    Fenced,
-    Forbidden,
     InternalError,
     Mismatch,
     NotFound,
     RdzvError,
     RunExists,
     TooManyRequests,
-    Unauthorized,
     Unavailable,
 )
-from rendezvous.events import Event, dump_event, load_event
-from rendezvous.leases import SWEEP_SECONDS, Key, Leases, poll_seconds
-from rendezvous.protocol import apply, due
+from rendezvous.events import Event, load_event
+from rendezvous.leases import SWEEP_SECONDS, Key
+from rendezvous.protocol import due
 from rendezvous.schema import (
     EventLine,
     JoinReply,
     JoinRequest,
-    NodeView,
     Phase,
     Report,
     ReportReply,
@@ -49,20 +40,17 @@ from rendezvous.schema import (
     RunStatus,
     SlotNews,
 )
-from rendezvous.security import Credential, node_credential
+from rendezvous.security import Credential
+from rendezvous.server.access import Access
+from rendezvous.server.host import Body, Host
 from rendezvous.server.journal import Journal, Record
-from rendezvous.state import Run, create
-from rendezvous.views import everyone_left, node_view, reason, run_status
+from rendezvous.views import everyone_left
 
 logger = logging.getLogger(__name__)
 
 _BATCH = 1_000
-_WAKE = 500
 _MAX_RUNS = 1_000
 _KEEP_FINISHED_SECONDS = 3_600.0
-_EVENT_LINES = 20_000
-_GZIP_FROM = 16_384
-_IDLE_SECONDS = 0.5
 _COUNTERS = ("joins", "watches", "reports", "events", "commits", "refusals")
 
 
@@ -74,38 +62,6 @@ class Connection(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
-    """An answer that many get: its bytes, and the same compressed when that is worth it."""
-
-    plain: bytes
-    zipped: bytes | None = None
-
-    @staticmethod
-    def of(data: bytes) -> Body:
-        """Compress once, for everyone."""
-        return Body(data, gzip.compress(data, 1, mtime=0) if len(data) >= _GZIP_FROM else None)
-
-
-@dataclass(slots=True)
-class Host:
-    """One run in this registry, with all that is not journalled."""
-
-    run: Run
-    leases: Leases
-    number: int
-    lines: deque[EventLine]
-    view: NodeView | None = None
-    news: Body = field(default_factory=lambda: Body(b""))
-    news_seq: int = 0
-    idle: bytes = b""
-    idle_at: float = -1.0
-    status_version: int = 0
-    waiters: set[asyncio.Future[None]] = field(default_factory=set)
-    watchers: set[asyncio.Future[None]] = field(default_factory=set)
-    credentials: dict[Key, bytes] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class _Change:
     """One event for one run, on its way into the journal."""
 
@@ -141,17 +97,14 @@ class Service:
         trust_close: bool = True,
     ) -> None:
         self._journal = journal
-        self._key = key
-        self._admin_sha256 = admin_sha256
         self._clock = clock
         self._zero = clock()
         self._trust_close = trust_close
         self._hosts: dict[str, Host] = {}
         self._queue: asyncio.Queue[_Command] = asyncio.Queue(maxsize=100_000)
+        self.access = Access(key, admin_sha256, self._hosts)
         self.closing = asyncio.Event()
-        self.counters: dict[str, int] = dict.fromkeys(
-            ("joins", "watches", "reports", "events", "commits", "refusals"), 0
-        )
+        self.counters = dict.fromkeys(_COUNTERS, 0)
 
     def now(self) -> float:
         """Seconds of the registry's own clock; it stands still while the registry is down."""
@@ -167,23 +120,17 @@ class Service:
             self._replay(record)
         self._zero = self._clock() - latest
         for host in self._hosts.values():
-            host.leases.grant_all(self._live_keys(host.run), self.now())
-            self._publish(host)
+            host.grant_leases(self.now())
+            host.publish(self.now())
         return len(self._hosts)
 
     async def serve(self) -> None:
         """Sequence commands and sweep leases until cancelled."""
-        recovered = list(self._hosts.values())
+        recovered = [h for h in self._hosts.values() if h.run.phase is not Phase.FINISHED]
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sequence())
             if recovered:
-                await self._change(
-                    lambda now: [
-                        _Change(host, events.Restarted())
-                        for host in recovered
-                        if host.run.phase is not Phase.FINISHED
-                    ]
-                )
+                await self._change(lambda _: [_Change(h, events.Restarted()) for h in recovered])
             group.create_task(self._sweep())
             group.create_task(self._end_polls())
 
@@ -191,78 +138,12 @@ class Service:
         """Answer the parked polls once the registry begins to shut down."""
         await self.closing.wait()
         for host in self._hosts.values():
-            _wake_all(host.waiters)
-            _wake_all(host.watchers)
+            host.nodes.wake_all()
+            host.people.wake_all()
 
-    # --- who may do what ----------------------------------------------------------------------
+    # --- calls of people and launchers --------------------------------------------------------
 
-    def host(self, run: str) -> Host:
-        """The run; raises NotFound."""
-        host = self._hosts.get(run)
-        if host is None:
-            raise NotFound(f"there is no run '{run}' here, or it is not yours")
-        return host
-
-    def authorize_registry(self, credential: Credential | None) -> None:
-        """Raises Unauthorized or Forbidden unless this is the operator."""
-        credential = _present(credential)
-        if credential.kind != "registry" or not credential.matches(self._admin_sha256):
-            raise Forbidden("this needs the credential of the registry's operator")
-
-    def authorize(self, run: str, credential: Credential | None, *, write: bool) -> Host:
-        """The run, for a reader (or its admin); a stranger learns nothing about it."""
-        credential = _present(credential)
-        if credential.kind == "registry":
-            self.authorize_registry(credential)
-            return self.host(run)
-        host = self.host(run)
-        spec = host.run.spec
-        if credential.kind == "admin" and credential.matches(spec.admin_sha256):
-            return host
-        if credential.kind == "read" and credential.matches(spec.read_sha256):
-            if write:
-                raise Forbidden("the read credential cannot change a run")
-            return host
-        if credential.kind == "node" and self._is_node(host, credential):
-            if write:
-                raise Forbidden("a node cannot change a run")
-            return host
-        raise NotFound(f"there is no run '{run}' here, or it is not yours")
-
-    def authorize_node(self, run: str, slot: int, credential: Credential | None) -> Host:
-        """The run, for the present incarnation of this slot; older ones are Fenced."""
-        credential = _present(credential)
-        host = self.host(run) if run in self._hosts else None
-        if host is None or credential.kind != "node" or not self._is_node(host, credential):
-            raise Unauthorized(f"this credential is no node's of run '{run}'")
-        if credential.slot != slot:
-            raise Forbidden(f"a node of slot {credential.slot} cannot speak for slot {slot}")
-        node = host.run.slots[slot].node
-        if node is None or node.incarnation != credential.number:
-            raise Fenced(
-                f"slot {slot}: incarnation {credential.number} has been replaced",
-                hint="a newer worker run has this slot, or the slot was given up",
-            )
-        return host
-
-    def _is_node(self, host: Host, credential: Credential) -> bool:
-        key = (credential.slot, credential.number)
-        if not 0 <= credential.slot < len(host.run.slots):
-            return False
-        expected = host.credentials.get(key)
-        if expected is None:
-            if credential.number > host.run.slots[credential.slot].incarnations:
-                return False
-            expected = self._node_credential(host.run, *key).secret
-            host.credentials[key] = expected
-        return hmac.compare_digest(expected, credential.secret)
-
-    def _node_credential(self, run: Run, slot: int, incarnation: int) -> Credential:
-        return node_credential(self._key, run.id, run.spec.launch_id, slot, incarnation)
-
-    # --- calls --------------------------------------------------------------------------------
-
-    async def create(self, run: str, spec: RunSpec) -> RunStatus:
+    async def create(self, name: str, spec: RunSpec) -> RunStatus:
         """Make a run. The same spec again is answered as before.
 
         Raises:
@@ -271,155 +152,64 @@ class Service:
         """
 
         def decide(now: float) -> list[_Change]:
-            old = self._hosts.get(run)
+            old = self._hosts.get(name)
+            if old is not None and old.run.spec == spec:
+                return []
+            self._refuse_creation(name, old, now)
+            self._add_host(name, spec, now)
             if old is not None:
-                if old.run.spec == spec:
-                    return []
-                if old.run.phase is not Phase.FINISHED:
-                    raise RunExists(
-                        f"run '{run}' is held by launch {old.run.spec.launch_id}, "
-                        f"{now - old.run.created_at:.0f} s old and {old.run.phase}",
-                        hint=f"cancel it with 'rdzv cancel {run}', or choose another --rdzv-id",
-                    )
-            if old is None and len(self._hosts) >= _MAX_RUNS:
-                raise TooManyRequests(f"this registry holds {_MAX_RUNS} runs and takes no more")
-            host = self._new_host(create(run, spec, now), now)
-            host.number = old.number if old is not None else 0
-            self._hosts[run] = host
-            if old is not None:
-                _wake_all(old.waiters)
-            return [_Change(host, events.Created(run=run, spec=spec))]
+                old.nodes.wake_all()
+                old.people.wake_all()
+            return [_Change(self._hosts[name], events.Created(run=name, spec=spec))]
 
         await self._change(decide)
-        return self.status(self.host(run))
+        return self._hosts[name].status(self.now())
 
-    async def join(
-        self, run: str, credential: Credential | None, request: JoinRequest
-    ) -> JoinReply:
-        """Take a node into its slot."""
-        credential = _present(credential)
-        host = self._hosts.get(run)
-        if host is None or not _token_fits(host.run, credential, request):
-            raise Unauthorized(
-                f"this join token is not one of run '{run}', "
-                f"slot {request.slot}, generation {request.generation}",
-                hint="the worker was started with the RDZV_JOIN of another launch or slot",
+    def _refuse_creation(self, name: str, old: Host | None, now: float) -> None:
+        if old is not None and old.run.phase is not Phase.FINISHED:
+            raise RunExists(
+                f"run '{name}' is held by launch {old.run.spec.launch_id}, "
+                f"{now - old.run.created_at:.0f} s old and {old.run.phase}",
+                hint=f"cancel it with 'rdzv cancel {name}', or choose another --rdzv-id",
             )
-        self.counters["joins"] += 1
-        refused: list[RdzvError] = []
-
-        def decide(now: float) -> list[_Change]:
-            try:
-                event = decide_join(host.run, request, now, host.leases)
-            except Mismatch as exc:
-                refused.append(exc)
-                event = refusal(request.slot, request.generation, exc)
-                if host.run.slots[request.slot].problem == exc.message:
-                    return []
-            return [_Change(host, event)] if event is not None else []
-
-        await self._change(decide)
-        if refused:
-            raise refused[0]
-        return self._join_reply(host, request)
-
-    def _join_reply(self, host: Host, request: JoinRequest) -> JoinReply:
-        run = host.run
-        incarnation = run.slots[request.slot].joins[request.join_id]
-        return JoinReply(
-            credential=self._node_credential(run, request.slot, incarnation).text(),
-            incarnation=incarnation,
-            epoch=run.epoch,
-            seq=0,
-            poll_seconds=host.leases.poll,
-            nnodes=run.spec.max_nodes,
-            join_timeout_seconds=run.spec.limits.join_timeout_seconds,
-            arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
-        )
-
-    async def report(self, host: Host, slot: int, incarnation: int, report: Report) -> ReportReply:
-        """Take in what a node says."""
-        self.counters["reports"] += 1
-
-        def decide(now: float) -> list[_Change]:
-            event = decide_report(host.run, slot, incarnation, report)
-            return [_Change(host, event)] if event is not None else []
-
-        await self._change(decide)
-        return ReportReply(seq=host.run.seq)
+        if old is None and len(self._hosts) >= _MAX_RUNS:
+            raise TooManyRequests(f"this registry holds {_MAX_RUNS} runs and takes no more")
 
     async def slot_news(self, host: Host, slot: int, news: SlotNews) -> RunStatus:
         """Take in what the launcher knows of a worker run."""
         if not 0 <= slot < len(host.run.slots):
             raise NotFound(f"run '{host.run.id}' has no slot {slot}")
-
-        def decide(now: float) -> list[_Change]:
-            event = decide_slot(host.run, slot, news)
-            return [_Change(host, event)] if event is not None else []
-
-        await self._change(decide)
-        return self.status(host, slots=False)
+        await self._change_run(host, lambda _: decide_slot(host.run, slot, news))
+        return host.status(self.now(), slots=False)
 
     async def cancel(self, host: Host, why: str) -> RunStatus:
         """End the run."""
 
-        def decide(now: float) -> list[_Change]:
+        def decide(_: float) -> Event | None:
             over = host.run.phase is Phase.FINISHED
-            return [] if over else [_Change(host, events.Cancelled(reason=why))]
+            return None if over else events.Cancelled(reason=why)
 
-        await self._change(decide)
-        return self.status(host)
-
-    def heard(self, host: Host, slot: int, incarnation: int, connection: Connection | None) -> None:
-        """Renew the lease of a node whose request just came in on this connection."""
-        key = (slot, incarnation)
-        if connection is None:
-            host.leases.heard(key, self.now())
-            return
-        number = id(connection)
-        host.leases.heard(key, self.now(), number)
-        connection.on_close(self._connection_closed, host.run.id, key, number)
-
-    def _connection_closed(self, run: str, key: Key, number: int, how: str) -> None:
-        host = self._hosts.get(run)
-        if host is not None:
-            by_peer = how in ("fin", "rst")
-            host.leases.closed(key, self.now(), number, by_peer=by_peer)
-
-    async def watch(self, host: Host, after: int) -> Body:
-        """News newer than `after`, else the present reason after the poll length."""
-        self.counters["watches"] += 1
-        if host.news_seq <= after:
-            await self._wait(host.waiters, host.leases.poll)
-        if self.closing.is_set():
-            raise Unavailable("the registry is closing")
-        if host.news_seq > after:
-            return host.news
-        return Body(self._idle_view(host))
+        await self._change_run(host, decide)
+        return host.status(self.now())
 
     async def wait_status(self, host: Host, after: int, seconds: float) -> RunStatus:
         """The status once its version is above `after`, or when the time is over."""
-        if host.status_version <= after and not self.closing.is_set():
-            await self._wait(host.watchers, seconds)
-        return self.status(host)
-
-    async def _wait(self, waiters: set[asyncio.Future[None]], seconds: float) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        waiters.add(waiter)
-        timer = asyncio.get_running_loop().call_later(seconds, _wake, waiter)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            waiters.discard(waiter)
-
-    def status(self, host: Host, *, slots: bool = True) -> RunStatus:
-        """What `GET /v1/runs/{run}` answers."""
-        return run_status(host.run, self.now(), host.leases, slots=slots)
+        if host.version <= after and not self.closing.is_set():
+            await host.people.wait(seconds)
+        return host.status(self.now())
 
     def statuses(self) -> list[RunStatus]:
         """All runs, without their slots."""
-        return [self.status(host, slots=False) for host in self._hosts.values()]
+        return [host.status(self.now(), slots=False) for host in self._hosts.values()]
+
+    async def event_lines(self, host: Host, after: int) -> list[EventLine]:
+        """Events numbered above `after`; waits for the next one; empty when the run is over."""
+        while not self.closing.is_set():
+            lines = host.lines_after(after)
+            if lines or (host.run.phase is Phase.FINISHED and everyone_left(host.run)):
+                return lines
+            await host.people.wait(10.0)
+        return []
 
     def metrics_text(self) -> str:
         """Prometheus text: what was counted, and the runs by phase."""
@@ -432,17 +222,84 @@ class Service:
             lines.append(f'rdzv_runs{{phase="{phase}"}} {count}')
         return "\n".join(lines) + "\n"
 
-    async def event_lines(self, host: Host, after: int) -> Iterator[EventLine]:
-        """Events numbered above `after`; waits for the next one when there is none."""
-        while not self.closing.is_set():
-            if host.lines and host.lines[-1].number > after:
-                return reversed(list(_newest(host.lines, after)))
-            if host.run.phase is Phase.FINISHED and everyone_left(host.run):
-                return iter(())
-            await self._wait(host.watchers, 10.0)
-        return iter(())
+    # --- calls of nodes -----------------------------------------------------------------------
+
+    async def join(
+        self, name: str, credential: Credential | None, request: JoinRequest
+    ) -> tuple[Host, JoinReply]:
+        """Take a node into its slot."""
+        host = self.access.joiner(name, credential, request)
+        self.counters["joins"] += 1
+        refused: list[RdzvError] = []
+
+        def decide(now: float) -> Event | None:
+            try:
+                return decide_join(host.run, request, now, host.leases)
+            except Mismatch as exc:
+                refused.append(exc)
+                known = host.run.slots[request.slot].problem == exc.message
+                return None if known else refusal(request.slot, request.generation, exc)
+
+        await self._change_run(host, decide)
+        if refused:
+            raise refused[0]
+        return host, self._join_reply(host, request)
+
+    def _join_reply(self, host: Host, request: JoinRequest) -> JoinReply:
+        run = host.run
+        incarnation = run.slots[request.slot].joins[request.join_id]
+        return JoinReply(
+            credential=self.access.node_credential(run, request.slot, incarnation).text(),
+            incarnation=incarnation,
+            epoch=run.epoch,
+            seq=0,
+            poll_seconds=host.leases.poll,
+            nnodes=run.spec.max_nodes,
+            join_timeout_seconds=run.spec.limits.join_timeout_seconds,
+            arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
+        )
+
+    async def report(self, host: Host, slot: int, incarnation: int, report: Report) -> ReportReply:
+        """Take in what a node says."""
+        self.counters["reports"] += 1
+        await self._change_run(host, lambda _: decide_report(host.run, slot, incarnation, report))
+        return ReportReply(seq=host.run.seq)
+
+    def heard(self, host: Host, slot: int, incarnation: int, connection: Connection | None) -> None:
+        """Renew the lease of a node whose request just came in on this connection."""
+        key = (slot, incarnation)
+        if connection is None:
+            host.leases.heard(key, self.now())
+            return
+        number = id(connection)
+        host.leases.heard(key, self.now(), number)
+        connection.on_close(self._connection_closed, host.run.id, key, number)
+
+    def _connection_closed(self, name: str, key: Key, number: int, how: str) -> None:
+        host = self._hosts.get(name)
+        if host is not None:
+            by_peer = how in ("fin", "rst")
+            host.leases.closed(key, self.now(), number, by_peer=by_peer)
+
+    async def watch(self, host: Host, after: int) -> Body:
+        """News newer than `after`, else the present reason after the poll length."""
+        self.counters["watches"] += 1
+        if host.news_seq <= after:
+            await host.nodes.wait(host.leases.poll)
+        if self.closing.is_set():
+            raise Unavailable("the registry is closing")
+        return host.news if host.news_seq > after else host.idle(self.now())
 
     # --- the sequencer ------------------------------------------------------------------------
+
+    async def _change_run(self, host: Host, decide: Callable[[float], Event | None]) -> None:
+        """Have one run changed by the event that is decided on, if there is one."""
+
+        def changes(now: float) -> list[_Change]:
+            event = decide(now)
+            return [] if event is None else [_Change(host, event)]
+
+        await self._change(changes)
 
     async def _change(self, decide: Callable[[float], list[_Change]]) -> None:
         if self.closing.is_set():
@@ -468,6 +325,7 @@ class Service:
             if records:
                 await self._journal.append(records)
                 self.counters["commits"] += 1
+                self.counters["events"] += len(records)
         except Exception as exc:
             logger.exception("a batch of %d requests was not kept", len(batch))
             self._rebuild(set(touched))
@@ -475,9 +333,7 @@ class Service:
             for command in batch:
                 command.error = command.error or error
         else:
-            for name, first in touched.items():
-                self._publish(self._hosts[name])
-                self._log(self._hosts[name], first)
+            self._tell(touched)
         for command in batch:
             _answer(command)
 
@@ -494,64 +350,16 @@ class Service:
                 continue
             for change in changes:
                 touched.setdefault(change.host.run.id, change.host.number)
-                records.append(self._apply(change, now))
+                records.append(change.host.apply(change.event, now))
         return records
 
-    @staticmethod
-    def _log(host: Host, after: int) -> None:
-        for line in reversed(list(_newest(host.lines, after))):
-            logger.info("run %s epoch %d: %s", host.run.id, line.epoch, line.reason)
-
-    def _apply(self, change: _Change, now: float) -> Record:
-        host = change.host
-        outcome = apply(host.run, change.event, now)
-        host.number += 1
-        self._after_apply(host, change.event, now)
-        line = EventLine(
-            number=host.number,
-            at_seconds=round(now - host.run.created_at, 3),
-            kind=change.event.kind,
-            reason=outcome.reason,
-            phase=host.run.phase,
-            epoch=host.run.epoch,
-            slot=outcome.slot,
-        )
-        host.lines.append(line)
-        self.counters["events"] += 1
-        return Record(host.run.id, host.number, now, dump_event(change.event))
-
-    def _after_apply(self, host: Host, event: Event, now: float) -> None:
-        """Leases follow the state: a joined node gets one, a lost or departed one loses it."""
-        if isinstance(event, events.Joined):
-            slot = host.run.slots[event.request.slot]
-            host.leases.forget((slot.index, slot.incarnations - 1))
-            host.leases.heard((slot.index, slot.incarnations), now)
-        elif isinstance(event, events.Lost | events.Left):
-            host.leases.forget((event.slot, event.incarnation))
-        elif isinstance(event, events.Exited) and host.run.slots[event.slot].node is None:
-            host.leases.forget((event.slot, event.incarnation))
-
-    def _publish(self, host: Host) -> None:
-        """Make the durable state visible, and wake whom it concerns."""
-        host.status_version = host.run.version
-        _wake_all(host.watchers)
-        if host.run.seq != host.news_seq:
-            host.view = view = node_view(host.run, self.now(), host.leases.poll)
-            host.news = Body.of(view.model_dump_json(exclude_none=True).encode())
-            host.news_seq = host.run.seq
-            host.idle_at = -1.0
-            _wake_all(host.waiters)
-
-    def _idle_view(self, host: Host) -> bytes:
-        """What a poll without news answers: the reason of the moment, made twice a second."""
-        now = self.now()
-        if now - host.idle_at >= _IDLE_SECONDS or host.idle_at < 0:
-            assert host.view is not None
-            changed = {"table": None, "reason": reason(host.run, now)}
-            view = host.view.model_copy(update=changed)
-            host.idle = view.model_dump_json(exclude_none=True).encode()
-            host.idle_at = now
-        return host.idle
+    def _tell(self, touched: dict[str, int]) -> None:
+        """Make public what is durable now; `touched` holds each run's number before."""
+        for name, before in touched.items():
+            host = self._hosts[name]
+            host.publish(self.now())
+            for line in host.lines_after(before):
+                logger.info("run %s epoch %d: %s", name, line.epoch, line.reason)
 
     async def _sweep(self) -> None:
         while True:
@@ -577,20 +385,16 @@ class Service:
 
     # --- recovery -----------------------------------------------------------------------------
 
-    def _new_host(self, run: Run, now: float) -> Host:
-        limits = run.spec.limits
-        poll = poll_seconds(run.spec.max_nodes, limits.lease_seconds)
-        leases = Leases(limits.lease_seconds, poll, now, trust_close=self._trust_close)
-        return Host(run, leases, 0, deque(maxlen=_EVENT_LINES))
+    def _add_host(self, name: str, spec: RunSpec, now: float) -> None:
+        old = self._hosts.get(name)
+        number = old.number if old is not None else 0
+        self._hosts[name] = Host(name, spec, now, number=number, trust_close=self._trust_close)
 
     def _replay(self, record: Record) -> None:
         event = load_event(record.body)
         if isinstance(event, events.Created):
-            old = self._hosts.get(record.run)
-            host = self._new_host(create(record.run, event.spec, record.at), record.at)
-            host.number = old.number if old is not None else 0
-            self._hosts[record.run] = host
-        self._apply(_Change(self._hosts[record.run], event), record.at)
+            self._add_host(record.run, event.spec, record.at)
+        self._hosts[record.run].apply(event, record.at)
 
     def _rebuild(self, names: set[str]) -> None:
         """Forget what could not be kept: the journal is the truth."""
@@ -600,39 +404,10 @@ class Service:
                 self._replay(record)
         for name, host in old.items():
             fresh = self._hosts.get(name)
-            if fresh is None:
-                _wake_all(host.waiters)
-                continue
-            host.run, host.number, host.lines = fresh.run, fresh.number, fresh.lines
-            self._hosts[name] = host
-
-    @staticmethod
-    def _live_keys(run: Run) -> list[Key]:
-        return [
-            (slot.index, slot.node.incarnation)
-            for slot in run.slots
-            if slot.node is not None and (slot.live_node() or slot.node.exit)
-        ]
-
-
-def _newest(lines: deque[EventLine], after: int) -> Iterator[EventLine]:
-    """The lines numbered above `after`, newest first, without a walk over the older ones."""
-    return itertools.takewhile(lambda line: line.number > after, reversed(lines))
-
-
-def _present(credential: Credential | None) -> Credential:
-    if credential is None:
-        raise Unauthorized("this needs a credential", hint="send it as 'Authorization: Bearer ...'")
-    return credential
-
-
-def _token_fits(run: Run, credential: Credential, request: JoinRequest) -> bool:
-    if credential.kind != "join" or not 0 <= request.slot < len(run.slots):
-        return False
-    if (credential.slot, credential.number) != (request.slot, request.generation):
-        return False
-    expected = run.slots[request.slot].tokens.get(request.generation)
-    return credential.matches(expected or hashlib.sha256(b"").hexdigest())
+            if fresh is not None:
+                host.take_over(fresh)
+                self._hosts[name] = host
+            host.nodes.wake_all()
 
 
 def _answer(command: _Command) -> None:
@@ -642,25 +417,6 @@ def _answer(command: _Command) -> None:
         command.done.set_exception(command.error)
     else:
         command.done.set_result(None)
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-def _wake_all(waiters: set[asyncio.Future[None]]) -> None:
-    pending = list(waiters)
-    waiters.clear()
-    _wake_some(pending)
-
-
-def _wake_some(pending: list[asyncio.Future[None]]) -> None:
-    """Wake a few hundred in one turn of the loop, so that requests are served in between."""
-    for waiter in pending[:_WAKE]:
-        _wake(waiter)
-    if len(pending) > _WAKE:
-        asyncio.get_running_loop().call_soon(_wake_some, pending[_WAKE:])
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

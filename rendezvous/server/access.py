@@ -1,0 +1,113 @@
+"""Who may do what in a registry: every call names the credential that it needs.
+
+A stranger to a run learns nothing about it, not even whether it exists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+
+from rendezvous.errors import Fenced, Forbidden, NotFound, Unauthorized
+from rendezvous.schema import JoinRequest
+from rendezvous.security import Credential, node_credential
+from rendezvous.server.host import Host
+from rendezvous.state import Run
+
+
+class Access:
+    """The credentials of one registry.
+
+    Args:
+        key: The registry's own 256-bit key; node credentials are derived from it.
+        admin_sha256: SHA-256 of the operator's credential.
+        hosts: The runs, by name.
+    """
+
+    def __init__(self, key: bytes, admin_sha256: str, hosts: Mapping[str, Host]) -> None:
+        self._key = key
+        self._admin_sha256 = admin_sha256
+        self._hosts = hosts
+
+    def registry(self, credential: Credential | None) -> None:
+        """The operator alone; raises Unauthorized or Forbidden."""
+        shown = _shown(credential)
+        if shown.kind != "registry" or not shown.matches(self._admin_sha256):
+            raise Forbidden("this needs the credential of the registry's operator")
+
+    def run(self, name: str, credential: Credential | None, *, write: bool) -> Host:
+        """The run, for its readers, its nodes (to look), its admin and the operator."""
+        shown = _shown(credential)
+        host = self._hosts.get(name)
+        if shown.kind == "registry":
+            self.registry(shown)
+        elif host is None or not self._knows(host, shown):
+            host = None
+        elif write and shown.kind != "admin":
+            raise Forbidden(f"a {shown.kind} credential cannot change a run")
+        if host is None:
+            raise NotFound(f"there is no run '{name}' here, or it is not yours")
+        return host
+
+    def _knows(self, host: Host, shown: Credential) -> bool:
+        spec = host.run.spec
+        if shown.kind == "admin":
+            return shown.matches(spec.admin_sha256)
+        if shown.kind == "read":
+            return shown.matches(spec.read_sha256)
+        return shown.kind == "node" and self._is_node(host.run, shown)
+
+    def joiner(self, name: str, credential: Credential | None, request: JoinRequest) -> Host:
+        """The run, for the holder of the join token of this slot and generation."""
+        shown = _shown(credential)
+        host = self._hosts.get(name)
+        if host is None or not _token_fits(host.run, shown, request):
+            raise Unauthorized(
+                f"this join token is not one of run '{name}', "
+                f"slot {request.slot}, generation {request.generation}",
+                hint="the worker was started with the RDZV_JOIN of another launch or slot",
+            )
+        return host
+
+    def node(self, name: str, slot: int, credential: Credential | None) -> Host:
+        """The run, for the present incarnation of this slot; older ones are Fenced."""
+        shown = _shown(credential)
+        host = self._hosts.get(name)
+        if host is None or shown.kind != "node" or not self._is_node(host.run, shown):
+            raise Unauthorized(f"this credential is no node's of run '{name}'")
+        if shown.slot != slot:
+            raise Forbidden(f"a node of slot {shown.slot} cannot speak for slot {slot}")
+        node = host.run.slots[slot].node
+        if node is None or node.incarnation != shown.number:
+            raise Fenced(
+                f"slot {slot}: incarnation {shown.number} has been replaced",
+                hint="a newer worker run has this slot, or the slot was given up",
+            )
+        return host
+
+    def node_credential(self, run: Run, slot: int, incarnation: int) -> Credential:
+        """The credential of one incarnation."""
+        return node_credential(self._key, run.id, run.spec.launch_id, slot, incarnation)
+
+    def _is_node(self, run: Run, shown: Credential) -> bool:
+        if not 0 <= shown.slot < len(run.slots):
+            return False
+        expected = self.node_credential(run, shown.slot, shown.number).secret
+        given = hmac.compare_digest(expected, shown.secret)
+        return given and 1 <= shown.number <= run.slots[shown.slot].incarnations
+
+
+def _shown(credential: Credential | None) -> Credential:
+    if credential is None:
+        raise Unauthorized("this needs a credential", hint="send it as 'Authorization: Bearer ...'")
+    return credential
+
+
+def _token_fits(run: Run, shown: Credential, request: JoinRequest) -> bool:
+    if shown.kind != "join" or not 0 <= request.slot < len(run.slots):
+        return False
+    if (shown.slot, shown.number) != (request.slot, request.generation):
+        return False
+    expected = run.slots[request.slot].tokens.get(request.generation)
+    return shown.matches(expected or hashlib.sha256(b"").hexdigest())

@@ -1,0 +1,179 @@
+"""One run in a registry: its state and leases, what is told of it, and those who wait for news.
+
+What is told changes with `publish` alone, which the service calls once the events are durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import itertools
+from collections import deque
+from dataclasses import dataclass
+
+from rendezvous import events
+from rendezvous.events import Event, dump_event
+from rendezvous.leases import Key, Leases, poll_seconds
+from rendezvous.protocol import apply
+from rendezvous.schema import EventLine, NodeView, RunSpec, RunStatus
+from rendezvous.server.journal import Record
+from rendezvous.state import Run, create
+from rendezvous.views import node_view, reason, run_status
+
+_WAKE = 500
+_EVENT_LINES = 20_000
+_GZIP_FROM = 16_384
+_IDLE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """An answer that many get: its bytes, and the same compressed when that is worth it."""
+
+    plain: bytes
+    zipped: bytes | None = None
+
+    @staticmethod
+    def of(data: bytes) -> Body:
+        """Compress once, for everyone."""
+        return Body(data, gzip.compress(data, 1, mtime=0) if len(data) >= _GZIP_FROM else None)
+
+
+class Waiters:
+    """Requests that wait for the same thing."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until woken, or the time is over."""
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._waiting.add(waiter)
+        timer = loop.call_later(seconds, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiting.discard(waiter)
+
+    def wake_all(self) -> None:
+        """Wake everyone, a few hundred in one turn of the loop: requests are served in between."""
+        pending = list(self._waiting)
+        self._waiting.clear()
+        _wake_some(pending)
+
+
+def _wake_some(pending: list[asyncio.Future[None]]) -> None:
+    for waiter in pending[:_WAKE]:
+        _wake(waiter)
+    if len(pending) > _WAKE:
+        asyncio.get_running_loop().call_soon(_wake_some, pending[_WAKE:])
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class Host:
+    """A run, with all that is not journalled.
+
+    Args:
+        name: The run id.
+        spec: What its maker said.
+        now: The registry's clock.
+        number: Of the newest event of this name, from an earlier launch.
+        trust_close: See `Leases`.
+    """
+
+    def __init__(
+        self, name: str, spec: RunSpec, now: float, *, number: int, trust_close: bool
+    ) -> None:
+        lease = spec.limits.lease_seconds
+        self.run: Run = create(name, spec, now)
+        self.leases = Leases(
+            lease, poll_seconds(spec.max_nodes, lease), now, trust_close=trust_close
+        )
+        self.number = number
+        self.lines: deque[EventLine] = deque(maxlen=_EVENT_LINES)
+        self.nodes = Waiters()
+        self.people = Waiters()
+        self.news = Body(b"")
+        self.news_seq = 0
+        self.version = 0
+        self._view: NodeView | None = None
+        self._idle = Body(b"")
+        self._idle_at = float("-inf")
+
+    def apply(self, event: Event, now: float) -> Record:
+        """Change the run; returns the record to journal."""
+        outcome = apply(self.run, event, now)
+        self.number += 1
+        self._lease(event, now)
+        self.lines.append(
+            EventLine(
+                number=self.number,
+                at_seconds=round(now - self.run.created_at, 3),
+                kind=event.kind,
+                reason=outcome.reason,
+                phase=self.run.phase,
+                epoch=self.run.epoch,
+                slot=outcome.slot,
+                usual=outcome.usual,
+            )
+        )
+        return Record(self.run.id, self.number, now, dump_event(event))
+
+    def _lease(self, event: Event, now: float) -> None:
+        """Leases follow the state: a joined node gets one, a lost or departed one loses it."""
+        if isinstance(event, events.Joined):
+            slot = self.run.slots[event.request.slot]
+            self.leases.forget((slot.index, slot.incarnations - 1))
+            self.leases.heard((slot.index, slot.incarnations), now)
+        elif isinstance(event, events.Lost | events.Left):
+            self.leases.forget((event.slot, event.incarnation))
+        elif isinstance(event, events.Exited) and self.run.slots[event.slot].node is None:
+            self.leases.forget((event.slot, event.incarnation))
+
+    def grant_leases(self, now: float) -> None:
+        """Give every node that is here a full lease: the registry has come back."""
+        keys: list[Key] = [
+            (slot.index, slot.node.incarnation)
+            for slot in self.run.slots
+            if slot.node is not None and (slot.live_node() or slot.node.exit)
+        ]
+        self.leases.grant_all(keys, now)
+
+    def publish(self, now: float) -> None:
+        """Make the durable state visible, and wake whom it concerns."""
+        self.version = self.run.version
+        if self.run.seq != self.news_seq:
+            self._view = node_view(self.run, now, self.leases.poll)
+            self.news = Body.of(self._view.model_dump_json(exclude_none=True).encode())
+            self.news_seq = self.run.seq
+            self._idle_at = float("-inf")
+            self.nodes.wake_all()
+        self.people.wake_all()
+
+    def idle(self, now: float) -> Body:
+        """What a poll without news answers: the reason of the moment, made twice a second."""
+        if self._view is not None and now - self._idle_at >= _IDLE_SECONDS:
+            changed = {"table": None, "reason": reason(self.run, now)}
+            view = self._view.model_copy(update=changed)
+            self._idle = Body(view.model_dump_json(exclude_none=True).encode())
+            self._idle_at = now
+        return self._idle
+
+    def status(self, now: float, *, slots: bool = True) -> RunStatus:
+        """Everything that a person wants to see."""
+        return run_status(self.run, now, self.leases, slots=slots)
+
+    def lines_after(self, number: int) -> list[EventLine]:
+        """The events numbered above `number`, oldest first, without a walk over older ones."""
+        newer = itertools.takewhile(lambda line: line.number > number, reversed(self.lines))
+        return list(newer)[::-1]
+
+    def take_over(self, fresh: Host) -> None:
+        """Become what the journal says; those who wait stay."""
+        self.run, self.number, self.lines = fresh.run, fresh.number, fresh.lines
