@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from launcher.board import draw
+from launcher.last_line import last_line
 from launcher.state_dir import StateDir, known_runs
 from rendezvous.client import RegistryClient
 from rendezvous.errors import RdzvError, Unavailable, UsageError
@@ -40,6 +41,10 @@ async def show_status(root: Path, run: str | None, *, as_json: bool) -> int:
             click.echo(f"{state.run:24} {await _one_line(state)}")
         return 0
     state = _find(root, run)
+    result = state.result()
+    if result is not None and not state.is_held():
+        click.echo(result.model_dump_json(indent=1) if as_json else last_line(run, result, state))
+        return 0
     status = await _ask(state)
     if as_json:
         click.echo(status.model_dump_json(indent=1))
@@ -62,7 +67,8 @@ async def _ask(state: StateDir) -> RunStatus:
 
 async def _one_line(state: StateDir) -> str:
     if not state.is_held():
-        return "ended"
+        result = state.result()
+        return "its launcher was killed" if result is None else result.message
     try:
         status = await _ask(state)
     except RdzvError as exc:

@@ -88,7 +88,7 @@ def _option(name: str, field: FieldInfo) -> Callable[[Command], Command]:
     }
     if kind is bool:
         negative = "" if extra.get("flag") else f"/--no-{name.replace('_', '-')}"
-        return click.option(f"{flag}{negative}", name, **keywords)
+        return click.option(f"{flag}{negative}", name, is_flag=True, **keywords)
     if get_origin(kind) is list:
         return click.option(flag, name, multiple=True, **keywords)
     return click.option(flag, name, type=_click_type(kind), **keywords)

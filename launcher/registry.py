@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 from launcher.state_dir import StateDir
-from rendezvous.errors import RegistryLost, UsageError
+from rendezvous.errors import AddressError, RegistryLost, UsageError
 from rendezvous.security import RegistryPlace, hkdf, registry_credential
+from worker.address import choose_candidates
 from worker.interfaces import look
 
 logger = logging.getLogger(__name__)
@@ -60,14 +61,12 @@ def _bind(port: int, address: str) -> socket.socket:
 
 
 def own_addresses() -> list[str]:
-    """Every address under which another machine might reach this one."""
-    found = []
-    for interface in look().interfaces:
-        for cidr in interface.addresses:
-            address = cidr.split("/")[0]
-            if not address.startswith(("127.", "169.254.", "fe80:")) and address != "::1":
-                found.append(address)
-    return found
+    """Every address under which another machine might reach this one; may be none."""
+    try:
+        choice = choose_candidates(look(), route_source=None)
+    except AddressError:
+        return []
+    return [candidate.address for candidate in choice.candidates]
 
 
 def write_config(

@@ -23,6 +23,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from launcher.board import Board, make_board
+from launcher.last_line import last_line
 from launcher.launch import Launch
 from launcher.plan import HIDDEN, Here, Plan, make_plan, parse_nnodes
 from launcher.registry import RegistryProcess, listen, own_addresses, write_config
@@ -37,7 +38,7 @@ from launcher.settings import LaunchSettings
 from launcher.state_dir import LaunchRecord, StateDir
 from rendezvous.client import RegistryClient
 from rendezvous.errors import NotFound, RegistryError, UsageError
-from rendezvous.schema import Phase, Result, RunId, RunStatus
+from rendezvous.schema import Phase, RunId, RunStatus
 from rendezvous.security import (
     Credential,
     JoinString,
@@ -107,6 +108,7 @@ async def launch(
             near=ground.near,
         )
         result = await work.go()
+        state.write("result.json", result.model_dump_json(indent=1).encode())
     finally:
         state.release()
     click.echo(last_line(run, result, state), err=True)
@@ -368,26 +370,3 @@ def worker_settings(settings: LaunchSettings, slot: int) -> WorkerSettings:
     names = set(WorkerSettings.model_fields) & set(LaunchSettings.model_fields)
     values = {name: getattr(settings, name) for name in names}
     return WorkerSettings.model_validate(values | {"node_rank": slot})
-
-
-# --- the end ----------------------------------------------------------------------------------
-
-
-def last_line(run: str, result: Result, state: StateDir) -> str:
-    """The result, the first cause, what to do, and where the rest is; the tail stands above."""
-    lines = []
-    text = f"run '{run}' {result.status}: {result.message}"
-    if result.status == "failed" and result.tail:
-        lines += [f"last output of {_where(result)}:", *(f"  | {line}" for line in result.tail)]
-        text += f"; its last words: {result.tail[-1].strip()!r}"
-    if result.hint:
-        text += f"; {result.hint}"
-    log = result.log or (str(state.logs) if result.status == "failed" else "")
-    if log and result.status != "ok":
-        local = Path(log).exists()
-        text += f"; log: {log if local or not result.hostname else f'{result.hostname}:{log}'}"
-    return "\n".join(f"rdzv: {line}" for line in [*lines, text])
-
-
-def _where(result: Result) -> str:
-    return f"node {result.rank} ({result.hostname})" if result.rank is not None else "the node"

@@ -23,6 +23,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rendezvous.errors import RunExists, UsageError
+from rendezvous.schema import Result
 from rendezvous.security import RegistryPlace, RunKeys, new_secret
 
 
@@ -134,6 +135,13 @@ class StateDir:
         except (OSError, ValidationError):
             return None
 
+    def result(self) -> Result | None:
+        """How the newest launch ended; None when it runs, or was killed."""
+        try:
+            return Result.model_validate_json((self.path / "result.json").read_bytes())
+        except (OSError, ValidationError):
+            return None
+
     def write_record(
         self, launch_id: str, scheduler: str, place: RegistryPlace, *, owns_registry: bool
     ) -> None:
@@ -184,6 +192,7 @@ class StateDir:
     def forget_launch(self) -> None:
         """Make room for a new launch; logs stay."""
         names = ["launch.json", "secret", "registry.json", "key.pem", "certificate.pem"]
+        names.append("result.json")
         names.append("certificate.der")
         names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
         for name in names:

@@ -141,10 +141,17 @@ class Agent:
             loop.add_signal_handler(number, self._told_to_end, number)
         for number in _PASSED_SIGNALS:
             loop.add_signal_handler(number, self._pass_signal, number)
+        loop.add_signal_handler(signal.SIGQUIT, self._end_at_once)
 
     def _pass_signal(self, number: int) -> None:
         if self._program is not None:
             self._program.signal(number)
+
+    def _end_at_once(self) -> None:
+        """QUIT: no grace."""
+        if self._program is not None:
+            self._program.kill_now()
+        self._told_to_end(signal.SIGQUIT)
 
     def _told_to_end(self, number: int) -> None:
         """TERM, INT or HUP: stop the program and leave; the second time at once."""

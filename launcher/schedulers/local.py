@@ -19,6 +19,7 @@ from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.schema import SlotState
 from worker.contracts import SECRET_VARIABLES
 
+_KILL_SECONDS = 3.0
 OWN_COMMAND = (sys.executable, "-E", "-P", "-m", "rdzv_command")
 """`rdzv` itself, in the interpreter that runs now."""
 
@@ -91,14 +92,14 @@ class LocalScheduler:
         return Description(state, f"pid {handle} ended with {words}")
 
     async def cancel(self, handle: str, *, grace_seconds: float) -> None:
-        """TERM, which the agent passes on, and KILL when the grace is over."""
+        """TERM, which the agent passes on (QUIT without a grace), and KILL when it is over."""
         child = self._children.get(handle)
         if child is None or child.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
-            child.send_signal(signal.SIGTERM if grace_seconds > 0 else signal.SIGKILL)
+            child.send_signal(signal.SIGTERM if grace_seconds > 0 else signal.SIGQUIT)
         try:
-            await asyncio.wait_for(child.wait(), max(grace_seconds, 1.0))
+            await asyncio.wait_for(child.wait(), grace_seconds + _KILL_SECONDS)
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 child.kill()

@@ -1,0 +1,30 @@
+"""The last thing that a launch says: result, first cause, what to do, and where the rest is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.state_dir import StateDir
+from rendezvous.schema import Result
+
+
+def last_line(run: str, result: Result, state: StateDir) -> str:
+    """The result, the first cause, what to do, and where the rest is; the tail stands above."""
+    lines = []
+    text = f"run '{run}' {result.status}: {result.message}"
+    if result.status == "cancelled":
+        text = result.message
+    if result.status == "failed" and result.tail:
+        lines += [f"last output of {_where(result)}:", *(f"  | {line}" for line in result.tail)]
+        text += f"; its last words: {result.tail[-1].strip()!r}"
+    if result.hint:
+        text += f"; {result.hint}"
+    log = result.log or (str(state.logs) if result.status == "failed" else "")
+    if log and result.status != "ok":
+        local = Path(log).exists()
+        text += f"; log: {log if local or not result.hostname else f'{result.hostname}:{log}'}"
+    return "\n".join(f"rdzv: {line}" for line in [*lines, text])
+
+
+def _where(result: Result) -> str:
+    return f"node {result.rank} ({result.hostname})" if result.rank is not None else "the node"

@@ -1,0 +1,168 @@
+"""Starts the real `rdzv` as a person would, and looks at what it says and leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+BIN = Path(sys.executable).parent
+RDZV = str(BIN / "rdzv")
+LIMIT_SECONDS = 50.0
+T = TypeVar("T")
+
+
+def environment(state: Path, **more: str) -> dict[str, str]:
+    """The environment of a person whose PATH holds rdzv, and whose runs live in `state`."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RDZV_", "PET_", "COV_"))}
+    return {**kept, "PATH": f"{BIN}:{kept['PATH']}", "RDZV_STATE_DIR": str(state), **more}
+
+
+@dataclass
+class Outcome:
+    """What a finished launch said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def last_line(self) -> str:
+        """The launcher's last line."""
+        return self.err.strip().splitlines()[-1]
+
+
+@dataclass
+class Launched:
+    """A launch that runs."""
+
+    process: subprocess.Popen[str]
+    state: Path
+    run: str
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def folder(self) -> Path:
+        """The run's state folder."""
+        return self.state / self.run
+
+    def finish(self, seconds: float = LIMIT_SECONDS) -> Outcome:
+        """Wait for the end."""
+        out, err = self.process.communicate(timeout=seconds)
+        return Outcome(self.process.returncode, out, err)
+
+    def children(self) -> list[psutil.Process]:
+        """Everything below the launcher."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def child(self, *words: str) -> psutil.Process:
+        """The direct child whose command line holds all the words; waits for it."""
+
+        def find() -> psutil.Process | None:
+            for child in psutil.Process(self.process.pid).children():
+                line = " ".join(child.cmdline())
+                if all(word in line for word in words):
+                    return child
+            return None
+
+        return until(find)
+
+    def events(self) -> list[dict[str, object]]:
+        """The events of the run's journal so far, by `rdzv replay`."""
+        shown = subprocess.run(
+            [RDZV, "replay", "--json", str(self.folder / "journal.sqlite")],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            env=environment(self.state),
+            check=False,
+        )
+        return [json.loads(line) for line in shown.stdout.splitlines()]
+
+    def wait_for(self, kind: str, count: int = 1) -> None:
+        """Until the journal holds so many events of a kind."""
+        until(lambda: sum(e["kind"] == kind for e in self.events()) >= count)
+
+    def wait_for_phase(self, phase: str) -> None:
+        """Until the run is in this phase."""
+
+        def reached() -> bool:
+            seen = self.events()
+            return bool(seen) and seen[-1]["phase"] == phase
+
+        until(reached)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the launcher."""
+        self.process.send_signal(number)
+
+
+def until(look: Callable[[], T | None], seconds: float = 20.0) -> T:
+    """Look until there is something to see, and return it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"nothing to see within {seconds} s")
+
+
+@contextmanager
+def launching(
+    state: Path,
+    *options: str,
+    command: list[str],
+    run: str = "r",
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> Iterator[Launched]:
+    """A launch; whatever is left of it at the end is ended, and was a fault of the test."""
+    process = subprocess.Popen(
+        [RDZV, "launch", "--rdzv-id", run, *options, "--", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(state, **(env or {})),
+        cwd=cwd,
+        start_new_session=True,
+    )
+    launched = Launched(process, state, run)
+    try:
+        yield launched
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def launch(
+    state: Path, *options: str, command: list[str], run: str = "r", **more: object
+) -> Outcome:
+    """A launch, seen to its end."""
+    with launching(state, *options, command=command, run=run, **more) as launched:  # type: ignore[arg-type]
+        return launched.finish()
+
+
+def shell(script: str) -> list[str]:
+    """COMMAND that runs a shell script on each node."""
+    return ["sh", "-c", script]
+
+
+def processes_with(text: str) -> list[str]:
+    """Command lines of living processes that hold the text: what a run must not leave."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if text in line and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(line)
+    return found

@@ -1,0 +1,400 @@
+"""The whole path on this machine: launcher, registry and agents as real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.path.launching import (
+    RDZV,
+    Launched,
+    environment,
+    launch,
+    launching,
+    processes_with,
+    shell,
+    until,
+)
+
+COMMAND = ("--framework", "command")
+# A program that ends on TERM, and says so.
+WAITING = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_every_node_gets_the_same_table_and_its_own_rank(tmp_path: Path) -> None:
+    out = tmp_path / "seen"
+    out.mkdir()
+    script = f"env > {out}/$NODE_RANK"
+    outcome = launch(
+        tmp_path / "s",
+        "--nnodes",
+        "3",
+        "--nproc-per-node",
+        "2,1,1",
+        *COMMAND,
+        command=shell(script),
+    )
+    assert outcome.code == 0, outcome.err
+    assert "run 'r' ok: all 3 nodes ended with exit code 0" in outcome.last_line
+    seen = [
+        dict(
+            line.split("=", 1) for line in (out / str(rank)).read_text().splitlines() if "=" in line
+        )
+        for rank in range(3)
+    ]
+    assert [s["NODE_RANK"] for s in seen] == ["0", "1", "2"]
+    assert [s["NPROC_PER_NODE"] for s in seen] == ["2", "1", "1"]
+    assert {(s["MASTER_ADDR"], s["NNODES"], s["RDZV_ID"]) for s in seen} == {
+        ("127.0.0.1", "3", "r")
+    }
+    assert len({s["MASTER_PORT"] for s in seen}) == 1
+    assert not any(name in s for s in seen for name in ("RDZV_JOIN", "RDZV_JOIN_FILE", "RANK"))
+
+
+def test_a_failing_node_stops_the_others_and_is_named_in_the_last_line(tmp_path: Path) -> None:
+    mark = f"left-{tmp_path.name}"
+    fails = "if [ $NODE_RANK = 1 ]; then echo starting; echo it broke >&2; exit 7; fi"
+    script = f"{fails}; : {mark}; {WAITING}"
+    outcome = launch(tmp_path, "--nnodes", "3", *COMMAND, command=shell(script))
+    assert outcome.code == 7
+    host = socket.gethostname()
+    assert f"run 'r' failed: node 1 ({host}, slot 1) failed" in outcome.last_line
+    assert "exit code 7" in outcome.last_line
+    assert "'it broke'" in outcome.last_line
+    log = tmp_path / "r" / "logs" / "node-1.log"
+    assert f"log: {log}" in outcome.last_line
+    assert log.read_text() == "starting\nit broke\n"
+    assert "rdzv:   | it broke" in outcome.err
+    assert not processes_with(mark)
+
+
+def test_a_program_killed_by_a_signal_gives_128_plus_its_number(tmp_path: Path) -> None:
+    script = f"[ $NODE_RANK = 0 ] && kill -SEGV $$; {WAITING}"
+    assert launch(tmp_path, "--nnodes", "2", *COMMAND, command=shell(script)).code == 139
+
+
+def test_arguments_arrive_as_they_were_given(tmp_path: Path) -> None:
+    arguments = ["a b", "it's", 'say "hi"', "$HOME `id`", "two\nlines", "", "--nnodes", "ü"]
+    program = (
+        f"import json, sys; open({str(tmp_path / 'seen')!r}, 'w').write(json.dumps(sys.argv[1:]))"
+    )
+    outcome = launch(
+        tmp_path / "s",
+        "--nnodes",
+        "1",
+        *COMMAND,
+        command=[sys.executable, "-c", program, *arguments],
+    )
+    assert outcome.code == 0, outcome.err
+    assert json.loads((tmp_path / "seen").read_text()) == arguments
+
+
+def test_a_folder_with_spaces_and_quotes_is_as_good_as_any(tmp_path: Path) -> None:
+    folder = tmp_path / "it's a $folder"
+    folder.mkdir()
+    script = folder / "my script.sh"
+    script.write_text("#!/bin/sh\npwd\n")
+    script.chmod(0o755)
+    outcome = launch(
+        folder / "st ate", "--nnodes", "2", *COMMAND, command=["./my script.sh"], cwd=folder
+    )
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.splitlines() == [f"[0] {folder}", f"[1] {folder}"] or sorted(
+        outcome.out.splitlines()
+    ) == [f"[0] {folder}", f"[1] {folder}"]
+
+
+def test_a_users_worker_and_launcher_modules_do_not_get_in_the_way(tmp_path: Path) -> None:
+    for name in ("worker", "launcher", "rendezvous", "typing", "logging"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the user\\'s own module')\n")
+    (tmp_path / "job.py").write_text("import os\nprint('path', os.environ['PYTHONPATH'])\n")
+    outcome = launch(
+        tmp_path / "s",
+        *("--nnodes", "2", *COMMAND),
+        command=["sh", "-c", "echo path $PYTHONPATH"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": "."},
+    )
+    assert outcome.code == 0, outcome.err
+    assert sorted(outcome.out.splitlines()) == ["[0] path .", "[1] path ."]
+
+
+def test_a_missing_node_is_named_with_what_is_known_of_it(tmp_path: Path) -> None:
+    spec = tmp_path / "worker.yaml"
+    spec.write_text(
+        "argv: [sh, -c, 'test <<SLOT>> = 2 && exec sleep 60; exec rdzv worker \"$@\"', sh,"
+        " <<WORKER_OPTIONS>>, --, <<COMMAND>>]\nenv: {RDZV_JOIN: <<RDZV_JOIN>>}\n"
+    )
+    started = time.monotonic()
+    outcome = launch(
+        tmp_path / "s",
+        *("--nnodes", "4", "--join-timeout", "4", "--worker-spec", str(spec), *COMMAND),
+        command=shell("true"),
+    )
+    assert outcome.code == 80
+    assert time.monotonic() - started < 20
+    assert "expected 4 nodes and 3 joined within 4 s: slot 2 (worker run rdzv-" in outcome.last_line
+    assert "never reached the registry; the scheduler says running: pid" in outcome.last_line
+
+
+def test_a_worker_run_that_ends_before_it_joins_is_submitted_again_then_fails(
+    tmp_path: Path,
+) -> None:
+    spec = tmp_path / "worker.yaml"
+    spec.write_text(
+        "argv: [sh, -c, 'test <<SLOT>> = 1 && exit 3; exec rdzv worker \"$@\"', sh,"
+        " <<WORKER_OPTIONS>>, --, <<COMMAND>>]\nenv: {RDZV_JOIN: <<RDZV_JOIN>>}\n"
+    )
+    outcome = launch(
+        tmp_path / "s", "--nnodes", "2", "--worker-spec", str(spec), *COMMAND, command=shell("true")
+    )
+    assert outcome.code == 83
+    assert "it is submitted again as generation 2" in outcome.err
+    assert "slot 1 failed before the go: its worker run ended before it joined" in outcome.last_line
+    assert "exit code 3" in outcome.last_line
+
+
+def test_a_node_with_another_nnodes_is_refused_with_both_values(tmp_path: Path) -> None:
+    spec = tmp_path / "worker.yaml"
+    spec.write_text(
+        "argv: [sh, -c, 'n=2; test <<SLOT>> = 1 && n=3; exec rdzv worker --loopback --hosts off"
+        " --framework command --address 127.0.0.1<<SLOT>> --nnodes $n -- true']\n"
+        "env: {RDZV_JOIN: <<RDZV_JOIN>>}\n"
+    )
+    outcome = launch(
+        tmp_path / "s", "--nnodes", "2", "--worker-spec", str(spec), *COMMAND, command=["true"]
+    )
+    assert outcome.code == 77
+    assert "was started with --nnodes 3, and run 'r' has --nnodes 2" in outcome.last_line
+
+
+def test_min_max_goes_on_without_the_slot_that_does_not_come(tmp_path: Path) -> None:
+    spec = tmp_path / "worker.yaml"
+    spec.write_text(
+        "argv: [sh, -c, 'test <<SLOT>> = 2 && exec sleep 60; exec rdzv worker \"$@\"', sh,"
+        " <<WORKER_OPTIONS>>, --, <<COMMAND>>]\nenv: {RDZV_JOIN: <<RDZV_JOIN>>}\n"
+    )
+    outcome = launch(
+        tmp_path / "s",
+        *("--nnodes", "2:3", "--last-call", "1", "--worker-spec", str(spec), *COMMAND),
+        command=shell("echo $NODE_RANK of $NNODES"),
+    )
+    assert outcome.code == 0, outcome.err
+    assert sorted(outcome.out.splitlines()) == ["[0] 0 of 2", "[1] 1 of 2"]
+
+
+def test_a_busy_registry_port_moves_the_registry_to_the_next(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        outcome = launch(
+            tmp_path, "--nnodes", "2", "--port", str(port), *COMMAND, command=shell("true")
+        )
+    assert outcome.code == 0, outcome.err
+    record = json.loads((tmp_path / "r" / "launch.json").read_text())
+    assert record["place"]["p"] > port
+
+
+def test_a_fixed_master_port_that_is_taken_ends_the_run_and_says_so(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        outcome = launch(
+            tmp_path, "--nnodes", "2", "--master-port", str(port), *COMMAND, command=shell("true")
+        )
+    assert outcome.code == 82
+    assert f"master port {port} is taken" in outcome.last_line
+    assert "--master-port" in outcome.last_line
+
+
+def test_a_program_that_is_not_there_is_named_before_anything_starts(tmp_path: Path) -> None:
+    outcome = launch(tmp_path, "--nnodes", "2", *COMMAND, command=["no-such-program"])
+    assert outcome.code == 82
+    assert "'no-such-program' of COMMAND is not on this node's PATH" in outcome.last_line
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_everything_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    mark = f"mark-{tmp_path.name}"
+    script = f": {mark}; trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done"
+    with launching(tmp_path, "--nnodes", "2", *COMMAND, command=shell(script)) as launched:
+        launched.wait_for_phase("running")
+        until(lambda: len(processes_with(mark)) >= 2)
+        launched.signal(number)
+        outcome = launched.finish()
+    assert outcome.code == 128 + number
+    assert sorted(outcome.out.splitlines()) == ["[0] bye", "[1] bye"]
+    assert f"{number.name} at the launcher" in outcome.last_line
+    assert not processes_with(mark)
+
+
+def test_a_second_ctrl_c_ends_a_program_that_ignores_the_first(tmp_path: Path) -> None:
+    mark = f"mark-{tmp_path.name}"
+    script = f": {mark}; trap '' TERM INT; while :; do sleep 0.05; done"
+    with launching(
+        tmp_path, "--nnodes", "2", "--grace", "60", *COMMAND, command=shell(script)
+    ) as launched:
+        launched.wait_for_phase("running")
+        until(lambda: len(processes_with(mark)) >= 2)
+        launched.signal(signal.SIGINT)
+        until(lambda: launched.events()[-1]["phase"] == "finished")
+        started = time.monotonic()
+        launched.signal(signal.SIGINT)
+        outcome = launched.finish()
+    assert outcome.code == 130
+    assert time.monotonic() - started < 10
+    until(lambda: not processes_with(mark), 5)
+
+
+def test_a_registry_killed_while_training_comes_back_and_disturbs_nobody(tmp_path: Path) -> None:
+    script = f"echo start; while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; echo end"
+    with launching(tmp_path / "s", "--nnodes", "2", *COMMAND, command=shell(script)) as launched:
+        launched.wait_for_phase("running")
+        registry = launched.child("rendezvous.server")
+        registry.kill()
+        launched.wait_for("restarted")
+        (tmp_path / "end").touch()
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert sorted(outcome.out.splitlines()) == ["[0] end", "[0] start", "[1] end", "[1] start"]
+    kinds = [event["kind"] for event in launched.events()]
+    assert (kinds.count("joined"), kinds.count("acked")) == (2, 2)
+
+
+def test_a_registry_killed_while_gathering_forgets_nobody(tmp_path: Path) -> None:
+    with launching(
+        tmp_path, "--nnodes", "2", "--scheduler", "manual", *COMMAND, command=shell("true")
+    ) as launched:
+        launched.wait_for("joined")
+        launched.child("rendezvous.server").kill()
+        launched.wait_for("restarted")
+        events = launched.events()
+        launched.signal(signal.SIGINT)
+        launched.finish()
+    assert [e["kind"] for e in events].count("joined") == 1
+
+
+def test_an_agent_that_is_killed_ends_the_run_and_its_program(tmp_path: Path) -> None:
+    mark = f"mark-{tmp_path.name}"
+    script = f": {mark}; while :; do sleep 0.05; done"
+    with launching(tmp_path, "--nnodes", "2", *COMMAND, command=shell(script)) as launched:
+        launched.wait_for_phase("running")
+        until(lambda: len(processes_with(mark)) >= 2)
+        launched.child("worker", "127.0.0.2").kill()
+        outcome = launched.finish()
+    assert outcome.code == 86
+    assert "node 1" in outcome.last_line
+    assert "was lost: its worker run ended" in outcome.last_line
+    until(lambda: not processes_with(mark), 5)
+
+
+def test_a_launcher_killed_before_the_go_is_resumed_by_the_same_command(tmp_path: Path) -> None:
+    options = ("--nnodes", "2", "--scheduler", "manual", *COMMAND)
+    with launching(tmp_path, *options, command=shell("echo ran")) as first:
+        first.wait_for("joined")
+        record = json.loads((first.folder / "launch.json").read_text())
+        first.process.kill()
+        first.process.wait()
+    with launching(tmp_path, *options, command=shell("echo ran")) as second:
+        until(
+            lambda: json.loads((second.folder / "launch.json").read_text())["pid"] != record["pid"]
+        )
+        second.wait_for("joined", 2)
+        resumed = json.loads((second.folder / "launch.json").read_text())
+        second.signal(signal.SIGINT)
+        outcome = second.finish()
+    assert (resumed["launch_id"], resumed["place"]) == (record["launch_id"], record["place"])
+    assert f"resuming launch {record['launch_id']}" in outcome.err
+
+
+def test_a_launcher_killed_after_the_go_leaves_nothing_and_can_launch_again(tmp_path: Path) -> None:
+    mark = f"mark-{tmp_path.name}"
+    script = f": {mark}; {WAITING}"
+    with launching(tmp_path, "--nnodes", "2", *COMMAND, command=shell(script)) as first:
+        first.wait_for_phase("running")
+        until(lambda: len(processes_with(mark)) >= 2)
+        first.process.kill()
+        first.process.wait()
+        until(lambda: not processes_with(mark))
+    outcome = launch(tmp_path, "--nnodes", "2", *COMMAND, command=shell("echo again"))
+    assert outcome.code == 0, outcome.err
+    assert sorted(outcome.out.splitlines()) == ["[0] again", "[1] again"]
+
+
+def test_a_second_launcher_of_the_same_run_is_refused(tmp_path: Path) -> None:
+    with launching(tmp_path, "--nnodes", "1", *COMMAND, command=shell(WAITING)) as first:
+        first.wait_for_phase("running")
+        second = launch(tmp_path, "--nnodes", "1", *COMMAND, command=shell("true"))
+        first.signal(signal.SIGTERM)
+        first.finish()
+    assert second.code == 77
+    assert f"run 'r' is being launched by pid {first.process.pid}" in second.err
+
+
+def test_a_registry_that_stays_away_ends_the_nodes_after_the_orphan_timeout(tmp_path: Path) -> None:
+    mark = f"mark-{tmp_path.name}"
+    options = ("--nnodes", "2", "--orphan-timeout", "3", *COMMAND)
+    with launching(tmp_path, *options, command=shell(f": {mark}; {WAITING}")) as launched:
+        launched.wait_for_phase("running")
+        until(lambda: len(processes_with(mark)) >= 2)
+        registry = launched.child("rendezvous.server")
+        registry.suspend()
+        try:
+            outcome = launched.finish()
+        finally:
+            if registry.is_running():
+                registry.kill()
+    assert outcome.code == 85
+    assert "has not answered for" in outcome.err or "does not answer" in outcome.err
+    assert not processes_with(mark)
+
+
+def test_json_events_end_with_the_result(tmp_path: Path) -> None:
+    outcome = launch(tmp_path, "--nnodes", "2", "--json", *COMMAND, command=shell("echo hi"))
+    lines = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [line["kind"] for line in lines].count("joined") == 2
+    assert lines[-1]["kind"] == "result"
+    assert lines[-1]["status"] == "ok"
+    assert "hi" in outcome.err
+
+
+def test_a_dry_run_shows_every_worker_run_and_no_secret(tmp_path: Path) -> None:
+    outcome = launch(tmp_path, "--nnodes", "3", "--dry-run", command=["train.py", "--lr", "1e-3"])
+    assert outcome.code == 0
+    assert outcome.out.count("RDZV_JOIN-hidden") == 3
+    assert "rdzv1-" not in outcome.out + outcome.err
+    assert not (tmp_path / "r").exists()
+
+
+def test_status_cancel_and_logs_find_a_run_by_its_state(tmp_path: Path) -> None:
+    with launching(
+        tmp_path, "--nnodes", "2", *COMMAND, command=shell(f"echo hi; {WAITING}")
+    ) as run:
+        run.wait_for_phase("running")
+        status = rdzv(run, "status", "r")
+        assert "running on 2 nodes" in status
+        assert "127.0.0.2" in status
+        until(lambda: "hi" in rdzv(run, "logs", "r", "--node", "1"))
+        assert "running" in rdzv(run, "status")
+        cancelled = rdzv(run, "cancel", "r", "--reason", "enough")
+        assert "enough" in cancelled
+        outcome = run.finish()
+    assert outcome.code == 84
+    assert "was cancelled: enough" in outcome.last_line
+    assert "was cancelled: enough" in rdzv(run, "status", "r")
+
+
+def rdzv(launched: Launched, *words: str) -> str:
+    """What another `rdzv` command says about the run."""
+    import subprocess
+
+    env = environment(launched.state)
+    return subprocess.run(
+        [RDZV, *words], capture_output=True, text=True, timeout=20, env=env, check=False
+    ).stdout

@@ -1,0 +1,490 @@
+"""Which addresses a node offers, in which order, and what it says about each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from rendezvous.errors import AddressError
+from rendezvous.schema import Candidate, JoinRequest, LinkKind
+from tests.worker.fake_sysfs import (
+    IPOIB,
+    LOOPBACK,
+    NONE,
+    Addresses,
+    efa_p5,
+    nd_h100_v5,
+    roce_8x400,
+    tcp_only,
+)
+from worker.address import Choice, Interface, Machine, RdmaKind, Skipped, choose_candidates
+from worker.interfaces import look
+
+LO = Interface("lo", ("127.0.0.1/8", "::1/128"), link_type=LOOPBACK)
+LO_SKIPPED = [
+    Skipped("lo", "127.0.0.1/8", "loopback"),
+    Skipped("lo", "::1/128", "loopback"),
+]
+
+
+def see(root: Path, build: Callable[[Path], Addresses]) -> Machine:
+    return look(root, addresses=build(root))
+
+
+def offered(choice: Choice) -> list[str]:
+    return [f"{c.interface} {c.address}/{c.prefix_length}: {c.reason}" for c in choice.candidates]
+
+
+def places(choice: Choice) -> list[str]:
+    return [f"{c.interface} {c.address}" for c in choice.candidates]
+
+
+def nic(name: str, *addresses: str, speed: int = 0, physical: bool = True) -> Interface:
+    return Interface(name, addresses, speed_mbps=speed, is_physical=physical)
+
+
+def refusal(machine: Machine, *overrides: str, loopback: bool = False) -> AddressError:
+    with pytest.raises(AddressError) as caught:
+        choose_candidates(machine, route_source=None, overrides=overrides, loopback=loopback)
+    return caught.value
+
+
+# ---- the four machine types ---------------------------------------------------------------------
+
+
+def test_an_infiniband_machine_offers_its_front_end_before_ipoib(tmp_path: Path) -> None:
+    choice = choose_candidates(see(tmp_path, nd_h100_v5), route_source="10.0.0.4")
+    ipoib = "IPoIB, rail of the collectives, IPv4, 400 Gb/s"
+    assert offered(choice) == [
+        "eth0 10.0.0.4/24: Ethernet, IPv4, on the route to the registry, 100 Gb/s",
+        *(f"ib{i} 172.{16 + i}.1.4/16: {ipoib}" for i in range(8)),
+    ]
+    assert choice.skipped == [
+        Skipped("docker0", "172.17.0.1/16", "no carrier"),
+        Skipped("eth0", "fe80::20d:3aff:fe00:1/64", "link-local"),
+        Skipped("eth1", "fe80::20d:3aff:fe00:1/64", "slave of eth0"),
+        *LO_SKIPPED,
+    ]
+
+
+def test_a_candidate_carries_all_that_is_known_of_it(tmp_path: Path) -> None:
+    choice = choose_candidates(see(tmp_path, nd_h100_v5), route_source=None)
+    assert choice.candidates[:2] == [
+        Candidate(
+            interface="eth0",
+            address="10.0.0.4",
+            prefix_length=24,
+            kind=LinkKind.ETHERNET,
+            mtu=1500,
+            speed_mbps=100_000,
+            reason="Ethernet, IPv4, 100 Gb/s",
+        ),
+        Candidate(
+            interface="ib0",
+            address="172.16.1.4",
+            prefix_length=16,
+            kind=LinkKind.IPOIB,
+            mtu=2044,
+            speed_mbps=400_000,
+            reason="IPoIB, rail of the collectives, IPv4, 400 Gb/s",
+        ),
+    ]
+
+
+def test_an_infiniband_machine_without_ipoib_offers_its_front_end_alone(tmp_path: Path) -> None:
+    machine = look(tmp_path, addresses=nd_h100_v5(tmp_path, ipoib=False))
+    choice = choose_candidates(machine, route_source="10.0.0.4")
+    assert places(choice) == ["eth0 10.0.0.4"]
+    assert [s for s in choice.skipped if s.interface.startswith("ib")] == [
+        Skipped(f"ib{i}", "", "no carrier") for i in range(8)
+    ]
+
+
+def test_rails_that_are_down_are_not_offered(tmp_path: Path) -> None:
+    bad = {2: {"state": "1: DOWN"}, 5: {"state": "2: INIT"}}
+    machine = look(tmp_path, addresses=nd_h100_v5(tmp_path, bad=bad))
+    choice = choose_candidates(machine, route_source=None)
+    assert [c.interface for c in choice.candidates] == [
+        "eth0", "ib0", "ib1", "ib3", "ib4", "ib6", "ib7",
+    ]  # fmt: skip
+
+
+def test_a_roce_machine_offers_its_front_end_before_the_rails(tmp_path: Path) -> None:
+    choice = choose_candidates(see(tmp_path, roce_8x400), route_source=None)
+    rail = "Ethernet, rail of the collectives, IPv4, 400 Gb/s"
+    assert offered(choice) == [
+        "eth0 10.140.0.4/20: Ethernet, IPv4, 100 Gb/s",
+        *(f"rdma{i} 10.224.{i}.4/24: {rail}" for i in range(8)),
+    ]
+    assert choice.skipped == LO_SKIPPED
+
+
+def test_a_roce_machine_whose_rails_have_no_address_offers_its_front_end(tmp_path: Path) -> None:
+    machine = look(tmp_path, addresses=roce_8x400(tmp_path, v4=False))
+    choice = choose_candidates(machine, route_source=None)
+    assert places(choice) == ["eth0 10.140.0.4"]
+    assert choice.skipped == [
+        *LO_SKIPPED,
+        *(Skipped(f"rdma{i}", "", "no address") for i in range(8)),
+    ]
+
+
+def test_an_efa_machine_offers_its_one_interface(tmp_path: Path) -> None:
+    choice = choose_candidates(see(tmp_path, efa_p5), route_source="10.1.3.4")
+    assert offered(choice) == ["eth0 10.1.3.4/20: Ethernet, IPv4, on the route to the registry"]
+    assert choice.skipped == LO_SKIPPED
+
+
+def test_a_machine_that_runs_containers_offers_none_of_their_networks(tmp_path: Path) -> None:
+    choice = choose_candidates(see(tmp_path, tcp_only), route_source="10.128.0.4")
+    assert offered(choice) == [
+        "eth0 10.128.0.4/32: Ethernet, IPv4, on the route to the registry",
+        "eth0 fd20:1::4/128: Ethernet, IPv6",
+    ]
+    assert choice.skipped == [
+        Skipped("eth0", "fe80::4001:aff:fe80:4/64", "link-local"),
+        *LO_SKIPPED,
+        Skipped("veth12ab", "fe80::5800:ff:fe00:1/64", "port of docker0"),
+        Skipped("cni0", "10.244.0.1/24", "bridge"),
+        Skipped("docker0", "172.17.0.1/16", "bridge"),
+        Skipped("tailscale0", "100.101.1.4/32", "virtual by name"),
+    ]
+
+
+# ---- the order ----------------------------------------------------------------------------------
+
+
+def test_prefer_ib_puts_ipoib_first(tmp_path: Path) -> None:
+    choice = choose_candidates(see(tmp_path, nd_h100_v5), route_source="10.0.0.4", prefer="ib")
+    assert [c.interface for c in choice.candidates] == [*(f"ib{i}" for i in range(8)), "eth0"]
+
+
+def test_prefer_ib_changes_nothing_where_there_is_none(tmp_path: Path) -> None:
+    machine = see(tmp_path, roce_8x400)
+    assert choose_candidates(machine, route_source=None, prefer="ib") == choose_candidates(
+        machine, route_source=None
+    )
+
+
+def test_prefer_fastest_goes_by_speed_then_as_usual(tmp_path: Path) -> None:
+    choice = choose_candidates(see(tmp_path, roce_8x400), route_source=None, prefer="fastest")
+    assert [c.interface for c in choice.candidates] == [*(f"rdma{i}" for i in range(8)), "eth0"]
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (nic("eth9", "10.0.0.1/24"), nic("eth0", "fd00::1/64", speed=100_000)),
+        (nic("eth9", "10.0.0.1/24"), nic("eth0", "10.1.0.1/24", speed=100_000, physical=False)),
+        (nic("eth9", "10.9.9.9/24"), nic("eth0", "10.1.0.1/24", speed=100_000)),
+        (nic("eth9", "10.0.0.1/24", speed=25_000), nic("eth0", "10.1.0.1/24", speed=10_000)),
+        (nic("eth9", "10.0.0.1/24", speed=1), nic("eth0", "10.1.0.1/24")),
+        (nic("eth9", "10.0.0.1/24"), nic("eth10", "10.1.0.1/24")),
+        (nic("enp3s0", "10.0.0.1/24"), nic("enp3s0f1", "10.1.0.1/24")),
+    ],
+    ids=["IPv4", "physical", "route", "speed", "speed known", "natural order", "shorter name"],
+)
+def test_of_two_interfaces_the_better_comes_first(better: Interface, worse: Interface) -> None:
+    choice = choose_candidates(Machine((worse, better)), route_source="10.9.9.9")
+    assert [c.interface for c in choice.candidates] == [better.name, worse.name]
+
+
+def test_addresses_of_one_interface_keep_the_kernels_order() -> None:
+    machine = Machine((nic("eth0", "10.0.0.9/24", "10.0.0.1/24"),))
+    assert places(choose_candidates(machine, route_source=None)) == [
+        "eth0 10.0.0.9",
+        "eth0 10.0.0.1",
+    ]
+
+
+def test_without_a_commonest_kind_of_rdma_device_none_counts_as_rail() -> None:
+    fast = Interface(
+        "eth1", ("10.1.0.1/24",), is_physical=True, rdma=RdmaKind("Ethernet", "MT4129")
+    )
+    front = Interface(
+        "eth0", ("10.0.0.1/24",), is_physical=True, rdma=RdmaKind("Ethernet", "MT4125")
+    )
+    kinds = (RdmaKind("Ethernet", "MT4129"), RdmaKind("Ethernet", "MT4125"))
+    choice = choose_candidates(Machine((fast, front), kinds), route_source="10.1.0.1")
+    assert offered(choice) == [
+        "eth1 10.1.0.1/24: Ethernet, IPv4, on the route to the registry",
+        "eth0 10.0.0.1/24: Ethernet, IPv4",
+    ]
+
+
+def test_a_rail_is_known_by_all_devices_although_a_pod_has_few_interfaces() -> None:
+    rail = RdmaKind("Ethernet", "MT4129")
+    pod = Interface("eth0", ("10.244.3.7/24",))
+    net1 = Interface("net1", ("10.224.0.4/24",), speed_mbps=400_000, is_physical=True, rdma=rail)
+    machine = Machine((net1, pod), (rail,) * 8 + (RdmaKind("Ethernet", "MT4125"),))
+    assert places(choose_candidates(machine, route_source=None)) == [
+        "eth0 10.244.3.7",
+        "net1 10.224.0.4",
+    ]
+
+
+# ---- what is not offered ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("interface", "reason"),
+    [
+        (Interface("eth1", ("10.1.0.1/24",), is_running=False), "down"),
+        (Interface("eth1", ("10.1.0.1/24",), carrier=False), "no carrier"),
+        (Interface("br0", ("10.1.0.1/24",), is_bridge=True), "bridge"),
+        (Interface("eth1", ("10.1.0.1/24",), master="br0", bridge="br0"), "port of br0"),
+        (Interface("eth1", ("10.1.0.1/24",), master="bond0"), "slave of bond0"),
+        (Interface("ppp0", ("10.1.0.1/24",), link_type=NONE), "tunnel"),
+        (Interface("eth1", ("169.254.7.7/16",)), "link-local"),
+        (Interface("eth1", ("127.0.0.9/8",)), "loopback"),
+        *(
+            (Interface(name, ("10.1.0.1/24",)), "virtual by name")
+            for name in ("docker0", "br-1a2b", "vethx", "cali1", "cilium_host", "flannel.1", "cni0")
+        ),
+        *(
+            (Interface(name, ("10.1.0.1/24",)), "virtual by name")
+            for name in ("virbr0", "tap0", "tunl0", "tailscale0", "wg0", "kube-ipvs0", "dummy0")
+        ),
+    ],
+)
+def test_an_address_is_left_out_with_its_reason(interface: Interface, reason: str) -> None:
+    machine = Machine((interface, nic("eth0", "10.0.0.1/24")))
+    choice = choose_candidates(machine, route_source=None)
+    assert places(choice) == ["eth0 10.0.0.1"]
+    assert choice.skipped == [Skipped(interface.name, interface.addresses[0], reason)]
+
+
+@pytest.mark.parametrize("name", ["eth0", "bond0", "bond0.7", "ib0", "ens1f0np0", "net1", "team0"])
+def test_real_interfaces_are_offered(name: str) -> None:
+    machine = Machine((LO, Interface(name, ("10.0.0.1/24",))))
+    assert places(choose_candidates(machine, route_source=None)) == [f"{name} 10.0.0.1"]
+
+
+def test_virtual_interfaces_are_offered_when_nothing_else_remains() -> None:
+    machine = Machine(
+        (
+            Interface("docker0", ("172.17.0.1/16",), is_bridge=True),
+            Interface("wg0", ("10.6.0.1/24",), link_type=NONE),
+            Interface("br0", ("10.0.0.1/24",), is_bridge=True, is_physical=True),
+            Interface("eth0", (), master="br0", bridge="br0", is_physical=True),
+        )
+    )
+    choice = choose_candidates(machine, route_source=None)
+    assert offered(choice) == [
+        "br0 10.0.0.1/24: bridge, IPv4",
+        "docker0 172.17.0.1/16: bridge, IPv4",
+        "wg0 10.6.0.1/24: virtual by name, IPv4",
+    ]
+    assert {c.kind for c in choice.candidates} == {LinkKind.VIRTUAL}
+    assert choice.skipped == [Skipped("eth0", "", "port of br0")]
+
+
+def test_more_addresses_than_a_join_carries_are_left_out() -> None:
+    addresses = [f"10.0.{i}.1/24" for i in range(66)]
+    choice = choose_candidates(Machine((nic("eth0", *addresses),)), route_source=None)
+    assert JoinRequest(
+        slot=0,
+        generation=1,
+        join_id="a" * 16,
+        hostname="n0",
+        nproc_per_node=1,
+        candidates=choice.candidates,
+    )
+    assert choice.skipped == [
+        Skipped("eth0", "10.0.64.1/24", "behind 64 others"),
+        Skipped("eth0", "10.0.65.1/24", "behind 64 others"),
+    ]
+
+
+def test_a_machine_with_loopback_alone_has_nothing_to_offer() -> None:
+    machine = Machine((LO, Interface("eth0", ("10.0.0.1/24",), is_running=False)))
+    error = refusal(machine)
+    assert error.message == (
+        "this node has no address to offer; here are: lo 127.0.0.1/8 (loopback), "
+        "lo ::1/128 (loopback), eth0 10.0.0.1/24 (down)"
+    )
+    assert error.hint == "bring up an interface with an address that fits, then try again"
+
+
+def test_a_machine_without_interfaces_says_so() -> None:
+    assert "no interface at all" in refusal(Machine(())).message
+
+
+# ---- IPv6 ---------------------------------------------------------------------------------------
+
+
+def test_an_ipv6_only_machine_offers_global_and_unique_local_addresses() -> None:
+    machine = Machine((LO, nic("eth0", "2001:db8::4/64", "fd00::4/64", "fe80::4/64")))
+    choice = choose_candidates(machine, route_source="fd00::4")
+    assert offered(choice) == [
+        "eth0 fd00::4/64: Ethernet, IPv6, on the route to the registry",
+        "eth0 2001:db8::4/64: Ethernet, IPv6",
+    ]
+    assert choice.skipped == [*LO_SKIPPED, Skipped("eth0", "fe80::4/64", "link-local")]
+
+
+def test_an_ipv6_address_or_network_can_be_asked_for() -> None:
+    machine = Machine((nic("eth0", "10.0.0.1/24", "2001:db8::4/64", "fd00::4/64"),))
+    choice = choose_candidates(
+        machine, route_source=None, overrides=["fd00::/8", "2001:0db8:0::0004"]
+    )
+    assert places(choice) == ["eth0 fd00::4", "eth0 2001:db8::4"]
+
+
+# ---- overrides ----------------------------------------------------------------------------------
+
+BUSY = Machine(
+    (
+        LO,
+        nic("eth0", "10.0.0.4/24", "fd00::4/64"),
+        nic("eth1", "10.0.1.4/24", "fe80::1/64", speed=10_000),
+        Interface("eth2", ("10.0.2.4/24",), carrier=False),
+        Interface("eth3", ("10.0.3.4/24",), master="vrf0"),
+        Interface("docker0", ("10.0.9.1/24",), is_bridge=True),
+        Interface("ib0", ("172.16.1.4/16",), link_type=IPOIB),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["eth0"], ["eth0 10.0.0.4", "eth0 fd00::4"]),
+        (["10.0.1.4"], ["eth1 10.0.1.4"]),
+        (["10.0.1.0/24"], ["eth1 10.0.1.4"]),
+        (["10.0.1.4/24"], ["eth1 10.0.1.4"]),
+        (["ib0", "eth1"], ["ib0 172.16.1.4", "eth1 10.0.1.4"]),
+        (["10.0.0.0/16"], ["eth1 10.0.1.4", "eth0 10.0.0.4"]),
+        (["10.0.0.0/24", "10.0.0.0/16"], ["eth0 10.0.0.4", "eth1 10.0.1.4"]),
+        (["docker0"], ["docker0 10.0.9.1"]),
+        (["10.0.9.0/24"], ["docker0 10.0.9.1"]),
+        (["10.0.3.4"], ["eth3 10.0.3.4"]),
+        (["10.0.3.0/24"], ["eth3 10.0.3.4"]),
+        (["eth1", "10.0.1.4"], ["eth1 10.0.1.4"]),
+    ],
+)
+def test_only_what_is_asked_for_is_offered_in_that_order(
+    overrides: Sequence[str], expected: Sequence[str]
+) -> None:
+    assert places(choose_candidates(BUSY, route_source=None, overrides=overrides)) == expected
+
+
+def test_what_was_asked_for_and_what_was_not_is_said() -> None:
+    choice = choose_candidates(BUSY, route_source="10.0.0.4", overrides=["10.0.9.0/24"])
+    assert offered(choice) == ["docker0 10.0.9.1/24: asked for by 10.0.9.0/24: bridge, IPv4"]
+    assert choice.candidates[0].kind == LinkKind.VIRTUAL
+    assert set(choice.skipped) == {
+        *LO_SKIPPED,
+        Skipped("eth0", "10.0.0.4/24", "not asked for"),
+        Skipped("eth0", "fd00::4/64", "not asked for"),
+        Skipped("eth1", "10.0.1.4/24", "not asked for"),
+        Skipped("eth1", "fe80::1/64", "link-local"),
+        Skipped("eth2", "10.0.2.4/24", "no carrier"),
+        Skipped("eth3", "10.0.3.4/24", "not asked for"),
+        Skipped("ib0", "172.16.1.4/16", "not asked for"),
+    }
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        *("eth9", "eth", "eth2", "10.0.2.4", "10.0.2.0/24", "10.0.0.5", "192.168.0.0/16"),
+        *("lo", "127.0.0.1", "127.0.0.0/8", "fe80::1", "::ffff:10.0.0.4", "0.0.0.0"),
+        *("", "10.0.0.4/99", "x\ny"),
+    ],
+)
+def test_an_override_that_cannot_be_offered_is_refused(override: str) -> None:
+    error = refusal(BUSY, "eth0", override)
+    assert error.message == (
+        f"{override!r} names no address that is up and could be offered; here are: "
+        "lo 127.0.0.1/8 (loopback), lo ::1/128 (loopback), eth0 10.0.0.4/24 (up), "
+        "eth0 fd00::4/64 (up), eth1 10.0.1.4/24 (up), eth1 fe80::1/64 (link-local), "
+        "eth2 10.0.2.4/24 (no carrier), eth3 10.0.3.4/24 (slave of vrf0), "
+        "docker0 10.0.9.1/24 (bridge), ib0 172.16.1.4/16 (up)"
+    )
+    assert error.hint == "try --interface eth1, --address 10.0.1.4 or --network 10.0.1.0/24"
+
+
+def test_the_hint_of_a_refusal_works() -> None:
+    words = refusal(BUSY, "eth9").hint.replace(",", "").split()
+    proposed = [words[i + 1] for i, word in enumerate(words) if word.startswith("--")]
+    assert proposed == ["eth1", "10.0.1.4", "10.0.1.0/24"]
+    for one in proposed:
+        choice = choose_candidates(BUSY, route_source=None, overrides=[one])
+        assert places(choice) == ["eth1 10.0.1.4"]
+
+
+def test_a_long_list_of_what_exists_is_cut() -> None:
+    machine = Machine(tuple(nic(f"eth{i}", f"10.0.{i}.1/24") for i in range(50)))
+    assert refusal(machine, "nix").message.endswith("eth19 10.0.19.1/24 (up) and 30 more")
+
+
+# ---- one machine --------------------------------------------------------------------------------
+
+
+def test_a_run_on_one_machine_offers_loopback_and_nothing_else(tmp_path: Path) -> None:
+    choice = choose_candidates(see(tmp_path, efa_p5), route_source="10.1.3.4", loopback=True)
+    assert choice == Choice(
+        [
+            Candidate(
+                interface="lo",
+                address="127.0.0.1",
+                prefix_length=8,
+                kind=LinkKind.LOOPBACK,
+                mtu=65536,
+                reason="loopback, IPv4",
+            ),
+            Candidate(
+                interface="lo",
+                address="::1",
+                prefix_length=128,
+                kind=LinkKind.LOOPBACK,
+                mtu=65536,
+                reason="loopback, IPv6",
+            ),
+        ],
+        [Skipped("eth0", "10.1.3.4/20", "not loopback")],
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("127.0.0.3", "lo 127.0.0.3/8: asked for by 127.0.0.3: loopback, IPv4"),
+        ("127.0.0.1", "lo 127.0.0.1/8: asked for by 127.0.0.1: loopback, IPv4"),
+        ("127.0.0.0/8", "lo 127.0.0.1/8: asked for by 127.0.0.0/8: loopback, IPv4"),
+        ("::1", "lo ::1/128: asked for by ::1: loopback, IPv6"),
+    ],
+)
+def test_any_loopback_address_can_be_asked_for(override: str, expected: str) -> None:
+    choice = choose_candidates(
+        Machine((LO,)), route_source=None, overrides=[override], loopback=True
+    )
+    assert offered(choice) == [expected]
+
+
+@pytest.mark.parametrize("override", ["eth0", "10.0.0.4", "10.0.0.0/8", "::2", "128.0.0.1"])
+def test_a_run_on_one_machine_takes_no_other_address(override: str) -> None:
+    error = refusal(BUSY, override, loopback=True)
+    assert error.message.startswith(f"{override!r} names no address that is up")
+    assert error.hint == "try --interface lo, --address 127.0.0.1 or --network 127.0.0.0/8"
+
+
+def test_loopback_that_is_down_is_said() -> None:
+    down = Interface("lo", ("127.0.0.1/8",), is_running=False, link_type=LOOPBACK)
+    assert refusal(Machine((down,)), loopback=True).message == (
+        "this node has no address to offer; here are: lo 127.0.0.1/8 (down)"
+    )
+
+
+def test_the_choice_does_not_depend_on_the_order_in_which_interfaces_are_seen(
+    tmp_path: Path,
+) -> None:
+    machine = see(tmp_path, nd_h100_v5)
+    turned = Machine(machine.interfaces[::-1], machine.rdma[::-1])
+    assert (
+        choose_candidates(machine, route_source=None).candidates
+        == choose_candidates(turned, route_source=None).candidates
+    )

@@ -1,0 +1,785 @@
+"""The block in /etc/hosts: what is written, and that every other byte stays."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from rendezvous.errors import ArmingFailed
+from rendezvous.schema import EndpointTable, TableRow
+from worker.hosts import (
+    NOBODY,
+    HostsBlock,
+    HostsEntry,
+    HostsPlan,
+    Owner,
+    edit_hosts,
+    plan_hosts,
+    remove_block,
+    render_hosts,
+    restore_stale,
+)
+
+PLAIN = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
+BEGIN = "# BEGIN rdzv run={} pid=0 start=0 boot= ns=0 own={}\n"
+ENTRIES = [HostsEntry("10.0.0.4", ["n0", "node-0"]), HostsEntry("fd00::5", ["n1", "node-1"])]
+BODY = "10.0.0.4 n0 node-0\n::ffff:10.0.0.4 n0 node-0\nfd00::5 n1 node-1\n"
+BLOCK = BEGIN.format("r1", "n0,node-0") + BODY + "# END rdzv run=r1\n"
+
+UGLY: Mapping[str, bytes] = {
+    "empty": b"",
+    "plain": PLAIN.encode(),
+    "no final newline": b"127.0.0.1 localhost\n10.0.0.9 store",
+    "only a word": b"x",
+    "only newlines": b"\n\n\n",
+    "CRLF": b"127.0.0.1 localhost\r\n127.0.1.1 n0\r\n",
+    "CRLF without the last": b"127.0.0.1 localhost\r\n127.0.1.1 n0",
+    "lone CR": b"127.0.0.1 localhost\r127.0.1.1 n0\r",
+    "tabs": b"127.0.0.1\tlocalhost\t\n\t127.0.1.1\t\tn0\tn0.example\t# me\t\n",
+    "comments": b"# 127.0.0.1 n0\n127.0.0.1 localhost #n0\n#\n##\n127.0.1.1 n0#x\n",
+    "Debian": b"127.0.0.1\tlocalhost\n127.0.1.1\tn0.example\tn0\n",
+    "own name on the localhost line": b"127.0.0.1 localhost N0\n::1 n0 localhost n0\n",
+    "own name only": b"127.0.0.1 n0",
+    "alias on loopback": b"127.0.0.1 localhost node-0\n",
+    "not UTF-8": b"127.0.0.1 localhost\n\xff\xfe\xc3\n127.0.1.1 n0 \xe9t\xe9\n",
+    "odd separators": "127.0.0.1 localhost\x0c127.0.1.1 n0\x85\u2028 n0\x1c\x00\n".encode(),
+    "begin without end": b"# BEGIN rdzv run=r1 pid=1 start=1 boot=b ns=1 own=n0\n10.0.0.7 n7\n",
+    "end without begin": b"10.0.0.7 n7\n# END rdzv run=r1\n127.0.1.1 n0\n",
+    "broken markers": b"# BEGIN rdzv\n# BEGIN rdzv run=r1\n# END rdzv\n#END rdzv run=r1\n",
+    "a colleague's block": b"# BEGIN ansible run=r1\n10.0.0.7 n7\n# END ansible run=r1\n",
+}
+
+
+def row(rank: int, hostname: str, address: str, *, slot: int | None = None) -> TableRow:
+    return TableRow(
+        rank=rank,
+        slot=rank if slot is None else slot,
+        hostname=hostname,
+        address=address,
+        interface="eth0",
+        prefix_length=24,
+        nproc_per_node=1,
+        mac="",
+    )
+
+
+def table(*rows: TableRow, run: str = "r1") -> EndpointTable:
+    return EndpointTable(
+        run=run,
+        launch_id="abcdefgh",
+        epoch=1,
+        master_address=rows[0].address,
+        master_port=29500,
+        rows=list(rows),
+    )
+
+
+TWO = table(row(0, "n0", "10.0.0.4"), row(1, "n1", "10.0.0.5"))
+TWO_BODY = (
+    "10.0.0.4 n0 node-0\n::ffff:10.0.0.4 n0 node-0\n10.0.0.5 n1 node-1\n::ffff:10.0.0.5 n1 node-1\n"
+)
+
+
+def render(current: str, *, run: str = "r1", entries: Sequence[HostsEntry] = ENTRIES) -> str:
+    return render_hosts(current, entries, run=run, own_names={"n0", "node-0"})
+
+
+def plan(current: str, *rows: TableRow, own_slot: int = 0) -> HostsPlan:
+    return plan_hosts(current, table(*rows), own_slot, run="r1")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Path:
+    path = tmp_path / "hosts"
+    path.write_text(PLAIN)
+    return path
+
+
+# ---- the text -----------------------------------------------------------------------------------
+
+
+def test_the_block_stands_behind_the_original_lines() -> None:
+    assert render(PLAIN) == PLAIN + BLOCK
+
+
+def test_an_ipv4_address_has_a_line_in_its_mapped_form_and_an_ipv6_address_has_not() -> None:
+    assert render("") == BLOCK
+
+
+def test_an_empty_table_gives_an_empty_block() -> None:
+    assert render_hosts("", [], run="r1", own_names=set()) == (
+        "# BEGIN rdzv run=r1 pid=0 start=0 boot= ns=0 own=\n# END rdzv run=r1\n"
+    )
+
+
+def test_an_address_is_written_in_its_canonical_form() -> None:
+    text = render("", entries=[HostsEntry("FD00:0::0005", ["n1"])])
+    assert "\nfd00::5 n1\n" in text
+
+
+def test_a_loopback_line_loses_the_own_name_and_keeps_the_others() -> None:
+    current = "127.0.0.1 localhost n0 box\n127.0.1.1\tN0\n::1 n0 ip6-localhost # six\n"
+    assert (
+        render(current)
+        == (
+            "127.0.0.1 localhost box # rdzv-off # 127.0.0.1 localhost n0 box\n"
+            "# rdzv-off # 127.0.1.1\tN0\n"
+            "::1 ip6-localhost # rdzv-off # ::1 n0 ip6-localhost # six\n"
+        )
+        + BLOCK
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["127.0.1.1 n1\n", "10.0.0.4 n0\n", "# 127.0.1.1 n0\n", "127.0.1.1 n0x\n", "bad n0\n", "n0\n"],
+)
+def test_other_lines_are_left_alone(line: str) -> None:
+    assert render(PLAIN + line) == PLAIN + line + BLOCK
+
+
+def test_a_mapped_loopback_line_is_a_loopback_line() -> None:
+    assert render("::ffff:127.0.1.1 n0\n") == "# rdzv-off # ::ffff:127.0.1.1 n0\n" + BLOCK
+
+
+def test_rendering_again_changes_nothing() -> None:
+    assert render(render("127.0.1.1 n0")) == render("127.0.1.1 n0")
+
+
+def test_a_new_table_replaces_the_block_and_frees_the_lines_of_the_old_one() -> None:
+    old = render_hosts("127.0.1.1 old\n127.0.1.2 n0", [], run="r1", own_names={"old"})
+    assert render(old) == render("127.0.1.1 old\n127.0.1.2 n0")
+
+
+def test_two_runs_stand_side_by_side_and_go_in_any_order() -> None:
+    current = "127.0.0.1 localhost n0 x\n127.0.1.1 y"
+    entries = [HostsEntry("10.1.0.4", ["x", "y"])]
+    both = render_hosts(render(current), entries, run="r2", own_names={"x", "y"})
+    assert both == (
+        "127.0.0.1 localhost # rdzv-off # 127.0.0.1 localhost n0 x\n"
+        "# rdzv-off # 127.0.1.1 y\n"
+        + BLOCK.replace("node-0\n", "node-0 newline=added\n", 1)
+        + BEGIN.format("r2", "x,y")
+        + "10.1.0.4 x y\n::ffff:10.1.0.4 x y\n# END rdzv run=r2\n"
+    )
+    only_second = render_hosts(current, entries, run="r2", own_names={"x", "y"})
+    assert remove_block(both, "r1") == only_second
+    assert remove_block(both, "r2") == render(current)
+    assert remove_block(only_second, "r2") == current
+    assert remove_block(both, None) == current
+
+
+def test_lines_that_others_add_while_the_block_stands_are_kept() -> None:
+    head, tail = "127.0.1.1 n0", "10.9.9.9 added\n"
+    grown = render(head) + tail
+    assert remove_block(grown, "r1") == f"{head}\n{tail}"
+    assert render(grown) == render(f"{head}\n{tail}")
+
+
+def test_a_block_whose_lines_got_other_endings_is_still_found() -> None:
+    assert remove_block(render(PLAIN).replace("\n", "\r\n"), "r1") == PLAIN.replace("\n", "\r\n")
+
+
+def test_switched_off_lines_come_back_although_the_block_is_gone() -> None:
+    left = "127.0.0.1 localhost # rdzv-off # 127.0.0.1 localhost n0\n"
+    assert remove_block(left, "r1") == "127.0.0.1 localhost n0\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# rdzv-off # \n",
+        "# rdzv-off # 10.0.0.4 n0\n",
+        "# rdzv-off # hello\n",
+        "# why # rdzv-off # 127.0.1.1 n0\n",
+        "10.0.0.4 n0 # rdzv-off # 127.0.1.1 n0\n",
+    ],
+)
+def test_a_line_that_only_looks_switched_off_is_left_alone(line: str) -> None:
+    assert remove_block(render(line), "r1") == line
+
+
+def test_removing_what_is_not_there_changes_nothing() -> None:
+    assert remove_block(render(PLAIN), "other") == render(PLAIN)
+    assert remove_block(PLAIN, None) == PLAIN
+
+
+@pytest.mark.parametrize("content", UGLY.values(), ids=UGLY)
+def test_any_file_is_byte_for_byte_restored(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "hosts"
+    path.write_bytes(content)
+    block = HostsBlock(path, "r1")
+    block.install(TWO, 0)
+    written = path.read_bytes()
+    block.remove()
+    assert TWO_BODY.encode() in written
+    assert path.read_bytes() == content
+
+
+_line = st.one_of(
+    st.text(st.characters(blacklist_characters="\n"), max_size=30),
+    st.builds(
+        lambda parts, blank: blank.join(parts),
+        st.lists(
+            st.sampled_from(
+                [
+                    *("127.0.0.1", "127.0.1.1", "::1", "10.0.0.4", "localhost", "n0", "N0"),
+                    *("node-0", "#", "# BEGIN rdzv", "# END rdzv run=r1", "run=r1"),
+                    *("\r", "é", "\udcff", "\x00"),
+                ]
+            ),
+            max_size=6,
+        ),
+        st.sampled_from([" ", "\t", "  \t"]),
+    ),
+)
+_texts = st.builds(
+    lambda lines, end: "\n".join(lines) + end,
+    st.lists(_line, max_size=8),
+    st.sampled_from(["", "\n"]),
+).filter(lambda text: remove_block(text, None) == text)  # what holds nothing of rdzv's
+
+
+@settings(deadline=None)
+@given(_texts)
+def test_removing_a_block_gives_any_text_back(text: str) -> None:
+    rendered = render(text)
+    assert remove_block(rendered, "r1") == text
+    assert render(rendered) == rendered
+    assert rendered.endswith(BODY + "# END rdzv run=r1\n")
+
+
+@settings(deadline=None)
+@given(_texts, _texts, st.booleans())
+def test_two_blocks_give_any_text_back_in_any_order(text: str, tail: str, first: bool) -> None:
+    both = render_hosts(render(text), ENTRIES, run="r2", own_names={"localhost-0", "n0"}) + tail
+    order = ("r1", "r2") if first else ("r2", "r1")
+    joined = text + "\n" * bool(text and not text.endswith("\n")) + tail
+    assume(remove_block(joined, None) == joined)
+    assert remove_block(remove_block(both, order[0]), order[1]) == (joined if tail else text)
+
+
+# ---- hostile input ------------------------------------------------------------------------------
+
+BAD_ADDRESSES = [
+    *("", "10.0.0", "10.0.0.4.5", "010.0.0.4", "256.0.0.1", "10.0.0.4/24", "0.0.0.0", "::"),
+    *("10.0.0.4\n127.0.0.1 bank", "10.0.0.4\r", "10.0.0.4 bank", " 10.0.0.4", "10.0.0.4#", "\0"),
+    *("::ffff:10.0.0.4", "fe80::1", "fe80::1%eth0", "fd00::1%\nx", "169.254.169.254", "224.0.0.1"),
+    *("255.255.255.255", "ff02::1", "localhost", "n0", "0x0a000004", "167772164", "1" * 100),
+    *("\u0661\u0660.0.0.4", "10.0.0.4\u2028", "10.0.0.4\x85", "\udcff", "[fd00::1]", "-"),
+]
+
+BAD_NAMES = [
+    *("", "localhost", "LOCALHOST", "a b", "a\tb", "a\nb", "a\n10.9.9.9 bank", "a\rb", "a\0b"),
+    *("a#b", "a\x0bb", "a\u2028b", "a\x85b", "a.b", "bank.example", ".", "-a", "a-", "1234", "a_b"),
+    *("é", "a\u202eb", "\udcff", "$(id)", "`id`", "a;b", "*", "<script>", "a" * 64, "# END rdzv"),
+    *("n0\n", "n0\n# END rdzv run=r1\n10.9.9.9 bank", "\x1b[2J"),
+]
+
+
+@pytest.mark.parametrize("address", BAD_ADDRESSES)
+def test_what_is_no_nodes_address_is_never_written(hosts: Path, address: str) -> None:
+    with pytest.raises(ArmingFailed) as rendered:
+        render("", entries=[HostsEntry(address, ["n0"])])
+    with pytest.raises(ArmingFailed) as installed:
+        HostsBlock(hosts, "r1").install(table(row(0, "n0", address)), 0)
+    for caught in (rendered, installed):
+        assert "no node's address" in caught.value.message
+        assert caught.value.message.isprintable()
+    assert hosts.read_text() == PLAIN
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_what_is_no_name_is_never_written(name: str) -> None:
+    for entry, own in ((["n0", name], {"n0"}), (["n0"], {name})):
+        with pytest.raises(ArmingFailed) as caught:
+            render_hosts("", [HostsEntry("10.0.0.4", entry)], run="r1", own_names=own)
+        assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize("hostname", BAD_NAMES)
+def test_a_hostname_that_is_no_label_leaves_the_alias_alone(hostname: str) -> None:
+    assert plan(PLAIN, row(0, hostname, "10.0.0.4")) == HostsPlan(
+        [HostsEntry("10.0.0.4", ["node-0"])], frozenset({"node-0"}), ""
+    )
+
+
+@pytest.mark.parametrize("run", ["", "a b", "r1\n10.9.9.9 bank", "-r", "r" * 64, "é"])
+def test_a_run_id_that_is_none_is_never_written(run: str) -> None:
+    with pytest.raises(ArmingFailed, match="is not a run id"):
+        render_hosts("", ENTRIES, run=run, own_names=set())
+
+
+# ---- which names --------------------------------------------------------------------------------
+
+
+def test_each_node_gets_its_hostname_and_its_alias() -> None:
+    assert plan(PLAIN, *TWO.rows) == HostsPlan(
+        [HostsEntry("10.0.0.4", ["n0", "node-0"]), HostsEntry("10.0.0.5", ["n1", "node-1"])],
+        frozenset({"n0", "node-0"}),
+        "",
+    )
+
+
+def test_the_own_names_are_those_of_the_own_slot_whatever_its_rank() -> None:
+    rows = [row(0, "n0", "10.0.0.4", slot=3), row(1, "n1", "10.0.0.5", slot=0)]
+    assert plan(PLAIN, *rows, own_slot=0).own_names == {"n1", "node-1"}
+    assert plan(PLAIN, *rows, own_slot=7).own_names == frozenset()
+
+
+def test_two_nodes_with_one_hostname_get_their_aliases_only() -> None:
+    made = plan("", row(0, "box", "10.0.0.4"), row(1, "BOX", "10.0.0.5"), row(2, "n2", "10.0.0.6"))
+    assert made == HostsPlan(
+        [
+            HostsEntry("10.0.0.4", ["node-0"]),
+            HostsEntry("10.0.0.5", ["node-1"]),
+            HostsEntry("10.0.0.6", ["n2", "node-2"]),
+        ],
+        frozenset({"node-0"}),
+        "names left out of the hosts file: box is also another node's hostname; "
+        "BOX is also another node's hostname",
+    )
+
+
+def test_an_alias_that_is_another_nodes_hostname_gives_way() -> None:
+    made = plan("", row(0, "node-1", "10.0.0.4"), row(1, "Node-2", "10.0.0.5"))
+    assert made == HostsPlan(
+        [HostsEntry("10.0.0.4", ["node-1", "node-0"]), HostsEntry("10.0.0.5", ["Node-2"])],
+        frozenset({"node-1", "node-0"}),
+        "names left out of the hosts file: node-1 is also another node's hostname",
+    )
+
+
+def test_a_hostname_equal_to_the_own_alias_is_written_once() -> None:
+    assert plan("", row(0, "node-0", "10.0.0.4")).entries == [HostsEntry("10.0.0.4", ["node-0"])]
+
+
+@pytest.mark.parametrize(
+    "line", ["10.0.0.5 n1", "10.0.0.5 N1", "::ffff:10.0.0.5 n1", "# 10.9.9.9 n1", "10.9.9.9 n11"]
+)
+def test_a_name_that_the_file_knows_with_the_same_address_is_written(line: str) -> None:
+    assert plan(line, *TWO.rows).warning == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "there"),
+    [
+        ("10.9.9.9\tx N1", "10.9.9.9"),
+        ("10.9.9.9 n1\n10.0.0.5 n1\n10.8.8.8 n1", "10.8.8.8, 10.9.9.9"),
+        ("fd00::9 n1", "fd00::9"),
+        ("127.0.1.1 n1", "127.0.1.1"),
+    ],
+)
+def test_a_name_that_the_file_knows_with_another_address_is_left_out(line: str, there: str) -> None:
+    made = plan(line, *TWO.rows)
+    assert made.entries[1] == HostsEntry("10.0.0.5", ["node-1"])
+    assert made.warning == (
+        f"names left out of the hosts file: n1 is {there} there and 10.0.0.5 in the table"
+    )
+
+
+def test_the_own_name_on_a_loopback_line_is_no_other_address() -> None:
+    assert plan("127.0.1.1 n0\n", *TWO.rows) == plan("", *TWO.rows)
+
+
+def test_the_own_name_with_another_address_is_left_out_too() -> None:
+    made = plan("127.0.1.1 n0\n172.17.0.2 n0\n", *TWO.rows)
+    assert made.entries[0] == HostsEntry("10.0.0.4", ["node-0"])
+    assert made.own_names == {"node-0"}
+
+
+def test_a_name_with_a_capital_is_still_found_in_the_file() -> None:
+    made = plan("10.9.9.9 box\n", row(0, "BOX", "10.0.0.4"))
+    assert made.entries == [HostsEntry("10.0.0.4", ["node-0"])]
+
+
+def test_names_of_another_runs_block_count_and_those_of_the_own_block_do_not() -> None:
+    other = [HostsEntry("10.7.0.4", ["node-0"]), HostsEntry("10.0.0.5", ["node-1"])]
+    current = render_hosts("", other, run="r2", own_names=set())
+    made = plan(render(current, entries=[HostsEntry("10.9.9.9", ["n1"])]), *TWO.rows)
+    assert made.entries == [
+        HostsEntry("10.0.0.4", ["n0"]),
+        HostsEntry("10.0.0.5", ["n1", "node-1"]),
+    ]
+    assert made.warning == (
+        "names left out of the hosts file: node-0 is 10.7.0.4 there and 10.0.0.4 in the table"
+    )
+
+
+def test_a_node_without_any_name_left_has_no_line() -> None:
+    assert plan("10.9.9.9 n0 node-0", row(0, "n0", "10.0.0.4")).entries == []
+
+
+def test_a_warning_stays_short() -> None:
+    rows = [row(i, f"n{i}", f"10.0.{i // 250}.{i % 250 + 1}") for i in range(1000)]
+    current = "".join(f"10.9.9.9 n{i}\n" for i in range(1000))
+    warning = plan(current, *rows).warning
+    assert warning.endswith("n2 is 10.9.9.9 there and 10.0.0.3 in the table; and 997 more")
+
+
+# ---- the file -----------------------------------------------------------------------------------
+
+
+def test_installing_returns_the_warning_and_removing_restores(hosts: Path) -> None:
+    hosts.write_text(PLAIN + "10.9.9.9 n1\n")
+    block = HostsBlock(hosts, "r1")
+    assert block.install(TWO, 0) == (
+        "names left out of the hosts file: n1 is 10.9.9.9 there and 10.0.0.5 in the table"
+    )
+    block.remove()
+    assert hosts.read_text() == PLAIN + "10.9.9.9 n1\n"
+
+
+def test_the_marker_names_run_and_process(hosts: Path) -> None:
+    block = HostsBlock(hosts, "r1")
+    assert block.install(TWO, 1) is None
+    owner = Owner.current()
+    assert owner.pid == os.getpid()
+    assert hosts.read_text() == (
+        f"{PLAIN}# BEGIN rdzv run=r1 pid={owner.pid} start={owner.start} boot={owner.boot} "
+        f"ns={owner.namespace} own=n1,node-1\n{TWO_BODY}# END rdzv run=r1\n"
+    )
+
+
+def test_a_second_table_replaces_the_first(hosts: Path) -> None:
+    block = HostsBlock(hosts, "r1")
+    block.install(table(row(0, "n0", "10.0.0.4"), row(1, "n9", "10.0.0.9")), 0)
+    assert block.install(TWO, 0) is None
+    assert hosts.read_text().endswith(f"own=n0,node-0\n{TWO_BODY}# END rdzv run=r1\n")
+    assert "n9" not in hosts.read_text()
+    block.remove()
+    assert hosts.read_text() == PLAIN
+
+
+def test_the_file_stays_the_same_file(hosts: Path) -> None:
+    hosts.chmod(0o640)
+    before = hosts.stat()
+    HostsBlock(hosts, "r1").install(TWO, 0)
+    after = hosts.stat()
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+
+
+def test_a_link_is_written_through(hosts: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(hosts)
+    HostsBlock(link, "r1").install(TWO, 0)
+    assert link.is_symlink()
+    assert TWO_BODY in hosts.read_text()
+
+
+def test_a_change_that_changes_nothing_does_not_write(hosts: Path) -> None:
+    os.utime(hosts, (1, 1))
+    assert restore_stale(hosts) == []
+    HostsBlock(hosts, "r1").remove()
+    assert hosts.stat().st_mtime == 1
+
+
+def test_ten_thousand_nodes_are_written_and_taken_away(hosts: Path) -> None:
+    rows = [row(i, f"n{i}", f"10.{i // 250}.{i % 250}.1") for i in range(10_000)]
+    block = HostsBlock(hosts, "r1")
+    assert block.install(table(*rows), 9_999) is None
+    assert hosts.read_text().count("\n") == PLAIN.count("\n") + 20_002
+    block.remove()
+    assert hosts.read_text() == PLAIN
+
+
+def test_what_a_container_engine_leaves_of_the_block_is_taken_away_too(hosts: Path) -> None:
+    hosts.write_text(PLAIN + "10.0.0.5 n1 node-1\n")
+    block = HostsBlock(hosts, "r1")
+    block.install(TWO, 0)
+    lines = [line for line in hosts.read_text().splitlines() if not line.startswith("#")]
+    hosts.write_text("".join(f"{line.replace(' ', chr(9), 1)}\n" for line in lines))
+    assert block.install(TWO, 0) is None
+    assert hosts.read_text().count("10.0.0.4") == 2
+    block.remove()
+    assert "10.0.0.4" not in hosts.read_text()
+    assert "10.0.0.5\tn1 node-1\n" in hosts.read_text()
+
+
+def test_the_block_of_another_process_of_the_run_stays(hosts: Path) -> None:
+    block = HostsBlock(hosts, "r1")
+    block.install(TWO, 0)
+    edit_hosts(hosts, lambda text: render(text))
+    block.remove()
+    assert hosts.read_text() == PLAIN + BLOCK
+
+
+def test_a_missing_file_is_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    with pytest.raises(ArmingFailed) as caught:
+        HostsBlock(path, "r1").install(TWO, 0)
+    assert caught.value.message == f"{path} cannot be written: No such file or directory"
+    assert restore_stale(path) == []
+    assert not path.exists()
+
+
+def test_a_file_that_another_process_has_locked_is_waited_for(hosts: Path) -> None:
+    with hosts.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ArmingFailed, match="temporarily unavailable"):
+            edit_hosts(hosts, lambda text: text + "x\n", lock_seconds=0.05)
+        assert hosts.read_text() == PLAIN
+        release = threading.Timer(0.2, fcntl.flock, (other, fcntl.LOCK_UN))
+        release.start()
+        edit_hosts(hosts, lambda text: text + "x\n", lock_seconds=30.0)
+        release.join()
+    assert hosts.read_text() == PLAIN + "x\n"
+
+
+READER = """
+import sys
+path, seen, missed = sys.argv[1], 0, 0
+print("ready", flush=True)
+while True:
+    with open(path, "rb") as file:
+        text = file.read()
+    seen += 1
+    missed += b"127.0.0.1 localhost" not in text
+    if b"# stop" in text:
+        break
+print(seen, missed)
+"""
+
+
+def test_a_reader_in_a_tight_loop_never_misses_localhost(hosts: Path) -> None:
+    hosts.write_text("127.0.0.1 localhost n0\n" + PLAIN)
+    rows = [row(i, f"n{i}", f"10.0.{i // 250}.{i % 250 + 1}") for i in range(500)]
+    block = HostsBlock(hosts, "r1")
+    command = [sys.executable, "-c", READER, str(hosts)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+        for _ in range(30):
+            block.install(table(*rows), 0)
+            block.remove()
+        edit_hosts(hosts, lambda text: text + "# stop\n")
+        seen, missed = map(int, reader.stdout.readline().split())
+    assert missed == 0
+    assert seen > 30
+
+
+MANY_TIMES = """
+import sys
+from pathlib import Path
+from rendezvous.schema import EndpointTable
+from worker.hosts import HostsBlock
+block = HostsBlock(Path(sys.argv[1]), sys.argv[2])
+for _ in range(40):
+    block.install(EndpointTable.model_validate_json(sys.argv[3]), 0)
+    block.remove()
+"""
+
+
+def test_runs_that_come_and_go_at_the_same_time_leave_the_file_as_it_was(hosts: Path) -> None:
+    hosts.write_text("127.0.0.1 localhost n0\n127.0.1.1 n0")
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-c", MANY_TIMES, str(hosts), f"r{i}", TWO.model_dump_json()]
+        )
+        for i in range(3)
+    ]
+    assert [other.wait() for other in others] == [0, 0, 0]
+    assert hosts.read_text() == "127.0.0.1 localhost n0\n127.0.1.1 n0"
+
+
+# ---- who is alive -------------------------------------------------------------------------------
+
+INSTALL = """
+import sys
+from pathlib import Path
+from rendezvous.schema import EndpointTable
+from worker.hosts import HostsBlock
+table = EndpointTable.model_validate_json(sys.argv[3])
+HostsBlock(Path(sys.argv[1]), sys.argv[2]).install(table, 0)
+print("installed", flush=True)
+sys.stdin.read()
+"""
+
+
+class Agent:
+    """A process that has a block in the file, until it is killed."""
+
+    def __init__(self, hosts: Path, run: str) -> None:
+        command = [sys.executable, "-c", INSTALL, str(hosts), run, TWO.model_dump_json()]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "installed\n"
+
+    def kill(self) -> None:
+        """Leave a zombie."""
+        self.process.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def agents(hosts: Path) -> Iterator[tuple[Agent, Agent]]:
+    hosts.write_text("127.0.0.1 localhost n0")
+    both = Agent(hosts, "r1"), Agent(hosts, "r2")
+    yield both
+    for agent in both:
+        agent.close()
+
+
+def test_the_block_of_a_killed_process_is_taken_away_and_a_live_ones_stays(
+    hosts: Path, agents: tuple[Agent, Agent]
+) -> None:
+    dead, living = agents
+    assert restore_stale(hosts) == []
+    dead.kill()
+    assert restore_stale(hosts) == ["r1"]
+    text = hosts.read_text()
+    assert text.startswith("127.0.0.1 localhost # rdzv-off # 127.0.0.1 localhost n0\n# BEGIN ")
+    assert f"run=r2 pid={living.process.pid} " in text
+    assert "run=r1" not in text
+    living.kill()
+    assert restore_stale(hosts) == ["r2"]
+    assert hosts.read_text() == "127.0.0.1 localhost n0"
+
+
+def test_a_process_that_was_waited_for_is_gone(hosts: Path, agents: tuple[Agent, Agent]) -> None:
+    for agent in agents:
+        agent.close()
+    assert restore_stale(hosts) == ["r1", "r2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "lives"),
+    [
+        ({}, True),
+        ({"start": 1}, False),
+        ({"boot": "another"}, False),
+        ({"namespace": 1, "start": 1}, True),
+        ({"namespace": 1, "boot": "another"}, False),
+        ({"pid": 0}, False),
+    ],
+    ids=["this", "same pid later", "other boot", "unseen", "unseen and other boot", "nobody"],
+)
+def test_an_owner_is_gone_only_when_that_is_known(
+    hosts: Path, change: Mapping[str, int | str], lives: bool
+) -> None:
+    owner = Owner(**({**vars(Owner.current()), **change}))
+    edit_hosts(
+        hosts,
+        lambda text: render_hosts(text, ENTRIES, run="r1", own_names=set(), owner=owner),
+    )
+    assert restore_stale(hosts) == ([] if lives else ["r1"])
+    assert (hosts.read_text() == PLAIN) is not lives
+
+
+def test_a_block_of_nobody_is_stale(hosts: Path) -> None:
+    assert not NOBODY.may_live()
+    hosts.write_text(render(PLAIN))
+    assert restore_stale(hosts) == ["r1"]
+    assert hosts.read_text() == PLAIN
+
+
+# ---- mounts -------------------------------------------------------------------------------------
+
+ATTEMPT = """
+import json, os, socket, sys
+from pathlib import Path
+from rendezvous.errors import ArmingFailed
+from rendezvous.schema import EndpointTable
+from worker.hosts import HostsBlock, restore_stale
+path, table = Path(sys.argv[1]), EndpointTable.model_validate_json(sys.argv[2])
+
+def resolve(name):
+    return sorted({found[4][0] for found in socket.getaddrinfo(name, 1)})
+
+seen = {"before": path.read_text(), "error": "", "hint": "", "resolved": {}}
+names = ["n0", "n1", "node-0", "node-1", "localhost"]
+block = HostsBlock(path, "r1")
+try:
+    restore_stale(path)
+    block.install(table, 0)
+    if path == Path("/etc/hosts"):
+        seen["resolved"] = {name: resolve(name) for name in names}
+        seen["reverse"] = socket.getnameinfo(("::ffff:10.0.0.5", 1), 0)[0]
+    block.remove()
+except ArmingFailed as error:
+    seen["error"], seen["hint"] = error.message, error.hint
+seen["after"] = path.read_text()
+print(json.dumps(seen))
+"""
+
+
+def attempt(setup: str, path: str, *args: str, rows: EndpointTable = TWO) -> dict[str, object]:
+    """Install and remove in a mount namespace of its own, after the shell commands of `setup`."""
+    shell = ["unshare", "--mount", "sh", "-ec", setup + '\nshift 3\nexec "$@"', "sh"]
+    inner = [sys.executable, "-c", ATTEMPT, path, rows.model_dump_json()]
+    command = [*shell, *args, *[""] * (3 - len(args)), *inner]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seen: dict[str, object] = json.loads(done.stdout)
+    return seen
+
+
+@pytest.mark.netns
+def test_over_a_bind_mount_the_names_resolve_while_the_block_stands(hosts: Path) -> None:
+    hosts.write_text("127.0.0.1 localhost n0\n127.0.1.1 n0\n::1 localhost n0")
+    seen = attempt('mount --bind "$1" /etc/hosts', "/etc/hosts", str(hosts))
+    assert seen["error"] == ""
+    assert seen["resolved"] == {
+        "n0": ["10.0.0.4", "::ffff:10.0.0.4"],
+        "n1": ["10.0.0.5", "::ffff:10.0.0.5"],
+        "node-0": ["10.0.0.4", "::ffff:10.0.0.4"],
+        "node-1": ["10.0.0.5", "::ffff:10.0.0.5"],
+        "localhost": ["127.0.0.1", "::1"],
+    }
+    assert seen["reverse"] == "n1"
+    assert hosts.read_text() == "127.0.0.1 localhost n0\n127.0.1.1 n0\n::1 localhost n0"
+
+
+@pytest.mark.netns
+def test_a_read_only_bind_mount_is_said(hosts: Path) -> None:
+    setup = 'mount --bind "$1" "$1"\nmount -o remount,bind,ro "$1"'
+    seen = attempt(setup, str(hosts), str(hosts))
+    assert seen["error"] == f"{hosts} cannot be written: Read-only file system"
+    assert seen["hint"] == "it is mounted read-only here; use --hosts off to leave it alone"
+    assert seen["after"] == PLAIN
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("free_pages", [0, 1])
+def test_a_full_file_system_leaves_the_old_text(tmp_path: Path, free_pages: int) -> None:
+    setup = """
+    mount -t tmpfs -o size=32k tmpfs "$1"
+    printf '127.0.0.1 localhost n0\n127.0.1.1 n0' > "$1/hosts"
+    dd if=/dev/zero of="$1/rest" bs=4096 count="$2" 2>/dev/null
+    """
+    rows = [row(i, f"n{i}", f"10.0.{i // 250}.{i % 250 + 1}") for i in range(1000)]
+    full = str(7 - free_pages)
+    seen = attempt(setup, str(tmp_path / "hosts"), str(tmp_path), full, rows=table(*rows))
+    assert "No space left on device" in str(seen["error"])
+    assert seen["after"] == seen["before"] == "127.0.0.1 localhost n0\n127.0.1.1 n0"
+
+
+@pytest.mark.netns
+def test_without_root_the_file_is_left_alone() -> None:
+    drop = "import os, sys, worker.hosts; os.setuid(65534); exec(sys.argv.pop(1))"
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "hosts"
+        path.write_text(PLAIN)
+        command = [sys.executable, "-c", drop, ATTEMPT, str(path), TWO.model_dump_json()]
+        seen = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        assert "Permission denied" in seen["error"]
+        assert seen["hint"] == "only root can write it; use --hosts off to leave it alone"
+        assert path.read_text() == PLAIN

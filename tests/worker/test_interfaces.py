@@ -1,0 +1,255 @@
+"""What `worker.interfaces` sees: in trees of real machines, and of a real kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.worker.fake_sysfs import (
+    IPOIB,
+    LOOPBACK,
+    NONE,
+    Addresses,
+    SysfsTree,
+    efa_p5,
+    nd_h100_v5,
+    roce_8x400,
+    tcp_only,
+)
+from worker.address import Interface, Machine, RdmaKind
+from worker.interfaces import count_cpus, count_gpus, look, route_source
+
+LO = Interface("lo", ("127.0.0.1/8", "::1/128"), carrier=True, mtu=65536, link_type=LOOPBACK)
+
+
+def by_name(machine: Machine) -> dict[str, Interface]:
+    return {interface.name: interface for interface in machine.interfaces}
+
+
+def see(root: Path, build: Callable[[Path], Addresses]) -> Machine:
+    return look(root, addresses=build(root))
+
+
+def test_an_infiniband_machine_is_seen_whole(tmp_path: Path) -> None:
+    machine = see(tmp_path, nd_h100_v5)
+    infiniband = RdmaKind("InfiniBand", "MT4126")
+    accelerated = RdmaKind("Ethernet", "MT4122")
+    ib = [
+        Interface(
+            f"ib{i}",
+            (f"172.{16 + i}.1.4/16",),
+            carrier=True,
+            mtu=2044,
+            speed_mbps=400_000,
+            link_type=IPOIB,
+            is_physical=True,
+            rdma=infiniband,
+        )
+        for i in range(8)
+    ]
+    assert by_name(machine) == {
+        "lo": LO,
+        "docker0": Interface(
+            "docker0",
+            ("172.17.0.1/16",),
+            is_running=False,
+            carrier=False,
+            mtu=1500,
+            speed_mbps=0,
+            is_bridge=True,
+        ),
+        "eth0": Interface(
+            "eth0",
+            ("10.0.0.4/24", "fe80::20d:3aff:fe00:1/64"),
+            carrier=True,
+            mtu=1500,
+            speed_mbps=100_000,
+            is_physical=True,
+        ),
+        "eth1": Interface(
+            "eth1",
+            ("fe80::20d:3aff:fe00:1/64",),
+            carrier=True,
+            mtu=1500,
+            speed_mbps=100_000,
+            master="eth0",
+            is_physical=True,
+            rdma=accelerated,
+        ),
+        **{interface.name: interface for interface in ib},
+    }
+    assert sorted(machine.rdma, key=str) == [accelerated, *[infiniband] * 8]
+
+
+def test_ipoib_interfaces_that_are_down_have_no_address_and_no_speed(tmp_path: Path) -> None:
+    machine = look(tmp_path, addresses=nd_h100_v5(tmp_path, ipoib=False))
+    assert by_name(machine)["ib3"] == Interface(
+        "ib3",
+        is_running=False,
+        carrier=False,
+        mtu=2044,
+        link_type=IPOIB,
+        is_physical=True,
+        rdma=RdmaKind("InfiniBand", "MT4126"),
+    )
+
+
+def test_roce_rails_and_the_front_end_are_of_different_kinds(tmp_path: Path) -> None:
+    seen = by_name(see(tmp_path, roce_8x400))
+    assert seen["rdma7"].rdma == RdmaKind("Ethernet", "MT4129")
+    assert seen["eth0"].rdma == RdmaKind("Ethernet", "MT4125")
+
+
+def test_efa_devices_are_seen_although_they_have_no_interface(tmp_path: Path) -> None:
+    machine = see(tmp_path, efa_p5)
+    assert machine.rdma == (RdmaKind("Unknown", ""),) * 32
+    assert by_name(machine)["eth0"] == Interface(
+        "eth0", ("10.1.3.4/20",), carrier=True, mtu=9001, speed_mbps=0, is_physical=True
+    )
+
+
+def test_bridges_ports_and_tunnels_are_told_apart(tmp_path: Path) -> None:
+    seen = by_name(see(tmp_path, tcp_only))
+    assert (seen["cni0"].is_bridge, seen["cni0"].bridge) == (True, None)
+    assert (seen["veth12ab"].is_bridge, seen["veth12ab"].bridge) == (False, "docker0")
+    assert seen["tailscale0"] == Interface(
+        "tailscale0", ("100.101.1.4/32",), carrier=True, mtu=1280, link_type=NONE
+    )
+
+
+def test_a_vlan_on_a_bond_of_devices_is_physical_and_a_bare_bond_is_not(tmp_path: Path) -> None:
+    tree = SysfsTree(tmp_path, node=1)
+    card = tree.pci("0000:01:00.0", ids="8086:1592", device_class="020000", numa=0)
+    tree.net("bond0")
+    tree.net("bond1")
+    tree.net("ens1", device=card, master="bond0")
+    tree.net("bond0.7", over=["bond0"])
+    seen = by_name(look(tmp_path, addresses={}))
+    physical = {name for name, interface in seen.items() if interface.is_physical}
+    assert physical == {"bond0", "ens1", "bond0.7"}
+
+
+def test_without_sys_the_addresses_are_still_there(tmp_path: Path) -> None:
+    machine = look(tmp_path, addresses={"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.4/24"]})
+    assert machine == Machine(
+        (
+            Interface("lo", ("127.0.0.1/8",), link_type=LOOPBACK),
+            Interface("eth0", ("10.0.0.4/24",), link_type=0),
+        )
+    )
+
+
+def test_files_that_cannot_be_read_count_as_unknown(tmp_path: Path) -> None:
+    base = SysfsTree(tmp_path, node=1).net("eth0", speed=1000)
+    for name in ("speed", "carrier", "mtu"):
+        (base / name).unlink()
+        (base / name).mkdir()  # a read gives an error even to root
+    (base / "type").write_text("not a number\n")
+    assert by_name(look(tmp_path, addresses={}))["eth0"] == Interface("eth0", link_type=0)
+
+
+SEE = """
+import dataclasses, json
+from worker.interfaces import look, route_source
+print(json.dumps([
+    {interface.name: dataclasses.asdict(interface) for interface in look().interfaces},
+    [
+        route_source(host)
+        for host in ("10.9.0.77", "fd09::77", "192.0.2.1", "10.9.0.3", "no.invalid")
+    ],
+]))
+"""
+
+MACHINE = """
+set -e
+mount -t sysfs sysfs /sys
+ip link set lo up
+ip link add eth0 type veth peer name far0
+ip link set eth0 up
+ip link set far0 up
+ip address add 10.9.0.3/24 dev eth0
+ip address add 10.9.0.4/24 dev eth0 label eth0:1
+ip address add fd09::3/64 dev eth0 nodad
+ip link add br7 type bridge
+ip link add veth7 type veth peer name veth8
+ip link set veth7 master br7
+ip address add 10.8.0.1/24 dev br7
+ip link set br7 up
+exec "$@"
+"""
+
+
+@pytest.mark.netns
+def test_a_real_kernel_is_seen_as_it_is() -> None:
+    command = ["unshare", "--net", "--mount", "sh", "-c", MACHINE, "sh", sys.executable, "-c", SEE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seen, routes = json.loads(done.stdout)
+    eth0, br7, veth7 = seen["eth0"], seen["br7"], seen["veth7"]
+    routable = {address for address in eth0["addresses"] if not address.startswith("fe80")}
+    assert routable == {"10.9.0.3/24", "10.9.0.4/24", "fd09::3/64"}
+    assert (eth0["is_running"], eth0["carrier"], eth0["mtu"]) == (True, True, 1500)
+    assert (eth0["link_type"], eth0["speed_mbps"], eth0["is_physical"]) == (1, 10_000, False)
+    assert (br7["addresses"], br7["is_bridge"], br7["carrier"]) == (["10.8.0.1/24"], True, False)
+    assert (veth7["bridge"], veth7["master"], veth7["is_running"]) == ("br7", "br7", False)
+    assert seen["lo"]["link_type"] == LOOPBACK
+    assert routes == ["10.9.0.3", "fd09::3", None, "10.9.0.3", None]
+
+
+@pytest.mark.netns
+def test_interfaces_of_another_network_namespace_are_not_seen_although_sys_shows_them() -> None:
+    script = """
+import socket
+from worker.interfaces import look
+found = {interface.name for interface in look().interfaces}
+assert found == {name for _, name in socket.if_nameindex()}, found
+"""
+    subprocess.run(["unshare", "--net", sys.executable, "-c", script], check=True)
+
+
+def test_the_route_to_this_machine_itself_leaves_from_the_address_asked_for() -> None:
+    assert route_source("127.0.0.1") == "127.0.0.1"
+
+
+@pytest.mark.parametrize("host", ["", "a" * 70, "a..b", "x\0y"])
+def test_what_is_no_host_has_no_route(host: str) -> None:
+    assert route_source(host) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "count"),
+    [
+        ({}, 4),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "3, 1"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": "0,9,1"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,0"}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-5a,GPU-5b"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"}, 1),
+    ],
+)
+def test_gpus_are_counted_as_a_program_sees_them(
+    tmp_path: Path, environ: Mapping[str, str], count: int
+) -> None:
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia11", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / "dev" / name).symlink_to("/dev/null")
+    (tmp_path / "dev/nvidia7").write_text("no device\n")
+    (tmp_path / "dev/nvidia8").symlink_to("nowhere")
+    assert count_gpus(tmp_path, environ) == count
+
+
+def test_a_machine_without_gpus_has_none_whatever_is_made_visible(tmp_path: Path) -> None:
+    assert count_gpus(tmp_path, {"CUDA_VISIBLE_DEVICES": "MIG-1"}) == 0
+
+
+def test_cpus_are_counted_as_torchrun_counts_them() -> None:
+    assert count_cpus() == os.cpu_count()
