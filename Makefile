@@ -15,7 +15,7 @@ $(INSTALLED): pyproject.toml
 
 ## Train a small model on 4 nodes of this machine: about 20 s once installed.
 demo: $(INSTALLED)
-	@state=$$(mktemp -d) && PATH="$(BIN):$$PATH" $(BIN)/rdzv launch --state-dir $$state \
+	@state=$$(mktemp -d) && PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/rdzv launch --state-dir $$state \
 	  --rdzv-id demo --nnodes 4 --nproc-per-node 2,1,1,1 -- examples/digits.py; \
 	  code=$$?; if [ $$code -eq 0 ]; then rm -r $$state; fi; exit $$code
 

@@ -349,7 +349,7 @@ def _exited(run: Run, event: events.Exited, now: float) -> Outcome:
         node.failed_at = now - report.age_seconds
         _begin_stop(run, now)
     _check_all_over(run, now)
-    return Outcome(reason, slot.index)
+    return Outcome(reason, slot.index, usual=report.exit_code == 0 or report.stopped)
 
 
 def _begin_stop(run: Run, now: float) -> None:

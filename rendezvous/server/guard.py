@@ -231,7 +231,7 @@ class GuardedProtocol(H11Protocol):
         """See the base class, which would wait for bodies that never come."""
         if self._unfinished == "body":
             self._refuse(Unavailable("The registry is closing."))
-        else:
+        elif not self.transport.is_closing():
             super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
@@ -275,15 +275,11 @@ class GuardedProtocol(H11Protocol):
         """Answer if no answer has begun, and close."""
         if self.conn.our_state in _CAN_ANSWER:
             status, headers, body = problem_response(error, close=True)
-            response = h11.Response(
-                status_code=status,
-                headers=self.server_state.default_headers + headers,
-                reason=HTTPStatus(status).phrase,
-            )
-            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
-        else:
-            self.conn.send_failed()
+            head = b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode())
+            for header in self.server_state.default_headers + headers:
+                head += b"%s: %s\r\n" % header
+            self.transport.write(head + b"\r\n" + body)
+        self.conn.send_failed()  # nothing more can be sent
         if self.cycle is not None:
             self.cycle.disconnected = True  # a late answer of the app goes nowhere
         self.transport.close()
