@@ -13,6 +13,8 @@ node: never LOCAL_RANK, and RANK only where rdzv starts the processes itself.
 from __future__ import annotations
 
 import ipaddress
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -46,6 +48,9 @@ _OWNED_FLAGS = (
     "local-addr",
     "standalone",
 )
+# torchrun's flags that have no value; behind every other one the next word is not the target.
+_BARE_FLAGS = ("m", "module", "no-python", "run-path", "virtual-local-rank", "h", "help")
+_PYTHON = re.compile(r"python[0-9.]*")
 # torchrun takes each of its flags from PET_<FLAG> as well; these would contradict the table.
 _OWNED_PET = tuple("PET_" + flag.upper().replace("-", "_") for flag in _OWNED_FLAGS)
 
@@ -100,9 +105,9 @@ def make_contract(
     argv = list(command)
     if framework == "torchrun":
         argv = _torchrun(command, table, row, backend)
-        owned = frozenset(name for name in _OWNED_PET if name in environ)
+        owned = [name for name in _OWNED_PET if name in environ]
         notes += [f"{name} was removed: torchrun's flags come from the table" for name in owned]
-        removed |= owned
+        removed |= frozenset(owned)
     return Contract(argv, variables, removed, notes)
 
 
@@ -114,13 +119,13 @@ def check_command(command: Sequence[str], framework: Framework) -> None:
             hint="put it after '--': rdzv launch --nnodes 4 -- train.py --epochs 3",
         )
     if framework == "torchrun":
-        _split_torchrun(command)
+        _torchrun_words(command)
 
 
 def _torchrun(
     command: Sequence[str], table: EndpointTable, row: TableRow, backend: Backend
 ) -> list[str]:
-    flags, target = _split_torchrun(command)
+    program, words = _torchrun_words(command)
     common = ["--nnodes", str(len(table.rows)), "--nproc-per-node", str(row.nproc_per_node)]
     common += ["--rdzv-backend", backend, "--rdzv-id", table.run]
     address, port = table.master_address, str(table.master_port)
@@ -130,31 +135,46 @@ def _torchrun(
         host = f"[{address}]" if ":" in address else address
         own = ["--rdzv-endpoint", f"{host}:{port}", "--local-addr", row.address]
         own += ["--rdzv-conf", f"is_host={int(row.rank == 0)}"]
-    return ["torchrun", *common, *own, *flags, *target]
+    return [program, *common, *own, *words]
 
 
-def _split_torchrun(command: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The user's own torchrun flags (only after the word torchrun), and the target."""
-    first = command[0] if command else ""
+def _torchrun_words(command: Sequence[str]) -> tuple[str, list[str]]:
+    """How torchrun is called, and what it is given beside our flags; raises UsageError."""
+    first = command[0]
     name = first.rsplit("/", 1)[-1]
-    if name in ("python", "python3"):
+    if _PYTHON.fullmatch(name):
         raise UsageError(
             f"COMMAND begins with '{first}', and torchrun starts Python itself",
             hint="give the script alone (-- train.py ...), or use --framework command",
         )
-    if name != "torchrun":
-        return [], list(command)
-    for word in command[1:]:
-        flag = word.split("=", 1)[0].lstrip("-").replace("_", "-")
-        if word.startswith("--") and flag in _OWNED_FLAGS:
+    words = list(command[1:] if name == "torchrun" else command)
+    _check_flags(words)
+    return (first if name == "torchrun" else "torchrun"), words
+
+
+def _check_flags(words: Sequence[str]) -> None:
+    """Look at torchrun's flags in front of the target; what follows it is the target's own."""
+    position = 0
+    while position < len(words) and words[position].startswith("-"):
+        word = words[position]
+        name, has_value, _ = word.lstrip("-").replace("_", "-").partition("=")
+        if not name:  # '--' ends the flags
+            position += 1
+            break
+        # torchrun takes the beginning of a flag for the flag: --nnode is --nnodes.
+        if word.startswith("--") and any(flag.startswith(name) for flag in _OWNED_FLAGS):
             raise UsageError(
                 f"{word} stands in COMMAND, and rdzv gives torchrun this flag from the table",
                 hint="leave it away; --nnodes, --nproc-per-node, --rdzv-id, --master-port and "
                 "--rdzv-backend are options of rdzv",
             )
-        if not word.startswith("-"):
-            break
-    return [], list(command[1:])
+        is_glued = not word.startswith("--") and len(word) > 2  # -r3
+        position += 1 if has_value or is_glued or name in _BARE_FLAGS else 2
+    if position >= len(words):
+        raise UsageError(
+            f"COMMAND names no script or module for torchrun: {shlex.join(words) or 'torchrun'}",
+            hint="for example: -- train.py --epochs 3, or -- -m package.module",
+        )
 
 
 def _variables(

@@ -86,9 +86,10 @@ class ChildWatch:
     def _sweep(self) -> None:
         begun = time.monotonic()
         known = set(self._children)
-        for process in keeper.processes():
-            if process.parent == self._main_pid and process.pid not in known:
-                self._children[process.pid] = self._meet(process)
+        with contextlib.suppress(OSError):  # no file descriptor left, for one
+            for process in keeper.processes():
+                if process.parent == self._main_pid and process.pid not in known:
+                    self._children[process.pid] = self._meet(process)
         # Fast while children appear; never more than a twentieth of a core.
         new = self._children.keys() - known
         self._interval = _SWEEP_SECONDS if new else min(self._interval * 1.2, _SLOW_SWEEP_SECONDS)

@@ -45,7 +45,7 @@ class Output(Protocol):
         """Take what the program has just written, as it is."""
 
     def idle(self) -> None:
-        """Nothing has come for `IDLE_SECONDS`."""
+        """Nothing has come for `IDLE_SECONDS`, or nothing more will come."""
 
 
 class Tail:
@@ -217,6 +217,7 @@ class Pump:
             silent = not ready
             if silent:
                 self._hand_over(self._output.idle)
+        self._hand_over(self._output.idle)
         for fd in (*self._pipes, self._finish):
             os.close(fd)
 

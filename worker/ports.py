@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import socket
 from pathlib import Path
 
@@ -28,13 +29,16 @@ def is_free(port: int) -> bool:
     return True
 
 
-def find_free(start: int) -> int | None:
-    """The first free port from `start` on, outside the ephemeral range; None when there is none."""
-    low, high = ephemeral_range()
-    for port in range(start, 65_536):
-        if not low <= port <= high and is_free(port):
-            return port
-    return None
+def find_free(start: int, ephemeral: tuple[int, int] | None = None) -> int | None:
+    """The first free port from `start` on; None when there is none.
+
+    One outside the ephemeral range is preferred: inside it, any outgoing connection may take it.
+    """
+    low, high = ephemeral or ephemeral_range()
+    ports = range(start, 65_536)
+    outside = (port for port in ports if not low <= port <= high)
+    inside = (port for port in ports if low <= port <= high)
+    return next((port for port in itertools.chain(outside, inside) if is_free(port)), None)
 
 
 def ephemeral_range() -> tuple[int, int]:

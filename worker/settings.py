@@ -1,7 +1,8 @@
 """What a worker can be told: one model, from which flags, environment and documentation come.
 
 Each field's description is its help text. The flag is the field's name in kebab-case, the variable
-`RDZV_` and the field's name in capitals; `env` names further variables that are accepted as well.
+`RDZV_` and the field's name in capitals (RDZV_ID and RDZV_BACKEND have the word once); `env` names
+further variables that are accepted as well.
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from rendezvous.schema import Port
-
-Seconds = Annotated[float, Field(ge=0, le=10_000_000)]
+from rendezvous.schema import MAX_NODES, Port, Seconds
 
 
 def option(default: Any, description: str, **extra: Any) -> Any:
@@ -28,16 +27,51 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def read_size(text: str) -> tuple[int, int]:
+    """MIN and MAX of `--nnodes`, as torchrun writes it: N or MIN:MAX; raises ValueError."""
+    numbers = text.strip().split(":")
+    if len(numbers) > 2 or not all(_is_number(number) for number in numbers):
+        raise ValueError("a size is N or MIN:MAX, for example 4 or 2:4")
+    low, high = int(numbers[0]), int(numbers[-1])
+    if not 1 <= low <= high <= MAX_NODES:
+        raise ValueError(f"a run has 1 to {MAX_NODES} nodes, and MIN is not above MAX")
+    return low, high
+
+
+def size_text(low: int, high: int) -> str:
+    """The one written form of a size, in which nodes compare it: 4, or 2:4."""
+    return str(low) if low == high else f"{low}:{high}"
+
+
+def _same_size(text: str) -> str:
+    return size_text(*read_size(text))
+
+
+def _check_processes(text: str) -> str:
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if part not in ("auto", "gpu", "cpu") and not (_is_number(part) and 1 <= int(part) <= 4096):
+            raise ValueError(f"{part!r} is no number from 1 to 4096, and not auto, gpu or cpu")
+    return ",".join(parts)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+Rank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
+
+
 class NodeSettings(Settings):
     """What concerns one node, on rank 0 as on the others."""
 
-    nnodes: str | None = option(
+    nnodes: Annotated[str, AfterValidator(_same_size)] | None = option(
         None,
         "Number of nodes, or MIN:MAX, as torchrun writes it.",
         env=["NUM_NODES"],
         metavar="N|MIN:MAX",
     )
-    nproc_per_node: str = option(
+    nproc_per_node: Annotated[str, AfterValidator(_check_processes)] = option(
         "1",
         "Processes on a node: a number, or auto, gpu, cpu as torchrun counts them. With commas, "
         "one for each slot: 2,1,1,1.",
@@ -98,7 +132,7 @@ class NodeSettings(Settings):
 class WorkerSettings(NodeSettings):
     """Options of `rdzv worker`. What it joins comes from RDZV_JOIN or RDZV_JOIN_FILE."""
 
-    node_rank: int | None = option(
+    node_rank: Rank | None = option(
         None, "The node rank to ask for.", env=["NODE_RANK"], metavar="RANK"
     )
     loopback: bool = option(False, "Offer loopback addresses: all nodes are on this machine.")

@@ -1,0 +1,247 @@
+"""The whole path across emulated hosts, each with its own address, hostname and /etc/hosts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from rendezvous.security import JoinString
+from tests.netlab import Host, Lab
+from tests.path.launching import RDZV, Outcome, environment, until
+
+PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
+# Programs of an emulated cluster share two cores with each other.
+LIMIT_SECONDS = 100.0
+_MANUAL = ("--rdzv-id", "r", "--scheduler", "manual")
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
+
+
+class Cluster:
+    """A launcher on host 0, and the means to start the other nodes' worker runs."""
+
+    def __init__(self, lab: Lab, folder: Path, *options: str, command: Sequence[str]) -> None:
+        self.told: dict[int, str] = {}
+        self.lab = lab
+        self.folder = folder
+        nodes = ("--nnodes", str(len(lab.hosts)))
+        self.launcher = self.start(
+            0,
+            [RDZV, "launch", *nodes, *_MANUAL, *options, "--", *command],
+        )
+        self.workers: dict[int, subprocess.Popen[str]] = {}
+
+    def start(self, host: int, argv: list[str], **env: str) -> subprocess.Popen[str]:
+        """Start a command on a host; its runs' state lives in a folder of the host's own."""
+        return self.lab.hosts[host].start(
+            argv,
+            env=environment(self.state(host), **env),
+            stdout=subprocess.PIPE,
+        )
+
+    def state(self, host: int) -> Path:
+        """The state folder of a host: the emulated hosts share this machine's files."""
+        return self.folder / f"h{host}"
+
+    def script(self, slot: int, generation: int = 1) -> Path:
+        """What the manual scheduler has written for a slot; waits for it."""
+        path = self.state(0) / "r" / "submissions" / f"slot-{slot}.sh"
+        until(lambda: path.exists() and f"-{slot}-{generation} " in path.read_text())
+        return path
+
+    def start_workers(self, *slots: int) -> None:
+        """Start the worker runs of these slots, each on the host of its number."""
+        for slot in slots or range(1, len(self.lab.hosts)):
+            self.workers[slot] = self.start(slot, ["sh", str(self.script(slot))])
+
+    def finish(self) -> Outcome:
+        """Wait for the launcher and every worker."""
+        told, _ = self.launcher.communicate(timeout=LIMIT_SECONDS)
+        self.told = {
+            slot: worker.communicate(timeout=20)[0] for slot, worker in self.workers.items()
+        }
+        return Outcome(self.launcher.returncode, "", told)
+
+    def results(self, outcome: Outcome) -> list[dict[str, object]]:
+        """What every rank printed, by rank; the nodes' logs hold it."""
+        logs = self.folder.glob("h*/r/logs/node-*.log")
+        lines = [line for log in logs for line in log.read_text().splitlines()]
+        found = [json.loads(line[7:]) for line in lines if line.startswith("RESULT ")]
+        return sorted(found, key=lambda result: int(str(result["rank"])))
+
+
+@contextmanager
+def cluster(lab: Lab, folder: Path, *options: str, command: Sequence[str]) -> Iterator[Cluster]:
+    """A cluster whose processes are ended with the lab."""
+    yield Cluster(lab, folder, *options, command=command)
+
+
+def expectations(hosts: Sequence[Host]) -> list[str]:
+    """What each node's hostname and alias must resolve to, on every node."""
+    words = []
+    for rank, host in enumerate(hosts):
+        words += ["--expect", f"{host.name}={host.address}"]
+        words += ["--expect", f"node-{rank}={host.address}"]
+    return words
+
+
+def original_files(lab: Lab) -> list[bytes]:
+    """Every host's /etc/hosts."""
+    return [host.hosts_file.read_bytes() for host in lab.hosts]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("hosts_mode", "backend", "count"),
+    [("debian", "static", 3), ("selfonly", "c10d", 2), ("debian", "c10d", 2)],
+)
+def test_nodes_that_know_at_most_their_own_name_train_together(
+    tmp_path: Path, hosts_mode: str, backend: str, count: int
+) -> None:
+    with Lab(count, hosts_mode=hosts_mode) as lab:  # type: ignore[arg-type]
+        before = original_files(lab)
+        command = [PROGRAM, *expectations(lab.hosts)]
+        options = ("--rdzv-backend", backend, "--nproc-per-node", "2" + ",1" * (count - 1))
+        with cluster(lab, tmp_path, *options, command=command) as run:
+            run.start_workers()
+            outcome = run.finish()
+        assert outcome.code == 0, outcome.err + str(run.told)
+        results = run.results(outcome)
+        world = count + 1
+        assert [r["rank"] for r in results] == list(range(world))
+        assert {r["sum"] for r in results} == {world * (world + 1) // 2}
+        names = {str(r["hostname"]) for r in results}
+        assert names == {host.name for host in lab.hosts}
+        if backend == "static":
+            ranks = [lab.hosts[0].name] * 2 + [host.name for host in lab.hosts[1:]]
+            assert [r["hostname"] for r in results] == ranks
+            assert {r["master_addr"] for r in results} == {lab.hosts[0].address}
+        assert original_files(lab) == before
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("backend", ["static", "c10d"])
+def test_nodes_with_ipv6_only_train_together(tmp_path: Path, backend: str) -> None:
+    with Lab(2, ipv6_only=True) as lab:
+        before = original_files(lab)
+        command = [PROGRAM, *expectations(lab.hosts)]
+        with cluster(lab, tmp_path, "--rdzv-backend", backend, command=command) as run:
+            run.start_workers()
+            outcome = run.finish()
+        assert outcome.code == 0, outcome.err + str(run.told)
+        assert [r["sum"] for r in run.results(outcome)] == [3, 3]
+        assert original_files(lab) == before
+
+
+@pytest.mark.torch
+def test_equal_containers_with_one_group_token_train_together(tmp_path: Path) -> None:
+    token = subprocess.run([RDZV, "token", "new"], capture_output=True, text=True, check=True)
+    with Lab(3, hosts_mode="selfonly") as lab, ExitStack() as stack:
+        started = []
+        for rank, host in enumerate(lab.hosts):
+            env = environment(
+                tmp_path / f"h{rank}",
+                RDZV_TOKEN=token.stdout.strip(),
+                RDZV_ID="r",
+                NUM_NODES="3",
+                NODE_RANK=str(rank),
+                MASTER_ADDR=lab.hosts[0].address,
+            )
+            process = host.start(
+                [RDZV, "launch", "--", PROGRAM, *expectations(lab.hosts)],
+                env=env,
+                stdout=subprocess.PIPE,
+            )
+            started.append(stack.enter_context(process))
+        told = [process.communicate(timeout=LIMIT_SECONDS) for process in started]
+        assert [process.returncode for process in started] == [0, 0, 0], told
+        assert "run 'r' ok" in told[0][0]
+        assert all('"sum": 6' in out for out, _ in told)
+
+
+@pytest.mark.torch
+def test_a_script_that_fails_on_one_node_is_named_with_its_rank_and_last_words(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '2':\n"
+        "    time.sleep(1)\n"
+        "    sys.exit('the loss is not a number')\n"
+        "time.sleep(600)\n"
+    )
+    with Lab(2) as lab:
+        options = ("--nproc-per-node", "2,1", "--grace", "3")
+        with cluster(lab, tmp_path, *options, command=[str(script)]) as run:
+            run.start_workers()
+            outcome = run.finish()
+        assert outcome.code == 1
+        assert f"node 1 ({lab.hosts[1].name}, slot 1) failed: rank 2 ended" in outcome.last_line
+        assert "'the loss is not a number'" in outcome.last_line
+        assert f"log: {tmp_path / 'h1' / 'r' / 'logs' / 'node-1.log'}" in outcome.last_line
+        assert run.workers[1].returncode == 1
+
+
+def test_a_hosts_file_left_by_a_killed_agent_is_put_back_at_the_next_start(tmp_path: Path) -> None:
+    options = ("--framework", "command")
+    with Lab(2, hosts_mode="debian") as lab:
+        before = original_files(lab)
+        with cluster(lab, tmp_path / "a", *options, command=["sleep", "600"]) as run:
+            run.start_workers()
+            until(lambda: (tmp_path / "a" / "h1" / "r" / "logs" / "node-1.log").exists())
+            run.workers[1].kill()
+            outcome = run.finish()
+        assert outcome.code == 86
+        assert "node 1" in outcome.last_line
+        assert lab.hosts[1].hosts_file.read_bytes() != before[1]
+        with cluster(lab, tmp_path / "b", *options, command=["true"]) as run:
+            run.start_workers()
+            assert run.finish().code == 0
+        assert original_files(lab) == before
+
+
+def test_a_host_that_goes_silent_is_found_by_its_lease(tmp_path: Path) -> None:
+    options = ("--framework", "command", "--lease", "3", "--orphan-timeout", "4")
+    with Lab(3) as lab:
+        with cluster(lab, tmp_path, *options, command=["sleep", "600"]) as run:
+            run.start_workers()
+            until(lambda: all(run.folder.glob(f"h{i}/r/logs/node-{i}.log") for i in range(3)))
+            started = time.monotonic()
+            lab.link_down(lab.hosts[2])
+            outcome = run.finish()
+        assert outcome.code == 86
+        assert f"node 2 ({lab.hosts[2].name}, slot 2) was lost" in outcome.last_line
+        assert "it was silent for" in outcome.last_line
+        assert time.monotonic() - started < 25
+        assert run.workers[2].returncode == 85
+        assert "has not answered for" in run.told[2]
+
+
+def test_a_wrong_token_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
+    with Lab(2) as lab:
+        with cluster(lab, tmp_path, "--framework", "command", command=["true"]) as run:
+            text = run.script(1).read_text()
+            good = text.split("RDZV_JOIN=")[1].split()[0]
+            join = JoinString.parse(good)
+            other = JoinString(
+                join.place,
+                *(join.run, join.launch_id, join.slot, join.generation),
+                type(join.token)("join", bytes(32), join.slot, join.generation),
+                *(join.row_key, join.probe_key),
+            )
+            forged = tmp_path / "forged.sh"
+            forged.write_text(text.replace(good, other.text()))
+            stranger = run.start(1, ["sh", str(forged)])
+            err, _ = stranger.communicate(timeout=20)
+            run.start_workers()
+            outcome = run.finish()
+        assert stranger.returncode == 77
+        assert "this join token is not one of run 'r', slot 1, generation 1" in err
+        assert outcome.code == 0, outcome.err

@@ -1,0 +1,529 @@
+"""A program under an agent: how it ends, whatever ends first, and which of its children failed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rendezvous.errors import RunError, UsageError
+from worker import keeper
+from worker import output as output_module
+from worker import process as process_module
+from worker.output import Output, OutputSink, Stream
+from worker.process import Ending, Program, end_descendants, reap_orphans
+
+PYTHON = [sys.executable, "-I", "-S", "-c"]
+FROM_ELSEWHERE = "a SIGKILL from elsewhere is often the kernel's, out of memory"
+AGENT = Path(__file__).with_name("programs") / "agent.py"
+TWO_THAT_IGNORE_TERM = """
+import subprocess, sys
+child = "import os, signal, time; os.setsid(); signal.signal(15, signal.SIG_IGN);"
+child += "print('pid', os.getpid(), flush=True); time.sleep(60)"
+children = [subprocess.Popen([sys.executable, "-I", "-S", "-c", child]) for _ in range(2)]
+for child in children:
+    child.wait()
+"""
+
+
+class Recording:
+    """An output that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[Stream, bytes]] = []
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        self.pieces.append((stream, data))
+
+    def idle(self) -> None:
+        pass
+
+    def of(self, stream: Stream) -> bytes:
+        return b"".join(data for name, data in self.pieces if name == stream)
+
+    def pids(self) -> list[int]:
+        lines = self.of("stdout").split(b"\n")[:-1]
+        return [int(line.split()[1]) for line in lines if line.startswith(b"pid ")]
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.01)
+
+
+def is_dead(pid: int) -> bool:
+    """Gone, or a zombie that its new parent, which is not ours, has still to reap."""
+    found = keeper.read_process(pid)
+    return found is None or found.state == "Z"
+
+
+def is_stopped(pid: int) -> bool:
+    found = keeper.read_process(pid)
+    return found is not None and found.state == "T"
+
+
+def is_gone(pid: int) -> bool:
+    return keeper.read_process(pid) is None
+
+
+Start = Callable[..., Awaitable[Program]]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Starts programs, and ends what a failed test leaves of them."""
+    programs: list[Program] = []
+
+    async def run(
+        *argv: str, grace: float = 5.0, output: Output | None = None, **environment: str
+    ) -> Program:
+        env = {**os.environ, **environment}
+        output = output or Recording()
+        programs.append(await Program.start(argv, env, grace_seconds=grace, output=output))
+        return programs[-1]
+
+    yield run
+    for program in programs:
+        program.kill_now()
+        await program.wait()
+
+
+def outcome(ending: Ending) -> tuple[int, str]:
+    return ending.exit_code, ending.reason
+
+
+@pytest.mark.parametrize("code", [0, 7])
+async def test_an_ending_tells_the_exit_code_of_the_program(start: Start, code: int) -> None:
+    program = await start("sh", "-c", f"exit {code}")
+    assert outcome(await program.wait()) == (code, f"the program ended with exit code {code}")
+
+
+async def test_a_crash_is_128_and_the_signal(start: Start) -> None:
+    program = await start("sh", "-c", "kill -SEGV $$")
+    assert outcome(await program.wait()) == (139, "the program ended with exit code 139 (SIGSEGV)")
+
+
+async def test_a_kill_from_elsewhere_may_be_the_kernel(start: Start) -> None:
+    program = await start("sh", "-c", "kill -KILL $$")
+    assert outcome(await program.wait()) == (
+        137,
+        "the program ended with exit code 137 (SIGKILL); " + FROM_ELSEWHERE,
+    )
+
+
+async def test_a_program_that_does_not_exist_ends_with_127_and_says_why(start: Start) -> None:
+    output = Recording()
+    program = await start("torchrum", output=output)
+    assert outcome(await program.wait()) == (127, "the program ended with exit code 127")
+    assert (
+        output.of("stderr") == b"rdzv: cannot start 'torchrum': not found in any folder of PATH\n"
+    )
+
+
+async def test_a_working_directory_that_does_not_exist_is_a_usage_error(tmp_path: Path) -> None:
+    folder = tmp_path / "nowhere"
+    with pytest.raises(UsageError) as caught:
+        await Program.start(["true"], {}, cwd=folder, grace_seconds=1, output=Recording())
+    assert caught.value.message == f"'true' cannot start in '{folder}': there is no such folder"
+
+
+async def test_arguments_that_are_too_long_are_an_error_with_a_hint(start: Start) -> None:
+    with pytest.raises(RunError) as caught:
+        await start("true", "x" * 3_000_000)
+    assert caught.value.message == "'true' cannot be started: Argument list too long"
+    assert caught.value.hint.startswith("Its arguments and environment are too long")
+
+
+async def test_the_program_runs_in_its_folder_with_its_environment(tmp_path: Path) -> None:
+    output = Recording()
+    environment = {"PATH": os.environ["PATH"], "NAME": "a value"}
+    program = await Program.start(
+        ["sh", "-c", "pwd; env"], environment, cwd=tmp_path, grace_seconds=1, output=output
+    )
+    await program.wait()
+    assert set(output.of("stdout").decode().splitlines()) == {
+        str(tmp_path),
+        f"PWD={tmp_path}",
+        f"PATH={os.environ['PATH']}",
+        "NAME=a value",
+    }
+
+
+async def test_output_arrives_unchanged_while_the_program_runs(start: Start) -> None:
+    output = Recording()
+    program = await start(
+        "sh", "-c", r"printf 'a\000\377\r'; printf x >&2; exec sleep 60", output=output
+    )
+    await until(lambda: len(output.pieces) == 2)
+    assert (output.of("stdout"), output.of("stderr")) == (b"a\x00\xff\r", b"x")
+    await program.stop()
+
+
+async def test_the_input_of_the_program_is_empty(start: Start) -> None:
+    output = Recording()
+    program = await start("cat", output=output)
+    assert (await program.wait()).exit_code == 0
+    assert output.pieces == []
+
+
+async def test_much_output_arrives_whole(start: Start) -> None:
+    output = Recording()
+    program = await start("sh", "-c", "seq 200000; seq 100000 >&2", output=output)
+    await program.wait()
+    assert output.of("stdout") == b"".join(b"%d\n" % n for n in range(1, 200_001))
+    assert output.of("stderr") == b"".join(b"%d\n" % n for n in range(1, 100_001))
+
+
+async def test_an_unfinished_last_line_is_passed_on_behind_its_prefix(
+    start: Start, tmp_path: Path
+) -> None:
+    with (tmp_path / "stdout").open("wb") as ours:
+        output = OutputSink(prefix="[3] ", stdout=ours.fileno())
+        await (await start("printf", "one\\ntwo", output=output)).wait()
+    assert (tmp_path / "stdout").read_bytes() == b"[3] one\n[3] two"
+
+
+async def test_a_process_elsewhere_that_holds_the_output_open_does_not_hold_us_up(
+    start: Start,
+) -> None:
+    output = Recording()
+    program = await start("sh", "-c", "echo hello; exec sleep 60", output=output)
+    await until(lambda: output.of("stdout") == b"hello\n")
+    with open(f"/proc/{program.main_pid}/fd/1", "wb"):
+        begun = time.monotonic()
+        await program.stop()
+    assert 1.0 <= time.monotonic() - begun < 3.0
+
+
+async def test_an_output_that_raises_does_not_stop_the_program(
+    start: Start,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(Recording):
+        def write(self, stream: Stream, data: bytes) -> None:
+            raise ValueError("broken")
+
+    program = await start("seq", "100000", output=Broken())
+    assert (await program.wait()).exit_code == 0
+    assert {record.message for record in caplog.records} == {
+        "a piece of the program's output was lost"
+    }
+
+
+async def test_a_signal_reaches_the_program_even_before_it_runs(start: Start) -> None:
+    program = await start("sleep", "60")
+    assert program.main_pid is None
+    program.signal(signal.SIGUSR1)
+    assert (await program.wait()).exit_code == 128 + signal.SIGUSR1
+
+
+async def test_a_signal_that_would_hit_the_keeper_is_refused(start: Start) -> None:
+    program = await start("sleep", "60")
+    with pytest.raises(ValueError, match="signal 9 is not one that is passed on"):
+        program.signal(signal.SIGKILL)
+    assert outcome(await program.stop()) == (143, "the program ended with exit code 143 (SIGTERM)")
+
+
+async def test_a_ctrl_c_at_our_terminal_is_ours_alone_to_pass_on(start: Start) -> None:
+    """Agent, keeper and program have a session each."""
+    program = await start("sleep", "60")
+    await until(lambda: program.main_pid is not None)
+    pids = (0, program.pid, program.main_pid or 0)
+    await until(lambda: len({os.getsid(pid) for pid in pids}) == 3)
+
+
+async def test_stop_ends_workers_in_sessions_of_their_own_that_ignore_sigterm(start: Start) -> None:
+    output = Recording()
+    program = await start(*PYTHON, TWO_THAT_IGNORE_TERM, grace=0.5, output=output)
+    await until(lambda: len(output.pids()) == 2)
+    begun = time.monotonic()
+    ending = await program.stop()
+    assert 0.5 <= time.monotonic() - begun < 1.5
+    assert (ending.exit_code, ending.first_failure) == (143, None)
+    assert [is_gone(pid) for pid in output.pids()] == [True, True]
+
+
+async def test_kill_now_cuts_the_grace_of_a_stop_short(start: Start) -> None:
+    output = Recording()
+    program = await start(*PYTHON, TWO_THAT_IGNORE_TERM, grace=30, output=output)
+    await until(lambda: len(output.pids()) == 2)
+    stopping = asyncio.create_task(program.stop())
+    await until(lambda: is_gone(program.main_pid or 0))
+    program.kill_now()
+    ending = await asyncio.wait_for(stopping, 3)
+    assert ending.exit_code == 143
+    assert [is_gone(pid) for pid in output.pids()] == [True, True]
+
+
+async def test_a_keeper_that_somebody_stopped_still_stops_its_program(start: Start) -> None:
+    program = await start("sleep", "60")
+    await until(lambda: program.main_pid is not None)
+    os.kill(program.pid, signal.SIGSTOP)
+    await until(lambda: is_stopped(program.pid))
+    ending = await asyncio.wait_for(program.stop(), 3)
+    assert (ending.exit_code, is_gone(program.main_pid or 0)) == (143, True)
+
+
+async def test_a_keeper_that_does_not_answer_is_done_without(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_STUCK_SECONDS", 0.1)
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True);"
+    output = Recording()
+    program = await start(*PYTHON, code + "time.sleep(60)", grace=0.3, output=output)
+    await until(lambda: output.of("stdout") == b"ready\n")
+    stopping = asyncio.create_task(program.stop())
+    await asyncio.sleep(0)
+    os.kill(program.pid, signal.SIGSTOP)
+    assert outcome(await asyncio.wait_for(stopping, 5)) == (
+        137,
+        "the program's keeper was killed by SIGKILL and what was left of the program was ended",
+    )
+    await until(lambda: is_dead(program.main_pid or 0))
+
+
+async def test_our_own_output_being_stuck_holds_up_the_program_alone(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(output_module, "STUCK_SECONDS", 0.1)
+    reader, writer = os.pipe()
+    output = OutputSink(stdout=writer)
+    program = await start("yes", output=output)
+    await until(lambda: not select.select([], [writer], [], 0)[1])  # our pipe is full
+    ending = await asyncio.wait_for(program.stop(), 3)
+    os.close(reader)
+    assert ending.exit_code == 143
+    assert [record.message for record in caplog.records] == [
+        "our own output is stuck; the program's last lines may be missing"
+    ]
+    await until(lambda: "output" not in {thread.name for thread in threading.enumerate()})
+    os.close(writer)
+
+
+async def test_a_cancelled_wait_leaves_the_program_running(start: Start) -> None:
+    program = await start("sh", "-c", "sleep 0.3; exit 4")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(program.wait(), 0.05)
+    assert (await program.wait()).exit_code == 4
+
+
+async def test_no_file_or_thread_is_left_after_a_program(start: Start) -> None:
+    await (await start("true")).wait()
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        await (await start("sh", "-c", "sleep 0.15 & wait; exit 3")).wait()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+# Which of the children failed first
+
+
+def torchrun_like(
+    *workers: str, after: float, code: int = 1, names: str = "RANK LOCAL_RANK"
+) -> list[str]:
+    """A parent that starts workers, each with a RANK, reaps them late, and fails a while after."""
+    script = "import os, subprocess, sys, time\n"
+    script += "for n, w in enumerate(sys.argv[1:]):\n"
+    script += "  ranks = {'RANK': str(4 + n), 'LOCAL_RANK': str(n)}\n"
+    script += f"  env = {{**os.environ, **{{k: ranks[k] for k in '{names}'.split()}}}}\n"
+    script += "  subprocess.Popen(['sh', '-c', w], env=env, start_new_session=True)\n"
+    script += f"time.sleep({after})\nos._exit({code})\n"
+    return [*PYTHON, script, *workers]
+
+
+async def test_the_first_failure_names_the_rank_and_its_age(start: Start) -> None:
+    program = await start(*torchrun_like("exec sleep 5", "sleep 0.3; exit 7", after=1.3), RANK="9")
+    await until(lambda: program.first_failure is not None)
+    ending = await program.wait()
+    first = ending.first_failure
+    assert first is not None
+    cause = f"process {first.pid} (rank 5) ended first with exit code 7"
+    assert (first.exit_code, first.worker_rank, first.local_rank) == (7, 5, 1)
+    assert 0.8 < first.age_seconds < 1.5
+    assert ending.age_seconds == pytest.approx(first.age_seconds, abs=0.01)
+    assert outcome(ending) == (
+        1,
+        f"{cause}, then the program ended with exit code 1",
+    )
+
+
+async def test_a_worker_killed_from_elsewhere_is_the_first_failure(start: Start) -> None:
+    workers = ("sleep 0.2; kill -KILL $$", "sleep 0.4; exit 3")
+    program = await start(*torchrun_like(*workers, after=0.7))
+    first = (await program.wait()).first_failure
+    assert first is not None
+    assert (first.exit_code, first.worker_rank) == (137, 4)
+
+
+async def test_a_child_without_ranks_is_a_failure_without_a_rank(start: Start) -> None:
+    program = await start(*torchrun_like("sleep 0.2; exit 6", after=0.5, names="RANK"))
+    first = (await program.wait()).first_failure
+    assert first is not None
+    assert (first.exit_code, first.worker_rank, first.local_rank) == (6, None, None)
+
+
+async def test_children_that_end_with_0_are_no_failure(start: Start) -> None:
+    program = await start(*torchrun_like("sleep 0.2", "sleep 0.3", after=0.5, code=8))
+    ending = await program.wait()
+    assert (ending.exit_code, ending.first_failure) == (8, None)
+    assert ending.age_seconds < 2
+
+
+async def test_what_fails_because_it_was_told_to_stop_is_no_failure(start: Start) -> None:
+    program = await start(*torchrun_like("exec sleep 60", after=60))
+    await until(lambda: len(keeper.descendants(program.pid)) == 2)
+    assert (await program.stop()).first_failure is None
+
+
+async def test_without_pidfds_a_failure_is_seen_by_looking(
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = await start(*torchrun_like("sleep 0.2; exit 7", after=0.6))
+    assert program.main_pid is None
+    monkeypatch.delattr(os, "pidfd_open")  # an old kernel, a strict sandbox
+    first = (await program.wait()).first_failure
+    assert first is not None
+    assert (first.exit_code, first.worker_rank) == (7, 4)
+
+
+# Whatever ends first
+
+
+@pytest.fixture
+def agent() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def run(
+        *command: str, grace: float = 0.3, within: tuple[str, ...] = ()
+    ) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*within, sys.executable, str(AGENT), str(grace), *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        everyone = keeper.descendants(process.pid)
+        process.kill()
+        process.communicate()
+        keeper.kill([found for found in everyone if not is_gone(found.pid)])
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, int | str]:
+    assert process.stdout is not None
+    facts: dict[str, int | str] = json.loads(process.stdout.readline())
+    return facts
+
+
+def worker_pids(process: subprocess.Popen[str]) -> list[int]:
+    assert process.stderr is not None
+    return [int(process.stderr.readline().split()[1]) for _ in range(2)]
+
+
+async def test_an_agent_killed_by_sigkill_takes_everything_with_it(
+    agent: Callable[..., subprocess.Popen[str]],
+) -> None:
+    process = agent(*PYTHON, TWO_THAT_IGNORE_TERM)
+    kept = int(told(process)["keeper"])
+    everyone = [kept, *worker_pids(process)]
+    process.kill()
+    await until(lambda: all(is_dead(pid) for pid in everyone), seconds=3)
+
+
+async def test_a_keeper_killed_by_sigkill_is_reported_and_nothing_is_left(
+    agent: Callable[..., subprocess.Popen[str]],
+) -> None:
+    process = agent(*PYTHON, TWO_THAT_IGNORE_TERM)
+    kept = int(told(process)["keeper"])
+    workers = worker_pids(process)
+    os.kill(kept, signal.SIGKILL)
+    assert told(process) == {
+        "exit_code": 137,
+        "reason": "the program's keeper was killed by SIGKILL and what was left of the program was"
+        " ended; " + FROM_ELSEWHERE,
+    }
+    assert process.wait(5) == 137
+    assert [is_gone(pid) for pid in workers] == [True, True]
+
+
+@pytest.mark.netns
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a process namespace")
+async def test_as_pid_1_orphans_are_reaped_and_sigterm_ends_all(
+    agent: Callable[..., subprocess.Popen[str]],
+) -> None:
+    process = agent(
+        *PYTHON, TWO_THAT_IGNORE_TERM, within=("unshare", "-pf", "--kill-child", "--mount-proc")
+    )
+    assert told(process)["agent"] == 1
+    worker_pids(process)
+
+    def inside() -> list[keeper.Process]:
+        return keeper.descendants(process.pid)
+
+    # The agent, its keeper, the program and its two workers; the agent's two orphans are reaped.
+    await until(lambda: len(inside()) == 5)
+    os.kill(inside()[0].pid, signal.SIGTERM)
+    assert told(process) == {
+        "exit_code": 143,
+        "reason": "the program ended with exit code 143 (SIGTERM)",
+    }
+    assert process.wait(5) == 143
+    assert inside() == []
+
+
+async def test_reaping_orphans_leaves_the_exit_codes_of_our_own_children_alone() -> None:
+    reaping = asyncio.create_task(reap_orphans(0.3))
+    orphan = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 1"], os.environ)
+    children = [await asyncio.create_subprocess_exec("sh", "-c", "exit 5") for _ in range(5)]
+    assert [await child.wait() for child in children] == [5] * 5
+    await until(lambda: is_gone(orphan))
+    reaping.cancel()
+
+
+async def test_end_descendants_leaves_what_it_is_told_to_spare() -> None:
+    spared = await asyncio.create_subprocess_exec("sleep", "60")
+    ended = await asyncio.create_subprocess_exec("sh", "-c", "trap '' TERM; sleep 60; sleep 60")
+    await end_descendants(0.2, spare={spared.pid})
+    assert (is_gone(ended.pid), is_gone(spared.pid)) == (True, False)
+    spared.kill()
+    await spared.wait()
+
+
+DIES_WITH_PARENT = """
+import os, signal, sys, time
+from worker.process import die_with_parent
+die_with_parent(signal.SIGTERM, int(sys.argv[1]))
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+async def test_a_process_dies_with_its_parent() -> None:
+    command = ["sh", "-c", '"$0" -c "$1" $$ & wait', sys.executable, DIES_WITH_PARENT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    await until(lambda: is_dead(child))
+
+
+def test_a_process_whose_parent_is_gone_already_is_signalled_at_once() -> None:
+    command = [sys.executable, "-c", DIES_WITH_PARENT, "1"]
+    assert subprocess.run(command, capture_output=True, timeout=10).returncode == -signal.SIGTERM
