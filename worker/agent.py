@@ -50,7 +50,7 @@ from rendezvous.schema import (
     printable,
 )
 from rendezvous.security import JoinString, row_is_genuine
-from worker.contracts import Contract, make_contract
+from worker.contracts import Contract, last_words, make_contract
 from worker.hosts import HostsBlock, restore_stale
 from worker.offer import make_offer
 from worker.output import OutputSink
@@ -186,8 +186,6 @@ class Agent:
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self._client.report(self._join.run, self._join.slot, LeaveReport())
         await self._client.close()
-        if self._sink is not None:
-            self._sink.close()
         if self._settings.hosts != "off":
             try:
                 await asyncio.to_thread(self._hosts.remove)
@@ -400,6 +398,7 @@ class Agent:
         ending = await self._program.wait()
         logger.info("%s", ending.reason)
         self._program = None
+        self._sink.close()
         await self._tell(self._exit_report(table.epoch, ending))
 
     def _exit_report(self, epoch: int, ending: Ending) -> ExitReport:
@@ -418,7 +417,7 @@ class Agent:
             worker_rank=first.worker_rank if first else None,
             stopped=self._stopping and self._signal is None,
             message=printable(message, 600),
-            tail=self._sink.tail if self._sink else [],
+            tail=last_words(self._sink.tail) if self._sink else [],
             log=printable(str(self._log or ""), 600),
         )
 

@@ -54,6 +54,9 @@ _PYTHON = re.compile(r"python[0-9.]*")
 # torchrun takes each of its flags from PET_<FLAG> as well; these would contradict the table.
 _OWNED_PET = tuple("PET_" + flag.upper().replace("-", "_") for flag in _OWNED_FLAGS)
 
+_TORCHRUN_RECORD = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ torch/distributed/")
+_WORKER_FAILED = re.compile(_TORCHRUN_RECORD.pattern + r".*\] failed \(exitcode: ")
+
 
 @dataclass(frozen=True, slots=True)
 class Contract:
@@ -109,6 +112,21 @@ def make_contract(
         notes += [f"{name} was removed: torchrun's flags come from the table" for name in owned]
         removed |= frozenset(owned)
     return Contract(argv, variables, removed, notes)
+
+
+def last_words(lines: Sequence[str], *, most: int = 20) -> list[str]:
+    """The program's own last lines, without what torchrun says when a worker has failed.
+
+    torchrun ends with a traceback of its own and a summary of some 30 lines, which hide the line
+    that tells the cause. Without any line of the program's own, all of them count.
+    """
+    own: list[str] = []
+    for line in lines:
+        if _WORKER_FAILED.match(line):
+            break
+        if line.strip() and not _TORCHRUN_RECORD.match(line):
+            own.append(line)
+    return (own or list(lines))[-most:]
 
 
 def check_command(command: Sequence[str], framework: Framework) -> None:
