@@ -41,6 +41,7 @@ _SUBMITS_AT_ONCE = 16
 _REGISTRY_UP_SECONDS = 20.0
 _LEAVE_SECONDS = 8.0
 _END_SECONDS = 3.0
+_CANCEL_SECONDS = 10.0
 _STATUS_WAIT_SECONDS = 2.0
 _SLOW_DETAIL_SECONDS = 1.0
 _OVER = (SlotState.FAILED, SlotState.ENDED)
@@ -167,8 +168,16 @@ class Launch:
         return self._signal
 
     async def _cancel_run(self, why: str) -> None:
-        with contextlib.suppress(RdzvError):
-            await self._client.cancel(self.run, why)
+        """Cancel at the registry, which tells every node; without one, end what is here at once."""
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                await self._client.cancel(self.run, why)
+            except RdzvError:
+                await asyncio.sleep(0.1)
+            else:
+                return
+        self._hurry.set()
 
     # --- registry -----------------------------------------------------------------------------
 

@@ -99,6 +99,7 @@ class Agent:
         self._sink: OutputSink | None = None
         self._log: Path | None = None
         self._signal: int | None = None
+        self._signalled_at = 0.0
         self._stopping = False
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -159,7 +160,7 @@ class Agent:
             if self._program is not None:
                 self._program.kill_now()
             return
-        self._signal = number
+        self._signal, self._signalled_at = number, time.monotonic()
         name = signal.Signals(number).name
         logger.warning("%s: ending this node", name)
         self._start("quit", self._quit(number))
@@ -276,12 +277,18 @@ class Agent:
             self._go(view)
 
     async def _tell(self, report: Report) -> None:
-        """Report until it is taken in, as long as the registry may come back."""
+        """Report until it is taken in, as long as the registry may come back.
+
+        A node that was told to end does not wait for it: its launcher may have gone as well.
+        """
         deadline = time.monotonic() + self._settings.orphan_timeout
         while True:
             try:
                 await self._client.report(self._join.run, self._join.slot, report)
-            except (RegistryError, TooManyRequests):
+            except (RegistryError, TooManyRequests) as exc:
+                if self._signalled_at and time.monotonic() > self._signalled_at + _LEAVE_SECONDS:
+                    logger.warning("the registry was not told: %s", exc.message)
+                    return
                 if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(retry_pause())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -107,9 +108,7 @@ def test_a_folder_with_spaces_and_quotes_is_as_good_as_any(tmp_path: Path) -> No
         folder / "st ate", "--nnodes", "2", *COMMAND, command=["./my script.sh"], cwd=folder
     )
     assert outcome.code == 0, outcome.err
-    assert outcome.out.splitlines() == [f"[0] {folder}", f"[1] {folder}"] or sorted(
-        outcome.out.splitlines()
-    ) == [f"[0] {folder}", f"[1] {folder}"]
+    assert sorted(outcome.out.splitlines()) == [f"[0] {folder}", f"[1] {folder}"]
 
 
 def test_a_users_worker_and_launcher_modules_do_not_get_in_the_way(tmp_path: Path) -> None:
@@ -232,6 +231,15 @@ def test_a_signal_ends_everything_in_order(tmp_path: Path, number: signal.Signal
     assert sorted(outcome.out.splitlines()) == ["[0] bye", "[1] bye"]
     assert f"{number.name} at the launcher" in outcome.last_line
     assert not processes_with(mark)
+
+
+def test_ctrl_c_before_anything_is_up_ends_the_launch(tmp_path: Path) -> None:
+    with launching(tmp_path, "--nnodes", "2", *COMMAND, command=shell("sleep 600")) as launched:
+        until(lambda: (tmp_path / "r" / "launch.json").exists())
+        time.sleep(0.05)
+        launched.signal(signal.SIGINT)
+        outcome = launched.finish(30)
+    assert outcome.code == 130
 
 
 def test_a_second_ctrl_c_ends_a_program_that_ignores_the_first(tmp_path: Path) -> None:
@@ -392,9 +400,39 @@ def test_status_cancel_and_logs_find_a_run_by_its_state(tmp_path: Path) -> None:
 
 def rdzv(launched: Launched, *words: str) -> str:
     """What another `rdzv` command says about the run."""
-    import subprocess
-
     env = environment(launched.state)
     return subprocess.run(
         [RDZV, *words], capture_output=True, text=True, timeout=20, env=env, check=False
     ).stdout
+
+
+def test_a_standing_registry_serves_several_launches_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    registry = subprocess.Popen(
+        [RDZV, "serve", "--port", str(port), "--registry-address", "127.0.0.1"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path / "serve"),
+    )
+    try:
+        assert registry.stderr is not None
+        said = registry.stderr.readline()
+        file = said.rsplit("RDZV_REGISTRY_FILE=", 1)[1].strip()
+        env = {"RDZV_REGISTRY_FILE": file}
+        script = shell("sleep 1; echo $RDZV_ID")
+        with (
+            launching(
+                tmp_path / "a", "--nnodes", "2", *COMMAND, command=script, run="one", env=env
+            ) as a,
+            launching(
+                tmp_path / "b", "--nnodes", "2", *COMMAND, command=script, run="two", env=env
+            ) as b,
+        ):
+            first, second = a.finish(), b.finish()
+        assert (first.code, second.code) == (0, 0), first.err + second.err
+        assert sorted(first.out.splitlines()) == ["[0] one", "[1] one"]
+        assert sorted(second.out.splitlines()) == ["[0] two", "[1] two"]
+    finally:
+        registry.terminate()
+        registry.communicate(timeout=10)

@@ -1,0 +1,50 @@
+"""Skips, with the reason, the tests that this machine cannot run; in CI (RDZV_CI=1) they fail."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+
+@functools.cache
+def requires_netns() -> str | None:
+    """Say why no emulated hosts can be made here; None when they can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    missing = [tool for tool in ("ip", "unshare", "hostname") if shutil.which(tool) is None]
+    if missing:
+        return f"network namespaces need: {', '.join(missing)}"
+    name = f"rdzvtry-{os.getpid()}"
+    added = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if added.returncode != 0:
+        return f"no network namespace can be made: {added.stderr.strip()}"
+    subprocess.run(["ip", "netns", "delete", name], check=True)
+    return None
+
+
+@functools.cache
+def requires_torch() -> str | None:
+    """Say why no torchrun can be started here; None when it can."""
+    return None if importlib.util.find_spec("torch") else "torch is not installed"
+
+
+_REQUIREMENTS: dict[str, Callable[[], str | None]] = {
+    "netns": requires_netns,
+    "torch": requires_torch,
+}
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures: they may need what is missing
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip or fail a test whose mark names something that is missing here."""
+    for mark, why_not in _REQUIREMENTS.items():
+        if item.get_closest_marker(mark) and (reason := why_not()):
+            if os.environ.get("RDZV_CI") == "1":
+                pytest.fail(f"{reason}, and RDZV_CI=1 lets no test be skipped", pytrace=False)
+            pytest.skip(reason)

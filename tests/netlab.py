@@ -1,0 +1,309 @@
+"""Emulated hosts for tests: network namespaces on a bridge, each with its own hostname and names.
+
+A host has its own interfaces (`lo` and `eth0`), hostname, /etc/hosts and /etc/resolv.conf. Files,
+/tmp, /dev/shm and process ids are shared with this machine. Needs root, iproute2 and unshare.
+
+`ip netns exec` bind-mounts a host's /etc/hosts, as container engines do: it can be written in
+place, and replacing it by a rename fails with EBUSY.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Literal, Self, TypeAlias
+
+HostsMode: TypeAlias = Literal["good", "debian", "selfonly", "none"]
+Nameserver: TypeAlias = Literal["none", "silent"]
+
+INTERFACE = "eth0"
+_PREFIX = "rdzvlab"
+_NETNS_ETC = Path("/etc/netns")
+_NETNS_RUN = Path("/run/netns")
+_LOCALHOST = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
+_FIRST_HOST = 10
+_MOST_HOSTS = 200
+_NOBODYS_MAC = "02:00:00:00:00:00"
+_END_SECONDS = 10.0
+_counter = itertools.count()
+
+
+@dataclass(frozen=True)
+class Host:
+    """One emulated host of a `Lab`.
+
+    Attributes:
+        name: Its hostname, as `gethostname` gives it to what runs there.
+        address: Its one address outside loopback, on the interface `INTERFACE`.
+        namespace: The network namespace, as `ip netns` knows it.
+    """
+
+    name: str
+    address: str
+    namespace: str
+    _started: list[subprocess.Popen[str]] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def hosts_file(self) -> Path:
+        """What this host sees as /etc/hosts; written in place, running programs see it at once."""
+        return _NETNS_ETC / self.namespace / "hosts"
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """Give the command line that runs `argv` on this host.
+
+        Every link of the chain only execs: pid, signals and exit code are those of `argv`.
+        """
+        enter = ["ip", "netns", "exec", self.namespace, "unshare", "--uts"]
+        return [*enter, "sh", "-c", 'hostname "$0" && exec "$@"', self.name, *argv]
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `argv` to its end and return what it printed.
+
+        Args:
+            argv: The command; it is no shell line.
+            env: Variables on top of the test's own environment.
+            timeout: Seconds; then the command is killed (what it started, at the lab's end).
+            check: Raise when the exit code is not 0.
+
+        Raises:
+            subprocess.CalledProcessError: The command failed; the notes hold its output.
+            subprocess.TimeoutExpired: It did not end in time.
+        """
+        done = subprocess.run(
+            self.command(argv),
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if check:
+            _raise_if_failed(done, f"on {self.name}")
+        return done
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        stdout: int | IO[str] | None = None,
+    ) -> subprocess.Popen[str]:
+        """Start `argv` and return it running; the lab kills what is left of it at its end.
+
+        Args:
+            argv: The command; it is no shell line.
+            env: Variables on top of the test's own environment.
+            stdout: Where output and errors go, as for `Popen`; the test's own output by default.
+        """
+        process = subprocess.Popen(
+            self.command(argv),
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+
+class Lab:
+    """A context manager that makes emulated hosts on a network of their own, and removes them.
+
+    Nothing leads out of the network, and nothing of it shows in the namespace of the machine, so
+    labs can run side by side with equal names and addresses. What a crashed test left behind is
+    removed when the next lab starts.
+
+    Args:
+        hosts: How many (named h0, h1, ...), or their names.
+        ipv6_only: Addresses are fd77::10, fd77::11, ... instead of 10.77.0.10, 10.77.0.11, ...
+            For hosts of several families add the others with `host.run(["ip", "address", ...])`.
+        hosts_mode: Which names /etc/hosts knows beside localhost: all hosts ("good"); the host's
+            own, as 127.0.1.1 ("debian"); the host's own, at its address ("selfonly"); or "none".
+        nameserver: "none" answers nothing at once; "silent" swallows every query, so that each
+            look-up of an unknown name lasts the resolver's full time-out.
+    """
+
+    def __init__(
+        self,
+        hosts: int | list[str],
+        *,
+        ipv6_only: bool = False,
+        hosts_mode: HostsMode = "none",
+        nameserver: Nameserver = "none",
+    ) -> None:
+        names = [f"h{index}" for index in range(hosts)] if isinstance(hosts, int) else hosts
+        if len(names) > _MOST_HOSTS:
+            raise ValueError(f"a lab has at most {_MOST_HOSTS} hosts, not {len(names)}")
+        self._network = "fd77::" if ipv6_only else "10.77.0."
+        self._prefix_length = 64 if ipv6_only else 24
+        self._hosts_mode = hosts_mode
+        self._nameserver = f"{self._network}2" if nameserver == "silent" else None
+        # The pid in the name tells a later lab whether this one still has an owner.
+        self._bridge = f"{_PREFIX}-{os.getpid()}-{next(_counter)}"
+        self.hosts = [
+            Host(name, f"{self._network}{_FIRST_HOST + index}", f"{self._bridge}-h{index}")
+            for index, name in enumerate(names)
+        ]
+
+    def __enter__(self) -> Self:
+        _remove_leftovers()
+        try:
+            self._build()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._remove()
+
+    def cut(self, sender: Host, receiver: Host, *, one_way: bool = False) -> None:
+        """Let packets between two hosts vanish in silence, those of open connections included.
+
+        Args:
+            sender: Its packets no longer reach `receiver`.
+            receiver: Its packets no longer reach `sender`, unless `one_way`. (A TCP connection
+                needs both ways, whoever opens it.)
+        """
+        _swallow(sender, receiver.address)
+        if not one_way:
+            _swallow(receiver, sender.address)
+
+    def link_down(self, host: Host) -> None:
+        """Take a host's interface down: it sees the carrier go, the others only silence."""
+        _ip("-n", host.namespace, "link", "set", INTERFACE, "down")
+
+    def _build(self) -> None:
+        # A bridge in the machine's own namespace would pass through the filters that a container
+        # engine sets there; in a namespace of its own nobody meddles.
+        _ip("netns", "add", self._bridge)
+        # Nobody asks for multicast groups here, and neighbour discovery must reach everyone.
+        _ip("-n", self._bridge, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+        _ip("-n", self._bridge, "link", "set", "br0", "up")
+        for index, host in enumerate(self.hosts):
+            self._write_files(host)
+            self._connect(host, f"port{index}")
+
+    def _connect(self, host: Host, port: str) -> None:
+        inside = ("-n", host.namespace)
+        _ip("netns", "add", host.namespace)
+        peer = ("peer", "name", port, "netns", self._bridge)
+        _ip("link", "add", INTERFACE, "netns", host.namespace, "type", "veth", *peer)
+        _ip("-n", self._bridge, "link", "set", port, "master", "br0", "up")
+        address = f"{host.address}/{self._prefix_length}"
+        # Without "nodad" an IPv6 address cannot be bound for the first one or two seconds.
+        _ip(*inside, "address", "add", address, "dev", INTERFACE, "nodad")
+        _ip(*inside, "link", "set", "lo", "up")
+        _ip(*inside, "link", "set", INTERFACE, "up")
+        if self._nameserver:
+            _swallow(host, self._nameserver)
+
+    def _write_files(self, host: Host) -> None:
+        folder = host.hosts_file.parent
+        folder.mkdir(parents=True)
+        host.hosts_file.write_text(_LOCALHOST + self._known_names(host))
+        resolver = f"nameserver {self._nameserver}\n" if self._nameserver else ""
+        (folder / "resolv.conf").write_text(resolver)
+        if Path("/etc/hostname").exists():  # a bind mount needs something to cover
+            (folder / "hostname").write_text(f"{host.name}\n")
+
+    def _known_names(self, host: Host) -> str:
+        match self._hosts_mode:
+            case "good":
+                return "".join(f"{other.address} {other.name}\n" for other in self.hosts)
+            case "debian":
+                return f"127.0.1.1 {host.name}\n"
+            case "selfonly":
+                return f"{host.address} {host.name}\n"
+            case "none":
+                return ""
+
+    def _remove(self) -> None:
+        for host in self.hosts:
+            for process in host._started:
+                with process:  # closes its pipes and waits for it
+                    process.kill()
+        with ExitStack() as removals:  # one that fails does not keep the others from happening
+            for namespace in [self._bridge, *(host.namespace for host in self.hosts)]:
+                removals.callback(_remove_namespace, namespace)
+
+
+def _ip(*argv: str) -> None:
+    done = subprocess.run(["ip", *argv], capture_output=True, text=True, check=False)
+    _raise_if_failed(done, "in the lab")
+
+
+def _raise_if_failed(done: subprocess.CompletedProcess[str], where: str) -> None:
+    try:
+        done.check_returncode()
+    except subprocess.CalledProcessError as error:
+        error.add_note(f"{where}, output:\n{done.stdout}\nerrors:\n{done.stderr}")
+        raise
+
+
+def _swallow(host: Host, address: str) -> None:
+    # Frames to a hardware address that nobody has are lost like those behind a broken switch. A
+    # blackhole route would instead fail the sender's own calls at once.
+    neighbour = (address, "lladdr", _NOBODYS_MAC, "dev", INTERFACE, "nud", "permanent")
+    _ip("-n", host.namespace, "neighbour", "replace", *neighbour)
+
+
+def _remove_leftovers() -> None:
+    if not _NETNS_RUN.is_dir():
+        return
+    known = [*_NETNS_RUN.iterdir(), *(_NETNS_ETC.iterdir() if _NETNS_ETC.is_dir() else ())]
+    for namespace in {path.name for path in known if path.name.startswith(f"{_PREFIX}-")}:
+        owner = namespace.split("-")[1]
+        if not Path("/proc", owner).exists():
+            _remove_namespace(namespace)
+
+
+def _remove_namespace(namespace: str) -> None:
+    """End what runs in a namespace, delete it and its files; another lab may do so as well."""
+    _end_processes(namespace)
+    if (_NETNS_RUN / namespace).exists():
+        deleted = subprocess.run(["ip", "netns", "delete", namespace], capture_output=True)
+        if (_NETNS_RUN / namespace).exists():
+            deleted.check_returncode()
+    shutil.rmtree(_NETNS_ETC / namespace, ignore_errors=True)
+
+
+def _end_processes(namespace: str) -> None:
+    deadline = time.monotonic() + _END_SECONDS
+    while pids := _processes(namespace):
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes {pids} in {namespace} outlive SIGKILL")
+        time.sleep(0.01)
+
+
+def _processes(namespace: str) -> list[int]:
+    listed = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True)
+    return [int(pid) for pid in listed.stdout.split()]
