@@ -1,0 +1,1 @@
+"""One job: from options and a worker spec to a run, and its result on one line."""
