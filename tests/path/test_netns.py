@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rendezvous.security import JoinString
@@ -68,6 +70,15 @@ class Cluster:
         }
         return Outcome(self.launcher.returncode, "", told)
 
+    def registry(self) -> psutil.Process:
+        """The registry's process."""
+
+        def find() -> psutil.Process | None:
+            children = psutil.Process(self.launcher.pid).children()
+            return next((c for c in children if "rendezvous.server" in c.cmdline()), None)
+
+        return until(find)
+
     def results(self, outcome: Outcome) -> list[dict[str, object]]:
         """What every rank printed, by rank; the nodes' logs hold it."""
         logs = self.folder.glob("h*/r/logs/node-*.log")
@@ -99,7 +110,7 @@ def original_files(lab: Lab) -> list[bytes]:
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("hosts_mode", "backend", "count"),
-    [("debian", "static", 3), ("selfonly", "c10d", 2), ("debian", "c10d", 2)],
+    [("debian", "static", 4), ("selfonly", "c10d", 2), ("debian", "c10d", 2)],
 )
 def test_nodes_that_know_at_most_their_own_name_train_together(
     tmp_path: Path, hosts_mode: str, backend: str, count: int
@@ -245,3 +256,67 @@ def test_a_wrong_token_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
         assert stranger.returncode == 77
         assert "this join token is not one of run 'r', slot 1, generation 1" in err
         assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.torch
+def test_a_registry_killed_while_training_disturbs_nobody(tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, pathlib, sys, time\n"
+        f"sys.path.insert(0, {str(Path(PROGRAM).parent)!r})\n"
+        "import check_all_reduce, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        f"while not pathlib.Path({str(end)!r}).exists(): time.sleep(0.1)\n"
+        "print('SUM', check_all_reduce.checked_sum(), flush=True)\n"
+        "dist.destroy_process_group()\n"
+    )
+    with Lab(2) as lab, cluster(lab, tmp_path, command=[str(script)]) as run:
+        run.start_workers()
+        until(lambda: len(list(run.folder.glob("h*/r/logs/node-*.log"))) == 2)
+        run.registry().kill()
+        log = run.state(0) / "r" / "logs" / "registry.log"
+        until(lambda: "recovered from the journal" in log.read_text())
+        end.touch()
+        outcome = run.finish()
+    assert outcome.code == 0, outcome.err
+    assert outcome.err.count("joined from") == 2
+    assert "the registry came back on its journal" in outcome.err
+    logs = [log.read_text() for log in run.folder.glob("h*/r/logs/node-*.log")]
+    assert [log.count("SUM 3") for log in logs] == [1, 1]
+
+
+def test_a_node_that_is_missing_or_describes_another_job_is_named(tmp_path: Path) -> None:
+    options = ("--framework", "command", "--join-timeout", "3")
+    with Lab(3) as lab:
+        with cluster(lab, tmp_path / "a", *options, command=["true"]) as run:
+            run.start_workers(1)
+            outcome = run.finish()
+        assert outcome.code == 80
+        assert "expected 3 nodes and 2 joined within 3 s: slot 2 (worker run" in outcome.last_line
+        assert "never reached the registry" in outcome.last_line
+        assert run.workers[1].returncode == 80
+        with cluster(lab, tmp_path / "b", *options, command=["true"]) as run:
+            text = run.script(1).read_text()
+            run.script(1).write_text(text.replace("--nnodes 3", "--nnodes 2"))
+            run.start_workers(1)
+            outcome = run.finish()
+        assert outcome.code == 77
+        assert "was started with --nnodes 2, and run 'r' has --nnodes 3" in outcome.last_line
+        assert "was started with --nnodes 2, and run 'r' has --nnodes 3" in run.told[1]
+
+
+def test_arguments_survive_the_script_of_a_worker_run(tmp_path: Path) -> None:
+    arguments = ["a b", "it's", 'say "hi"', "$HOME `id` \\", "two\nlines", "", "--", "<<NAME>>"]
+    folder = tmp_path / "it's a $folder"
+    program = (
+        "import json, os, pathlib, sys; "
+        f"seen = pathlib.Path({str(tmp_path)!r}, os.environ['NODE_RANK']); "
+        "seen.write_text(json.dumps(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", program, *arguments]
+    with Lab(2) as lab, cluster(lab, folder, "--framework", "command", command=command) as run:
+        run.start_workers()
+        outcome = run.finish()
+    assert outcome.code == 0, outcome.err
+    assert [json.loads((tmp_path / rank).read_text()) for rank in "01"] == [arguments] * 2
