@@ -6,7 +6,7 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test check format openapi wheel test-wheel clean
+.PHONY: demo test check format openapi reference wheel test-wheel clean
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,10 @@ format: $(INSTALLED)
 ## Write docs/openapi.json anew.
 openapi: $(INSTALLED)
 	$(BIN)/python -m rendezvous.server.openapi > docs/openapi.json
+
+## Write the tables of docs/reference.md anew.
+reference: $(INSTALLED)
+	$(BIN)/python -m tests.test_docs
 
 wheel: $(INSTALLED)
 	rm -rf dist

@@ -19,7 +19,7 @@ _SECRETS = ("RDZV_JOIN", "RDZV_TOKEN", "RDZV_REGISTRY")
 def _hide(name: str) -> None:
     """Move the variable's value into an anonymous file named by `<name>_FILE`."""
     value = os.environ.pop(name, None)
-    if value is None:
+    if not value:  # set to nothing is not set
         return
     fd = os.memfd_create(name.lower(), 0)
     os.write(fd, value.encode("utf-8", "surrogateescape"))
@@ -32,7 +32,7 @@ def main() -> None:
     if secret or not (sys.flags.ignore_environment and sys.flags.safe_path):
         for name in _SECRETS:
             _hide(name)
-        os.execv(sys.executable, [sys.executable, "-E", "-P", "-m", "rdzv_command", *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-E", "-P", "-m", "rdzv_command", *sys.argv[1:]])  # noqa: S606
     from launcher.cli import main as command
 
     command(prog_name="rdzv")

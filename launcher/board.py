@@ -7,20 +7,34 @@ boards write to standard error, so that the programs keep standard output; only 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
+from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rendezvous.schema import EventLine, NodeState, Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.schema import (
+    EventLine,
+    NodeState,
+    Phase,
+    Result,
+    RunStatus,
+    SlotState,
+    SlotStatus,
+    printable,
+)
 
 _MOST_ROWS = 32
+_OTHER_ROWS = 4
+"""Of the drawing, beside one for each slot."""
 _PAUSE_SECONDS = 1.0
+_MOST_CHARACTERS = 2_000
+_COUNTDOWN = re.compile(r"[:,] \d+ s left")
 _WHILE_RUNNING = ("exited", "lost", "restarted", "cancelled", "refused")
 _MARKS = {
     NodeState.JOINED: "joined",
@@ -52,15 +66,18 @@ class Board(Protocol):
 class PlainBoard:
     """One line for each thing that happens: for logs and pipes."""
 
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
+    def __init__(
+        self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._stream = stream
+        self._clock = clock
         self._reason = ""
         self._wrote_at = 0.0
 
     def status(self, status: RunStatus) -> None:
         """Say what is waited for, when that changes and nothing has happened for a moment."""
-        reason = status.reason.rsplit(",", 1)[0] if " s left" in status.reason else status.reason
-        quiet = time.monotonic() - self._wrote_at > _PAUSE_SECONDS
+        reason = _COUNTDOWN.sub("", status.reason)
+        quiet = self._clock() - self._wrote_at > _PAUSE_SECONDS
         if quiet and reason != self._reason and status.result is None:
             self._reason = reason
             self._write(status.elapsed_seconds, reason)
@@ -72,15 +89,15 @@ class PlainBoard:
 
     def say(self, text: str) -> None:
         """See the protocol."""
-        self._stream.write(f"rdzv: {text}\n")
+        self._stream.write(f"rdzv: {_line(text)}\n")
         self._stream.flush()
 
     def close(self) -> None:
         """See the protocol."""
 
     def _write(self, seconds: float, text: str) -> None:
-        self._wrote_at = time.monotonic()
-        self._stream.write(f"rdzv {seconds:7.1f} s  {text}\n")
+        self._wrote_at = self._clock()
+        self._stream.write(f"rdzv {seconds:7.1f} s  {_line(text)}\n")
         self._stream.flush()
 
 
@@ -89,11 +106,11 @@ class JsonBoard:
 
     def __init__(self, stream: TextIO = sys.stdout) -> None:
         self._stream = stream
+        self._result: Result | None = None
 
     def status(self, status: RunStatus) -> None:
-        """Only the end is told; what leads there are events."""
-        if status.result is not None and status.everyone_left:
-            self._write({"kind": "result", **status.result.model_dump(mode="json")})
+        """Only the end is told, and when the board is closed; what leads there are events."""
+        self._result = status.result
 
     def event(self, line: EventLine) -> None:
         """See the protocol."""
@@ -105,6 +122,9 @@ class JsonBoard:
 
     def close(self) -> None:
         """See the protocol."""
+        if self._result is not None:
+            self._write({"kind": "result", **self._result.model_dump(mode="json")})
+            self._result = None
 
     def _write(self, value: dict[str, object]) -> None:
         self._stream.write(json.dumps(value) + "\n")
@@ -126,7 +146,8 @@ class LiveBoard:
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False, transient=False)
             self._live.start()
-        self._live.update(draw(status), refresh=True)
+        rows = max(1, min(_MOST_ROWS, self._console.height - _OTHER_ROWS))
+        self._live.update(draw(status, most_rows=rows), refresh=True)
         if status.phase in (Phase.RUNNING, Phase.FINISHED):
             self._formed = True
             self._live.stop()
@@ -134,11 +155,11 @@ class LiveBoard:
     def event(self, line: EventLine) -> None:
         """The table shows it while the run forms; afterwards only what is not usual."""
         if self._formed and not line.usual and line.kind in _WHILE_RUNNING:
-            self._console.print(f"rdzv: {escape(line.reason)}")
+            self.say(line.reason)
 
     def say(self, text: str) -> None:
         """See the protocol."""
-        self._console.print(f"rdzv: {escape(text)}")
+        self._console.print(Text(f"rdzv: {_line(text)}"))
 
     def close(self) -> None:
         """See the protocol."""
@@ -147,37 +168,45 @@ class LiveBoard:
         self._formed = True
 
 
-def draw(status: RunStatus) -> Group:
-    """The board of one moment: a row for each slot, and the sentence."""
+def draw(status: RunStatus, *, most_rows: int = _MOST_ROWS) -> Group:
+    """The board of one moment: a row for each slot, and the sentence.
+
+    What peers and schedulers say is shown as it is: none of it is markup or moves the cursor.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("slot", "rank", "worker run", "node", "address", "procs", "state"):
-        table.add_column(name)
-    for slot in sorted(status.slots, key=_urgency)[:_MOST_ROWS]:
+        table.add_column(name, no_wrap=name not in ("worker run", "state"))
+    shown = sorted(status.slots, key=_urgency)[:most_rows]
+    for slot in sorted(shown, key=lambda slot: slot.slot):
         table.add_row(*_row(slot))
-    more = len(status.slots) - _MOST_ROWS
-    if more > 0:
-        table.caption = f"and {more} more"
+    more = len(status.slots) - len(shown)
+    lines = [Text(f"and {more} more", style="dim")] if more > 0 else []
     head = f"run {status.run}   {status.phase}   {status.elapsed_seconds:.1f} s"
-    return Group(Text(head, style="bold"), table, Text(status.reason, style="cyan"))
+    reason = Text(_line(status.reason), style="cyan")
+    return Group(Text(_line(head), style="bold"), table, *lines, reason)
 
 
-def _urgency(slot: SlotStatus) -> tuple[bool, int]:
-    """Slots that are waited for come first when not all fit; else by number."""
-    return (False, slot.slot)
+def _urgency(slot: SlotStatus) -> tuple[int, int]:
+    """Where not all slots fit, those that the others wait for are shown first."""
+    if slot.node_state is None or slot.node_state is NodeState.LOST or slot.exit_code:
+        return 0, slot.slot
+    return 1 + list(NodeState).index(slot.node_state), slot.slot
 
 
-def _row(slot: SlotStatus) -> tuple[str, ...]:
-    rank = "" if slot.rank is None else str(slot.rank)
-    procs = str(slot.nproc_per_node) if slot.nproc_per_node else ""
-    return (
+def _row(slot: SlotStatus) -> list[Text]:
+    cells = [
         str(slot.slot),
-        rank,
+        "" if slot.rank is None else str(slot.rank),
         _worker_run(slot),
         slot.hostname,
         slot.address,
-        procs,
+        str(slot.nproc_per_node or ""),
         _state(slot),
-    )
+    ]
+    waited_for = slot.node_state is None and not slot.problem
+    return [Text(_line(cell)) for cell in cells[:-1]] + [
+        Text(_line(cells[-1]), style="dim" if waited_for else "")
+    ]
 
 
 def _worker_run(slot: SlotStatus) -> str:
@@ -185,16 +214,21 @@ def _worker_run(slot: SlotStatus) -> str:
         return "-"
     again = f" (generation {slot.generation})" if slot.generation > 1 else ""
     detail = f": {slot.detail}" if slot.detail and slot.node_state is None else ""
-    return escape(f"{slot.state}{again}{detail}")
+    return f"{slot.state}{again}{detail}"
 
 
 def _state(slot: SlotStatus) -> str:
     if slot.node_state is None:
-        return escape(slot.problem) or "[dim]not here yet[/]"
+        return slot.problem or "not here yet"
     text = _MARKS[slot.node_state]
     if slot.exit_code is not None:
         text += f", exit code {slot.exit_code}"
-    return escape(f"{text}: {slot.problem}" if slot.problem else text)
+    return f"{text}: {slot.problem}" if slot.problem else text
+
+
+def _line(text: str) -> str:
+    """The text as one line without control characters, whoever wrote it."""
+    return printable(text.replace("\n", "; "), _MOST_CHARACTERS)
 
 
 def make_board(*, json_events: bool) -> Board:

@@ -7,11 +7,13 @@ which need not be installed where only workers run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import os
 import sys
-from collections.abc import Coroutine
+import traceback
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ def _exit_codes() -> str:
 
 
 class _Group(click.Group):
-    """Turns every RdzvError into its message, its hint and its exit code."""
+    """Turns every error into its message, its hint and its exit code."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """See the base class."""
@@ -44,6 +46,32 @@ class _Group(click.Group):
             if exc.hint:
                 click.echo(f"      {exc.hint}", err=True)
             sys.exit(int(exc.exit_code))
+        except Exception:  # noqa: BLE001 (the last one who can name it)
+            traceback.print_exc()
+            click.echo("rdzv: this is a fault in rdzv itself; please report what it says", err=True)
+            sys.exit(int(ExitCode.INTERNAL))
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """See the base class."""
+        with _in_our_form():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """See the base class."""
+        with _in_our_form():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _in_our_form() -> Iterator[None]:
+    """Say click's refusals as we say ours: one line, and where to look."""
+    try:
+        yield
+    except click.UsageError as exc:
+        if type(exc).__name__ == "NoArgsIsHelpError":
+            raise
+        hint = f"see {exc.ctx.command_path if exc.ctx else 'rdzv'} --help"
+        raise UsageError(exc.format_message(), hint=hint) from exc
 
 
 @click.group(
@@ -68,7 +96,7 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
     """
     settings = read(LaunchSettings, values)
     token = secret_text("RDZV_TOKEN")
-    if settings.role == "worker" and token is None:
+    if (settings.role or "").lower() == "worker" and token is None:
         _work(_worker_of(settings), command)
     _need_launcher_packages()
     from launcher import start
@@ -119,7 +147,8 @@ def _work(
         if text is None:
             raise UsageError(
                 "RDZV_JOIN is not set: this worker does not know which run to join",
-                hint="the launcher's worker spec sets it (or RDZV_JOIN_FILE names a file with it)",
+                hint="the launcher's worker spec sets it (or RDZV_JOIN_FILE names a file with it); "
+                "'rdzv launch' is a worker where ROLE=worker is set",
             )
         join = JoinString.parse(text)
     _log_to_stderr(settings.log_level, f"rdzv[slot {join.slot}]")
@@ -170,6 +199,7 @@ def _root(state_dir: Path | None) -> Path:
 @click.option("--json", "as_json", is_flag=True, help="Print the state as JSON.")
 def status(run: str | None, state_dir: Path | None, as_json: bool) -> None:
     """Show how a run stands, or all runs that were launched here."""
+    _need_launcher_packages()
     from launcher.inspect import show_status
 
     _exit(show_status(_root(state_dir), run, as_json=as_json))
@@ -181,6 +211,7 @@ def status(run: str | None, state_dir: Path | None, as_json: bool) -> None:
 @click.option("--reason", default="rdzv cancel", show_default=True, help="Why, for the record.")
 def cancel(run: str, state_dir: Path | None, reason: str) -> None:
     """End a run that was launched here."""
+    _need_launcher_packages()
     from launcher.inspect import cancel_run
 
     _exit(cancel_run(_root(state_dir), run, reason))
@@ -190,9 +221,16 @@ def cancel(run: str, state_dir: Path | None, reason: str) -> None:
 @click.argument("run")
 @_STATE_DIR
 @click.option("--node", type=int, help="Only this node rank's log.")
-@click.option("--lines", default=20, show_default=True, help="Last lines of each file.")
+@click.option(
+    "--lines",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="Last lines of each file.",
+)
 def logs(run: str, state_dir: Path | None, node: int | None, lines: int) -> None:
     """Show the newest lines of a run's log files on this machine."""
+    _need_launcher_packages()
     from launcher.inspect import show_logs
 
     show_logs(_root(state_dir), run, node=node, lines=lines)
@@ -201,6 +239,7 @@ def logs(run: str, state_dir: Path | None, node: int | None, lines: int) -> None
 @main.command()
 def schedulers() -> None:
     """List what can start worker runs."""
+    _need_launcher_packages()
     from launcher.schedulers import SCHEDULERS
 
     for name, entry in SCHEDULERS.items():

@@ -19,7 +19,7 @@ from rendezvous.schema import RunStatus
 
 def _find(root: Path, run: str) -> StateDir:
     state = StateDir(root, run)
-    if state.record() is None:
+    if state.keys() is None:
         known = ", ".join(other.run for other in known_runs(root)[:5]) or "none"
         raise UsageError(
             f"no run '{run}' was launched here (looked in {root})", hint=f"known are: {known}"
@@ -95,7 +95,14 @@ def show_logs(root: Path, run: str, *, node: int | None, lines: int) -> None:
     """Print the last lines of each log file of a run on this machine."""
     state = _find(root, run)
     pattern = "*.log" if node is None else f"node-{node}.log"
-    for path in sorted(state.logs.glob(pattern)):
+    paths = sorted(state.logs.glob(pattern))
+    if not paths:
+        here = ", ".join(sorted(path.name for path in state.logs.glob("*.log"))) or "none"
+        raise UsageError(
+            f"there is no {pattern} in {state.logs}",
+            hint=f"there are: {here}; a node on another machine keeps its log there",
+        )
+    for path in paths:
         click.echo(f"==> {path}")
         with path.open(errors="replace") as file:
             for line in deque(file, lines):

@@ -290,7 +290,7 @@ class Launch:
             tasks.add(asyncio.create_task(work))
 
     def _scheduler_of(self, slot: int) -> Scheduler | None:
-        return self._local if slot == 0 else self._scheduler
+        return self._local if slot == 0 and self._local is not None else self._scheduler
 
     async def _adopt(self, scheduler: Scheduler, slot: int, generation: int, name: str) -> None:
         handle = await scheduler.find(name) if name else None
@@ -336,7 +336,8 @@ class Launch:
 
     def _place_for(self, slot: int) -> RegistryPlace:
         """Slot 0 runs beside the registry, where loopback never fails."""
-        return self._creator.place if slot == 0 and self._registry else self._place
+        here = slot == 0 and self._local is not None and self._registry is not None
+        return self._creator.place if here else self._place
 
     async def _describe_until_over(self, slot: int, submitted: _Submitted) -> None:
         said: Description | None = None

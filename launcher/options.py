@@ -41,12 +41,8 @@ def options_from(model: type[Settings]) -> Callable[[Command], Command]:
 
 def variables_of(name: str, field: FieldInfo) -> list[str]:
     """The environment variables of a field, first one first."""
-    extra = _extra(field)
-    own = f"RDZV_{name.upper()}"
-    return [
-        *([] if own in extra.get("env", []) or name == "rdzv_id" else [own]),
-        *extra.get("env", []),
-    ]
+    own = "RDZV_" + name.removeprefix("rdzv_").upper()
+    return [own, *_extra(field).get("env", [])]
 
 
 def flag_of(name: str, field: FieldInfo) -> str:
@@ -65,7 +61,7 @@ def read(model: type[Model], values: dict[str, Any]) -> Model:
         name = str(first["loc"][0])
         flag = flag_of(name, model.model_fields[name])
         raise UsageError(
-            f"{flag} cannot be {first['input']!r}: {first['msg']}",
+            f"{flag} cannot be {first['input']!r}: {first['msg'].removeprefix('Value error, ')}",
             hint=f"{flag}: {model.model_fields[name].description}",
         ) from exc
 
@@ -120,15 +116,36 @@ def _load_file(model: type[Settings]) -> Callable[[click.Context, click.Paramete
 
 def _read_toml(model: type[Settings], path: Path) -> dict[str, Any]:
     try:
-        found = tomllib.loads(path.read_text())
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise UsageError(f"{path} is no TOML file: {exc}") from exc
-    values = {key.replace("-", "_"): value for key, value in found.items()}
-    for key in values:
-        if key not in model.model_fields:
-            close = difflib.get_close_matches(key, model.model_fields, n=1)
+    fields = {flag_of(name, field)[2:]: name for name, field in model.model_fields.items()}
+    fields = {key.replace("-", "_"): name for key, name in fields.items()}
+    values = {}
+    for key, value in found.items():
+        name = fields.get(key.replace("-", "_"))
+        if name is None:
+            close = difflib.get_close_matches(key.replace("-", "_"), fields, n=1)
             raise UsageError(
                 f"{path} sets '{key}', which is no option",
                 hint=f"did you mean '{close[0]}'?" if close else "see --help for the options",
             )
+        kind = _without_none(model.model_fields[name].annotation)
+        if not _fits(value, kind):
+            raise UsageError(
+                f"{path}: '{key}' cannot be {value!r}",
+                hint=f"{key}: {model.model_fields[name].description}",
+            )
+        values[name] = value
     return values
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a TOML value is of the kind; a text may be written as a whole number (nnodes = 4)."""
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(_fits(item, str) for item in value)
+    if kind is bool:
+        return isinstance(value, bool)
+    takes: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float)}
+    fitting = takes.get(_click_type(kind), (str, int))
+    return isinstance(value, fitting) and not isinstance(value, bool)

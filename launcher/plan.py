@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from launcher.settings import LaunchSettings
 from launcher.template import Value
 from rendezvous.errors import UsageError
-from rendezvous.schema import MAX_NODES, Job, Limits
+from rendezvous.schema import Job, Limits
+from worker.settings import read_size, size_text
 
 HIDDEN = "RDZV_JOIN-hidden"
 """Stands for the join string wherever a person or a log could see it."""
 
-_NNODES = re.compile(r"(\d{1,6})(?::(\d{1,6}))?\Z")
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)\Z", re.DOTALL)
 # What a worker has to know of the settings; the defaults are its own.
 _FOR_WORKERS = (
@@ -102,10 +102,16 @@ class Plan:
 
     def worker_run(self, slot: int, generation: int) -> WorkerRun:
         """What is submitted for a slot."""
-        name = f"rdzv-{self.launch_id}-{slot}-{generation}"
+        own = self.own_variables(slot, generation)
+        here = self.here if self._is_here(slot) and not self.loopback else None
+        source, template = (here.source, here.template) if here else (self.source, self.template)
+        return WorkerRun(slot, generation, str(own["NAME"]), own | self.extra, source, template)
+
+    def own_variables(self, slot: int, generation: int) -> dict[str, Value]:
+        """What a spec can be filled with for a slot, without those of `--set`."""
         nproc = self.nproc_per_node(slot)
-        variables: dict[str, Value] = {
-            "NAME": name,
+        return {
+            "NAME": f"rdzv-{self.launch_id}-{slot}-{generation}",
             "SLOT": slot,
             "GENERATION": generation,
             "LAUNCH_ID": self.launch_id,
@@ -116,34 +122,35 @@ class Plan:
             "NODE_RANK": slot,
             "MASTER_ADDR": self.master_addr,
             "WORKER_OPTIONS": self.worker_options(slot),
-            "PASS_ENV": [f"{name}={value}" for name, value in sorted(self.passed.items())],
+            "PASS_ENV": [f"{key}={value}" for key, value in sorted(self.passed.items())],
             "COMMAND": list(self.command),
         }
-        here = self.here if slot == 0 and self.here and not self.loopback else None
-        source, template = (here.source, here.template) if here else (self.source, self.template)
-        return WorkerRun(slot, generation, name, variables | self.extra, source, template)
 
     def nproc_per_node(self, slot: int) -> str:
         """`--nproc-per-node` of one slot."""
-        parts = [part.strip() for part in self.settings.nproc_per_node.split(",")]
+        parts = self.settings.nproc_per_node.split(",")
         return parts[slot] if len(parts) > 1 else parts[0]
+
+    def _is_here(self, slot: int) -> bool:
+        """Whether the node of this slot runs on the launcher's own machine."""
+        return self.loopback or (slot == 0 and self.settings.local_node)
 
     def worker_options(self, slot: int) -> list[str]:
         """The options of `rdzv worker` for a slot, those that are not the default."""
         words = ["--nnodes", self.nnodes, "--nproc-per-node", self.nproc_per_node(slot)]
         for name in _FOR_WORKERS:
             value = getattr(self.settings, name)
-            if value in (False, LaunchSettings.model_fields[name].default):
+            if value is False or value == LaunchSettings.model_fields[name].default:
                 continue
             flag = "--" + name.replace("_", "-")
             values = value if isinstance(value, list) else [value]
             for item in values:
                 words += [flag] if item is True else [flag, _text(item)]
-        if self.here and (self.loopback or slot == 0):
+        if self.here and self._is_here(slot):
             words += ["--log-dir", self.here.log_dir, "--log-level", self._own_log_level]
         if self.loopback:
             words += ["--loopback", "--address", loopback_address(slot), "--hosts", "off"]
-        elif slot == 0:
+        elif self._is_here(slot):
             words += [word for a in self.settings.address for word in ("--address", a)]
         return words
 
@@ -155,9 +162,7 @@ class Plan:
     @property
     def nnodes(self) -> str:
         """`4`, or `2:4`."""
-        if self.min_nodes == self.max_nodes:
-            return str(self.max_nodes)
-        return f"{self.min_nodes}:{self.max_nodes}"
+        return size_text(self.min_nodes, self.max_nodes)
 
     def command_line(self) -> str:
         """COMMAND as one line for a shell."""
@@ -165,7 +170,9 @@ class Plan:
 
 
 def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def loopback_address(slot: int) -> str:
@@ -196,7 +203,7 @@ def make_plan(
     if loopback and high > 1 and settings.prefix is None:
         settings = settings.model_copy(update={"prefix": True})
     _check_nproc(settings.nproc_per_node, high)
-    return Plan(
+    plan = Plan(
         run=run,
         launch_id=launch_id,
         min_nodes=low,
@@ -211,39 +218,28 @@ def make_plan(
         master_addr=master_addr,
         here=here,
     )
+    _check_extra(plan)
+    return plan
 
 
 def parse_nnodes(text: str | None) -> tuple[int, int]:
     """MIN and MAX of `--nnodes`; raises UsageError."""
-    match = _NNODES.match(text or "")
-    if match is None:
-        raise UsageError(
-            "the number of nodes is missing" if not text else f"--nnodes {text} is no size",
-            hint="give --nnodes 4, or --nnodes 2:4 for at least 2 and at most 4 (or NUM_NODES)",
-        )
-    low = int(match.group(1))
-    high = int(match.group(2) or low)
-    if not 1 <= low <= high <= MAX_NODES:
-        raise UsageError(
-            f"--nnodes {text}: a run has 1 to {MAX_NODES} nodes, and MIN is not above MAX",
-            hint="give --nnodes 4, or --nnodes 2:4 for at least 2 and at most 4",
-        )
-    return low, high
+    hint = "give --nnodes 4, or --nnodes 2:4 for at least 2 and at most 4 (or NUM_NODES)"
+    if text is None:
+        raise UsageError("the number of nodes is missing", hint=hint)
+    try:
+        return read_size(text)
+    except ValueError as exc:
+        raise UsageError(f"--nnodes {text}: {exc}", hint=hint) from exc
 
 
 def _check_nproc(text: str, nodes: int) -> None:
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) not in (1, nodes):
+    entries = text.count(",") + 1
+    if entries not in (1, nodes):
         raise UsageError(
-            f"--nproc-per-node {text} has {len(parts)} entries for {nodes} nodes",
+            f"--nproc-per-node {text} has {entries} entries for {nodes} nodes",
             hint="give one number for all nodes, or one for each slot",
         )
-    for part in parts:
-        if part not in ("auto", "gpu", "cpu") and not (part.isdigit() and int(part) > 0):
-            raise UsageError(
-                f"--nproc-per-node {text}: '{part}' is no number of processes",
-                hint="a number from 1 to 4096, auto, gpu or cpu; with commas, one for each slot",
-            )
 
 
 def _passed(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -266,9 +262,20 @@ def _extra(settings: Sequence[str]) -> dict[str, str]:
     for setting in settings:
         match = _SETTING.match(setting)
         if match is None:
+            name = setting.partition("=")[0]  # the value may be a secret
             raise UsageError(
-                f"--set {setting!r} is not NAME=VALUE with a NAME in capitals",
+                f"--set {name} is not NAME=VALUE with a NAME in capitals",
                 hint="for example --set IMAGE=registry/image:tag for <<IMAGE>> in the spec",
             )
         found[match.group(1)] = match.group(2)
     return found
+
+
+def _check_extra(plan: Plan) -> None:
+    own = plan.own_variables(0, 1)
+    for name in plan.extra:
+        if name in own:
+            raise UsageError(
+                f"--set {name}: rdzv itself gives this variable to each worker run",
+                hint=f"choose another name; taken are {', '.join(own)}",
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -35,16 +36,25 @@ def listen(port: int, *, address: str = "", exact: bool) -> socket.socket:
     Raises:
         UsageError: No port could be had.
     """
-    last: OSError | None = None
-    for number in range(port, port + (1 if exact else _PORT_TRIES)):
+    last = port if exact else min(port + _PORT_TRIES - 1, 65_535)
+    for number in range(port, last + 1):
         try:
             return _bind(number, address)
         except OSError as exc:
-            last = exc
-    raise UsageError(
-        f"the registry cannot listen on port {port} of {address or 'this machine'}: {last}",
-        hint="another program holds it; choose another with --port",
-    ) from last
+            if exc.errno == errno.EADDRINUSE and number < last:
+                continue
+            raise _cannot_listen(port, last, address, exc) from exc
+    raise AssertionError("a range of ports is never empty")
+
+
+def _cannot_listen(port: int, last: int, address: str, error: OSError) -> UsageError:
+    ports = f"port {port}" if port == last else f"any of the ports {port} to {last}"
+    return UsageError(
+        f"the registry cannot listen on {ports} of {address or 'this machine'}: {error.strerror}",
+        hint="other programs hold them; choose another with --port"
+        if error.errno == errno.EADDRINUSE
+        else "choose another port or address",
+    )
 
 
 def _bind(port: int, address: str) -> socket.socket:
@@ -54,7 +64,7 @@ def _bind(port: int, address: str) -> socket.socket:
                 ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096
             )
         except OSError as exc:
-            if "in use" in str(exc):
+            if exc.errno == errno.EADDRINUSE:
                 raise
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, port), family=family, backlog=4096)

@@ -11,6 +11,7 @@ import click
 from launcher.registry import listen, own_addresses, server_command, write_config
 from launcher.settings import ServeSettings
 from launcher.state_dir import StateDir
+from rendezvous.errors import RunExists
 from rendezvous.security import RegistryString, registry_credential
 from worker.settings import state_home
 
@@ -21,7 +22,12 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
     """Become the registry; does not return. Raises UsageError, RunExists."""
     root = settings.state_dir or state_home(environ) / "standing"
     state = StateDir(root, _FOLDER)
-    state.acquire()
+    try:
+        state.acquire()
+    except RunExists as exc:
+        raise RunExists(
+            f"a registry already uses {state.path}", hint="end it, or choose another --state-dir"
+        ) from exc
     sock = listen(settings.port, address=settings.listen, exact=True)
     loopback = settings.listen.startswith("127.") or settings.listen == "::1"
     tls = not loopback and not settings.behind_ingress
@@ -33,8 +39,8 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
         hosts=settings.allow_host,
         trust_close=not settings.behind_ingress,
     )
-    addresses = settings.registry_address or [settings.listen] if settings.listen else []
-    addresses = addresses or settings.registry_address or own_addresses()
+    everywhere = settings.listen in ("", "0.0.0.0", "::")  # noqa: S104 (compared, not bound)
+    addresses = settings.registry_address or (own_addresses() if everywhere else [settings.listen])
     place = replace(proof, addresses=tuple(addresses), port=settings.port)
     credential = RegistryString(place, registry_credential(secret))
     path = state.write("credential", credential.text().encode() + b"\n")

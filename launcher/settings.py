@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from rendezvous.schema import DEFAULT_PORT, Port
-from worker.settings import NodeSettings, Seconds, Settings, option
+from rendezvous.schema import DEFAULT_PORT, Port, Seconds
+from worker.settings import NodeSettings, Rank, Settings, option
 
 
 class LaunchSettings(NodeSettings):
     """Options of `rdzv launch`."""
 
-    rdzv_id: str | None = option(
-        None, "The run's id; one is made up when not given.", env=["RDZV_ID"], metavar="ID"
-    )
+    rdzv_id: str | None = option(None, "The run's id; one is made up when not given.", metavar="ID")
     scheduler: str = option("local", "What starts the worker runs; see 'rdzv schedulers'.")
     worker_spec: Path | None = option(
         None, "Template of a worker run's spec; the scheduler's own when not given."
@@ -67,13 +65,13 @@ class LaunchSettings(NodeSettings):
         "Print events as JSON lines on standard output, programs' output on standard error.",
         flag="--json",
     )
-    role: Literal["launcher", "worker"] | None = option(
+    role: str | None = option(
         None,
-        "What this container is, as the environment says it; a worker joins instead of launching.",
+        "What this container is: 'worker' joins instead of launching, anything else launches.",
         env=["ROLE"],
         hidden=True,
     )
-    node_rank: int | None = option(
+    node_rank: Rank | None = option(
         None,
         "Symmetric start: this node's rank; 0 launches, the others join it.",
         env=["NODE_RANK"],

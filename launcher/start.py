@@ -86,15 +86,18 @@ async def launch(
     scheduler = entry.make(context)
     alone = scheduler.loopback and group_token is None
     draft = _plan(settings, command, environ, run, entry, state, loopback=alone)
+    local = scheduler if scheduler.name == "local" else _local(context)
+    starters = [local if settings.local_node else scheduler, scheduler]
     if settings.dry_run:
-        show_plan(draft, scheduler, _local(context))
+        show_plan(draft, starters)
         return 0
+    for slot in sorted({0, 1, draft.max_nodes - 1} & set(range(draft.max_nodes))):
+        starters[slot > 0].prepare(draft.worker_run(slot, 1), HIDDEN)
     board = make_board(json_events=settings.json_events)
     state.acquire()
     try:
         ground = await _ground(settings, state, draft, board, group_token, registry)
         plan = replace(draft, launch_id=ground.keys.launch_id, master_addr=_first(ground.place))
-        local = scheduler if scheduler.name == "local" else _local(context)
         work = Launch(
             plan,
             ground.keys,
@@ -164,16 +167,21 @@ def _plan(
 def read_spec(path: Path) -> str:
     """A spec's text; raises UsageError."""
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"the worker spec {path} cannot be read: {exc}") from exc
 
 
-def show_plan(plan: Plan, scheduler: Scheduler, local: Scheduler) -> None:
-    """Print what would be submitted for each slot, the join string hidden."""
+def show_plan(plan: Plan, starters: Sequence[Scheduler]) -> None:
+    """Print what would be submitted for each slot, the join string hidden.
+
+    Args:
+        plan: The plan.
+        starters: What starts slot 0, and what starts the others.
+    """
     for slot in range(plan.max_nodes):
         run = plan.worker_run(slot, 1)
-        starter = local if slot == 0 else scheduler
+        starter = starters[slot > 0]
         click.echo(f"# slot {slot}, by {starter.name}: {run.name}")
         click.echo(starter.prepare(run, HIDDEN).rstrip() + "\n")
 

@@ -1,11 +1,12 @@
 """The state directory: what one launch keeps on disk, so that it can be resumed, asked and ended.
 
 <root>/<run>/        0700
-    lock             held by the launcher as long as it lives
+    lock             held by the launcher as long as it lives; says which process that is
     launch.json      launch id, place of the registry, who launches
     secret           256 bits, hex; everything else is derived from it
-    key.pem certificate.pem registry.json      what the registry process reads
+    key.pem certificate.pem certificate.der registry.json      what the registry process reads
     journal.sqlite   the run's events
+    result.json      how the launch ended
     logs/            one file for each node, and the registry's own
     submissions/     rendered specs, where a scheduler needs them as files
 """
@@ -23,8 +24,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rendezvous.errors import RunExists, UsageError
-from rendezvous.schema import Result
+from rendezvous.schema import Result, printable
 from rendezvous.security import RegistryPlace, RunKeys, new_secret
+
+_SECRET_BYTES = 32
 
 
 class LaunchRecord(BaseModel):
@@ -73,11 +76,12 @@ class StateDir:
         """Make the folder and take its lock.
 
         Raises:
-            RunExists: A live launcher on this machine holds it.
-            UsageError: The folder cannot be made.
+            RunExists: A live launcher holds it.
+            UsageError: The folder cannot be made, or is somebody else's.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.chmod(0o700)
             self.logs.mkdir(mode=0o700, exist_ok=True)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
@@ -91,15 +95,15 @@ class StateDir:
             os.close(self._lock)
             self._lock = None
             raise self._held() from exc
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
 
     def _held(self) -> RunExists:
-        record = self.record()
-        by = ""
-        if record is not None:
-            age = max(0.0, time.time() - record.started_at)
-            by = f" by pid {record.pid} on {record.host}, started {age:.0f} s ago"
+        lock = self.path / "lock"
+        holder = printable(lock.read_text("utf-8", "replace"), 300) or "another process"
+        age = max(0.0, time.time() - lock.stat().st_mtime)
         return RunExists(
-            f"run '{self.run}' is being launched{by}",
+            f"run '{self.run}' is being launched by {holder}, started {age:.0f} s ago",
             hint=f"wait for it, end it with 'rdzv cancel {self.run}', or choose another --rdzv-id",
         )
 
@@ -129,11 +133,13 @@ class StateDir:
         return False
 
     def record(self) -> LaunchRecord | None:
-        """The record of the newest launch, or None."""
+        """The record of the newest launch; None when there is none that can be read."""
         try:
-            return LaunchRecord.model_validate_json((self.path / "launch.json").read_bytes())
-        except (OSError, ValidationError):
+            record = LaunchRecord.model_validate_json((self.path / "launch.json").read_bytes())
+            record.registry_place()
+        except (OSError, ValidationError, KeyError, TypeError, ValueError):
             return None
+        return record
 
     def result(self) -> Result | None:
         """How the newest launch ended; None when it runs, or was killed."""
@@ -159,11 +165,20 @@ class StateDir:
         self.write("launch.json", record.model_dump_json(indent=1).encode())
 
     def secret(self) -> bytes:
-        """The launch's secret; made when there is none."""
+        """The launch's secret; made when there is none. Raises UsageError for a damaged one."""
         path = self.path / "secret"
         if not path.exists():
             self.write("secret", new_secret().hex().encode())
-        return bytes.fromhex(path.read_text())
+        try:
+            secret = bytes.fromhex(path.read_text("utf-8"))
+        except ValueError:
+            secret = b""
+        if len(secret) != _SECRET_BYTES:
+            raise UsageError(
+                f"{path} is damaged: it does not hold {_SECRET_BYTES} bytes in hex",
+                hint="remove the file, and launch the run anew",
+            )
+        return secret
 
     def keys(self) -> RunKeys | None:
         """The keys of the newest launch; None when there is none."""
@@ -179,6 +194,7 @@ class StateDir:
         temporary = path.with_name(f".{path.name}.new")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, 0o600)  # what a killed launcher had left may have another mode
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

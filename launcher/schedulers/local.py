@@ -7,29 +7,50 @@ import contextlib
 import os
 import signal
 import sys
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from launcher.options import variables_of
 from launcher.plan import WorkerRun
 from launcher.schedulers import Description, SchedulerContext
 from launcher.template import Form, render
 from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.schema import SlotState
 from worker.contracts import SECRET_VARIABLES
+from worker.settings import WorkerSettings
 
 _KILL_SECONDS = 3.0
 OWN_COMMAND = (sys.executable, "-E", "-P", "-m", "rdzv_command")
 """`rdzv` itself, in the interpreter that runs now."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
+# The launcher has read these, and its nodes get them as options. Left in their environment they
+# would count again: over an option that the launcher's command line had set back to its default,
+# with a file that holds no worker's options, with one rank for all.
+_READ_BY_LAUNCHER = frozenset(
+    [
+        "RDZV_CONFIG",
+        "NODE_RANK",
+        *(variables_of(name, field)[0] for name, field in WorkerSettings.model_fields.items()),
+    ]
+)
+
+
+class _TextLoader(yaml.SafeLoader):
+    """Leaves every value as it is written: 0755 is no 493, yes is no True."""
+
+    yaml_implicit_resolvers = {"<": yaml.SafeLoader.yaml_implicit_resolvers["<"]}  # noqa: RUF012
+
+
+class ProcessSpec(BaseModel):
     """A rendered spec: what is executed."""
 
-    argv: list[str]
-    env: dict[str, str]
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    argv: Annotated[list[str], Field(min_length=1)]
+    env: dict[str, str] = {}
 
 
 class LocalScheduler:
@@ -47,13 +68,14 @@ class LocalScheduler:
         """See the contract."""
         variables = run.variables | {"RDZV_JOIN": join}
         text = render(run.template, variables, source=run.source, form=Form.YAML)
-        _parse(text, run.source)
+        _parse(text, run.source, join)
         return text
 
     async def submit(self, run: WorkerRun, join: str) -> str:
         """See the contract."""
-        spec = _parse(self.prepare(run, join), run.source)
-        environ = {k: v for k, v in self._context.environ.items() if k not in SECRET_VARIABLES}
+        spec = _parse(self.prepare(run, join), run.source, join)
+        unwanted = _READ_BY_LAUNCHER.union(SECRET_VARIABLES)
+        environ = {k: v for k, v in self._context.environ.items() if k not in unwanted}
         environ |= spec.env
         secret = environ.pop("RDZV_JOIN", join)
         with _anonymous_file(secret) as fd:
@@ -67,9 +89,10 @@ class LocalScheduler:
                     pass_fds=(fd,),
                     start_new_session=True,  # a terminal's Ctrl-C is the launcher's to pass on
                 )
-            except OSError as exc:
+            except (OSError, ValueError) as exc:  # ValueError: a NUL in a word or a variable
+                why = exc.strerror if isinstance(exc, OSError) else exc
                 raise SchedulerError(
-                    f"slot {run.slot}: '{spec.argv[0]}' cannot be started: {exc.strerror}",
+                    f"slot {run.slot}: '{spec.argv[0]}' cannot be started: {why}",
                     hint=f"argv of {run.source} begins with it",
                 ) from exc
         self._children[str(child.pid)] = child
@@ -96,30 +119,40 @@ class LocalScheduler:
         child = self._children.get(handle)
         if child is None or child.returncode is not None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            child.send_signal(signal.SIGTERM if grace_seconds > 0 else signal.SIGQUIT)
+        _signal_group(child, signal.SIGTERM if grace_seconds > 0 else signal.SIGQUIT)
         try:
             await asyncio.wait_for(child.wait(), grace_seconds + _KILL_SECONDS)
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
+            _signal_group(child, signal.SIGKILL)
             await child.wait()
 
 
-def _parse(text: str, source: str) -> ProcessSpec:
+def _parse(text: str, source: str, join: str) -> ProcessSpec:
     """The rendered spec; raises TemplateError when it is not what this scheduler starts."""
-    value: Any = yaml.safe_load(text)
-    argv = value.get("argv") if isinstance(value, dict) else None
-    env = value.get("env", {}) if isinstance(value, dict) else None
-    if not isinstance(argv, list) or not argv or not isinstance(env, dict):
+    try:
+        spec = ProcessSpec.model_validate(yaml.load(text, Loader=_TextLoader))  # noqa: S506
+    except yaml.YAMLError as exc:
+        raise TemplateError(f"{source} is not one YAML document: {exc}") from exc
+    except ValidationError as exc:
+        first = exc.errors(include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the spec"
         raise TemplateError(
-            f"{source}: a spec of the local scheduler has a list 'argv' and a mapping 'env'",
-            hint="argv: [rdzv, worker, <<WORKER_OPTIONS>>, --, <<COMMAND>>]",
+            f"{source}: {where}: {first['msg']}",
+            hint="a spec of the local scheduler has a list 'argv' and a mapping 'env'",
+        ) from exc
+    seen = [*spec.argv, *(value for name, value in spec.env.items() if name != "RDZV_JOIN")]
+    if any(join in word for word in seen):
+        raise TemplateError(
+            f"{source}: <<RDZV_JOIN>> is a secret, and stands where others can read it",
+            hint="give it to the variable RDZV_JOIN alone",
         )
-    unknown = set(value) - {"argv", "env"}
-    if unknown:
-        raise TemplateError(f"{source}: the local scheduler does not know {sorted(unknown)}")
-    return ProcessSpec([str(word) for word in argv], {str(k): str(v) for k, v in env.items()})
+    return spec
+
+
+def _signal_group(child: asyncio.subprocess.Process, number: int) -> None:
+    """Signal the child and what it started in its own session: a spec may wrap our command."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
 
 
 def _with_parent(argv: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from launcher.plan import WorkerRun
@@ -35,7 +36,7 @@ class ManualScheduler:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "w") as file:
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
                 file.write(text)
         except OSError as exc:
             raise SchedulerError(
@@ -45,8 +46,9 @@ class ManualScheduler:
 
     async def find(self, name: str) -> str | None:
         """The script of that worker run, where it was written before."""
+        word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
         for path in self._folder.glob("slot-*.sh"):
-            if name in path.read_text():
+            if word.search(path.read_text("utf-8", "replace")):
                 return str(path)
         return None
 

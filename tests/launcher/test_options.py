@@ -1,0 +1,337 @@
+"""Options from flags, environment, file and default, in that order; COMMAND stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from launcher.options import flag_of, options_from, read, variables_of
+from launcher.settings import LaunchSettings, ServeSettings
+from rendezvous.errors import UsageError
+from worker.settings import Settings, WorkerSettings
+
+UGLY = [
+    "",
+    " ",
+    "two words",
+    'it\'s "quoted"',
+    "line\nbreak",
+    "$HOME",
+    "$(id)",
+    "`id`",
+    "*",
+    "\\",
+    "-",
+    "--",
+    "--nnodes",
+    "--help",
+    "-h",
+    "--epochs=3",
+    "a=b",
+    "<<NAME>>",
+    "é",
+]
+NO_PROCESSES = "is no number from 1 to 4096, and not auto, gpu or cpu"
+WORD = st.one_of(st.sampled_from(UGLY), st.text(st.characters(codec="utf-8"), max_size=10))
+
+
+def parse(
+    *words: str,
+    env: dict[str, str] | None = None,
+    model: type[Settings] = LaunchSettings,
+) -> tuple[Settings, tuple[str, ...]]:
+    """What a command with these options gets, from a command line and an environment."""
+    found: list[tuple[Settings, tuple[str, ...]]] = []
+
+    @click.command(context_settings={"allow_interspersed_args": False})
+    @options_from(model)
+    @click.argument("command", nargs=-1, type=click.UNPROCESSED)
+    def program(command: tuple[str, ...], **values: Any) -> None:
+        found.append((read(model, values), command))
+
+    # Whatever of ours is set where the tests run is not set here.
+    unset = {name: None for field in model.model_fields.items() for name in variables_of(*field)}
+    result = CliRunner().invoke(
+        program, words, env={**unset, **(env or {})}, catch_exceptions=False, standalone_mode=False
+    )
+    if result.exception is not None:
+        raise result.exception
+    return found[0]
+
+
+def launch(*words: str, env: dict[str, str] | None = None) -> LaunchSettings:
+    settings, _ = parse(*words, env=env)
+    assert isinstance(settings, LaunchSettings)
+    return settings
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+# ---- precedence ---------------------------------------------------------------------------------
+
+
+def test_without_anything_the_defaults_of_the_model_hold() -> None:
+    assert launch() == LaunchSettings()
+    assert parse(model=WorkerSettings)[0] == WorkerSettings()
+    assert parse(model=ServeSettings)[0] == ServeSettings()
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(
+    tmp_path: Path,
+) -> None:
+    file = write(tmp_path / "rdzv.toml", "port = 1\ngrace = 1.5\nlease = 3\nnnodes = 7")
+    env = {"RDZV_CONFIG": file, "RDZV_PORT": "2", "RDZV_GRACE": "2.5"}
+    settings = launch("--port", "3", env=env)
+    assert (settings.port, settings.grace, settings.lease, settings.nnodes, settings.prefer) == (
+        3,
+        2.5,
+        3.0,
+        "7",
+        "auto",
+    )
+
+
+def test_a_flag_can_take_back_what_the_environment_switched_on() -> None:
+    assert launch(env={"RDZV_DRY_RUN": "1"}).dry_run
+    assert not launch("--no-dry-run", env={"RDZV_DRY_RUN": "1"}).dry_run
+    assert launch("--hosts", "auto", env={"RDZV_HOSTS": "off"}).hosts == "auto"
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    env = {"RDZV_PORT": "", "NUM_NODES": "", "NODE_RANK": "", "RDZV_ADDRESS": "", "RDZV_PREFIX": ""}
+    assert launch(env=env) == LaunchSettings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "field", "expected"),
+    [
+        ("NUM_NODES", "4", "nnodes", "4"),
+        ("RDZV_NNODES", "2:4", "nnodes", "2:4"),
+        ("GPUS_PER_NODE", "8", "nproc_per_node", "8"),
+        ("RDZV_ID", "llama-7b", "rdzv_id", "llama-7b"),
+        ("RDZV_BACKEND", "c10d", "rdzv_backend", "c10d"),
+        ("NODE_RANK", "3", "node_rank", 3),
+        ("MASTER_ADDR", "10.0.0.1", "master_addr", "10.0.0.1"),
+        ("ROLE", "worker", "role", "worker"),
+        ("RDZV_STATE_DIR", "/state", "state_dir", Path("/state")),
+        ("RDZV_PREFIX", "0", "prefix", False),
+        ("RDZV_ADDRESS", "10.0.0.1 fd00::1", "address", ["10.0.0.1", "fd00::1"]),
+    ],
+)
+def test_a_variable_sets_its_option(
+    variable: str, value: str, field: str, expected: object
+) -> None:
+    assert launch(env={variable: value}) == LaunchSettings(**{field: expected})
+
+
+def test_our_own_variable_beats_the_one_that_is_also_accepted() -> None:
+    assert launch(env={"RDZV_NNODES": "2", "NUM_NODES": "4"}).nnodes == "2"
+
+
+def test_a_role_that_means_something_else_does_not_disturb() -> None:
+    assert launch(env={"ROLE": "trainer"}).role == "trainer"
+
+
+# ---- values -------------------------------------------------------------------------------------
+
+
+def test_a_repeatable_option_keeps_its_order() -> None:
+    settings = launch("--set", "B=2 3", "--set", "A=1", "--pass-env", "X")
+    assert (settings.set, settings.pass_env, settings.network) == (["B=2 3", "A=1"], ["X"], [])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--nnodes", "four"],
+            "--nnodes cannot be 'four': a size is N or MIN:MAX, for example 4 or 2:4",
+        ),
+        (
+            ["--nnodes", "4:2"],
+            "--nnodes cannot be '4:2': a run has 1 to 20000 nodes, and MIN is not above MAX",
+        ),
+        (
+            ["--nproc-per-node", "2,x"],
+            f"--nproc-per-node cannot be '2,x': 'x' {NO_PROCESSES}",
+        ),
+        (
+            ["--nproc-per-node", "²"],
+            f"--nproc-per-node cannot be '²': '²' {NO_PROCESSES}",
+        ),
+        (
+            ["--port", "0"],
+            "--port cannot be 0: Input should be greater than or equal to 1",
+        ),
+        (
+            ["--node-rank", "-1"],
+            "--node-rank cannot be -1: Input should be greater than or equal to 0",
+        ),
+        (
+            ["--grace", "nan"],
+            "--grace cannot be nan: Input should be a finite number",
+        ),
+        (
+            ["--lease", "1"],
+            "--lease cannot be 1.0: Input should be greater than or equal to 2",
+        ),
+    ],
+)
+def test_a_value_out_of_range_names_the_flag_and_what_it_takes(
+    words: list[str], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        launch(*words)
+    assert caught.value.message == message
+    name = words[0][2:].replace("-", "_")
+    assert caught.value.hint == f"{words[0]}: {LaunchSettings.model_fields[name].description}"
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "message"),
+    [
+        (["--port", "x"], {}, "Invalid value for '--port'"),
+        (["--hosts", "maybe"], {}, "'maybe' is not one of 'auto', 'require', 'off'"),
+        ([], {"RDZV_GRACE": "x"}, "Invalid value for '--grace'"),
+        ([], {"NODE_RANK": "x"}, "'NODE_RANK'"),
+        ([], {"RDZV_DRY_RUN": "maybe"}, "'maybe' is not a valid boolean"),
+        (["--portt", "1"], {}, "No such option '--portt'"),
+        (["--config", "/nowhere/rdzv.toml"], {}, "'/nowhere/rdzv.toml' does not exist"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_names_the_flag(
+    words: list[str], env: dict[str, str], message: str
+) -> None:
+    with pytest.raises(click.UsageError) as caught:
+        launch(*words, env=env)
+    assert message in caught.value.format_message()
+
+
+# ---- the file -----------------------------------------------------------------------------------
+
+
+def test_a_file_may_spell_the_options_with_hyphens_or_underscores(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "rdzv.toml",
+        'rdzv-id = "llama"\nnproc_per_node = 2\nstate-dir = "/state"\ndry_run = true\njson = true\n'
+        'prefix = false\nlast-call = 5\nset = ["A=1", "B=x y"]\nnetwork = []\n',
+    )
+    assert launch("--config", file) == LaunchSettings(
+        rdzv_id="llama",
+        nproc_per_node="2",
+        state_dir=Path("/state"),
+        dry_run=True,
+        json_events=True,
+        prefix=False,
+        last_call=5.0,
+        set=["A=1", "B=x y"],
+    )
+
+
+def test_an_unknown_key_of_a_file_is_refused_with_the_closest_one(tmp_path: Path) -> None:
+    file = write(tmp_path / "rdzv.toml", "join-timeuot = 60")
+    with pytest.raises(UsageError) as caught:
+        launch("--config", file)
+    assert caught.value.message == f"{file} sets 'join-timeuot', which is no option"
+    assert caught.value.hint == "did you mean 'join_timeout'?"
+
+
+def test_a_table_of_a_file_is_no_option(tmp_path: Path) -> None:
+    file = write(tmp_path / "rdzv.toml", "[launch]\nport = 1")
+    with pytest.raises(UsageError, match="sets 'launch', which is no option"):
+        launch("--config", file)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'port = "29600"',
+        "port = 29600.5",
+        "port = true",
+        'grace = "10"',
+        "dry-run = 1",
+        'dry-run = "yes"',
+        'address = "10.0.0.1"',
+        "address = [[]]",
+        "nnodes = [2, 4]",
+        "nnodes = 2.5",
+        "hosts = false",
+        "rdzv-id = 2026-01-02",
+        "state-dir = {}",
+    ],
+)
+def test_a_value_of_another_kind_in_a_file_names_the_file_and_the_key(
+    tmp_path: Path, line: str
+) -> None:
+    file, key = write(tmp_path / "rdzv.toml", line), line.split(" ")[0]
+    with pytest.raises(UsageError) as caught:
+        launch("--config", file)
+    assert caught.value.message.startswith(f"{file}: '{key}' cannot be ")
+    assert caught.value.hint.startswith(f"{key}: ")
+
+
+def test_a_choice_that_a_file_gets_wrong_names_the_flag(tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError) as caught:
+        launch("--config", write(tmp_path / "rdzv.toml", 'hosts = "maybe"'))
+    assert caught.value.format_message().startswith("Invalid value for '--hosts'")
+
+
+@pytest.mark.parametrize("content", [b"port = ", b"\xff\xfe", b"port = 1\nport = 2"])
+def test_what_is_no_toml_is_refused_with_the_files_name(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "rdzv.toml"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=f"{file} is no TOML file: "):
+        launch("--config", str(file))
+
+
+# ---- COMMAND ------------------------------------------------------------------------------------
+
+
+def test_command_keeps_its_own_flags() -> None:
+    settings, command = parse("--nnodes", "2", "--", "train.py", "--nnodes", "9", "-h")
+    assert settings == LaunchSettings(nnodes="2")
+    assert command == ("train.py", "--nnodes", "9", "-h")
+
+
+def test_command_may_begin_without_the_two_hyphens() -> None:
+    settings, command = parse("--nnodes", "2", "train.py", "--port", "1", "--", "x")
+    assert settings == LaunchSettings(nnodes="2")
+    assert command == ("train.py", "--port", "1", "--", "x")
+
+
+def test_command_may_be_a_module() -> None:
+    assert parse("--", "-m", "package.train", "-x")[1] == ("-m", "package.train", "-x")
+
+
+@given(st.lists(WORD))
+@example(UGLY)
+def test_every_word_of_command_arrives_as_it_was_written(words: list[str]) -> None:
+    assert parse("--nnodes", "2", "--", *words)[1] == tuple(words)
+
+
+# ---- the options themselves ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [LaunchSettings, WorkerSettings, ServeSettings])
+def test_no_two_options_share_a_flag_or_a_variable(model: type[Settings]) -> None:
+    fields = model.model_fields.items()
+    flags = [flag_of(name, field) for name, field in fields]
+    variables = [variable for name, field in fields for variable in variables_of(name, field)]
+    assert len(set(flags)) == len(flags)
+    assert len(set(variables)) == len(variables)
+
+
+@pytest.mark.parametrize("model", [LaunchSettings, WorkerSettings, ServeSettings])
+def test_every_option_says_in_a_sentence_what_it_is(model: type[Settings]) -> None:
+    for field in model.model_fields.values():
+        assert field.description is not None
+        assert field.description.endswith(".")

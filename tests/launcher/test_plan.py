@@ -1,0 +1,317 @@
+"""From settings to worker runs: what each slot's run is made of, and what cannot be planned."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from launcher.plan import HIDDEN, Here, Plan, WorkerRun, loopback_address, make_plan, parse_nnodes
+from launcher.settings import LaunchSettings
+from rendezvous.errors import UsageError
+from rendezvous.schema import MAX_NODES, Address, Job, Limits
+
+ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
+HERE = Here("local/worker.yaml", "argv: [here]", "/state/llama/logs")
+COMMAND = ("train.py", "--epochs", "3")
+
+
+def plan(
+    environ: Mapping[str, str] | None = None,
+    *,
+    loopback: bool = False,
+    here: Here | None = HERE,
+    **settings: Any,
+) -> Plan:
+    return make_plan(
+        LaunchSettings(**({"nnodes": "4"} | settings)),
+        COMMAND,
+        environ or {},
+        run="llama",
+        launch_id="k7f2a9c1xy",
+        source="worker.sh",
+        template="exec <<COMMAND>>",
+        loopback=loopback,
+        master_addr="10.0.0.1",
+        here=here,
+    )
+
+
+def options(made: Plan, slot: int = 1) -> str:
+    return " ".join(made.worker_options(slot))
+
+
+def refusal(environ: Mapping[str, str] | None = None, **settings: Any) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        plan(environ, **settings)
+    return caught.value
+
+
+# ---- worker runs --------------------------------------------------------------------------------
+
+
+def test_a_worker_run_carries_everything_that_a_spec_can_be_filled_with() -> None:
+    made = plan({"NCCL_DEBUG": "INFO", "HOME": "/root"}, nproc_per_node="8", set=["IMAGE=a:b=c"])
+    assert made.worker_run(3, 2) == WorkerRun(
+        slot=3,
+        generation=2,
+        name="rdzv-k7f2a9c1xy-3-2",
+        variables={
+            "NAME": "rdzv-k7f2a9c1xy-3-2",
+            "SLOT": 3,
+            "GENERATION": 2,
+            "LAUNCH_ID": "k7f2a9c1xy",
+            "RDZV_ID": "llama",
+            "RDZV_JOIN": HIDDEN,
+            "NUM_NODES": 4,
+            "GPUS_PER_NODE": 8,
+            "NODE_RANK": 3,
+            "MASTER_ADDR": "10.0.0.1",
+            "WORKER_OPTIONS": ["--nnodes", "4", "--nproc-per-node", "8"],
+            "PASS_ENV": ["NCCL_DEBUG=INFO"],
+            "COMMAND": ["train.py", "--epochs", "3"],
+            "IMAGE": "a:b=c",
+        },
+        source="worker.sh",
+        template="exec <<COMMAND>>",
+    )
+
+
+def test_slot_0_of_another_scheduler_is_started_here_from_the_local_spec() -> None:
+    run = plan(address=["10.0.0.1"]).worker_run(0, 1)
+    assert (run.source, run.template) == ("local/worker.yaml", "argv: [here]")
+    assert run.variables["WORKER_OPTIONS"] == [
+        *("--nnodes", "4", "--nproc-per-node", "1"),
+        *("--log-dir", "/state/llama/logs", "--log-level", "warning"),
+        *("--address", "10.0.0.1"),
+    ]
+
+
+def test_without_a_local_node_slot_0_is_like_the_others() -> None:
+    made = plan(local_node=False, address=["10.0.0.1"])
+    first, second = made.worker_run(0, 1), made.worker_run(1, 1)
+    assert (first.source, first.template) == (second.source, second.template)
+    assert first.variables["WORKER_OPTIONS"] == second.variables["WORKER_OPTIONS"]
+
+
+def test_every_slot_and_generation_has_a_name_of_its_own() -> None:
+    made = plan(nnodes="300")
+    names = {made.worker_run(slot, gen).name for slot in range(300) for gen in (1, 2, 11)}
+    assert len(names) == 900
+
+
+def test_planning_a_worker_run_changes_nothing_of_the_plan() -> None:
+    made = plan({"UCX_TLS": "tcp"}, set=["A=1"], network=["10.0.0.0/8"])
+    before = dataclasses.replace(made)
+    run = made.worker_run(1, 1)
+    run.variables["COMMAND"].append("more")  # type: ignore[union-attr]
+    run.variables["WORKER_OPTIONS"].append("more")  # type: ignore[union-attr]
+    run.variables["B"] = "2"
+    assert made == before
+    assert "more" not in made.worker_run(1, 1).variables["COMMAND"]  # type: ignore[operator]
+
+
+def test_processes_may_differ_by_slot() -> None:
+    made = plan(nproc_per_node="2, 1,gpu,auto")
+    given = [made.worker_run(slot, 1).variables["GPUS_PER_NODE"] for slot in range(4)]
+    assert given == [2, 1, "gpu", "auto"]
+    assert [options(made, slot).split()[3] for slot in (1, 2, 3)] == ["1", "gpu", "auto"]
+
+
+# ---- the options of a worker --------------------------------------------------------------------
+
+
+def test_a_worker_is_told_only_what_is_not_its_own_default() -> None:
+    assert options(plan()) == "--nnodes 4 --nproc-per-node 1"
+
+
+def test_a_worker_is_told_all_that_concerns_a_node() -> None:
+    made = plan(
+        nnodes="2:4",
+        nproc_per_node="gpu",
+        framework="command",
+        rdzv_backend="c10d",
+        interface=["eth1", "ib0"],
+        network=["10.0.0.0/8"],
+        prefer="ib",
+        hosts="require",
+        master_port=31000,
+        grace=2.5,
+        orphan_timeout=1234567.0,
+        join_timeout=60.0,
+        prefix=True,
+        address=["10.0.0.1"],
+        log_level="debug",
+    )
+    assert options(made) == (
+        "--nnodes 2:4 --nproc-per-node gpu --framework command --rdzv-backend c10d "
+        "--interface eth1 --interface ib0 --network 10.0.0.0/8 --prefer ib --hosts require "
+        "--master-port 31000 --grace 2.5 --orphan-timeout 1234567 --join-timeout 60 --prefix"
+    )
+
+
+def test_a_time_of_zero_reaches_the_worker() -> None:
+    assert options(plan(grace=0.0)) == "--nnodes 4 --nproc-per-node 1 --grace 0"
+
+
+def test_nodes_of_the_local_scheduler_have_a_loopback_address_each_and_leave_hosts_alone() -> None:
+    made = plan(nnodes="2", loopback=True)
+    common = (
+        "--nnodes 2 --nproc-per-node 1 --prefix --log-dir /state/llama/logs --log-level warning"
+    )
+    assert [options(made, slot) for slot in (0, 1)] == [
+        f"{common} --loopback --address 127.0.0.1 --hosts off",
+        f"{common} --loopback --address 127.0.0.2 --hosts off",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_prefix"),
+    [({}, True), ({"prefix": False}, False), ({"nnodes": "1"}, False)],
+    ids=["by default", "switched off", "one node"],
+)
+def test_lines_are_prefixed_where_several_nodes_share_the_terminal(
+    settings: dict[str, Any], has_prefix: bool
+) -> None:
+    assert ("--prefix" in options(plan(loopback=True, **settings), 0)) is has_prefix
+
+
+def test_the_agents_here_say_more_only_when_asked() -> None:
+    assert "--log-level debug" in options(plan(log_level="debug"), 0)
+    assert "--log-level error" in options(plan(log_level="error"), 0)
+
+
+def test_loopback_addresses_are_distinct_and_valid_for_every_slot() -> None:
+    found = [loopback_address(slot) for slot in range(MAX_NODES)]
+    assert found[:2] == ["127.0.0.1", "127.0.0.2"]
+    assert found[254:257] == ["127.0.0.255", "127.0.1.0", "127.0.1.1"]
+    assert len(set(found)) == MAX_NODES
+    assert all(ipaddress.ip_address(ADDRESS.validate_python(a)).is_loopback for a in found)
+
+
+# ---- limits and job -----------------------------------------------------------------------------
+
+
+def test_the_times_of_the_settings_are_the_runs_limits() -> None:
+    made = plan(
+        join_timeout=1.0,
+        last_call=2.0,
+        verify_timeout=3.0,
+        arm_timeout=4.0,
+        lease=5.0,
+        grace=6.0,
+        submit_retries=7,
+    )
+    assert made.limits() == Limits(
+        join_timeout_seconds=1.0,
+        last_call_seconds=2.0,
+        verify_timeout_seconds=3.0,
+        arm_timeout_seconds=4.0,
+        lease_seconds=5.0,
+        grace_seconds=6.0,
+        submit_retries=7,
+    )
+
+
+def test_the_default_settings_are_the_default_limits() -> None:
+    assert plan().limits() == Limits()
+
+
+def test_the_nodes_must_agree_on_the_framework() -> None:
+    assert plan(framework="command").job() == Job(framework="command")
+
+
+# ---- sizes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "written"),
+    [
+        ("4", (4, 4), "4"),
+        ("2:4", (2, 4), "2:4"),
+        ("4:4", (4, 4), "4"),
+        ("007", (7, 7), "7"),
+        (" 1 ", (1, 1), "1"),
+        ("20000", (20000, 20000), "20000"),
+    ],
+)
+def test_a_size_is_read_as_torchrun_writes_it(
+    text: str, size: tuple[int, int], written: str
+) -> None:
+    assert parse_nnodes(text) == size
+    made = plan(nnodes=text)
+    assert ((made.min_nodes, made.max_nodes), made.nnodes) == (size, written)
+
+
+@pytest.mark.parametrize(
+    "text", ["four", "", "2:", ":4", "1:2:3", "-1", "+4", "4.0", "1_0", "²", "٤", "9999999999"]
+)
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_nnodes(text)
+    assert caught.value.message == f"--nnodes {text}: a size is N or MIN:MAX, for example 4 or 2:4"
+    assert caught.value.hint.startswith("give --nnodes 4, or --nnodes 2:4")
+
+
+@pytest.mark.parametrize("text", ["0", "0:4", "4:2", "20001", "1:20001"])
+def test_a_size_that_no_run_has_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"a run has 1 to 20000 nodes, and MIN is not above MAX"):
+        parse_nnodes(text)
+
+
+def test_a_missing_size_names_the_option_and_the_variable() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_nnodes(None)
+    assert caught.value.message == "the number of nodes is missing"
+    assert "--nnodes 4" in caught.value.hint
+    assert "NUM_NODES" in caught.value.hint
+
+
+def test_processes_for_another_number_of_nodes_are_refused() -> None:
+    error = refusal(nproc_per_node="2,1,1")
+    assert error.message == "--nproc-per-node 2,1,1 has 3 entries for 4 nodes"
+
+
+# ---- variables ----------------------------------------------------------------------------------
+
+
+def test_what_nccl_and_ucx_are_told_reaches_the_workers_unasked() -> None:
+    environ = {"NCCL_SOCKET_IFNAME": "=eth0", "UCX_TLS": "a b", "HF_TOKEN": "x", "MY_NCCL_": "y"}
+    assert plan(environ).passed == {"NCCL_SOCKET_IFNAME": "=eth0", "UCX_TLS": "a b"}
+    assert plan(environ, pass_env=["HF_TOKEN"]).worker_run(1, 1).variables["PASS_ENV"] == [
+        "HF_TOKEN=x",
+        "NCCL_SOCKET_IFNAME==eth0",
+        "UCX_TLS=a b",
+    ]
+
+
+def test_a_variable_that_is_not_set_cannot_be_passed() -> None:
+    error = refusal({"HF_TOKEN": "x"}, pass_env=["HF_TOKENS"])
+    assert error.message == "--pass-env HF_TOKENS: the variable is not set here"
+    assert error.hint == "did you mean HF_TOKEN?"
+    assert refusal({}, pass_env=["X"]).hint == "set it, or leave the option away"
+
+
+def test_a_set_variable_may_hold_anything_behind_the_first_equals_sign() -> None:
+    assert plan(set=["A=", "B1_C=x=y z\n'\"$"]).extra == {"A": "", "B1_C": "x=y z\n'\"$"}
+
+
+@pytest.mark.parametrize("setting", ["image=secret", "=secret", "1A=secret", "A-B=secret", "IMAGE"])
+def test_a_setting_without_a_name_in_capitals_is_refused_and_its_value_not_shown(
+    setting: str,
+) -> None:
+    error = refusal(set=[setting])
+    assert (
+        error.message == f"--set {setting.split('=')[0]} is not NAME=VALUE with a NAME in capitals"
+    )
+    assert "secret" not in str(error)
+
+
+def test_a_setting_cannot_take_the_place_of_what_rdzv_gives() -> None:
+    for name in plan().worker_run(1, 1).variables:
+        error = refusal(set=[f"{name}=1"])
+        assert error.message == f"--set {name}: rdzv itself gives this variable to each worker run"

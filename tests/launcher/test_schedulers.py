@@ -1,0 +1,403 @@
+"""One contract for everything that starts worker runs, and what each scheduler adds to it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from launcher.plan import HIDDEN, Here, WorkerRun, make_plan
+from launcher.schedulers import (
+    SCHEDULERS,
+    Description,
+    Scheduler,
+    SchedulerContext,
+    scheduler_entry,
+    specs_folder,
+)
+from launcher.schedulers.local import LocalScheduler
+from launcher.schedulers.manual import ManualScheduler
+from launcher.settings import LaunchSettings
+from rendezvous.errors import SchedulerError, TemplateError, UsageError
+from rendezvous.schema import SlotState
+from rendezvous.security import JoinString, RegistryPlace, RunKeys
+
+LIMIT_SECONDS = 15.0
+PLAIN_FILE = "/proc/self/environ"
+LIVING = (SlotState.SUBMITTED, SlotState.QUEUED, SlotState.RUNNING)
+KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
+NOWHERE = RegistryPlace(("127.0.0.1",), 9)
+COMMAND = ["train.py", "--name", 'it\'s a "test"', "$HOME", "", "--", "two\nlines"]
+DUMP = """
+import json, os, pathlib, sys
+join = pathlib.Path(os.environ["RDZV_JOIN_FILE"]).read_text()
+found = {"argv": sys.argv[2:], "env": dict(os.environ), "join": join}
+pathlib.Path(sys.argv[1] + ".new").write_text(json.dumps(found))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+"""
+
+
+def join_text(slot: int, generation: int = 1) -> str:
+    """What a worker run gets: a registry at a port where nobody listens."""
+    token = KEYS.join_token(slot, generation)
+    run, launch_id = KEYS.run, KEYS.launch_id
+    return JoinString(
+        NOWHERE, run, launch_id, slot, generation, token, KEYS.row_key, KEYS.probe_key
+    ).text()
+
+
+def worker_run(
+    name: str, slot: int = 1, generation: int = 1, *, template: str | None = None
+) -> WorkerRun:
+    """A worker run of a scheduler, from its shipped spec when no other is given."""
+    path = specs_folder() / scheduler_entry(name).spec
+    plan = make_plan(
+        LaunchSettings(nnodes="4", hosts="off", set=["IMAGE=registry/image:tag"]),
+        COMMAND,
+        {},
+        run=KEYS.run,
+        launch_id=KEYS.launch_id,
+        source=str(path),
+        template=path.read_text(encoding="utf-8") if template is None else template,
+        loopback=name == "local",
+        here=Here("", "", "/nonexistent/logs"),
+    )
+    return plan.worker_run(slot, generation)
+
+
+async def until(check: Callable[[], Any]) -> Any:
+    """What the check returns as soon as that is true."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not (found := check()):
+        assert time.monotonic() < deadline, "waited too long"
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def ended(scheduler: Scheduler, handle: str) -> Description:
+    """The description of a worker run, once it lives no longer."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while (found := await scheduler.describe(handle)).state in LIVING:
+        assert time.monotonic() < deadline, f"still {found}"
+        await asyncio.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The launch's folder for submissions; not made yet."""
+    return tmp_path / "submissions"
+
+
+@pytest.fixture(params=list(SCHEDULERS))
+def scheduler(request: pytest.FixtureRequest, folder: Path) -> Scheduler:
+    """Each scheduler in turn."""
+    return SCHEDULERS[request.param].make(SchedulerContext(folder, dict(os.environ)))
+
+
+# ---- the contract -------------------------------------------------------------------------------
+
+
+def test_the_table_holds_each_scheduler_under_its_own_name(scheduler: Scheduler) -> None:
+    assert scheduler_entry(scheduler.name).make is SCHEDULERS[scheduler.name].make
+    assert scheduler.poll_seconds > 0
+
+
+def test_an_unknown_scheduler_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError) as caught:
+        scheduler_entry("locale")
+    assert caught.value.message == "there is no scheduler 'locale'"
+    assert caught.value.hint == f"known are: {', '.join(SCHEDULERS)}"
+
+
+def test_preparing_does_nothing_and_shows_no_secret(scheduler: Scheduler, folder: Path) -> None:
+    run = worker_run(scheduler.name)
+    before = copy.deepcopy(run)
+    hidden = scheduler.prepare(run, HIDDEN)
+    with_secret = scheduler.prepare(run, join_text(1))
+    assert hidden == with_secret.replace(join_text(1), HIDDEN)
+    assert join_text(1) not in hidden
+    assert hidden == scheduler.prepare(run, HIDDEN)
+    assert run == before
+    assert not folder.exists()
+
+
+async def test_a_worker_run_is_submitted_described_and_cancelled(
+    scheduler: Scheduler, folder: Path
+) -> None:
+    children = {child.pid for child in psutil.Process().children()}
+    handle = await scheduler.submit(worker_run(scheduler.name), join_text(1))
+    found = await scheduler.describe(handle)
+    assert found.state in LIVING
+    assert found.detail
+    await scheduler.cancel(handle, grace_seconds=5.0)
+    await scheduler.cancel(handle, grace_seconds=5.0)
+    assert {child.pid for child in psutil.Process().children()} == children
+    assert not folder.exists() or list(folder.iterdir()) == []
+
+
+async def test_two_worker_runs_have_two_handles(scheduler: Scheduler) -> None:
+    handles = [
+        await scheduler.submit(worker_run(scheduler.name, slot), join_text(slot)) for slot in (1, 2)
+    ]
+    await scheduler.cancel(handles[0], grace_seconds=5.0)
+    assert handles[0] != handles[1]
+    assert (await scheduler.describe(handles[1])).state in LIVING
+    await scheduler.cancel(handles[1], grace_seconds=5.0)
+
+
+async def test_only_a_worker_run_of_exactly_that_name_is_found(scheduler: Scheduler) -> None:
+    run = worker_run(scheduler.name, 1, 12)
+    handle = await scheduler.submit(run, join_text(1, 12))
+    assert await scheduler.find(run.name) in (handle, None)
+    assert await scheduler.find(worker_run(scheduler.name, 1, 1).name) is None
+    assert await scheduler.find(worker_run(scheduler.name, 2, 12).name) is None
+    await scheduler.cancel(handle, grace_seconds=5.0)
+    assert await scheduler.find(run.name) is None
+
+
+async def test_a_spec_that_cannot_be_filled_is_not_submitted(
+    scheduler: Scheduler, folder: Path
+) -> None:
+    template = "argv: [<<COMAND>>]\n"
+    run = worker_run(scheduler.name, template=template)
+    with pytest.raises(TemplateError, match="<<COMAND>>"):
+        scheduler.prepare(run, HIDDEN)
+    with pytest.raises(TemplateError, match="did you mean <<COMMAND>>"):
+        await scheduler.submit(run, join_text(1))
+    assert not folder.exists()
+
+
+async def test_a_handle_of_a_former_launcher_can_be_described_and_cancelled(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    former = str(tmp_path / "4999999")
+    assert (await scheduler.describe(former)).state is not SlotState.RUNNING
+    await scheduler.cancel(former, grace_seconds=0.0)
+
+
+# ---- local --------------------------------------------------------------------------------------
+
+
+def local(folder: Path, environ: Mapping[str, str] | None = None) -> LocalScheduler:
+    return LocalScheduler(SchedulerContext(folder, os.environ if environ is None else environ))
+
+
+def spec(*argv: str, **env: str) -> str:
+    return yaml.safe_dump({"argv": list(argv), "env": env})
+
+
+def own_run(template: str, slot: int = 1) -> WorkerRun:
+    return worker_run("local", slot, template=template)
+
+
+async def dumped(folder: Path, template: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What a worker run of the local scheduler is started with."""
+    scheduler = local(folder, environ)
+    out = folder.parent / "dump"
+    text = template.replace("PROGRAM", json.dumps([sys.executable, "-c", DUMP, str(out)])[1:-1])
+    handle = await scheduler.submit(own_run(text), join_text(1))
+    assert (await ended(scheduler, handle)).state is SlotState.ENDED
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+async def test_a_local_worker_run_gets_its_words_as_they_are(folder: Path) -> None:
+    template = "argv: [PROGRAM, <<COMMAND>>, 0755, yes, 1.10, ~, 12:30, '<<IMAGE>>']"
+    found = await dumped(folder, template, {})
+    assert found["argv"] == [*COMMAND, "0755", "yes", "1.10", "~", "12:30", "registry/image:tag"]
+
+
+async def test_a_local_worker_run_gets_the_launchers_environment_and_its_specs(
+    folder: Path,
+) -> None:
+    template = "argv: [PROGRAM]\nenv: {<<: {A: on, B: <<SLOT>>}, HOME: /h}"
+    environ = {"HOME": "/root", "PYTHONPATH": ".", "NUM_NODES": "4", "RDZV_STATE_DIR": "/state"}
+    found = (await dumped(folder, template, environ))["env"]
+    del found["RDZV_JOIN_FILE"]
+    found.pop("LC_CTYPE", None)  # Python's own, where no locale is set
+    assert found == environ | {"A": "on", "B": "1", "HOME": "/h"}
+
+
+async def test_what_the_launcher_has_read_does_not_count_again_for_its_nodes(folder: Path) -> None:
+    read = {
+        "RDZV_CONFIG": "/etc/launch.toml",
+        "RDZV_HOSTS": "require",
+        "RDZV_NNODES": "9",
+        "RDZV_ADDRESS": "10.0.0.1",
+        "RDZV_LOG_LEVEL": "debug",
+        "NODE_RANK": "0",
+    }
+    found = await dumped(folder, "argv: [PROGRAM]", {"LC_ALL": "C.UTF-8", **read})
+    assert set(found["env"]) == {"LC_ALL", "RDZV_JOIN_FILE"}
+
+
+@pytest.mark.parametrize("has_variable", [True, False])
+async def test_the_secret_of_a_local_worker_run_is_in_no_environment_and_on_no_disk(
+    folder: Path, has_variable: bool
+) -> None:
+    template = "argv: [PROGRAM]" + ("\nenv: {RDZV_JOIN: <<RDZV_JOIN>>}" if has_variable else "")
+    secrets = {"RDZV_JOIN": "a", "RDZV_TOKEN": "b", "RDZV_REGISTRY_FILE": "c"}
+    found = await dumped(folder, template, secrets | {"LC_ALL": "C.UTF-8"})
+    assert found["join"] == join_text(1)
+    assert set(found["env"]) == {"LC_ALL", "RDZV_JOIN_FILE"}
+    assert found["env"]["RDZV_JOIN_FILE"].startswith("/proc/self/fd/")
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "argv: [rdzv, worker, <<RDZV_JOIN>>]",
+        "argv: [sh, -c, 'X=<<RDZV_JOIN>> rdzv worker']",
+        "argv: [rdzv, worker]\nenv: {JOIN: <<RDZV_JOIN>>}",
+    ],
+)
+def test_a_secret_where_others_can_read_it_is_refused(folder: Path, template: str) -> None:
+    for join in (HIDDEN, join_text(1)):
+        with pytest.raises(TemplateError) as caught:
+            local(folder).prepare(own_run(template), join)
+        assert caught.value.message.endswith(
+            "<<RDZV_JOIN>> is a secret, and stands where others can read it"
+        )
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("", "the spec: Input should be a valid dictionary"),
+        ("argv: []", "argv: List should have at least 1 item"),
+        ("argv: rdzv worker", "argv: Input should be a valid list"),
+        ("argv: [[a]]", "argv.0: Input should be a valid string"),
+        ("argv: [a]\nenv: {A: [b]}", "env.A: Input should be a valid string"),
+        ("argv: [a]\nenv: [A]", "env: Input should be a valid dictionary"),
+        ("argv: [a]\nimage: b", "image: Extra inputs are not permitted"),
+        ("argv: [a]\n---\nargv: [b]", " is not one YAML document: "),
+    ],
+)
+def test_what_the_local_scheduler_cannot_start_is_refused(
+    folder: Path, template: str, message: str
+) -> None:
+    with pytest.raises(TemplateError) as caught:
+        local(folder).prepare(own_run(template), HIDDEN)
+    assert message in caught.value.message
+    assert caught.value.message.startswith(own_run(template).source)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["/nonexistent/rdzv"], "'/nonexistent/rdzv' cannot be started: No such file or directory"),
+        ([PLAIN_FILE], f"'{PLAIN_FILE}' cannot be started: Permission denied"),
+        (["true", "a\0b"], "'true' cannot be started: embedded null byte"),
+        (["true", "x" * 150_000], "'true' cannot be started: Argument list too long"),
+    ],
+    ids=["missing", "not executable", "NUL", "too long"],
+)
+async def test_a_program_that_cannot_be_started_is_named(
+    folder: Path, argv: list[str], message: str
+) -> None:
+    with pytest.raises(SchedulerError) as caught:
+        await local(folder).submit(own_run(spec(*argv), slot=3), join_text(3))
+    assert caught.value.message == f"slot 3: {message}"
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "words"),
+    [
+        ("exit 0", SlotState.ENDED, "exit code 0"),
+        ("exit 3", SlotState.FAILED, "exit code 3"),
+        ("kill -9 $$", SlotState.FAILED, "signal 9"),
+    ],
+)
+async def test_how_a_local_worker_run_ended_is_told(
+    folder: Path, script: str, state: SlotState, words: str
+) -> None:
+    scheduler = local(folder)
+    handle = await scheduler.submit(own_run(spec("sh", "-c", script)), join_text(1))
+    assert await ended(scheduler, handle) == Description(state, f"pid {handle} ended with {words}")
+
+
+async def test_a_wrapped_local_worker_run_ends_with_all_that_it_started(
+    folder: Path, tmp_path: Path
+) -> None:
+    scheduler, pids = local(folder), tmp_path / "pids"
+    script = f"sleep 1000 & echo $! > {pids}.new; mv {pids}.new {pids}; wait"
+    handle = await scheduler.submit(own_run(spec("sh", "-c", script)), join_text(1))
+    await until(pids.exists)
+    await scheduler.cancel(handle, grace_seconds=5.0)
+    words = f"pid {handle} ended with signal {int(signal.SIGTERM)}"
+    assert await scheduler.describe(handle) == Description(SlotState.FAILED, words)
+    sleeper = int(pids.read_text())
+    await until(lambda: not lives(sleeper))
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+# ---- manual -------------------------------------------------------------------------------------
+
+
+def manual(folder: Path) -> ManualScheduler:
+    return ManualScheduler(SchedulerContext(folder, {}))
+
+
+async def test_the_script_of_a_manual_worker_run_can_be_read_by_its_owner_alone(
+    folder: Path,
+) -> None:
+    handle = await manual(folder).submit(worker_run("manual"), join_text(1))
+    assert handle == str(folder / "slot-1.sh")
+    assert stat.S_IMODE(Path(handle).stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    found = await manual(folder).describe(handle)
+    assert found == Description(SlotState.SUBMITTED, f"start it with: sh {handle}")
+
+
+async def test_the_script_of_a_manual_worker_run_starts_rdzv_with_the_words_as_they_are(
+    folder: Path, tmp_path: Path
+) -> None:
+    handle = await manual(folder).submit(worker_run("manual"), join_text(1))
+    program, out = tmp_path / "bin" / "rdzv", tmp_path / "out.json"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\n"
+        f"json.dump([sys.argv[1:], os.environ['RDZV_JOIN']], open({str(out)!r}, 'w'))\n"
+    )
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    subprocess.run(["sh", handle], env={"PATH": path, "LC_ALL": "C.UTF-8"}, check=True)
+    options = worker_run("manual").variables["WORKER_OPTIONS"]
+    assert isinstance(options, list)
+    assert json.loads(out.read_text()) == [["worker", *options, "--", *COMMAND], join_text(1)]
+
+
+async def test_a_new_generation_replaces_the_script_of_its_slot(folder: Path) -> None:
+    scheduler = manual(folder)
+    first = await scheduler.submit(worker_run("manual"), join_text(1))
+    second = await scheduler.submit(worker_run("manual", generation=2), join_text(1, 2))
+    assert first == second
+    assert join_text(1, 2) in Path(second).read_text()
+    assert await scheduler.find(worker_run("manual").name) is None
+
+
+async def test_a_script_that_cannot_be_written_is_a_scheduler_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SchedulerError, match=r"slot 1: .*slot-1.sh cannot be written: File exists"):
+        await manual(tmp_path / "file").submit(worker_run("manual"), join_text(1))

@@ -1,0 +1,288 @@
+"""The state directory: who may read it, who holds it, and what survives what."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from launcher.state_dir import LaunchRecord, StateDir, known_runs
+from rendezvous.errors import RunExists, UsageError
+from rendezvous.security import RegistryPlace, RunKeys
+
+PLACE = RegistryPlace(("10.0.0.1", "fd00::1"), 29600, "certificate", b"\x30\x82der")
+
+HOLDER = """
+import pathlib, sys
+from launcher.state_dir import StateDir
+state = StateDir(pathlib.Path(sys.argv[1]), "llama")
+state.acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def write_record(state: StateDir, launch_id: str = "k7f2a9c1xy") -> None:
+    state.write_record(launch_id, "local", PLACE, owns_registry=True)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[StateDir]:
+    """The folder of run 'llama', held by this process."""
+    state = StateDir(tmp_path / "rdzv", "llama")
+    state.acquire()
+    yield state
+    state.release()
+
+
+@contextmanager
+def another_launcher(root: Path) -> Iterator[int]:
+    """Another process holds the run's folder; gives its pid."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process.pid
+        process.kill()
+
+
+# ---- who may read it ----------------------------------------------------------------------------
+
+
+def test_only_the_owner_can_read_what_is_kept(state: StateDir) -> None:
+    state.secret()
+    write_record(state)
+    state.write_json("registry.json", {"key": "secret"})
+    state.write("submissions/slot-1.sh", b"x")
+    for path in [state.path, *state.path.rglob("*")]:
+        assert mode(path) == (0o700 if path.is_dir() else 0o600), path
+    names = {path.name for path in state.path.rglob("*") if path.is_file()}
+    assert names == {"lock", "secret", "launch.json", "registry.json", "slot-1.sh"}
+
+
+def test_a_folder_that_others_could_enter_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "llama").mkdir(mode=0o777)
+    (tmp_path / "llama").chmod(0o777)
+    state = StateDir(tmp_path, "llama")
+    state.acquire()
+    assert mode(tmp_path / "llama") == 0o700
+    state.release()
+
+
+def test_a_file_that_a_killed_launcher_left_half_written_lends_its_mode_to_nothing(
+    state: StateDir,
+) -> None:
+    left = state.path / ".secret.new"
+    left.write_text("half")
+    left.chmod(0o644)
+    assert mode(state.write("secret", b"s")) == 0o600
+    assert not left.exists()
+
+
+def test_a_place_where_no_folder_can_be_made_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError) as caught:
+        StateDir(tmp_path / "file", "llama").acquire()
+    path = tmp_path / "file" / "llama"
+    assert caught.value.message == f"the state directory {path} cannot be made: Not a directory"
+    assert caught.value.hint == "name another one with --state-dir or RDZV_STATE_DIR"
+
+
+# ---- who holds it -------------------------------------------------------------------------------
+
+
+def said(error: RunExists) -> str:
+    return re.sub(r"started \d s ago", "started N s ago", error.message)
+
+
+def held_by(pid: int) -> str:
+    host = socket.gethostname()
+    return f"run 'llama' is being launched by pid {pid} on {host}, started N s ago"
+
+
+def test_a_second_launcher_is_refused_and_told_who_holds_the_run(tmp_path: Path) -> None:
+    state = StateDir(tmp_path, "llama")
+    with another_launcher(tmp_path) as pid:
+        assert state.is_held()
+        with pytest.raises(RunExists) as caught:
+            state.acquire()
+    assert said(caught.value) == held_by(pid)
+    assert "rdzv cancel llama" in caught.value.hint
+
+
+def test_the_holder_is_named_and_not_the_launcher_before_it(state: StateDir) -> None:
+    write_record(state)
+    (state.path / "lock").write_text("pid 1234567890 on a host whose name is longer than ours" * 2)
+    state.release()
+    with another_launcher(state.path.parent) as pid, pytest.raises(RunExists) as caught:
+        state.acquire()
+    assert said(caught.value) == held_by(pid)
+
+
+def test_a_killed_launcher_holds_nothing(tmp_path: Path) -> None:
+    state = StateDir(tmp_path, "llama")
+    with another_launcher(tmp_path):
+        pass
+    assert not state.is_held()
+    state.acquire()
+    assert state.is_held()
+    state.release()
+
+
+def test_a_released_folder_can_be_taken_again(state: StateDir) -> None:
+    state.release()
+    assert not state.is_held()
+    state.acquire()
+    state.release()
+    state.release()
+
+
+def test_looking_whether_it_is_held_neither_makes_nor_takes_it(tmp_path: Path) -> None:
+    state = StateDir(tmp_path, "llama")
+    assert not state.is_held()
+    assert not state.path.exists()
+    state.acquire()
+    state.release()
+    assert not state.is_held()
+    state.acquire()
+    state.release()
+
+
+def test_the_program_that_replaces_a_launcher_holds_on(state: StateDir) -> None:
+    state.keep_lock_over_exec()
+    child = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(child, stdin=subprocess.PIPE, close_fds=False) as process:
+        state.release()
+        assert state.is_held()
+        process.kill()
+    assert not state.is_held()
+
+
+# ---- what is written down -----------------------------------------------------------------------
+
+
+def test_a_record_comes_back_as_it_was_written(state: StateDir) -> None:
+    write_record(state)
+    record = StateDir(state.path.parent, "llama").record()
+    assert record is not None
+    assert record == LaunchRecord(
+        run="llama",
+        launch_id="k7f2a9c1xy",
+        scheduler="local",
+        place=PLACE.to_json(),
+        owns_registry=True,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started_at=record.started_at,
+    )
+    assert record.registry_place() == PLACE
+
+
+def test_a_run_that_was_never_launched_has_no_record_and_no_keys(tmp_path: Path) -> None:
+    state = StateDir(tmp_path, "llama")
+    assert (state.record(), state.keys()) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"[]",
+        b'{"run": "llama"}',
+        b'{"run": "r", "launch_id": "x", "scheduler": "s", "place": {}}',
+        b'{"run": "r", "launch_id": "x", "scheduler": "s", "place": {"a": [], "p": 1, "c": "="}}',
+    ],
+)
+def test_a_damaged_record_counts_as_none(state: StateDir, content: bytes) -> None:
+    state.write("launch.json", content)
+    assert (state.record(), state.keys()) == (None, None)
+
+
+def test_a_record_of_a_newer_version_is_read(state: StateDir) -> None:
+    write_record(state)
+    text = (state.path / "launch.json").read_text()
+    state.write("launch.json", text.replace("{", '{"new": 1,', 1).encode())
+    record = state.record()
+    assert record is not None
+    assert record.launch_id == "k7f2a9c1xy"
+
+
+def test_the_secret_is_made_once_and_makes_the_keys(state: StateDir) -> None:
+    secret = state.secret()
+    assert len(secret) == 32
+    write_record(state)
+    again = StateDir(state.path.parent, "llama")
+    assert again.secret() == secret
+    assert again.keys() == RunKeys(secret, "llama", "k7f2a9c1xy")
+
+
+@pytest.mark.parametrize("content", ["", "00" * 31, "zz" * 32, "00" * 33])
+def test_a_damaged_secret_is_refused_and_not_shown(state: StateDir, content: str) -> None:
+    state.write("secret", content.encode())
+    with pytest.raises(UsageError) as caught:
+        state.secret()
+    path = state.path / "secret"
+    assert caught.value.message == f"{path} is damaged: it does not hold 32 bytes in hex"
+
+
+def test_a_file_is_replaced_as_a_whole(state: StateDir) -> None:
+    state.write("registry.json", b"a long first content")
+    with (state.path / "registry.json").open("rb") as before:
+        state.write("registry.json", b"second")
+        assert before.read() == b"a long first content"
+    assert (state.path / "registry.json").read_bytes() == b"second"
+
+
+# ---- what is forgotten --------------------------------------------------------------------------
+
+
+def test_a_new_launch_keeps_the_logs_and_nothing_else_of_the_former_one(state: StateDir) -> None:
+    state.secret()
+    write_record(state)
+    for name in ("registry.json", "key.pem", "certificate.pem", "certificate.der"):
+        state.write(name, b"x")
+    for name in ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", "result.json"):
+        state.write(name, b"x")
+    state.write("submissions/slot-1.sh", b"x")
+    state.write("logs/node-0.log", b"x")
+    state.forget_launch()
+    left = {str(path.relative_to(state.path)) for path in state.path.rglob("*") if path.is_file()}
+    assert left == {"lock", "logs/node-0.log"}
+    state.forget_launch()
+
+
+# ---- all runs -----------------------------------------------------------------------------------
+
+
+def test_the_runs_of_a_folder_come_newest_first(tmp_path: Path) -> None:
+    for name, started_at in (("a", 20.0), ("b", 30.0), ("c", 10.0)):
+        state = StateDir(tmp_path, name)
+        record = LaunchRecord(
+            run=name, launch_id="x", scheduler="local", place=PLACE.to_json(), started_at=started_at
+        )
+        state.write("launch.json", record.model_dump_json().encode())
+    (tmp_path / "not-a-run").mkdir()
+    StateDir(tmp_path, "damaged").write("launch.json", b"{")
+    assert [state.run for state in known_runs(tmp_path)] == ["b", "a", "c", "damaged"]
+
+
+def test_a_folder_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
+    assert known_runs(tmp_path / "nowhere") == []

@@ -1,0 +1,208 @@
+"""The documentation keeps up with the code: options, exit codes, schedulers, variables, files.
+
+`python -m tests.test_docs` writes the tables of docs/reference.md anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import launcher.state_dir
+from launcher.cli import main
+from launcher.plan import make_plan
+from launcher.schedulers import SCHEDULERS
+from launcher.settings import LaunchSettings
+from launcher.template import Form
+from rendezvous.errors import EXIT_CODE_HELP
+from rendezvous.schema import EndpointTable, TableRow
+from worker.contracts import SECRET_VARIABLES, make_contract
+from worker.settings import NodeSettings
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference.md"
+BLOCK = re.compile(r"(<!-- (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PACKAGES = ("rendezvous", "worker", "launcher")
+# ---- the tables ---------------------------------------------------------------------------------
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+def code(*words: str) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def commands(
+    group: click.Group = main, before: str = "rdzv"
+) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield f"{before} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{before} {name}")
+
+
+def options_of(command: click.Command) -> list[dict[str, Any]]:
+    """What click knows of the options of a command that are shown."""
+    options = [o for o in command.params if isinstance(o, click.Option) and not o.hidden]
+    return [option.to_info_dict() for option in options]
+
+
+def row(option: dict[str, Any]) -> list[str]:
+    variables = option["envvar"] or []
+    flags = code(*option["opts"], *option["secondary_opts"])
+    choices = option["type"].get("choices")
+    return [
+        f"{flags} ({code(*choices)})" if choices else flags,
+        code(*([variables] if isinstance(variables, str) else variables)),
+        default(option["default"]),
+        option["help"].replace("|", "\\|"),
+    ]
+
+
+def default(value: object) -> str:
+    if value is None or value in ("", [], ()):
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return code(f"{value:g}" if isinstance(value, float) else str(value))
+
+
+def option_table(command: click.Command, *, of_a_node: bool | None = None) -> str:
+    rows = [
+        row(option)
+        for option in options_of(command)
+        if of_a_node is None or (option["name"] in NodeSettings.model_fields) is of_a_node
+    ]
+    return table(["flag", "variable", "default", "meaning"], rows)
+
+
+def others_table() -> str:
+    rows = [
+        [code(name), *row(option)]
+        for name, command in commands()
+        if name not in ("rdzv launch", "rdzv worker", "rdzv serve")
+        for option in options_of(command)
+    ]
+    return table(["command", "flag", "variable", "default", "meaning"], rows)
+
+
+def blocks() -> dict[str, str]:
+    """The written tables by the name of their place."""
+    known = dict(commands())
+    codes = [[str(code_.value), text] for code_, text in EXIT_CODE_HELP.items()]
+    return {
+        "node": option_table(known["rdzv worker"], of_a_node=True),
+        "launch": option_table(known["rdzv launch"], of_a_node=False),
+        "worker": option_table(known["rdzv worker"], of_a_node=False),
+        "serve": option_table(known["rdzv serve"]),
+        "others": others_table(),
+        "exit codes": table(["code", "meaning"], codes),
+    }
+
+
+def reference() -> str:
+    return REFERENCE.read_text(encoding="utf-8")
+
+
+def with_tables(text: str, tables: Mapping[str, str]) -> str:
+    return BLOCK.sub(lambda place: place[1] + tables[place["name"]] + place[3], text)
+
+
+def test_the_reference_has_a_place_for_every_table() -> None:
+    assert [place["name"] for place in BLOCK.finditer(reference())] == [*blocks()]
+
+
+@pytest.mark.parametrize("name", [*blocks()])
+def test_a_table_of_the_reference_is_as_the_code_says(name: str) -> None:
+    found = {place["name"]: place[0] for place in BLOCK.finditer(reference())}
+    hint = "run python -m tests.test_docs"
+    assert found[name] == f"<!-- {name} -->\n{blocks()[name]}<!-- end -->", hint
+
+
+@pytest.mark.parametrize("name", [name for name, _ in commands()])
+def test_every_option_of_every_command_is_documented(name: str) -> None:
+    for option in options_of(dict(commands())[name]):
+        for flag in [*option["opts"], *option["secondary_opts"]]:
+            assert f"`{flag}`" in reference(), flag
+
+
+# ---- the rest of the page -----------------------------------------------------------------------
+
+
+def test_every_variable_of_ours_that_the_code_names_is_documented() -> None:
+    named: set[str] = set()
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        for path in Path(spec.origin).parent.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    named |= set(re.findall(r"RDZV_[A-Z_]*[A-Z]\b", node.value))
+    assert {"RDZV_JOIN", "RDZV_JOIN_FILE", "RDZV_TOKEN", "RDZV_STATE_DIR"} <= named
+    assert not {name for name in named if f"`{name}`" not in reference()}
+
+
+def test_every_variable_that_a_program_sees_or_loses_is_documented() -> None:
+    row = TableRow(
+        rank=0,
+        slot=0,
+        hostname="a",
+        address="10.0.0.1",
+        interface="eth0",
+        prefix_length=24,
+        nproc_per_node=1,
+        mac="",
+    )
+    sealed = EndpointTable(
+        run="r", launch_id="l", epoch=1, master_address=row.address, master_port=1, rows=[row]
+    )
+    contract = make_contract(["train.py"], sealed, 0, {})
+    for name in (*contract.variables, *SECRET_VARIABLES):
+        assert f"`{name}`" in reference(), name
+
+
+def test_every_scheduler_stands_in_the_reference_and_the_readme_with_its_spec() -> None:
+    for path in (REFERENCE, ROOT / "README.md"):
+        text = path.read_text(encoding="utf-8")
+        for name, entry in SCHEDULERS.items():
+            assert re.search(rf"^\| `{name}`.*`specs/{entry.spec}` \|$", text, re.MULTILINE), path
+
+
+def test_every_variable_and_form_of_a_worker_spec_is_documented() -> None:
+    plan = make_plan(
+        LaunchSettings(nnodes="1"), ["x"], {}, run="r", launch_id="l", source="", template=""
+    )
+    for name in plan.own_variables(0, 1):
+        assert f"`<<{name}>>`" in reference()
+    for form in Form:
+        assert re.search(rf"^\| `{form}` \|", reference(), re.MULTILINE), form
+
+
+def test_every_file_of_the_state_directory_is_documented() -> None:
+    listed = re.findall(r"^    (\S+(?: \S+)*?)(?:  |$)", launcher.state_dir.__doc__ or "", re.M)
+    names = [name for entry in listed for name in entry.split()]
+    assert {"lock", "launch.json", "journal.sqlite", "logs/"} <= set(names)
+    for name in names:
+        assert f"`{name}" in reference(), name
+
+
+def test_every_link_inside_the_reference_leads_somewhere() -> None:
+    headings = re.findall(r"^#+ (.*)$", reference(), re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in headings}
+    for target in re.findall(r"\]\(#([^)]*)\)", reference()):
+        assert target in anchors
+
+
+if __name__ == "__main__":
+    REFERENCE.write_text(with_tables(reference(), blocks()), encoding="utf-8")

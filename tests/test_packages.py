@@ -1,0 +1,238 @@
+"""What the packages may import and what importing them may do, beyond the import contracts."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("rendezvous", "worker", "launcher")
+# What these give depends on their arguments alone.
+PURE_STDLIB = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "difflib",
+    "enum",
+    "functools",
+    "hashlib",
+    "hmac",
+    "ipaddress",
+    "itertools",
+    "json",
+    "math",
+    "re",
+    "shlex",
+    "sys",
+    "typing",
+    "unicodedata",
+}
+PURE_LIBRARIES = {"pydantic", "yaml"}
+PURE_AS_WELL = {"rendezvous", "worker.settings", "launcher.settings"}
+IMPURE_BUILTINS = {"open", "input", "print", "exec", "eval", "__import__"}
+# Not rich: where it is installed, httpx loads it for a command of its own.
+OF_THE_LAUNCHER = {"cryptography", "fastapi", "torch", "uvicorn", "uvloop", "yaml"}
+
+# In a fresh interpreter: which modules an import loads, and what else it does.
+LOAD = """
+import importlib, json, logging, os, signal, sys, threading
+files = set(os.listdir("/proc/self/fd"))
+signals = [signal.getsignal(n) for n in signal.valid_signals()]
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(json.dumps({
+    "modules": sorted(sys.modules),
+    "handlers": len(logging.getLogger().handlers),
+    "level": logging.getLogger().level,
+    "threads": threading.active_count(),
+    "files": sorted(set(os.listdir("/proc/self/fd")) - files),
+    "signals": signals == [signal.getsignal(n) for n in signal.valid_signals()],
+}))
+"""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of ours, by its name."""
+    found = {}
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        folder = Path(spec.origin).parent
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder.parent).with_suffix("").parts
+            found[".".join(part for part in parts if part != "__init__")] = path
+    return found
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(modules()[name].read_text(encoding="utf-8"))
+
+
+def imports(name: str) -> Iterator[tuple[str, str]]:
+    """What a module imports, anywhere in it: module and name, the name empty for a whole module."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} has a relative import"
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+@cache
+def pure_modules() -> list[str]:
+    """The modules that the import contracts call pure, and those inside of them."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    contracts = tomllib.loads(text)["tool"]["importlinter"]["contracts"]
+    [named] = [c["source_modules"] for c in contracts if c["name"].startswith("pure modules")]
+    return [m for m in modules() if any(m == n or m.startswith(f"{n}.") for n in named)]
+
+
+def load(*names: str) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-E", "-P", "-c", LOAD, *names], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+# ---- pure modules -------------------------------------------------------------------------------
+
+
+def test_the_decisions_are_among_the_pure_modules() -> None:
+    assert set(pure_modules()) >= {
+        "rendezvous.schema",
+        "rendezvous.errors",
+        "rendezvous.protocol",
+        "worker.address",
+        "worker.contracts",
+        "launcher.plan",
+        "launcher.template",
+        "launcher.template.yaml_form",
+    }
+
+
+@pytest.mark.parametrize("name", pure_modules())
+def test_a_pure_module_imports_only_what_is_pure(name: str) -> None:
+    allowed = {*pure_modules(), *PURE_AS_WELL}
+    for module, _ in imports(name):
+        top = module.split(".")[0]
+        assert top in PURE_STDLIB | PURE_LIBRARIES or module in allowed, module
+
+
+@pytest.mark.parametrize("name", pure_modules())
+def test_a_pure_module_calls_nothing_that_reads_or_writes(name: str) -> None:
+    called = {
+        node.func.id
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not called & IMPURE_BUILTINS
+
+
+# ---- what an import loads and does --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["worker.agent", "launcher.cli"])
+def test_a_workers_start_loads_none_of_the_launchers_packages(name: str) -> None:
+    found = load(name)["modules"]
+    assert isinstance(found, list)
+    assert name in found
+    assert not OF_THE_LAUNCHER & set(found)
+
+
+def test_importing_does_nothing_else() -> None:
+    names = [name for name in modules() if not name.endswith("__main__")]
+    found = load(*names)
+    assert {key: found[key] for key in found if key != "modules"} == {
+        "handlers": 0,
+        "level": 30,
+        "threads": 1,
+        "files": [],
+        "signals": True,
+    }
+
+
+def test_the_types_of_every_package_are_there_for_others() -> None:
+    for package in PACKAGES:
+        assert (modules()[package].parent / "py.typed").is_file()
+
+
+# ---- what is public -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", modules())
+def test_no_module_takes_what_another_keeps_to_itself(name: str) -> None:
+    for module, word in imports(name):
+        if module.split(".")[0] in PACKAGES:
+            assert not word.startswith("_"), f"{module}.{word}"
+            assert not any(part.startswith("_") for part in module.split(".")), module
+
+
+def is_all(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+
+
+WITH_ALL = [name for name in modules() if any(map(is_all, tree(name).body))]
+
+
+@pytest.mark.parametrize("name", WITH_ALL)
+def test_what_a_package_lists_is_what_the_others_take_from_it(name: str) -> None:
+    module: ModuleType = importlib.import_module(name)
+    listed = set(module.__all__)
+    assert not {word for word in listed if not hasattr(module, word)}
+    inside = (name, f"{name}.")
+    for other in modules():
+        if other != inside[0] and not other.startswith(inside[1]):
+            taken = {word for source, word in imports(other) if source == name}
+            assert taken <= listed, other
+
+
+def test_the_inside_of_a_package_that_lists_its_words_is_not_reached_past_it() -> None:
+    assert "launcher.template" in WITH_ALL
+    for name in WITH_ALL:
+        for other in modules():
+            if other != name and not other.startswith(f"{name}."):
+                reached = {source for source, _ in imports(other) if source.startswith(f"{name}.")}
+                assert not reached, other
+
+
+@pytest.mark.parametrize("name", modules())
+def test_everything_public_says_what_it_is(name: str) -> None:
+    public = [
+        node
+        for node in tree(name).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+    ]
+    for node in public:
+        assert ast.get_docstring(node), node.name
+    assert ast.get_docstring(tree(name)) or not tree(name).body
+
+
+# ---- what stands nowhere ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", modules())
+def test_nothing_is_pickled_and_no_shell_is_started(name: str) -> None:
+    assert not {"pickle", "marshal", "shelve", "dill"} & {module for module, _ in imports(name)}
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.keyword) and node.arg == "shell":
+            assert isinstance(node.value, ast.Constant)
+            assert node.value.value is False
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.system", "os.popen"):
+            pytest.fail(f"{ast.unparse(node)} in line {node.lineno}")

@@ -1,0 +1,298 @@
+"""What a program is started with: argv, variables, and what of the user's is kept or removed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rendezvous.errors import UsageError
+from rendezvous.schema import EndpointTable, TableRow
+from worker.contracts import (
+    SECRET_VARIABLES,
+    Contract,
+    check_command,
+    make_contract,
+)
+
+V4 = ("10.0.0.1", "10.0.0.2")
+V6 = ("fd00::1", "fd00::2")
+
+
+def table(addresses: tuple[str, ...] = V4, nproc: tuple[int, ...] = (8, 8)) -> EndpointTable:
+    rows = [
+        TableRow(
+            rank=rank,
+            slot=10 + rank,
+            hostname=f"host-{rank}",
+            address=address,
+            interface=f"eth{rank}",
+            prefix_length=24,
+            nproc_per_node=processes,
+            mac="",
+        )
+        for rank, (address, processes) in enumerate(zip(addresses, nproc, strict=True))
+    ]
+    return EndpointTable(
+        run="llama",
+        launch_id="k7f2a9c1xy",
+        epoch=1,
+        master_address=addresses[0],
+        master_port=29500,
+        rows=rows,
+    )
+
+
+def contract(
+    *command: str,
+    sealed: EndpointTable | None = None,
+    rank: int = 1,
+    environ: dict[str, str] | None = None,
+    **how: Any,
+) -> Contract:
+    return make_contract(
+        command or ("train.py", "--epochs", "3"), sealed or table(), 10 + rank, environ or {}, **how
+    )
+
+
+def words(*lines: str) -> list[str]:
+    return " ".join(lines).split()
+
+
+# ---- torchrun -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_static_torchrun_is_given_our_ranks_and_the_masters_address(rank: int) -> None:
+    assert contract(rank=rank) == Contract(
+        argv=words(
+            "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend static --rdzv-id llama",
+            f"--node-rank {rank} --master-addr 10.0.0.1 --master-port 29500",
+            "train.py --epochs 3",
+        ),
+        variables={
+            "MASTER_ADDR": "10.0.0.1",
+            "MASTER_PORT": "29500",
+            "NODE_RANK": str(rank),
+            "NNODES": "2",
+            "NPROC_PER_NODE": "8",
+            "RDZV_ID": "llama",
+            "GLOO_SOCKET_IFNAME": f"eth{rank}",
+            "TP_SOCKET_IFNAME": f"eth{rank}",
+            "NCCL_SOCKET_IFNAME": f"=eth{rank}",
+            "NCCL_SOCKET_FAMILY": "AF_INET",
+        },
+        removed=frozenset(SECRET_VARIABLES),
+        notes=[],
+    )
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_c10d_torchrun_is_told_who_hosts_the_store_and_its_own_address(rank: int) -> None:
+    assert contract(rank=rank, backend="c10d").argv == words(
+        "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-id llama",
+        f"--rdzv-endpoint 10.0.0.1:29500 --local-addr {V4[rank]} --rdzv-conf is_host={1 - rank}",
+        "train.py --epochs 3",
+    )
+
+
+def test_over_ipv6_static_torchrun_gets_the_bare_address() -> None:
+    made = contract(sealed=table(V6))
+    assert made.argv == words(
+        "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend static --rdzv-id llama",
+        "--node-rank 1 --master-addr fd00::1 --master-port 29500 train.py --epochs 3",
+    )
+    assert made.variables["MASTER_ADDR"] == "fd00::1"
+    assert made.variables["NCCL_SOCKET_FAMILY"] == "AF_INET6"
+
+
+def test_over_ipv6_the_endpoint_of_c10d_has_brackets() -> None:
+    assert contract(sealed=table(V6), backend="c10d").argv[9:15] == words(
+        "--rdzv-endpoint [fd00::1]:29500 --local-addr fd00::2 --rdzv-conf is_host=0"
+    )
+
+
+def test_nodes_with_different_processes_are_told_their_own_number() -> None:
+    sealed = table(nproc=(2, 1))
+    for rank, processes in ((0, "2"), (1, "1")):
+        made = contract(sealed=sealed, rank=rank)
+        assert made.argv[:5] == words(f"torchrun --nnodes 2 --nproc-per-node {processes}")
+        assert made.variables["NPROC_PER_NODE"] == processes
+
+
+@pytest.mark.parametrize(
+    ("command", "program", "target"),
+    [
+        (["train.py"], "torchrun", ["train.py"]),
+        (["-m", "package.train", "-x"], "torchrun", ["-m", "package.train", "-x"]),
+        (["./it's here.py", "", "$X"], "torchrun", ["./it's here.py", "", "$X"]),
+        (["train.py", "--nnodes", "9"], "torchrun", ["train.py", "--nnodes", "9"]),
+        (
+            ["torchrun", "--max-restarts", "3", "train.py"],
+            "torchrun",
+            ["--max-restarts", "3", "train.py"],
+        ),
+        (
+            ["/opt/env/bin/torchrun", "-r3", "-t", "3", "--no-python", "./train", "--nnodes", "2"],
+            "/opt/env/bin/torchrun",
+            ["-r3", "-t", "3", "--no-python", "./train", "--nnodes", "2"],
+        ),
+        (
+            ["torchrun", "--log_dir=/logs", "--module", "train", "--master-port", "1"],
+            "torchrun",
+            ["--log_dir=/logs", "--module", "train", "--master-port", "1"],
+        ),
+        (["torchrun", "--", "train.py"], "torchrun", ["--", "train.py"]),
+    ],
+)
+def test_a_torchrun_target_keeps_its_words_and_torchruns_other_flags(
+    command: list[str], program: str, target: list[str]
+) -> None:
+    check_command(command, "torchrun")
+    made = contract(*command)
+    assert (made.argv[0], made.argv[-len(target) :]) == (program, target)
+    assert len(made.argv) == 15 + len(target)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("torchrun --nnodes 2 train.py", "--nnodes"),
+        ("torchrun --nnodes=2 train.py", "--nnodes=2"),
+        ("torchrun --max-restarts 3 --nproc_per_node 2 train.py", "--nproc_per_node"),
+        ("torchrun --tee 3 --standalone train.py", "--standalone"),
+        ("torchrun --rdzv_endpoint h:1 train.py", "--rdzv_endpoint"),
+        ("torchrun --nnode 2 train.py", "--nnode"),
+        ("torchrun -m --node-rank 1 train", "--node-rank"),
+        ("/usr/bin/torchrun --rdzv-conf a=b train.py", "--rdzv-conf"),
+        ("--master-port 1 train.py", "--master-port"),
+    ],
+)
+def test_a_flag_that_would_contradict_the_table_is_refused(command: str, flag: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_command(command.split(), "torchrun")
+    assert caught.value.message == (
+        f"{flag} stands in COMMAND, and rdzv gives torchrun this flag from the table"
+    )
+    assert caught.value.hint.startswith("leave it away; --nnodes, --nproc-per-node, ")
+
+
+@pytest.mark.parametrize("python", ["python", "python3", "/usr/bin/python3.11"])
+def test_python_in_front_of_the_script_is_refused_with_what_to_do(python: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_command([python, "train.py"], "torchrun")
+    assert caught.value.message == (
+        f"COMMAND begins with '{python}', and torchrun starts Python itself"
+    )
+    assert caught.value.hint == (
+        "give the script alone (-- train.py ...), or use --framework command"
+    )
+    check_command([python, "train.py"], "command")
+
+
+@pytest.mark.parametrize(
+    "command", ["torchrun", "torchrun --max-restarts 3", "-m", "torchrun --max-restarts"]
+)
+def test_a_command_without_a_target_is_refused(command: str) -> None:
+    with pytest.raises(UsageError, match=r"^COMMAND names no script or module for torchrun: "):
+        check_command(command.split(), "torchrun")
+
+
+@pytest.mark.parametrize("framework", ["torchrun", "command"])
+def test_no_command_at_all_is_refused(framework: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_command([], framework)
+    assert caught.value.message == "no COMMAND was given"
+
+
+# ---- any command --------------------------------------------------------------------------------
+
+
+def test_another_command_is_started_as_it_is_with_the_same_variables() -> None:
+    command = ("accelerate", "launch", "--nnodes", "9", "")
+    made = contract(*command, framework="command", environ={"PET_NNODES": "9"})
+    assert made.argv == list(command)
+    assert made.variables == contract().variables
+    assert made.removed == frozenset(SECRET_VARIABLES)
+    assert made.notes == []
+
+
+# ---- the user's environment ---------------------------------------------------------------------
+
+
+def test_what_the_user_set_for_the_transports_is_kept() -> None:
+    environ = {
+        "NCCL_SOCKET_IFNAME": "^docker0",
+        "NCCL_SOCKET_FAMILY": "AF_INET6",
+        "GLOO_SOCKET_IFNAME": "ib0",
+        "TP_SOCKET_IFNAME": "",
+    }
+    made = contract(environ=environ)
+    assert not set(environ) & set(made.variables)
+    assert environ.items() <= made.environment(environ).items()
+    assert made.notes == []
+
+
+def test_what_a_platform_guessed_gives_way_to_the_table_and_is_reported() -> None:
+    environ = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "NODE_RANK": "0",
+        "RDZV_ID": "some_uniq_id",
+    }
+    made = contract(environ=environ)
+    assert made.notes == [
+        "MASTER_ADDR is 10.0.0.1 (from the table), not 127.0.0.1",
+        "NODE_RANK is 1 (from the table), not 0",
+        "RDZV_ID is llama (from the table), not some_uniq_id",
+    ]
+    seen = made.environment(environ)
+    assert [seen[name] for name in environ] == ["10.0.0.1", "29500", "1", "llama"]
+
+
+def test_flags_of_torchrun_in_the_environment_are_removed_with_a_note() -> None:
+    environ = {
+        "PET_NNODES": "9",
+        "PET_MASTER_ADDR": "x",
+        "PET_STANDALONE": "1",
+        "PET_MAX_RESTARTS": "3",
+    }
+    made = contract(environ=environ)
+    assert made.environment(environ).keys() & environ.keys() == {"PET_MAX_RESTARTS"}
+    assert made.notes == [
+        "PET_NNODES was removed: torchrun's flags come from the table",
+        "PET_MASTER_ADDR was removed: torchrun's flags come from the table",
+        "PET_STANDALONE was removed: torchrun's flags come from the table",
+    ]
+
+
+def test_the_program_sees_the_users_environment_without_our_secrets() -> None:
+    environ = {"PATH": "/bin", "PYTHONPATH": ".", "EMPTY": "", "LOCAL_RANK": "0"}
+    secrets = dict.fromkeys(SECRET_VARIABLES, "secret")
+    made = contract(environ=environ | secrets)
+    assert made.environment(environ | secrets) == environ | made.variables
+    assert not [note for note in made.notes if "secret" in note]
+    assert {"RDZV_JOIN", "RDZV_TOKEN", "RDZV_REGISTRY"} <= set(SECRET_VARIABLES)
+    assert {f"{name}_FILE" for name in SECRET_VARIABLES if not name.endswith("_FILE")} <= set(
+        SECRET_VARIABLES
+    )
+
+
+@pytest.mark.parametrize("how", [{}, {"backend": "c10d"}, {"framework": "command"}])
+def test_what_belongs_to_a_process_is_never_set(how: dict[str, Any]) -> None:
+    of_a_process = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
+    assert not of_a_process & set(contract(**how).variables)
+
+
+def test_making_a_contract_changes_nothing_that_it_is_given() -> None:
+    environ, command, sealed = {"MASTER_ADDR": "x", "RDZV_JOIN": "y"}, ["train.py"], table()
+    made = make_contract(command, sealed, 11, environ)
+    made.environment(environ)
+    made.argv.append("more")
+    assert (environ, command) == ({"MASTER_ADDR": "x", "RDZV_JOIN": "y"}, ["train.py"])
+    assert sealed == table()
+
+
+def test_a_slot_that_is_not_in_the_table_has_no_contract() -> None:
+    with pytest.raises(UsageError, match="slot 99 is not in the table of epoch 1"):
+        contract(rank=89)

@@ -1,0 +1,179 @@
+"""What a node offers when it joins: its addresses, signed, its processes, and what it is."""
+
+from __future__ import annotations
+
+import platform
+import socket
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from rendezvous.errors import AddressError, UsageError
+from rendezvous.schema import Candidate, Facts, Job, JoinRequest, LinkKind, TableRow
+from rendezvous.security import JoinString, RegistryPlace, RunKeys, row_is_genuine
+from worker.interfaces import count_cpus, count_gpus, look
+from worker.offer import command_digest, facts, make_offer, processes
+from worker.ports import is_free
+from worker.settings import WorkerSettings
+
+KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
+COMMAND = ["train.py", "--epochs", "3"]
+
+
+def offer(slot: int = 1, generation: int = 2, **settings: Any) -> JoinRequest:
+    join = JoinString(
+        RegistryPlace(("127.0.0.1",), 29600),
+        *(KEYS.run, KEYS.launch_id, slot, generation),
+        KEYS.join_token(slot, generation),
+        KEYS.row_key,
+        KEYS.probe_key,
+    )
+    here: dict[str, Any] = {"loopback": True, "address": ["127.0.0.2"]}
+    return make_offer(WorkerSettings(**(here | settings)), join, COMMAND, "127.0.0.1")
+
+
+def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
+    made = offer(nnodes="4", nproc_per_node="8", node_rank=3, framework="command")
+    [candidate] = made.candidates
+    assert made == JoinRequest(
+        slot=1,
+        generation=2,
+        join_id=made.join_id,
+        hostname=socket.gethostname(),
+        nproc_per_node=8,
+        candidates=[
+            Candidate(
+                interface="lo",
+                address="127.0.0.2",
+                prefix_length=8,
+                kind=LinkKind.LOOPBACK,
+                mtu=candidate.mtu,
+                reason=candidate.reason,
+                mac=candidate.mac,
+            )
+        ],
+        requested_rank=3,
+        master_port=None,
+        job=Job(nnodes="4", command_digest=command_digest(COMMAND), framework="command"),
+        facts=facts(),
+    )
+
+
+def test_every_join_has_an_id_of_its_own() -> None:
+    assert offer().join_id != offer().join_id
+
+
+def test_the_candidates_are_signed_for_this_slot_and_its_processes() -> None:
+    made = offer(nproc_per_node="2")
+    [candidate] = made.candidates
+    row = TableRow(
+        rank=0,
+        slot=1,
+        hostname=made.hostname,
+        address=candidate.address,
+        interface=candidate.interface,
+        prefix_length=candidate.prefix_length,
+        nproc_per_node=2,
+        mac=candidate.mac,
+    )
+
+    def is_genuine(**changes: Any) -> bool:
+        changed = row.model_copy(update=changes)
+        return row_is_genuine(changed, KEYS.row_key, run=KEYS.run, launch_id=KEYS.launch_id)
+
+    assert is_genuine()
+    assert is_genuine(rank=7)
+    assert not is_genuine(slot=2)
+    assert not is_genuine(nproc_per_node=3)
+    assert not is_genuine(address="127.0.0.3")
+
+
+def test_only_slot_0_looks_for_a_free_master_port() -> None:
+    port = offer(slot=0).master_port
+    assert port is not None
+    assert port >= 29_500
+    assert is_free(port)
+    assert offer(slot=1).master_port is None
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_master_port_that_was_asked_for_is_offered_as_it_is(slot: int) -> None:
+    assert offer(slot, master_port=31_000).master_port == 31_000
+
+
+def test_an_address_that_this_machine_does_not_have_is_refused() -> None:
+    with pytest.raises(AddressError, match=r"192\.0\.2\.1"):
+        offer(loopback=False, address=["192.0.2.1"])
+
+
+def test_without_loopback_no_loopback_address_is_offered() -> None:
+    others = [i for i in look().interfaces if i.name != "lo" and i.addresses]
+    if not others:
+        with pytest.raises(AddressError):
+            offer(loopback=False, address=[])
+        return
+    made = offer(loopback=False, address=[])
+    assert LinkKind.LOOPBACK not in {candidate.kind for candidate in made.candidates}
+
+
+# ---- the command --------------------------------------------------------------------------------
+
+
+def test_the_digest_tells_words_apart_and_not_how_they_were_stored() -> None:
+    assert command_digest(["a", "b"]) == command_digest(("a", "b"))
+    digests = {command_digest(words) for words in ([], [""], ["a b"], ["a", "b"], ["b", "a"])}
+    assert len(digests) == 5
+
+
+def test_words_that_are_not_utf_8_have_a_digest() -> None:
+    assert command_digest(["\udcff"]) != command_digest(["\udcfe"])
+
+
+# ---- processes ----------------------------------------------------------------------------------
+
+
+def test_a_number_of_processes_is_taken_as_it_is() -> None:
+    assert processes("8", 5) == 8
+
+
+def test_with_commas_each_slot_has_its_own() -> None:
+    assert [processes("2,1,4096", slot) for slot in range(3)] == [2, 1, 4096]
+
+
+def test_a_slot_beyond_the_list_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        processes("2,1", 2)
+    assert caught.value.message == "--nproc-per-node 2,1 has 2 entries, and there is a slot 2"
+
+
+def test_processes_are_counted_as_torchrun_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert processes("cpu", 0) == count_cpus()
+    assert processes("auto", 0) == (count_gpus() or count_cpus())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert processes("1,auto", 1) == count_cpus()
+
+
+def test_a_node_without_gpus_cannot_have_a_process_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UsageError) as caught:
+        processes("gpu", 0)
+    assert caught.value.message.startswith("--nproc-per-node gpu, and this node shows no GPU")
+
+
+# ---- facts --------------------------------------------------------------------------------------
+
+
+def test_the_facts_say_what_runs_here() -> None:
+    found = facts()
+    assert found == Facts(
+        rdzv_version=version("rdzv"),
+        python_version=platform.python_version(),
+        gpus=count_gpus(),
+        cpus=found.cpus,
+        boot_id=found.boot_id,
+    )
+    assert found.cpus >= count_cpus()
+    assert len(found.boot_id) == 36
