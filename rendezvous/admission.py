@@ -43,13 +43,11 @@ def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> E
     if known is not None:
         if slot.node is not None and slot.node.incarnation == known:
             return None
+        now_is = "the slot was given up since" if slot.node is None else "a newer one has it now"
+        raise Fenced(f"slot {slot.index}: this join was accepted as incarnation {known}; {now_is}")
+    if request.generation < slot.wanted:
         raise Fenced(
-            f"slot {slot.index}: this join was accepted as incarnation {known}, "
-            "and a newer one has the slot now"
-        )
-    if request.generation < slot.generation:
-        raise Fenced(
-            f"slot {slot.index} belongs to generation {slot.generation} of its worker run; "
+            f"slot {slot.index} belongs to generation {slot.wanted} of its worker run; "
             f"this is generation {request.generation}",
             hint="an older worker run of this launch is still alive; it ends here",
         )
@@ -89,10 +87,10 @@ def _refuse_when_closed(run: Run, slot: Slot) -> None:
 def _refuse_other_job(run: Run, request: JoinRequest) -> None:
     spec, job = run.spec, request.job
     me = f"slot {request.slot} ({request.hostname})"
-    ours = nnodes_text(spec)
-    if job.nnodes is not None and job.nnodes != ours:
+    if job.nnodes is not None and _sizes(job.nnodes) != (spec.min_nodes, spec.max_nodes):
         raise Mismatch(
-            f"{me} was started with --nnodes {job.nnodes}, and run '{run.id}' has --nnodes {ours}",
+            f"{me} was started with --nnodes {job.nnodes}, "
+            f"and run '{run.id}' has --nnodes {nnodes_text(spec)}",
             hint="give every node the same --nnodes (NUM_NODES)",
         )
     if spec.job.framework != job.framework:
@@ -109,6 +107,12 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
             hint="give every node the same COMMAND, or allow the difference with --any-command",
         )
     _refuse_rank_clash(run, request)
+
+
+def _sizes(nnodes: str) -> tuple[int, int]:
+    """`4` and `4:4` are the same job."""
+    least, _, most = nnodes.partition(":")
+    return int(least), int(most or least)
 
 
 def _refuse_rank_clash(run: Run, request: JoinRequest) -> None:
@@ -162,7 +166,12 @@ def decide_report(
     if report.epoch != run.epoch:
         return None
     if isinstance(report, ProgressReport):
-        return events.Progressed(slot=slot_index, incarnation=incarnation, report=report)
+        new = run.phase is Phase.RUNNING and node.progress != report.words
+        return (
+            events.Progressed(slot=slot_index, incarnation=incarnation, report=report)
+            if new
+            else None
+        )
     if isinstance(report, ProbeReport):
         new = run.phase is Phase.VERIFYING and slot_index in run.waiting_for
         return (

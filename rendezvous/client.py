@@ -12,7 +12,7 @@ import hashlib
 import json
 import random
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
 import httpx
@@ -32,6 +32,7 @@ from rendezvous.schema import (
     RunStatus,
     SlotNews,
     canonical_json,
+    printable,
 )
 from rendezvous.security import SERVER_NAME, Credential, RegistryPlace, client_context
 
@@ -70,6 +71,9 @@ class RegistryClient:
         self.credential = credential.text() if isinstance(credential, Credential) else credential
         self._seconds = request_seconds
         self._http: httpx.AsyncClient | None = None
+        self._former: list[httpx.AsyncClient] = []
+        self._dial_again = False
+        self._dialling = asyncio.Lock()
         self.base = ""
 
     async def __aenter__(self) -> RegistryClient:
@@ -81,8 +85,14 @@ class RegistryClient:
     async def close(self) -> None:
         """Close all connections."""
         if self._http is not None:
-            await self._http.aclose()
+            self._former.append(self._http)
             self._http = None
+        await self._close_former()
+
+    async def _close_former(self) -> None:
+        former, self._former = self._former, []
+        for client in former:
+            await client.aclose()
 
     # --- dialling -----------------------------------------------------------------------------
 
@@ -100,22 +110,35 @@ class RegistryClient:
                 done, pending = await asyncio.wait(pending, return_when="FIRST_COMPLETED")
                 for task in done:
                     if (error := task.exception()) is None:
-                        await self._keep(task.result())
+                        del tasks[task]
+                        self._keep(task.result())
                         return self.base
                     failures.append(f"{tasks[task]}: {_words(error)}")
         finally:
-            await _give_up(pending)
+            await _give_up(set(tasks))
         raise Unavailable(
             f"no registry at port {self.place.port} of {', '.join(self.place.addresses)} "
             f"({'; '.join(failures)})",
             hint="check that this node can open that port on rank 0's node",
         )
 
-    async def _keep(self, client: httpx.AsyncClient) -> None:
+    def _keep(self, client: httpx.AsyncClient) -> None:
+        """Use this client from now on.
+
+        The former one is closed once a request has been answered on the new one: to the registry
+        a node whose last connection is closed is gone.
+        """
         if self._http is not None:
-            await self._http.aclose()
-        self._http = client
+            self._former.append(self._http)
+        self._http, self._dial_again = client, False
         self.base = str(client.base_url).rstrip("/")
+
+    async def _ready(self) -> httpx.AsyncClient:
+        async with self._dialling:
+            if self._http is None or self._dial_again:
+                await self.connect()
+        assert self._http is not None
+        return self._http
 
     async def _dial(self, address: str) -> httpx.AsyncClient:
         scheme = "http" if self.place.trust == "plain" else "https"
@@ -132,6 +155,11 @@ class RegistryClient:
             answer = await client.get("/healthz", extensions={"sni_hostname": SERVER_NAME})
             if answer.headers.get("x-rdzv") is None:
                 raise Unavailable("something else than an rdzv registry answers there")
+        except (httpx.RemoteProtocolError, httpx.ReadError) as exc:
+            await client.aclose()
+            if scheme == "https":
+                raise
+            raise Unavailable(f"{_words(exc)}; it may speak TLS") from exc
         except BaseException:
             await client.aclose()
             raise
@@ -146,16 +174,23 @@ class RegistryClient:
         return client_context(await self._fetch_certificate(address))
 
     async def _fetch_certificate(self, address: str) -> bytes:
-        """The certificate at the address, if it holds the public key that is expected."""
+        """The certificate at the address, if it holds the public key that is expected.
+
+        Nothing is sent on this connection; the next one trusts exactly these bytes.
+        """
         from rendezvous.certificate import pin_of_certificate
 
-        pem = await asyncio.to_thread(
-            ssl.get_server_certificate, (address, self.place.port), timeout=self._seconds
-        )
-        der = ssl.PEM_cert_to_DER_cert(pem)
+        async with asyncio.timeout(self._seconds):
+            _, writer = await asyncio.open_connection(
+                address, self.place.port, ssl=_unverified_context(), server_hostname=SERVER_NAME
+            )
+        try:
+            der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        finally:
+            writer.transport.abort()
         if pin_of_certificate(der) != self.place.proof:
             raise Unavailable("another key than this run's answers there")
-        return der
+        return bytes(der)
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -171,14 +206,13 @@ class RegistryClient:
         """Send one request; returns the body of the answer.
 
         Raises:
-            Unavailable: The network failed; the next call dials all addresses again.
+            Unavailable: The network failed. If no connection could be opened, the next call dials
+                all addresses again.
             RdzvError: The registry refused; the class is the one its code names.
         """
-        if self._http is None:
-            await self.connect()
-        assert self._http is not None
+        http = await self._ready()
         try:
-            answer = await self._http.request(
+            answer = await http.request(
                 method,
                 path,
                 content=None if body is None else body.model_dump_json().encode(),
@@ -188,9 +222,10 @@ class RegistryClient:
                 extensions={"sni_hostname": SERVER_NAME},
             )
         except (httpx.TransportError, ssl.SSLError) as exc:
-            if isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout):
-                await self.close()
+            self._dial_again |= isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout)
             raise Unavailable(f"{self.base}: {_words(exc)}") from exc
+        if http is self._http:
+            await self._close_former()
         if answer.status_code >= 400:
             raise _refusal(answer.status_code, answer.content)
         return answer.content
@@ -218,6 +253,7 @@ class RegistryClient:
         """
         path = f"/v1/runs/{run}/nodes/{slot}/watch"
         late = poll + self._seconds
+        give_up_at = asyncio.get_running_loop().time() + _MAX_TRIES_AT_ONCE * late
 
         def start() -> asyncio.Task[bytes]:
             return asyncio.create_task(
@@ -228,12 +264,13 @@ class RegistryClient:
         try:
             while True:
                 done, tries = await asyncio.wait(tries, timeout=late, return_when="FIRST_COMPLETED")
-                good = [task for task in done if task.exception() is None]
-                if good:
-                    return _parse_view(good[0].result())
-                if done and not tries:
-                    return _parse_view(done.pop().result())
-                if len(tries) < _MAX_TRIES_AT_ONCE:
+                for task in sorted(done, key=_is_unavailable):
+                    if not tries or not _is_unavailable(task):
+                        return _parse_view(task.result())
+                if done:  # refused at once, while an older try still waits
+                    await asyncio.sleep(retry_pause())
+                in_time = asyncio.get_running_loop().time() < give_up_at
+                if in_time and len(tries) < _MAX_TRIES_AT_ONCE:
                     tries.add(start())
         finally:
             await _give_up(tries)
@@ -273,14 +310,12 @@ class RegistryClient:
         """All runs of the registry."""
         return _parse(RunList, await self.request("GET", "/v1/runs")).runs
 
-    async def events(self, run: str, after: int = 0) -> AsyncIterator[EventLine]:
+    async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         """The run's events as they happen, until the run is over."""
-        if self._http is None:
-            await self.connect()
-        assert self._http is not None
+        http = await self._ready()
         path = f"/v1/runs/{run}/events"
         try:
-            async with self._http.stream(
+            async with http.stream(
                 "GET",
                 path,
                 params={"after": after},
@@ -295,6 +330,10 @@ class RegistryClient:
                         yield _parse(EventLine, line.encode())
         except httpx.TransportError as exc:
             raise Unavailable(f"{self.base}: {_words(exc)}") from exc
+
+
+def _is_unavailable(task: asyncio.Task[bytes]) -> bool:
+    return isinstance(task.exception(), Unavailable)
 
 
 async def _give_up(tasks: set[asyncio.Task[Any]]) -> None:
@@ -332,21 +371,52 @@ def _refusal(status: int, body: bytes) -> RdzvError:
     try:
         problem = Problem.model_validate_json(body)
     except ValidationError:
-        return Unavailable(f"the registry answered {status}: {body[:200]!r}")
-    return error_from_code(problem.code, problem.message, problem.hint)
+        return Unavailable(f"the registry answered {status}: {printable(repr(body), 200)}")
+    error = error_from_code(problem.code, problem.message, problem.hint)
+    if problem.retryable and not error.retryable:  # a code of a newer registry
+        return Unavailable(problem.message, hint=problem.hint)
+    return error
+
+
+def _unverified_context() -> ssl.SSLContext:
+    """For a look at a certificate. A plain SSLContext reads no SSLKEYLOGFILE."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _words(error: BaseException) -> str:
     """What a failed connection means, in words."""
-    text = str(error) or type(error).__name__
-    if isinstance(error, httpx.ConnectTimeout | TimeoutError):
-        return "no answer (filtered, or the host is down)"
-    if "refused" in text.lower() or "attempts failed" in text:
-        return "connection refused (no registry is listening)"
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        return "it does not hold this run's certificate"
-    if "WRONG_VERSION_NUMBER" in text:
-        return "it does not speak TLS"
+    if isinstance(error, RdzvError):
+        return error.message
     if isinstance(error, httpx.ReadTimeout):
         return "it accepted the connection and did not answer"
-    return text
+    if isinstance(error, httpx.TimeoutException | TimeoutError):
+        return "no answer (filtered, or the host is down)"
+    cause = _system_error(error)
+    if isinstance(cause, ConnectionRefusedError):
+        return "connection refused (no registry is listening)"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return "it does not hold this run's certificate"
+    if isinstance(cause, ssl.SSLError):
+        return f"it does not speak TLS 1.3 ({cause.reason})"
+    if isinstance(error, httpx.NetworkError) and not isinstance(error, httpx.ConnectError):
+        return "it closed the connection without an answer"
+    if isinstance(error, httpx.RemoteProtocolError):
+        closed = "disconnected" in str(error)
+        return "it closed the connection without an answer" if closed else "it does not speak HTTP"
+    return (cause and cause.strerror) or str(error) or type(error).__name__
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """The system's own error, behind those that libraries made of it."""
+    while error is not None:
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        elif isinstance(error, OSError) and error.errno is not None:
+            return error
+        else:
+            error = error.__cause__ or error.__context__
+    return None

@@ -9,6 +9,7 @@
     │   ├── Unauthorized        401   no credential, or a wrong one
     │   ├── Forbidden           403   the credential does not cover this
     │   ├── NotFound            404   no such run (unknown and foreign alike)
+    │   ├── MethodNotAllowed    405   the route does not take this method
     │   ├── Mismatch            409   this node describes another job than the run
     │   ├── RunExists           409   the RDZV_ID is taken by a live launch
     │   ├── SlotTaken           409   a live node holds the slot; retry once it is suspect
@@ -301,10 +302,10 @@ class NodeLost(RunError):
 
 
 def _classes(root: type[RdzvError]) -> dict[str, type[RdzvError]]:
-    found = {root.code: root}
+    found: dict[str, type[RdzvError]] = {}
     for child in root.__subclasses__():
         found |= _classes(child)
-    return found
+    return found | {root.code: root}  # a subclass without a code of its own is its parent here
 
 
 def error_from_code(code: str, message: str, hint: str = "") -> RdzvError:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 SWEEP_SECONDS = 0.25
 _STALL_SECONDS = 1.0
 _CLOSED_SECONDS = 1.0
-_MASS_FRACTION = 0.55
+_MASS_PERCENT = 55
 _MASS_COUNT = 3
 
 Key = tuple[int, int]
@@ -99,31 +99,44 @@ class Leases:
         """Give these nodes a full lease: after a restart of the registry."""
         self._leases = {key: _Lease(now) for key in keys}
         self._swept = now
+        self.holding_until = None
 
     def silent_seconds(self, key: Key, now: float) -> float:
         """Seconds since the node was last heard of; 0 when it has no lease."""
         lease = self._leases.get(key)
-        return 0.0 if lease is None else max(0.0, now - lease.heard)
+        return 0.0 if lease is None else max(0.0, now - lease.heard - self._own_stall(now))
 
     def is_suspect(self, key: Key, now: float) -> bool:
         """Whether the node has missed three polls, or its connection is closed."""
         lease = self._leases.get(key)
         if lease is None:
             return True
-        return lease.closed_at is not None or now - lease.heard >= self.suspect_after
+        closed = self._trust_close and lease.closed_at is not None
+        return closed or self.silent_seconds(key, now) >= self.suspect_after
+
+    def is_holding(self, now: float) -> bool:
+        """Whether so many are silent together that the registry may be the one cut off."""
+        return self.holding_until is not None and now < self.holding_until
 
     def sweep(self, now: float) -> list[Silence]:
         """Judge all leases; call every `SWEEP_SECONDS`. Returns the nodes that are dead now."""
         self._forgive_own_stall(now)
         dead = [s for key, lease in self._leases.items() if (s := self._judge(key, lease, now))]
-        if any(not silence.closed for silence in dead) and self._hold(now):
-            return [silence for silence in dead if silence.closed]
-        return dead
+        if not self._mass_silence(now):
+            self.holding_until = None
+        elif self.holding_until is None and any(not silence.closed for silence in dead):
+            self.holding_until = now + self.dead_after
+        return [s for s in dead if s.closed] if self.is_holding(now) else dead
+
+    def _own_stall(self, now: float) -> float:
+        """How late the next sweep is, when that is more than a busy moment."""
+        late = now - self._swept - SWEEP_SECONDS
+        return late if late > _STALL_SECONDS else 0.0
 
     def _forgive_own_stall(self, now: float) -> None:
-        late = now - self._swept - SWEEP_SECONDS
+        late = self._own_stall(now)
         self._swept = now
-        if late <= _STALL_SECONDS:
+        if not late:
             return
         for lease in self._leases.values():
             lease.heard = min(now, lease.heard + late)
@@ -141,12 +154,6 @@ class Leases:
             return Silence(key, now - lease.heard, closed=False)
         return None
 
-    def _hold(self, now: float) -> bool:
-        """Whether so many are silent together that the registry doubts itself; at most once."""
+    def _mass_silence(self, now: float) -> bool:
         silent = sum(now - lease.heard >= self.suspect_after for lease in self._leases.values())
-        if silent < _MASS_COUNT or silent < _MASS_FRACTION * len(self._leases):
-            self.holding_until = None
-            return False
-        if self.holding_until is None:
-            self.holding_until = now + self.dead_after
-        return now < self.holding_until
+        return silent >= _MASS_COUNT and 100 * silent >= _MASS_PERCENT * len(self._leases)

@@ -12,7 +12,10 @@ Rules
   - Nobody starts before every node of the table has acknowledged the table's digest. The table of
     an epoch never changes; whatever changes it makes a new epoch.
   - Before the go, a node that is lost or fails is submitted again as often as `submit_retries`
-    allows, else the run fails with that cause. After the go it fails the run.
+    allows, or spared where min:max allows it, else the run fails with that cause. After the go it
+    fails the run.
+  - Before the go, a worker run that is over for its scheduler is lost. After the go its lease says
+    so: an agent that is heard of is alive, and only the lease knows since when it is not.
   - The first cause is the failure that happened first, by age, not the one that was told first.
   - Each decision has its reason, in words; the reply, the log, the board and the tests use it.
 """
@@ -26,7 +29,7 @@ from typing import Any
 from rendezvous import events
 from rendezvous.errors import ExitCode
 from rendezvous.events import Event
-from rendezvous.leases import Leases
+from rendezvous.leases import Leases, Silence
 from rendezvous.schema import (
     DEFAULT_MASTER_PORT,
     ExitReport,
@@ -36,7 +39,7 @@ from rendezvous.schema import (
     SlotNews,
     SlotState,
 )
-from rendezvous.seal import Unreachable, choose_addresses, make_table
+from rendezvous.seal import Unreachable, blame, choose_addresses, make_table
 from rendezvous.state import (
     DEAD_SUBMISSIONS,
     GONE,
@@ -44,14 +47,18 @@ from rendezvous.state import (
     Node,
     Run,
     Slot,
+    first_failed,
+    listed,
     nnodes_text,
     overdue_slots,
     what_is_known,
     who,
     words_of_exit,
+    words_of_failure,
 )
 
 _MAX_PORT_TRIES = 32
+_MAX_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class Outcome:
 def due(run: Run, now: float, leases: Leases) -> list[Event]:
     """The events that time has brought: leases that ran out, time-outs, last call, the verdict."""
     out: list[Event] = []
-    for silence in leases.sweep(now):
+    for silence in leases.sweep(now) or _ended_and_suspect(run, now, leases):
         slot = run.slots[silence.key[0]]
         if slot.node is None or slot.node.incarnation != silence.key[1] or slot.node.state in GONE:
             leases.forget(silence.key)
@@ -79,7 +86,7 @@ def due(run: Run, now: float, leases: Leases) -> list[Event]:
                 slot=slot.index,
                 incarnation=silence.key[1],
                 silent_seconds=silence.seconds,
-                reason=_words_of_silence(silence.seconds, silence.closed),
+                reason=_words_of_silence(slot, silence),
             )
         )
     if run.phase is Phase.FINISHED or out:
@@ -91,6 +98,24 @@ def due(run: Run, now: float, leases: Leases) -> list[Event]:
     return out
 
 
+def _ended_and_suspect(run: Run, now: float, leases: Leases) -> list[Silence]:
+    """Suspect nodes whose worker run is over, as the scheduler says: both together are enough."""
+    return [
+        Silence((slot.index, node.incarnation), seconds, closed=False)
+        for slot in run.slots
+        if _worker_run_is_over(slot)
+        and (node := slot.live_node()) is not None
+        and (seconds := leases.silent_seconds((slot.index, node.incarnation), now))
+        >= leases.suspect_after
+    ]
+
+
+def _worker_run_is_over(slot: Slot) -> bool:
+    node = slot.node
+    present = node is not None and node.join.generation == slot.generation
+    return present and slot.state in DEAD_SUBMISSIONS
+
+
 def _verdict_due(run: Run, now: float, leases: Leases) -> bool:
     if run.verdict_at is None or now < run.verdict_at:
         return False
@@ -98,10 +123,16 @@ def _verdict_due(run: Run, now: float, leases: Leases) -> bool:
     return waited_enough or not _somebody_overdue(run, now, leases)
 
 
-def _words_of_silence(seconds: float, closed: bool) -> str:
-    if closed:
+def _words_of_silence(slot: Slot, silence: Silence) -> str:
+    if _worker_run_is_over(slot):
+        return _words_of_end(slot.detail)
+    if silence.closed:
         return "its agent is gone: the connection was closed and no new one came"
-    return f"it was silent for {seconds:.0f} s: host, network or agent is down"
+    return f"it was silent for {silence.seconds:.0f} s: host, network or agent is down"
+
+
+def _words_of_end(detail: str) -> str:
+    return f"its worker run ended: {detail}" if detail else "its worker run ended"
 
 
 def _phase_due(run: Run, now: float) -> Event | None:
@@ -119,14 +150,15 @@ def _phase_due(run: Run, now: float) -> Event | None:
 
 
 def _somebody_overdue(run: Run, now: float, leases: Leases) -> bool:
-    """Whether a node that should be polling is not: it may be the first cause, not yet known."""
-    for slot in run.members():
-        node = slot.node
-        if node is not None and node.exit is None:
-            silent = leases.silent_seconds((slot.index, node.incarnation), now)
-            if silent > 1.5 * leases.poll + 0.5:
-                return True
-    return False
+    """Whether a node has said nothing since all were told to stop, which wakes every watch: it may
+    be the first cause, not yet known."""
+    assert run.verdict_at is not None
+    since_stop = now - (run.verdict_at - run.spec.limits.verdict_seconds)
+    return any(
+        leases.silent_seconds((slot.index, slot.node.incarnation), now) >= since_stop
+        for slot in run.members()
+        if slot.node is not None
+    )
 
 
 # --- moves
@@ -145,9 +177,7 @@ def _created(run: Run, event: events.Created, now: float) -> Outcome:
 def _slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     slot, news = run.slots[event.slot], event.news
     if news.generation > slot.generation:
-        slot.generation = slot.wanted = news.generation
-        slot.name = slot.handle = slot.detail = ""
-        slot.waited, slot.waiting_since = 0.0, now
+        _begin_generation(slot, news.generation, now)
         if news.token_sha256 is not None:
             slot.tokens[news.generation] = news.token_sha256
     slot.state, slot.detail = news.state, news.detail
@@ -162,6 +192,15 @@ def _slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     return Outcome(reason, slot.index, usual=True)
 
 
+def _begin_generation(slot: Slot, generation: int, now: float) -> None:
+    """Another worker run is to fill the slot: nothing that was said of the last one holds."""
+    slot.generation = slot.wanted = generation
+    slot.state = SlotState.NONE
+    slot.name = slot.handle = slot.detail = ""
+    slot.waited, slot.waiting_since = 0.0, now
+    slot.given_up = False
+
+
 def _count_waiting(slot: Slot, now: float) -> None:
     """Stop the slot's clock while it is filled, or while the scheduler itself says 'queued'."""
     counts = slot.live_node() is None and slot.state is not SlotState.QUEUED
@@ -173,17 +212,18 @@ def _count_waiting(slot: Slot, now: float) -> None:
 
 
 def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | None:
-    node = slot.node
-    if node is not None and node.join.generation > news.generation:
+    """What follows from it, in words; None when nothing does (any more)."""
+    if run.phase is Phase.RUNNING:
+        return None
+    if slot.node is not None:
+        if not _worker_run_is_over(slot):
+            return None
+        return _node_lost(run, slot, _words_of_end(news.detail), 0.0, now)
+    if slot.given_up or slot.wanted > news.generation:
         return None
     detail = f": {news.detail}" if news.detail else ""
-    if node is None:
-        return _before_go_failed(
-            run, slot, f"its worker run ended before it joined{detail}", "scheduler_failed", now
-        )
-    if node.state in OVER:
-        return None
-    return _node_lost(run, slot, f"its worker run ended{detail}", 0.0, now)
+    why = f"its worker run ended before it joined{detail}"
+    return _before_go_failed(run, slot, why, "scheduler_failed", now)
 
 
 def _joined(run: Run, event: events.Joined, now: float) -> Outcome:
@@ -192,11 +232,10 @@ def _joined(run: Run, event: events.Joined, now: float) -> Outcome:
     displaced = slot.live_node()
     slot.incarnations += 1
     if request.generation > slot.generation:
-        slot.generation = request.generation
-    slot.wanted = max(slot.wanted, slot.generation)
+        _begin_generation(slot, request.generation, now)
     slot.node = Node(slot.incarnations, request)
     slot.joins[request.join_id] = slot.incarnations
-    slot.problem = ""
+    slot.problem, slot.given_up = "", False
     run.missing.discard(slot.index)
     _count_waiting(slot, now)
     if run.command_digest is None:
@@ -236,11 +275,8 @@ def _refused(run: Run, event: events.Refused, now: float) -> Outcome:
 
 def _begin_verifying(run: Run, now: float) -> None:
     run.epoch += 1
-    _enter(run, Phase.VERIFYING, now)
     run.unreachable = {}
-    for slot in run.members():
-        assert slot.node is not None
-        slot.node.state, slot.node.rank = NodeState.JOINED, None
+    _enter(run, Phase.VERIFYING, now)
 
 
 def _enter(run: Run, phase: Phase, now: float) -> None:
@@ -263,24 +299,22 @@ def _probed(run: Run, event: events.Probed, now: float) -> Outcome:
     assert slot.node is not None
     slot.node.state = NodeState.VERIFIED
     run.waiting_for.discard(slot.index)
-    if event.report.unreachable:
-        run.unreachable[slot.index] = list(event.report.unreachable)
+    peers = {member.index for member in run.members()} - {slot.index}
+    unreachable = sorted(peers.intersection(event.report.unreachable))
     reason = f"{who(slot)} verified its peers"
-    if event.report.unreachable:
-        reason = f"{who(slot)} cannot reach slots {event.report.unreachable}"
+    if unreachable:
+        run.unreachable[slot.index] = unreachable
+        reason = f"{who(slot)} cannot reach {listed(who(run.slots[i]) for i in unreachable)}"
     if not run.waiting_for:
         _seal(run, now, None)
-    return Outcome(reason, slot.index, usual=not event.report.unreachable)
+    return Outcome(reason, slot.index, usual=not unreachable)
 
 
 def _seal(run: Run, now: float, port: int | None) -> None:
     """Choose addresses and ranks, make the table, and ask every node to arm."""
     members = run.members()
     joins = [slot.node.join for slot in members if slot.node is not None]
-    chosen = choose_addresses(joins)
-    if run.unreachable:
-        pairs = ", ".join(f"{a} -> {b}" for a, to in sorted(run.unreachable.items()) for b in to)
-        chosen = Unreachable(tuple(run.unreachable), f"slots cannot reach each other: {pairs}", "")
+    chosen = blame(run.unreachable) if run.unreachable else choose_addresses(joins)
     if isinstance(chosen, Unreachable):
         code = ExitCode.VERIFICATION_FAILED
         slot = run.slots[chosen.slots[0]]
@@ -320,13 +354,17 @@ def _arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
     may_move = report.code == "port_taken" and run.spec.master_port is None
     run.port_tries += 1
     if may_move and run.port_tries <= _MAX_PORT_TRIES:
-        port = report.free_port or run.table.master_port + 1
+        port = report.free_port or _next_port(run.table.master_port)
         run.epoch += 1
         _seal(run, now, port)
         return Outcome(f"{reason}; new table with master port {port}", slot.index)
     hint = "choose another with --master-port" if report.code == "port_taken" else ""
     _finish(run, now, _failure(ExitCode.ARMING_FAILED, "arming_failed", reason, slot, hint))
     return Outcome(reason, slot.index)
+
+
+def _next_port(port: int) -> int:
+    return port + 1 if port < _MAX_PORT else DEFAULT_MASTER_PORT
 
 
 def _progressed(run: Run, event: events.Progressed, now: float) -> Outcome:
@@ -345,11 +383,12 @@ def _exited(run: Run, event: events.Exited, now: float) -> Outcome:
         return Outcome(_before_go_failed(run, slot, words, "", now, report), slot.index)
     node.state, node.exit = NodeState.EXITED, report
     reason = f"{who(slot)} {words_of_exit(report)}"
-    if report.exit_code != 0 and not report.stopped:
+    failed = report.exit_code != 0 and not (report.stopped and run.stop)
+    if failed:
         node.failed_at = now - report.age_seconds
         _begin_stop(run, now)
     _check_all_over(run, now)
-    return Outcome(reason, slot.index, usual=report.exit_code == 0 or report.stopped)
+    return Outcome(reason, slot.index, usual=not failed)
 
 
 def _begin_stop(run: Run, now: float) -> None:
@@ -367,22 +406,19 @@ def _check_all_over(run: Run, now: float) -> None:
 
 
 def _give_verdict(run: Run, now: float) -> None:
-    failed = [s for s in run.slots if s.node is not None and s.node.failed_at is not None]
-    if not failed:
+    first = first_failed(run)
+    if first is None:
         elapsed = now - run.phase_since
         count = len(run.table.rows) if run.table else 0
         words = f"all {count} nodes ended with exit code 0 after {elapsed:.0f} s"
         _finish(run, now, Result(status="ok", exit_code=0, message=words))
         return
-    first = min(failed, key=lambda s: (s.node.failed_at, s.index) if s.node else (0.0, 0))
     assert first.node is not None
-    report = first.node.exit
+    report, words = first.node.exit, words_of_failure(first)
     if report is None:
-        words = f"{who(first)} was lost: {first.problem}"
         hint = "look at its worker run's log; out of memory and preemption are the usual causes"
         _finish(run, now, _failure(ExitCode.NODE_LOST, "node_lost", words, first, hint))
         return
-    words = f"{who(first)} {words_of_exit(report)}"
     _finish(run, now, _failure(report.exit_code, "program_failed", words, first, "", report))
 
 
@@ -416,7 +452,6 @@ def _finish(run: Run, now: float, result: Result) -> None:
     run.result = result
     run.finished_at = now
     run.stop = True
-    run.verdict_at = None
     _enter(run, Phase.FINISHED, now)
 
 
@@ -427,7 +462,6 @@ def _left(run: Run, event: events.Left, now: float) -> Outcome:
     name = who(slot)
     if over:
         slot.node.state = NodeState.LEFT
-        _check_all_over(run, now)
         return Outcome(f"{name} has left", slot.index, usual=True)
     reason = _node_lost(run, slot, "its agent left before the end", 0.0, now)
     return Outcome(reason, slot.index)
@@ -458,20 +492,13 @@ def _node_lost(run: Run, slot: Slot, why: str, silent: float, now: float) -> str
 def _before_go_failed(
     run: Run, slot: Slot, why: str, code: str, now: float, report: ExitReport | None = None
 ) -> str:
-    """Nobody has started yet: submit the slot again, or end the run with this cause."""
-    name = who(slot)
+    """Nobody has started yet: fill the slot again, spare it, or end the run with this cause."""
+    words = f"{who(slot)} failed before the go: {why}"
     slot.problem = why
-    again = slot.retries < run.spec.limits.submit_retries
-    if run.spec.managed and slot.generation >= 1 and (again or _can_spare(run, slot)):
-        if again:
-            slot.retries += 1
-            slot.wanted = slot.generation + 1
-        slot.given_up = not again
+    if then := _go_on_after(run, slot):
         _empty(run, slot, now)
-        then = f"it is submitted again as generation {slot.wanted}"
-        return f"{name} failed before the go: {why}; " + (then if again else "the run can spare it")
-    exit_code = report.exit_code if report else _EXIT_CODES[code]
-    words = f"{name} failed before the go: {why}"
+        return f"{words}; {then}"
+    exit_code = (report.exit_code or ExitCode.FAILED) if report else _EXIT_CODES[code]
     result = _failure(exit_code, code or "agent_failed", words, slot, "", report)
     if slot.node is not None:
         slot.node.state, slot.node.exit = NodeState.LOST, report
@@ -485,6 +512,22 @@ _EXIT_CODES = {
 }
 
 
+def _go_on_after(run: Run, slot: Slot) -> str:
+    """Arrange how the run goes on without the slot's node; says how, empty when it cannot."""
+    node = slot.node
+    replaced = node is not None and node.join.generation < slot.generation
+    if replaced and slot.state not in DEAD_SUBMISSIONS:
+        return f"its generation {slot.generation} is on the way"
+    if run.spec.managed and slot.retries < run.spec.limits.submit_retries:
+        slot.retries += 1
+        slot.wanted = slot.generation + 1
+        return f"it is submitted again as generation {slot.wanted}"
+    if _can_spare(run, slot):
+        slot.given_up = True
+        return "the run can spare it"
+    return ""
+
+
 def _can_spare(run: Run, slot: Slot) -> bool:
     """With min:max: whether the others are enough without this slot."""
     others = [s for s in run.slots if s is not slot and not s.given_up]
@@ -492,11 +535,13 @@ def _can_spare(run: Run, slot: Slot) -> bool:
 
 
 def _empty(run: Run, slot: Slot, now: float) -> None:
-    """Take the node out of its slot; a table that it stood in is dropped."""
+    """Take the node out of its slot, whose clock starts again; a table that it is in is dropped."""
+    was_in = slot.node is not None
     slot.node = None
+    slot.waited, slot.waiting_since = 0.0, None
     run.missing.add(slot.index)
     _count_waiting(slot, now)
-    if run.phase is not Phase.GATHERING:
+    if was_in and run.phase is not Phase.GATHERING:
         _gather_again(run, now)
     _check_gathered(run, now)
 
@@ -504,9 +549,9 @@ def _empty(run: Run, slot: Slot, now: float) -> None:
 def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
     if event.phase is Phase.GATHERING:
         return _join_timed_out(run, now)
-    names = ", ".join(who(run.slots[i]) for i in sorted(run.waiting_for))
+    names = listed(who(run.slots[i]) for i in sorted(run.waiting_for))
     timeout = run.phase_timeout()
-    verb = "report on its peers" if event.phase is Phase.VERIFYING else "acknowledge the table"
+    verb = "report on their peers" if event.phase is Phase.VERIFYING else "acknowledge the table"
     words = f"{names} did not {verb} within {timeout:.0f} s, though still connected"
     code = (
         ExitCode.VERIFICATION_FAILED if event.phase is Phase.VERIFYING else ExitCode.ARMING_FAILED
@@ -518,10 +563,10 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
 
 
 def _join_timed_out(run: Run, now: float) -> Outcome:
-    overdue = overdue_slots(run, now) or [run.slots[min(run.missing)]]
+    overdue = overdue_slots(run, now)
     present = run.spec.max_nodes - len(run.missing)
     limit = run.spec.limits.join_timeout_seconds
-    known = "; ".join(what_is_known(slot) for slot in overdue[:5])
+    known = "; ".join(what_is_known(run.spec, slot) for slot in overdue[:5])
     more = f"; and {len(overdue) - 5} more" if len(overdue) > 5 else ""
     words = (
         f"run '{run.id}' expected {nnodes_text(run.spec)} nodes and {present} joined "
@@ -551,7 +596,8 @@ def _cancelled(run: Run, event: events.Cancelled, now: float) -> Outcome:
         message=f"run '{run.id}' was cancelled: {event.reason}",
     )
     _finish(run, now, result)
-    return Outcome(result.message)
+    assert run.result is not None
+    return Outcome(run.result.message)
 
 
 def _restarted(run: Run, event: events.Restarted, now: float) -> Outcome:

@@ -23,7 +23,9 @@ DEFAULT_MASTER_PORT = 29_500
 
 _RUN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62})\Z")
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)\Z")
-_PRINTABLE = re.compile(r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*\Z")
+_PRINTABLE = re.compile(
+    r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
+)
 
 
 def _check_run_id(value: str) -> str:
@@ -73,6 +75,7 @@ RunId = Annotated[str, AfterValidator(_check_run_id)]
 Address = Annotated[str, Field(max_length=45), AfterValidator(_check_address)]
 Words = Annotated[str, Field(max_length=600), AfterValidator(_check_printable)]
 ShortWords = Annotated[str, Field(max_length=253), AfterValidator(_check_printable)]
+OutputLine = Annotated[str, Field(max_length=400), AfterValidator(lambda t: printable(t, 400))]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SlotIndex = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 Generation = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -146,6 +149,12 @@ class Candidate(Wire):
     reason: Words = Field("", description="Why it stands at this place of the list.")
     mac: Digest | Literal[""] = ""
 
+    @model_validator(mode="after")
+    def _prefix_fits(self) -> Candidate:
+        if self.prefix_length > ipaddress.ip_address(self.address).max_prefixlen:
+            raise ValueError("the prefix is longer than the address")
+        return self
+
     @property
     def family(self) -> int:
         """4 or 6."""
@@ -155,7 +164,7 @@ class Candidate(Wire):
 class Job(Wire):
     """What a node believes the job to be; compared between the nodes before anything starts."""
 
-    nnodes: Annotated[str, Field(pattern=r"^\d{1,6}(:\d{1,6})?$")] | None = None
+    nnodes: Annotated[str, Field(pattern=r"^[0-9]{1,6}(:[0-9]{1,6})?$")] | None = None
     command_digest: Digest | None = None
     framework: ShortWords = "torchrun"
 
@@ -314,7 +323,7 @@ class ExitReport(Wire):
     worker_rank: int | None = None
     stopped: bool = Field(False, description="It ended because it was told to.")
     message: Words = ""
-    tail: Annotated[list[Annotated[str, Field(max_length=400)]], Field(max_length=40)] = []
+    tail: Annotated[list[OutputLine], Field(max_length=40)] = []
     log: Words = ""
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from rendezvous.schema import Candidate, EndpointTable, JoinRequest, TableRow
+from rendezvous.state import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,20 @@ def choose_addresses(joins: list[JoinRequest]) -> dict[int, Candidate] | Unreach
 
 
 def _all_shared(bare: list[JoinRequest], joins: list[JoinRequest]) -> Unreachable:
-    slots = tuple(join.slot for join in bare)
-    address = bare[0].candidates[0].address
-    holders = [j for j in joins if any(c.address == address for c in j.candidates)]
-    who = " and ".join(f"slot {j.slot} ({j.hostname})" for j in holders)
-    same_machine = len({j.facts.boot_id for j in holders if j.facts.boot_id}) == 1
+    first = bare[0]
+    address = first.candidates[0].address
+    others = [
+        join
+        for join in joins
+        if join is not first and any(c.address == address for c in join.candidates)
+    ]
+    boots = {join.facts.boot_id for join in (first, *others)}
+    same_machine = len(boots) == 1 and "" not in boots
+    who = listed(f"slot {join.slot} ({join.hostname})" for join in others)
     return Unreachable(
-        slots,
-        f"{who} both offer only the address {address}",
+        tuple(join.slot for join in bare),
+        f"slot {first.slot} ({first.hostname}) has no address of its own: "
+        f"{address} is also the address of {who}",
         "two nodes of this run are on one machine; ask the scheduler for one node a machine"
         if same_machine
         else "name the interface or network that differs, with --interface or --network",
@@ -60,15 +67,29 @@ def _all_shared(bare: list[JoinRequest], joins: list[JoinRequest]) -> Unreachabl
 
 
 def _no_common_family(usable: dict[int, list[Candidate]]) -> Unreachable:
-    only = {family: [] for family in (4, 6)}  # type: dict[int, list[int]]
-    for slot, candidates in usable.items():
-        families = {c.family for c in candidates}
-        if len(families) == 1:
-            only[families.pop()].append(slot)
+    only = {
+        family: sorted(slot for slot, cs in usable.items() if {c.family for c in cs} == {family})
+        for family in (4, 6)
+    }
+    fewest = min(only.values(), key=len)
     return Unreachable(
-        tuple(sorted(only[6] or only[4])),
-        f"slots {only[4]} offer IPv4 addresses only and slots {only[6]} IPv6 addresses only",
+        tuple(fewest),
+        f"slots {listed(map(str, only[4]))} offer IPv4 addresses only "
+        f"and slots {listed(map(str, only[6]))} IPv6 addresses only",
         "give every node an address of one family, or choose it with --network",
+    )
+
+
+def blame(unreachable: dict[int, list[int]]) -> Unreachable:
+    """Whose fault it is that peers cannot be reached: the slot that stands in most failed pairs."""
+    pairs = [(one, other) for one, others in sorted(unreachable.items()) for other in others]
+    count = Counter(slot for pair in pairs for slot in pair)
+    guilty = min(count, key=lambda slot: (-count[slot], slot))
+    return Unreachable(
+        (guilty,),
+        f"slots cannot reach each other: {listed(f'{one} -> {other}' for one, other in pairs)}",
+        f"slot {guilty} stands in {count[guilty]} of {len(pairs)} failed pairs: "
+        "look at its network, or choose another with --network",
     )
 
 

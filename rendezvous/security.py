@@ -12,15 +12,16 @@ looked up by its public part and compared in constant time, on bytes.
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import hashlib
 import hmac
 import json
 import secrets
 import ssl
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rendezvous.errors import UsageError
 from rendezvous.schema import Candidate, TableRow, row_text
@@ -54,6 +55,13 @@ def _b64(data: bytes) -> str:
 
 def _unb64(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def _key(text: str) -> bytes:
+    key = _unb64(text)
+    if len(key) != 32:
+        raise ValueError("a key has 256 bits")
+    return key
 
 
 CredentialKind = Literal["join", "node", "read", "admin", "registry"]
@@ -105,8 +113,8 @@ def parse_credential(text: str) -> Credential | None:
     if not all(part.isascii() and part.isdigit() and len(part) < 8 for part in middle):
         return None
     try:
-        secret = _unb64(encoded)
-    except (binascii.Error, ValueError):
+        secret = _key(encoded)
+    except ValueError:
         return None
     return Credential(kind, secret, *(int(part) for part in middle))
 
@@ -244,10 +252,11 @@ class RegistryPlace:
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> RegistryPlace:
-        """The inverse of `to_json`."""
-        return RegistryPlace(
-            tuple(str(a) for a in value["a"]), int(value["p"]), value["t"], _unb64(value["c"])
-        )
+        """The inverse of `to_json`; raises KeyError, TypeError or ValueError when it is not."""
+        if value["t"] not in get_args(Trust):
+            raise ValueError("no way to trust a registry that is known here")
+        addresses = tuple(str(address) for address in value["a"])
+        return RegistryPlace(addresses, int(value["p"]), value["t"], _unb64(value["c"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,17 +296,18 @@ class JoinString:
             UsageError: The text is no join string, or a part of it is missing.
         """
         value = _unpack(_JOIN_PREFIX, text, "RDZV_JOIN")
-        token = Credential("join", _unb64(value["j"]), value["s"], value["g"])
-        return JoinString(
-            RegistryPlace.from_json(value["w"]),
-            value["r"],
-            value["l"],
-            value["s"],
-            value["g"],
-            token,
-            _unb64(value["k"]),
-            _unb64(value["q"]),
-        )
+        with _complete("RDZV_JOIN"):
+            slot, generation = int(value["s"]), int(value["g"])
+            return JoinString(
+                RegistryPlace.from_json(value["w"]),
+                str(value["r"]),
+                str(value["l"]),
+                slot,
+                generation,
+                Credential("join", _key(value["j"]), slot, generation),
+                _key(value["k"]),
+                _key(value["q"]),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +327,9 @@ class RegistryString:
     def parse(text: str) -> RegistryString:
         """The inverse of `text`; raises UsageError."""
         value = _unpack(_REGISTRY_PREFIX, text, "RDZV_REGISTRY")
-        return RegistryString(
-            RegistryPlace.from_json(value["w"]), Credential("registry", _unb64(value["g"]))
-        )
+        with _complete("RDZV_REGISTRY"):
+            credential = Credential("registry", _key(value["g"]))
+            return RegistryString(RegistryPlace.from_json(value["w"]), credential)
 
 
 def group_token_text(secret: bytes) -> str:
@@ -329,7 +339,21 @@ def group_token_text(secret: bytes) -> str:
 
 def parse_group_token(text: str) -> bytes:
     """The inverse of `group_token_text`; raises UsageError."""
-    return _unb64(_unpack(_TOKEN_PREFIX, text, "RDZV_TOKEN")["s"])
+    value = _unpack(_TOKEN_PREFIX, text, "RDZV_TOKEN")
+    with _complete("RDZV_TOKEN"):
+        return _key(value["s"])
+
+
+@contextlib.contextmanager
+def _complete(variable: str) -> Iterator[None]:
+    """Say what a word with a good checksum and a missing or odd part is; never show the part."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError):
+        raise UsageError(
+            f"{variable} is whole, but a part of it is missing or not as this version writes it",
+            hint="use the same version of rdzv on all nodes",
+        ) from None
 
 
 def _pack(prefix: str, value: dict[str, Any]) -> str:
@@ -356,7 +380,7 @@ def _unpack(prefix: str, text: str, variable: str) -> dict[str, Any]:
         value = json.loads(decoder.decompress(packed, 1_000_000))
         if not isinstance(value, dict):
             raise TypeError("not an object")
-    except (binascii.Error, ValueError, TypeError, zlib.error) as exc:
+    except (ValueError, TypeError, RecursionError, zlib.error) as exc:
         raise UsageError(
             f"{variable} is damaged: {len(text)} characters, and its checksum does not fit",
             hint="it was probably cut or re-quoted on its way; pass it as a file "

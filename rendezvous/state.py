@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rendezvous.schema import (
@@ -149,9 +150,25 @@ def words_of_exit(report: ExitReport) -> str:
     return f"{words}; {report.message}" if report.message else words
 
 
-def what_is_known(slot: Slot) -> str:
+def words_of_failure(slot: Slot) -> str:
+    """A node that failed after the go, and how."""
+    assert slot.node is not None
+    report = slot.node.exit
+    if report is None:
+        return f"{who(slot)} was lost: {slot.problem}"
+    return f"{who(slot)} {words_of_exit(report)}"
+
+
+def listed(names: Iterable[str], limit: int = 5) -> str:
+    """`a, b, c and 4 more`."""
+    names = list(names)
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def what_is_known(spec: RunSpec, slot: Slot) -> str:
     """A missing slot, with all that is known of its worker run."""
-    if slot.generation == 0:
+    if slot.generation == 0 and spec.managed:
         known = "was never submitted"
     elif slot.state in (SlotState.NONE, SlotState.UNKNOWN):
         known = "never reached the registry"
@@ -163,14 +180,25 @@ def what_is_known(slot: Slot) -> str:
     return f"slot {slot.index}{name} {known}{problem}"
 
 
-def overdue_slots(run: Run, now: float) -> list[Slot]:
-    """The missing slots that have been awaited for longer than the join time-out.
+def first_failed(run: Run) -> Slot | None:
+    """The slot whose node failed first after the go: by age, whoever was heard of first."""
+    found = [
+        (slot.node.failed_at, slot.index)
+        for slot in run.slots
+        if slot.node is not None and slot.node.failed_at is not None
+    ]
+    return run.slots[min(found)[1]] if found else None
 
-    With min:max, slots above the minimum are nobody's fault: only as many count as the minimum
-    still lacks.
+
+def overdue_slots(run: Run, now: float) -> list[Slot]:
+    """The slots without which the run cannot be, once they have had the join time-out; else none.
+
+    With min:max a slot above the minimum is nobody's fault: the run waits as long as enough others
+    may still come.
     """
-    lacking = run.spec.min_nodes - (run.spec.max_nodes - len(run.missing))
-    if lacking <= 0 and 0 not in run.missing:
-        return []
     limit = run.spec.limits.join_timeout_seconds
-    return [run.slots[i] for i in sorted(run.missing) if run.slots[i].wait_seconds(now) >= limit]
+    missing = [run.slots[index] for index in sorted(run.missing)]
+    lost = [slot for slot in missing if slot.given_up or slot.wait_seconds(now) >= limit]
+    may_be_there = run.spec.max_nodes - len(lost)
+    needed = may_be_there < run.spec.min_nodes or any(slot.index == 0 for slot in lost)
+    return lost if needed else []

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rendezvous.leases import Leases
 from rendezvous.schema import NodeView, Phase, RunStatus, SlotState, SlotStatus
-from rendezvous.state import GONE, Run, Slot, nnodes_text, who
+from rendezvous.state import (
+    GONE,
+    Run,
+    Slot,
+    first_failed,
+    listed,
+    nnodes_text,
+    who,
+    words_of_failure,
+)
 
 
 def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
@@ -30,8 +41,9 @@ def reason(run: Run, now: float) -> str:
     if run.phase is Phase.GATHERING:
         return _reason_gathering(run, now)
     if run.phase is Phase.RUNNING:
-        if run.stop:
-            return "a node failed: the others are being stopped"
+        failed = first_failed(run) if run.stop else None
+        if failed is not None:
+            return f"{words_of_failure(failed)}; the others are being stopped"
         return f"running on {len(run.table.rows) if run.table else 0} nodes"
     todo = "report on their peers" if run.phase is Phase.VERIFYING else "acknowledge the table"
     return f"waiting for {_some(run, run.waiting_for)} to {todo}{_left(run, now)}"
@@ -41,16 +53,14 @@ def _reason_gathering(run: Run, now: float) -> str:
     present = run.spec.max_nodes - len(run.missing)
     text = f"{present} of {nnodes_text(run.spec)} nodes joined"
     if run.enough_since is not None:
-        last_call = run.spec.limits.last_call_seconds - (now - run.enough_since)
-        return f"{text}; last call: {max(0.0, last_call):.0f} s left"
-    return f"{text}; waiting for {_some(run, run.missing)}{_left(run, now)}"
+        return f"{text}; last call{_left(run, now)}"
+    awaited = {index for index in run.missing if not run.slots[index].given_up}
+    return f"{text}; waiting for {_some(run, awaited)}{_left(run, now)}"
 
 
 def _some(run: Run, indices: set[int]) -> str:
     """The first three by name, and how many more."""
-    first = sorted(indices)[:3]
-    names = ", ".join(_with_state(run.slots[index]) for index in first)
-    return names + (f" and {len(indices) - 3} more" if len(indices) > 3 else "")
+    return listed((_with_state(run.slots[index]) for index in sorted(indices)), 3)
 
 
 def _with_state(slot: Slot) -> str:
@@ -65,11 +75,22 @@ def remaining_seconds(run: Run, now: float) -> float | None:
     timeout = run.phase_timeout()
     if timeout is not None:
         return max(0.0, timeout - (now - run.phase_since))
-    if run.phase is Phase.GATHERING and run.missing:
-        limit = run.spec.limits.join_timeout_seconds
-        longest = max(run.slots[index].wait_seconds(now) for index in run.missing)
-        return max(0.0, limit - longest)
-    return None
+    if run.phase is not Phase.GATHERING:
+        return None
+    limits = run.spec.limits
+    if run.enough_since is not None:
+        return max(0.0, limits.last_call_seconds - (now - run.enough_since))
+    return max(0.0, limits.join_timeout_seconds - _critical_wait(run, now))
+
+
+def _critical_wait(run: Run, now: float) -> float:
+    """How long the slot has been awaited whose time-out will end the run: with min:max, the first
+    beyond those that can be spared."""
+    missing = [run.slots[index] for index in run.missing]
+    waits = sorted((slot.wait_seconds(now) for slot in missing if not slot.given_up), reverse=True)
+    spare = run.spec.max_nodes - run.spec.min_nodes - (len(missing) - len(waits))
+    first = run.slots[0].wait_seconds(now) if 0 in run.missing else 0.0
+    return max(first, waits[spare] if spare < len(waits) else 0.0)
 
 
 def _left(run: Run, now: float) -> str:
@@ -86,25 +107,34 @@ def run_status(
     run: Run, now: float, leases: Leases | None = None, *, slots: bool = True
 ) -> RunStatus:
     """Everything that a person wants to see."""
+    sealed = {row.slot: row.address for row in run.table.rows} if run.table and slots else {}
     return RunStatus(
         run=run.id,
         launch_id=run.spec.launch_id,
         version=run.version,
         phase=run.phase,
         epoch=run.epoch,
-        reason=reason(run, now),
+        reason=_own_doubt(leases, now) + reason(run, now),
         min_nodes=run.spec.min_nodes,
         max_nodes=run.spec.max_nodes,
-        elapsed_seconds=(run.finished_at or now) - run.created_at,
+        elapsed_seconds=(now if run.finished_at is None else run.finished_at) - run.created_at,
         remaining_seconds=remaining_seconds(run, now),
         digest=run.digest,
-        slots=[_slot_status(slot, now, leases) for slot in run.slots] if slots else [],
+        slots=[_slot_status(slot, now, leases, sealed) for slot in run.slots] if slots else [],
         result=run.result,
         everyone_left=everyone_left(run),
     )
 
 
-def _slot_status(slot: Slot, now: float, leases: Leases | None) -> SlotStatus:
+def _own_doubt(leases: Leases | None, now: float) -> str:
+    if leases is None or not leases.is_holding(now):
+        return ""
+    return "most nodes are silent together: this registry may be the one cut off, so it waits; "
+
+
+def _slot_status(
+    slot: Slot, now: float, leases: Leases | None, sealed: Mapping[int, str]
+) -> SlotStatus:
     node = slot.node
     silent = None
     if leases is not None and slot.live_node() is not None and node is not None:
@@ -121,7 +151,7 @@ def _slot_status(slot: Slot, now: float, leases: Leases | None) -> SlotStatus:
         incarnation=node.incarnation if node else 0,
         rank=node.rank if node else None,
         hostname=node.join.hostname if node else "",
-        address=node.join.candidates[0].address if node else "",
+        address=sealed.get(slot.index, node.join.candidates[0].address) if node else "",
         nproc_per_node=node.join.nproc_per_node if node else 0,
         exit_code=node.exit.exit_code if node and node.exit else None,
         problem=slot.problem,

@@ -1,1 +1,1 @@
-"""The registry as a process: journal, service, HTTP. Started by the launcher, imported by nobody."""
+"""The registry as a process: journal, service, HTTP. The launcher starts it; nobody imports it."""

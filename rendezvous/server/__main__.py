@@ -11,6 +11,7 @@ import argparse
 import ctypes
 import logging
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -19,6 +20,7 @@ from pathlib import Path
 import uvloop
 from pydantic import BaseModel, ConfigDict
 
+from rendezvous.errors import RdzvError
 from rendezvous.security import SERVER_NAME
 from rendezvous.server.app import make_app
 from rendezvous.server.guard import make_server
@@ -31,7 +33,7 @@ logger = logging.getLogger("rendezvous.server")
 class ServerConfig(BaseModel):
     """What a registry process is told; the file is readable by its owner alone."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     key: str
     admin_sha256: str
@@ -53,9 +55,20 @@ def main() -> None:
     if arguments.parent is not None:
         _die_with_parent(arguments.parent)
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _raise_file_limit()
     config = ServerConfig.model_validate_json(arguments.config.read_bytes())
     sock = socket.socket(fileno=arguments.fd)
-    uvloop.run(_serve(config, sock))
+    try:
+        uvloop.run(_serve(config, sock))
+    except RdzvError as exc:
+        logger.critical("%s", exc)
+        raise SystemExit(int(exc.exit_code)) from None
+
+
+def _raise_file_limit() -> None:
+    """Each node's connection is an open file, and the usual soft limit is 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _die_with_parent(parent: int) -> None:

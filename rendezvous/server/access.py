@@ -32,13 +32,15 @@ class Access:
 
     def registry(self, credential: Credential | None) -> None:
         """The operator alone; raises Unauthorized or Forbidden."""
-        shown = _shown(credential)
-        if shown.kind != "registry" or not shown.matches(self._admin_sha256):
+        shown = required(credential)
+        if shown.kind != "registry":
             raise Forbidden("this needs the credential of the registry's operator")
+        if not shown.matches(self._admin_sha256):
+            raise Unauthorized("this is not the credential of this registry's operator")
 
     def run(self, name: str, credential: Credential | None, *, write: bool) -> Host:
         """The run, for its readers, its nodes (to look), its admin and the operator."""
-        shown = _shown(credential)
+        shown = required(credential)
         host = self._hosts.get(name)
         if shown.kind == "registry":
             self.registry(shown)
@@ -60,7 +62,7 @@ class Access:
 
     def joiner(self, name: str, credential: Credential | None, request: JoinRequest) -> Host:
         """The run, for the holder of the join token of this slot and generation."""
-        shown = _shown(credential)
+        shown = required(credential)
         host = self._hosts.get(name)
         if host is None or not _token_fits(host.run, shown, request):
             raise Unauthorized(
@@ -72,7 +74,7 @@ class Access:
 
     def node(self, name: str, slot: int, credential: Credential | None) -> Host:
         """The run, for the present incarnation of this slot; older ones are Fenced."""
-        shown = _shown(credential)
+        shown = required(credential)
         host = self._hosts.get(name)
         if host is None or shown.kind != "node" or not self._is_node(host.run, shown):
             raise Unauthorized(f"this credential is no node's of run '{name}'")
@@ -98,7 +100,8 @@ class Access:
         return given and 1 <= shown.number <= run.slots[shown.slot].incarnations
 
 
-def _shown(credential: Credential | None) -> Credential:
+def required(credential: Credential | None) -> Credential:
+    """What was shown; raises Unauthorized when it is no credential at all."""
     if credential is None:
         raise Unauthorized("this needs a credential", hint="send it as 'Authorization: Bearer ...'")
     return credential

@@ -15,12 +15,12 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 from starlette.exceptions import HTTPException
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rendezvous.errors import (
-    BadRequest,
     MethodNotAllowed,
     NotFound,
     RdzvError,
@@ -29,6 +29,7 @@ from rendezvous.errors import (
 )
 from rendezvous.schema import (
     EndpointTable,
+    EventLine,
     JoinReply,
     JoinRequest,
     NodeView,
@@ -51,6 +52,9 @@ from rendezvous.server.limiter import FailedLogins
 from rendezvous.server.service import Service
 
 logger = logging.getLogger(__name__)
+
+_RUN_SPEC: TypeAdapter[RunSpec] = TypeAdapter(RunSpec)
+_SLOT_NEWS: TypeAdapter[SlotNews] = TypeAdapter(SlotNews)
 
 _MAX_SPEC_BYTES = 4 * 1024 * 1024
 _MAX_WAIT_SECONDS = 25.0
@@ -117,6 +121,7 @@ def make_api(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        redirect_slashes=False,
         lifespan=_lifespan(service),
         responses=_REFUSALS,
     )
@@ -124,6 +129,10 @@ def make_api(service: Service) -> FastAPI:
     _add_open_routes(api, service)
     _add_run_routes(api, service)
     _add_node_routes(api, service)
+    # Starlette's outermost layer would answer 500 to every error that the guard answers.
+    stack = api.build_middleware_stack()
+    assert isinstance(stack, ServerErrorMiddleware)
+    api.middleware_stack = stack.app
     return api
 
 
@@ -148,18 +157,15 @@ def _end_process_when_failed(task: asyncio.Task[None]) -> None:
 
 
 def _add_errors(api: FastAPI) -> None:
-    """Every error in one shape, none with a value that the client sent."""
+    """What FastAPI refuses, in the one shape, without the values that the client sent.
 
-    @api.exception_handler(RdzvError)
-    async def refused(_: Request, exc: Exception) -> Response:
-        raise exc  # answered by the guard
+    All other errors are answered by the guard.
+    """
 
     @api.exception_handler(RequestValidationError)
     async def invalid(_: Request, exc: Exception) -> Response:
         assert isinstance(exc, RequestValidationError)
-        first = exc.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        return _answer(BadRequest(f"{place}: {first['msg']}"[:500]))
+        return _answer(hot.bad_request(exc.errors()))
 
     @api.exception_handler(HTTPException)
     async def unknown(request: Request, exc: Exception) -> Response:
@@ -174,7 +180,7 @@ def _answer(error: RdzvError) -> Response:
     return Response(body, status, {name.decode(): value.decode() for name, value in headers})
 
 
-def _credential(request: Request) -> Credential | None:
+async def _credential(request: Request) -> Credential | None:
     return hot.credential_of(request.scope)
 
 
@@ -182,11 +188,21 @@ Shown = Annotated[Credential | None, Depends(_credential)]
 
 
 def _add_open_routes(api: FastAPI, service: Service) -> None:
-    @api.get("/healthz", summary="Whether a registry is here; needs no credential.")
+    @api.get(
+        "/healthz",
+        summary="Whether a registry is here; needs no credential.",
+        response_class=Response,
+        responses=_content("text/plain", {"type": "string"}),
+    )
     async def healthz() -> Response:
         return PlainTextResponse("ok\n", headers={"x-rdzv": rdzv_version()})
 
-    @api.get("/metrics", summary="Counters and gauges, as Prometheus text.")
+    @api.get(
+        "/metrics",
+        summary="Counters and gauges, as Prometheus text.",
+        response_class=Response,
+        responses=_content("text/plain", {"type": "string"}),
+    )
     async def metrics(shown: Shown) -> Response:
         service.access.registry(shown)
         return PlainTextResponse(service.metrics_text())
@@ -194,14 +210,14 @@ def _add_open_routes(api: FastAPI, service: Service) -> None:
     @api.get("/v1/runs", summary="All runs, without their slots.")
     async def runs(shown: Shown) -> RunList:
         service.access.registry(shown)
-        return RunList(runs=service.statuses())
+        return RunList(runs=await service.statuses())
 
 
 def _add_run_routes(api: FastAPI, service: Service) -> None:
-    def reader(run: Run, shown: Shown) -> Host:
+    async def reader(run: Run, shown: Shown) -> Host:
         return service.access.run(run, shown, write=False)
 
-    def writer(run: Run, shown: Shown) -> Host:
+    async def writer(run: Run, shown: Shown) -> Host:
         return service.access.run(run, shown, write=True)
 
     Reader = Annotated[Host, Depends(reader)]
@@ -210,12 +226,7 @@ def _add_run_routes(api: FastAPI, service: Service) -> None:
     @api.put("/v1/runs/{run}", summary="Make a run.", openapi_extra=_body(RunSpec))
     async def create(run: Run, shown: Shown, request: Request) -> RunStatus:
         service.access.registry(shown)
-        data = await read_body(request.receive)
-        try:
-            spec = RunSpec.model_validate_json(data)
-        except ValidationError as exc:
-            raise hot.bad_request(exc) from None
-        return await service.create(run, spec)
+        return await service.create(run, hot.parse(_RUN_SPEC, await read_body(request.receive)))
 
     @api.delete("/v1/runs/{run}", summary="Cancel a run.")
     async def cancel(
@@ -231,7 +242,12 @@ def _add_run_routes(api: FastAPI, service: Service) -> None:
     ) -> RunStatus:
         return await service.wait_status(host, after, wait)
 
-    @api.get("/v1/runs/{run}/events", summary="Events as they happen, one JSON object a line.")
+    @api.get(
+        "/v1/runs/{run}/events",
+        summary="Events as they happen, one JSON object a line; empty lines while it is quiet.",
+        response_class=Response,
+        responses=_content("application/x-ndjson", _ref(EventLine)),
+    )
     async def event_stream(host: Reader, after: int = 0) -> Response:
         return StreamingResponse(_lines(service, host, after), media_type="application/x-ndjson")
 
@@ -242,18 +258,24 @@ def _add_run_routes(api: FastAPI, service: Service) -> None:
             raise NotFound(f"run '{host.run.id}' has no table {printable(digest, 64)} now")
         return found
 
-    @api.post("/v1/runs/{run}/slots/{slot}", summary="What the scheduler says of a slot.")
-    async def slot_news(host: Writer, slot: Node, news: SlotNews) -> RunStatus:
+    @api.post(
+        "/v1/runs/{run}/slots/{slot}",
+        summary="What the scheduler says of a slot.",
+        openapi_extra=_body(SlotNews),
+    )
+    async def slot_news(host: Writer, slot: Node, request: Request) -> RunStatus:
+        news = hot.parse(_SLOT_NEWS, await read_body(request.receive))
         return await service.slot_news(host, slot, news)
 
 
 async def _lines(service: Service, host: Host, after: int) -> AsyncIterator[bytes]:
     while True:
         lines = await service.event_lines(host, after)
-        if not lines:
+        if lines is None:
             return
-        after = lines[-1].number
-        yield b"".join(line.model_dump_json().encode() + b"\n" for line in lines)
+        after = lines[-1].number if lines else after
+        # An empty line now and then tells a quiet run from a dead registry.
+        yield b"".join(line.model_dump_json().encode() + b"\n" for line in lines) or b"\n"
 
 
 def _add_node_routes(api: FastAPI, service: Service) -> None:
@@ -283,6 +305,14 @@ def _add_node_routes(api: FastAPI, service: Service) -> None:
         return await hot.report(service, request.scope, run, node, shown, data)
 
 
+def _content(media_type: str, schema: dict[str, str]) -> dict[int | str, dict[str, Any]]:
+    return {200: {"content": {media_type: {"schema": schema}}}}
+
+
+def _ref(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+
 def _schema(model: Any) -> dict[str, Any]:
     return TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
 
@@ -297,6 +327,11 @@ def _body(model: Any) -> dict[str, Any]:
 def openapi() -> dict[str, Any]:
     """The OpenAPI of the registry, as it stands in `docs/openapi.json`."""
     document = make_api(Service(MemoryJournal(), b"", "")).openapi()
-    for model in (RunSpec, JoinRequest, Report):
-        document["components"]["schemas"] |= _schema(model).get("$defs", {})
+    components = document["components"]
+    for model in (RunSpec, SlotNews, JoinRequest, Report, list[EventLine]):
+        components["schemas"] |= _schema(model).get("$defs", {})
+    bearer = {"type": "http", "scheme": "bearer", "description": "The path says whose is needed."}
+    components["securitySchemes"] = {"credential": bearer}
+    document["security"] = [{"credential": []}]
+    document["paths"]["/healthz"]["get"]["security"] = []
     return document

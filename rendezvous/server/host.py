@@ -96,6 +96,7 @@ class Host:
             lease, poll_seconds(spec.max_nodes, lease), now, trust_close=trust_close
         )
         self.number = number
+        self.told = 0
         self.lines: deque[EventLine] = deque(maxlen=_EVENT_LINES)
         self.nodes = Waiters()
         self.people = Waiters()
@@ -147,18 +148,25 @@ class Host:
 
     def publish(self, now: float) -> None:
         """Make the durable state visible, and wake whom it concerns."""
-        self.version = self.run.version
+        self.version, self.told = self.run.version, self.number
         if self.run.seq != self.news_seq:
             self._view = node_view(self.run, now, self.leases.poll)
             self.news = Body.of(self._view.model_dump_json(exclude_none=True).encode())
             self.news_seq = self.run.seq
             self._idle_at = float("-inf")
+            self.idle(now)
             self.nodes.wake_all()
         self.people.wake_all()
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether all that has happened to the run is in the journal."""
+        return self.told == self.number
+
     def idle(self, now: float) -> Body:
         """What a poll without news answers: the reason of the moment, made twice a second."""
-        if self._view is not None and now - self._idle_at >= _IDLE_SECONDS:
+        fresh = now - self._idle_at < _IDLE_SECONDS
+        if self._view is not None and self.is_durable and not fresh:
             changed = {"table": None, "reason": reason(self.run, now)}
             view = self._view.model_copy(update=changed)
             self._idle = Body(view.model_dump_json(exclude_none=True).encode())
@@ -170,10 +178,11 @@ class Host:
         return run_status(self.run, now, self.leases, slots=slots)
 
     def lines_after(self, number: int) -> list[EventLine]:
-        """The events numbered above `number`, oldest first, without a walk over older ones."""
+        """The told events numbered above `number`, oldest first; older ones are not walked over."""
         newer = itertools.takewhile(lambda line: line.number > number, reversed(self.lines))
-        return list(newer)[::-1]
+        return [line for line in newer if line.number <= self.told][::-1]
 
     def take_over(self, fresh: Host) -> None:
         """Become what the journal says; those who wait stay."""
         self.run, self.number, self.lines = fresh.run, fresh.number, fresh.lines
+        self.leases = fresh.leases

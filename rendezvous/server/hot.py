@@ -10,22 +10,27 @@ They are declared in `app` as well, for the OpenAPI; both end in the same calls 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rendezvous.errors import BadRequest, MethodNotAllowed, Unauthorized
-from rendezvous.schema import JoinReply, JoinRequest, Report, ReportReply
+from rendezvous.errors import BadRequest, MethodNotAllowed
+from rendezvous.schema import JoinReply, JoinRequest, Report, ReportReply, printable
 from rendezvous.security import Credential, parse_credential
+from rendezvous.server.access import required
 from rendezvous.server.guard import read_body
 from rendezvous.server.host import Body, Host
 from rendezvous.server.service import Service
 
-_PATH = re.compile(r"/v1/runs/([^/]{1,63})/nodes(?:/(\d{1,6})/(watch|reports))?\Z")
-_AFTER = re.compile(rb"(?:^|&)after=(-?\d{1,12})(?:&|$)")
-REPORT: TypeAdapter[Report] = TypeAdapter(Report)
+_PATH = re.compile(r"/v1/runs/([^/]{1,63})/nodes(?:/([0-9]{1,6})/(watch|reports))?\Z")
+_AFTER = re.compile(rb"(?:^|&)after=([^&]*)")
+_NUMBER = re.compile(rb"-?[0-9]{1,100}\Z")
+_JOIN: TypeAdapter[JoinRequest] = TypeAdapter(JoinRequest)
+_REPORT: TypeAdapter[Report] = TypeAdapter(Report)
+
+T = TypeVar("T")
 
 
 def credential_of(scope: Scope) -> Credential | None:
@@ -37,22 +42,29 @@ def credential_of(scope: Scope) -> Credential | None:
     return None
 
 
-def bad_request(error: ValidationError) -> BadRequest:
+def bad_request(errors: Sequence[Mapping[str, Any]]) -> BadRequest:
     """What is wrong with a message: the places and the rules, never the values."""
-    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    first = errors[0]
     place = ".".join(str(part) for part in first["loc"])
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return BadRequest(f"{place or 'the body'}: {first['msg']}{more}"[:500])
+    # This one sentence of Pydantic's quotes what it was given.
+    rule = "no known kind" if first["type"] == "union_tag_invalid" else first["msg"]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return BadRequest(printable(f"{place or 'the body'}: {rule}{more}", 500))
+
+
+def parse(adapter: TypeAdapter[T], data: bytes) -> T:
+    """A message, as strict JSON; of a key that stands twice, the last one counts."""
+    try:
+        return adapter.validate_json(data)
+    except ValidationError as exc:
+        raise bad_request(exc.errors(include_input=False, include_context=False)) from None
 
 
 async def join(
     service: Service, scope: Scope, run: str, credential: Credential | None, data: bytes
 ) -> JoinReply:
     """A node asks for its slot."""
-    try:
-        request = JoinRequest.model_validate_json(data)
-    except ValidationError as exc:
-        raise bad_request(exc) from None
+    request = parse(_JOIN, data)
     host, reply = await service.join(run, credential, request)
     _heard(service, host, request.slot, reply.incarnation, scope)
     return reply
@@ -74,10 +86,7 @@ async def report(
     """A node tells something."""
     host = service.access.node(run, slot, credential)
     assert credential is not None
-    try:
-        said = REPORT.validate_json(data, strict=True)
-    except ValidationError as exc:
-        raise bad_request(exc) from None
+    said = parse(_REPORT, data)
     _heard(service, host, slot, credential.number, scope)
     return await service.report(host, slot, credential.number, said)
 
@@ -104,17 +113,24 @@ class HotPath:
             raise MethodNotAllowed(f"{scope['path']} takes {method}")
         credential = credential_of(scope)
         if verb == "watch":
-            found = _AFTER.search(scope["query_string"])
-            after = int(found.group(1)) if found else 0
+            after = _after(scope["query_string"])
             body = await watch(self._service, scope, run, int(node), credential, after)
         else:
             call: Callable[..., Awaitable[Any]] = report if verb else join
             where = (run, int(node)) if verb else (run,)
-            if credential is None:  # nothing is read from somebody who shows nothing
-                raise Unauthorized("this needs a credential")
+            required(credential)  # nothing is read from somebody who shows nothing
             reply = await call(self._service, scope, *where, credential, await read_body(receive))
             body = Body(reply.model_dump_json().encode())
         await send_body(send, scope, body)
+
+
+def _after(query: bytes) -> int:
+    found = _AFTER.search(query)
+    if found is None:
+        return 0
+    if not _NUMBER.match(found.group(1)):
+        raise BadRequest("query.after: a whole number is expected")
+    return int(found.group(1))
 
 
 async def send_body(send: Send, scope: Scope, body: Body) -> None:

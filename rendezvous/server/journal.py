@@ -7,21 +7,27 @@ not before; the caller puts many records into one call, so that they share one c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rendezvous.errors import StorageFull, UsageError
 
 _SCHEMA_VERSION = 1
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One event of one run: `number` counts from 1 in each run, `at` is seconds of its clock."""
+    """One event of one run.
+
+    `number` counts from 1 in each run and occurs once; `at` is seconds of the registry's clock.
+    """
 
     run: str
     number: int
@@ -49,19 +55,22 @@ class MemoryJournal:
     """Keeps records as long as the process lives."""
 
     def __init__(self) -> None:
-        self._records: list[Record] = []
+        self._records: dict[tuple[str, int], Record] = {}
 
     async def append(self, records: list[Record]) -> None:
         """See the protocol."""
-        self._records.extend(records)
+        new = {(record.run, record.number): record for record in records}
+        if len(new) < len(records) or not new.keys().isdisjoint(self._records):
+            raise StorageFull("the journal holds a record of that run and number already")
+        self._records |= new
 
     def read(self) -> Iterator[Record]:
         """See the protocol."""
-        yield from self._records
+        yield from self._records.values()
 
     async def drop(self, run: str) -> None:
         """See the protocol."""
-        self._records = [record for record in self._records if record.run != run]
+        self._records = {key: record for key, record in self._records.items() if key[0] != run}
 
     async def close(self) -> None:
         """See the protocol."""
@@ -78,8 +87,8 @@ class SqliteJournal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._connection = _open(path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        self._connection = self._thread.submit(_open, path).result()
 
     async def append(self, records: list[Record]) -> None:
         """See the protocol."""
@@ -98,10 +107,15 @@ class SqliteJournal:
         self._thread.submit(self._connection.close).result()
         self._thread.shutdown()
 
-    async def _run(self, function, argument) -> None:  # type: ignore[no-untyped-def]
+    async def _run(self, work: Callable[[sqlite3.Connection, T], None], argument: T) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._thread, function, self._connection, argument)
+            await loop.run_in_executor(self._thread, work, self._connection, argument)
+        except sqlite3.IntegrityError as exc:
+            raise StorageFull(
+                f"another registry writes the journal {self._path} ({exc})",
+                hint="end one of the two; each registry needs a journal of its own",
+            ) from exc
         except sqlite3.Error as exc:
             raise StorageFull(
                 f"the journal {self._path} could not be written: {exc}",
@@ -116,34 +130,62 @@ def read_journal(path: Path) -> list[Record]:
     connection = _open(path, readonly=True)
     try:
         return _select(connection)
+    except sqlite3.Error as exc:
+        raise UsageError(f"the journal {path} cannot be read: {exc}") from exc
     finally:
         connection.close()
 
 
 def _open(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
+    mode = "ro" if readonly else "rw"
     try:
-        if readonly:
-            connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        else:
+        if not readonly:
             path.touch(mode=0o600)
-            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, run TEXT NOT NULL,"
-                " number INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,"
-                " UNIQUE (run, number))"
+        elif not path.with_name(path.name + "-wal").exists():
+            mode += "&immutable=1"  # nobody writes it; else a read-only folder could not be read
+        with contextlib.ExitStack() as undo:
+            connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode={mode}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
             )
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0 and not readonly:
-            connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
-        elif version != _SCHEMA_VERSION:
-            raise UsageError(
-                f"{path} has journal version {version}; this rdzv reads version {_SCHEMA_VERSION}"
-            )
+            undo.callback(connection.close)
+            _check_version(connection, path, may_be_new=not readonly)
+            if not readonly:
+                _prepare(connection)
+            undo.pop_all()
     except (sqlite3.Error, OSError) as exc:
         raise UsageError(f"the journal {path} cannot be opened: {exc}") from exc
     return connection
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _check_version(connection: sqlite3.Connection, path: Path, *, may_be_new: bool) -> None:
+    """Look before anything is changed: the file may be somebody else's."""
+    version = _version(connection)
+    empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    if version == _SCHEMA_VERSION or (version == 0 and empty and may_be_new):
+        return
+    if version == 0:
+        raise UsageError(f"{path} is no journal of rdzv")
+    raise UsageError(
+        f"{path} has journal version {version}; this rdzv reads version {_SCHEMA_VERSION}"
+    )
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    if _version(connection) == 0:  # else nothing is written, so that a full disk can be opened
+        connection.executescript(
+            "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY,"
+            " run TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,"
+            f" UNIQUE (run, number)); PRAGMA user_version={_SCHEMA_VERSION}; COMMIT"
+        )
 
 
 def _insert(connection: sqlite3.Connection, records: list[Record]) -> None:

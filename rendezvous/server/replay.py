@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from rendezvous import events
-from rendezvous.errors import RdzvError
-from rendezvous.events import load_event
+from rendezvous.errors import RdzvError, UsageError
+from rendezvous.events import Event, load_event
 from rendezvous.protocol import apply
 from rendezvous.schema import EventLine
 from rendezvous.server.journal import Record, read_journal
@@ -20,7 +24,7 @@ def replay(records: list[Record]) -> Iterator[tuple[str, EventLine]]:
     """Apply the records in their order; yields the run and what each event did."""
     runs: dict[str, Run] = {}
     for record in records:
-        event = load_event(record.body)
+        event = _event(record)
         if isinstance(event, events.Created):
             runs[record.run] = create(record.run, event.spec, record.at)
         run = runs[record.run]
@@ -40,6 +44,16 @@ def replay(records: list[Record]) -> Iterator[tuple[str, EventLine]]:
         )
 
 
+def _event(record: Record) -> Event:
+    try:
+        return load_event(record.body)
+    except ValidationError as exc:
+        raise UsageError(
+            f"event {record.number} of run '{record.run}' is not one that this rdzv knows",
+            hint="use the version of rdzv that wrote the journal",
+        ) from exc
+
+
 def main() -> None:
     """Print a journal."""
     parser = argparse.ArgumentParser(prog="rdzv replay", description=__doc__)
@@ -48,17 +62,20 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         for run, line in replay(read_journal(arguments.journal)):
-            if arguments.json:
-                text = line.model_dump_json()
-            else:
-                place = f"{run} {line.phase} epoch {line.epoch}"
-                text = f"{line.number:5d} {line.at_seconds:9.3f} s  {place}: {line.reason}"
-            sys.stdout.write(text + "\n")
+            sys.stdout.write(_text(run, line, as_json=arguments.json) + "\n")
+        sys.stdout.flush()
     except RdzvError as exc:
         sys.stderr.write(f"rdzv: {exc}\n")
         raise SystemExit(int(exc.exit_code)) from exc
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # the reader has seen enough; nothing is left to flush at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _text(run: str, line: EventLine, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"run": run, **line.model_dump(mode="json")})
+    place = f"{run} {line.phase} epoch {line.epoch}"
+    return f"{line.number:5d} {line.at_seconds:9.3f} s  {place}: {line.reason}"
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ the journal.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rendezvous import events
 from rendezvous.admission import decide_join, decide_report, decide_slot, refusal
@@ -22,7 +23,10 @@ from rendezvous.errors import (
     Mismatch,
     NotFound,
     RdzvError,
+    RegistryError,
     RunExists,
+    RunOver,
+    StorageFull,
     TooManyRequests,
     Unavailable,
 )
@@ -48,9 +52,13 @@ from rendezvous.views import everyone_left
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _BATCH = 1_000
 _MAX_RUNS = 1_000
 _KEEP_FINISHED_SECONDS = 3_600.0
+_QUIET_SECONDS = 10.0
+_FAILED = "the registry failed; its log says where"
 _COUNTERS = ("joins", "watches", "reports", "events", "commits", "refusals")
 
 
@@ -101,6 +109,7 @@ class Service:
         self._zero = clock()
         self._trust_close = trust_close
         self._hosts: dict[str, Host] = {}
+        self._retired: list[Host] = []
         self._queue: asyncio.Queue[_Command] = asyncio.Queue(maxsize=100_000)
         self.access = Access(key, admin_sha256, self._hosts)
         self.closing = asyncio.Event()
@@ -130,7 +139,9 @@ class Service:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sequence())
             if recovered:
-                await self._change(lambda _: [_Change(h, events.Restarted()) for h in recovered])
+                restarted = [_Change(host, events.Restarted()) for host in recovered]
+                with contextlib.suppress(RegistryError):  # logged; serve what there is
+                    await self._change(lambda _: restarted)
             group.create_task(self._sweep())
             group.create_task(self._end_polls())
 
@@ -163,7 +174,7 @@ class Service:
             return [_Change(self._hosts[name], events.Created(run=name, spec=spec))]
 
         await self._change(decide)
-        return self._hosts[name].status(self.now())
+        return await self.status(self._hosts[name])
 
     def _refuse_creation(self, name: str, old: Host | None, now: float) -> None:
         if old is not None and old.run.phase is not Phase.FINISHED:
@@ -180,7 +191,7 @@ class Service:
         if not 0 <= slot < len(host.run.slots):
             raise NotFound(f"run '{host.run.id}' has no slot {slot}")
         await self._change_run(host, lambda _: decide_slot(host.run, slot, news))
-        return host.status(self.now(), slots=False)
+        return await self.status(host, slots=False)
 
     async def cancel(self, host: Host, why: str) -> RunStatus:
         """End the run."""
@@ -190,26 +201,42 @@ class Service:
             return None if over else events.Cancelled(reason=why)
 
         await self._change_run(host, decide)
-        return host.status(self.now())
+        return await self.status(host)
+
+    async def status(self, host: Host, *, slots: bool = True) -> RunStatus:
+        """The state of a run."""
+        return await self._look(lambda now: host.status(now, slots=slots))
+
+    async def statuses(self) -> list[RunStatus]:
+        """All runs, without their slots."""
+        return await self._look(
+            lambda now: [host.status(now, slots=False) for host in self._hosts.values()]
+        )
 
     async def wait_status(self, host: Host, after: int, seconds: float) -> RunStatus:
         """The status once its version is above `after`, or when the time is over."""
         if host.version <= after and not self.closing.is_set():
             await host.people.wait(seconds)
-        return host.status(self.now())
+        return await self.status(host)
 
-    def statuses(self) -> list[RunStatus]:
-        """All runs, without their slots."""
-        return [host.status(self.now(), slots=False) for host in self._hosts.values()]
+    async def event_lines(self, host: Host, after: int) -> list[EventLine] | None:
+        """Events numbered above `after`; waits for the next one.
 
-    async def event_lines(self, host: Host, after: int) -> list[EventLine]:
-        """Events numbered above `after`; waits for the next one; empty when the run is over."""
-        while not self.closing.is_set():
+        Returns:
+            None when no more will come; an empty list when none came for a while.
+        """
+        if not (lines := host.lines_after(after)) and not self._is_over(host):
+            await host.people.wait(_QUIET_SECONDS)
             lines = host.lines_after(after)
-            if lines or (host.run.phase is Phase.FINISHED and everyone_left(host.run)):
-                return lines
-            await host.people.wait(10.0)
-        return []
+        return None if not lines and self._is_over(host) else lines
+
+    def _is_over(self, host: Host) -> bool:
+        over = host.run.phase is Phase.FINISHED and everyone_left(host.run)
+        return (
+            (over and host.is_durable)
+            or self.closing.is_set()
+            or self._hosts.get(host.run.id) is not host
+        )
 
     def metrics_text(self) -> str:
         """Prometheus text: what was counted, and the runs by phase."""
@@ -263,7 +290,7 @@ class Service:
         """Take in what a node says."""
         self.counters["reports"] += 1
         await self._change_run(host, lambda _: decide_report(host.run, slot, incarnation, report))
-        return ReportReply(seq=host.run.seq)
+        return ReportReply(seq=host.news_seq)
 
     def heard(self, host: Host, slot: int, incarnation: int, connection: Connection | None) -> None:
         """Renew the lease of a node whose request just came in on this connection."""
@@ -284,7 +311,7 @@ class Service:
     async def watch(self, host: Host, after: int) -> Body:
         """News newer than `after`, else the present reason after the poll length."""
         self.counters["watches"] += 1
-        if host.news_seq <= after:
+        if host.news_seq <= after and not self.closing.is_set():
             await host.nodes.wait(host.leases.poll)
         if self.closing.is_set():
             raise Unavailable("the registry is closing")
@@ -296,10 +323,26 @@ class Service:
         """Have one run changed by the event that is decided on, if there is one."""
 
         def changes(now: float) -> list[_Change]:
+            if self._hosts.get(host.run.id) is not host:
+                raise RunOver(
+                    f"launch {host.run.spec.launch_id} of run '{host.run.id}' is over, "
+                    "and the registry has forgotten it"
+                )
             event = decide(now)
             return [] if event is None else [_Change(host, event)]
 
         await self._change(changes)
+
+    async def _look(self, view: Callable[[float], T]) -> T:
+        """A view of the state, answered once all that it tells of is durable."""
+        seen: list[T] = []
+
+        def look(now: float) -> list[_Change]:
+            seen.append(view(now))
+            return []
+
+        await self._change(look)
+        return seen[0]
 
     async def _change(self, decide: Callable[[float], list[_Change]]) -> None:
         if self.closing.is_set():
@@ -317,25 +360,28 @@ class Service:
             while len(batch) < _BATCH and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
             await self._commit(batch)
+            await self._drop_retired()
 
     async def _commit(self, batch: list[_Command]) -> None:
         touched: dict[str, int] = {}
+        error: RdzvError | None = Unavailable("the registry is closing")
         try:
             records = self._decide_all(batch, touched)
             if records:
                 await self._journal.append(records)
                 self.counters["commits"] += 1
                 self.counters["events"] += len(records)
+            self._tell(touched)
+            error = None
         except Exception as exc:
-            logger.exception("a batch of %d requests was not kept", len(batch))
+            known = isinstance(exc, RdzvError)
+            logger.error("%d requests were not kept: %s", len(batch), exc, exc_info=not known)
+            error = exc if isinstance(exc, RdzvError) else InternalError(_FAILED)
             self._rebuild(set(touched))
-            error = exc if isinstance(exc, RdzvError) else InternalError("the registry failed")
+        finally:
             for command in batch:
                 command.error = command.error or error
-        else:
-            self._tell(touched)
-        for command in batch:
-            _answer(command)
+                _answer(command)
 
     def _decide_all(self, batch: list[_Command], touched: dict[str, int]) -> list[Record]:
         """Decide and apply every command; a refusal concerns its own command alone."""
@@ -347,6 +393,10 @@ class Service:
             except RdzvError as exc:
                 self.counters["refusals"] += 1
                 command.error = exc
+                continue
+            except Exception:
+                logger.exception("a request could not be decided")
+                command.error = InternalError(_FAILED)
                 continue
             for change in changes:
                 touched.setdefault(change.host.run.id, change.host.number)
@@ -364,7 +414,7 @@ class Service:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            if not self.closing.is_set():
+            with contextlib.suppress(RegistryError):  # logged; the next sweep decides again
                 await self._change(self._decide_sweep)
 
     def _decide_sweep(self, now: float) -> list[_Change]:
@@ -379,9 +429,20 @@ class Service:
     def _retire(self, host: Host, now: float) -> None:
         finished = host.run.finished_at
         if finished is not None and now - finished > _KEEP_FINISHED_SECONDS:
-            del self._hosts[host.run.id]
-            task = asyncio.get_running_loop().create_task(self._journal.drop(host.run.id))
-            task.add_done_callback(_log_failure)
+            self._retired.append(host)
+
+    async def _drop_retired(self) -> None:
+        """Forget the runs that ended long ago, unless one of that name was made meanwhile."""
+        retired, self._retired = self._retired, []
+        for host in retired:
+            name = host.run.id
+            if self._hosts.get(name) is host:
+                try:
+                    await self._journal.drop(name)
+                except StorageFull as exc:
+                    logger.error("run %s, long finished, could not be removed: %s", name, exc)
+                else:
+                    del self._hosts[name]
 
     # --- recovery -----------------------------------------------------------------------------
 
@@ -397,17 +458,18 @@ class Service:
         self._hosts[record.run].apply(event, record.at)
 
     def _rebuild(self, names: set[str]) -> None:
-        """Forget what could not be kept: the journal is the truth."""
-        old = {name: self._hosts.pop(name) for name in names if name in self._hosts}
+        """Forget what could not be kept: the journal is the truth. Leases are full again."""
+        old = {name: self._hosts.pop(name) for name in names}
         for record in self._journal.read():
             if record.run in names:
                 self._replay(record)
+        now = self.now()
         for name, host in old.items():
-            fresh = self._hosts.get(name)
-            if fresh is not None:
-                host.take_over(fresh)
+            if name in self._hosts:
+                host.take_over(self._hosts[name])
+                host.grant_leases(now)
+                host.publish(now)
                 self._hosts[name] = host
-            host.nodes.wake_all()
 
 
 def _answer(command: _Command) -> None:
@@ -417,8 +479,3 @@ def _answer(command: _Command) -> None:
         command.done.set_exception(command.error)
     else:
         command.done.set_result(None)
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("journal: a finished run could not be removed", exc_info=task.exception())

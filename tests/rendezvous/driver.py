@@ -1,0 +1,232 @@
+"""Runs for tests: specs and joins, and a run that is driven along on a clock that is moved."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from typing import Any
+
+from hypothesis import settings
+
+from rendezvous import events
+from rendezvous.admission import decide_join, decide_report, decide_slot, refusal
+from rendezvous.errors import Mismatch
+from rendezvous.events import Event
+from rendezvous.leases import SWEEP_SECONDS, Leases, poll_seconds
+from rendezvous.protocol import Outcome, apply, due
+from rendezvous.schema import (
+    AckReport,
+    Candidate,
+    ExitReport,
+    JoinRequest,
+    Limits,
+    NodeState,
+    Phase,
+    ProbeReport,
+    ProgressReport,
+    RefuseReport,
+    Report,
+    Result,
+    RunSpec,
+    SlotNews,
+    SlotState,
+)
+from rendezvous.state import Node, Slot, create
+
+FEW = settings(max_examples=100, derandomize=True, deadline=None)
+"""Short and the same in every run of the suite."""
+
+LAUNCH = "abcdefgh12345678"
+
+
+def sha(text: str) -> str:
+    """A digest for tests."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def make_spec(nodes: int = 2, *, least: int | None = None, **changes: Any) -> RunSpec:
+    """A run of `nodes` nodes (at least `least`); limits are given by their own names."""
+    limits = {name: changes.pop(name) for name in list(changes) if name in Limits.model_fields}
+    return RunSpec(
+        launch_id=LAUNCH,
+        min_nodes=nodes if least is None else least,
+        max_nodes=nodes,
+        limits=Limits(**limits),
+        read_sha256=sha("read"),
+        admin_sha256=sha("admin"),
+        **changes,
+    )
+
+
+def make_join(
+    slot: int, generation: int = 1, *, attempt: int = 1, addresses: Any = None, **changes: Any
+) -> JoinRequest:
+    """The join of a slot's node; another `attempt` is another process with the same token."""
+    offered = [f"10.0.0.{slot + 1}"] if addresses is None else addresses
+    values: dict[str, Any] = {
+        "join_id": f"join-{slot}-{generation}-{attempt:08d}",
+        "hostname": f"host{slot}",
+        "nproc_per_node": 1,
+        "candidates": [
+            c if isinstance(c, Candidate) else make_candidate(c, f"eth{i}")
+            for i, c in enumerate(offered)
+        ],
+    }
+    return JoinRequest(slot=slot, generation=generation, **(values | changes))
+
+
+def make_candidate(address: str, interface: str = "eth0", prefix_length: int = 24) -> Candidate:
+    """A candidate for tests."""
+    return Candidate(interface=interface, address=address, prefix_length=prefix_length)
+
+
+class Drive:
+    """One run, wired as the registry wires it: decisions, leases, and a clock that is moved."""
+
+    def __init__(self, spec: RunSpec, now: float = 100.0) -> None:
+        self.now = now
+        self.run = create("r", spec, now)
+        lease = spec.limits.lease_seconds
+        self.leases = Leases(lease, poll_seconds(spec.max_nodes, lease), now)
+        self.journal: list[tuple[float, Event]] = []
+        self.reasons: list[str] = []
+        self.apply(events.Created(run="r", spec=spec))
+
+    # --- events -------------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> Outcome:
+        """Keep the event, change the run, let the leases follow."""
+        self.journal.append((self.now, event))
+        outcome = apply(self.run, event, self.now)
+        self.reasons.append(outcome.reason)
+        if isinstance(event, events.Joined):
+            slot = self.run.slots[event.request.slot]
+            self.leases.forget((slot.index, slot.incarnations - 1))
+            self.leases.heard((slot.index, slot.incarnations), self.now)
+        elif isinstance(event, events.Lost | events.Left):
+            self.leases.forget((event.slot, event.incarnation))
+        return outcome
+
+    def _apply_if(self, event: Event | None) -> Outcome | None:
+        return None if event is None else self.apply(event)
+
+    def join(self, slot: int, generation: int = 1, **changes: Any) -> int:
+        """A node joins; returns its incarnation. A lasting refusal is kept, as in the registry."""
+        request = make_join(slot, generation, **changes)
+        try:
+            self._apply_if(decide_join(self.run, request, self.now, self.leases))
+        except Mismatch as exc:
+            self.apply(refusal(slot, generation, exc))
+            raise
+        return self.run.slots[slot].joins[request.join_id]
+
+    def report(self, slot: int, report: Report, incarnation: int | None = None) -> Outcome | None:
+        """The slot's node says something; None when it changes nothing."""
+        number = self.run.slots[slot].incarnations if incarnation is None else incarnation
+        self.leases.heard((slot, number), self.now)
+        return self._apply_if(decide_report(self.run, slot, number, report))
+
+    def probe(self, slot: int, *unreachable: int) -> Outcome | None:
+        """The node reports on its peers."""
+        return self.report(slot, ProbeReport(epoch=self.run.epoch, unreachable=list(unreachable)))
+
+    def ack(self, slot: int) -> Outcome | None:
+        """The node acknowledges the present table."""
+        return self.report(slot, AckReport(epoch=self.run.epoch, digest=self.run.digest))
+
+    def refuse(self, slot: int, code: Any, reason: str, free_port: int | None = None) -> None:
+        """The node cannot start on the present table."""
+        epoch = self.run.epoch
+        self.report(slot, RefuseReport(epoch=epoch, code=code, reason=reason, free_port=free_port))
+
+    def progress(self, slot: int, words: str) -> Outcome | None:
+        """The node says how its program is doing."""
+        return self.report(slot, ProgressReport(epoch=self.run.epoch, words=words))
+
+    def exit(self, slot: int, code: int, **changes: Any) -> Outcome | None:
+        """The node's program has ended."""
+        return self.report(slot, ExitReport(epoch=self.run.epoch, exit_code=code, **changes))
+
+    def news(self, slot: int, state: SlotState, generation: int = 1, **changes: Any) -> str | None:
+        """The launcher tells of a worker run; returns what it did, in words."""
+        news = SlotNews(generation=generation, state=state, **changes)
+        outcome = self._apply_if(decide_slot(self.run, slot, news))
+        return None if outcome is None else outcome.reason
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def wait(self, seconds: float, *, silent: Collection[int] = ()) -> None:
+        """Let time pass, sweep by sweep; every node but the silent ones keeps polling."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + SWEEP_SECONDS)
+            for slot in self.run.slots:
+                if slot.node is not None and slot.index not in silent and not self._gone(slot):
+                    self.leases.heard((slot.index, slot.node.incarnation), self.now)
+            for event in due(self.run, self.now, self.leases):
+                self.apply(event)
+
+    @staticmethod
+    def _gone(slot: Slot) -> bool:
+        return slot.node is not None and slot.node.state in (NodeState.LOST, NodeState.LEFT)
+
+    # --- phases -------------------------------------------------------------------------------
+
+    def gather(self, *slots: int) -> Drive:
+        """These nodes join, all when none is named."""
+        for slot in slots or range(len(self.run.slots)):
+            self.join(slot)
+        return self
+
+    def verify(self) -> Drive:
+        """Every node of the run finds all its peers."""
+        for slot in sorted(self.run.waiting_for):
+            self.probe(slot)
+        return self
+
+    def arm(self) -> Drive:
+        """Every node of the table acknowledges it."""
+        for slot in sorted(self.run.waiting_for):
+            self.ack(slot)
+        return self
+
+    # --- what tests look at -------------------------------------------------------------------
+
+    @property
+    def phase(self) -> Phase:
+        """The run's phase."""
+        return self.run.phase
+
+    @property
+    def result(self) -> Result:
+        """The run's result; there must be one."""
+        assert self.run.result is not None, self.reasons
+        return self.run.result
+
+    def slot(self, index: int) -> Slot:
+        """A slot of the run."""
+        return self.run.slots[index]
+
+    def node(self, index: int) -> Node:
+        """The node in a slot; there must be one."""
+        node = self.run.slots[index].node
+        assert node is not None
+        return node
+
+    def states(self) -> list[str]:
+        """How far each slot's node is; `-` for an empty slot."""
+        return [str(s.node.state) if s.node is not None else "-" for s in self.run.slots]
+
+
+def in_phase(phase: Phase, nodes: int = 2, **changes: Any) -> Drive:
+    """A run in which all nodes have come to this phase."""
+    drive = Drive(make_spec(nodes, **changes))
+    if phase is Phase.GATHERING:
+        return drive.gather(*range(nodes - 1)) if nodes > 1 else drive
+    drive.gather()
+    if phase is not Phase.VERIFYING:
+        drive.verify()
+    if phase is Phase.RUNNING:
+        drive.arm()
+    assert drive.phase is phase
+    return drive

@@ -1,0 +1,221 @@
+"""The registry without a process and without a socket: its service, and its application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import ASGIApp, Message
+
+from rendezvous.schema import (
+    AckReport,
+    JoinReply,
+    NodeView,
+    Phase,
+    ProbeReport,
+    Report,
+    RunStatus,
+)
+from rendezvous.security import SERVER_NAME, Credential, hkdf, registry_credential
+from rendezvous.server.host import Host
+from rendezvous.server.journal import Journal
+from rendezvous.server.service import Service
+from tests.rendezvous.registry import LIMIT_SECONDS, Launch
+
+SECRET = bytes(32)
+OPERATOR = registry_credential(SECRET)
+
+
+class FakeClock:
+    """Monotonic seconds that stand still until they are moved."""
+
+    def __init__(self) -> None:
+        self.seconds = 5_000.0
+        self.was_read = asyncio.Event()
+
+    def __call__(self) -> float:
+        self.was_read.set()
+        return self.seconds
+
+    async def move(self, seconds: float) -> None:
+        """Let time pass, and the registry's sweep see it.
+
+        In small steps: a registry that sees a jump forgives it as a stall of its own.
+        """
+        end = self.seconds + seconds
+        while self.seconds < end:
+            self.seconds = min(end, self.seconds + 0.6)
+            self.was_read.clear()
+            await asyncio.wait_for(self.was_read.wait(), 5)
+
+    async def jump(self, seconds: float) -> None:
+        """Let it all pass at once."""
+        self.seconds += seconds
+        self.was_read.clear()
+        await asyncio.wait_for(self.was_read.wait(), 5)
+
+
+class Served:
+    """A service that is being served, without a socket."""
+
+    def __init__(self, journal: Journal, clock: FakeClock) -> None:
+        self.clock = clock
+        self.service = Service(
+            journal, hkdf(SECRET, "nodes"), OPERATOR.sha256(), clock=clock, trust_close=True
+        )
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self.task = asyncio.create_task(self.service.serve())
+
+    async def end(self) -> None:
+        """Stop, as a process that is killed does: nothing more is written."""
+        assert self.task is not None
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it goes on serving."""
+        return self.task is not None and not self.task.done()
+
+    def host(self, launch: Launch) -> Host:
+        """A run as the service has it; raises NotFound."""
+        return self.service.access.run(launch.run, OPERATOR, write=True)
+
+    async def create(self, launch: Launch, nodes: int = 2, **changes: Any) -> RunStatus:
+        """Make a run."""
+        return await self.service.create(launch.run, launch.spec(nodes, **changes))
+
+    async def join(self, launch: Launch, slot: int, attempt: int = 1, **changes: Any) -> JoinReply:
+        """A node asks for its slot."""
+        request = launch.join(slot, attempt, **changes)
+        token = launch.token(slot, request.generation)
+        _, reply = await self.service.join(launch.run, token, request)
+        return reply
+
+    async def report(self, launch: Launch, slot: int, report: Report, incarnation: int = 1) -> int:
+        """A node says something; returns the sequence number of the answer."""
+        host = self.host(launch)
+        self.service.heard(host, slot, incarnation, None)
+        return (await self.service.report(host, slot, incarnation, report)).seq
+
+    async def bring_to(self, phase: Phase, launch: Launch, nodes: int = 2, **changes: Any) -> None:
+        """A new run in which all nodes have come to this phase."""
+        await self.create(launch, nodes, **changes)
+        await asyncio.gather(*(self.join(launch, slot) for slot in range(nodes)))
+        if phase is not Phase.VERIFYING:
+            probe = ProbeReport(epoch=1)
+            await asyncio.gather(*(self.report(launch, s, probe) for s in range(nodes)))
+        if phase is Phase.RUNNING:
+            ack = AckReport(epoch=1, digest=self.host(launch).run.digest)
+            await asyncio.gather(*(self.report(launch, s, ack) for s in range(nodes)))
+        assert self.host(launch).run.phase is phase
+
+    def watch(self, launch: Launch, after: int = 0) -> asyncio.Task[NodeView]:
+        """A node's poll."""
+
+        async def poll() -> NodeView:
+            body = await self.service.watch(self.host(launch), after)
+            return NodeView.model_validate_json(body.plain)
+
+        return asyncio.create_task(poll())
+
+    def reasons(self, launch: Launch) -> list[str]:
+        """The run's events, in words."""
+        return [line.reason for line in self.host(launch).lines_after(0)]
+
+
+@dataclass
+class Answer:
+    """What an application answered."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+    @property
+    def problem(self) -> tuple[int, str]:
+        """Status and code of a refusal, which has the one shape of all refusals."""
+        assert sorted(self.json) == ["code", "hint", "message", "retryable"]
+        assert self.headers["content-type"] == "application/json"
+        return self.status, self.json["code"]
+
+
+async def ask(
+    app: ASGIApp,
+    method: str,
+    path: str,
+    credential: Credential | str | None = None,
+    body: Any = b"",
+    *,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    source: str = "127.0.0.1",
+) -> Answer:
+    """Send one request; of a stream of events, the first lines are awaited.
+
+    Args:
+        app: The application, its guard included.
+        method: GET, ...
+        path: With the query.
+        credential: What is shown.
+        body: Bytes, or what is sent as JSON.
+        headers: More headers.
+        source: The peer's address.
+    """
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    shown = credential.text() if isinstance(credential, Credential) else credential
+    bearer = [] if shown is None else [(b"authorization", b"Bearer " + shown.encode())]
+    length = (b"content-length", b"%d" % len(data))
+    scope = _scope(method, path, [length, *bearer, *headers], source)
+    requests: list[Message] = [{"type": "http.request", "body": data, "more_body": False}]
+    answers: list[Message] = []
+
+    async def receive() -> Message:
+        if not requests:
+            await asyncio.get_running_loop().create_future()
+        return requests.pop()
+
+    async def send(message: Message) -> None:
+        answers.append(message)
+        if scope["path"].endswith("/events") and message.get("body"):
+            raise asyncio.CancelledError
+
+    task = asyncio.ensure_future(app(scope, receive, send))
+    await asyncio.wait({task}, timeout=LIMIT_SECONDS)
+    if not task.cancelled():
+        task.result()
+    start = answers[0]
+    names = {name.decode(): value.decode() for name, value in start["headers"]}
+    return Answer(start["status"], names, b"".join(a.get("body", b"") for a in answers[1:]))
+
+
+def _scope(
+    method: str, path: str, headers: Sequence[tuple[bytes, bytes]], source: str
+) -> dict[str, Any]:
+    route, _, query = path.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": route,
+        "raw_path": route.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "client": (source, 4711),
+        "server": ("127.0.0.1", 29600),
+        "headers": [(b"host", SERVER_NAME.encode()), *headers],
+    }

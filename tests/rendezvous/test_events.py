@@ -1,0 +1,116 @@
+"""Old messages stay readable: `tests/wire/` keeps one of each kind, with every field set.
+
+A file is never changed. A message that gets a new form gets a second file (`JoinRequest.2.json`),
+and the first one must still be read.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from rendezvous import events, schema
+from rendezvous.events import Event, dump_event, load_event
+from rendezvous.schema import EndpointTable, Limits, Report, RunSpec, Wire
+from tests.rendezvous.driver import Drive, make_spec
+
+STORED = sorted((Path(__file__).parent.parent / "wire").glob("*.json"))
+EVENTS = [path for path in STORED if path.name.startswith("event-")]
+MODELS = [path for path in STORED if path not in EVENTS]
+REPORTS = [path for path in MODELS if path.name.endswith("Report.json")]
+KINDS = {model.model_fields["kind"].default for model in get_args(get_args(Event)[0])}
+
+
+def model_of(path: Path) -> type[BaseModel]:
+    found: type[BaseModel] = getattr(schema, path.name.split(".")[0])
+    return found
+
+
+def read(path: Path) -> BaseModel:
+    """What is stored in the file, read as its receiver reads it."""
+    data = path.read_bytes()
+    return load_event(data) if path in EVENTS else model_of(path).model_validate_json(data)
+
+
+def named(path: Path) -> str:
+    return path.stem
+
+
+@pytest.mark.parametrize("path", STORED, ids=named)
+def test_a_stored_message_is_read_whole(path: Path) -> None:
+    stored = json.loads(path.read_bytes())
+    assert read(path).model_dump(mode="json") == stored
+
+
+@pytest.mark.parametrize("path", EVENTS, ids=named)
+def test_an_event_is_written_as_it_was_read(path: Path) -> None:
+    event = load_event(path.read_bytes())
+    assert load_event(dump_event(event)) == event
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=named)
+def test_a_report_is_known_by_its_kind(path: Path) -> None:
+    report: TypeAdapter[Any] = TypeAdapter(Report)
+    assert report.validate_json(path.read_bytes(), strict=True) == read(path)
+
+
+def test_every_kind_of_event_is_stored() -> None:
+    assert {json.loads(path.read_bytes())["kind"] for path in EVENTS} == KINDS
+
+
+def test_every_model_of_the_wire_is_stored_with_every_field_set() -> None:
+    models = {
+        model
+        for model in vars(schema).values()
+        if isinstance(model, type) and issubclass(model, BaseModel) and model is not Wire
+    } - {BaseModel}
+    stored: set[type[BaseModel]] = set()
+    for path in MODELS:
+        stored |= _complete_models(read(path))
+    assert {model.__name__ for model in models - stored} == set()
+
+
+def _complete_models(value: object) -> set[type[BaseModel]]:
+    """The models in a message of which every field was given."""
+    if isinstance(value, list):
+        return set().union(*map(_complete_models, value))
+    if not isinstance(value, BaseModel):
+        return set()
+    complete = {type(value)} if value.model_fields_set == set(type(value).model_fields) else set()
+    return complete.union(*(_complete_models(part) for part in dict(value).values()))
+
+
+@pytest.mark.parametrize("path", STORED, ids=named)
+def test_a_newer_peer_may_say_more(path: Path) -> None:
+    """Models of a person's settings (`RunSpec`, `Limits`) refuse what they do not know."""
+    told = json.loads(path.read_bytes())
+    if path.stem == "RunSpec":
+        with pytest.raises(ValidationError, match="invented"):
+            RunSpec.model_validate_json(json.dumps(told | {"invented": 1}))
+        return
+    data = json.dumps(told | {"invented": {"by": "a newer version"}}).encode()
+    more = load_event(data) if path in EVENTS else model_of(path).model_validate_json(data)
+    assert more == read(path)
+
+
+def test_an_unknown_kind_of_event_is_an_error() -> None:
+    with pytest.raises(ValidationError):
+        load_event(b'{"kind": "invented"}')
+
+
+def test_the_journal_of_a_run_gives_back_its_limits() -> None:
+    drive = Drive(make_spec(2, join_timeout_seconds=17.5))
+    created = load_event(dump_event(drive.journal[0][1]))
+    assert isinstance(created, events.Created)
+    assert created.spec.limits == Limits(join_timeout_seconds=17.5)
+
+
+def test_the_digest_of_a_table_is_the_same_in_every_version() -> None:
+    """Registry and nodes of two versions must name one table alike."""
+    path = next(path for path in MODELS if path.stem == "EndpointTable")
+    table = EndpointTable.model_validate_json(path.read_bytes())
+    assert table.digest() == ("8ec49a711f90aa5fb3c7901ac8ebefa8ed6477798d2389e77504b916593e5c2d")

@@ -1,0 +1,329 @@
+"""Every journal keeps the same promises; what only a file can meet comes after them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rendezvous.errors import StorageFull, UsageError
+from rendezvous.server.journal import (
+    Journal,
+    MemoryJournal,
+    Record,
+    SqliteJournal,
+    read_journal,
+)
+
+
+def records(run: str, *numbers: int) -> list[Record]:
+    """Records whose bodies can be told apart."""
+    return [
+        Record(run, number, number / 8, b"%d of %s" % (number, run.encode())) for number in numbers
+    ]
+
+
+# The contract
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a journal may be made."""
+    return tmp_path / "journal.sqlite"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def journal(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Journal]:
+    """One of each kind, empty."""
+    made: Journal = MemoryJournal() if request.param == "memory" else SqliteJournal(path)
+    yield made
+    await made.close()
+
+
+def test_an_empty_journal_has_nothing_to_read(journal: Journal) -> None:
+    assert list(journal.read()) == []
+
+
+async def test_records_are_read_in_the_order_in_which_they_were_appended(journal: Journal) -> None:
+    await journal.append(records("b", 1, 2))
+    await journal.append([*records("a", 1), *records("b", 3)])
+    assert list(journal.read()) == [*records("b", 1, 2), *records("a", 1), *records("b", 3)]
+
+
+async def test_a_record_keeps_its_bytes_and_its_time(journal: Journal) -> None:
+    record = Record("with 'quotes' and é", 7, 1.000000000001, bytes(range(256)))
+    await journal.append([record])
+    assert list(journal.read()) == [record]
+
+
+async def test_appends_made_at_once_are_all_kept_in_the_order_of_the_calls(
+    journal: Journal,
+) -> None:
+    await asyncio.gather(*(journal.append(records("a", n)) for n in range(1, 51)))
+    assert list(journal.read()) == records("a", *range(1, 51))
+
+
+async def test_a_number_that_is_taken_is_refused_with_all_that_came_with_it(
+    journal: Journal,
+) -> None:
+    await journal.append(records("a", 1, 2))
+    with pytest.raises(StorageFull):
+        await journal.append([*records("b", 1), *records("a", 3, 2)])
+    with pytest.raises(StorageFull):
+        await journal.append(records("c", 1, 1))
+    assert list(journal.read()) == records("a", 1, 2)
+    await journal.append(records("a", 3))
+    assert list(journal.read()) == records("a", 1, 2, 3)
+
+
+async def test_a_dropped_run_is_gone_and_its_numbers_are_free(journal: Journal) -> None:
+    await journal.append([*records("a", 1), *records("b", 1), *records("a", 2)])
+    await journal.drop("a")
+    assert list(journal.read()) == records("b", 1)
+    await journal.append(records("a", 1))
+    assert list(journal.read()) == [*records("b", 1), *records("a", 1)]
+
+
+async def test_dropping_a_run_that_is_not_there_changes_nothing(journal: Journal) -> None:
+    await journal.append(records("a", 1))
+    await journal.drop("b")
+    assert list(journal.read()) == records("a", 1)
+
+
+# A file
+
+
+async def test_a_file_that_is_opened_again_holds_what_was_kept(path: Path) -> None:
+    first = SqliteJournal(path)
+    await first.append(records("a", 1, 2))
+    await first.close()
+    second = SqliteJournal(path)
+    await second.append(records("a", 3))
+    assert list(second.read()) == records("a", 1, 2, 3)
+    await second.close()
+    assert read_journal(path) == records("a", 1, 2, 3)
+
+
+def _append_and_die(path: Path) -> None:
+    """Three records of run `a`, by a process that ends by SIGKILL after the append."""
+
+    def work() -> None:
+        asyncio.run(SqliteJournal(path).append(records("a", 1, 2, 3)))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join(20)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def test_what_was_appended_is_there_after_the_process_was_killed(path: Path) -> None:
+    _append_and_die(path)
+    assert read_journal(path) == records("a", 1, 2, 3)
+
+
+async def test_a_file_can_be_read_while_it_is_written(path: Path) -> None:
+    writer = SqliteJournal(path)
+    await writer.append(records("a", 1))
+    assert read_journal(path) == records("a", 1)
+    await writer.append(records("a", 2))
+    assert read_journal(path) == records("a", 1, 2)
+    await writer.close()
+
+
+async def test_a_journal_is_readable_by_its_owner_alone(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.append(records("a", 1))
+    files = sorted(path.parent.iterdir())
+    assert [(f.name, stat.S_IMODE(f.stat().st_mode)) for f in files] == [
+        ("journal.sqlite", 0o600),
+        ("journal.sqlite-shm", 0o600),
+        ("journal.sqlite-wal", 0o600),
+    ]
+    await journal.close()
+
+
+async def test_a_log_that_was_cut_off_loses_its_end_and_nothing_else(path: Path) -> None:
+    await _made(path)
+    journal = SqliteJournal(path)
+    for number in range(2, 6):
+        await journal.append(records("a", number))
+    main, log = path.read_bytes(), path.with_name("journal.sqlite-wal").read_bytes()
+    await journal.close()
+    found = []
+    for length in [*range(0, len(log), 500), len(log)]:
+        copy = path.with_name(f"{length}.sqlite")
+        copy.write_bytes(main)
+        copy.with_name(f"{length}.sqlite-wal").write_bytes(log[:length])
+        left = read_journal(copy)
+        assert left == records("a", *range(1, len(left) + 1))
+        found.append(len(left))
+    assert (found[0], sorted(found), found[-1]) == (1, found, 5)
+
+
+def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_bytes(b"notes of mine\n" * 1000)
+    for opening in (SqliteJournal, read_journal):
+        with pytest.raises(UsageError, match="cannot be opened: file is not a database"):
+            opening(path)
+    assert path.read_bytes() == b"notes of mine\n" * 1000
+
+
+@pytest.mark.parametrize(
+    ("setup", "words"),
+    [
+        ("PRAGMA user_version=2; CREATE TABLE events (id)", "has journal version 2; .* version 1"),
+        ("CREATE TABLE photos (id)", "is no journal of rdzv"),
+    ],
+)
+def test_a_database_of_another_kind_is_refused_and_left_as_it_is(
+    path: Path, setup: str, words: str
+) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(setup)
+    before = path.read_bytes()
+    for opening in (SqliteJournal, read_journal):
+        with pytest.raises(UsageError, match=words):
+            opening(path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no/journal.sqlite cannot be opened: .*No such file"):
+        SqliteJournal(tmp_path / "no" / "journal.sqlite")
+    with pytest.raises(UsageError, match=r"there is no journal at .*no/journal.sqlite"):
+        read_journal(tmp_path / "no" / "journal.sqlite")
+
+
+async def _made(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.append(records("a", 1))
+    await journal.close()
+
+
+def _as_nobody(work: Callable[[], None]) -> int:
+    """Run `work` in a child that has no right to write what is not its own; its exit code."""
+
+    def child() -> None:
+        if os.geteuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        work()
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(20)
+    return process.exitcode or 0
+
+
+async def test_a_read_only_folder_is_refused_for_writing_and_can_be_read() -> None:
+    # Not under tmp_path, which other users cannot enter.
+    folder = Path(tempfile.mkdtemp())
+    path = folder / "journal.sqlite"
+    try:
+        await _made(path)
+        path.chmod(0o444)
+        folder.chmod(0o555)
+
+        def look() -> None:
+            assert read_journal(path) == records("a", 1)
+            with pytest.raises(UsageError, match="cannot be opened"):
+                SqliteJournal(path)
+            with pytest.raises(UsageError, match="cannot be opened"):
+                SqliteJournal(folder / "other.sqlite")
+
+        assert _as_nobody(look) == 0
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+async def test_two_registries_on_one_file_never_overwrite_each_other(path: Path) -> None:
+    first, second = SqliteJournal(path), SqliteJournal(path)
+    await first.append(records("a", 1))
+    await second.append(records("a", 2))
+    with pytest.raises(StorageFull, match="another registry writes the journal"):
+        await first.append(records("a", 2, 3))
+    await first.append(records("a", 3))
+    assert list(first.read()) == list(second.read()) == records("a", 1, 2, 3)
+    await first.close()
+    await second.close()
+
+
+def _write_many(path: Path, run: str, count: int) -> None:
+    async def write() -> None:
+        journal = SqliteJournal(path)
+        for number in range(1, count + 1):
+            await journal.append(records(run, number))
+        await journal.close()
+
+    asyncio.run(write())
+
+
+def test_two_processes_that_write_at_once_lose_nothing(path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    writers = [fork.Process(target=_write_many, args=(path, run, 60)) for run in "ab"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(30)
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    kept = read_journal(path)
+    for run in "ab":
+        assert [r for r in kept if r.run == run] == records(run, *range(1, 61))
+
+
+# A disk that is full
+
+
+@contextlib.contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """A write beyond that size fails in this process, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_a_full_disk_keeps_nothing_of_the_batch_and_can_be_written_later(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.append(records("a", 1))
+    large = [Record("a", number, 0.0, bytes(20_000)) for number in (2, 3)]
+    log = path.with_name("journal.sqlite-wal")
+    for room in (0, 5_000, 25_000):
+        with (
+            files_no_larger_than(log.stat().st_size + room),
+            pytest.raises(StorageFull, match=r"journal.sqlite could not be written: ") as failure,
+        ):
+            await journal.append(large)
+        assert failure.value.hint.startswith("free space on that disk")
+        assert list(journal.read()) == read_journal(path) == records("a", 1)
+    await journal.append(large)
+    await journal.close()
+    assert read_journal(path) == [*records("a", 1), *large]
+
+
+async def test_a_journal_on_a_full_disk_can_be_opened_and_read(path: Path) -> None:
+    _append_and_die(path)
+    with files_no_larger_than(max(file.stat().st_size for file in path.parent.iterdir())):
+        journal = SqliteJournal(path)
+        assert list(journal.read()) == records("a", 1, 2, 3)
+        with pytest.raises(StorageFull):
+            await journal.append([Record("a", 4, 0.0, bytes(100_000))])
+    await journal.append(records("a", 4))
+    await journal.close()
+    assert read_journal(path) == records("a", 1, 2, 3, 4)

@@ -1,0 +1,143 @@
+"""`python -m rendezvous.server.replay` tells what a journal holds."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rendezvous.errors import UsageError
+from rendezvous.schema import EventLine, ExitReport, LeaveReport, Phase, SlotNews, SlotState
+from rendezvous.server.journal import Record, SqliteJournal, read_journal
+from rendezvous.server.replay import replay
+from tests.rendezvous.registry import Launch
+from tests.rendezvous.served import FakeClock, Served
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    """A service on a journal in a file."""
+    journal = SqliteJournal(tmp_path / "journal.sqlite")
+    made = Served(journal, FakeClock())
+    made.start()
+    yield made
+    await made.end()
+    await journal.close()
+
+
+async def two_runs(served: Served) -> dict[str, list[EventLine]]:
+    """Two runs with a bit of everything in them; their events as the registry told them."""
+    first, second = Launch("first"), Launch("second")
+    await served.create(second)
+    await served.service.slot_news(
+        served.host(second), 1, SlotNews(generation=1, state=SlotState.QUEUED, detail="Priority")
+    )
+    served.clock.seconds += 1.25
+    await served.bring_to(Phase.RUNNING, first)
+    served.clock.seconds += 10
+    await served.report(first, 1, ExitReport(epoch=1, exit_code=3, message="out of memory"))
+    await served.report(first, 0, ExitReport(epoch=1, exit_code=143, stopped=True))
+    for slot in (0, 1):
+        await served.report(first, slot, LeaveReport())
+    await served.service.cancel(served.host(second), "enough")
+    return {launch.run: served.host(launch).lines_after(0) for launch in (first, second)}
+
+
+def run_replay(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run it as a program."""
+    command = [sys.executable, "-E", "-P", "-m", "rendezvous.server.replay", str(path), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+
+async def test_a_replay_says_what_the_registry_said(served: Served, tmp_path: Path) -> None:
+    told = await two_runs(served)
+    found: dict[str, list[EventLine]] = {"first": [], "second": []}
+    for run, line in replay(read_journal(tmp_path / "journal.sqlite")):
+        found[run].append(line)
+    assert found == told
+
+
+async def test_it_prints_every_event_in_order_with_its_reason(
+    served: Served, tmp_path: Path
+) -> None:
+    told = await two_runs(served)
+    done = run_replay(tmp_path / "journal.sqlite")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) == sum(len(of_run) for of_run in told.values())
+    assert lines[0] == (
+        "    1     0.000 s  second gathering epoch 0: run 'second' was created for 2 nodes"
+    )
+    assert lines[1].endswith("second gathering epoch 0: slot 1, generation 1: queued (Priority)")
+    ends = [line for line in lines if "out of memory" in line]
+    assert re.fullmatch(r" +8 +10\.000 s  first running epoch 1: node 1 .* failed: .*", ends[0])
+    assert lines[-1].endswith("second finished epoch 0: run 'second' was cancelled: enough")
+
+
+async def test_it_prints_json_lines_for_programs(served: Served, tmp_path: Path) -> None:
+    told = await two_runs(served)
+    done = run_replay(tmp_path / "journal.sqlite", "--json")
+    assert done.returncode == 0
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    for run, expected in told.items():
+        of_run = [json.dumps(line) for line in lines if line["run"] == run]
+        assert [EventLine.model_validate_json(line) for line in of_run] == expected
+
+
+async def test_a_journal_whose_end_was_cut_off_is_told_up_to_there(
+    served: Served, tmp_path: Path
+) -> None:
+    await two_runs(served)
+    whole = run_replay(tmp_path / "journal.sqlite").stdout.splitlines()
+    copy = tmp_path / "copy.sqlite"
+    copy.write_bytes((tmp_path / "journal.sqlite").read_bytes())
+    log = (tmp_path / "journal.sqlite-wal").read_bytes()
+    (tmp_path / "copy.sqlite-wal").write_bytes(log[: len(log) - 3_000])
+    done = run_replay(copy)
+    part = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 0 < len(part) < len(whole)
+    assert part == whole[: len(part)]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no journal at "),
+        (b"", " is no journal of rdzv"),
+        (b"my notes\n" * 1000, "cannot be opened: file is not a database"),
+    ],
+)
+def test_what_is_no_journal_is_told_in_a_sentence(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / "journal.sqlite"
+    if content is not None:
+        path.write_bytes(content)
+    done = run_replay(path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("rdzv: ")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_event_of_another_version_is_told() -> None:
+    with pytest.raises(UsageError, match="event 1 of run 'a' is not one that this rdzv knows"):
+        list(replay([Record("a", 1, 0.0, b'{"kind": "levitated"}')]))
+
+
+async def test_a_reader_that_stops_early_is_no_error(served: Served, tmp_path: Path) -> None:
+    await two_runs(served)
+    command = f"'{sys.executable}' -E -P -m rendezvous.server.replay '{tmp_path}/journal.sqlite'"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | true"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.stderr == ""

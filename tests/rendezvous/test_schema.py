@@ -1,0 +1,410 @@
+"""What the wire models accept, and what they do not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from rendezvous.schema import (
+    AckReport,
+    Address,
+    Candidate,
+    Digest,
+    EndpointTable,
+    ExitReport,
+    Job,
+    JoinRequest,
+    Limits,
+    RunId,
+    RunSpec,
+    ShortWords,
+    SlotNews,
+    TableRow,
+    canonical_json,
+    is_valid_label,
+    printable,
+    row_text,
+)
+from tests.rendezvous.driver import FEW, make_join, make_spec, sha
+
+ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
+RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
+WORDS: TypeAdapter[str] = TypeAdapter(ShortWords)
+DIGEST: TypeAdapter[str] = TypeAdapter(Digest)
+
+
+def refused(model: Any, value: Any) -> str:
+    """Why the model does not take this as JSON."""
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate_json(json.dumps(value))
+    return str(caught.value)
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("127.0.0.2", "127.0.0.2"),
+        ("FD00:0:0::00AB", "fd00::ab"),
+        ("2001:db8::1", "2001:db8::1"),
+    ],
+)
+def test_an_address_is_kept_in_its_one_form(written: str, kept: str) -> None:
+    assert ADDRESS.validate_python(written, strict=True) == kept
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "",
+        "node1",
+        "10.0.0",
+        "10.0.0.1/24",
+        "10.0.0.1:80",
+        "010.0.0.1",
+        "10.0.0.1\n",
+        " 10.0.0.1",
+        "10.0.0.1 evil.example",
+        "\uff11\uff10.0.0.1",
+        "[fd00::1]",
+        "fe80::1",
+        "fe80::1%eth0",
+        "fd00::1%0\n10.0.0.9 pypi.org",
+        "::ffff:10.0.0.1",
+        "::",
+        "0.0.0.0",
+        "255.255.255.255",
+        "169.254.169.254",
+        "224.0.0.1",
+        "ff02::1",
+        167772161,
+        10.1,
+        None,
+        True,
+        ["10.0.0.1"],
+    ],
+)
+def test_what_is_no_reachable_address_is_refused(hostile: Any) -> None:
+    with pytest.raises(ValidationError):
+        ADDRESS.validate_python(hostile, strict=True)
+    with pytest.raises(ValidationError):
+        ADDRESS.validate_json(json.dumps(hostile), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("address", "prefix"), [("10.0.0.1", 33), ("10.0.0.1", 64), ("fd00::1", 129)]
+)
+def test_a_prefix_that_is_longer_than_its_address_is_refused(address: str, prefix: int) -> None:
+    assert "prefix" in refused(
+        Candidate, {"interface": "eth0", "address": address, "prefix_length": prefix}
+    )
+
+
+@pytest.mark.parametrize(("address", "family"), [("10.0.0.1", 4), ("fd00::1", 6)])
+def test_a_candidate_knows_its_family(address: str, family: int) -> None:
+    assert Candidate(interface="e", address=address, prefix_length=32).family == family
+
+
+# --- names and words ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("good", ["r", "7", "llama-7b", "A.b_c-9", "a" * 63])
+def test_run_ids_that_are_taken(good: str) -> None:
+    assert RUN_ID.validate_python(good) == good
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "-r", ".", "..", "_r", "a/b", "a b", "a\n", "a" * 64, "ü", "r%2e", "a\x00", "../x"]
+)
+def test_run_ids_that_are_refused(bad: str) -> None:
+    with pytest.raises(ValidationError):
+        RUN_ID.validate_python(bad)
+
+
+@pytest.mark.parametrize("good", ["node-1", "a", "A1", "1a", "x" * 63])
+def test_labels_that_may_stand_in_the_hosts_file(good: str) -> None:
+    assert is_valid_label(good)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "-a",
+        "a-",
+        "a.b",
+        "a_b",
+        "x" * 64,
+        "12",
+        "localhost",
+        "LocalHost",
+        "a\n",
+        "ü",
+        "a b",
+        "#",
+    ],
+)
+def test_labels_that_may_not(bad: str) -> None:
+    assert not is_valid_label(bad)
+
+
+@pytest.mark.parametrize(
+    "bad", ["a\nb", "\x1b[2J", "a\x00", "\x7f", "\x9b", "\u2028", "\u202e", "\u2066"]
+)
+def test_words_with_control_characters_are_refused(bad: str) -> None:
+    with pytest.raises(ValidationError):
+        WORDS.validate_python(bad)
+
+
+def test_words_may_be_of_any_language() -> None:
+    assert WORDS.validate_python("Größe 日本 ok") == "Größe 日本 ok"
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "clean"),
+    [
+        ("plain", 10, "plain"),
+        ("a\tb\r\n\x1b[31mred", 20, "a?b???[31mred"),
+        ("0123456789", 10, "0123456789"),
+        ("0123456789a", 10, "012345678…"),
+        ("\u202egnp.exe", 20, "?gnp.exe"),
+        ("\udc80", 5, "?"),
+    ],
+)
+def test_printable_text_is_clean_and_short(text: str, limit: int, clean: str) -> None:
+    assert printable(text, limit) == clean
+
+
+@FEW
+@given(st.text(st.characters(codec=None)), st.integers(1, 50))
+def test_whatever_is_made_printable_is_accepted_and_can_be_sent(text: str, limit: int) -> None:
+    clean = printable(text, limit)
+    assert len(clean) <= limit
+    assert WORDS.validate_python(clean) == clean
+    clean.encode()
+
+
+def test_the_last_lines_of_a_program_are_cleaned_not_refused() -> None:
+    report = ExitReport(epoch=1, exit_code=1, tail=["\x1b]0;gotcha\x07", "fine"])
+    assert report.tail == ["?]0;gotcha?", "fine"]
+
+
+@pytest.mark.parametrize("bad", ["A" * 64, "a" * 63, "a" * 65, "a" * 64 + "\n", "g" * 64])
+def test_what_is_no_digest_is_refused(bad: str) -> None:
+    with pytest.raises(ValidationError):
+        DIGEST.validate_python(bad)
+
+
+@pytest.mark.parametrize("bad", ["", "two", "2:", ":2", "2:3:4", "-1", "2\n", "٤", "1234567"])
+def test_what_is_no_nnodes_is_refused(bad: str) -> None:
+    assert "nnodes" in refused(Job, {"nnodes": bad})
+
+
+# --- strictness -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["1", 1.0, 1.5, True, None, [1], -1, 20_000, 10**30])
+def test_a_slot_is_an_integer_in_its_range_and_nothing_that_looks_like_one(value: Any) -> None:
+    told = json.loads(make_join(1).model_dump_json())
+    assert "slot" in refused(JoinRequest, told | {"slot": value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("generation", 0),
+        ("join_id", "short"),
+        ("join_id", "x" * 65),
+        ("join_id", "a space in here!"),
+        ("hostname", "h" * 254),
+        ("nproc_per_node", 0),
+        ("nproc_per_node", 4097),
+        ("candidates", []),
+        ("requested_rank", -1),
+        ("master_port", 0),
+        ("master_port", 65_536),
+    ],
+)
+def test_a_join_outside_its_bounds_is_refused(field: str, value: Any) -> None:
+    told = json.loads(make_join(1).model_dump_json())
+    assert field in refused(JoinRequest, told | {field: value})
+
+
+def test_a_join_has_at_most_64_candidates() -> None:
+    told = json.loads(make_join(1).model_dump_json())
+    assert "candidates" in refused(JoinRequest, told | {"candidates": told["candidates"] * 65})
+
+
+@pytest.mark.parametrize("age", ["NaN", "Infinity", "-1", "1e300", '"1"', "true"])
+def test_an_age_is_a_finite_number_of_seconds(age: str) -> None:
+    with pytest.raises(ValidationError):
+        ExitReport.model_validate_json(f'{{"epoch": 1, "exit_code": 1, "age_seconds": {age}}}')
+
+
+@pytest.mark.parametrize("code", [-1, 256, 1.0, "1", True])
+def test_an_exit_code_is_one_byte(code: Any) -> None:
+    assert "exit_code" in refused(ExitReport, {"epoch": 1, "exit_code": code})
+
+
+def test_a_peers_unknown_keys_are_ignored() -> None:
+    told = {"kind": "ack", "epoch": 1, "digest": sha("t"), "invented": {"deep": [1]}}
+    report = AckReport.model_validate_json(json.dumps(told))
+    assert report == AckReport(epoch=1, digest=sha("t"))
+
+
+def test_a_slots_state_may_be_given_as_text() -> None:
+    assert SlotNews.model_validate({"generation": 1, "state": "queued"}).state == "queued"
+    assert "state" in refused(SlotNews, {"generation": 1, "state": "dreaming"})
+
+
+def test_messages_do_not_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        make_join(1).slot = 2  # type: ignore[misc]
+
+
+# --- what a person says ---------------------------------------------------------------------------
+
+
+def test_a_persons_unknown_keys_are_refused() -> None:
+    told = json.loads(make_spec(2).model_dump_json())
+    assert "max_node" in refused(RunSpec, told | {"max_node": 3})
+    assert "join_timeout" in refused(Limits, {"join_timeout": 3})
+    assert "invented" in refused(RunSpec, told | {"limits": {"invented": 1}})
+
+
+def test_limits_may_be_written_as_text() -> None:
+    assert Limits.model_validate({"join_timeout_seconds": "600", "submit_retries": "3"}) == Limits(
+        join_timeout_seconds=600, submit_retries=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("join_timeout_seconds", -1),
+        ("join_timeout_seconds", float("nan")),
+        ("lease_seconds", 1),
+        ("lease_seconds", float("nan")),
+        ("lease_seconds", float("inf")),
+        ("submit_retries", -1),
+        ("submit_retries", 1.5),
+    ],
+)
+def test_limits_outside_their_bounds_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Limits.model_validate({name: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"min_nodes": 3}, "min_nodes is larger than max_nodes"),
+        ({"min_nodes": 0}, "min_nodes"),
+        ({"max_nodes": 20_001}, "max_nodes"),
+        ({"max_nodes": "2"}, "max_nodes"),
+        ({"max_nodes": True}, "max_nodes"),
+        ({"token_sha256": [sha("t")]}, "one entry for each of max_nodes slots"),
+        ({"launch_id": "UPPERCASE"}, "launch_id"),
+        ({"launch_id": "short"}, "launch_id"),
+        ({"master_port": 0}, "master_port"),
+        ({"read_sha256": "x"}, "read_sha256"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused(changes: dict[str, Any], why: str) -> None:
+    told = json.loads(make_spec(2).model_dump_json())
+    assert why in refused(RunSpec, told | changes)
+
+
+def test_a_run_has_a_token_for_each_slot_or_none() -> None:
+    tokens = [sha("a"), sha("b")]
+    assert make_spec(2, token_sha256=tokens).token_sha256 == tokens
+    assert make_spec(2).token_sha256 == []
+
+
+# --- the table and its bytes ----------------------------------------------------------------------
+
+
+def big_table(nodes: int) -> EndpointTable:
+    rows = [
+        TableRow(
+            rank=rank,
+            slot=rank,
+            hostname=f"ip-10-212-{rank // 250}-{rank % 250}",
+            address=f"10.212.{rank // 250}.{rank % 250}",
+            interface="enp100s0f0np0",
+            prefix_length=20,
+            nproc_per_node=8,
+            mac=sha(str(rank)),
+        )
+        for rank in range(nodes)
+    ]
+    return EndpointTable(
+        run="a-run-with-a-name-of-usual-length",
+        launch_id="abcdefgh12345678",
+        epoch=1,
+        master_address="10.212.0.0",
+        master_port=29_500,
+        rows=rows,
+    )
+
+
+def test_a_table_of_a_thousand_nodes_is_small() -> None:
+    table = big_table(1_000)
+    assert len(table.model_dump_json()) < 250_000
+    assert len(table.canonical()) < 250_000
+    assert table.world_size == 8_000
+
+
+def test_a_table_is_named_by_all_of_its_content() -> None:
+    table = big_table(2)
+    again = EndpointTable.model_validate_json(table.model_dump_json())
+    assert again.digest() == table.digest()
+    row = table.rows[1]
+    others = [
+        table.model_copy(update={"epoch": 2}),
+        table.model_copy(update={"run": "other"}),
+        table.model_copy(update={"launch_id": "other"}),
+        table.model_copy(update={"master_port": 1}),
+        table.model_copy(update={"rows": table.rows[::-1]}),
+        *(
+            table.model_copy(update={"rows": [table.rows[0], row.model_copy(update={name: value})]})
+            for name, value in (("address", "10.0.0.9"), ("mac", ""), ("nproc_per_node", 9))
+        ),
+    ]
+    assert len({t.digest() for t in [table, *others]}) == 1 + len(others)
+
+
+def test_a_row_is_found_by_its_slot() -> None:
+    table = big_table(3)
+    assert table.row_of_slot(2) == table.rows[2]
+    assert table.row_of_slot(3) is None
+
+
+def test_canonical_json_has_one_form() -> None:
+    assert canonical_json({"b": [1, "ü"], "a": None}) == b'{"a":null,"b":[1,"\\u00fc"]}'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json(float("nan"))
+
+
+def test_the_bytes_that_a_node_signs_are_the_same_in_every_version() -> None:
+    assert (
+        row_text(
+            run="r",
+            launch_id="l",
+            slot=1,
+            hostname="h",
+            interface="e",
+            address="10.0.0.1",
+            prefix_length=24,
+            nproc_per_node=8,
+        )
+        == b'["row","r","l",1,"h","e","10.0.0.1",24,8]'
+    )

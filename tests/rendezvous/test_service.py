@@ -1,0 +1,794 @@
+"""The service, with a clock that is moved and a journal that waits or fails when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rendezvous.errors import (
+    InternalError,
+    NotFound,
+    RdzvError,
+    RegistryError,
+    RunExists,
+    RunOver,
+    StorageFull,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from rendezvous.schema import (
+    AckReport,
+    ExitReport,
+    JoinRequest,
+    LeaveReport,
+    NodeView,
+    Phase,
+    ProbeReport,
+    ProgressReport,
+    Report,
+    SlotNews,
+    SlotState,
+)
+from rendezvous.security import Credential, parse_credential
+from rendezvous.server import service as service_module
+from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal
+from tests.rendezvous.registry import Launch, is_waiting, until
+from tests.rendezvous.served import FakeClock, Served
+
+
+class TroubledJournal(MemoryJournal):
+    """Keeps records once its gate is open, and refuses them while its disk is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = asyncio.Event()
+        self.open.set()
+        self.is_full = False
+        self.batches: list[int] = []
+        self.refused = 0
+
+    async def append(self, records: list[Record]) -> None:
+        """See the base class."""
+        self.batches.append(len(records))
+        await self.open.wait()
+        self._refuse_when_full()
+        await super().append(records)
+
+    async def drop(self, run: str) -> None:
+        """See the base class."""
+        self._refuse_when_full()
+        await super().drop(run)
+
+    def _refuse_when_full(self) -> None:
+        if self.is_full:
+            self.refused += 1
+            raise StorageFull("the disk is full")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """A clock; the registry looks at it more often, so that nobody waits for the next sweep."""
+    monkeypatch.setattr(service_module, "SWEEP_SECONDS", 0.02)
+    return FakeClock()
+
+
+@pytest.fixture
+def journal() -> TroubledJournal:
+    """A journal in memory."""
+    return TroubledJournal()
+
+
+@pytest.fixture
+async def served(journal: TroubledJournal, clock: FakeClock) -> AsyncIterator[Served]:
+    """A service on that journal and clock."""
+    made = Served(journal, clock)
+    made.start()
+    yield made
+    await made.end()
+
+
+@pytest.fixture
+def launch() -> Launch:
+    """The maker of run `demo`."""
+    return Launch("demo")
+
+
+async def recovered(journal: Journal, clock: FakeClock) -> Served:
+    """Another service, built from the journal."""
+    made = Served(journal, clock)
+    made.service.recover()
+    return made
+
+
+async def is_what_the_journal_says(served: Served, journal: Journal, launch: Launch) -> bool:
+    """Whether a registry that is started now would have the same run."""
+    other = await recovered(journal, served.clock)
+    return other.host(launch).run == served.host(launch).run
+
+
+# First durable, then told
+
+
+async def test_an_event_is_kept_before_it_is_answered(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.create(launch)
+    journal.open.clear()
+    join = asyncio.create_task(served.join(launch, 0))
+    assert await is_waiting(join)
+    assert len(list(journal.read())) == 1
+    journal.open.set()
+    assert (await join).incarnation == 1
+    assert len(list(journal.read())) == 2
+
+
+async def test_a_watch_hears_of_an_event_once_it_is_kept(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.VERIFYING, launch)
+    await served.report(launch, 0, ProbeReport(epoch=1))
+    poll = served.watch(launch, after=served.host(launch).news_seq)
+    journal.open.clear()
+    report = asyncio.create_task(served.report(launch, 1, ProbeReport(epoch=1)))
+    assert await is_waiting(poll)
+    assert await is_waiting(report)
+    journal.open.set()
+    view = await poll
+    assert (view.phase, view.table is not None) == (Phase.ARMING, True)
+
+
+async def test_a_poll_that_ends_meanwhile_has_the_words_of_what_is_kept(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.create(launch, lease_seconds=2)
+    await served.join(launch, 0)
+    served.clock.seconds += 1
+    journal.open.clear()
+    join = asyncio.create_task(served.join(launch, 1))
+    await until(lambda: len(journal.batches) == 3)
+    view = await served.watch(launch, after=served.host(launch).news_seq)
+    assert (view.phase, view.reason.split(";")[0]) == (Phase.GATHERING, "0 of 2 nodes joined")
+    journal.open.set()
+    await join
+
+
+async def test_people_are_told_what_is_kept(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    status = await served.create(launch)
+    host = served.host(launch)
+    journal.open.clear()
+    join = asyncio.create_task(served.join(launch, 0))
+    await until(lambda: len(journal.batches) == 2)
+    look = asyncio.create_task(served.service.status(host))
+    wait = asyncio.create_task(served.service.wait_status(host, status.version, 5))
+    events = asyncio.create_task(served.service.event_lines(host, 1))
+    for task in (look, wait, events):
+        assert await is_waiting(task)
+    journal.open.set()
+    assert [node.node_state for node in (await look).slots] == ["joined", None]
+    assert (await wait).version == (await look).version > status.version
+    assert [line.kind for line in await events or []] == ["joined"]
+    await join
+
+
+async def test_many_requests_share_few_commits(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.create(launch, 300)
+    replies = await asyncio.gather(*(served.join(launch, slot) for slot in range(300)))
+    assert len({reply.credential for reply in replies}) == 300
+    assert served.service.counters["events"] == 301
+    assert served.service.counters["commits"] == len(journal.batches) <= 4
+
+
+async def test_a_refusal_concerns_its_own_request_alone(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.create(launch, 3)
+    journal.open.clear()
+    first = asyncio.create_task(served.join(launch, 0))
+    await until(lambda: len(journal.batches) == 2)
+    others = asyncio.gather(
+        served.join(launch, 1),
+        served.join(launch, 0, attempt=2),
+        served.join(launch, 2),
+        return_exceptions=True,
+    )
+    await asyncio.sleep(0)
+    journal.open.set()
+    await first
+    outcomes = [getattr(outcome, "code", "joined") for outcome in await others]
+    assert (outcomes, journal.batches) == (["joined", "slot_taken", "joined"], [1, 1, 2])
+
+
+# A journal that cannot be written
+
+
+async def test_a_full_disk_is_told_to_all_who_asked_and_changes_nothing(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.create(launch, 4)
+    await served.join(launch, 0)
+    poll = served.watch(launch, after=served.host(launch).news_seq)
+    before = served.reasons(launch)
+    journal.is_full = True
+    outcomes = await asyncio.gather(
+        *(served.join(launch, slot) for slot in (1, 2, 3)), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [StorageFull] * 3
+    assert await is_what_the_journal_says(served, journal, launch)
+    assert served.reasons(launch) == before
+    assert await is_waiting(poll)
+    status = await served.service.status(served.host(launch))
+    assert [slot.node_state for slot in status.slots] == ["joined", None, None, None]
+    journal.is_full = False
+    replies = await asyncio.gather(*(served.join(launch, slot) for slot in (1, 2, 3)))
+    assert [reply.incarnation for reply in replies] == [1, 1, 1]
+    assert (await poll).phase is Phase.VERIFYING
+
+
+async def test_a_creation_that_was_not_kept_leaves_no_run(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    journal.is_full = True
+    with pytest.raises(StorageFull):
+        await served.create(launch)
+    with pytest.raises(NotFound):
+        served.host(launch)
+    journal.is_full = False
+    assert (await served.create(launch)).phase is Phase.GATHERING
+
+
+async def test_a_replacement_that_was_not_kept_leaves_the_finished_run(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.RUNNING, launch)
+    await served.service.cancel(served.host(launch), "enough")
+    before = served.host(launch).run
+    journal.is_full = True
+    with pytest.raises(StorageFull):
+        await served.create(Launch("demo", "launch02"))
+    assert served.host(launch).run == before
+    view = await served.watch(launch)
+    assert view.result is not None
+    assert view.result.message == "run 'demo' was cancelled: enough"
+
+
+async def test_time_outs_that_cannot_be_kept_are_decided_again(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.create(launch, join_timeout_seconds=60)
+    journal.is_full = True
+    await served.clock.jump(61)
+    await until(lambda: journal.refused >= 2)
+    assert served.is_alive
+    assert served.host(launch).run.phase is Phase.GATHERING
+    journal.is_full = False
+    await until(lambda: served.host(launch).news_seq > 1)
+    assert served.host(launch).run.result is not None
+    assert await is_what_the_journal_says(served, journal, launch)
+
+
+async def test_a_node_whose_loss_could_not_be_kept_is_lost_later(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.RUNNING, launch, lease_seconds=3)
+    journal.is_full = True
+    await served.clock.move(4)
+    await until(lambda: journal.refused > 0)
+    assert [
+        slot.node_state for slot in (await served.service.status(served.host(launch))).slots
+    ] == [
+        "running",
+        "running",
+    ]
+    journal.is_full = False
+    await served.clock.move(4)
+    await until(lambda: not served.host(launch).run.members())
+    assert await is_what_the_journal_says(served, journal, launch)
+
+
+async def test_nobody_is_lost_because_the_disk_was_full_for_a_moment(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.RUNNING, launch, lease_seconds=3)
+    await _stay(served, launch, 5)
+    journal.is_full = True
+    with pytest.raises(StorageFull):
+        await served.report(launch, 0, ExitReport(epoch=1, exit_code=0))
+    journal.is_full = False
+    await served.clock.move(2)
+    assert len(served.host(launch).run.members()) == 2
+
+
+async def _stay(served: Served, launch: Launch, seconds: int) -> None:
+    """Time passes in which both nodes are heard of."""
+    for _ in range(seconds):
+        for slot in (0, 1):
+            served.service.heard(served.host(launch), slot, 1, None)
+        await served.clock.move(1)
+
+
+async def test_a_registry_that_comes_back_on_a_full_disk_serves_what_it_has(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.RUNNING, launch)
+    await served.end()
+    journal.is_full = True
+    again = await recovered(journal, served.clock)
+    again.start()
+    await until(lambda: journal.refused > 0)
+    view = await again.watch(launch)
+    assert (view.phase, view.digest) == (Phase.RUNNING, again.host(launch).run.digest)
+    assert again.is_alive
+    await again.end()
+
+
+# A fault of the registry's own
+
+
+async def test_a_fault_in_a_decision_is_answered_and_concerns_nobody_else(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.VERIFYING, launch)
+    nonsense: Any = object()
+    outcomes = await asyncio.gather(
+        served.report(launch, 0, ProbeReport(epoch=1)),
+        served.report(launch, 0, nonsense),
+        served.report(launch, 1, ProbeReport(epoch=1)),
+        return_exceptions=True,
+    )
+    assert [isinstance(outcome, InternalError) for outcome in outcomes] == [False, True, False]
+    assert served.host(launch).run.phase is Phase.ARMING
+    assert await is_what_the_journal_says(served, journal, launch)
+
+
+async def test_a_fault_in_the_middle_of_a_change_is_undone(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.create(launch)
+    good = launch.join(0)
+    bad = JoinRequest.model_construct(**{**dict(good), "candidates": []})
+    with pytest.raises(InternalError, match="the registry failed; its log says where"):
+        await served.service.join(launch.run, launch.token(0), bad)
+    assert served.host(launch).run.slots[0].incarnations == 0
+    assert await is_what_the_journal_says(served, journal, launch)
+    assert (await served.join(launch, 0)).incarnation == 1
+    assert served.is_alive
+
+
+# Recovery
+
+
+async def test_a_recovered_run_is_the_same_in_every_part(
+    tmp_path: Path, clock: FakeClock, launch: Launch
+) -> None:
+    journal = SqliteJournal(tmp_path / "journal.sqlite")
+    first = Served(journal, clock)
+    first.start()
+    await first.bring_to(Phase.RUNNING, launch, 3)
+    credentials = [(await first.join(launch, slot)).credential for slot in range(3)]
+    before, news = first.host(launch).run, first.host(launch).news
+    await first.end()
+    await journal.close()
+
+    journal = SqliteJournal(tmp_path / "journal.sqlite")
+    second = await recovered(journal, clock)
+    assert second.host(launch).run == before
+    assert second.host(launch).news == news
+    assert before.table is not None
+    assert second.host(launch).run.digest == before.table.digest() != ""
+    second.start()
+    again = [(await second.join(launch, slot)).credential for slot in range(3)]
+    assert again == credentials
+    assert [line.kind for line in second.host(launch).lines_after(10)] == ["restarted"]
+    await second.end()
+    await journal.close()
+
+
+async def test_the_registrys_clock_stands_still_while_it_is_down(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.create(launch, join_timeout_seconds=60)
+    served.clock.seconds += 50
+    await served.join(launch, 0)
+    await served.end()
+    served.clock.seconds += 100_000
+    again = await recovered(journal, served.clock)
+    assert again.service.now() == 50.0
+    again.start()
+    await until(lambda: len(again.host(launch).lines_after(0)) == 3)
+    assert again.host(launch).run.phase is Phase.GATHERING
+    assert again.host(launch).lines_after(2)[0].at_seconds == 50.0
+    await again.end()
+
+
+async def test_after_a_restart_every_node_has_a_full_lease(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.RUNNING, launch, lease_seconds=4)
+    await _stay(served, launch, 6)
+    await served.report(launch, 0, ProgressReport(epoch=1, words="step 7"))
+    await served.end()
+    again = await recovered(journal, served.clock)
+    again.start()
+    await again.clock.move(3)
+    assert len(again.host(launch).run.members()) == 2
+    await again.clock.move(2)
+    await until(lambda: not again.host(launch).run.members())
+    assert again.reasons(launch)[-1].startswith("node 1 (host1, slot 1) was lost: it was silent")
+    await again.end()
+
+
+async def test_a_finished_run_is_not_restarted(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.create(launch)
+    await served.service.cancel(served.host(launch), "enough")
+    await served.end()
+    again = await recovered(journal, served.clock)
+    again.start()
+    await again.create(Launch("other"))
+    assert [line.kind for line in again.host(launch).lines_after(0)] == ["created", "cancelled"]
+    await again.end()
+
+
+# Creation
+
+
+async def test_the_same_creation_again_is_answered_as_before(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    first, second = await asyncio.gather(served.create(launch), served.create(launch))
+    await served.join(launch, 0)
+    third = await served.create(launch)
+    assert (first, third.version) == (second, first.version + 1)
+    assert len(list(journal.read())) == 2
+
+
+async def test_a_run_of_another_live_launch_is_not_taken(served: Served, launch: Launch) -> None:
+    await served.create(launch)
+    served.clock.seconds += 42
+    with pytest.raises(RunExists) as refusal:
+        await served.create(Launch("demo", "launch02"))
+    assert refusal.value.message == (
+        "run 'demo' is held by launch launch01, 42 s old and gathering"
+    )
+    assert "rdzv cancel demo" in refusal.value.hint
+
+
+async def test_a_finished_run_makes_room_for_the_next_launch(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.RUNNING, launch)
+    old = served.host(launch)
+    old_node = parse_credential((await served.join(launch, 0)).credential)
+    await served.service.cancel(old, "enough")
+    numbers = [line.number for line in old.lines_after(0)]
+    stream = asyncio.create_task(served.service.event_lines(old, numbers[-1]))
+    poll = asyncio.create_task(served.service.watch(old, old.news_seq))
+    await asyncio.sleep(0)
+
+    new = Launch("demo", "launch02")
+    assert (await served.create(new)).launch_id == "launch02"
+    assert await stream is None
+    assert NodeView.model_validate_json((await poll).plain).result is not None
+    with pytest.raises(Unauthorized):
+        served.service.access.node("demo", 0, old_node)
+    with pytest.raises(Unauthorized):
+        await served.join(launch, 0)
+    with pytest.raises(RunOver, match="launch launch01 of run 'demo' is over"):
+        await served.service.report(old, 0, 1, LeaveReport())
+    await served.join(new, 0)
+    assert [line.number for line in served.host(new).lines_after(0)] == [
+        numbers[-1] + 1,
+        numbers[-1] + 2,
+    ]
+    assert await is_what_the_journal_says(served, journal, new)
+
+
+async def test_what_an_old_node_says_while_the_next_launch_is_made_harms_nobody(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.RUNNING, launch)
+    old = served.host(launch)
+    await served.service.cancel(old, "enough")
+    new = Launch("demo", "launch02")
+    outcomes = await asyncio.gather(
+        served.create(new),
+        served.service.report(old, 0, 1, LeaveReport()),
+        served.service.report(old, 1, 1, LeaveReport()),
+        return_exceptions=True,
+    )
+    assert [getattr(outcome, "code", "made") for outcome in outcomes] == [
+        "made",
+        "run_over",
+        "run_over",
+    ]
+    assert await is_what_the_journal_says(served, journal, new)
+
+
+async def test_a_registry_holds_only_so_many_runs(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "_MAX_RUNS", 3)
+    launches = [Launch(f"run{number}") for number in range(4)]
+    for launch in launches[:3]:
+        await served.create(launch)
+    with pytest.raises(TooManyRequests, match="holds 3 runs and takes no more"):
+        await served.create(launches[3])
+    await served.create(launches[0])
+
+
+async def test_many_runs_at_once_do_not_see_each_other(
+    served: Served, journal: TroubledJournal
+) -> None:
+    launches = [Launch(f"run{number}") for number in range(20)]
+    await asyncio.gather(*(served.bring_to(Phase.ARMING, launch, 3) for launch in launches))
+    tables = [served.host(launch).run.table for launch in launches]
+    assert [table and table.run for table in tables] == [launch.run for launch in launches]
+    assert len({served.host(launch).run.digest for launch in launches}) == 20
+    for launch in launches:
+        assert [line.kind for line in served.host(launch).lines_after(0)] == (
+            ["created"] + ["joined"] * 3 + ["probed"] * 3
+        )
+    await served.service.cancel(served.host(launches[7]), "enough")
+    phases = [status.phase for status in await served.service.statuses()]
+    assert (phases.count(Phase.ARMING), phases[7]) == (19, Phase.FINISHED)
+    assert 'rdzv_runs{phase="arming"} 19' in served.service.metrics_text()
+
+
+# The end of a run
+
+
+async def _finish(served: Served, launch: Launch) -> None:
+    await served.bring_to(Phase.RUNNING, launch)
+    for report in (ExitReport(epoch=1, exit_code=0), LeaveReport()):
+        for slot in (0, 1):
+            await served.report(launch, slot, report)
+
+
+async def test_a_run_that_ended_long_ago_is_forgotten(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await _finish(served, launch)
+    await served.create(Launch("other"), join_timeout_seconds=10_000)
+    await served.clock.jump(3_500)
+    assert served.host(launch).run.result is not None
+    await served.clock.jump(200)
+    await until(lambda: {record.run for record in journal.read()} == {"other"})
+    with pytest.raises(NotFound):
+        served.host(launch)
+    await served.create(Launch("demo", "launch02"))
+    assert [line.number for line in served.host(launch).lines_after(0)] == [1]
+
+
+async def test_a_run_that_cannot_be_removed_is_kept_until_it_can(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await _finish(served, launch)
+    journal.is_full = True
+    await served.clock.jump(3_700)
+    await until(lambda: journal.refused >= 2)
+    assert served.host(launch).run.result is not None
+    journal.is_full = False
+    await until(lambda: not list(journal.read()))
+    assert served.is_alive
+
+
+@pytest.mark.parametrize("sweep_first", [True, False])
+async def test_a_run_that_is_made_again_in_the_moment_of_its_removal_is_kept(
+    served: Served, journal: TroubledJournal, launch: Launch, sweep_first: bool
+) -> None:
+    await _finish(served, launch)
+    new, count = Launch("demo", "launch02"), len(journal.batches)
+    journal.open.clear()
+    other = asyncio.create_task(served.create(Launch("other")))
+    await until(lambda: len(journal.batches) > count)
+    served.clock.seconds += 3_700
+    if sweep_first:
+        await asyncio.sleep(0.1)  # it stands in the queue by now
+    made = asyncio.create_task(served.create(new))
+    await asyncio.sleep(0 if sweep_first else 0.1)
+    journal.open.set()
+    await asyncio.gather(other, made)
+    await served.join(new, 0)
+    assert await is_what_the_journal_says(served, journal, new)
+
+
+async def test_waiting_requests_end_when_the_registry_closes(
+    served: Served, launch: Launch
+) -> None:
+    status = await served.create(launch)
+    host = served.host(launch)
+    polls = [
+        served.watch(launch, after=host.news_seq),
+        asyncio.create_task(served.service.wait_status(host, status.version, 25)),
+    ]
+    stream = asyncio.create_task(served.service.event_lines(host, 1))
+    await asyncio.sleep(0)
+    served.service.closing.set()
+    for outcome in await asyncio.gather(*polls, return_exceptions=True):
+        assert isinstance(outcome, Unavailable)
+        assert outcome.message == "the registry is closing"
+    assert await stream is None
+    for late in (served.join(launch, 0), served.service.watch(host, 99)):
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(late, 1)
+
+
+# Watching
+
+
+async def test_a_poll_without_news_has_the_reason_of_the_moment_and_no_table(
+    served: Served, launch: Launch
+) -> None:
+    await served.bring_to(Phase.ARMING, launch, lease_seconds=2)
+    host = served.host(launch)
+    news = await served.service.watch(host, 0)
+    served.clock.seconds += 7
+    first, second = await asyncio.gather(
+        served.service.watch(host, host.news_seq), served.service.watch(host, host.news_seq)
+    )
+    assert first is second
+    told, idle = (NodeView.model_validate_json(body.plain) for body in (news, first))
+    assert told.table is not None
+    assert hashlib.sha256(told.table.canonical()).hexdigest() == told.digest
+    assert idle == told.model_copy(
+        update={
+            "table": None,
+            "reason": "waiting for node 0 (host0, slot 0), node 1 (host1, slot 1) "
+            "to acknowledge the table, 53 s left",
+        }
+    )
+
+
+async def test_news_reach_all_who_wait_as_the_same_bytes(served: Served, launch: Launch) -> None:
+    await served.create(launch)
+    host = served.host(launch)
+    polls = [asyncio.create_task(served.service.watch(host, 1)) for _ in range(1_200)]
+    await asyncio.gather(*(served.join(launch, slot) for slot in (0, 1)))
+    bodies = await asyncio.wait_for(asyncio.gather(*polls), 1)
+    assert len({id(body.plain) for body in bodies}) == 1
+    assert NodeView.model_validate_json(bodies[0].plain).phase is Phase.VERIFYING
+
+
+async def test_a_quiet_stream_of_events_says_so_now_and_then(
+    served: Served, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "_QUIET_SECONDS", 0.01)
+    await served.create(launch)
+    assert await served.service.event_lines(served.host(launch), 1) == []
+
+
+async def test_the_stream_of_events_ends_with_the_last_event(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await _finish(served, launch)
+    host = served.host(launch)
+    lines = await served.service.event_lines(host, 0) or []
+    assert [line.kind for line in lines] == (
+        ["created"] + ["joined"] * 2 + ["probed"] * 2 + ["acked"] * 2 + ["exited"] * 2
+    ) + ["left"] * 2
+    assert await served.service.event_lines(host, lines[-1].number) is None
+
+
+async def test_the_stream_of_events_waits_for_a_last_event_that_is_being_kept(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.create(launch)
+    last = served.host(launch).lines_after(0)[-1].number
+    journal.open.clear()
+    cancel = asyncio.create_task(served.service.cancel(served.host(launch), "enough"))
+    await until(lambda: len(journal.batches) == 2)
+    lines = asyncio.create_task(served.service.event_lines(served.host(launch), last))
+    assert await is_waiting(lines)
+    journal.open.set()
+    assert [line.kind for line in await lines or []] == ["cancelled"]
+    await cancel
+
+
+async def test_news_of_a_slot_that_is_not_there_is_refused(served: Served, launch: Launch) -> None:
+    await served.create(launch)
+    with pytest.raises(NotFound, match="run 'demo' has no slot 2"):
+        await served.service.slot_news(
+            served.host(launch), 2, SlotNews(generation=1, state=SlotState.QUEUED)
+        )
+
+
+# Everything at once
+
+
+class Chaos:
+    """One seeded schedule of requests, failures of the disk and restarts."""
+
+    def __init__(self, seed: int, clock: FakeClock) -> None:
+        self.dice = random.Random(seed)
+        self.journal = TroubledJournal()
+        self.served = Served(self.journal, clock)
+        self.launches = [Launch(f"run{number}") for number in range(3)]
+        self.promised: list[tuple[Launch, int, int, str]] = []
+
+    async def step(self) -> None:
+        """A few requests at once; each may be refused, none may go wrong."""
+        self.journal.is_full = self.dice.random() < 0.25
+        requests = [self.request() for _ in range(self.dice.randint(1, 6))]
+        for outcome in await asyncio.gather(*requests, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                assert isinstance(outcome, RdzvError), outcome
+                assert not isinstance(outcome, InternalError)
+
+    async def request(self) -> None:
+        """One request of a node or launcher, chosen at random."""
+        launch = self.dice.choice(self.launches)
+        slot, attempt = self.dice.randrange(3), self.dice.randint(1, 3)
+        kind = self.dice.choice(["create", "join", "join", "join", "report", "report", "cancel"])
+        if kind == "create":
+            await self.served.create(launch, 3)
+        elif kind == "join":
+            reply = await self.served.join(launch, slot, attempt)
+            self.promised.append((launch, slot, attempt, reply.credential))
+        elif kind == "cancel" and self.dice.random() < 0.1:
+            await self.served.service.cancel(self.served.host(launch), "enough")
+        else:
+            run = self.served.host(launch).run
+            reports: list[Report] = [
+                ProbeReport(epoch=run.epoch),
+                AckReport(epoch=run.epoch, digest=run.digest or "0" * 64),
+                ExitReport(epoch=run.epoch, exit_code=self.dice.randrange(2)),
+                LeaveReport(),
+            ]
+            incarnation = self.dice.randint(1, max(1, run.slots[slot].incarnations))
+            report = self.dice.choices(reports, [10, 10, 1, 1])[0]
+            await self.served.report(launch, slot, report, incarnation)
+
+    async def restart(self) -> None:
+        """The registry is killed and comes back."""
+        await self.served.end()
+        self.served = await recovered(self.journal, self.served.clock)
+        self.served.start()
+
+    async def check(self) -> None:
+        """The state is the journal's, and every join that was answered is in it."""
+        other = await recovered(self.journal, self.served.clock)
+        for launch in self.launches:
+            with contextlib.suppress(NotFound):
+                assert self.served.host(launch).run == other.host(launch).run
+        for launch, slot, attempt, credential in self.promised:
+            run = other.host(launch).run
+            number = run.slots[slot].joins[launch.join(slot, attempt).join_id]
+            made: Credential = other.service.access.node_credential(run, slot, number)
+            assert made.text() == credential
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_whatever_fails_what_was_answered_is_in_the_journal(
+    seed: int, clock: FakeClock
+) -> None:
+    chaos = Chaos(seed, clock)
+    chaos.served.start()
+    for number in range(40):
+        await chaos.step()
+        if number % 10 == 9:
+            await chaos.check()
+            await chaos.restart()
+    chaos.journal.is_full = False
+    await chaos.check()
+    assert chaos.promised
+    assert chaos.served.is_alive
+    await chaos.served.end()
+
+
+def test_the_errors_of_a_journal_are_the_registrys() -> None:
+    """The sweep outlives every RegistryError: those of the journal and of a fault."""
+    assert issubclass(StorageFull, RegistryError)
+    assert issubclass(InternalError, RegistryError)
