@@ -563,7 +563,8 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
 
 
 def _join_timed_out(run: Run, now: float) -> Outcome:
-    overdue = overdue_slots(run, now)
+    # `apply` takes what the journal says, also from a version that judged otherwise.
+    overdue = overdue_slots(run, now) or [run.slots[min(run.missing)]]
     present = run.spec.max_nodes - len(run.missing)
     limit = run.spec.limits.join_timeout_seconds
     known = "; ".join(what_is_known(run.spec, slot) for slot in overdue[:5])

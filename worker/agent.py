@@ -422,7 +422,7 @@ class Agent:
             exit_code=code,
             age_seconds=max(0.0, ending.age_seconds),
             worker_rank=first.worker_rank if first else None,
-            stopped=self._stopping and self._signal is None,
+            stopped=self._stopping and self._signal is None and first is None,
             message=printable(message, 600),
             tail=last_words(self._sink.tail) if self._sink else [],
             log=printable(str(self._log or ""), 600),

@@ -22,7 +22,6 @@ from rendezvous.schema import (
     AckReport,
     EndpointTable,
     ExitReport,
-    Facts,
     Job,
     LeaveReport,
     NodeState,
@@ -657,6 +656,12 @@ def test_only_the_first_five_missing_slots_are_described(nodes: int, end: str) -
     assert drive.result.message.endswith(f"slot 5 was never {end}")
 
 
+def test_a_journal_may_hold_a_timeout_that_is_not_due_today() -> None:
+    drive = Drive(make_spec(3)).gather(0)
+    drive.apply(events.TimedOut(phase=Phase.GATHERING))
+    assert drive.result.message.endswith("slot 1 was never submitted")
+
+
 def test_time_in_the_schedulers_queue_does_not_count() -> None:
     drive = Drive(make_spec(2, join_timeout_seconds=60)).gather(0)
     drive.news(1, SlotState.SUBMITTING)
@@ -699,17 +704,18 @@ def test_a_new_submission_starts_its_slots_clock_again() -> None:
 
 
 def test_a_slot_that_was_lost_starts_its_clock_again_and_the_loss_is_told() -> None:
-    drive = Drive(make_spec(2, join_timeout_seconds=60))
+    drive = Drive(make_spec(2, join_timeout_seconds=60)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
     drive.wait(50)
-    drive.gather(1)
-    drive.join(0)
+    drive.join(1)
     drive.exit(1, 1, message="its disk is full")
     drive.wait(59)
     assert drive.run.result is None
     drive.wait(1)
     assert drive.result.message.endswith(
-        "slot 1 was never submitted; before that: its disk is full"
-    ) or drive.result.message.endswith("never reached the registry; before that: its disk is full")
+        "slot 1 never reached the registry; the scheduler says submitting; "
+        "before that: its disk is full"
+    )
 
 
 def test_a_slot_above_the_minimum_is_nobodys_fault() -> None:
@@ -1085,17 +1091,29 @@ class Machine(RuleBasedStateMachine):
         except RequestError:
             assert self.drive.run.version == before
 
-    def report(self, slot: int, back: int, report: Report) -> None:
-        """A message of this incarnation, or of an older one, which must change nothing."""
+    def report(self, slot: int, back: int, report: Report, epochs_ago: int = 0) -> None:
+        """A message; of an older incarnation, or on an older epoch, it must change nothing."""
         before = self.drive.run.version
         self.tried(self.drive.report, slot, report, self.drive.slot(slot).incarnations - back)
-        assert back == 0 or self.drive.run.version == before
+        assert back == epochs_ago == 0 or self.drive.run.version == before
+
+    def another_joins(self, slot: int, generation: int) -> None:
+        """A node that never joined before; when it is taken in, it has a number of its own."""
+        place, attempt = self.drive.slot(slot), self.drive.run.version
+        before, hostname = place.incarnations, f"host{slot}-{attempt}"
+        self.tried(self.drive.join, slot, generation, attempt=attempt, hostname=hostname)
+        if place.node is not None and place.node.join.hostname == hostname:
+            assert place.node.incarnation == place.incarnations == before + 1
+            assert place.joins[place.node.join.join_id] == before + 1
 
     @rule()
     def the_missing_join(self) -> None:
         for slot in sorted(self.drive.run.missing):
-            wanted = self.drive.slot(slot).wanted
-            self.tried(self.drive.join, slot, wanted, attempt=self.drive.run.version)
+            self.another_joins(slot, self.drive.slot(slot).wanted)
+
+    @rule(slot=SLOTS)
+    def a_newer_worker_run_joins(self, slot: int) -> None:
+        self.another_joins(slot, self.drive.slot(slot).generation + 1)
 
     @rule()
     def all_verify_and_arm(self) -> None:
@@ -1133,13 +1151,16 @@ class Machine(RuleBasedStateMachine):
     )
     def a_node_probes(self, slot: int, back: int, epoch: int, cut_off: list[int]) -> None:
         run = self.drive.run
-        self.report(slot, back, ProbeReport(epoch=run.epoch - epoch, unreachable=cut_off))
+        report = ProbeReport(epoch=run.epoch - epoch, unreachable=cut_off)
+        self.report(slot, back, report, epoch)
 
     @rule(slot=SLOTS, back=MOSTLY_NOW, epoch=MOSTLY_NOW, right=st.booleans())
     def a_node_acknowledges(self, slot: int, back: int, epoch: int, right: bool) -> None:
         run = self.drive.run
         digest = run.digest if right and run.digest else sha("another")
-        self.report(slot, back, AckReport(epoch=run.epoch - epoch, digest=digest))
+        before = run.version
+        self.report(slot, back, AckReport(epoch=run.epoch - epoch, digest=digest), epoch)
+        assert right or run.version == before
 
     @rule(slot=SLOTS, code=st.sampled_from(["port_taken"] * 9 + ["hosts"]))
     def a_node_refuses(self, slot: int, code: str) -> None:
@@ -1243,9 +1264,3 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(FEW, max_examples=400, stateful_step_count=40)
-
-
-def test_facts_of_a_node_travel_with_its_join() -> None:
-    drive = Drive(make_spec(1))
-    drive.join(0, facts=Facts(gpus=8))
-    assert drive.node(0).join.facts.gpus == 8
