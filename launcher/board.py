@@ -7,11 +7,12 @@ boards write to standard error, so that the programs keep standard output; only 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO, cast
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -231,8 +232,48 @@ def _line(text: str) -> str:
     return printable(text.replace("\n", "; "), _MOST_CHARACTERS)
 
 
+class EnduringStream:
+    """A standard stream that may be closed at its other end: then what is written goes nowhere.
+
+    A dead `tee` must not end a training.
+    """
+
+    def __init__(self, stream: TextIO, fd: int) -> None:
+        self._stream = stream
+        self._fd = fd
+
+    def write(self, text: str) -> int:
+        """See TextIO."""
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._give_up()
+            return len(text)
+
+    def flush(self) -> None:
+        """See TextIO."""
+        try:
+            self._stream.flush()
+        except OSError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self._fd)
+        os.close(null)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def endure_closed_streams() -> None:
+    """Let this process outlive whoever reads its output."""
+    sys.stdout = cast("TextIO", EnduringStream(sys.stdout, 1))
+    sys.stderr = cast("TextIO", EnduringStream(sys.stderr, 2))
+
+
 def make_board(*, json_events: bool) -> Board:
     """The board that fits where standard error goes."""
     if json_events:
-        return JsonBoard()
-    return LiveBoard() if sys.stderr.isatty() else PlainBoard()
+        return JsonBoard(sys.stdout)
+    return LiveBoard() if sys.stderr.isatty() else PlainBoard(sys.stderr)

@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Coroutine, Iterator
@@ -100,7 +101,9 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
         _work(_worker_of(settings), command)
     _need_launcher_packages()
     from launcher import start
+    from launcher.board import endure_closed_streams
 
+    endure_closed_streams()
     if token is not None and (settings.node_rank or 0) > 0:
         join = start.symmetric_join(settings, token)
         _work(start.worker_settings(settings, join.slot), command, join)
@@ -138,8 +141,6 @@ def _work(
     from worker.process import die_with_parent
 
     if settings.parent is not None:
-        import signal
-
         die_with_parent(signal.SIGTERM, settings.parent)
     check_command(command, settings.framework)
     if join is None:
@@ -316,6 +317,9 @@ def _log_to_file(folder: Path, slot: int) -> None:
 
 def _exit(work: Coroutine[Any, Any, int]) -> None:
     """Run to the end and exit with its code."""
-    code = asyncio.run(work)
+    try:
+        code = asyncio.run(work)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     logging.shutdown()
     sys.exit(int(code or ExitCode.OK))

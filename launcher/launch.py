@@ -14,8 +14,9 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from launcher.board import Board
 from launcher.plan import Plan
@@ -28,11 +29,20 @@ from rendezvous.errors import (
     RdzvError,
     RegistryError,
     RegistryLost,
+    RunCancelled,
     RunOver,
     SchedulerError,
     TooManyRequests,
 )
-from rendezvous.schema import Phase, Result, RunSpec, RunStatus, SlotNews, SlotState
+from rendezvous.schema import (
+    Phase,
+    Result,
+    RunSpec,
+    RunStatus,
+    SlotNews,
+    SlotState,
+    printable,
+)
 from rendezvous.security import Credential, JoinString, RegistryPlace, RunKeys
 
 logger = logging.getLogger(__name__)
@@ -42,6 +52,7 @@ _REGISTRY_UP_SECONDS = 20.0
 _LEAVE_SECONDS = 8.0
 _END_SECONDS = 3.0
 _CANCEL_SECONDS = 10.0
+_GRACE_MORE_SECONDS = 2.0
 _STATUS_WAIT_SECONDS = 2.0
 _SLOW_DETAIL_SECONDS = 1.0
 _OVER = (SlotState.FAILED, SlotState.ENDED)
@@ -86,6 +97,7 @@ class Launch:
         near: RegistryPlace,
     ) -> None:
         self._plan = plan
+        self._spec = run_spec(plan, keys, managed=scheduler is not None)
         self._keys = keys
         self._place = place
         self._scheduler = scheduler
@@ -107,40 +119,53 @@ class Launch:
         """The run id."""
         return self._plan.run
 
-    def spec(self) -> RunSpec:
-        """What the registry is told of the run."""
-        plan, managed = self._plan, self._scheduler is not None
-        tokens = (
-            []
-            if managed
-            else [self._keys.join_token(slot, 1).sha256() for slot in range(plan.max_nodes)]
-        )
-        return RunSpec(
-            launch_id=plan.launch_id,
-            min_nodes=plan.min_nodes,
-            max_nodes=plan.max_nodes,
-            limits=plan.limits(),
-            master_port=plan.settings.master_port,
-            loopback=plan.loopback,
-            managed=managed,
-            same_command=not plan.settings.any_command,
-            job=plan.job(),
-            token_sha256=tokens,
-            read_sha256=self._keys.read.sha256(),
-            admin_sha256=self._keys.admin.sha256(),
-        )
-
     async def go(self) -> Result:
         """Run it to the end; returns the result. Raises RdzvError when there is none."""
         self._listen_to_signals()
         try:
             async with self._registry_running():
-                await self._create()
-                return await self._follow()
+                return await self._unless_hurried(self._form_and_follow())
         finally:
+            await self._end_everything()
+
+    async def _form_and_follow(self) -> Result:
+        try:
+            await self._create()
+            return await self._follow()
+        except Exception as exc:
+            # Nobody else would tell the nodes that their launcher gives up.
+            await self._tell_failure(exc)
+            raise
+
+    async def _tell_failure(self, exc: Exception) -> None:
+        why = exc.message if isinstance(exc, RdzvError) else repr(exc)
+        deadline = time.monotonic() + _END_SECONDS
+        with contextlib.suppress(RdzvError):
+            status = await self._client.cancel(self.run, f"its launcher failed: {why}"[:300])
+            while not status.everyone_left and time.monotonic() < deadline:
+                status = await self._client.status(self.run, after=status.version, wait=0.5)
+
+    async def _unless_hurried(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do the work, but drop it when everything is to end at once."""
+        task = asyncio.create_task(work)
+        hurry = asyncio.create_task(self._hurry.wait())
+        try:
+            await asyncio.wait({task, hurry}, return_when="FIRST_COMPLETED")
+            if task.done():
+                return task.result()
+        finally:
+            for each in (task, hurry):
+                each.cancel()
+            await asyncio.gather(task, hurry, return_exceptions=True)
+        raise RunCancelled(f"run '{self.run}' was ended at once by a second signal")
+
+    async def _end_everything(self) -> None:
+        """Nothing that this launch started is left, whatever fails on the way."""
+        try:
             await self._cancel_all()
             for client in (self._creator, self._client, self._viewer):
                 await client.close()
+        finally:
             if self._registry is not None:
                 await self._registry.close()
             self._board.close()
@@ -199,7 +224,7 @@ class Launch:
         deadline = time.monotonic() + _REGISTRY_UP_SECONDS
         while True:
             try:
-                await self._creator.create(self.run, self.spec())
+                await self._creator.create(self.run, self._spec)
             except (RegistryError, TooManyRequests) as exc:
                 if time.monotonic() > deadline:
                     raise RegistryLost(
@@ -242,17 +267,16 @@ class Launch:
                 str(s.slot) for s in status.slots if s.node_state not in (None, "left", "lost")
             ]
             self._board.say(f"slots {', '.join(names)} did not leave within {limit:.0f} s")
-        return status.everyone_left or late or self._hurry.is_set()
+        return status.everyone_left or late
 
     async def _status(self, after: int) -> RunStatus:
         """The next state of the run; waits for a registry that is being started again."""
         deadline = time.monotonic() + self._plan.settings.orphan_timeout
         while True:
-            wait = 0.2 if self._hurry.is_set() else _STATUS_WAIT_SECONDS
             try:
-                return await self._client.status(self.run, after=after, wait=wait)
+                return await self._client.status(self.run, after=after, wait=_STATUS_WAIT_SECONDS)
             except (RegistryError, TooManyRequests) as exc:
-                if time.monotonic() > deadline or self._hurry.is_set():
+                if time.monotonic() > deadline:
                     raise RegistryLost(
                         f"the registry of run '{self.run}' does not answer: {exc.message}",
                         hint=exc.hint,
@@ -267,7 +291,7 @@ class Launch:
                     after = line.number
                     self._board.event(line)
                 return
-            except RegistryError:
+            except RdzvError:  # what is shown must not end what is done
                 await asyncio.sleep(retry_pause())
 
     # --- worker runs --------------------------------------------------------------------------
@@ -326,7 +350,8 @@ class Launch:
             async with self._gate:
                 handle = await scheduler.submit(run, join.text())
         except SchedulerError as exc:
-            news = SlotNews(generation=generation, state=SlotState.FAILED, detail=exc.message[:600])
+            words = printable(exc.message, 600)
+            news = SlotNews(generation=generation, state=SlotState.FAILED, detail=words)
             await self._tell(slot, news)
             return
         except (RunOver, Fenced):
@@ -343,7 +368,7 @@ class Launch:
         said: Description | None = None
         said_at = 0.0
         while said is None or said.state not in _OVER:
-            found = await submitted.scheduler.describe(submitted.handle)
+            found = await self._described(submitted)
             changed = said is None or found.state is not said.state
             reworded = found != said and time.monotonic() - said_at > _SLOW_DETAIL_SECONDS
             if changed or reworded:
@@ -353,11 +378,19 @@ class Launch:
                     SlotNews(
                         generation=submitted.generation,
                         state=found.state,
-                        handle=submitted.handle,
-                        detail=found.detail[:600],
+                        handle=printable(submitted.handle, 253),
+                        detail=printable(found.detail, 600),
                     ),
                 )
             await asyncio.sleep(submitted.scheduler.poll_seconds)
+
+    @staticmethod
+    async def _described(submitted: _Submitted) -> Description:
+        """What the scheduler says; that it cannot say anything is no reason to end the run."""
+        try:
+            return await submitted.scheduler.describe(submitted.handle)
+        except SchedulerError as exc:
+            return Description(SlotState.UNKNOWN, exc.message)
 
     async def _tell(self, slot: int, news: SlotNews) -> None:
         while True:
@@ -369,26 +402,55 @@ class Launch:
                 return
 
     async def _cancel_all(self) -> None:
-        """Nothing that this launch started is left."""
         await self._wait_until_over()
-        grace = 0.0 if self._hurry.is_set() else self._plan.settings.grace + 2.0
-        work = [
-            submitted.scheduler.cancel(submitted.handle, grace_seconds=grace)
-            for submitted in self._submitted.values()
-        ]
+        work = [self._cancel(submitted) for submitted in self._submitted.values()]
         for error in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(error, Exception):
                 self._board.say(f"a worker run could not be cancelled: {error}")
 
+    async def _cancel(self, submitted: _Submitted) -> None:
+        """End a worker run: with the grace, unless there is a hurry, or there comes one."""
+        scheduler, handle = submitted.scheduler, submitted.handle
+        grace = self._plan.settings.grace + _GRACE_MORE_SECONDS
+        gentle = asyncio.create_task(scheduler.cancel(handle, grace_seconds=grace))
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait({gentle, hurry}, return_when="FIRST_COMPLETED")
+        hurry.cancel()
+        if gentle.done():
+            gentle.result()
+            return
+        gentle.cancel()
+        await asyncio.gather(gentle, return_exceptions=True)
+        await scheduler.cancel(handle, grace_seconds=0.0)
+
     async def _wait_until_over(self) -> None:
         """Give worker runs whose node has left a moment to end by themselves."""
-        deadline = time.monotonic() + (0.0 if self._hurry.is_set() else _END_SECONDS)
+        deadline = time.monotonic() + _END_SECONDS
         for submitted in self._submitted.values():
-            while time.monotonic() < deadline:
-                found = await submitted.scheduler.describe(submitted.handle)
+            while time.monotonic() < deadline and not self._hurry.is_set():
+                found = await self._described(submitted)
                 if found.state is not SlotState.RUNNING:
                     break
                 await asyncio.sleep(submitted.scheduler.poll_seconds)
+
+
+def run_spec(plan: Plan, keys: RunKeys, *, managed: bool) -> RunSpec:
+    """What the registry is told of the run; `managed` when a launcher submits its worker runs."""
+    symmetric = [keys.join_token(slot, 1).sha256() for slot in range(plan.max_nodes)]
+    return RunSpec(
+        launch_id=keys.launch_id,
+        min_nodes=plan.min_nodes,
+        max_nodes=plan.max_nodes,
+        limits=plan.limits(),
+        master_port=plan.settings.master_port,
+        loopback=plan.loopback,
+        managed=managed,
+        same_command=not plan.settings.any_command,
+        job=plan.job(),
+        token_sha256=[] if managed else symmetric,
+        read_sha256=keys.read.sha256(),
+        admin_sha256=keys.admin.sha256(),
+    )
 
 
 def _raise_failed(tasks: set[asyncio.Task[None]]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from launcher.state_dir import StateDir
 from rendezvous.errors import AddressError, RegistryLost, UsageError
+from rendezvous.schema import printable
 from rendezvous.security import RegistryPlace, hkdf, registry_credential
 from worker.address import choose_candidates
 from worker.interfaces import look
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 _PORT_TRIES = 100
 _MOST_STARTS = 5
 _STARTS_SECONDS = 30.0
+_START_PAUSE_SECONDS = 0.2
 
 
 def listen(port: int, *, address: str = "", exact: bool) -> socket.socket:
@@ -142,20 +144,27 @@ class RegistryProcess:
             starts = [at for at in starts if time.monotonic() - at < _STARTS_SECONDS]
             if len(starts) >= _MOST_STARTS:
                 raise RegistryLost(
-                    f"the registry ended {len(starts)} times within {_STARTS_SECONDS:.0f} s",
+                    f"the registry ended {len(starts)} times within {_STARTS_SECONDS:.0f} s; "
+                    f"its last words: {self._last_words()}",
                     hint=f"see {self._log}",
                 )
             starts.append(time.monotonic())
             code = await self._run_once()
             if not self._closing:
                 logger.warning("the registry ended (%s); starting it again on its journal", code)
+                await asyncio.sleep(_START_PAUSE_SECONDS * (len(starts) - 1))
 
     @property
     def _log(self) -> Path:
         return self._state.logs / "registry.log"
 
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return printable(lines[-1], 300) if lines else "none"
+
     async def _run_once(self) -> int:
         fd = self._sock.fileno()
+        self._log.touch(mode=0o600)
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *server_command(self._state, fd),

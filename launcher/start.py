@@ -15,7 +15,7 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from launcher.board import Board, make_board
 from launcher.last_line import last_line
-from launcher.launch import Launch
+from launcher.launch import Launch, run_spec
 from launcher.plan import HIDDEN, Here, Plan, make_plan, parse_nnodes
 from launcher.registry import RegistryProcess, listen, own_addresses, write_config
 from launcher.schedulers import (
@@ -37,8 +37,15 @@ from launcher.schedulers import (
 from launcher.settings import LaunchSettings
 from launcher.state_dir import LaunchRecord, StateDir
 from rendezvous.client import RegistryClient
-from rendezvous.errors import NotFound, RegistryError, UsageError
-from rendezvous.schema import Phase, RunId, RunStatus
+from rendezvous.errors import (
+    NotFound,
+    RdzvError,
+    RegistryError,
+    RunCancelled,
+    RunExists,
+    UsageError,
+)
+from rendezvous.schema import Phase, Result, RunId, RunSpec, RunStatus
 from rendezvous.security import (
     Credential,
     JoinString,
@@ -55,6 +62,7 @@ from worker.settings import WorkerSettings, state_home
 _RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
 _NEAR = ("127.0.0.1", "::1")
 _END_OLD_SECONDS = 15.0
+_OLD_REGISTRY_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +118,30 @@ async def launch(
             registry=ground.registry,
             near=ground.near,
         )
-        result = await work.go()
-        state.write("result.json", result.model_dump_json(indent=1).encode())
+        result = await _see_through(work, state)
     finally:
         state.release()
     click.echo(last_line(run, result, state), err=True)
-    return 128 + work.interrupted if work.interrupted is not None else result.exit_code
+    if work.interrupted is not None and result.status == "cancelled":
+        return 128 + work.interrupted
+    return result.exit_code
+
+
+async def _see_through(work: Launch, state: StateDir) -> Result:
+    """Do the launch; its end is written down, also when it is the launcher's own failure."""
+    try:
+        result = await work.go()
+    except RdzvError as exc:
+        cancelled = isinstance(exc, RunCancelled)
+        result = Result(
+            status="cancelled" if cancelled else "failed",
+            exit_code=int(exc.exit_code),
+            code=exc.code,
+            message=exc.message,
+            hint=exc.hint,
+        )
+    state.write("result.json", result.model_dump_json(indent=1).encode())
+    return result
 
 
 def check_run_id(text: str) -> str:
@@ -201,7 +227,8 @@ async def _ground(
         return _on_standing_registry(settings, state, registry)
     former = state.record()
     if former is not None:
-        ground = await _resume(settings, state, former, plan, board)
+        managed = group_token is None
+        ground = await _resume(settings, state, former, plan, board, managed=managed)
         if ground is not None:
             return ground
     state.forget_launch()
@@ -265,6 +292,8 @@ async def _resume(
     former: LaunchRecord,
     plan: Plan,
     board: Board,
+    *,
+    managed: bool,
 ) -> _Ground | None:
     """Take up a launch whose launcher was killed; None when there is nothing to take up."""
     if not former.owns_registry:
@@ -281,36 +310,61 @@ async def _resume(
         alone = place.trust == "plain"
         return _boot(settings, state, former.launch_id, port=place.port, alone=alone, exact=True)
 
-    try:
-        ground = boot()
-    except UsageError as exc:
-        board.say(f"the former launch cannot be resumed: {exc.message}")
+    ground = await _boot_again(boot, board)
+    if ground is None:
         return None
+    assert ground.registry is not None
     status = await _ask(ground, state.run)
-    if status is not None and _can_resume(status, plan):
+    if status is None:
+        board.say(
+            "the former launch cannot be resumed: its registry does not come up or does not know "
+            f"it (see {state.logs / 'registry.log'}); a new launch begins"
+        )
+    elif status.phase is Phase.FINISHED:
+        board.say(f"the former launch is over: {status.reason}; a new launch begins")
+    elif await _can_resume(ground, status, run_spec(plan, ground.keys, managed=managed)):
         board.say(f"resuming launch {former.launch_id}: {status.reason}")
-        assert ground.registry is not None
         await ground.registry.close()
         return boot()
-    if status is not None and status.phase is not Phase.FINISHED:
+    else:
         await _end_former(ground, status, board)
-    assert ground.registry is not None
     await ground.registry.close()
     return None
 
 
-def _can_resume(status: RunStatus, plan: Plan) -> bool:
-    before_go = status.phase in (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
-    return before_go and (status.min_nodes, status.max_nodes) == (plan.min_nodes, plan.max_nodes)
+async def _boot_again(boot: Callable[[], _Ground], board: Board) -> _Ground | None:
+    """Listen on the former port, once the former registry has let go of it."""
+    deadline = time.monotonic() + _OLD_REGISTRY_SECONDS
+    while True:
+        try:
+            return boot()
+        except UsageError as exc:
+            if time.monotonic() > deadline:
+                board.say(f"the former launch cannot be resumed: {exc.message}")
+                return None
+            await asyncio.sleep(0.2)
+
+
+async def _can_resume(ground: _Ground, status: RunStatus, spec: RunSpec) -> bool:
+    """Whether nothing has started yet, and the run is the one that is asked for now."""
+    if status.phase is Phase.RUNNING:
+        return False
+    async with RegistryClient(ground.near, ground.creator, request_seconds=10.0) as client:
+        try:
+            await client.create(status.run, spec)
+        except RunExists:
+            return False
+    return True
 
 
 async def _ask(ground: _Ground, run: str) -> RunStatus | None:
     """The state of the former launch, from a registry that is started on its journal."""
     assert ground.registry is not None
-    asyncio.get_running_loop().create_task(ground.registry.run()).add_done_callback(_ignore)
+    keeper = asyncio.create_task(ground.registry.run())
+    keeper.add_done_callback(_look_at)
     async with RegistryClient(ground.near, ground.keys.admin) as client:
-        deadline = time.monotonic() + 10.0
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + _OLD_REGISTRY_SECONDS
+        while time.monotonic() < deadline and not keeper.done():
             try:
                 return await client.status(run)
             except NotFound:
@@ -320,19 +374,21 @@ async def _ask(ground: _Ground, run: str) -> RunStatus | None:
     return None
 
 
-def _ignore(task: asyncio.Task[None]) -> None:
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Its failure is told by the status that does not come."""
     if not task.cancelled():
         task.exception()
 
 
 async def _end_former(ground: _Ground, status: RunStatus, board: Board) -> None:
-    """The go was given and rank 0's program is gone with its launcher: end the rest."""
+    """The go was given, or another job is asked for now: end what is left."""
+    why = "its launcher had ended" if status.phase is Phase.RUNNING else "its options were others"
     board.say(
-        f"the former launch of run '{status.run}' was {status.phase} when its launcher ended; "
-        "what is left of it is ended, and a new launch begins"
+        f"the former launch of run '{status.run}' was {status.phase}, and {why}: what is left of "
+        "it is ended, and a new launch begins"
     )
     async with RegistryClient(ground.near, ground.keys.admin) as client:
-        status = await client.cancel(status.run, "its launcher had ended")
+        status = await client.cancel(status.run, why)
         deadline = time.monotonic() + _END_OLD_SECONDS
         while not status.everyone_left and time.monotonic() < deadline:
             status = await client.status(status.run, after=status.version, wait=1.0)

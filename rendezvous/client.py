@@ -103,7 +103,7 @@ class RegistryClient:
             Unavailable: None did; the message says what happened at each address.
         """
         tasks = {asyncio.create_task(self._dial(a)): a for a in self.place.addresses}
-        failures: list[str] = []
+        failures: dict[str, str] = {}
         pending = set(tasks)
         try:
             while pending:
@@ -113,12 +113,13 @@ class RegistryClient:
                         del tasks[task]
                         self._keep(task.result())
                         return self.base
-                    failures.append(f"{tasks[task]}: {_words(error)}")
+                    failures[tasks[task]] = _words(error)
         finally:
             await _give_up(set(tasks))
+        # In the order of the addresses, not of the answers: the same state is the same sentence.
+        words = "; ".join(f"{a}: {failures[a]}" for a in self.place.addresses)
         raise Unavailable(
-            f"no registry at port {self.place.port} of {', '.join(self.place.addresses)} "
-            f"({'; '.join(failures)})",
+            f"no registry at port {self.place.port} of {', '.join(self.place.addresses)} ({words})",
             hint="check that this node can open that port on rank 0's node",
         )
 

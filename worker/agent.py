@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import re
 import shutil
 import signal
@@ -101,6 +102,9 @@ class Agent:
         self._signal: int | None = None
         self._signalled_at = 0.0
         self._stopping = False
+        self._arming: asyncio.Task[AckReport | RefuseReport] | None = None
+        self._fault: BaseException | None = None
+        self._result_known_at = 0.0
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> int:
@@ -108,12 +112,13 @@ class Agent:
         become_subreaper()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._listen_to_signals()
-        if self._settings.hosts != "off":
-            self._restore_stale_hosts()
         reaper = asyncio.create_task(reap_orphans())
         self._start("node", self._live())
         try:
             return await self._over
+        except Exception as exc:
+            self._fault = exc
+            raise
         finally:
             await self._clean_up()
             reaper.cancel()
@@ -166,36 +171,64 @@ class Agent:
         self._start("quit", self._quit(number))
 
     async def _quit(self, number: int) -> None:
-        words = f"its agent was told to end ({signal.Signals(number).name})"
-        if self._program is None:
-            with contextlib.suppress(RdzvError, TimeoutError):
-                async with asyncio.timeout(_LEAVE_SECONDS):
-                    report = ExitReport(epoch=self._epoch(), exit_code=128 + number, message=words)
-                    await self._client.report(self._join.run, self._join.slot, report)
-        else:
+        if "program" in self._tasks:
             await self._stop_program()
+        else:
+            words = f"its agent was told to end ({signal.Signals(number).name})"
+            await self._say_goodbye(
+                ExitReport(epoch=self._epoch(), exit_code=128 + number, message=words)
+            )
         self._end(128 + number)
+
+    async def _say_goodbye(self, report: Report) -> None:
+        """Report once, for a moment; not when the launcher is gone, and the registry with it.
+
+        A launcher that comes back takes up its launch as it was, this node not counted as failed.
+        """
+        parent = self._settings.parent
+        if parent is not None and os.getppid() != parent:
+            return
+        with contextlib.suppress(RdzvError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await self._client.report(self._join.run, self._join.slot, report)
 
     async def _clean_up(self) -> None:
         """End the program, leave, put the hosts file back; whatever happened before."""
         for task in self._tasks.values():
             task.cancel()
-        if self._program is not None:
-            await self._program.stop()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        with contextlib.suppress(RdzvError, TimeoutError):
-            async with asyncio.timeout(_LEAVE_SECONDS):
-                await self._client.report(self._join.run, self._join.slot, LeaveReport())
-        await self._client.close()
-        if self._settings.hosts != "off":
-            try:
-                await asyncio.to_thread(self._hosts.remove)
-            except ArmingFailed as exc:
-                logger.warning("%s could not be put back: %s", HOSTS_FILE, exc.message)
+        try:
+            if self._program is not None:
+                await self._program.stop()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            if self._arming is not None:  # a thread goes on: it may still write the hosts block
+                await asyncio.wait({self._arming})
+            if (report := self._own_fault()) is not None:
+                await self._say_goodbye(report)
+            await self._say_goodbye(LeaveReport())
+            await self._client.close()
+        finally:
+            if self._settings.hosts != "off":
+                try:
+                    await asyncio.to_thread(self._hosts.remove)
+                except ArmingFailed as exc:
+                    logger.warning("%s could not be put back: %s", HOSTS_FILE, exc.message)
+
+    def _own_fault(self) -> ExitReport | None:
+        """What ended this node, when that is the node's own and nobody else knows it."""
+        fault = self._fault
+        if fault is None or isinstance(fault, Fenced | RunOver | RegistryError | RegistryLost):
+            return None
+        if isinstance(fault, RdzvError):
+            code, words = int(fault.exit_code), fault.message
+        else:
+            code, words = int(ExitCode.INTERNAL), f"a fault in rdzv itself: {fault!r}"
+        return ExitReport(epoch=self._epoch(), exit_code=code, message=printable(words, 600))
 
     # --- the watch ----------------------------------------------------------------------------
 
     async def _live(self) -> None:
+        if self._settings.hosts != "off":
+            await asyncio.to_thread(self._restore_stale_hosts)
         reply = await self._enter()
         self._poll = reply.poll_seconds
         after = reply.seq
@@ -245,6 +278,8 @@ class Agent:
             return reply
 
     def _check_orphaned(self, heard: float, cause: RdzvError) -> None:
+        if self._result_known_at:
+            return
         silent = time.monotonic() - heard
         limit = self._settings.orphan_timeout
         if silent < limit:
@@ -270,7 +305,9 @@ class Agent:
         elif view.phase is Phase.VERIFYING:
             await self._tell(ProbeReport(epoch=view.epoch))
         elif view.phase is Phase.ARMING and view.table is not None:
-            await self._tell(await asyncio.to_thread(self._arm, view.table, view.digest))
+            arm = asyncio.to_thread(self._arm, view.table, view.digest)
+            self._arming = asyncio.create_task(arm)
+            await self._tell(await asyncio.shield(self._arming))
         elif view.phase is Phase.RUNNING and view.stop:
             self._start("stop", self._stop_program())
         elif view.phase is Phase.RUNNING and self._signal is None:
@@ -286,8 +323,9 @@ class Agent:
             try:
                 await self._client.report(self._join.run, self._join.slot, report)
             except (RegistryError, TooManyRequests) as exc:
-                if self._signalled_at and time.monotonic() > self._signalled_at + _LEAVE_SECONDS:
-                    logger.warning("the registry was not told: %s", exc.message)
+                since = self._signalled_at or self._result_known_at
+                if since and time.monotonic() > since + _LEAVE_SECONDS:
+                    logger.info("the registry was not told: %s", exc.message)
                     return
                 if time.monotonic() > deadline:
                     raise
@@ -414,7 +452,7 @@ class Agent:
         if code != 0 and first is not None and first.worker_rank is not None:
             code = first.exit_code  # torchrun itself ends with 1, whatever its worker said
         message = "" if first is None or first.worker_rank is not None else ending.reason
-        if self._signal is not None:
+        if self._signal is not None and ending.ended_at >= self._signalled_at and first is None:
             code = 128 + self._signal
             message = f"its agent was told to end ({signal.Signals(self._signal).name})"
         return ExitReport(
@@ -436,6 +474,7 @@ class Agent:
             await asyncio.wait({self._tasks["program"]})
 
     async def _finish(self, result: Result) -> None:
+        self._result_known_at = time.monotonic()
         await self._stop_program()
         logger.info("run '%s' is over: %s", self._join.run, result.message)
         self._end(result.exit_code)
