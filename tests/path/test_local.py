@@ -436,3 +436,76 @@ def test_a_standing_registry_serves_several_launches_at_once(tmp_path: Path) -> 
     finally:
         registry.terminate()
         registry.communicate(timeout=10)
+
+
+def test_a_node_that_fails_by_itself_tells_its_cause(tmp_path: Path) -> None:
+    spec = tmp_path / "worker.yaml"
+    spec.write_text(
+        "argv: [sh, -c, 'test <<SLOT>> = 1 && ulimit -n 16; exec rdzv worker \"$@\"', sh,"
+        " <<WORKER_OPTIONS>>, --, <<COMMAND>>]\nenv: {RDZV_JOIN: <<RDZV_JOIN>>}\n"
+    )
+    outcome = launch(
+        tmp_path / "s",
+        "--nnodes",
+        "2",
+        "--worker-spec",
+        str(spec),
+        *COMMAND,
+        command=["sleep", "60"],
+    )
+    assert outcome.code not in (0, 86)
+    assert "slot 1) failed" in outcome.last_line
+    assert "Too many open files" in outcome.last_line
+
+
+def test_a_resumed_launch_with_other_options_begins_anew(tmp_path: Path) -> None:
+    options = ("--nnodes", "2", "--scheduler", "manual", *COMMAND)
+    with launching(tmp_path, *options, command=shell("true")) as first:
+        first.wait_for("joined")
+        first.process.kill()
+        first.process.wait()
+    with launching(tmp_path, *options, "--lease", "20", command=shell("true")) as second:
+        until(lambda: second.events() and second.events()[-1]["kind"] == "joined")
+        second.signal(signal.SIGINT)
+        outcome = second.finish()
+    assert outcome.code == 130
+    assert "its options were others" in outcome.err
+
+
+def test_whoever_stops_reading_the_output_does_not_end_the_run(tmp_path: Path) -> None:
+    for options in ((), ("--json",)):
+        line = f"{RDZV} launch --nnodes 2 --rdzv-id r {' '.join([*options, *COMMAND])} -- "
+        script = f"{line} sh -c 'sleep 1; echo done >> {tmp_path}/done' 2>&1 | head -n 1"
+        subprocess.run(
+            ["sh", "-c", script],
+            env=environment(tmp_path),
+            timeout=60,
+            check=True,
+            capture_output=True,
+        )
+        until(lambda: (tmp_path / "r" / "result.json").exists())
+        result = json.loads((tmp_path / "r" / "result.json").read_text())
+        assert result["status"] == "ok"
+    assert (tmp_path / "done").read_text() == "done\n" * 4
+
+
+def test_odd_words_of_a_scheduler_are_shown_and_harm_nothing(tmp_path: Path) -> None:
+    spec = tmp_path / "worker.yaml"
+    spec.write_text('argv: ["no\\nsuch\\tprogram", <<COMMAND>>]\n')
+    outcome = launch(
+        tmp_path / "s", "--nnodes", "2", "--worker-spec", str(spec), *COMMAND, command=["true"]
+    )
+    assert outcome.code == 83
+    assert "no?such?program" in outcome.last_line
+
+
+def test_ctrl_c_after_a_failure_keeps_the_failures_exit_code(tmp_path: Path) -> None:
+    script = "test $NODE_RANK = 1 && exit 3; trap '' TERM; while :; do sleep 0.05; done"
+    with launching(
+        tmp_path, "--nnodes", "2", "--grace", "4", *COMMAND, command=shell(script)
+    ) as launched:
+        launched.wait_for_phase("finished")
+        launched.signal(signal.SIGINT)
+        outcome = launched.finish()
+    assert outcome.code == 3
+    assert "exit code 3" in outcome.last_line
