@@ -79,7 +79,8 @@ class PlainBoard:
         """Say what is waited for, when that changes and nothing has happened for a moment."""
         reason = _COUNTDOWN.sub("", status.reason)
         quiet = self._clock() - self._wrote_at > _PAUSE_SECONDS
-        if quiet and reason != self._reason and status.result is None:
+        forming = status.phase not in (Phase.RUNNING, Phase.FINISHED)
+        if quiet and forming and reason != self._reason:
             self._reason = reason
             self._write(status.elapsed_seconds, reason)
 
@@ -268,8 +269,12 @@ class EnduringStream:
 
 def endure_closed_streams() -> None:
     """Let this process outlive whoever reads its output."""
-    sys.stdout = cast("TextIO", EnduringStream(sys.stdout, 1))
-    sys.stderr = cast("TextIO", EnduringStream(sys.stderr, 2))
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if stream is None:  # closed from the start
+            null = os.open(os.devnull, os.O_WRONLY)
+            stream = os.fdopen(null if null == fd else os.dup2(null, fd), "w")
+        setattr(sys, name, cast("TextIO", EnduringStream(stream, fd)))
 
 
 def make_board(*, json_events: bool) -> Board:

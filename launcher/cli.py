@@ -100,13 +100,14 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
     if (settings.role or "").lower() == "worker" and token is None:
         _work(_worker_of(settings), command)
     _need_launcher_packages()
-    from launcher import start
+    from launcher import start, symmetric
     from launcher.board import endure_closed_streams
 
     endure_closed_streams()
-    if token is not None and (settings.node_rank or 0) > 0:
-        join = start.symmetric_join(settings, token)
-        _work(start.worker_settings(settings, join.slot), command, join)
+    symmetric.check_symmetric(settings, token)
+    if token is not None and settings.node_rank:
+        join = symmetric.symmetric_join(settings, token)
+        _work(symmetric.worker_settings(settings, join.slot), command, join)
     _log_to_stderr(settings.log_level)
     _exit(
         start.launch(
@@ -153,9 +154,14 @@ def _work(
             )
         join = JoinString.parse(text)
     _log_to_stderr(settings.log_level, f"rdzv[slot {join.slot}]")
-    if settings.log_dir is not None:
-        _log_to_file(settings.log_dir, join.slot)
-    _exit(run_agent(settings, join, command, os.environ))
+    kept = _log_to_file(settings.log_dir, join.slot)
+    try:
+        _exit(run_agent(settings, join, command, os.environ))
+    except RdzvError as exc:
+        if kept is not None:
+            record = (__name__, logging.ERROR, "", 0, exc.message, (), None)
+            kept.emit(logging.LogRecord(*record))
+        raise
 
 
 @main.command(epilog=_exit_codes())
@@ -304,15 +310,20 @@ def _log_to_stderr(level: str, name: str = "rdzv") -> None:
         logging.getLogger(noisy).setLevel("WARNING")
 
 
-def _log_to_file(folder: Path, slot: int) -> None:
-    """Keep what the agent says, whatever of it is shown."""
+def _log_to_file(folder: Path | None, slot: int) -> logging.Handler | None:
+    """Keep what the agent says, whatever of it is shown; without a folder, or a disk, not."""
+    if folder is None:
+        return None
+    path = folder / f"agent-{slot}.log"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler = logging.FileHandler(folder / f"agent-{slot}.log")
+        path.touch(mode=0o600)
+        handler = logging.FileHandler(path)
     except OSError:
-        return
+        return None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
+    return handler
 
 
 def _exit(work: Coroutine[Any, Any, int]) -> None:

@@ -37,7 +37,10 @@ def _client(state: StateDir) -> RegistryClient:
 async def show_status(root: Path, run: str | None, *, as_json: bool) -> int:
     """Print the state of one run, or a line for each run launched here."""
     if run is None:
-        for state in known_runs(root):
+        known = known_runs(root)
+        if not known:
+            click.echo(f"no runs in {root}")
+        for state in known:
             click.echo(f"{state.run:24} {await _one_line(state)}")
         return 0
     state = _find(root, run)
@@ -68,7 +71,9 @@ async def _ask(state: StateDir) -> RunStatus:
 async def _one_line(state: StateDir) -> str:
     if not state.is_held():
         result = state.result()
-        return "its launcher was killed" if result is None else result.message
+        if result is None:
+            return "its launcher was killed"
+        return f"{result.status}: {result.message}"
     try:
         status = await _ask(state)
     except RdzvError as exc:
@@ -79,6 +84,10 @@ async def _one_line(state: StateDir) -> str:
 async def cancel_run(root: Path, run: str, reason: str) -> int:
     """End a run; its launcher sees it, stops everything and ends."""
     state = _find(root, run)
+    result = state.result()
+    if result is not None and not state.is_held():
+        click.echo(f"run '{run}' has ended: {result.message}")
+        return 0
     async with _client(state) as client:
         try:
             status = await client.cancel(run, reason)

@@ -19,6 +19,10 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
         text += f"; its last words: {result.tail[-1].strip()!r}"
     if result.hint:
         text += f"; {result.hint}"
+    record = state.record()
+    if result.code == "join_timeout" and record is not None:
+        place = record.registry_place()
+        text += f" (port {place.port} of {', '.join(place.addresses)})"
     log = result.log or (str(state.logs) if result.status == "failed" else "")
     if log and result.status != "ok":
         local = Path(log).exists()

@@ -32,6 +32,7 @@ from rendezvous.errors import (
     RunCancelled,
     RunOver,
     SchedulerError,
+    StorageFull,
     TooManyRequests,
 )
 from rendezvous.schema import (
@@ -113,6 +114,7 @@ class Launch:
         self._gate = asyncio.Semaphore(_SUBMITS_AT_ONCE)
         self._signal: int | None = None
         self._hurry = asyncio.Event()
+        self._said: set[str] = set()
 
     @property
     def run(self) -> str:
@@ -178,14 +180,14 @@ class Launch:
             loop.add_signal_handler(number, self._told_to_end, number)
 
     def _told_to_end(self, number: int) -> None:
+        name = signal.Signals(number).name
         if self._signal is not None:
-            self._board.say("again: ending everything at once")
             self._hurry.set()
+            self._board.say(f"{name} again: ending everything at once")
             return
         self._signal = number
-        name = signal.Signals(number).name
-        self._board.say(f"{name}: ending the run (once more: at once)")
         self._ending = asyncio.create_task(self._cancel_run(f"{name} at the launcher"))
+        self._board.say(f"{name}: ending the run (once more: at once)")
 
     @property
     def interrupted(self) -> int | None:
@@ -221,20 +223,44 @@ class Launch:
             raise group_error.exceptions[0] from None
 
     async def _create(self) -> None:
+        """Create the run, once the registry is up."""
         deadline = time.monotonic() + _REGISTRY_UP_SECONDS
         while True:
             try:
                 await self._creator.create(self.run, self._spec)
             except (RegistryError, TooManyRequests) as exc:
+                if self._signal is not None:
+                    raise RunCancelled(f"run '{self.run}' was ended before it began") from exc
                 if time.monotonic() > deadline:
-                    raise RegistryLost(
-                        f"the registry did not come up within {_REGISTRY_UP_SECONDS:.0f} s: "
-                        f"{exc.message}",
-                        hint=f"see {self._state.logs / 'registry.log'}",
-                    ) from exc
+                    raise self._no_registry(exc) from exc
+                if self._registry is None:
+                    self._say_once(f"the standing registry does not answer yet: {exc.message}")
+                self._say_storage(exc)
                 await asyncio.sleep(0.05)
             else:
                 return
+
+    def _no_registry(self, exc: RdzvError) -> RegistryLost:
+        if self._registry is None:
+            return RegistryLost(
+                f"the standing registry did not answer for {_REGISTRY_UP_SECONDS:.0f} s: "
+                f"{exc.message}",
+                hint=exc.hint,
+            )
+        return RegistryLost(
+            f"the registry did not come up within {_REGISTRY_UP_SECONDS:.0f} s: {exc.message}",
+            hint=f"see {self._state.logs / 'registry.log'}",
+        )
+
+    def _say_storage(self, exc: RdzvError) -> None:
+        """A disk that is full is the person's to mend; until then everything waits."""
+        if isinstance(exc, StorageFull):
+            self._say_once(f"{exc.message}; {exc.hint}")
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._board.say(text)
 
     # --- following ----------------------------------------------------------------------------
 
@@ -396,7 +422,8 @@ class Launch:
         while True:
             try:
                 await self._client.slot_news(self.run, slot, news)
-            except (RegistryError, TooManyRequests):
+            except (RegistryError, TooManyRequests) as exc:
+                self._say_storage(exc)
                 await asyncio.sleep(retry_pause())
             else:
                 return

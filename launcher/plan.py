@@ -142,6 +142,8 @@ class Plan:
             value = getattr(self.settings, name)
             if value is False or value == LaunchSettings.model_fields[name].default:
                 continue
+            if self.loopback and name in ("interface", "network", "hosts"):
+                continue  # every node lives on this machine, at an address of its own
             flag = "--" + name.replace("_", "-")
             values = value if isinstance(value, list) else [value]
             for item in values:

@@ -36,6 +36,7 @@ from launcher.schedulers import (
 )
 from launcher.settings import LaunchSettings
 from launcher.state_dir import LaunchRecord, StateDir
+from launcher.symmetric import group_launch_id
 from rendezvous.client import RegistryClient
 from rendezvous.errors import (
     NotFound,
@@ -48,16 +49,14 @@ from rendezvous.errors import (
 from rendezvous.schema import Phase, Result, RunId, RunSpec, RunStatus
 from rendezvous.security import (
     Credential,
-    JoinString,
     RegistryPlace,
     RegistryString,
     RunKeys,
-    hkdf,
     parse_group_token,
     registry_credential,
 )
 from worker.contracts import check_command
-from worker.settings import WorkerSettings, state_home
+from worker.settings import state_home
 
 _RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
 _NEAR = ("127.0.0.1", "::1")
@@ -90,7 +89,9 @@ async def launch(
     run = check_run_id(settings.rdzv_id or f"run-{secrets.token_hex(4)}")
     entry = scheduler_entry(settings.scheduler)
     state = StateDir(settings.state_dir or state_home(environ), run)
-    context = SchedulerContext(state.path / "submissions", environ, settings.json_events)
+    logs = settings.log_dir or state.logs
+    folder = state.path / "submissions"
+    context = SchedulerContext(folder, environ, logs, quiet_stdout=settings.json_events)
     scheduler = entry.make(context)
     alone = scheduler.loopback and group_token is None
     draft = _plan(settings, command, environ, run, entry, state, loopback=alone)
@@ -102,6 +103,8 @@ async def launch(
     for slot in sorted({0, 1, draft.max_nodes - 1} & set(range(draft.max_nodes))):
         starters[slot > 0].prepare(draft.worker_run(slot, 1), HIDDEN)
     board = make_board(json_events=settings.json_events)
+    if group_token is None and settings.node_rank is not None and alone and draft.max_nodes > 1:
+        board.say(f"there is no RDZV_TOKEN: all {draft.max_nodes} nodes run on this machine")
     state.acquire()
     try:
         ground = await _ground(settings, state, draft, board, group_token, registry)
@@ -149,7 +152,8 @@ def check_run_id(text: str) -> str:
     try:
         return _RUN_ID.validate_python(text)
     except ValidationError as exc:
-        raise UsageError(f"--rdzv-id {text!r}: {exc.errors()[0]['msg']}") from exc
+        why = exc.errors()[0]["msg"].removeprefix("Value error, ")
+        raise UsageError(f"--rdzv-id {text!r}: {why}") from exc
 
 
 def _local(context: SchedulerContext) -> Scheduler:
@@ -226,7 +230,7 @@ async def _ground(
     if registry is not None:
         return _on_standing_registry(settings, state, registry)
     former = state.record()
-    if former is not None:
+    if former is not None and state.result() is None:
         managed = group_token is None
         ground = await _resume(settings, state, former, plan, board, managed=managed)
         if ground is not None:
@@ -238,12 +242,9 @@ async def _ground(
         launch_id = group_launch_id(secret, plan.run)
     else:
         launch_id = secrets.token_hex(5)
-    return _boot(settings, state, launch_id, port=settings.port, alone=plan.loopback)
-
-
-def group_launch_id(secret: bytes, run: str) -> str:
-    """The launch id that all holders of a group token share."""
-    return hkdf(secret, f"launch id|{run}", 5).hex()
+    # In a symmetric start the other nodes look for the registry at this port, and no other.
+    exact = group_token is not None
+    return _boot(settings, state, launch_id, port=settings.port, alone=plan.loopback, exact=exact)
 
 
 def _boot(
@@ -392,45 +393,3 @@ async def _end_former(ground: _Ground, status: RunStatus, board: Board) -> None:
         deadline = time.monotonic() + _END_OLD_SECONDS
         while not status.everyone_left and time.monotonic() < deadline:
             status = await client.status(status.run, after=status.version, wait=1.0)
-
-
-# --- symmetric --------------------------------------------------------------------------------
-
-
-def symmetric_join(settings: LaunchSettings, group_token: str) -> JoinString:
-    """The join string of a node above rank 0, made from what all nodes share.
-
-    Raises:
-        UsageError: The rank, the size, the run id or rank 0's address is not known.
-    """
-    from rendezvous.certificate import public_key_pin
-
-    secret = parse_group_token(group_token)
-    _, nodes = parse_nnodes(settings.nnodes)
-    rank = settings.node_rank
-    missing = {
-        "NODE_RANK (--node-rank)": rank is None,
-        "RDZV_ID (--rdzv-id)": settings.rdzv_id is None,
-        "MASTER_ADDR (--master-addr)": not settings.master_addr,
-    }
-    for name, is_missing in missing.items():
-        if is_missing:
-            raise UsageError(f"a symmetric start (RDZV_TOKEN) needs {name} on every node")
-    assert rank is not None
-    assert settings.master_addr is not None
-    if not 0 <= rank < nodes:
-        raise UsageError(f"NODE_RANK {rank} is not in 0 to {nodes - 1}")
-    run = check_run_id(settings.rdzv_id or "")
-    keys = RunKeys(secret, run, group_launch_id(secret, run))
-    place = RegistryPlace(
-        (settings.master_addr,), settings.port, "public_key", public_key_pin(secret)
-    )
-    token = keys.join_token(rank, 1)
-    return JoinString(place, run, keys.launch_id, rank, 1, token, keys.row_key, keys.probe_key)
-
-
-def worker_settings(settings: LaunchSettings, slot: int) -> WorkerSettings:
-    """What a symmetric node's worker is told: the launch settings that it knows."""
-    names = set(WorkerSettings.model_fields) & set(LaunchSettings.model_fields)
-    values = {name: getattr(settings, name) for name in names}
-    return WorkerSettings.model_validate(values | {"node_rank": slot})

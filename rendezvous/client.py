@@ -40,6 +40,7 @@ REQUEST_SECONDS = 2.0
 """Seconds. A short time-out with a new connection beats the kernel's retries, which double."""
 
 _MAX_TRIES_AT_ONCE = 3
+_OPEN_PORT = "check that this node can open that port on rank 0's node"
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -120,7 +121,7 @@ class RegistryClient:
         words = "; ".join(f"{a}: {failures[a]}" for a in self.place.addresses)
         raise Unavailable(
             f"no registry at port {self.place.port} of {', '.join(self.place.addresses)} ({words})",
-            hint="check that this node can open that port on rank 0's node",
+            hint="" if "another launch" in words else _OPEN_PORT,
         )
 
     def _keep(self, client: httpx.AsyncClient) -> None:
@@ -190,7 +191,10 @@ class RegistryClient:
         finally:
             writer.transport.abort()
         if pin_of_certificate(der) != self.place.proof:
-            raise Unavailable("another key than this run's answers there")
+            raise Unavailable(
+                "another launch answers there, with another key; RDZV_TOKEN must be the same "
+                "on every node"
+            )
         return bytes(der)
 
     # --- requests -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@
     │   ├── NotFound            404   no such run (unknown and foreign alike)
     │   ├── MethodNotAllowed    405   the route does not take this method
     │   ├── Mismatch            409   this node describes another job than the run
-    │   ├── RunExists           409   the RDZV_ID is taken by a live launch
+    │   ├── RunExists           409   the RDZV_ID is taken by a live launch          exit 1
     │   ├── SlotTaken           409   a live node holds the slot; retry once it is suspect
     │   ├── Fenced              409   a newer incarnation or generation has the slot    exit 75
     │   ├── RunOver             410   the run is finished
@@ -70,7 +70,7 @@ EXIT_CODE_HELP: dict[ExitCode, str] = {
     ExitCode.REFUSED: "the registry refused this node: wrong token, or another job than the run's",
     ExitCode.JOIN_TIMEOUT: "a node was missing when the join time-out was over",
     ExitCode.VERIFICATION_FAILED: "the nodes cannot reach each other",
-    ExitCode.ARMING_FAILED: "a node could not prepare (hosts file, port, table)",
+    ExitCode.ARMING_FAILED: "a node could not prepare (program not found, port, hosts file, table)",
     ExitCode.SCHEDULER_FAILED: "a worker run could not be submitted, or ended before it joined",
     ExitCode.CANCELLED: "the run was cancelled",
     ExitCode.REGISTRY_LOST: "no registry answered within the orphan time-out",
@@ -175,6 +175,7 @@ class RunExists(RequestError):
 
     code = "run_exists"
     status = 409
+    exit_code = ExitCode.FAILED
 
 
 class SlotTaken(RequestError):

@@ -414,12 +414,28 @@ def _give_verdict(run: Run, now: float) -> None:
         _finish(run, now, Result(status="ok", exit_code=0, message=words))
         return
     assert first.node is not None
-    report, words = first.node.exit, words_of_failure(first)
+    report, words = first.node.exit, words_of_failure(first) + _early_ends(run)
     if report is None:
         hint = "look at its worker run's log; out of memory and preemption are the usual causes"
         _finish(run, now, _failure(ExitCode.NODE_LOST, "node_lost", words, first, hint))
         return
-    _finish(run, now, _failure(report.exit_code, "program_failed", words, first, "", report))
+    hint = _HINTS.get(report.exit_code, "")
+    _finish(run, now, _failure(report.exit_code, "program_failed", words, first, hint, report))
+
+
+_HINTS = {
+    134: "a gloo job may abort like this after it has finished well: end the script with os._exit",
+    137: "SIGKILL is often the kernel's, out of memory, or the scheduler's",
+}
+
+
+def _early_ends(run: Run) -> str:
+    """The nodes whose program had ended well by itself: what the others then failed of."""
+    exits = [(slot, slot.node.exit) for slot in run.slots if slot.node and slot.node.exit]
+    ended = [slot for slot, report in exits if report.exit_code == 0 and not report.stopped]
+    if not ended:
+        return ""
+    return f"; {listed([who(slot) for slot in ended])} had ended with exit code 0"
 
 
 def _failure(

@@ -267,7 +267,8 @@ class Agent:
                         f"{self._settings.join_timeout:.0f} s: {exc.message}",
                         hint=exc.hint,
                     ) from exc
-                self._say(f"cannot join yet: {exc.message}")
+                left = deadline - time.monotonic()
+                self._say(f"cannot join yet, {left:.0f} s left: {exc.message}")
                 await asyncio.sleep(retry_pause())
                 continue
             logger.info(
@@ -329,6 +330,7 @@ class Agent:
                     return
                 if time.monotonic() > deadline:
                     raise
+                self._say(f"the registry has not taken in this node's report yet: {exc.message}")
                 await asyncio.sleep(retry_pause())
             else:
                 return
@@ -378,13 +380,9 @@ class Agent:
         except UsageError as exc:
             raise _Refusal("contract", exc.message) from exc
         program = contract.argv[0]
-        if shutil.which(program, path=contract.environment(self._environ).get("PATH")) is None:
-            raise _Refusal(
-                "contract",
-                f"'{program}' is not on this node's PATH; it must stand in the user's environment"
-                if program == "torchrun"
-                else f"'{program}' of COMMAND is not on this node's PATH, or not executable",
-            )
+        path = contract.environment(self._environ).get("PATH", "")
+        if shutil.which(program, path=path) is None:
+            raise _Refusal("contract", _words_of_missing(program, path))
         return contract
 
     def _check_port(self, table: EndpointTable) -> None:
@@ -451,7 +449,7 @@ class Agent:
         code = ending.exit_code
         if code != 0 and first is not None and first.worker_rank is not None:
             code = first.exit_code  # torchrun itself ends with 1, whatever its worker said
-        message = "" if first is None or first.worker_rank is not None else ending.reason
+        message = _more_than_code(ending.reason)
         if self._signal is not None and ending.ended_at >= self._signalled_at and first is None:
             code = 128 + self._signal
             message = f"its agent was told to end ({signal.Signals(self._signal).name})"
@@ -500,6 +498,24 @@ class _Refusal(Exception):
         self.code = code
         self.reason = printable(reason, 600)
         self.free_port = free_port
+
+
+def _words_of_missing(program: str, path: str) -> str:
+    if program == "torchrun":
+        return (
+            f"'torchrun' is not on this node's PATH ({path}); activate the environment that has "
+            "torch before rdzv is started"
+        )
+    if "/" in program and Path(program).exists():
+        return f"'{program}' of COMMAND is not executable (chmod +x, or name its interpreter)"
+    return f"'{program}' of COMMAND is not on this node's PATH ({path})"
+
+
+def _more_than_code(reason: str) -> str:
+    """What an ending's reason says beside the exit code, which is told anyway."""
+    if reason.startswith("the program's keeper"):
+        return reason
+    return reason.partition("; ")[2]
 
 
 def _host_of(base: str) -> str:

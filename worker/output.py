@@ -29,6 +29,7 @@ DRAIN_SECONDS = 1.0
 STUCK_SECONDS = 5.0
 
 TAIL_LINES = 200
+_STATE_SECONDS = 1.0
 TAIL_WIDTH = 400
 
 _MAX_UNFINISHED = 65_536
@@ -83,8 +84,8 @@ class OutputSink:
     """Passes a program's output on to our own, into the log file and into the tail.
 
     Without a prefix the bytes go through untouched and at once; with one, line by line, each behind
-    it, an unfinished one after `IDLE_SECONDS`. An output of ours that is closed, or a log file that
-    cannot be written, never stops the program.
+    it, an unfinished one after `IDLE_SECONDS`, a progress bar once a second. An output of ours that
+    is closed, or a log file that cannot be written, never stops the program.
 
     Args:
         log: Every byte of both streams is appended here; created with mode 0600. None: no log.
@@ -104,6 +105,7 @@ class OutputSink:
         self._fds: dict[Stream, int] = {"stdout": stdout, "stderr": stderr}
         self._unfinished: dict[Stream, bytes] = dict.fromkeys(_STREAMS, b"")
         self._midline: dict[Stream, bool] = dict.fromkeys(_STREAMS, False)
+        self._state_at: dict[Stream, float] = dict.fromkeys(_STREAMS, 0.0)
 
     @property
     def tail(self) -> list[str]:
@@ -118,10 +120,24 @@ class OutputSink:
             self._pass_on(stream, data)
             return
         lines, newline, rest = (self._unfinished[stream] + data).rpartition(b"\n")
-        self._unfinished[stream] = rest
         self._pass_lines(stream, lines + newline)
+        self._unfinished[stream] = self._show_state(stream, rest) if b"\r" in rest else rest
         if len(rest) > _MAX_UNFINISHED:
             self._flush(stream)
+
+    def _show_state(self, stream: Stream, rest: bytes) -> bytes:
+        """Of a progress bar that overwrites itself, pass on a state a second; returns the newest.
+
+        Several nodes share the terminal: what one overwrote would be another's line.
+        """
+        older, _, newest = rest.rpartition(b"\r")
+        state = older.rpartition(b"\r")[2]
+        now = time.monotonic()
+        if state and now - self._state_at[stream] > _STATE_SECONDS:
+            self._state_at[stream] = now
+            self._pass_lines(stream, state + b"\n")
+            return newest
+        return state + b"\r" + newest
 
     def idle(self) -> None:
         """See the protocol."""

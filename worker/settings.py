@@ -7,6 +7,7 @@ further variables that are accepted as well.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -62,6 +63,16 @@ def _is_number(text: str) -> bool:
 Rank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 
 
+def _check_address(text: str) -> str:
+    ipaddress.ip_address(text)
+    return text
+
+
+def _check_network(text: str) -> str:
+    ipaddress.ip_network(text, strict=False)
+    return text
+
+
 class NodeSettings(Settings):
     """What concerns one node, on rank 0 as on the others."""
 
@@ -86,13 +97,13 @@ class NodeSettings(Settings):
     rdzv_backend: Literal["static", "c10d"] = option(
         "static", "torchrun's rendezvous backend; static starts fastest and keeps our ranks."
     )
-    address: list[str] = option(
+    address: list[Annotated[str, AfterValidator(_check_address)]] = option(
         [], "Offer this address to the other nodes; repeatable.", metavar="IP"
     )
     interface: list[str] = option(
         [], "Offer the addresses of this interface; repeatable.", metavar="NAME"
     )
-    network: list[str] = option(
+    network: list[Annotated[str, AfterValidator(_check_network)]] = option(
         [], "Offer the addresses inside this network; repeatable.", metavar="CIDR"
     )
     prefer: Literal["auto", "ib", "fastest"] = option(

@@ -31,11 +31,13 @@ class SchedulerContext:
     Attributes:
         folder: A folder of the launch's own, for files that must outlive a call.
         environ: The user's environment.
+        logs: Folder of the log files of the nodes on this machine.
         quiet_stdout: Standard output carries something else: programs write to standard error.
     """
 
     folder: Path
     environ: Mapping[str, str]
+    logs: Path | None = None
     quiet_stdout: bool = False
 
 

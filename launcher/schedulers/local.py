@@ -63,6 +63,7 @@ class LocalScheduler:
     def __init__(self, context: SchedulerContext) -> None:
         self._context = context
         self._children: dict[str, asyncio.subprocess.Process] = {}
+        self._slots: dict[str, int] = {}
 
     def prepare(self, run: WorkerRun, join: str) -> str:
         """See the contract."""
@@ -96,6 +97,7 @@ class LocalScheduler:
                     hint=f"argv of {run.source} begins with it",
                 ) from exc
         self._children[str(child.pid)] = child
+        self._slots[str(child.pid)] = run.slot
         return str(child.pid)
 
     async def find(self, name: str) -> str | None:
@@ -112,7 +114,19 @@ class LocalScheduler:
         code = child.returncode
         words = f"signal {-code}" if code < 0 else f"exit code {code}"
         state = SlotState.ENDED if code == 0 else SlotState.FAILED
-        return Description(state, f"pid {handle} ended with {words}")
+        return Description(state, f"pid {handle} ended with {words}{self._error_of(handle)}")
+
+    def _error_of(self, handle: str) -> str:
+        """What the agent said last, when that was an error: its own reason, not only its code."""
+        logs = self._context.logs
+        if logs is None:
+            return ""
+        try:
+            lines = (logs / f"agent-{self._slots[handle]}.log").read_text().splitlines()
+        except OSError:
+            return ""
+        _, found, words = (lines[-1] if lines else "").partition(" ERROR ")
+        return f": {words}" if found else ""
 
     async def cancel(self, handle: str, *, grace_seconds: float) -> None:
         """TERM, which the agent passes on (QUIT without a grace), and KILL when it is over."""

@@ -68,7 +68,8 @@ class Access:
             raise Unauthorized(
                 f"this join token is not one of run '{name}', "
                 f"slot {request.slot}, generation {request.generation}",
-                hint="the worker was started with the RDZV_JOIN of another launch or slot",
+                hint="this node was started with the RDZV_JOIN of another launch or slot; in a "
+                "symmetric start, with another RDZV_ID than rank 0",
             )
         return host
 

@@ -202,6 +202,8 @@ def test_a_damaged_join_string_is_refused_and_not_shown() -> None:
     [
         ("RDZV_ID", "RDZV_ID (--rdzv-id)"),
         ("MASTER_ADDR", "MASTER_ADDR (--master-addr)"),
+        ("NUM_NODES", "NUM_NODES (--nnodes)"),
+        ("NODE_RANK", "NODE_RANK (--node-rank)"),
     ],
 )
 def test_a_symmetric_start_names_the_variable_that_it_misses(missing: str, name: str) -> None:
@@ -214,7 +216,32 @@ def test_a_symmetric_start_names_the_variable_that_it_misses(missing: str, name:
     }
     del env[missing]
     result = rdzv("launch", "--", "train.py", env=env)
-    assert result.stderr == f"rdzv: a symmetric start (RDZV_TOKEN) needs {name} on every node\n"
+    message, hint = result.stderr.splitlines()
+    assert message == f"rdzv: a symmetric start (RDZV_TOKEN) needs {name} on this node"
+    assert "every node needs RDZV_TOKEN, RDZV_ID, NUM_NODES and MASTER_ADDR" in hint
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"NODE_RANK": "4"}, "NODE_RANK 4 is not in 0 to 3 (NUM_NODES is 4)"),
+        ({"NODE_RANK": "0"}, "NODE_RANK is 0, but MASTER_ADDR 203.0.113.7 is no address of this"),
+        ({"RDZV_TOKEN": ""}, "NODE_RANK is 1 and there is no RDZV_TOKEN: this node cannot find"),
+    ],
+)
+def test_a_symmetric_start_that_cannot_meet_is_refused_at_once(
+    changed: dict[str, str], words: str
+) -> None:
+    env = {
+        "RDZV_TOKEN": group_token_text(new_secret()),
+        "NUM_NODES": "4",
+        "NODE_RANK": "1",
+        "RDZV_ID": "llama",
+        "MASTER_ADDR": "203.0.113.7",
+    }
+    result = rdzv("launch", "--", "train.py", env=env | changed)
+    assert words in result.stderr
     assert result.exit_code == 2
 
 
@@ -382,9 +409,10 @@ def test_a_run_that_was_not_launched_here_is_named_with_those_that_were(
     assert (result.stderr, result.exit_code) == (f"{nowhere}llama\n", 2)
 
 
-def test_without_runs_the_list_of_runs_is_empty() -> None:
+def test_without_runs_the_list_says_where_it_looked() -> None:
     result = rdzv("status")
-    assert (result.output, result.exit_code) == ("", 0)
+    assert result.output.startswith("no runs in ")
+    assert result.exit_code == 0
 
 
 def test_a_run_whose_registry_is_gone_says_where_its_journal_is(tmp_path: Path) -> None:
@@ -469,5 +497,5 @@ def test_a_second_standing_registry_in_one_folder_is_refused(tmp_path: Path) -> 
         f"rdzv: a registry already uses {tmp_path / 'registry'}\n"
         "      end it, or choose another --state-dir\n"
     )
-    assert result.exit_code == ExitCode.REFUSED
+    assert result.exit_code == ExitCode.FAILED
     state.release()

@@ -341,7 +341,7 @@ def test_a_second_launcher_of_the_same_run_is_refused(tmp_path: Path) -> None:
         second = launch(tmp_path, "--nnodes", "1", *COMMAND, command=shell("true"))
         first.signal(signal.SIGTERM)
         first.finish()
-    assert second.code == 77
+    assert second.code == 1
     assert f"run 'r' is being launched by pid {first.process.pid}" in second.err
 
 

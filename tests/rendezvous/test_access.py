@@ -270,6 +270,7 @@ async def test_the_answers_to_the_unwelcome_name_no_secret_of_the_run(
     assert answer.json == {
         "code": "unauthorized",
         "message": "this join token is not one of run 'demo', slot 0, generation 2",
-        "hint": "the worker was started with the RDZV_JOIN of another launch or slot",
+        "hint": "this node was started with the RDZV_JOIN of another launch or slot; in a "
+        "symmetric start, with another RDZV_ID than rank 0",
         "retryable": False,
     }

@@ -792,12 +792,24 @@ def test_a_failing_program_stops_the_others_and_is_named() -> None:
         code="program_failed",
         message="node 1 (host1, slot 1) failed: rank 1 ended with exit code 137 (signal 9); "
         "out of memory?",
+        hint="SIGKILL is often the kernel's, out of memory, or the scheduler's",
         slot=1,
         rank=1,
         hostname="host1",
         worker_rank=1,
         tail=["last words"],
         log="/l",
+    )
+
+
+def test_a_node_that_had_ended_well_before_is_named_beside_the_first_cause() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, 0)
+    drive.exit(0, 1, worker_rank=0)
+    drive.exit(2, 0, stopped=True)
+    assert drive.result.message == (
+        "node 0 (host0, slot 0) failed: rank 0 ended with exit code 1; "
+        "node 1 (host1, slot 1) had ended with exit code 0"
     )
 
 

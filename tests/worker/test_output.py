@@ -161,3 +161,15 @@ def test_the_tail_is_fit_for_a_report(ours: Ours) -> None:
     output.write("stdout", b"\r 10%\r 20%\r\n")
     output.write("stdout", b"y" * 1000 + b"\n \t \n")
     assert output.tail == ["red bell? �", " 20%", "y" * 399 + "…"]
+
+
+def test_a_progress_bar_behind_a_prefix_is_a_line_now_and_then(ours: Ours) -> None:
+    output = sink(ours, prefix="[1] ")
+    for number in range(200):
+        output.write("stderr", b"\r%3d%%" % number)
+    output.write("stderr", b"\rdone\n")
+    _, shown = ours.read()
+    assert b"\r" not in shown.removesuffix(b"\n").rpartition(b"\n")[0]
+    assert shown.startswith(b"[1]   0%\n")
+    assert shown.endswith(b"done\n")
+    assert len(shown.splitlines()) < 5
