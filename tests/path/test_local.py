@@ -509,3 +509,43 @@ def test_ctrl_c_after_a_failure_keeps_the_failures_exit_code(tmp_path: Path) -> 
         outcome = launched.finish()
     assert outcome.code == 3
     assert "exit code 3" in outcome.last_line
+
+
+def test_a_signal_ends_the_run_although_nobody_reads_what_is_said_of_it(tmp_path: Path) -> None:
+    with launching(tmp_path, "--nnodes", "2", *COMMAND, command=shell(WAITING)) as launched:
+        launched.wait_for_phase("running")
+        assert launched.process.stderr is not None
+        launched.process.stderr.close()
+        launched.process.stderr = None
+        launched.signal(signal.SIGHUP)
+        outcome = launched.finish(30)
+    assert outcome.code == 128 + signal.SIGHUP
+
+
+def test_a_launch_without_any_standard_error_works(tmp_path: Path) -> None:
+    line = f"{RDZV} launch --nnodes 2 --rdzv-id r {' '.join(COMMAND)} -- true 2>&-"
+    done = subprocess.run(["sh", "-c", line], env=environment(tmp_path), timeout=60, check=False)
+    assert done.returncode == 0
+
+
+def test_a_symmetric_start_does_not_move_its_registry_to_another_port(tmp_path: Path) -> None:
+    token = subprocess.run([RDZV, "token", "new"], capture_output=True, text=True, check=True)
+    env = {
+        "RDZV_TOKEN": token.stdout.strip(),
+        "NUM_NODES": "2",
+        "NODE_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+    }
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = str(busy.getsockname()[1])
+        outcome = launch(tmp_path, "--port", port, *COMMAND, command=["true"], env=env)
+    assert outcome.code == 2
+    assert f"cannot listen on port {port}" in outcome.err
+
+
+def test_the_reason_of_a_worker_that_cannot_join_is_in_the_last_line(tmp_path: Path) -> None:
+    outcome = launch(
+        tmp_path, "--nnodes", "2", "--nproc-per-node", "1,gpu", *COMMAND, command=["true"]
+    )
+    assert outcome.code == 83
+    assert "this node shows no GPU" in outcome.last_line
