@@ -106,6 +106,12 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
             f"than the nodes before it ({first[:12]})",
             hint="give every node the same COMMAND, or allow the difference with --any-command",
         )
+    here = next((c for c in request.candidates if c.is_loopback), None)
+    if here is not None and not spec.loopback and spec.max_nodes > 1:
+        raise Mismatch(
+            f"{me} offers {here.address}, which no other machine can reach",
+            hint="loopback addresses are for the local scheduler; leave --loopback away",
+        )
     _refuse_rank_clash(run, request)
 
 

@@ -65,6 +65,12 @@ def is_valid_label(name: str) -> bool:
     return bool(_LABEL.match(name)) and not name.isdigit() and name.lower() != "localhost"
 
 
+def natural_key(text: str) -> list[tuple[int, int, str]]:
+    """A sort key in which node2 comes before node10, and eth9 before eth10."""
+    parts = re.findall(r"([0-9]{1,18})|([^0-9]+)", text)
+    return [(0, int(number), "") if number else (1, 0, word) for number, word in parts]
+
+
 def printable(text: str, limit: int) -> str:
     """The text without control characters, cut to `limit` characters: fit for logs and boards."""
     clean = "".join(c if _PRINTABLE.match(c) else "?" for c in text)
@@ -159,6 +165,11 @@ class Candidate(Wire):
     def family(self) -> int:
         """4 or 6."""
         return ipaddress.ip_address(self.address).version
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine itself can reach it."""
+        return ipaddress.ip_address(self.address).is_loopback
 
 
 class Job(Wire):

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-import re
 from collections import Counter
 from dataclasses import dataclass
 
-from rendezvous.schema import Candidate, EndpointTable, JoinRequest, TableRow
+from rendezvous.schema import Candidate, EndpointTable, JoinRequest, TableRow, natural_key
 from rendezvous.state import listed
 
 
@@ -93,19 +92,13 @@ def blame(unreachable: dict[int, list[int]]) -> Unreachable:
     )
 
 
-def _natural(text: str) -> list[tuple[int, int, str]]:
-    """A sort key in which node2 comes before node10."""
-    parts = re.findall(r"(\d{1,18})|(\D+|\d)", text)
-    return [(0, int(number), "") if number else (1, 0, word) for number, word in parts]
-
-
 def assign_ranks(joins: list[JoinRequest], chosen: dict[int, Candidate]) -> dict[int, int]:
     """The rank of each slot: 0 .. n-1, each once. Requested ranks must not clash."""
     home = _network(chosen[min(chosen)])
 
     def order(join: JoinRequest) -> tuple[object, ...]:
         network = _network(chosen[join.slot])
-        return (network != home, str(network), _natural(join.hostname), join.slot)
+        return (network != home, str(network), natural_key(join.hostname), join.slot)
 
     requested = {0: 0} | {
         join.slot: join.requested_rank

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from rendezvous.errors import AddressError
-from rendezvous.schema import Candidate, LinkKind
+from rendezvous.schema import Candidate, LinkKind, natural_key
 
 Prefer: TypeAlias = Literal["auto", "ib", "fastest"]
 
@@ -241,14 +241,8 @@ def _order(
         not interface.is_physical,
         str(offer.cidr.ip) != route_source,
         -interface.speed_mbps,
-        _natural(interface.name),
+        natural_key(interface.name),
     )
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts eth10 behind eth9."""
-    parts = re.findall(r"[0-9]+|[^0-9]+", name)
-    return [(int(part), "") if part[0] in "0123456789" else (-1, part) for part in parts]
 
 
 def _kind(interface: Interface) -> LinkKind:

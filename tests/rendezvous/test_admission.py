@@ -157,6 +157,14 @@ def test_the_same_nnodes_may_be_written_differently(least: int, said: str | None
     assert Drive(make_spec(4, least=least)).join(1, job=Job(nnodes=said)) == 1
 
 
+def test_a_loopback_address_is_refused_where_the_nodes_are_on_several_machines() -> None:
+    drive = Drive(make_spec(2))
+    with pytest.raises(Mismatch, match=r"offers 127\.0\.0\.2, which no other machine can reach"):
+        drive.join(1, addresses=["10.0.0.2", "127.0.0.2"])
+    assert Drive(make_spec(2, loopback=True)).join(1, addresses=["127.0.0.2"]) == 1
+    assert Drive(make_spec(1)).join(0, addresses=["127.0.0.1"]) == 1
+
+
 def test_another_framework_is_refused_with_both_names() -> None:
     drive = Drive(make_spec(2))
     with pytest.raises(Mismatch, match="--framework deepspeed, and run 'r' has --framework torch"):
