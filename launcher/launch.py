@@ -115,6 +115,7 @@ class Launch:
         self._signal: int | None = None
         self._hurry = asyncio.Event()
         self._said: set[str] = set()
+        self._storage_full: tuple[float, StorageFull] | None = None
 
     @property
     def run(self) -> str:
@@ -255,7 +256,17 @@ class Launch:
     def _say_storage(self, exc: RdzvError) -> None:
         """A disk that is full is the person's to mend; until then everything waits."""
         if isinstance(exc, StorageFull):
+            self._storage_full = self._storage_full or (time.monotonic(), exc)
             self._say_once(f"{exc.message}; {exc.hint}")
+
+    def _check_storage(self) -> None:
+        """Without a journal nothing can go on or end: give up when the disk stays full."""
+        if self._storage_full is None:
+            return
+        since, exc = self._storage_full
+        seconds = time.monotonic() - since
+        if seconds > self._plan.settings.orphan_timeout:
+            raise StorageFull(f"for {seconds:.0f} s, {exc.message}", hint=exc.hint) from exc
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:
@@ -275,6 +286,7 @@ class Launch:
                 self._board.status(status)
                 self._submit_wanted(status, tasks)
                 _raise_failed(tasks)
+                self._check_storage()
                 if status.result is not None:
                     finished_at = finished_at or time.monotonic()
                     if self._may_go(status, finished_at):
@@ -422,6 +434,7 @@ class Launch:
         while True:
             try:
                 await self._client.slot_news(self.run, slot, news)
+                self._storage_full = None
             except (RegistryError, TooManyRequests) as exc:
                 self._say_storage(exc)
                 await asyncio.sleep(retry_pause())

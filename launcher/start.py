@@ -121,7 +121,7 @@ async def launch(
             registry=ground.registry,
             near=ground.near,
         )
-        result = await _see_through(work, state)
+        result = await _see_through(work, state, board)
     finally:
         state.release()
     click.echo(last_line(run, result, state), err=True)
@@ -130,7 +130,7 @@ async def launch(
     return result.exit_code
 
 
-async def _see_through(work: Launch, state: StateDir) -> Result:
+async def _see_through(work: Launch, state: StateDir, board: Board) -> Result:
     """Do the launch; its end is written down, also when it is the launcher's own failure."""
     try:
         result = await work.go()
@@ -143,7 +143,10 @@ async def _see_through(work: Launch, state: StateDir) -> Result:
             message=exc.message,
             hint=exc.hint,
         )
-    state.write("result.json", result.model_dump_json(indent=1).encode())
+    try:
+        state.write("result.json", result.model_dump_json(indent=1).encode())
+    except OSError as exc:
+        board.say(f"the result could not be written to {state.path}: {exc.strerror}")
     return result
 
 

@@ -10,7 +10,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -162,7 +162,8 @@ class OutputSink:
         end = data[len(data.removesuffix(b"\n")) :]
         self._midline[stream] = not end
         body = data.removesuffix(b"\n").replace(b"\n", b"\n" + self._prefix)
-        self._pass_on(stream, start + body + end)
+        for piece in _whole_lines(start + body + end):
+            self._pass_on(stream, piece)
 
     def _pass_on(self, stream: Stream, data: bytes) -> None:
         """Write it all to our own output; one that cannot be written any more is forgotten."""
@@ -193,6 +194,16 @@ class OutputSink:
                     )
                 self._log_works = False
                 return
+
+
+def _whole_lines(data: bytes) -> Iterator[bytes]:
+    """Pieces that end with a line where they can, and that a pipe takes whole: several nodes write
+    to one pipe, which keeps pieces of up to PIPE_BUF bytes together."""
+    while len(data) > select.PIPE_BUF:
+        cut = data.rfind(b"\n", 0, select.PIPE_BUF) + 1 or select.PIPE_BUF
+        yield data[:cut]
+        data = data[cut:]
+    yield data
 
 
 class Pump:

@@ -462,10 +462,19 @@ def test_a_resumed_launch_with_other_options_begins_anew(tmp_path: Path) -> None
     options = ("--nnodes", "2", "--scheduler", "manual", *COMMAND)
     with launching(tmp_path, *options, command=shell("true")) as first:
         first.wait_for("joined")
+        record = json.loads((first.folder / "launch.json").read_text())
         first.process.kill()
         first.process.wait()
     with launching(tmp_path, *options, "--lease", "20", command=shell("true")) as second:
-        until(lambda: second.events() and second.events()[-1]["kind"] == "joined")
+
+        def is_new() -> bool:
+            path = second.folder / "launch.json"
+            return (
+                path.exists() and json.loads(path.read_text())["launch_id"] != record["launch_id"]
+            )
+
+        until(is_new)
+        second.wait_for("joined")
         second.signal(signal.SIGINT)
         outcome = second.finish()
     assert outcome.code == 130

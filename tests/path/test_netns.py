@@ -320,3 +320,25 @@ def test_arguments_survive_the_script_of_a_worker_run(tmp_path: Path) -> None:
         outcome = run.finish()
     assert outcome.code == 0, outcome.err
     assert [json.loads((tmp_path / rank).read_text()) for rank in "01"] == [arguments] * 2
+
+
+def test_a_disk_that_stays_full_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    script = (
+        f"mount -t tmpfs -o size=600k tmpfs {small} && exec {RDZV} launch --nnodes 2 --rdzv-id r "
+        f"--state-dir {small} --orphan-timeout 4 --framework command -- sh -c "
+        "'yes | head -c 900000; sleep 1'"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 85
+    last_line = done.stderr.strip().splitlines()[-1]
+    assert f"the journal {small}/r/journal.sqlite could not be written" in last_line
+    assert "free space on that disk" in last_line

@@ -173,3 +173,12 @@ def test_a_progress_bar_behind_a_prefix_is_a_line_now_and_then(ours: Ours) -> No
     assert shown.startswith(b"[1]   0%\n")
     assert shown.endswith(b"done\n")
     assert len(shown.splitlines()) < 5
+
+
+def test_pieces_behind_a_prefix_are_whole_lines_that_a_pipe_keeps_together() -> None:
+    reader, writer = os.pipe()
+    output = OutputSink(prefix="[1] ", stdout=writer)
+    output.write("stdout", b"".join(b"line %d\n" % n for n in range(2_000)))
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        assert file.read() == b"".join(b"[1] line %d\n" % n for n in range(2_000))
