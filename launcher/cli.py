@@ -98,7 +98,7 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
     settings = read(LaunchSettings, values)
     token = secret_text("RDZV_TOKEN")
     if (settings.role or "").lower() == "worker" and token is None:
-        _work(_worker_of(settings), command)
+        _work(settings.for_worker(), command)
     _need_launcher_packages()
     from launcher import start, symmetric
     from launcher.board import endure_closed_streams
@@ -107,7 +107,7 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
     symmetric.check_symmetric(settings, token)
     if token is not None and settings.node_rank:
         join = symmetric.symmetric_join(settings, token)
-        _work(symmetric.worker_settings(settings, join.slot), command, join)
+        _work(settings.for_worker(), command, join)
     _log_to_stderr(settings.log_level)
     _exit(
         start.launch(
@@ -118,11 +118,6 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
             registry=secret_text("RDZV_REGISTRY"),
         )
     )
-
-
-def _worker_of(settings: LaunchSettings) -> WorkerSettings:
-    names = set(WorkerSettings.model_fields) & set(LaunchSettings.model_fields)
-    return WorkerSettings(**{name: getattr(settings, name) for name in names})
 
 
 @main.command(context_settings=_COMMAND, epilog=_exit_codes())

@@ -476,7 +476,7 @@ class Launch:
 
 def run_spec(plan: Plan, keys: RunKeys, *, managed: bool) -> RunSpec:
     """What the registry is told of the run; `managed` when a launcher submits its worker runs."""
-    symmetric = [keys.join_token(slot, 1).sha256() for slot in range(plan.max_nodes)]
+    unmanaged = range(0 if managed else plan.max_nodes)
     return RunSpec(
         launch_id=keys.launch_id,
         min_nodes=plan.min_nodes,
@@ -487,7 +487,7 @@ def run_spec(plan: Plan, keys: RunKeys, *, managed: bool) -> RunSpec:
         managed=managed,
         same_command=not plan.settings.any_command,
         job=plan.job(),
-        token_sha256=[] if managed else symmetric,
+        token_sha256=[keys.join_token(slot, 1).sha256() for slot in unmanaged],
         read_sha256=keys.read.sha256(),
         admin_sha256=keys.admin.sha256(),
     )

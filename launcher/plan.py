@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
 
 from launcher.settings import LaunchSettings
 from launcher.template import Value
 from rendezvous.errors import UsageError
-from rendezvous.schema import Job, Limits
-from worker.settings import read_size, size_text
+from rendezvous.schema import Job, Limits, RunId, size_text
+from worker.settings import read_size
 
 HIDDEN = "RDZV_JOIN-hidden"
 """Stands for the join string wherever a person or a log could see it."""
 
+_RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)\Z", re.DOTALL)
 # What a worker has to know of the settings; the defaults are its own.
 _FOR_WORKERS = (
@@ -166,10 +168,6 @@ class Plan:
         """`4`, or `2:4`."""
         return size_text(self.min_nodes, self.max_nodes)
 
-    def command_line(self) -> str:
-        """COMMAND as one line for a shell."""
-        return shlex.join(self.command)
-
 
 def _text(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
@@ -222,6 +220,15 @@ def make_plan(
     )
     _check_extra(plan)
     return plan
+
+
+def check_run_id(text: str) -> str:
+    """The run id; raises UsageError."""
+    try:
+        return _RUN_ID.validate_python(text)
+    except ValidationError as exc:
+        why = exc.errors()[0]["msg"].removeprefix("Value error, ")
+        raise UsageError(f"--rdzv-id {text!r}: {why}") from exc
 
 
 def parse_nnodes(text: str | None) -> tuple[int, int]:

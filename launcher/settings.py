@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rendezvous.schema import DEFAULT_PORT, Port, Seconds
-from worker.settings import NodeSettings, Rank, Settings, option
+from worker.settings import NodeSettings, Rank, Settings, WorkerSettings, option
 
 
 class LaunchSettings(NodeSettings):
@@ -83,6 +83,11 @@ class LaunchSettings(NodeSettings):
         env=["MASTER_ADDR"],
         metavar="ADDRESS",
     )
+
+    def for_worker(self) -> WorkerSettings:
+        """What a node's worker is told, where this container turns out to be a worker."""
+        shared = set(WorkerSettings.model_fields) & set(LaunchSettings.model_fields)
+        return WorkerSettings(**{name: getattr(self, name) for name in shared})
 
 
 class ServeSettings(Settings):

@@ -20,12 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
-from pydantic import TypeAdapter, ValidationError
 
 from launcher.board import Board, make_board
 from launcher.last_line import last_line
 from launcher.launch import Launch, run_spec
-from launcher.plan import HIDDEN, Here, Plan, make_plan, parse_nnodes
+from launcher.plan import HIDDEN, Here, Plan, check_run_id, make_plan, parse_nnodes
 from launcher.registry import RegistryProcess, listen, own_addresses, write_config
 from launcher.schedulers import (
     Entry,
@@ -46,7 +45,7 @@ from rendezvous.errors import (
     RunExists,
     UsageError,
 )
-from rendezvous.schema import Phase, Result, RunId, RunSpec, RunStatus
+from rendezvous.schema import Phase, Result, RunSpec, RunStatus
 from rendezvous.security import (
     Credential,
     RegistryPlace,
@@ -58,7 +57,6 @@ from rendezvous.security import (
 from worker.contracts import check_command
 from worker.settings import state_home
 
-_RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
 _NEAR = ("127.0.0.1", "::1")
 _END_OLD_SECONDS = 15.0
 _OLD_REGISTRY_SECONDS = 10.0
@@ -94,7 +92,7 @@ async def launch(
     context = SchedulerContext(folder, environ, logs, quiet_stdout=settings.json_events)
     scheduler = entry.make(context)
     alone = scheduler.loopback and group_token is None
-    draft = _plan(settings, command, environ, run, entry, state, loopback=alone)
+    draft = _plan(settings, command, environ, run, entry, logs, loopback=alone)
     local = scheduler if scheduler.name == "local" else _local(context)
     starters = [local if settings.local_node else scheduler, scheduler]
     if settings.dry_run:
@@ -150,15 +148,6 @@ async def _see_through(work: Launch, state: StateDir, board: Board) -> Result:
     return result
 
 
-def check_run_id(text: str) -> str:
-    """The run id; raises UsageError."""
-    try:
-        return _RUN_ID.validate_python(text)
-    except ValidationError as exc:
-        why = exc.errors()[0]["msg"].removeprefix("Value error, ")
-        raise UsageError(f"--rdzv-id {text!r}: {why}") from exc
-
-
 def _local(context: SchedulerContext) -> Scheduler:
     return scheduler_entry("local").make(context)
 
@@ -176,14 +165,14 @@ def _plan(
     environ: Mapping[str, str],
     run: str,
     entry: Entry,
-    state: StateDir,
+    logs: Path,
     *,
     loopback: bool,
 ) -> Plan:
     """The plan, for a launch id that is not known yet."""
     spec = settings.worker_spec or specs_folder() / entry.spec
     own = specs_folder() / scheduler_entry("local").spec
-    here = Here(str(own), read_spec(own), str(settings.log_dir or state.logs))
+    here = Here(str(own), read_spec(own), str(logs))
     return make_plan(
         settings,
         command,

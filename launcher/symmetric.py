@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 
-from launcher.plan import parse_nnodes
+from launcher.plan import check_run_id, parse_nnodes
 from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
 from rendezvous.security import JoinString, RegistryPlace, RunKeys, hkdf, parse_group_token
 from worker.interfaces import look
-from worker.settings import WorkerSettings
 
 
 def check_symmetric(settings: LaunchSettings, group_token: str | None) -> None:
@@ -68,7 +67,6 @@ def group_launch_id(secret: bytes, run: str) -> str:
 
 def symmetric_join(settings: LaunchSettings, group_token: str) -> JoinString:
     """The join string of a node above rank 0; the settings have been checked."""
-    from launcher.start import check_run_id
     from rendezvous.certificate import public_key_pin
 
     secret = parse_group_token(group_token)
@@ -80,10 +78,3 @@ def symmetric_join(settings: LaunchSettings, group_token: str) -> JoinString:
     )
     token = keys.join_token(rank, 1)
     return JoinString(place, run, keys.launch_id, rank, 1, token, keys.row_key, keys.probe_key)
-
-
-def worker_settings(settings: LaunchSettings, slot: int) -> WorkerSettings:
-    """What a symmetric node's worker is told: the launch settings that it knows."""
-    names = set(WorkerSettings.model_fields) & set(LaunchSettings.model_fields)
-    values = {name: getattr(settings, name) for name in names}
-    return WorkerSettings.model_validate(values | {"node_rank": slot})

@@ -65,6 +65,11 @@ def is_valid_label(name: str) -> bool:
     return bool(_LABEL.match(name)) and not name.isdigit() and name.lower() != "localhost"
 
 
+def size_text(low: int, high: int) -> str:
+    """The one written form of a size, in which nodes compare it: 4, or 2:4."""
+    return str(low) if low == high else f"{low}:{high}"
+
+
 def natural_key(text: str) -> list[tuple[int, int, str]]:
     """A sort key in which node2 comes before node10, and eth9 before eth10."""
     parts = re.findall(r"([0-9]{1,18})|([^0-9]+)", text)

@@ -14,6 +14,7 @@ from rendezvous.schema import (
     Result,
     RunSpec,
     SlotState,
+    size_text,
 )
 
 GONE = (NodeState.LOST, NodeState.LEFT)
@@ -132,9 +133,7 @@ def who(slot: Slot) -> str:
 
 def nnodes_text(spec: RunSpec) -> str:
     """`4`, or `2:4` for min:max, as torchrun writes it."""
-    if spec.min_nodes == spec.max_nodes:
-        return str(spec.max_nodes)
-    return f"{spec.min_nodes}:{spec.max_nodes}"
+    return size_text(spec.min_nodes, spec.max_nodes)
 
 
 def words_of_exit(report: ExitReport) -> str:

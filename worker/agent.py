@@ -33,7 +33,6 @@ from rendezvous.errors import (
     RunOver,
     SlotTaken,
     TooManyRequests,
-    Unavailable,
     UsageError,
 )
 from rendezvous.schema import (
@@ -260,7 +259,7 @@ class Agent:
                     )
                     self._offer_addresses = {c.address for c in offer.candidates}
                 reply = await self._client.join(self._join.run, offer)
-            except (Unavailable, SlotTaken, TooManyRequests, RegistryError) as exc:
+            except (RegistryError, SlotTaken, TooManyRequests) as exc:
                 if time.monotonic() > deadline:
                     raise JoinTimeout(
                         f"slot {self._join.slot} could not join run '{self._join.run}' within "

@@ -9,7 +9,6 @@ import platform
 import secrets
 import socket
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rendezvous.errors import UsageError
@@ -22,6 +21,7 @@ from rendezvous.schema import (
     printable,
 )
 from rendezvous.security import JoinString, sign_candidate
+from rendezvous.version import rdzv_version
 from worker.address import choose_candidates
 from worker.interfaces import count_cpus, count_gpus, look, route_source
 from worker.ports import find_free
@@ -122,15 +122,11 @@ def processes(text: str, slot: int) -> int:
 def facts() -> Facts:
     """What is worth knowing of this machine."""
     try:
-        rdzv_version = version("rdzv")
-    except PackageNotFoundError:
-        rdzv_version = ""
-    try:
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         boot_id = ""
     return Facts(
-        rdzv_version=rdzv_version,
+        rdzv_version=rdzv_version(),
         python_version=platform.python_version(),
         gpus=count_gpus(),
         cpus=os.cpu_count() or 0,

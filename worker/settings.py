@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from rendezvous.schema import MAX_NODES, Port, Seconds
+from rendezvous.schema import MAX_NODES, Port, Seconds, size_text
 
 
 def option(default: Any, description: str, **extra: Any) -> Any:
@@ -37,11 +37,6 @@ def read_size(text: str) -> tuple[int, int]:
     if not 1 <= low <= high <= MAX_NODES:
         raise ValueError(f"a run has 1 to {MAX_NODES} nodes, and MIN is not above MAX")
     return low, high
-
-
-def size_text(low: int, high: int) -> str:
-    """The one written form of a size, in which nodes compare it: 4, or 2:4."""
-    return str(low) if low == high else f"{low}:{high}"
 
 
 def _same_size(text: str) -> str:

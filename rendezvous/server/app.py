@@ -9,7 +9,6 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Collection
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Query, Request, Response
@@ -50,6 +49,7 @@ from rendezvous.server.host import Host
 from rendezvous.server.journal import MemoryJournal
 from rendezvous.server.limiter import FailedLogins
 from rendezvous.server.service import Service
+from rendezvous.version import rdzv_version
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +62,6 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Problem, "description": "Refused; `code` says why."},
     "5XX": {"model": Problem, "description": "Not now."},
 }
-
-
-def rdzv_version() -> str:
-    """The installed version, or "unknown"."""
-    try:
-        return version("rdzv")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def make_app(service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
