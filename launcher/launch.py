@@ -486,6 +486,7 @@ def run_spec(plan: Plan, keys: RunKeys, *, managed: bool) -> RunSpec:
         loopback=plan.loopback,
         managed=managed,
         same_command=not plan.settings.any_command,
+        verify=plan.settings.verify == "on",
         job=plan.job(),
         token_sha256=[keys.join_token(slot, 1).sha256() for slot in unmanaged],
         read_sha256=keys.read.sha256(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -46,6 +46,9 @@ class LaunchSettings(NodeSettings):
     any_command: bool = option(False, "Let nodes join that would run another COMMAND.")
     last_call: Seconds = option(
         30.0, "With MIN:MAX, seconds to wait for more nodes once MIN are in.", metavar="SECONDS"
+    )
+    verify: Literal["on", "off"] = option(
+        "on", "Whether the nodes prove that they reach each other before the table is sealed."
     )
     verify_timeout: Seconds = option(
         60.0, "Seconds for the nodes to report on their peers.", metavar="SECONDS"

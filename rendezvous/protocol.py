@@ -3,6 +3,8 @@
     gathering -> verifying -> arming -> running -> finished(ok | failed | cancelled)
         ^___________|___________|     a node is lost before the go: gather again
 
+A run without `verify` goes from gathering to arming.
+
 Rules
   - `rendezvous.admission` decides what a request may change, `due` gives the events that time
     brings, `apply` is the only function that changes a run; it never refuses.
@@ -257,7 +259,7 @@ def _check_gathered(run: Run, now: float) -> None:
         return
     present = run.spec.max_nodes - len(run.missing)
     if present == run.spec.max_nodes:
-        _begin_verifying(run, now)
+        _end_gathering(run, now)
     elif present >= run.spec.min_nodes and 0 not in run.missing:
         if run.enough_since is None:
             run.enough_since = now
@@ -273,10 +275,13 @@ def _refused(run: Run, event: events.Refused, now: float) -> Outcome:
     return Outcome(f"refused: {event.reason}", slot.index)
 
 
-def _begin_verifying(run: Run, now: float) -> None:
+def _end_gathering(run: Run, now: float) -> None:
     run.epoch += 1
     run.unreachable = {}
-    _enter(run, Phase.VERIFYING, now)
+    if run.spec.verify:
+        _enter(run, Phase.VERIFYING, now)
+    else:
+        _seal(run, now, None)
 
 
 def _enter(run: Run, phase: Phase, now: float) -> None:
@@ -596,7 +601,7 @@ def _join_timed_out(run: Run, now: float) -> Outcome:
 
 def _last_call_over(run: Run, event: events.LastCallOver, now: float) -> Outcome:
     present = run.spec.max_nodes - len(run.missing)
-    _begin_verifying(run, now)
+    _end_gathering(run, now)
     return Outcome(f"last call is over: the run goes on with {present} nodes")
 
 

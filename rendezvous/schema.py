@@ -400,6 +400,7 @@ class RunSpec(BaseModel):
     loopback: bool = Field(False, description="All nodes live on one machine.")
     managed: bool = Field(True, description="A launcher submits the worker runs, and can again.")
     same_command: bool = Field(True, description="Refuse nodes that would run another COMMAND.")
+    verify: bool = Field(True, description="Let the nodes prove that they reach each other.")
     job: Job = Job()
     token_sha256: Annotated[list[Digest], Field(max_length=MAX_NODES)] = Field(
         [], description="Join tokens of generation 1, by slot; may be empty."

@@ -466,6 +466,24 @@ def test_a_worker_run_of_a_slot_outside_the_table_dies_and_training_goes_on(retr
 # --- verifying ------------------------------------------------------------------------------------
 
 
+def test_without_verify_the_table_is_sealed_as_soon_as_all_are_in() -> None:
+    drive = Drive(make_spec(3, verify=False)).gather(0, 1)
+    assert drive.phase is Phase.GATHERING
+    drive.join(2)
+    assert (drive.phase, drive.run.epoch, drive.states()) == ("arming", 1, ["verified"] * 3)
+    assert drive.arm().phase is Phase.RUNNING
+
+
+def test_without_verify_a_loss_while_arming_makes_a_new_epoch_and_table() -> None:
+    drive = Drive(make_spec(2, verify=False)).gather()
+    before = drive.run.digest
+    drive.report(1, LeaveReport())
+    assert (drive.phase, drive.run.table) == ("gathering", None)
+    drive.join(1, 2)
+    assert (drive.phase, drive.run.epoch) == ("arming", 2)
+    assert drive.run.digest != before
+
+
 def test_a_node_that_others_cannot_reach_is_blamed() -> None:
     drive = in_phase(Phase.VERIFYING, 4)
     for slot in (0, 1, 2):
