@@ -1,0 +1,77 @@
+"""A disk that outlives the registry, and the journal on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from rendezvous.errors import StorageFull
+from rendezvous.server.journal import Record
+from tests.simulation.loop import Machine, forever
+
+_WRITE_SECONDS = 0.0005
+
+
+class Disk:
+    """What is durable. `at_commit` is called right before and right after records become so."""
+
+    def __init__(self, at_commit: Callable[[str, list[Record]], None]) -> None:
+        self.records: dict[tuple[str, int], Record] = {}
+        self.full_until = 0.0
+        self.slow_until = 0.0
+        self.slow_seconds = 0.0
+        self.lies = 0
+        self.failed = 0
+        self._at_commit = at_commit
+
+    def commit(self, records: list[Record]) -> None:
+        """Keep the records, all or none."""
+        new = {(record.run, record.number): record for record in records}
+        if len(new) < len(records) or not new.keys().isdisjoint(self.records):
+            raise StorageFull("the journal holds a record of that run and number already")
+        self._at_commit("before", records)
+        self.records |= new
+        self._at_commit("after", records)
+
+    def drop(self, run: str) -> None:
+        """Forget a run."""
+        self.records = {key: record for key, record in self.records.items() if key[0] != run}
+
+
+class SimulatedJournal:
+    """The journal of one registry process; see `rendezvous.server.journal.Journal`."""
+
+    def __init__(self, disk: Disk, machine: Machine) -> None:
+        self._disk = disk
+        self._machine = machine
+
+    async def append(self, records: list[Record]) -> None:
+        """See the protocol."""
+        disk, now = self._disk, asyncio.get_running_loop().time()
+        await asyncio.sleep(disk.slow_seconds if now < disk.slow_until else _WRITE_SECONDS)
+        self._check_space()
+        disk.commit(records)
+        if not self._machine.alive:
+            await forever()
+        if disk.lies:
+            disk.lies -= 1
+            disk.failed += 1
+            raise StorageFull("the disk says that it did not keep what it has kept")
+
+    def _check_space(self) -> None:
+        if asyncio.get_running_loop().time() < self._disk.full_until:
+            self._disk.failed += 1
+            raise StorageFull("no space left on device")
+
+    def read(self) -> Iterator[Record]:
+        """See the protocol."""
+        yield from list(self._disk.records.values())
+
+    async def drop(self, run: str) -> None:
+        """See the protocol."""
+        await asyncio.sleep(_WRITE_SECONDS)
+        self._check_space()
+        self._disk.drop(run)
+
+    async def close(self) -> None:
+        """See the protocol."""

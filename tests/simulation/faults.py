@@ -1,0 +1,297 @@
+"""The kinds of faults: what each does to the world, and how it is read in a schedule.
+
+A fault that can cost a node its slot says so (`trouble`): of such a node the invariants expect no
+more than honesty. All other faults must not cost anybody anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rendezvous.schema import NodeState, SlotState
+from tests.simulation.schedule import Fault
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Path
+    from tests.simulation.node import Process
+    from tests.simulation.world import World
+
+_SHORT_DELAY = 0.3
+_HARMLESS_BESIDE = {"isolated", "registry crash", "registry pause", "doubled", "echo", "disk slow"}
+"""What may go wrong while the registry is cut off from all, and still nobody is given up."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of fault; `words` is filled with the values of the fault."""
+
+    words: str
+    apply: Callable[[World, Fault], None]
+
+
+def _path(world: World, fault: Fault) -> Path:
+    return world.network.path(fault.launch, fault.slot)
+
+
+def _processes(world: World, fault: Fault) -> list[Process]:
+    """Those of the slot that live, the newest last."""
+    return [
+        process
+        for process in world.history.processes
+        if (process.facts.index, process.slot) == (fault.launch, fault.slot)
+        and process.machine.alive
+    ]
+
+
+# --- the registry and its disk --------------------------------------------------------------------
+
+
+def _crash(world: World, fault: Fault) -> None:
+    world.crash_registry(fault.seconds)
+
+
+def _pause_registry(world: World, fault: Fault) -> None:
+    registry = world.network.registry
+    if registry is not None and not registry.machine.paused:
+        registry.machine.pause()
+        world.registry_was_down = True
+        now = world.loop.time()
+        world.history.gaps.append((now, now + fault.seconds))
+        world.later(fault.seconds, world.network.go_on, registry)
+
+
+def _fill_disk(world: World, fault: Fault) -> None:
+    world.disk.full_until = world.loop.time() + fault.seconds
+    world.registry_was_down = True
+
+
+def _slow_disk(world: World, fault: Fault) -> None:
+    world.disk.slow_until = world.loop.time() + fault.seconds
+    world.disk.slow_seconds = 0.3
+    world.registry_was_down = True
+
+
+def _lying_disk(world: World, fault: Fault) -> None:
+    world.disk.lies += fault.count
+    world.registry_was_down = True
+
+
+# --- the network ----------------------------------------------------------------------------------
+
+
+def _lose_up(world: World, fault: Fault) -> None:
+    path = _path(world, fault)
+    path.lose_up += fault.count
+    path.light += fault.count
+
+
+def _lose_down(world: World, fault: Fault) -> None:
+    path = _path(world, fault)
+    path.lose_down += fault.count
+    path.light += fault.count
+
+
+def _double(world: World, fault: Fault) -> None:
+    _path(world, fault).double += fault.count
+
+
+def _late(world: World, fault: Fault) -> None:
+    path = _path(world, fault)
+    path.late, path.late_seconds = fault.count, fault.seconds
+    path.is_late = True
+    if fault.seconds > _SHORT_DELAY:
+        path.light += 2
+
+
+def _cut_up(world: World, fault: Fault) -> None:
+    path = _path(world, fault)
+    path.cut_up_until = world.loop.time() + fault.seconds
+    path.light += 2
+
+
+def _cut_down(world: World, fault: Fault) -> None:
+    path = _path(world, fault)
+    path.cut_down_until = world.loop.time() + fault.seconds
+    path.light += 2
+
+
+def _cut(world: World, fault: Fault) -> None:
+    _cut_up(world, fault)
+    _cut_down(world, fault)
+
+
+def _loss(world: World, fault: Fault) -> None:
+    path = _path(world, fault)
+    path.loss, path.loss_until = fault.count / 100, world.loop.time() + fault.seconds
+    path.light += 2
+
+
+def _reset(world: World, fault: Fault) -> None:
+    path = _path(world, fault)
+    path.light += 1
+    world.network.reset(path)
+
+
+def _forget(world: World, fault: Fault) -> None:
+    path = _path(world, fault)
+    short = world.schedule.launches[fault.launch].lease < 15
+    path.light += 2 if short else 1
+    world.network.drop_silently(path)
+
+
+def _isolate(world: World, fault: Fault) -> None:
+    """The registry's own network fails for more than a lease, and less than two."""
+    world.network.isolated_until = world.loop.time() + fault.seconds
+    world.registry_was_down = True
+    alone = _HARMLESS_BESIDE.issuperset(other.what for other in world.schedule.faults)
+    for facts in world.history.facts.values():
+        run = world.history.runs.get(facts.launch.run)
+        here = 0
+        if run is not None and run.spec.launch_id == facts.launch_id:
+            states = [slot.node.state for slot in run.slots if slot.node is not None]
+            here = sum(state not in (NodeState.LOST, NodeState.LEFT) for state in states)
+        for slot in range(facts.launch.nodes):
+            path = world.network.path(facts.index, slot)
+            held = alone and here >= 3 and fault.seconds < 1.25 * facts.launch.lease
+            path.light += 1 if held else 2
+            path.is_late = True
+
+
+def _echo(world: World, fault: Fault) -> None:
+    world.network.echo(_path(world, fault), fault.count)
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def _kill(world: World, fault: Fault) -> None:
+    for process in _processes(world, fault)[-1:]:
+        process.die(silent=False)
+
+
+def _host_down(world: World, fault: Fault) -> None:
+    for process in _processes(world, fault):
+        process.die(silent=True)
+
+
+def _pause(world: World, fault: Fault) -> None:
+    for process in _processes(world, fault)[-1:]:
+        process.troubled = process.was_paused = True
+        process.machine.pause()
+        world.later(fault.seconds, process.machine.go_on)
+
+
+def _term(world: World, fault: Fault) -> None:
+    for process in _processes(world, fault)[-1:]:
+        process.tell_to_end()
+
+
+def _stick(world: World, fault: Fault) -> None:
+    for process in _processes(world, fault)[-1:]:
+        process.stuck = True
+
+
+def _twin(world: World, fault: Fault) -> None:
+    for process in _processes(world, fault)[-1:]:
+        world.start_twin(process)
+
+
+def _mark(world: World, fault: Fault) -> None:
+    """The node will meet it when it comes to that point."""
+    world.marks[fault.what, fault.launch, fault.slot] = fault
+
+
+def _fail_program(world: World, fault: Fault) -> None:
+    _mark(world, fault)
+    for process in _processes(world, fault)[-1:]:
+        if process.started_at is not None:
+            process.fail_program(1)
+
+
+# --- schedulers and launchers ---------------------------------------------------------------------
+
+
+def _fail_submission(world: World, fault: Fault) -> None:
+    world.schedulers[fault.launch].fail_next += fault.count
+
+
+def _lose_submission(world: World, fault: Fault) -> None:
+    world.schedulers[fault.launch].lose_answer += fault.count
+
+
+def _preempt(world: World, fault: Fault) -> None:
+    for run in world.schedulers[fault.launch].runs:
+        if run.slot == fault.slot and run.state in (SlotState.QUEUED, SlotState.RUNNING):
+            run.state, run.detail = SlotState.ENDED, "preempted"
+            if run.process is not None:
+                run.process.die(silent=False)
+
+
+def _lie(world: World, fault: Fault) -> None:
+    """The scheduler says that a worker run is over which is not, or that it knows nothing."""
+    scheduler = world.schedulers[fault.launch]
+    scheduler.lie = SlotState.FAILED if fault.count > 1 else SlotState.UNKNOWN
+    scheduler.lie_slot = fault.slot
+    scheduler.lie_until = world.loop.time() + fault.seconds
+    if fault.count > 1:
+        _path(world, fault).light += 2
+
+
+def _kill_launcher(world: World, fault: Fault) -> None:
+    world.kill_launcher(fault.launch, fault.seconds)
+
+
+def _cancel(world: World, fault: Fault) -> None:
+    world.cancel(fault.launch)
+
+
+KINDS: dict[str, Kind] = {
+    "registry crash": Kind("the registry is killed, and back after {seconds:.1f} s", _crash),
+    "registry pause": Kind("the registry is stopped for {seconds:.1f} s", _pause_registry),
+    "disk full": Kind("the journal's disk is full for {seconds:.1f} s", _fill_disk),
+    "disk slow": Kind("the journal's disk is slow for {seconds:.1f} s", _slow_disk),
+    "disk lies": Kind("the disk says of {count} commits that they failed", _lying_disk),
+    "request lost": Kind("{node}: {count} requests are lost", _lose_up),
+    "answer lost": Kind("{node}: {count} answers are lost", _lose_down),
+    "doubled": Kind("{node}: {count} requests come twice", _double),
+    "late": Kind("{node}: {count} messages are up to {seconds:.1f} s late, out of order", _late),
+    "cut up": Kind("{node}: nothing reaches the registry for {seconds:.1f} s", _cut_up),
+    "cut down": Kind("{node}: nothing comes from the registry for {seconds:.1f} s", _cut_down),
+    "cut": Kind("{node} is cut off for {seconds:.1f} s", _cut),
+    "loss": Kind("{node}: {count} % of the messages are lost for {seconds:.1f} s", _loss),
+    "reset": Kind("{node}: its connections are reset", _reset),
+    "forgotten": Kind("{node}: its connections are forgotten on the way", _forget),
+    "isolated": Kind("the registry is cut off from all for {seconds:.1f} s", _isolate),
+    "echo": Kind("{node}: what it sent {count} messages ago comes once more", _echo),
+    "kill": Kind("{node} is killed", _kill),
+    "host down": Kind("{node}: its host is gone without a word", _host_down),
+    "pause": Kind("{node} is stopped for {seconds:.1f} s", _pause),
+    "term": Kind("{node} is told to end", _term),
+    "stuck": Kind("{node} keeps polling and reports nothing more", _stick),
+    "twin": Kind("{node}: a second node comes with the same token", _twin),
+    "slow arm": Kind("{node} takes {seconds:.1f} s to prepare", _mark),
+    "port taken": Kind("{node} finds its master port taken, {count} times", _mark),
+    "hosts refused": Kind("{node} cannot write its hosts file", _mark),
+    "unreachable": Kind("{node} cannot reach a peer", _mark),
+    "other job": Kind("{node} comes with another job", _mark),
+    "program fails": Kind("{node}: its program fails", _fail_program),
+    "slow exit": Kind("{node} tells of its failure {seconds:.1f} s late", _mark),
+    "submission fails": Kind("launch {launch}: {count} submissions are refused", _fail_submission),
+    "submission lost": Kind("launch {launch}: {count} submissions look refused", _lose_submission),
+    "preempted": Kind("{node} is preempted by its scheduler", _preempt),
+    "scheduler lies": Kind("{node}: its scheduler is wrong of it for {seconds:.1f} s", _lie),
+    "launcher killed": Kind("launcher {launch} dies; back after {seconds:.1f} s", _kill_launcher),
+    "cancelled": Kind("somebody cancels launch {launch}", _cancel),
+}
+
+
+def words(fault: Fault) -> str:
+    """The fault as a line that a person reads."""
+    when = f"{fault.when:8.3f} s" if isinstance(fault.when, float) else f"{fault.when:>10}"
+    node = f"slot {fault.slot} of launch {fault.launch}"
+    what = KINDS[fault.what].words.format(
+        node=node, launch=fault.launch, seconds=fault.seconds, count=fault.count
+    )
+    return f"{when}  {what}"

@@ -1,0 +1,162 @@
+"""What really happened, and a second state of each run, made from what is durable alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rendezvous import events
+from rendezvous.events import Event, load_event
+from rendezvous.protocol import apply
+from rendezvous.schema import EndpointTable, JoinReply, NodeView, Phase, Result, RunStatus
+from rendezvous.server.host import Body
+from rendezvous.server.journal import Record
+from rendezvous.state import Run, create
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Process
+    from tests.simulation.schedule import Launch
+
+
+@dataclass(frozen=True)
+class Violation:
+    """An invariant that did not hold."""
+
+    invariant: str
+    words: str
+    at: float
+
+
+@dataclass(frozen=True)
+class News:
+    """What is told with one sequence number."""
+
+    phase: Phase
+    epoch: int
+    digest: str
+    stop: bool
+    result: Result | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A node that really failed after it had started its program."""
+
+    at: float
+    slot: int
+    incarnation: int
+    silent: bool
+
+
+@dataclass
+class Facts:
+    """What really happened to one launch."""
+
+    launch: Launch
+    launch_id: str
+    index: int
+    tables: dict[int, str] = field(default_factory=dict)
+    sealed: dict[str, EndpointTable] = field(default_factory=dict)
+    news: dict[int, News] = field(default_factory=dict)
+    acks: set[tuple[int, int, str]] = field(default_factory=set)
+    starts: list[tuple[int, int, str]] = field(default_factory=list)
+    joined: dict[str, int] = field(default_factory=dict)
+    owners: dict[tuple[int, int], Process] = field(default_factory=dict)
+    told: list[Result] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    submissions: Counter[int] = field(default_factory=Counter)
+    adopted: set[int] = field(default_factory=set)
+    queued: dict[int, float] = field(default_factory=dict)
+    created: bool = False
+    done: bool = False
+    on_failure: list[Callable[[int], None]] = field(default_factory=list)
+    known_at: dict[tuple[int, int], float] = field(default_factory=dict)
+    stopped_at: float | None = None
+
+
+class History:
+    """The judge's notes. The first violation ends the simulation."""
+
+    def __init__(self, now: Callable[[], float], halt: Callable[[], None]) -> None:
+        self.now = now
+        self._halt = halt
+        self.violation: Violation | None = None
+        self.runs: dict[str, Run] = {}
+        self.facts: dict[str, Facts] = {}
+        self.processes: list[Process] = []
+        self.records = 0
+        self.numbers: list[tuple[str, int]] = []
+        self.last_at: dict[str, float] = {}
+        self.gaps: list[tuple[float, float]] = []
+        self.kinds: Counter[str] = Counter()
+        self._views: dict[bytes, NodeView] = {}
+
+    def fail(self, invariant: str, words: str) -> None:
+        """Note that an invariant does not hold."""
+        if self.violation is None:
+            self.violation = Violation(invariant, words, self.now())
+            self._halt()
+
+    def judge(self, invariants: list[Callable[..., str | None]], *arguments: Any) -> None:
+        """Ask some invariants; each answers with what is wrong, or with nothing."""
+        for invariant in invariants:
+            wrong = invariant(self, *arguments)
+            if wrong:
+                self.fail(invariant.__name__, wrong)
+
+    def of(self, run: Run) -> Facts:
+        """What happened to the launch that has this run."""
+        return self.facts[run.spec.launch_id]
+
+    def view_of(self, data: bytes) -> NodeView:
+        """The view in an answer that many get."""
+        if data not in self._views:
+            self._views[data] = NodeView.model_validate_json(data)
+        return self._views[data]
+
+    # --- what the journal gets ----------------------------------------------------------------
+
+    def recorded(self, record: Record) -> None:
+        """One more fact is durable."""
+        from tests.simulation import invariants
+
+        event = load_event(record.body)
+        self.records += 1
+        if record.number == 1:  # a run of this name may have been forgotten as a whole
+            self.numbers = [known for known in self.numbers if known[0] != record.run]
+        self.numbers.append((record.run, record.number))
+        self.kinds[event.kind] += 1
+        self.judge(invariants.OF_RECORDS, self.runs.get(record.run), event, record)
+        self.last_at[record.run] = record.at
+        if isinstance(event, events.Created):
+            self.runs[record.run] = create(record.run, event.spec, record.at)
+            self.of(self.runs[record.run]).created = True
+        run = self.runs[record.run]
+        apply(run, event, record.at)
+        self._note(run, event)
+        self.judge(invariants.OF_STATES, run, event, record.at)
+
+    def _note(self, run: Run, event: Event) -> None:
+        facts = self.of(run)
+        if isinstance(event, events.Joined):
+            facts.joined[event.request.join_id] = run.slots[event.request.slot].incarnations
+        elif isinstance(event, events.Exited | events.Lost):
+            facts.known_at[event.slot, event.incarnation] = self.now()
+        news = News(run.phase, run.epoch, run.digest, run.stop, run.result)
+        if facts.news.setdefault(run.seq, news) != news:
+            self.fail("news_have_a_number_of_their_own", f"number {run.seq}: {news}")
+        if run.stop and facts.stopped_at is None:
+            facts.stopped_at = self.now()
+
+    # --- what the registry says ---------------------------------------------------------------
+
+    def answered(self, said: Any) -> None:
+        """An answer leaves the registry."""
+        from tests.simulation import invariants
+
+        if isinstance(said, Body):
+            self.judge(invariants.OF_ANSWERS, self.view_of(said.plain))
+        elif isinstance(said, JoinReply | RunStatus | Exception):
+            self.judge(invariants.OF_ANSWERS, said)

@@ -1,0 +1,629 @@
+"""What must hold, whatever happens. Each answers with what is wrong, or with nothing.
+
+They judge by the history, not by what the registry believes: who really acknowledged, started,
+failed first, was disturbed, and what was durable when something was told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rendezvous import events
+from rendezvous.errors import InternalError
+from rendezvous.events import Event
+from rendezvous.schema import (
+    AckReport,
+    ExitReport,
+    JoinReply,
+    NodeState,
+    NodeView,
+    Phase,
+    Report,
+    Result,
+    RunStatus,
+)
+from rendezvous.server.journal import Record
+from rendezvous.state import OVER, Run
+from rendezvous.views import reason
+from tests.simulation.history import Facts, Failure, History, News
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Process
+    from tests.simulation.world import World
+
+_SOMEBODY = re.compile(r"\b(slot|node|rank) \d+|last call")
+_STOP_SECONDS = 8.0
+_LONG_LEASE_SECONDS = 15.0
+
+Wrong = str | None
+
+
+# --- of each record, before it is applied ---------------------------------------------------------
+
+
+def a_live_run_is_never_replaced(
+    history: History, run: Run | None, event: Event, record: Record
+) -> Wrong:
+    """A run id is given to another launch only after the former one is finished."""
+    if isinstance(event, events.Created) and run is not None and run.phase is not Phase.FINISHED:
+        return f"{run.id} was {run.phase}"
+    return None
+
+
+def the_registrys_time_never_goes_back(
+    history: History, run: Run | None, event: Event, record: Record
+) -> Wrong:
+    """The times of a run never fall, also not over a restart."""
+    last_at = history.last_at.get(record.run, 0.0)
+    # Once a run is forgotten as a whole, one of its name may begin on a clock that begins anew.
+    if record.at < last_at and not isinstance(event, events.Created):
+        return f"{record.at} after {last_at}"
+    return None
+
+
+def a_stale_incarnation_changes_nothing(
+    history: History, run: Run | None, event: Event, record: Record
+) -> Wrong:
+    """What an older incarnation, or one that was given up, says is never taken in."""
+    if run is None or not isinstance(event, events.NodeEvent):
+        return None
+    node = run.slots[event.slot].node
+    if node is None or node.incarnation != event.incarnation:
+        return f"{event.kind} of slot {event.slot}, incarnation {event.incarnation}; now {node}"
+    if node.state is NodeState.LOST and not isinstance(event, events.Left):
+        return f"{event.kind} of slot {event.slot}, which was given up"
+    return None
+
+
+def a_stale_generation_changes_nothing(
+    history: History, run: Run | None, event: Event, record: Record
+) -> Wrong:
+    """Once a newer worker run is wanted or known, an older one cannot have the slot."""
+    if run is None:
+        return None
+    if isinstance(event, events.Joined):
+        slot = run.slots[event.request.slot]
+        if event.request.generation < max(slot.wanted, slot.generation):
+            return f"{event.request.join_id} of generation {event.request.generation}: {slot}"
+    if isinstance(event, events.SlotChanged):
+        slot = run.slots[event.slot]
+        if event.news.generation < slot.generation:
+            return f"news of generation {event.news.generation}: {slot}"
+    return None
+
+
+def an_old_epochs_report_changes_nothing(
+    history: History, run: Run | None, event: Event, record: Record
+) -> Wrong:
+    """Probe results, acknowledgements and refusals count for the epoch that they are about."""
+    if run is None or not isinstance(event, events.Probed | events.Acked | events.ArmRefused):
+        return None
+    if event.report.epoch != run.epoch:
+        return f"{event.kind} of epoch {event.report.epoch} in epoch {run.epoch}"
+    if isinstance(event, events.Acked) and event.report.digest != run.digest:
+        return f"slot {event.slot} acknowledged {event.report.digest[:12]}, not {run.digest[:12]}"
+    return None
+
+
+def a_join_is_taken_once(history: History, run: Run | None, event: Event, record: Record) -> Wrong:
+    """The same join again is the same incarnation, however often and late it comes."""
+    if run is None or not isinstance(event, events.Joined):
+        return None
+    if event.request.join_id in history.of(run).joined:
+        return f"{event.request.join_id} became a second incarnation"
+    return None
+
+
+def a_live_holder_keeps_its_slot(
+    history: History, run: Run | None, event: Event, record: Record
+) -> Wrong:
+    """Within a generation nobody displaces a node that is alive and was not disturbed.
+
+    A lost message may be enough: with a short lease three polls are over before the next try.
+    """
+    if run is None or not isinstance(event, events.Joined):
+        return None
+    slot = run.slots[event.request.slot]
+    holder = slot.live_node()
+    if holder is None or holder.join.generation < event.request.generation:
+        return None
+    process = history.of(run).owners.get((slot.index, holder.incarnation))
+    if process is None or not process.machine.alive or is_troubled(process):
+        return None
+    path = process.path
+    if path.light and (path.is_late or process.launch.lease < _LONG_LEASE_SECONDS):
+        return None
+    return f"{process.name} was displaced by {event.request.join_id}"
+
+
+def no_live_node_is_given_up(
+    history: History, run: Run | None, event: Event, record: Record
+) -> Wrong:
+    """A node that runs and whose network works (a lost message is no matter) is never lost."""
+    if run is None or not isinstance(event, events.Lost):
+        return None
+    process = history.of(run).owners.get((event.slot, event.incarnation))
+    if process is None or not process.machine.alive or is_troubled(process):
+        return None
+    return f"{process.name} was given up in phase {run.phase}: {event.reason}"
+
+
+def is_troubled(process: Process) -> bool:
+    """Whether something was done to this node that may cost it its slot."""
+    return process.troubled or process.path.is_troubled
+
+
+OF_RECORDS: list[Callable[..., Wrong]] = [
+    a_live_run_is_never_replaced,
+    the_registrys_time_never_goes_back,
+    a_stale_incarnation_changes_nothing,
+    a_stale_generation_changes_nothing,
+    an_old_epochs_report_changes_nothing,
+    a_join_is_taken_once,
+    a_live_holder_keeps_its_slot,
+    no_live_node_is_given_up,
+]
+
+
+# --- of each state, after a record ----------------------------------------------------------------
+
+
+def ranks_are_0_to_n_minus_1(history: History, run: Run, event: Event, at: float) -> Wrong:
+    """A table has every rank once, in order, and slot 0 is rank 0."""
+    if run.table is None:
+        return None
+    rows = run.table.rows
+    if [row.rank for row in rows] != list(range(len(rows))) or rows[0].slot != 0:
+        return f"{[(row.rank, row.slot) for row in rows]}"
+    return None
+
+
+def nobody_is_twice_in_a_table(history: History, run: Run, event: Event, at: float) -> Wrong:
+    """No slot, no host and no address stands in a table twice."""
+    if run.table is None:
+        return None
+    rows = run.table.rows
+    for values in (
+        [row.slot for row in rows],
+        [row.hostname for row in rows],
+        [row.address for row in rows],
+    ):
+        if len(set(values)) < len(values):
+            return f"{values}"
+    return None
+
+
+def a_table_never_changes_within_its_epoch(
+    history: History, run: Run, event: Event, at: float
+) -> Wrong:
+    """An epoch has one table, named by its digest, and each table has an epoch of its own."""
+    facts = history.of(run)
+    if run.table is None or facts.sealed.get(run.digest) is run.table:
+        return None
+    facts.sealed[run.digest] = run.table
+    if run.table.digest() != run.digest or run.table.epoch != run.epoch:
+        return f"table of epoch {run.table.epoch} in epoch {run.epoch}, digest {run.digest[:12]}"
+    known = facts.tables.setdefault(run.epoch, run.digest)
+    return None if known == run.digest else f"epoch {run.epoch}: {known[:12]}, {run.digest[:12]}"
+
+
+def a_table_holds_those_who_are_there(history: History, run: Run, event: Event, at: float) -> Wrong:
+    """Until the go, the table is of exactly the nodes that are in, and of enough of them."""
+    if run.table is None or run.phase is not Phase.ARMING:
+        return None
+    there = {slot.index: slot.node.join.hostname for slot in run.members() if slot.node}
+    rows = {row.slot: row.hostname for row in run.table.rows}
+    if rows != there or len(rows) < run.spec.min_nodes:
+        return f"rows {rows}, nodes {there}"
+    return None
+
+
+def the_epoch_never_goes_back(history: History, run: Run, event: Event, at: float) -> Wrong:
+    """A new table has a higher epoch than all before it."""
+    newest = max(history.of(run).tables, default=0)
+    return f"epoch {run.epoch} after {newest}" if run.epoch < newest else None
+
+
+def the_go_needs_every_acknowledgement(
+    history: History, run: Run, event: Event, at: float
+) -> Wrong:
+    """The run goes only when each node of the table has really acknowledged this table."""
+    if run.phase is not Phase.RUNNING or not isinstance(event, events.Acked):
+        return None
+    assert run.table is not None
+    acks = history.of(run).acks
+    for row in run.table.rows:
+        node = run.slots[row.slot].node
+        if node is None or (row.slot, node.incarnation, run.digest) not in acks:
+            return f"slot {row.slot} has not acknowledged {run.digest[:12]}"
+    return None
+
+
+def the_result_never_changes(history: History, run: Run, event: Event, at: float) -> Wrong:
+    """A finished run has one result, for ever."""
+    if (run.result is None) != (run.phase is not Phase.FINISHED):
+        return f"{run.phase} with {run.result}"
+    results = {repr(news.result) for news in history.of(run).news.values() if news.result}
+    return f"{results}" if len(results) > 1 else None
+
+
+def every_wait_has_a_reason(history: History, run: Run, event: Event, at: float) -> Wrong:
+    """Whoever waits is told for whom or for what."""
+    words = reason(run, at)
+    waits = run.phase in (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
+    if not words.strip() or (waits and not _SOMEBODY.search(words)):
+        return f"{run.phase}: {words!r}"
+    return None
+
+
+def time_in_the_schedulers_queue_does_not_count(
+    history: History, run: Run, event: Event, at: float
+) -> Wrong:
+    """A join time-out needs a slot that was awaited for so long outside the scheduler's queue."""
+    if not isinstance(event, events.TimedOut) or event.phase is not Phase.GATHERING:
+        return None
+    if history.gaps:  # the registry's clock stood still, maybe while the slot was queued
+        return None
+    facts = history.of(run)
+    waited = {s.index: at - run.created_at - facts.queued.get(s.index, 0.0) for s in run.slots}
+    missing = {slot.index for slot in run.slots if slot.live_node() is None}
+    if missing and max(waited[i] for i in missing) < run.spec.limits.join_timeout_seconds - 1:
+        return f"waited {waited}"
+    return None
+
+
+def a_time_out_has_somebody_who_is_late(
+    history: History, run: Run, event: Event, at: float
+) -> Wrong:
+    """Before the go a time-out names a node that was slow, or was disturbed."""
+    if not isinstance(event, events.TimedOut) or event.phase is Phase.GATHERING:
+        return None
+    owners = history.of(run).owners
+    for index in run.waiting_for:
+        process = owners.get((index, run.slots[index].incarnations))
+        if process is None or process.stuck or process.was_slow or process.troubled:
+            return None
+        if process.path.light:
+            return None
+    return f"{run.result}"
+
+
+OF_STATES: list[Callable[..., Wrong]] = [
+    ranks_are_0_to_n_minus_1,
+    nobody_is_twice_in_a_table,
+    a_table_never_changes_within_its_epoch,
+    a_table_holds_those_who_are_there,
+    the_epoch_never_goes_back,
+    the_go_needs_every_acknowledgement,
+    the_result_never_changes,
+    every_wait_has_a_reason,
+    a_time_out_has_somebody_who_is_late,
+    time_in_the_schedulers_queue_does_not_count,
+]
+
+
+# --- of what the registry answers -----------------------------------------------------------------
+
+
+def nothing_is_told_that_a_crash_could_take_back(history: History, said: Any) -> Wrong:
+    """Whatever leaves the registry is in the journal by then."""
+    if isinstance(said, NodeView):
+        return _view_is_durable(history, said)
+    if isinstance(said, JoinReply):
+        numbers = [n for facts in history.facts.values() for n in facts.joined.values()]
+        return None if said.incarnation in numbers else f"incarnation {said.incarnation}"
+    if isinstance(said, RunStatus):
+        run = history.runs.get(said.run)
+        if run is None or run.spec.launch_id != said.launch_id:
+            facts = history.facts[said.launch_id]
+            return None if facts.created else f"{said.run} was never made"
+        return None if said.version <= run.version else f"version {said.version} > {run.version}"
+    return None
+
+
+def _view_is_durable(history: History, view: NodeView) -> Wrong:
+    told = News(view.phase, view.epoch, view.digest, view.stop, view.result)
+    for facts in history.facts.values():
+        if facts.news.get(view.seq) == told:
+            return None
+    return f"news {view.seq}: {told}"
+
+
+def the_registry_never_fails_inside(history: History, said: Any) -> Wrong:
+    """No request makes the registry fail; it refuses, or it cannot write."""
+    return repr(said) if isinstance(said, InternalError) else None
+
+
+OF_ANSWERS: list[Callable[..., Wrong]] = [
+    nothing_is_told_that_a_crash_could_take_back,
+    the_registry_never_fails_inside,
+]
+
+
+# --- of what nodes and launchers see --------------------------------------------------------------
+
+
+def an_incarnation_is_one_node(history: History, process: Process, join_id: str) -> Wrong:
+    """Two nodes never get the same incarnation of a slot; what is answered is durable."""
+    durable = process.facts.joined.get(join_id)
+    if durable != process.incarnation:
+        return f"{process.name}: the journal says incarnation {durable}"
+    return None
+
+
+def news_never_go_back(history: History, process: Process, view: NodeView) -> Wrong:
+    """Neither the number of the news nor the epoch that a node sees ever falls."""
+    if view.seq < process.seq or view.epoch < process.epoch:
+        return f"{process.name}: {view.seq}/{view.epoch} after {process.seq}/{process.epoch}"
+    return None
+
+
+def a_table_is_what_its_digest_says(history: History, process: Process, view: NodeView) -> Wrong:
+    """The table that a node is given has the digest that it is to acknowledge."""
+    if view.table is not None and view.table.digest() != view.digest:
+        return f"{process.name}: {view.table.digest()[:12]} is not {view.digest[:12]}"
+    return None
+
+
+def every_view_has_a_reason(history: History, process: Process, view: NodeView) -> Wrong:
+    """A node that waits is told for whom or for what."""
+    waits = view.phase in (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
+    if not view.reason.strip() or (waits and not _SOMEBODY.search(view.reason)):
+        return f"{process.name}: {view.reason!r}"
+    return None
+
+
+def all_are_told_one_result(history: History, process: Process, view: NodeView) -> Wrong:
+    """Every node, and the launcher, is told the same result."""
+    told = process.facts.told
+    if view.result is not None and told and told[0] != view.result:
+        return f"{process.name} was told {view.result}, others {told[0]}"
+    return None
+
+
+OF_JOINS: list[Callable[..., Wrong]] = [an_incarnation_is_one_node]
+OF_VIEWS: list[Callable[..., Wrong]] = [
+    news_never_go_back,
+    a_table_is_what_its_digest_says,
+    every_view_has_a_reason,
+    all_are_told_one_result,
+]
+
+
+def nobody_starts_before_all_acknowledged(
+    history: History, process: Process, view: NodeView
+) -> Wrong:
+    """When a program starts, each node of its table has acknowledged that table."""
+    table = process.facts.sealed.get(view.digest)
+    if process.acked != view.digest or table is None:
+        return f"{process.name} starts on {view.digest[:12]}, acknowledged {process.acked[:12]}"
+    acked = {(slot, digest) for slot, _, digest in process.facts.acks}
+    missing = [row.slot for row in table.rows if (row.slot, view.digest) not in acked]
+    return f"slots {missing} had not acknowledged {view.digest[:12]}" if missing else None
+
+
+def all_start_on_one_table_and_each_slot_once(
+    history: History, process: Process, view: NodeView
+) -> Wrong:
+    """In a launch every program starts on one table, and no slot has two that start."""
+    for slot, incarnation, digest in process.facts.starts:
+        if digest != view.digest:
+            return f"{process.name} starts on {view.digest[:12]}, slot {slot} on {digest[:12]}"
+        if slot == process.slot:
+            return f"{process.name} starts, as incarnation {incarnation} did before"
+    return None
+
+
+OF_STARTS: list[Callable[..., Wrong]] = [
+    nobody_starts_before_all_acknowledged,
+    all_start_on_one_table_and_each_slot_once,
+]
+
+
+def no_acknowledged_fact_is_lost(history: History, process: Process, report: Report) -> Wrong:
+    """A report that was answered is in the journal, or the run had gone on without it."""
+    run = history.runs[process.launch.run]
+    if run.spec.launch_id != process.facts.launch_id:
+        return None
+    node = run.slots[process.slot].node
+    if node is None or node.incarnation != process.incarnation:
+        return None
+    if isinstance(report, AckReport):
+        awaited = run.phase is Phase.ARMING and report.epoch == run.epoch
+        if awaited and process.slot in run.waiting_for:
+            return f"{process.name}: its acknowledgement"
+    unknown = run.phase is not Phase.FINISHED and node.state not in OVER
+    return f"{process.name}: its exit" if isinstance(report, ExitReport) and unknown else None
+
+
+def what_a_launcher_sees_has_a_reason(history: History, status: RunStatus) -> Wrong:
+    """The status says what the run waits for, and how long that may take."""
+    waits = status.phase in (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
+    if not status.reason.strip() or (waits and not _SOMEBODY.search(status.reason)):
+        return f"{status.phase}: {status.reason!r}"
+    if waits and status.remaining_seconds is None:
+        return f"{status.phase} with no end: {status.reason}"
+    return None
+
+
+OF_REPORTS: list[Callable[..., Wrong]] = [no_acknowledged_fact_is_lost]
+OF_STATUSES: list[Callable[..., Wrong]] = [what_a_launcher_sees_has_a_reason]
+
+
+# --- at the end -----------------------------------------------------------------------------------
+
+
+def every_run_ends(history: History, world: World) -> Wrong:
+    """Some time after the last fault every run that was made is finished."""
+    if world.registry_is_gone:
+        return None
+    for run in history.runs.values():
+        if run.phase is not Phase.FINISHED:
+            return f"{run.id} is {run.phase}: {reason(run, history.last_at[run.id])}"
+    return None
+
+
+def every_process_ends(history: History, world: World) -> Wrong:
+    """Some time after the last fault no agent and no launcher is left."""
+    left = [process.name for process in history.processes if process.ended is None]
+    left += [launcher.machine.name for launcher in world.launchers if not launcher.ended]
+    return f"{left}" if left else None
+
+
+def no_fact_is_lost_in_the_end(history: History, world: World) -> Wrong:
+    """All that was once durable still is, unless its run was forgotten as a whole."""
+    kept = {name for name, _ in world.disk.records}
+    for name, number in history.numbers:
+        if name in kept and (name, number) not in world.disk.records:
+            return f"record {number} of {name}"
+    return None
+
+
+def the_journal_gives_the_live_state(history: History, world: World) -> Wrong:
+    """What the registry holds is what the journal gives when it is read again from its bytes."""
+    registry = world.network.registry
+    if registry is None:
+        return None
+    for name, host in registry.service.access._hosts.items():
+        if not host.is_durable:
+            return f"{name} has events that are not durable"
+        if host.run != history.runs[name]:
+            return f"{name}: {host.run}\nthe journal: {history.runs[name]}"
+    return None
+
+
+def submissions_are_bounded(history: History, world: World) -> Wrong:
+    """A slot is submitted once, and again at most as often as the person allowed."""
+    for facts in history.facts.values():
+        for slot, count in facts.submissions.items():
+            if count > 1 + facts.launch.retries + (slot in facts.adopted):
+                return f"slot {slot} of {facts.launch.run} was submitted {count} times"
+    return None
+
+
+def an_undisturbed_run_ends_well(history: History, world: World) -> Wrong:
+    """Without faults, and with programs that end well, the result is good."""
+    run = history.runs.get("r0")
+    if not world.is_undisturbed or run is None or run.result is None:
+        return None
+    launch = history.of(run).launch
+    ranks = [rank for rank in launch.ranks if rank is not None]
+    is_sound = len(set(ranks)) == len(ranks) and all(code == 0 for _, code in launch.program)
+    return f"{run.result}" if is_sound and run.result.status != "ok" else None
+
+
+def a_good_end_means_that_every_program_ended_well(history: History, world: World) -> Wrong:
+    """'ok' is said only when each node of the table ran its program to a good end."""
+    for run in history.runs.values():
+        if run.result is None or run.result.status != "ok" or run.table is None:
+            continue
+        facts = history.of(run)
+        for row in run.table.rows:
+            owner = facts.owners.get((row.slot, run.slots[row.slot].incarnations))
+            if owner is not None and owner.program_code != 0:
+                return f"{owner.name} ended with {owner.program_code}: {run.result.message}"
+    return None
+
+
+def the_first_cause_is_the_first(history: History, world: World) -> Wrong:
+    """The node that is named failed first of all whose failure is known, by the real time."""
+    for run in history.runs.values():
+        result, facts = run.result, history.of(run)
+        if result is None or result.code not in ("program_failed", "node_lost"):
+            continue
+        if facts.starts and (wrong := _other_was_first(history, facts, result)) is not None:
+            return wrong
+    return None
+
+
+def _other_was_first(history: History, facts: Facts, result: Result) -> Wrong:
+    run = history.runs[facts.launch.run]
+    known = {
+        slot.index: slot.node.incarnation
+        for slot in run.slots
+        if slot.node is not None and slot.node.failed_at is not None
+    }
+    failures = [f for f in facts.failures if known.get(f.slot) == f.incarnation]
+    named = next((f for f in failures if f.slot == result.slot), None)
+    if named is None or not failures:
+        return None
+    first = min(failures, key=lambda failure: failure.at)
+    if any(_is_doubtful(facts, failure) for failure in (named, first)):
+        return None
+    if named.at - first.at > 0.2 and not _was_told_over_a_gap(history, facts, first):
+        return f"slot {named.slot} failed {named.at - first.at:.2f} s after slot {first.slot}"
+    return None
+
+
+def _is_doubtful(facts: Facts, failure: Failure) -> bool:
+    """When it failed cannot be known better than to a poll, or its messages came late."""
+    owner = facts.owners.get((failure.slot, failure.incarnation))
+    if owner is None or failure.silent or owner.was_paused:
+        return True
+    return owner.path.is_late or owner.path.is_troubled
+
+
+def _was_told_over_a_gap(history: History, facts: Facts, failure: Failure) -> bool:
+    """Whether the registry was away or stopped between a failure and the news of it.
+
+    How long it was away it cannot know: the failure then counts from when it came back.
+    """
+    known_at = facts.known_at[failure.slot, failure.incarnation]
+    return any(start < known_at and failure.at <= end for start, end in history.gaps)
+
+
+def a_failure_stops_everybody_soon(history: History, world: World) -> Wrong:
+    """Once a failure is known, no program of a node that was not disturbed runs on."""
+    if world.registry_was_down:
+        return None
+    for process in history.processes:
+        stopped, ended = process.facts.stopped_at, process.program_ended_at
+        if stopped is None or ended is None or is_troubled(process):
+            continue
+        if ended - stopped > _STOP_SECONDS:
+            return f"{process.name} ran on for {ended - stopped:.1f} s"
+    return None
+
+
+def everybody_is_told_the_result(history: History, world: World) -> Wrong:
+    """A node that was in the run at its end, and was not disturbed, learns the result."""
+    if world.registry_was_down:
+        return None
+    for process in history.processes:
+        run = history.runs.get(process.launch.run)
+        if run is None or run.spec.launch_id != process.facts.launch_id or run.result is None:
+            continue
+        node = run.slots[process.slot].node
+        mine = node is not None and node.incarnation == process.incarnation
+        if mine and not is_troubled(process) and process.result is None:
+            return f"{process.name} ended with {process.ended}"
+    return None
+
+
+OF_ENDS: list[Callable[..., Wrong]] = [
+    every_run_ends,
+    every_process_ends,
+    no_fact_is_lost_in_the_end,
+    the_journal_gives_the_live_state,
+    submissions_are_bounded,
+    an_undisturbed_run_ends_well,
+    a_good_end_means_that_every_program_ended_well,
+    the_first_cause_is_the_first,
+    a_failure_stops_everybody_soon,
+    everybody_is_told_the_result,
+]
+
+ALL = [
+    *OF_RECORDS,
+    *OF_STATES,
+    *OF_ANSWERS,
+    *OF_JOINS,
+    *OF_VIEWS,
+    *OF_STARTS,
+    *OF_REPORTS,
+    *OF_STATUSES,
+    *OF_ENDS,
+]
+"""Every invariant; its name and its first line are what a person reads."""

@@ -1,0 +1,327 @@
+"""A launcher and its scheduler, as they behave on the wire: see `launcher.launch`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rendezvous.errors import (
+    Fenced,
+    RdzvError,
+    RegistryError,
+    RegistryLost,
+    RunExists,
+    RunOver,
+    SchedulerError,
+    TooManyRequests,
+)
+from rendezvous.schema import Limits, Phase, Result, RunSpec, RunStatus, SlotNews, SlotState
+from rendezvous.security import Credential, RunKeys
+from rendezvous.server.service import Service
+from tests.simulation import invariants
+from tests.simulation.history import Facts
+from tests.simulation.loop import Machine
+from tests.simulation.network import Client, Scope
+from tests.simulation.node import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_REGISTRY_UP_SECONDS = 20.0
+_ORPHAN_SECONDS = 60.0
+_GRACE_SECONDS = 2.0
+_LEAVE_SECONDS = 8.0
+_DESCRIBE_SECONDS = 1.0
+_SAY_AGAIN_SECONDS = 30.0
+_OVER = (SlotState.FAILED, SlotState.ENDED)
+
+
+@dataclass
+class WorkerRun:
+    """One worker run, as its scheduler knows it."""
+
+    name: str
+    slot: int
+    generation: int
+    state: SlotState = SlotState.QUEUED
+    detail: str = "waiting for a free node"
+    process: Process | None = None
+
+    def described(self) -> tuple[SlotState, str]:
+        """What the scheduler says of it."""
+        if self.state is SlotState.RUNNING and self.process and self.process.ended is not None:
+            self.state, self.detail = SlotState.ENDED, f"exit code {self.process.ended}"
+        return self.state, self.detail
+
+
+class Scheduler:
+    """Starts worker runs; has its own troubles."""
+
+    def __init__(self, world: World, facts: Facts) -> None:
+        self._world = world
+        self._facts = facts
+        self.runs: list[WorkerRun] = []
+        self.fail_next = 0
+        self.lose_answer = 0
+        self.lie_until = 0.0
+        self.lie = SlotState.UNKNOWN
+        self.lie_slot = -1
+
+    async def submit(self, slot: int, generation: int, name: str, token: Credential) -> WorkerRun:
+        """Start a worker run; raises SchedulerError, also for one that was started all the same."""
+        await asyncio.sleep(0.05)
+        self._facts.submissions[slot] += 1
+        if self.fail_next:
+            self.fail_next -= 1
+            self._world.counts["submission failed"] += 1
+            raise SchedulerError("the scheduler does not take it")
+        run = WorkerRun(name, slot, generation)
+        self.runs.append(run)
+        self._world.spawn(self._live(run, token))
+        if self.lose_answer:
+            self.lose_answer -= 1
+            self._world.counts["submission's answer lost"] += 1
+            raise SchedulerError("no answer from the scheduler")
+        return run
+
+    async def _live(self, run: WorkerRun, token: Credential) -> None:
+        launch = self._facts.launch
+        queue = launch.queue[run.slot]
+        await asyncio.sleep(queue)
+        self._facts.queued[run.slot] = self._facts.queued.get(run.slot, 0.0) + queue
+        if run.state in _OVER:
+            return
+        run.state, run.detail = SlotState.RUNNING, ""
+        await asyncio.sleep(launch.boot[run.slot])
+        if run.state is SlotState.RUNNING:
+            run.process = self._world.start_process(self._facts, run.slot, run.generation, token)
+
+    def describe(self, run: WorkerRun) -> tuple[SlotState, str]:
+        """The state of a worker run, in the scheduler's words."""
+        if self._world.loop.time() < self.lie_until and run.slot == self.lie_slot:
+            return self.lie, "so the scheduler says"
+        return run.described()
+
+    def find(self, name: str) -> WorkerRun | None:
+        """A worker run by its name."""
+        return next((run for run in self.runs if run.name == name), None)
+
+    async def cancel(self, run: WorkerRun) -> None:
+        """TERM, grace, KILL."""
+        if run.described()[0] in _OVER:
+            return
+        if run.process is not None:
+            run.process.tell_to_end()
+            await asyncio.sleep(_GRACE_SECONDS)
+            run.process.die(silent=False)
+        run.state, run.detail = SlotState.ENDED, "cancelled"
+
+
+class Launcher:
+    """One launcher of one launch; another one may come after it with the same keys."""
+
+    def __init__(self, world: World, facts: Facts, keys: RunKeys, scheduler: Scheduler) -> None:
+        self._world, self._facts, self._keys, self._scheduler = world, facts, keys, scheduler
+        self.machine = Machine(world.loop, f"launcher of {facts.launch.run}")
+        self._client = Client(world.loop, world.network, world.network.path(facts.index, -1))
+        self._run = facts.launch.run
+        self._submitted: dict[int, WorkerRun] = {}
+        self._asked: dict[int, int] = {}
+        self.ended = False
+        self.outcome: Result | str = ""
+
+    def begin(self, *, resumes: bool = False) -> None:
+        """Let it live."""
+        self.machine.run(self._go(resumes=resumes))
+
+    def belongs_to(self, index: int) -> bool:
+        """Whether it is one of this launch."""
+        return self._facts.index == index
+
+    def die(self) -> None:
+        """SIGKILL."""
+        self.ended = True
+        self.machine.kill()
+
+    async def _go(self, *, resumes: bool) -> None:
+        try:
+            if resumes and (await self._status(-1)).phase is Phase.RUNNING:
+                await self._cancel_run("its launcher had ended")
+            await self._create()
+            self.outcome = await self._follow()
+            self._facts.told.append(self.outcome)
+        except RunExists as exc:
+            self.outcome = exc.code
+        except RdzvError as exc:
+            self.outcome = exc.code
+            with contextlib.suppress(RdzvError):
+                await self._cancel_run(f"its launcher failed: {exc.message}"[:300])
+        for run in list(self._submitted.values()):
+            await self._scheduler.cancel(run)
+        self._client.close()
+        self.ended = True
+        self.machine.kill()
+
+    # --- what it asks -------------------------------------------------------------------------
+
+    def _ask(self, call: Callable[[Service, Any], Awaitable[Any]], *, write: bool) -> Any:
+        """A request with the credential of the launch's admin, as the cold routes serve it."""
+        run, admin = self._run, self._keys.admin
+
+        async def handle(service: Service, _: Scope) -> Any:
+            return await call(service, service.access.run(run, admin, write=write))
+
+        return self._client.request(handle, 5.0)
+
+    async def _create(self) -> None:
+        spec, run, operator = self._spec(), self._run, self._world.operator
+
+        async def handle(service: Service, _: Scope) -> Any:
+            service.access.registry(operator)
+            return await service.create(run, spec)
+
+        deadline = self._world.loop.time() + _REGISTRY_UP_SECONDS
+        while True:
+            try:
+                await self._client.request(handle, 10.0)
+            except (RegistryError, TooManyRequests) as exc:
+                if self._world.loop.time() > deadline:
+                    raise RegistryLost(f"no registry: {exc.message}") from exc
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+    def _spec(self) -> RunSpec:
+        launch = self._facts.launch
+        return RunSpec(
+            launch_id=self._keys.launch_id,
+            min_nodes=launch.least,
+            max_nodes=launch.nodes,
+            limits=Limits(
+                join_timeout_seconds=launch.join_timeout,
+                last_call_seconds=3.0,
+                verify_timeout_seconds=12.0,
+                arm_timeout_seconds=12.0,
+                lease_seconds=launch.lease,
+                submit_retries=launch.retries,
+            ),
+            verify=launch.verify,
+            read_sha256=self._keys.read.sha256(),
+            admin_sha256=self._keys.admin.sha256(),
+        )
+
+    async def _cancel_run(self, why: str) -> None:
+        await self._ask(lambda service, host: service.cancel(host, why), write=True)
+
+    async def _status(self, after: int) -> RunStatus:
+        deadline = self._world.loop.time() + _ORPHAN_SECONDS
+
+        def look(service: Service, host: Any) -> Awaitable[RunStatus]:
+            return service.wait_status(host, after, 2.0)
+
+        while True:
+            try:
+                status = await self._ask(look, write=False)
+            except (RegistryError, TooManyRequests) as exc:
+                if self._world.loop.time() > deadline:
+                    raise RegistryLost(f"the registry does not answer: {exc.message}") from exc
+                await asyncio.sleep(self._client.pause())
+            else:
+                assert isinstance(status, RunStatus)
+                self._world.history.judge(invariants.OF_STATUSES, status)
+                return status
+
+    # --- following ----------------------------------------------------------------------------
+
+    async def _follow(self) -> Result:
+        version, finished_at = -1, None
+        while True:
+            status = await self._status(version)
+            version = status.version
+            self._submit_wanted(status)
+            if status.result is not None:
+                now = self._world.loop.time()
+                finished_at = finished_at or now
+                if status.everyone_left or now - finished_at > _GRACE_SECONDS + _LEAVE_SECONDS:
+                    return status.result
+
+    def _submit_wanted(self, status: RunStatus) -> None:
+        if status.phase is Phase.FINISHED:
+            return
+        for slot in status.slots:
+            wanted = slot.wanted_generation
+            if self._asked.get(slot.slot, 0) >= wanted:
+                continue
+            work: Coroutine[Any, Any, None]
+            if slot.generation >= wanted and slot.slot not in self._asked:
+                work = self._adopt(slot.slot, slot.generation, slot.name)
+            else:
+                work = self._submit(slot.slot, wanted)
+            self._asked[slot.slot] = wanted
+            self.machine.run(self._quietly(work))
+
+    @staticmethod
+    async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+        """What the registry refuses ends this part of the launch."""
+        with contextlib.suppress(RdzvError):
+            await work
+
+    async def _adopt(self, slot: int, generation: int, name: str) -> None:
+        run = self._scheduler.find(name) if name else None
+        if run is None:
+            self._facts.adopted.add(slot)
+            self._asked[slot] = generation + 1
+            await self._submit(slot, generation + 1)
+            return
+        self._submitted[slot] = run
+        await self._describe_until_over(slot, run)
+
+    async def _submit(self, slot: int, generation: int) -> None:
+        token = self._keys.join_token(slot, generation)
+        name = f"{self._run}-{self._keys.launch_id}-{slot}-{generation}"
+        intent = SlotNews(
+            generation=generation,
+            state=SlotState.SUBMITTING,
+            name=name,
+            token_sha256=token.sha256(),
+        )
+        try:
+            await self._tell(slot, intent)
+            run = await self._scheduler.submit(slot, generation, name, token)
+        except SchedulerError as exc:
+            failed = SlotNews(generation=generation, state=SlotState.FAILED, detail=exc.message)
+            await self._tell(slot, failed)
+            return
+        except (RunOver, Fenced):
+            return
+        self._submitted[slot] = run
+        await self._describe_until_over(slot, run)
+
+    async def _describe_until_over(self, slot: int, run: WorkerRun) -> None:
+        said: tuple[SlotState, str] | None = None
+        said_at = 0.0
+        while said is None or said[0] not in _OVER:
+            found = self._scheduler.describe(run)
+            now = self._world.loop.time()
+            again = found[0] is SlotState.QUEUED and now - said_at > _SAY_AGAIN_SECONDS
+            if found != said or again:
+                said, said_at = found, now
+                news = SlotNews(
+                    generation=run.generation, state=found[0], handle=run.name, detail=found[1]
+                )
+                await self._tell(slot, news)
+            await asyncio.sleep(_DESCRIBE_SECONDS)
+
+    async def _tell(self, slot: int, news: SlotNews) -> None:
+        while True:
+            try:
+                await self._ask(
+                    lambda service, host: service.slot_news(host, slot, news), write=True
+                )
+            except (RegistryError, TooManyRequests):
+                await asyncio.sleep(self._client.pause())
+            else:
+                return

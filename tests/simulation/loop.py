@@ -1,0 +1,168 @@
+"""An event loop on a virtual clock, and machines on it that can be paused and killed.
+
+When nothing is ready the clock jumps to the next timer. Everything that a machine does (its tasks,
+timers and callbacks) carries the machine in its context: while the machine is paused it is held
+back, and once the machine is killed it never runs, whatever the code meant to do on its way out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import heapq
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from rendezvous.errors import RdzvError
+
+_MACHINE: contextvars.ContextVar[Machine] = contextvars.ContextVar("machine")
+_MOST_STEPS = 1_000_000
+
+
+class _Future(asyncio.Future[Any]):
+    """A future whose place in a set does not depend on its address in memory."""
+
+    number = 0
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An event loop whose clock is a number."""
+
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(self, unexpected: Callable[[str], None]) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._numbers = 0
+        self.unexpected = unexpected
+        self.steps = 0
+        self.halted = False
+        self.nobody = contextvars.Context()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._now
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """See the base class."""
+        future = _Future(loop=self)
+        self._numbers += 1
+        future.number = self._numbers
+        return future
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        """See the base class. All are kept, so that nothing is collected on the way."""
+        task: asyncio.Task[Any] = super().create_task(coro, **options)
+        self._tasks.append(task)
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """A callback failed; futures that nobody looks at any more are no news."""
+        if "handle" in context:
+            self.unexpected(f"{context['message']}: {context.get('exception')!r}")
+
+    def drive(self, until: float) -> None:
+        """Let everything happen up to this time, or until it is halted."""
+        asyncio._set_running_loop(self)
+        ready = self._ready
+        try:
+            while not self.halted and (ready or self._advance(until)):
+                handle = ready.popleft()
+                if handle.cancelled():
+                    continue
+                machine = handle._context.get(_MACHINE)  # type: ignore[attr-defined]
+                if machine is not None and not machine.takes(handle):
+                    continue
+                self.steps += 1
+                handle._run()
+                if self.steps > _MOST_STEPS:
+                    self.unexpected("it does not come to rest")
+                    return
+            if not self.halted:
+                self._now = max(self._now, until)
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _advance(self, until: float) -> bool:
+        """Jump to the next timer; False when there is none."""
+        scheduled = self._scheduled
+        while scheduled and scheduled[0].cancelled():
+            heapq.heappop(scheduled)
+        if not scheduled or scheduled[0].when() > until:
+            return False
+        self._now = max(self._now, scheduled[0].when())
+        while scheduled and scheduled[0].when() <= self._now:
+            self._ready.append(heapq.heappop(scheduled))
+        return True
+
+    def dispose(self) -> None:
+        """End what still waits, without letting it say anything."""
+        for task in self._tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                coroutine = task.get_coro()
+                assert coroutine is not None
+                with contextlib.suppress(Exception):
+                    coroutine.close()
+        self._tasks.clear()
+        self._ready.clear()
+        self._scheduled.clear()
+        self.close()
+
+
+class Machine:
+    """A process on the loop: paused, it does nothing and goes on later; killed, it is no more."""
+
+    def __init__(self, loop: VirtualLoop, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.paused = False
+        self._loop = loop
+        self._held: list[asyncio.Handle] = []
+        self.context = contextvars.Context()
+        self.context.run(_MACHINE.set, self)
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Let the machine do this; nothing but what rdzv refuses may go wrong with it."""
+        task = self._loop.create_task(work, context=self.context)
+        task.add_done_callback(self._check)
+        return task
+
+    def _check(self, task: asyncio.Task[Any]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, RdzvError):
+            self._loop.unexpected(f"{self.name}: {''.join(traceback.format_exception(error))}")
+
+    def takes(self, handle: asyncio.Handle) -> bool:
+        """Whether the machine may do this now; a paused one will later."""
+        if self.alive and self.paused:
+            self._held.append(handle)
+        return self.alive and not self.paused
+
+    def pause(self) -> None:
+        """Stop it; it does not know."""
+        self.paused = True
+
+    def go_on(self) -> None:
+        """Let it go on where it was: what should have happened meanwhile happens now."""
+        self.paused = False
+        self._loop._ready.extend(self._held)
+        self._held.clear()
+
+    def kill(self) -> None:
+        """End it between two steps."""
+        self.alive = False
+        self._held.clear()
+
+
+async def forever() -> None:
+    """Never come back: for code of a machine that was killed within a step."""
+    await asyncio.get_running_loop().create_future()

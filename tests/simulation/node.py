@@ -1,0 +1,422 @@
+"""One node's agent as it behaves on the wire: the steps of `worker.agent`, by the same names."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from rendezvous.client import REQUEST_SECONDS
+from rendezvous.errors import (
+    ExitCode,
+    Fenced,
+    JoinTimeout,
+    RdzvError,
+    RegistryError,
+    RegistryLost,
+    RunOver,
+    SlotTaken,
+    TooManyRequests,
+)
+from rendezvous.schema import (
+    AckReport,
+    Candidate,
+    ExitReport,
+    Job,
+    JoinReply,
+    JoinRequest,
+    LeaveReport,
+    NodeView,
+    Phase,
+    ProbeReport,
+    RefuseReport,
+    Report,
+    Result,
+    printable,
+)
+from rendezvous.security import Credential, parse_credential
+from rendezvous.server import hot
+from rendezvous.server.service import Service
+from tests.simulation import invariants
+from tests.simulation.history import Facts, Failure
+from tests.simulation.loop import Machine
+from tests.simulation.network import Client, Handler, Scope
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_LEAVE_SECONDS = 3.0
+_ORPHAN_SECONDS = 60.0
+_STOP_SECONDS = 0.3
+
+
+class Process:
+    """The agent of one worker run, and its program.
+
+    Args:
+        world: Where it lives.
+        facts: Its launch.
+        slot: Its slot.
+        generation: Of its worker run.
+        token: Its join token.
+        number: Counts the processes of a simulation: no two have the same address or join id.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        facts: Facts,
+        slot: int,
+        generation: int,
+        token: Credential,
+        number: int,
+    ) -> None:
+        self.world, self.facts, self.slot, self.generation = world, facts, slot, generation
+        self.number = number
+        self.launch = facts.launch
+        self.machine = Machine(world.loop, f"{facts.launch.run}/{slot}.{generation}#{number}")
+        self.path = world.network.path(facts.index, slot)
+        self.client = Client(world.loop, world.network, self.path)
+        self.ended: int | None = None
+        self.troubled = False
+        self.was_paused = False
+        self.stuck = False
+        self.was_slow = False
+        self.incarnation = 0
+        self.last_heard = 0.0
+        self.seq = 0
+        self.epoch = 0
+        self.acked = ""
+        self.result: Result | None = None
+        self.started_at: float | None = None
+        self.failed_at: float | None = None
+        self.program_code: int | None = None
+        self.program_ended_at: float | None = None
+        self.signal_told = False
+        self._token = token
+        self._credential: Credential | None = None
+        self._stopping = False
+        self._result_known_at = 0.0
+        self._one_arms = asyncio.Lock()
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._program_over: asyncio.Future[int] = world.loop.create_future()
+        self._over: asyncio.Future[int] = world.loop.create_future()
+
+    @property
+    def name(self) -> str:
+        """How it is named in violations."""
+        return f"{self.machine.name} (incarnation {self.incarnation})"
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Let it live."""
+        self.machine.run(self._run())
+
+    async def _run(self) -> None:
+        fault: RdzvError | None = None
+        self._start("node", self._live())
+        try:
+            code = await self._over
+        except RdzvError as exc:
+            fault, code = exc, int(exc.exit_code)
+        for task in self._tasks.values():
+            task.cancel()
+        if fault is not None and not isinstance(
+            fault, Fenced | RunOver | RegistryError | RegistryLost
+        ):
+            await self._say_goodbye(self._exit_report(int(code), printable(fault.message, 600)))
+        self._end_program(137)
+        await self._say_goodbye(LeaveReport())
+        self.client.close()
+        self.ended = code
+        self.machine.kill()
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        if name in self._tasks:
+            work.close()
+            return
+        task = self._tasks[name] = self.machine.run(work)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled() or self._over.done():
+            return
+        error = task.exception()
+        if isinstance(error, RdzvError):
+            self._over.set_exception(error)
+        elif error is not None:
+            raise error
+
+    def tell_to_end(self) -> None:
+        """TERM."""
+        if self.signal_told or self.ended is not None or not self.machine.alive:
+            return
+        self.signal_told = True
+        self.troubled = True
+        self._note_failure()
+        self.world.loop.call_soon(self._begin_quit, context=self.machine.context)
+
+    def _begin_quit(self) -> None:
+        self._start("quit", self._quit())
+
+    async def _quit(self) -> None:
+        if "program" in self._tasks:
+            self._end_program(143)
+            await self._program_over
+            await asyncio.sleep(_STOP_SECONDS)
+        else:
+            words = "its agent was told to end (SIGTERM)"
+            await self._say_goodbye(self._exit_report(143, words))
+        if not self._over.done():
+            self._over.set_result(143)
+
+    async def _say_goodbye(self, report: Report) -> None:
+        with contextlib.suppress(RdzvError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await self._report(report)
+
+    def die(self, *, silent: bool) -> None:
+        """The process is killed; its host closes its connections, or is gone as well."""
+        if not self.machine.alive:
+            return
+        self.troubled = True
+        self._note_failure(silent=silent)
+        self.machine.kill()
+        self.ended = 137
+        if not silent:
+            self.client.close()
+
+    def _note_failure(self, *, silent: bool = False) -> None:
+        """It failed while its program ran: one of these is the first cause."""
+        if self.started_at is None or self.failed_at is not None or self.program_code is not None:
+            return
+        self.failed_at = self.world.loop.time()
+        self.facts.failures.append(Failure(self.failed_at, self.slot, self.incarnation, silent))
+        for call in list(self.facts.on_failure):
+            call(self.number)
+
+    # --- what it asks and says ----------------------------------------------------------------
+
+    async def _enter(self) -> JoinReply:
+        loop, limit = self.world.loop, self.launch.join_timeout
+        deadline = loop.time() + limit + max(self.launch.queue)
+        request = self._offer()
+        data = request.model_dump_json().encode()
+        run, token = self.launch.run, self._token
+
+        def join(service: Service, scope: Scope) -> Any:
+            return hot.join(service, scope, run, token, data)
+
+        while True:
+            try:
+                reply = await self._persistently(join, REQUEST_SECONDS)
+            except (RegistryError, SlotTaken, TooManyRequests) as exc:
+                if loop.time() > deadline:
+                    raise JoinTimeout(f"could not join: {exc.message}") from exc
+                await asyncio.sleep(self.client.pause())
+                continue
+            assert isinstance(reply, JoinReply)
+            self._credential = parse_credential(reply.credential)
+            self.incarnation = reply.incarnation
+            self.facts.owners[self.slot, reply.incarnation] = self
+            self.last_heard = loop.time()
+            self.world.history.judge(invariants.OF_JOINS, self, request.join_id)
+            return reply
+
+    def _offer(self) -> JoinRequest:
+        high, low = divmod(self.number, 250)
+        return JoinRequest(
+            slot=self.slot,
+            generation=self.generation,
+            join_id=f"join-{self.number:012d}",
+            hostname=f"host{self.number}",
+            nproc_per_node=1,
+            candidates=[
+                Candidate(interface="eth0", address=f"10.1.{high}.{low + 1}", prefix_length=16)
+            ],
+            requested_rank=self.launch.ranks[self.slot],
+            job=Job(nnodes="99") if self.world.has_other_job(self) else Job(),
+        )
+
+    async def _report(self, report: Report) -> None:
+        data = report.model_dump_json().encode()
+        run, slot, credential = self.launch.run, self.slot, self._credential
+
+        def say(service: Service, scope: Scope) -> Any:
+            return hot.report(service, scope, run, slot, credential, data)
+
+        await self._persistently(say, REQUEST_SECONDS)
+        self.world.history.judge(invariants.OF_REPORTS, self, report)
+
+    async def _tell(self, make: Any) -> None:
+        """Report until it is taken in; the report is made anew for each try."""
+        loop = self.world.loop
+        deadline = loop.time() + _ORPHAN_SECONDS
+        while True:
+            try:
+                await self._report(make())
+            except (RegistryError, TooManyRequests):
+                since = self._result_known_at
+                if since and loop.time() > since + _LEAVE_SECONDS:
+                    return
+                if loop.time() > deadline:
+                    raise
+                await asyncio.sleep(self.client.pause())
+            else:
+                return
+
+    # --- the watch ----------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        reply = await self._enter()
+        poll, after, heard = reply.poll_seconds, 0, self.world.loop.time()
+        while True:
+            try:
+                view = await self._watch(after, poll)
+            except (RegistryError, TooManyRequests) as exc:
+                self._check_orphaned(heard, exc)
+                await asyncio.sleep(self.client.pause())
+                continue
+            heard = self.world.loop.time()
+            poll = view.poll_seconds
+            self.world.history.judge(invariants.OF_VIEWS, self, view)
+            self.seq, self.epoch = view.seq, view.epoch
+            if view.seq != after:
+                after = view.seq
+                await self._take_in(view)
+
+    def _watch(self, after: int, poll: float) -> Coroutine[Any, Any, NodeView]:
+        run, slot, credential = self.launch.run, self.slot, self._credential
+
+        def ask(service: Service, scope: Scope) -> Any:
+            return hot.watch(service, scope, run, slot, credential, after)
+
+        return self._viewed(ask, poll)
+
+    async def _viewed(self, ask: Handler, poll: float) -> NodeView:
+        body = await self._persistently(ask, poll + REQUEST_SECONDS)
+        return self.world.history.view_of(body.plain)
+
+    def _persistently(self, ask: Handler, late: float) -> Coroutine[Any, Any, Any]:
+        return self.client.persistently(ask, late, self.machine.run)
+
+    def _check_orphaned(self, heard: float, cause: RdzvError) -> None:
+        if not self._result_known_at and self.world.loop.time() - heard >= _ORPHAN_SECONDS:
+            self._note_failure()
+            raise RegistryLost(f"the registry has not answered: {cause.message}")
+
+    async def _take_in(self, view: NodeView) -> None:
+        if view.result is not None:
+            self._start("finish", self._finish(view.result))
+        elif self.stuck and view.phase in (Phase.VERIFYING, Phase.ARMING):
+            return
+        elif view.phase is Phase.VERIFYING:
+            unreachable = self.world.unreachable(self)
+            await self._tell(lambda: ProbeReport(epoch=view.epoch, unreachable=unreachable))
+        elif view.phase is Phase.ARMING and view.table is not None:
+            self._start(f"arm {view.epoch}", self._prepare(view))
+        elif view.phase is Phase.RUNNING and view.stop:
+            self._start("stop", self._stop_program())
+        elif view.phase is Phase.RUNNING and not self.signal_told:
+            self._go(view)
+
+    async def _prepare(self, view: NodeView) -> None:
+        async with self._one_arms:
+            report = await self._arm(view)
+        await self._tell(lambda: report)
+
+    async def _arm(self, view: NodeView) -> AckReport | RefuseReport:
+        assert view.table is not None
+        await asyncio.sleep(self.world.arming_seconds(self))
+        row = view.table.row_of_slot(self.slot)
+        if row is None:
+            reason = "the table does not hold this node as it joined"
+            return RefuseReport(epoch=view.epoch, code="bad_table", reason=reason)
+        refusal = self.world.refusal(self, view.table, row)
+        if refusal is not None:
+            return refusal
+        self.acked = view.digest
+        self.facts.acks.add((self.slot, self.incarnation, view.digest))
+        return AckReport(epoch=view.epoch, digest=view.digest)
+
+    # --- the program --------------------------------------------------------------------------
+
+    def _go(self, view: NodeView) -> None:
+        if "program" not in self._tasks:
+            self.world.history.judge(invariants.OF_STARTS, self, view)
+            self.facts.starts.append((self.slot, self.incarnation, view.digest))
+            self._start("program", self._run_program(view))
+
+    async def _run_program(self, view: NodeView) -> None:
+        loop = self.world.loop
+        self.started_at = loop.time()
+        seconds, code = self.launch.program[self.slot]
+        fails = self.world.program_fails(self)
+        if fails is not None:
+            seconds, code = fails, 1
+        loop.call_later(seconds, self._program_ends, code)
+        if self.launch.contagion:
+            self.facts.on_failure.append(self._caught_it)
+        code = await self._program_over
+        await asyncio.sleep(self.world.lag(self) if code else 0.0)
+        await self._tell(lambda: self._exit_report(code, ""))
+
+    def _caught_it(self, from_whom: int) -> None:
+        """A peer's failure makes this program fail as well, a little later."""
+        if from_whom != self.number:
+            seconds = self.launch.contagion * (0.5 + self.path.random.random())
+            loop, context = self.world.loop, self.machine.context
+            loop.call_later(seconds, self._program_ends, 134, context=context)
+
+    def fail_program(self, code: int) -> None:
+        """Something makes the program fail."""
+        loop = self.world.loop
+        loop.call_soon(self._program_ends, code, context=self.machine.context)
+
+    def _program_ends(self, code: int) -> None:
+        """By itself."""
+        if self._program_over.done():
+            return
+        if code != 0 and not self._stopping:
+            self._note_failure()
+        self._end_program(code)
+
+    def _end_program(self, code: int) -> None:
+        if not self._program_over.done():
+            self.program_code = code
+            if self.started_at is not None:
+                self.program_ended_at = self.world.loop.time()
+            self._program_over.set_result(code)
+
+    def _exit_report(self, code: int, message: str) -> ExitReport:
+        now = self.world.loop.time()
+        own = self.failed_at is not None
+        return ExitReport(
+            epoch=self.epoch,
+            exit_code=code,
+            age_seconds=now - self.failed_at if self.failed_at is not None else 0.0,
+            stopped=self._stopping and not own and not self.signal_told,
+            message=message,
+        )
+
+    async def _stop_program(self) -> None:
+        self._stopping = True
+        await asyncio.sleep(_STOP_SECONDS)
+        if "program" in self._tasks:
+            self._end_program(143)
+            await asyncio.wait({self._tasks["program"]})
+
+    async def _finish(self, result: Result) -> None:
+        self._result_known_at = self.world.loop.time()
+        self.result = result
+        self.facts.told.append(result)
+        await self._stop_program()
+        if not self._over.done():
+            self._over.set_result(result.exit_code)
+
+
+def code_of(process: Process) -> int:
+    """What the scheduler says that it ended with."""
+    return int(ExitCode.INTERNAL) if process.ended is None else process.ended

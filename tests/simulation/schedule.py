@@ -1,0 +1,92 @@
+"""A schedule: what is launched and which faults happen when, as plain values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of one run, and how its nodes behave when nothing disturbs them.
+
+    Attributes:
+        run: The run id; two launches may have the same.
+        at: Seconds at which its launcher starts.
+        queue: By slot, seconds in the scheduler's queue.
+        boot: By slot, seconds from the start of the worker run to its first join.
+        program: By slot, how long the program runs and with which code it ends.
+        ranks: By slot, the node rank that it asks for.
+        contagion: Seconds after which the other programs fail of a node that failed; 0: never.
+    """
+
+    run: str
+    at: float
+    nodes: int
+    least: int
+    verify: bool
+    retries: int
+    lease: float
+    join_timeout: float
+    queue: tuple[float, ...]
+    boot: tuple[float, ...]
+    program: tuple[tuple[float, int], ...]
+    ranks: tuple[int | None, ...]
+    contagion: float
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong.
+
+    Attributes:
+        when: Seconds, or an event of the journal with its count and side: `acked 2 before`.
+        what: The kind of fault, see `faults.KINDS`.
+        launch: Whose, by place in the schedule.
+        slot: Of which slot.
+        seconds: How long, how late.
+        count: How many.
+    """
+
+    when: float | str
+    what: str
+    launch: int = 0
+    slot: int = 0
+    seconds: float = 0.0
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All that a simulation starts from; the seed gives delays and jitter."""
+
+    seed: int
+    launches: tuple[Launch, ...]
+    faults: tuple[Fault, ...]
+    keep_finished: float = 3_600.0
+
+    def without(self, faults: tuple[Fault, ...]) -> Schedule:
+        """The same with these faults only."""
+        return replace(self, faults=faults)
+
+    def to_json(self) -> str:
+        """The schedule as a file."""
+        return json.dumps(asdict(self), indent=1)
+
+
+def from_json(text: str) -> Schedule:
+    """The inverse of `Schedule.to_json`."""
+    value = json.loads(text)
+    return Schedule(
+        value["seed"],
+        tuple(_launch(launch) for launch in value["launches"]),
+        tuple(Fault(**fault) for fault in value["faults"]),
+        value["keep_finished"],
+    )
+
+
+def _launch(value: dict[str, Any]) -> Launch:
+    lists = {key: tuple(item) for key, item in value.items() if isinstance(item, list)}
+    lists["program"] = tuple((seconds, code) for seconds, code in value["program"])
+    return Launch(**(value | lists))

@@ -1,0 +1,125 @@
+"""Some hundred schedules on every run of the suite; and the simulator itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rendezvous.server.journal import read_journal
+from tests.simulation import __main__ as command
+from tests.simulation import invariants
+from tests.simulation.__main__ import run_seeds
+from tests.simulation.faults import KINDS, words
+from tests.simulation.generate import generate
+from tests.simulation.history import Violation
+from tests.simulation.loop import Machine, VirtualLoop
+from tests.simulation.planted import BUGS
+from tests.simulation.schedule import Fault, Schedule, from_json
+from tests.simulation.shrink import shrink
+from tests.simulation.world import simulate
+
+
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_every_invariant_holds_in_these_schedules(first: int) -> None:
+    assert run_seeds(range(first, first + 50)).failed == []
+
+
+def test_a_schedule_without_faults_ends_well() -> None:
+    calm = replace(generate(3).without(()), keep_finished=3_600.0)
+    report = simulate(calm)
+    assert (report.violation, sum(report.faults.values())) == (None, 0)
+    assert len(report.records) > 10
+
+
+def test_a_schedule_runs_the_same_way_each_time() -> None:
+    for seed in (6, 52, 103):
+        first, second = simulate(generate(seed)), simulate(generate(seed))
+        assert first == second
+
+
+def test_a_schedule_is_plain_values() -> None:
+    for seed in range(100):
+        schedule = generate(seed)
+        assert from_json(schedule.to_json()) == schedule
+
+
+def test_every_kind_of_fault_is_drawn_and_can_be_read() -> None:
+    faults = [fault for seed in range(3_000) for fault in generate(seed).faults]
+    assert {fault.what for fault in faults} == KINDS.keys()
+    assert all(words(fault).strip() for fault in faults)
+
+
+def test_every_invariant_is_a_sentence() -> None:
+    assert len(invariants.ALL) >= 30
+    for invariant in invariants.ALL:
+        assert invariant.__doc__ is not None
+        assert invariant.__doc__.splitlines()[0].endswith(".")
+
+
+# --- the clock and the machines -------------------------------------------------------------------
+
+
+async def _count(seen: list[float]) -> None:
+    while True:
+        seen.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(1)
+
+
+def test_a_paused_machine_goes_on_where_it_was_and_a_killed_one_never_does() -> None:
+    loop = VirtualLoop(pytest.fail)
+    steady, paused, killed = (Machine(loop, name) for name in ("steady", "paused", "killed"))
+    seen: dict[str, list[float]] = {"steady": [], "paused": [], "killed": []}
+    for machine in (steady, paused, killed):
+        machine.run(_count(seen[machine.name]))
+    loop.drive(1.5)
+    paused.pause()
+    killed.kill()
+    loop.drive(4.5)
+    paused.go_on()
+    loop.drive(6.0)
+    assert seen["steady"] == [0, 1, 2, 3, 4, 5, 6]
+    assert seen["paused"] == [0, 1, 4.5, 5.5]  # its clock had not stopped
+    assert seen["killed"] == [0, 1]
+    loop.dispose()
+
+
+# --- what a person gets of a failure --------------------------------------------------------------
+
+
+def fails_like(violation: Violation, schedule: Schedule) -> bool:
+    found = simulate(schedule).violation
+    return found is not None and found.invariant == violation.invariant
+
+
+def test_a_failing_schedule_is_shortened_to_what_matters() -> None:
+    schedule = generate(7)
+    schedule = replace(schedule, faults=(*schedule.faults, Fault(1.0, "doubled", count=3)))
+    with BUGS["no brake"].planted():
+        violation = simulate(schedule).violation
+        assert violation is not None
+        short = shrink(schedule, lambda smaller: fails_like(violation, smaller))
+        assert fails_like(violation, short)
+    assert [fault.what for fault in short.faults] == ["isolated"]
+
+
+def test_a_failure_is_told_and_can_be_run_and_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    planted = ["simulation", "--bug", "old generations join"]
+    monkeypatch.setattr(sys, "argv", [*planted, "--schedules", "1", "--seed", "25"])
+    assert command.main() == 1
+    said = capsys.readouterr().out
+    folder = Path("build/simulate")
+    assert "seed 25: a_stale_generation_changes_nothing does not hold" in said
+    assert f"rdzv replay {folder / 'seed-25.sqlite'}" in said
+    assert read_journal(folder / "seed-25.sqlite")
+    file = str(folder / "seed-25.json")
+    monkeypatch.setattr(sys, "argv", [*planted, "--schedule", file])
+    assert command.main() == 1
+    monkeypatch.setattr(sys, "argv", ["simulation", "--schedule", file])
+    assert command.main() == 0

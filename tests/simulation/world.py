@@ -1,0 +1,320 @@
+"""One simulation: a registry, launchers, nodes, and the faults of a schedule."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from rendezvous.schema import EndpointTable, Phase, RefuseReport, TableRow
+from rendezvous.security import Credential, RunKeys, hkdf, registry_credential
+from rendezvous.server import service as service_module
+from rendezvous.server.journal import Record
+from rendezvous.server.service import Service
+from tests.simulation import invariants
+from tests.simulation.disk import Disk, SimulatedJournal
+from tests.simulation.faults import KINDS
+from tests.simulation.history import Facts, History, Violation
+from tests.simulation.launcher import Launcher, Scheduler
+from tests.simulation.loop import Machine, VirtualLoop
+from tests.simulation.network import Network
+from tests.simulation.node import Process
+from tests.simulation.schedule import Fault, Launch, Schedule
+
+_SECRET = hashlib.sha256(b"simulation").digest()
+_KEY = hkdf(_SECRET, "nodes")
+_OPERATOR = registry_credential(_SECRET)
+_OPERATOR_SHA256 = _OPERATOR.sha256()
+_CALM_SECONDS = 240.0
+_LOOK_SECONDS = 0.5
+_AFTER_SECONDS = 2.0
+_MOST_SECONDS = 3_000.0
+
+
+@dataclass(frozen=True)
+class Registry:
+    """One process of the registry."""
+
+    machine: Machine
+    service: Service
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a simulation."""
+
+    violation: Violation | None
+    events: int
+    seconds: float
+    faults: Counter[str]
+    records: list[Record]
+
+
+class World:
+    """Everything of one schedule."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.loop = VirtualLoop(self._unexpected)
+        self.history = History(self.loop.time, self._halt)
+        self.network = Network(self.loop, self.history, schedule.seed)
+        self.disk = Disk(self._at_commit)
+        self.operator = _OPERATOR
+        self.counts: Counter[str] = Counter()
+        self.marks: dict[tuple[str, int, int], Fault] = {}
+        self.schedulers: list[Scheduler] = []
+        self.launchers: list[Launcher] = []
+        self.registry_was_down = False
+        self.registry_is_gone = False
+        self.is_undisturbed = not schedule.faults
+        self._keys: list[RunKeys] = []
+        self._facts: list[Facts] = []
+        self._random = random.Random(f"{schedule.seed} world")
+        self._boots = 0
+        self._outside = Machine(self.loop, "outside")
+        self._calm_at = 0.0
+        self._ended_at: float | None = None
+        self._triggers: dict[tuple[str, int, str], list[Fault]] = {}
+        self._kinds: Counter[str] = Counter()
+
+    # --- the course of things -----------------------------------------------------------------
+
+    def run(self) -> Report:
+        """Simulate to the end, or to the first violation."""
+        with _keep_finished(self.schedule.keep_finished), _quiet():
+            for index, launch in enumerate(self.schedule.launches):
+                self._prepare(index, launch)
+            self._plan_faults()
+            self.start_registry()
+            self.later(_LOOK_SECONDS, self._look)
+            self.loop.drive(_MOST_SECONDS)
+            if self.history.violation is None:
+                self.history.judge(invariants.OF_ENDS, self)
+            violation = self.history.violation
+            self.loop.dispose()
+        return Report(
+            violation,
+            self.loop.steps,
+            self.loop.time(),
+            self.counts + self.network.counts + Counter({"commit failed": self.disk.failed}),
+            list(self.disk.records.values()),
+        )
+
+    def _unexpected(self, words: str) -> None:
+        self.history.fail("the_simulation_itself_does_not_fail", words)
+
+    def _halt(self) -> None:
+        self.loop.halted = True
+
+    def later(self, seconds: float, call: Callable[..., Any], *arguments: Any) -> None:
+        """Have something happen, whichever machine asks for it."""
+        self._calm_at = max(self._calm_at, self.loop.time() + seconds)
+        self.loop.call_later(seconds, call, *arguments, context=self.loop.nobody)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something go on that is no machine of ours: a scheduler."""
+        self._outside.run(work)
+
+    def _look(self) -> None:
+        """End the simulation a little after everything has ended, or when it takes too long."""
+        now = self.loop.time()
+        if self._is_over():
+            self._ended_at = self._ended_at or now
+            if now - self._ended_at > _AFTER_SECONDS + min(self.schedule.keep_finished, 10.0):
+                self._halt()
+        elif now > self._calm_at + _CALM_SECONDS:
+            self._halt()
+        self.loop.call_later(_LOOK_SECONDS, self._look, context=self.loop.nobody)
+
+    def _is_over(self) -> bool:
+        if any(process.ended is None for process in self.history.processes):
+            return False
+        launches = self.schedule.launches
+        if len(self.launchers) < len(launches) or not all(x.ended for x in self.launchers):
+            return False
+        if self.network.registry is None and not self.registry_is_gone:
+            return False
+        runs = self.history.runs.values()
+        return self.registry_is_gone or all(run.phase is Phase.FINISHED for run in runs)
+
+    # --- the registry -------------------------------------------------------------------------
+
+    def start_registry(self) -> None:
+        """Start a registry's process on what is durable."""
+        self._boots += 1
+        machine = Machine(self.loop, f"registry#{self._boots}")
+        service = Service(
+            SimulatedJournal(self.disk, machine), _KEY, _OPERATOR_SHA256, clock=self.loop.time
+        )
+        self.network.registry = Registry(machine, service)
+        machine.run(self._serve(service))
+
+    async def _serve(self, service: Service) -> None:
+        try:
+            service.recover()
+            await service.serve()
+        except Exception as exc:  # noqa: BLE001 (whatever it is, it is a finding)
+            self.history.fail("the_registry_never_fails_inside", f"its sequencer ended: {exc!r}")
+
+    def crash_registry(self, down: float) -> None:
+        """Kill it where it stands; 0 seconds: for ever."""
+        registry = self.network.registry
+        if registry is None:
+            return
+        self.registry_was_down = True
+        now = self.loop.time()
+        self.history.gaps.append((now, now + (down or 1e9)))
+        registry.machine.kill()
+        self.network.registry_died()
+        if down:
+            self.later(down, self.start_registry)
+        else:
+            self.registry_is_gone = True
+
+    # --- launches -----------------------------------------------------------------------------
+
+    def _prepare(self, index: int, launch: Launch) -> None:
+        keys = RunKeys(_SECRET, launch.run, f"launch{index:04d}")
+        facts = Facts(launch, keys.launch_id, index)
+        self.history.facts[keys.launch_id] = facts
+        self._keys.append(keys)
+        self._facts.append(facts)
+        self.schedulers.append(Scheduler(self, facts))
+        self.later(launch.at, self._launch, index, False)
+        most = launch.at + max(q + b for q, b in zip(launch.queue, launch.boot, strict=True))
+        self._calm_at = max(self._calm_at, most + max(s for s, _ in launch.program))
+
+    def _launch(self, index: int, resumes: bool) -> None:
+        launcher = Launcher(self, self._facts[index], self._keys[index], self.schedulers[index])
+        self.launchers.append(launcher)
+        launcher.begin(resumes=resumes)
+
+    def kill_launcher(self, index: int, back_after: float) -> None:
+        """End a launcher's process; another one with its state comes later, or never."""
+        mine = [x for x in self.launchers if x.belongs_to(index) and not x.ended]
+        for launcher in mine:
+            launcher.die()
+            if back_after:
+                self.later(back_after, self._launch, index, True)
+
+    def cancel(self, index: int) -> None:
+        """A person cancels the run, when there is a registry to ask."""
+        registry, facts = self.network.registry, self._facts[index]
+        host = None if registry is None else registry.service.access._hosts.get(facts.launch.run)
+        if registry and host is not None and host.run.spec.launch_id == facts.launch_id:
+            registry.machine.run(registry.service.cancel(host, "enough"))
+
+    # --- nodes --------------------------------------------------------------------------------
+
+    def start_process(self, facts: Facts, slot: int, generation: int, token: Credential) -> Process:
+        """A worker run's agent begins."""
+        number = len(self.history.processes)
+        process = Process(self, facts, slot, generation, token, number)
+        self.history.processes.append(process)
+        process.begin()
+        return process
+
+    def start_twin(self, process: Process) -> None:
+        """A second worker run with the token of the first."""
+        token = process._token
+        self.start_process(process.facts, process.slot, process.generation, token)
+
+    def _mark(self, what: str, process: Process) -> Fault | None:
+        return self.marks.get((what, process.facts.index, process.slot))
+
+    def unreachable(self, process: Process) -> list[int]:
+        """The peers that a node cannot reach."""
+        if self._mark("unreachable", process) is None:
+            return []
+        return [(process.slot + 1) % process.launch.nodes]
+
+    def arming_seconds(self, process: Process) -> float:
+        """How long a node takes to prepare."""
+        mark = self.marks.pop(("slow arm", process.facts.index, process.slot), None)
+        process.was_slow = mark is not None
+        return 0.003 if mark is None else mark.seconds
+
+    def refusal(self, process: Process, table: EndpointTable, row: TableRow) -> RefuseReport | None:
+        """Why a node cannot start on a table."""
+        if self._mark("hosts refused", process) is not None:
+            return RefuseReport(epoch=table.epoch, code="hosts", reason="it is read-only")
+        mark = self._mark("port taken", process)
+        if mark is None or row.rank != 0 or table.master_port >= 29_500 + mark.count:
+            return None
+        port = table.master_port + 1 if mark.seconds else None
+        reason = f"master port {table.master_port} is taken"
+        return RefuseReport(epoch=table.epoch, code="port_taken", reason=reason, free_port=port)
+
+    def has_other_job(self, process: Process) -> bool:
+        """Whether the node describes another job than the run's."""
+        return self._mark("other job", process) is not None
+
+    def program_fails(self, process: Process) -> float | None:
+        """Seconds after which the program fails which was to end well."""
+        return None if self._mark("program fails", process) is None else 0.5
+
+    def lag(self, process: Process) -> float:
+        """Seconds from a program's failure to the report of it."""
+        mark = self._mark("slow exit", process)
+        return 0.02 if mark is None else mark.seconds
+
+    # --- faults -------------------------------------------------------------------------------
+
+    def _plan_faults(self) -> None:
+        for fault in self.schedule.faults:
+            if isinstance(fault.when, str):
+                kind, count, side = fault.when.split()
+                self._triggers.setdefault((kind, int(count), side), []).append(fault)
+            else:
+                self.later(fault.when, self._apply, fault)
+
+    def _apply(self, fault: Fault) -> None:
+        self.counts[fault.what] += 1
+        self._calm_at = max(self._calm_at, self.loop.time() + fault.seconds)
+        KINDS[fault.what].apply(self, fault)
+
+    def _at_commit(self, side: str, records: list[Record]) -> None:
+        """The moment before or after events become durable: where a crash hurts most."""
+        for record in records:
+            if side == "after":
+                self.history.recorded(record)
+            kind = _kind_of(record)
+            if side == "before":
+                self._kinds[kind] += 1
+            for fault in self._triggers.pop((kind, self._kinds[kind], side), []):
+                if fault.what == "registry crash":
+                    self._apply(fault)
+                else:
+                    self.loop.call_soon(self._apply, fault, context=self.loop.nobody)
+
+
+def _kind_of(record: Record) -> str:
+    return record.body.split(b'"kind":"', 1)[1].split(b'"', 1)[0].decode()
+
+
+@contextmanager
+def _keep_finished(seconds: float) -> Iterator[None]:
+    """How long the registry keeps finished runs."""
+    with mock.patch.object(service_module, "_KEEP_FINISHED_SECONDS", seconds):
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The registry logs each failed commit, of which there are many here."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def simulate(schedule: Schedule) -> Report:
+    """Run a schedule."""
+    return World(schedule).run()
