@@ -71,7 +71,7 @@ def _refuse_when_held(slot: Slot, request: JoinRequest, now: float, leases: Leas
 
 
 def _refuse_when_closed(run: Run, slot: Slot) -> None:
-    if run.phase is Phase.FINISHED and run.result is not None:
+    if run.result is not None:
         raise RunOver(f"run '{run.id}' is over: {run.result.message}")
     if run.phase is Phase.RUNNING:
         raise RunOver(

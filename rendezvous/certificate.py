@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from rendezvous.security import SERVER_NAME, hkdf
 
 _P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-# The dates never bite: a node whose clock is years off must still be able to join, and the trust
-# lies in the bytes of the certificate.
+# Our client looks at no date; for others the dates are far away.
 _NOT_BEFORE = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 _NOT_AFTER = datetime.datetime(2099, 12, 31, tzinfo=datetime.UTC)
 

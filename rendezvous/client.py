@@ -8,10 +8,15 @@ refusal becomes the error that its code names.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import hmac
+import ipaddress
 import json
 import random
+import socket
 import ssl
+import threading
 from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
@@ -40,7 +45,16 @@ REQUEST_SECONDS = 2.0
 """Seconds. A short time-out with a new connection beats the kernel's retries, which double."""
 
 _MAX_TRIES_AT_ONCE = 3
-_OPEN_PORT = "check that this node can open that port on rank 0's node"
+_CLOSED = "it closed the connection without an answer"
+_OPEN_PORT = (
+    "check that this node can open that port on rank 0's node, and that the registry has it there"
+)
+_NO_TLS = f"{_CLOSED}; it may not speak TLS 1.3"
+_NOT_PROVEN = "it does not hold this run's certificate"
+_OTHER_JOIN = (
+    "somebody else listens there, or a newer launch: start this node with the RDZV_JOIN of the "
+    "launch that runs now"
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -121,7 +135,7 @@ class RegistryClient:
         words = "; ".join(f"{a}: {failures[a]}" for a in self.place.addresses)
         raise Unavailable(
             f"no registry at port {self.place.port} of {', '.join(self.place.addresses)} ({words})",
-            hint="" if "another launch" in words else _OPEN_PORT,
+            hint=_hint_for(words),
         )
 
     def _keep(self, client: httpx.AsyncClient) -> None:
@@ -142,7 +156,15 @@ class RegistryClient:
         assert self._http is not None
         return self._http
 
-    async def _dial(self, address: str) -> httpx.AsyncClient:
+    async def _dial(self, name: str) -> httpx.AsyncClient:
+        """Dial an address, or those of a name one after another."""
+        *others, last = await _addresses_of(name, self._seconds)
+        for address in others:
+            with contextlib.suppress(httpx.TransportError, RdzvError, OSError):
+                return await self._dial_address(address)
+        return await self._dial_address(last)
+
+    async def _dial_address(self, address: str) -> httpx.AsyncClient:
         scheme = "http" if self.place.trust == "plain" else "https"
         host = f"[{address}]" if ":" in address else address
         client = httpx.AsyncClient(
@@ -182,15 +204,18 @@ class RegistryClient:
         """
         from rendezvous.certificate import pin_of_certificate
 
-        async with asyncio.timeout(self._seconds):
-            _, writer = await asyncio.open_connection(
-                address, self.place.port, ssl=_unverified_context(), server_hostname=SERVER_NAME
-            )
+        try:
+            async with asyncio.timeout(self._seconds):
+                _, writer = await asyncio.open_connection(
+                    address, self.place.port, ssl=_unverified_context(), server_hostname=SERVER_NAME
+                )
+        except ConnectionResetError as exc:
+            raise Unavailable(_NO_TLS) from exc
         try:
             der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         finally:
             writer.transport.abort()
-        if pin_of_certificate(der) != self.place.proof:
+        if not hmac.compare_digest(pin_of_certificate(der), self.place.proof):
             raise Unavailable(
                 "another launch answers there, with another key; RDZV_TOKEN must be the same "
                 "on every node"
@@ -227,7 +252,9 @@ class RegistryClient:
                 extensions={"sni_hostname": SERVER_NAME},
             )
         except (httpx.TransportError, ssl.SSLError) as exc:
-            self._dial_again |= isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout)
+            # A time-out may be a lost packet: what else to dial is the only reason for doing so.
+            elsewhere = len(self.place.addresses) > 1 and isinstance(exc, httpx.ConnectTimeout)
+            self._dial_again |= elsewhere or isinstance(exc, httpx.ConnectError)
             raise Unavailable(f"{self.base}: {_words(exc)}") from exc
         if http is self._http:
             await self._close_former()
@@ -245,45 +272,65 @@ class RegistryClient:
 
     async def join(self, run: str, request: JoinRequest) -> JoinReply:
         """Ask for the slot; the credential of the answer is used from then on."""
-        data = await self.request("POST", f"/v1/runs/{run}/nodes", request)
+        path = f"/v1/runs/{run}/nodes"
+        data = await self._persistently("POST", path, request, late=self._seconds)
         reply = _parse(JoinReply, data)
         self.credential = reply.credential
         return reply
 
     async def watch(self, run: str, slot: int, after: int, poll: float) -> NodeView:
-        """The next news, or the present reason when there is none.
-
-        When an answer is late, a second connection is opened before the first is given up: a
-        closed connection tells the registry that the node is gone.
-        """
+        """The next news, or the present reason when there is none."""
         path = f"/v1/runs/{run}/nodes/{slot}/watch"
         late = poll + self._seconds
+        return _parse_view(
+            await self._persistently("GET", path, late=late, params={"after": after})
+        )
+
+    async def report(self, run: str, slot: int, report: Report) -> ReportReply:
+        """Tell something of this node."""
+        path = f"/v1/runs/{run}/nodes/{slot}/reports"
+        data = await self._persistently("POST", path, report, late=self._seconds)
+        return _parse(ReportReply, data)
+
+    async def _persistently(
+        self,
+        method: str,
+        path: str,
+        body: BaseModel | None = None,
+        *,
+        late: float,
+        params: dict[str, Any] | None = None,
+    ) -> bytes:
+        """Send a node's request, and again on other connections when its answer is late.
+
+        They are opened before the first is given up: a closed connection tells the registry that
+        the node is gone. Two follow soon upon each other, as a network that lost one may well lose
+        the next. What a node says may arrive twice: it counts once.
+        """
+        patience = late
         give_up_at = asyncio.get_running_loop().time() + _MAX_TRIES_AT_ONCE * late
 
         def start() -> asyncio.Task[bytes]:
-            return asyncio.create_task(
-                self.request("GET", path, params={"after": after}, seconds=4 * late)
-            )
+            sent = self.request(method, path, body, params=params, seconds=4 * late)
+            return asyncio.create_task(sent)
 
         tries = {start()}
         try:
             while True:
-                done, tries = await asyncio.wait(tries, timeout=late, return_when="FIRST_COMPLETED")
+                done, tries = await asyncio.wait(
+                    tries, timeout=patience, return_when="FIRST_COMPLETED"
+                )
                 for task in sorted(done, key=_is_unavailable):
                     if not tries or not _is_unavailable(task):
-                        return _parse_view(task.result())
+                        return task.result()
                 if done:  # refused at once, while an older try still waits
                     await asyncio.sleep(retry_pause())
                 in_time = asyncio.get_running_loop().time() < give_up_at
                 if in_time and len(tries) < _MAX_TRIES_AT_ONCE:
                     tries.add(start())
+                    patience = self._seconds / 2
         finally:
             await _give_up(tries)
-
-    async def report(self, run: str, slot: int, report: Report) -> ReportReply:
-        """Tell something of this node."""
-        data = await self.request("POST", f"/v1/runs/{run}/nodes/{slot}/reports", report)
-        return _parse(ReportReply, data)
 
     # --- what a launcher or a person says -----------------------------------------------------
 
@@ -335,6 +382,53 @@ class RegistryClient:
                         yield _parse(EventLine, line.encode())
         except httpx.TransportError as exc:
             raise Unavailable(f"{self.base}: {_words(exc)}") from exc
+
+
+async def _addresses_of(name: str, seconds: float) -> list[str]:
+    """The addresses of a name; an address is its own.
+
+    A thread of its own looks them up. A name server that is silent would hold up the event loop's
+    threads for many seconds, and the end of this process with them.
+    """
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(name)
+        return [name]
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[list[str]] = loop.create_future()
+
+    def tell(found: list[str] | Unavailable) -> None:
+        if answer.done():
+            return
+        if isinstance(found, Unavailable):
+            answer.set_exception(found)
+        else:
+            answer.set_result(found)
+
+    def look() -> None:
+        found = _look_up(name)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, found)
+
+    threading.Thread(target=look, name="look-up", daemon=True).start()
+    try:
+        return await asyncio.wait_for(answer, seconds)
+    except TimeoutError as exc:
+        raise Unavailable(f"no name server has told its address within {seconds:.0f} s") from exc
+
+
+def _look_up(name: str) -> list[str] | Unavailable:
+    try:
+        rows = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as exc:
+        return Unavailable(f"its name cannot be resolved ({getattr(exc, 'strerror', exc)})")
+    return list(dict.fromkeys(str(row[4][0]) for row in rows))
+
+
+def _hint_for(words: str) -> str:
+    """What to do about the failures at all addresses."""
+    if _NOT_PROVEN in words:
+        return _OTHER_JOIN
+    return "" if "another launch" in words else _OPEN_PORT
 
 
 def _is_unavailable(task: asyncio.Task[bytes]) -> bool:
@@ -403,15 +497,18 @@ def _words(error: BaseException) -> str:
     cause = _system_error(error)
     if isinstance(cause, ConnectionRefusedError):
         return "connection refused (no registry is listening)"
+    if isinstance(cause, ConnectionResetError | BrokenPipeError):
+        return _CLOSED
+    if isinstance(cause, ssl.SSLEOFError):
+        return _NO_TLS
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return "it does not hold this run's certificate"
+        return _NOT_PROVEN
     if isinstance(cause, ssl.SSLError):
         return f"it does not speak TLS 1.3 ({cause.reason})"
     if isinstance(error, httpx.NetworkError) and not isinstance(error, httpx.ConnectError):
-        return "it closed the connection without an answer"
+        return _CLOSED
     if isinstance(error, httpx.RemoteProtocolError):
-        closed = "disconnected" in str(error)
-        return "it closed the connection without an answer" if closed else "it does not speak HTTP"
+        return _CLOSED if "disconnected" in str(error) else "it does not speak HTTP"
     return (cause and cause.strerror) or str(error) or type(error).__name__
 
 
@@ -420,7 +517,7 @@ def _system_error(error: BaseException | None) -> OSError | None:
     while error is not None:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        elif isinstance(error, OSError) and error.errno is not None:
+        elif isinstance(error, OSError) and (error.errno or isinstance(error, ConnectionError)):
             return error
         else:
             error = error.__cause__ or error.__context__

@@ -4,15 +4,16 @@ Rules (with where they come from):
 
 - A node renews its lease with every request. It is suspect after 3 poll lengths and dead after the
   larger of the lease and 7 poll lengths.
-- A node whose last connection was closed (FIN or RST) and that makes no request for 1 s is dead.
-  A dead process closes its sockets; a slow network does not.
-- A registry that was itself stalled (stopped, suspended, starved) adds its own lateness to every
-  lease: nobody dies of our downtime (etcd extends leases after a leader change, Consul likewise).
+- A node whose last connection was closed (FIN or RST) and that makes no request is suspect after
+  0.75 s and dead after 1 s. A dead process closes its sockets; a slow network does not. A live one
+  whose requests all failed is back within 0.5 s: somebody else who asks for its slot has to wait.
 - When 55 % or more of the nodes, and at least 3, are suspect together, the registry may be the one
-  that is cut off: it waits one more lease (the rule of the Kubernetes node controller).
+  that is cut off: it waits one more lease (the rule of the Kubernetes node controller). When they
+  begin to come back, the others have 3 polls to do the same.
 
-All times are seconds of one monotonic clock. Nothing here is journalled: a lease that ran out
-becomes an event, a renewal does not.
+All times are seconds of one monotonic clock that stands still while the registry is down or
+stalled: nobody dies of our downtime (etcd and Consul extend leases after a leader change). Nothing
+here is journalled: a lease that ran out becomes an event, a renewal does not.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 SWEEP_SECONDS = 0.25
-_STALL_SECONDS = 1.0
+_BACK_SECONDS = 0.75
 _CLOSED_SECONDS = 1.0
 _MASS_PERCENT = 55
 _MASS_COUNT = 3
@@ -57,20 +58,18 @@ class Leases:
     Args:
         lease_seconds: How long a silent node is kept.
         poll: Poll length handed out to the nodes, seconds.
-        now: The clock.
         trust_close: Whether a closed connection says something of the node (not behind an ingress).
     """
 
-    def __init__(
-        self, lease_seconds: float, poll: float, now: float, *, trust_close: bool = True
-    ) -> None:
+    def __init__(self, lease_seconds: float, poll: float, *, trust_close: bool = True) -> None:
         self.poll = poll
         self.suspect_after = 3 * poll
         self.dead_after = max(lease_seconds, 7 * poll)
         self.holding_until: float | None = None
         self._trust_close = trust_close
         self._leases: dict[Key, _Lease] = {}
-        self._swept = now
+        self._coming_back = False
+        self._granted_at = float("-inf")
 
     def heard(self, key: Key, now: float, connection: int | None = None) -> None:
         """A request of this node came in, on this connection."""
@@ -95,24 +94,37 @@ class Leases:
         """The node has left, was lost, or is fenced."""
         self._leases.pop(key, None)
 
+    def keep(self, keys: list[Key], now: float) -> None:
+        """These nodes are here, and no others; who was heard of when stays as it is."""
+        self._leases = {key: self._leases.get(key) or _Lease(now) for key in keys}
+
     def grant_all(self, keys: list[Key], now: float) -> None:
         """Give these nodes a full lease: after a restart of the registry."""
         self._leases = {key: _Lease(now) for key in keys}
-        self._swept = now
-        self.holding_until = None
+        self._granted_at = now
+        self.holding_until, self._coming_back = None, False
 
     def silent_seconds(self, key: Key, now: float) -> float:
         """Seconds since the node was last heard of; 0 when it has no lease."""
         lease = self._leases.get(key)
-        return 0.0 if lease is None else max(0.0, now - lease.heard - self._own_stall(now))
+        return 0.0 if lease is None else now - lease.heard
+
+    def is_unheard(self, key: Key) -> bool:
+        """Whether the node has said nothing since the registry came back: since when, who knows."""
+        lease = self._leases.get(key)
+        return lease is not None and lease.heard == self._granted_at
+
+    def granted_seconds(self, now: float) -> float:
+        """Seconds since the registry came back; without end when it never was away."""
+        return now - self._granted_at
 
     def is_suspect(self, key: Key, now: float) -> bool:
-        """Whether the node has missed three polls, or its connection is closed."""
+        """Whether the node has missed three polls, or is not back after its connection closed."""
         lease = self._leases.get(key)
         if lease is None:
             return True
-        closed = self._trust_close and lease.closed_at is not None
-        return closed or self.silent_seconds(key, now) >= self.suspect_after
+        is_gone = self._closed_seconds(lease, now) >= _BACK_SECONDS
+        return is_gone or now - lease.heard >= self.suspect_after
 
     def is_holding(self, now: float) -> bool:
         """Whether so many are silent together that the registry may be the one cut off."""
@@ -120,39 +132,32 @@ class Leases:
 
     def sweep(self, now: float) -> list[Silence]:
         """Judge all leases; call every `SWEEP_SECONDS`. Returns the nodes that are dead now."""
-        self._forgive_own_stall(now)
         dead = [s for key, lease in self._leases.items() if (s := self._judge(key, lease, now))]
-        if not self._mass_silence(now):
-            self.holding_until = None
-        elif self.holding_until is None and any(not silence.closed for silence in dead):
-            self.holding_until = now + self.dead_after
+        self._doubt(now, sudden=any(not silence.closed for silence in dead))
         return [s for s in dead if s.closed] if self.is_holding(now) else dead
 
-    def _own_stall(self, now: float) -> float:
-        """How late the next sweep is, when that is more than a busy moment."""
-        late = now - self._swept - SWEEP_SECONDS
-        return late if late > _STALL_SECONDS else 0.0
-
-    def _forgive_own_stall(self, now: float) -> None:
-        late = self._own_stall(now)
-        self._swept = now
-        if not late:
-            return
-        for lease in self._leases.values():
-            lease.heard = min(now, lease.heard + late)
-            if lease.closed_at is not None:
-                lease.closed_at = min(now, lease.closed_at + late)
+    def _doubt(self, now: float, *, sudden: bool) -> None:
+        """Begin to hold back when most are silent; go on for a while when they come back."""
+        if self._mass_silence(now):
+            if self.holding_until is None and sudden:
+                self.holding_until = now + self.dead_after
+        elif not self.is_holding(now):
+            self.holding_until, self._coming_back = None, False
+        elif not self._coming_back:
+            self.holding_until, self._coming_back = now + self.suspect_after, True
 
     def _judge(self, key: Key, lease: _Lease, now: float) -> Silence | None:
-        if (
-            self._trust_close
-            and lease.closed_at is not None
-            and now - lease.closed_at >= _CLOSED_SECONDS
-        ):
-            return Silence(key, now - lease.closed_at, closed=True)
+        if (closed := self._closed_seconds(lease, now)) >= _CLOSED_SECONDS:
+            return Silence(key, closed, closed=True)
         if now - lease.heard >= self.dead_after:
             return Silence(key, now - lease.heard, closed=False)
         return None
+
+    def _closed_seconds(self, lease: _Lease, now: float) -> float:
+        """Seconds since its last connection was closed; below 0 when that says nothing."""
+        if lease.closed_at is None or not self._trust_close:
+            return -1.0
+        return now - lease.closed_at
 
     def _mass_silence(self, now: float) -> bool:
         silent = sum(now - lease.heard >= self.suspect_after for lease in self._leases.values())

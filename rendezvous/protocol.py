@@ -100,6 +100,20 @@ def due(run: Run, now: float, leases: Leases) -> list[Event]:
     return out
 
 
+def launcher_gone(run: Run) -> list[Event]:
+    """Its launcher is not heard of: what it said of the scheduler's queue holds no longer, and the
+    clocks of those slots go on."""
+    detail = "it was queued when its launcher was last heard of"
+    return [
+        events.SlotChanged(
+            slot=slot.index,
+            news=SlotNews(generation=slot.generation, state=SlotState.UNKNOWN, detail=detail),
+        )
+        for slot in run.slots
+        if slot.state is SlotState.QUEUED and run.phase is not Phase.FINISHED
+    ]
+
+
 def _ended_and_suspect(run: Run, now: float, leases: Leases) -> list[Silence]:
     """Suspect nodes whose worker run is over, as the scheduler says: both together are enough."""
     return [
@@ -121,7 +135,8 @@ def _worker_run_is_over(slot: Slot) -> bool:
 def _verdict_due(run: Run, now: float, leases: Leases) -> bool:
     if run.verdict_at is None or now < run.verdict_at:
         return False
-    waited_enough = now >= run.verdict_at + leases.dead_after
+    waited = min(now - run.verdict_at, leases.granted_seconds(now))
+    waited_enough = waited >= leases.dead_after
     return waited_enough or not _somebody_overdue(run, now, leases)
 
 
@@ -157,7 +172,8 @@ def _somebody_overdue(run: Run, now: float, leases: Leases) -> bool:
     assert run.verdict_at is not None
     since_stop = now - (run.verdict_at - run.spec.limits.verdict_seconds)
     return any(
-        leases.silent_seconds((slot.index, slot.node.incarnation), now) >= since_stop
+        leases.is_unheard(key := (slot.index, slot.node.incarnation))
+        or leases.silent_seconds(key, now) >= since_stop
         for slot in run.members()
         if slot.node is not None
     )
@@ -179,7 +195,7 @@ def _created(run: Run, event: events.Created, now: float) -> Outcome:
 def _slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     slot, news = run.slots[event.slot], event.news
     if news.generation > slot.generation:
-        _begin_generation(slot, news.generation, now)
+        _begin_generation(slot, news.generation)
         if news.token_sha256 is not None:
             slot.tokens[news.generation] = news.token_sha256
     slot.state, slot.detail = news.state, news.detail
@@ -194,12 +210,12 @@ def _slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     return Outcome(reason, slot.index, usual=True)
 
 
-def _begin_generation(slot: Slot, generation: int, now: float) -> None:
+def _begin_generation(slot: Slot, generation: int) -> None:
     """Another worker run is to fill the slot: nothing that was said of the last one holds."""
     slot.generation = slot.wanted = generation
     slot.state = SlotState.NONE
     slot.name = slot.handle = slot.detail = ""
-    slot.waited, slot.waiting_since = 0.0, now
+    slot.waited, slot.waiting_since = 0.0, None
     slot.given_up = False
 
 
@@ -220,7 +236,7 @@ def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | 
     if slot.node is not None:
         if not _worker_run_is_over(slot):
             return None
-        return _node_lost(run, slot, _words_of_end(news.detail), 0.0, now)
+        return _before_go_failed(run, slot, _words_of_end(news.detail), "node_lost", now)
     if slot.given_up or slot.wanted > news.generation:
         return None
     detail = f": {news.detail}" if news.detail else ""
@@ -234,7 +250,7 @@ def _joined(run: Run, event: events.Joined, now: float) -> Outcome:
     displaced = slot.live_node()
     slot.incarnations += 1
     if request.generation > slot.generation:
-        _begin_generation(slot, request.generation, now)
+        _begin_generation(slot, request.generation)
     slot.node = Node(slot.incarnations, request)
     slot.joins[request.join_id] = slot.incarnations
     slot.problem, slot.given_up = "", False
@@ -385,7 +401,8 @@ def _exited(run: Run, event: events.Exited, now: float) -> Outcome:
     assert node is not None
     if run.phase is not Phase.RUNNING:
         words = report.message or f"its agent ended with code {report.exit_code}"
-        return Outcome(_before_go_failed(run, slot, words, "", now, report), slot.index)
+        why = _before_go_failed(run, slot, words, "agent_failed", now, report)
+        return Outcome(why, slot.index)
     node.state, node.exit = NodeState.EXITED, report
     reason = f"{who(slot)} {words_of_exit(report)}"
     failed = report.exit_code != 0 and not (report.stopped and run.stop)
@@ -419,7 +436,8 @@ def _give_verdict(run: Run, now: float) -> None:
         _finish(run, now, Result(status="ok", exit_code=0, message=words))
         return
     assert first.node is not None
-    report, words = first.node.exit, words_of_failure(first) + _early_ends(run)
+    report = first.node.exit
+    words = words_of_failure(first) + _early_ends(run) + _also_lost(run, first)
     if report is None:
         hint = "look at its worker run's log; out of memory and preemption are the usual causes"
         _finish(run, now, _failure(ExitCode.NODE_LOST, "node_lost", words, first, hint))
@@ -441,6 +459,13 @@ def _early_ends(run: Run) -> str:
     if not ended:
         return ""
     return f"; {listed([who(slot) for slot in ended])} had ended with exit code 0"
+
+
+def _also_lost(run: Run, first: Slot) -> str:
+    """The nodes that were lost besides: since when, is known no better than to a lease."""
+    failed = [slot for slot in run.slots if slot.node and slot.node.failed_at is not None]
+    lost = [slot for slot in failed if slot is not first and slot.node and not slot.node.exit]
+    return f"; also lost: {listed([who(slot) for slot in lost])}" if lost else ""
 
 
 def _failure(
@@ -520,7 +545,7 @@ def _before_go_failed(
         _empty(run, slot, now)
         return f"{words}; {then}"
     exit_code = (report.exit_code or ExitCode.FAILED) if report else _EXIT_CODES[code]
-    result = _failure(exit_code, code or "agent_failed", words, slot, "", report)
+    result = _failure(exit_code, code, words, slot, "", report)
     if slot.node is not None:
         slot.node.state, slot.node.exit = NodeState.LOST, report
     _finish(run, now, result)
@@ -607,7 +632,8 @@ def _last_call_over(run: Run, event: events.LastCallOver, now: float) -> Outcome
 
 def _verdict_fell(run: Run, event: events.VerdictFell, now: float) -> Outcome:
     _give_verdict(run, now)
-    return Outcome(run.result.message if run.result else "")
+    assert run.result is not None
+    return Outcome(run.result.message)
 
 
 def _cancelled(run: Run, event: events.Cancelled, now: float) -> Outcome:

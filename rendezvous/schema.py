@@ -70,10 +70,10 @@ def size_text(low: int, high: int) -> str:
     return str(low) if low == high else f"{low}:{high}"
 
 
-def natural_key(text: str) -> list[tuple[int, int, str]]:
+def natural_key(text: str) -> list[tuple[str, int]]:
     """A sort key in which node2 comes before node10, and eth9 before eth10."""
     parts = re.findall(r"([0-9]{1,18})|([^0-9]+)", text)
-    return [(0, int(number), "") if number else (1, 0, word) for number, word in parts]
+    return [(word, int(number or 0)) for number, word in parts]
 
 
 def printable(text: str, limit: int) -> str:
@@ -169,7 +169,7 @@ class Candidate(Wire):
     @property
     def family(self) -> int:
         """4 or 6."""
-        return ipaddress.ip_address(self.address).version
+        return 6 if ":" in self.address else 4
 
     @property
     def is_loopback(self) -> bool:
@@ -253,7 +253,7 @@ class EndpointTable(Wire):
 
     def canonical(self) -> bytes:
         """The one byte form of this table: sorted keys, no spaces, ASCII."""
-        return canonical_json(self.model_dump(mode="json"))
+        return canonical_json(self.model_dump())
 
     def digest(self) -> str:
         """SHA-256 of the canonical form, lower-case hex."""
@@ -448,6 +448,7 @@ class RunStatus(Wire):
     phase: Phase
     epoch: int
     reason: str
+    trouble: str = ""
     min_nodes: int
     max_nodes: int
     elapsed_seconds: float
@@ -488,9 +489,7 @@ class Problem(Wire):
 
 def canonical_json(value: Any) -> bytes:
     """JSON in one byte form: sorted keys, no spaces, ASCII, no NaN."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    ).encode("ascii")
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def row_text(

@@ -107,8 +107,8 @@ class Run:
 def create(run: str, spec: RunSpec, now: float) -> Run:
     """The state after `Created`: nobody is in."""
     slots = [Slot(index, waiting_since=now) for index in range(spec.max_nodes)]
-    for slot, token in zip(slots, spec.token_sha256, strict=False):
-        slot.tokens[1] = token
+    for index, token in enumerate(spec.token_sha256):
+        slots[index].tokens[1] = token
     return Run(
         run,
         spec,

@@ -19,15 +19,14 @@ from rendezvous.state import (
 
 
 def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
-    """What every node is told, the table included while it is to be acknowledged or run on."""
-    with_table = run.phase in (Phase.ARMING, Phase.RUNNING)
+    """What every node is told, the table included while it is to be acknowledged."""
     return NodeView(
         seq=run.seq,
         phase=run.phase,
         epoch=run.epoch,
         reason=reason(run, now),
         digest=run.digest,
-        table=run.table if with_table else None,
+        table=run.table if run.phase is Phase.ARMING else None,
         stop=run.stop,
         result=run.result,
         poll_seconds=poll_seconds,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import logging
 import os
 import resource
@@ -28,6 +29,10 @@ from rendezvous.server.journal import Journal, MemoryJournal, SqliteJournal
 from rendezvous.server.service import Service
 
 logger = logging.getLogger("rendezvous.server")
+
+# A run of 2,000 nodes makes some 150,000 objects, and requests leave no cycles behind: a collection
+# finds nothing, and takes 30 ms of the moment in which the table is sealed.
+_GC_THRESHOLD = 100_000
 
 
 class ServerConfig(BaseModel):
@@ -54,8 +59,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.parent is not None:
         _die_with_parent(arguments.parent)
+    logging.raiseExceptions = False  # a log on a full disk loses lines, and is no traceback
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     _raise_file_limit()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would hold every key
     config = ServerConfig.model_validate_json(arguments.config.read_bytes())
     sock = socket.socket(fileno=arguments.fd)
     try:
@@ -93,6 +100,10 @@ async def _serve(config: ServerConfig, sock: socket.socket) -> None:
         ssl_context=_tls(config),
         max_connections=config.max_connections,
     )
+    # What was imported stays; without this each of the collector's full rounds looks at all of it.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD, 50, 100)
     try:
         await server.serve(sockets=[sock])
     finally:

@@ -16,6 +16,10 @@ from rendezvous.server.host import Host
 from rendezvous.state import Run
 
 
+class NotYours(NotFound):
+    """No run of that name, or none that this credential has to do with: a failed login."""
+
+
 class Access:
     """The credentials of one registry.
 
@@ -44,12 +48,12 @@ class Access:
         host = self._hosts.get(name)
         if shown.kind == "registry":
             self.registry(shown)
+            if host is None:
+                raise NotFound(f"there is no run '{name}' here")
         elif host is None or not self._knows(host, shown):
-            host = None
+            raise NotYours(f"there is no run '{name}' here, or it is not yours")
         elif write and shown.kind != "admin":
             raise Forbidden(f"a {shown.kind} credential cannot change a run")
-        if host is None:
-            raise NotFound(f"there is no run '{name}' here, or it is not yours")
         return host
 
     def _knows(self, host: Host, shown: Credential) -> bool:

@@ -44,6 +44,7 @@ from rendezvous.schema import (
 )
 from rendezvous.security import Credential
 from rendezvous.server import hot
+from rendezvous.server.access import NotYours
 from rendezvous.server.guard import MAX_BODY_BYTES, Guard, problem_response, read_body
 from rendezvous.server.host import Host
 from rendezvous.server.journal import MemoryJournal
@@ -90,14 +91,23 @@ class _Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._app(scope, receive, send)
-        except (Unauthorized, NotFound) as exc:
+        except (Unauthorized, NotYours) as exc:
             source = scope["client"][0] if scope.get("client") else ""
             wait = self._failed.failed(source, time.monotonic())
             if wait > 0:
+                await _pause(receive, wait)
                 raise TooManyRequests(
                     f"too many wrong credentials from {source}", hint=f"wait {wait:.0f} s"
                 ) from exc
             raise
+
+
+async def _pause(receive: Receive, seconds: float) -> None:
+    """Let a peer wait for its answer, so that one connection guesses no faster than it may."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while (await receive())["type"] != "http.disconnect":
+                pass
 
 
 Node = Annotated[int, Path(ge=0, le=999_999, description="The slot of the node.")]

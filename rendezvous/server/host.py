@@ -6,6 +6,7 @@ What is told changes with `publish` alone, which the service calls once the even
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import itertools
 from collections import deque
@@ -16,22 +17,36 @@ from rendezvous.events import Event, dump_event
 from rendezvous.leases import Key, Leases, poll_seconds
 from rendezvous.protocol import apply
 from rendezvous.schema import EventLine, NodeView, RunSpec, RunStatus
+from rendezvous.server.guard import whole_answer
 from rendezvous.server.journal import Record
 from rendezvous.state import Run, create
 from rendezvous.views import node_view, reason, run_status
 
-_WAKE = 500
+_WAKE_FIRST, _WAKE = 64, 1_000
 _EVENT_LINES = 20_000
 _GZIP_FROM = 16_384
 _IDLE_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Body:
     """An answer that many get: its bytes, and the same compressed when that is worth it."""
 
     plain: bytes
     zipped: bytes | None = None
+
+    def answer(self, *, zipped: bool) -> bytes:
+        """The whole answer, head included, made once for everyone."""
+        return self._zipped_answer if zipped else self._plain_answer
+
+    @functools.cached_property
+    def _plain_answer(self) -> bytes:
+        return whole_answer(self.plain)
+
+    @functools.cached_property
+    def _zipped_answer(self) -> bytes:
+        assert self.zipped is not None
+        return whole_answer(self.zipped, (b"content-encoding", b"gzip"))
 
     @staticmethod
     def of(data: bytes) -> Body:
@@ -58,17 +73,22 @@ class Waiters:
             self._waiting.discard(waiter)
 
     def wake_all(self) -> None:
-        """Wake everyone, a few hundred in one turn of the loop: requests are served in between."""
+        """Wake everyone, many in one turn of the loop: requests are served in between.
+
+        The caller's answer goes first, and few are woken with it: the node whose join made the
+        news has yet to ask for it, and would else stand behind what all the others say next.
+        """
         pending = list(self._waiting)
         self._waiting.clear()
-        _wake_some(pending)
+        if pending:
+            asyncio.get_running_loop().call_soon(_wake_some, pending, _WAKE_FIRST)
 
 
-def _wake_some(pending: list[asyncio.Future[None]]) -> None:
-    for waiter in pending[:_WAKE]:
+def _wake_some(pending: list[asyncio.Future[None]], count: int) -> None:
+    for waiter in pending[:count]:
         _wake(waiter)
-    if len(pending) > _WAKE:
-        asyncio.get_running_loop().call_soon(_wake_some, pending[_WAKE:])
+    if len(pending) > count:
+        asyncio.get_running_loop().call_soon(_wake_some, pending[count:], _WAKE)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
@@ -92,9 +112,9 @@ class Host:
     ) -> None:
         lease = spec.limits.lease_seconds
         self.run: Run = create(name, spec, now)
-        self.leases = Leases(
-            lease, poll_seconds(spec.max_nodes, lease), now, trust_close=trust_close
-        )
+        self.leases = Leases(lease, poll_seconds(spec.max_nodes, lease), trust_close=trust_close)
+        self._gone: list[Key] = []
+        self.launcher_at = now
         self.number = number
         self.told = 0
         self.lines: deque[EventLine] = deque(maxlen=_EVENT_LINES)
@@ -127,28 +147,36 @@ class Host:
         return Record(self.run.id, self.number, now, dump_event(event))
 
     def _lease(self, event: Event, now: float) -> None:
-        """Leases follow the state: a joined node gets one, a lost or departed one loses it."""
+        """Leases follow the state: a joined node gets one at once, a lost or departed one loses it
+        once that is durable."""
         if isinstance(event, events.Joined):
             slot = self.run.slots[event.request.slot]
-            self.leases.forget((slot.index, slot.incarnations - 1))
+            self._gone.append((slot.index, slot.incarnations - 1))
             self.leases.heard((slot.index, slot.incarnations), now)
         elif isinstance(event, events.Lost | events.Left):
-            self.leases.forget((event.slot, event.incarnation))
+            self._gone.append((event.slot, event.incarnation))
         elif isinstance(event, events.Exited) and self.run.slots[event.slot].node is None:
-            self.leases.forget((event.slot, event.incarnation))
+            self._gone.append((event.slot, event.incarnation))
 
-    def grant_leases(self, now: float) -> None:
-        """Give every node that is here a full lease: the registry has come back."""
-        keys: list[Key] = [
+    def _nodes(self) -> list[Key]:
+        """The nodes that are here."""
+        return [
             (slot.index, slot.node.incarnation)
             for slot in self.run.slots
             if slot.node is not None and (slot.live_node() or slot.node.exit)
         ]
-        self.leases.grant_all(keys, now)
+
+    def grant_leases(self, now: float) -> None:
+        """Give every node that is here a full lease: the registry has come back."""
+        self.leases.grant_all(self._nodes(), now)
+        self.launcher_at = now
 
     def publish(self, now: float) -> None:
         """Make the durable state visible, and wake whom it concerns."""
         self.version, self.told = self.run.version, self.number
+        for key in self._gone:
+            self.leases.forget(key)
+        self._gone.clear()
         if self.run.seq != self.news_seq:
             self._view = node_view(self.run, now, self.leases.poll)
             self.news = Body.of(self._view.model_dump_json(exclude_none=True).encode())
@@ -182,7 +210,8 @@ class Host:
         newer = itertools.takewhile(lambda line: line.number > number, reversed(self.lines))
         return [line for line in newer if line.number <= self.told][::-1]
 
-    def take_over(self, fresh: Host) -> None:
-        """Become what the journal says; those who wait stay."""
+    def take_over(self, fresh: Host, now: float) -> None:
+        """Become what the journal says; those who wait stay, and so does who was heard of when."""
         self.run, self.number, self.lines = fresh.run, fresh.number, fresh.lines
-        self.leases = fresh.leases
+        self._gone.clear()
+        self.leases.keep(self._nodes(), now)

@@ -135,9 +135,14 @@ def _after(query: bytes) -> int:
 
 async def send_body(send: Send, scope: Scope, body: Body) -> None:
     """Answer 200 with JSON, compressed when that was prepared and the client takes it."""
+    zipped = body.zipped if (b"accept-encoding", b"gzip") in scope["headers"] else None
+    connection = scope.get("state", {}).get("connection")
+    answer = connection.answer if connection is not None else None
+    if answer is not None and await answer(body.answer(zipped=zipped is not None)):
+        return
     data, headers = body.plain, [(b"content-type", b"application/json")]
-    if body.zipped is not None and (b"accept-encoding", b"gzip") in scope["headers"]:
-        data = body.zipped
+    if zipped is not None:
+        data = zipped
         headers.append((b"content-encoding", b"gzip"))
     headers.append((b"content-length", b"%d" % len(data)))
     await send({"type": "http.response.start", "status": 200, "headers": headers})

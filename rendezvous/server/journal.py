@@ -15,9 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from pydantic import ValidationError
+
 from rendezvous.errors import StorageFull, UsageError
+from rendezvous.schema import printable
 
 _SCHEMA_VERSION = 1
+_RESERVE_BYTES = 2 << 20
+_CHECKPOINT_PAGES = 400  # fewer than the reserve holds: the log begins anew before it is full
 
 T = TypeVar("T")
 
@@ -117,10 +122,30 @@ class SqliteJournal:
                 hint="end one of the two; each registry needs a journal of its own",
             ) from exc
         except sqlite3.Error as exc:
+            full = exc.sqlite_errorcode == sqlite3.SQLITE_FULL
+            cure = "free space on that disk" if full else "look after that disk (dmesg, mount)"
             raise StorageFull(
                 f"the journal {self._path} could not be written: {exc}",
-                hint="free space on that disk; the registry keeps serving what it has",
+                hint=f"{cure}; the registry keeps serving what it has",
             ) from exc
+
+
+@contextlib.contextmanager
+def applying(record: Record) -> Iterator[None]:
+    """Say which record it is that cannot be applied; raises UsageError."""
+    event = f"event {record.number} of run '{printable(record.run, 63)}'"
+    try:
+        yield
+    except ValidationError as exc:
+        raise UsageError(
+            f"{event} is not one that this rdzv knows",
+            hint="use the version of rdzv that wrote the journal",
+        ) from exc
+    except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        raise UsageError(
+            f"{event} does not follow from those before it",
+            hint="the journal was changed or has lost records; move it away to begin anew",
+        ) from exc
 
 
 def read_journal(path: Path) -> list[Record]:
@@ -185,6 +210,21 @@ def _prepare(connection: sqlite3.Connection) -> None:
             "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY,"
             " run TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,"
             f" UNIQUE (run, number)); PRAGMA user_version={_SCHEMA_VERSION}; COMMIT"
+        )
+    _reserve(connection)
+
+
+def _reserve(connection: sqlite3.Connection) -> None:
+    """Take room now, so that a disk that fills up later does not keep a run from ending well.
+
+    The database keeps it as free pages; the log keeps its size, and is written over.
+    """
+    connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
+    with contextlib.suppress(sqlite3.OperationalError):  # there is none: go on without
+        connection.executescript(
+            "DROP TABLE IF EXISTS reserve;"
+            f"CREATE TABLE reserve AS SELECT zeroblob({_RESERVE_BYTES}) AS room;"
+            "DROP TABLE reserve"
         )
 
 

@@ -9,26 +9,31 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from rendezvous import events
-from rendezvous.errors import RdzvError, UsageError
-from rendezvous.events import Event, load_event
+from rendezvous.errors import RdzvError
+from rendezvous.events import load_event
 from rendezvous.protocol import apply
-from rendezvous.schema import EventLine
-from rendezvous.server.journal import Record, read_journal
+from rendezvous.schema import EventLine, printable
+from rendezvous.server.journal import Record, applying, read_journal
 from rendezvous.state import Run, create
+
+_MAX_LINE = 10_000
 
 
 def replay(records: list[Record]) -> Iterator[tuple[str, EventLine]]:
-    """Apply the records in their order; yields the run and what each event did."""
+    """Apply the records in their order; yields the run and what each event did.
+
+    Raises:
+        UsageError: A record is of another version, or does not follow from those before it.
+    """
     runs: dict[str, Run] = {}
     for record in records:
-        event = _event(record)
-        if isinstance(event, events.Created):
-            runs[record.run] = create(record.run, event.spec, record.at)
-        run = runs[record.run]
-        outcome = apply(run, event, record.at)
+        with applying(record):
+            event = load_event(record.body)
+            if isinstance(event, events.Created):
+                runs[record.run] = create(record.run, event.spec, record.at)
+            run = runs[record.run]
+            outcome = apply(run, event, record.at)
         yield (
             record.run,
             EventLine(
@@ -42,16 +47,6 @@ def replay(records: list[Record]) -> Iterator[tuple[str, EventLine]]:
                 usual=outcome.usual,
             ),
         )
-
-
-def _event(record: Record) -> Event:
-    try:
-        return load_event(record.body)
-    except ValidationError as exc:
-        raise UsageError(
-            f"event {record.number} of run '{record.run}' is not one that this rdzv knows",
-            hint="use the version of rdzv that wrote the journal",
-        ) from exc
 
 
 def main() -> None:
@@ -75,7 +70,8 @@ def _text(run: str, line: EventLine, *, as_json: bool) -> str:
     if as_json:
         return json.dumps({"run": run, **line.model_dump(mode="json")})
     place = f"{run} {line.phase} epoch {line.epoch}"
-    return f"{line.number:5d} {line.at_seconds:9.3f} s  {place}: {line.reason}"
+    text = f"{line.number:5d} {line.at_seconds:9.3f} s  {place}: {line.reason}"
+    return printable(text, _MAX_LINE)  # the journal may be somebody else's
 
 
 if __name__ == "__main__":

@@ -32,9 +32,10 @@ from rendezvous.errors import (
 )
 from rendezvous.events import Event, load_event
 from rendezvous.leases import SWEEP_SECONDS, Key
-from rendezvous.protocol import due
+from rendezvous.protocol import due, launcher_gone
 from rendezvous.schema import (
     EventLine,
+    ExitReport,
     JoinReply,
     JoinRequest,
     Phase,
@@ -47,7 +48,7 @@ from rendezvous.schema import (
 from rendezvous.security import Credential
 from rendezvous.server.access import Access
 from rendezvous.server.host import Body, Host
-from rendezvous.server.journal import Journal, Record
+from rendezvous.server.journal import Journal, Record, applying
 from rendezvous.views import everyone_left
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,10 @@ T = TypeVar("T")
 _BATCH = 1_000
 _MAX_RUNS = 1_000
 _KEEP_FINISHED_SECONDS = 3_600.0
+_LAUNCHER_SECONDS = 120.0
 _QUIET_SECONDS = 10.0
+_STALL_SECONDS = 1.0
+_MOMENT = 0.001
 _FAILED = "the registry failed; its log says where"
 _COUNTERS = ("joins", "watches", "reports", "events", "commits", "refusals")
 
@@ -106,7 +110,9 @@ class Service:
     ) -> None:
         self._journal = journal
         self._clock = clock
-        self._zero = clock()
+        self._zero = self._looked = clock()
+        self._before = 0.0
+        self._woke = float("-inf")
         self._trust_close = trust_close
         self._hosts: dict[str, Host] = {}
         self._retired: list[Host] = []
@@ -114,20 +120,45 @@ class Service:
         self.access = Access(key, admin_sha256, self._hosts)
         self.closing = asyncio.Event()
         self.counters = dict.fromkeys(_COUNTERS, 0)
+        self._trouble = ""
 
     def now(self) -> float:
-        """Seconds of the registry's own clock; it stands still while the registry is down."""
-        return self._clock() - self._zero
+        """Seconds of the registry's own clock; it stands still while the registry is down.
+
+        Or stalled: stopped, suspended, starved. The sweep looks at the clock all the time; when
+        nobody has for so long, what nodes have said meanwhile still waits to be read, and neither
+        a lease nor a time-out may run out of it.
+        """
+        clock = self._clock()
+        late = clock - self._looked - SWEEP_SECONDS
+        if late > _STALL_SECONDS:
+            self._zero += late
+            self._woke = clock
+        self._looked = clock
+        return self._before + (clock - self._zero)
+
+    def _on_own_clock(self, age: float) -> float:
+        """An age that a node has measured, when this clock may have stood still meanwhile.
+
+        What happened before it went on happened right then, in its own order.
+        """
+        awake = self._clock() - self._woke
+        return age if age <= awake else max(0.0, awake - _MOMENT / (1 + age - awake))
 
     # --- start and end ------------------------------------------------------------------------
 
     def recover(self) -> int:
-        """Build every run again from the journal; returns how many runs there are."""
+        """Build every run again from the journal; returns how many runs there are.
+
+        Raises:
+            UsageError: A record cannot be applied.
+        """
         latest = 0.0
         for record in self._journal.read():
             latest = max(latest, record.at)
             self._replay(record)
-        self._zero = self._clock() - latest
+        self._zero = self._looked = self._woke = self._clock()
+        self._before = latest
         for host in self._hosts.values():
             host.grant_leases(self.now())
             host.publish(self.now())
@@ -190,6 +221,7 @@ class Service:
         """Take in what the launcher knows of a worker run."""
         if not 0 <= slot < len(host.run.slots):
             raise NotFound(f"run '{host.run.id}' has no slot {slot}")
+        host.launcher_at = self.now()
         await self._change_run(host, lambda _: decide_slot(host.run, slot, news))
         return await self.status(host, slots=False)
 
@@ -205,7 +237,8 @@ class Service:
 
     async def status(self, host: Host, *, slots: bool = True) -> RunStatus:
         """The state of a run."""
-        return await self._look(lambda now: host.status(now, slots=slots))
+        status = await self._look(lambda now: host.status(now, slots=slots))
+        return status.model_copy(update={"trouble": self._trouble}) if self._trouble else status
 
     async def statuses(self) -> list[RunStatus]:
         """All runs, without their slots."""
@@ -289,6 +322,9 @@ class Service:
     async def report(self, host: Host, slot: int, incarnation: int, report: Report) -> ReportReply:
         """Take in what a node says."""
         self.counters["reports"] += 1
+        if isinstance(report, ExitReport):
+            age = self._on_own_clock(report.age_seconds)
+            report = report.model_copy(update={"age_seconds": age})
         await self._change_run(host, lambda _: decide_report(host.run, slot, incarnation, report))
         return ReportReply(seq=host.news_seq)
 
@@ -371,12 +407,14 @@ class Service:
                 await self._journal.append(records)
                 self.counters["commits"] += 1
                 self.counters["events"] += len(records)
+                self._trouble = ""
             self._tell(touched)
             error = None
         except Exception as exc:
             known = isinstance(exc, RdzvError)
             logger.error("%d requests were not kept: %s", len(batch), exc, exc_info=not known)
             error = exc if isinstance(exc, RdzvError) else InternalError(_FAILED)
+            self._trouble = f"{error.message}; {error.hint}".removesuffix("; ")
             self._rebuild(set(touched))
         finally:
             for command in batch:
@@ -409,7 +447,8 @@ class Service:
             host = self._hosts[name]
             host.publish(self.now())
             for line in host.lines_after(before):
-                logger.info("run %s epoch %d: %s", name, line.epoch, line.reason)
+                level = logging.DEBUG if line.usual else logging.INFO
+                logger.log(level, "run %s epoch %d: %s", name, line.epoch, line.reason)
 
     async def _sweep(self) -> None:
         while True:
@@ -423,7 +462,10 @@ class Service:
             if host.run.phase is Phase.FINISHED and everyone_left(host.run):
                 self._retire(host, now)
                 continue
-            changes += [_Change(host, event) for event in due(host.run, now, host.leases)]
+            found = due(host.run, now, host.leases)
+            if now - host.launcher_at > _LAUNCHER_SECONDS:
+                found += launcher_gone(host.run)
+            changes += [_Change(host, event) for event in found]
         return changes
 
     def _retire(self, host: Host, now: float) -> None:
@@ -452,13 +494,14 @@ class Service:
         self._hosts[name] = Host(name, spec, now, number=number, trust_close=self._trust_close)
 
     def _replay(self, record: Record) -> None:
-        event = load_event(record.body)
-        if isinstance(event, events.Created):
-            self._add_host(record.run, event.spec, record.at)
-        self._hosts[record.run].apply(event, record.at)
+        with applying(record):
+            event = load_event(record.body)
+            if isinstance(event, events.Created):
+                self._add_host(record.run, event.spec, record.at)
+            self._hosts[record.run].apply(event, record.at)
 
     def _rebuild(self, names: set[str]) -> None:
-        """Forget what could not be kept: the journal is the truth. Leases are full again."""
+        """Forget what could not be kept: the journal is the truth."""
         old = {name: self._hosts.pop(name) for name in names}
         for record in self._journal.read():
             if record.run in names:
@@ -466,8 +509,7 @@ class Service:
         now = self.now()
         for name, host in old.items():
             if name in self._hosts:
-                host.take_over(self._hosts[name])
-                host.grant_leases(now)
+                host.take_over(self._hosts[name], now)
                 host.publish(now)
                 self._hosts[name] = host
 

@@ -87,9 +87,9 @@ class Drive:
         self.now = now
         self.run = create("r", spec, now)
         lease = spec.limits.lease_seconds
-        self.leases = Leases(lease, poll_seconds(spec.max_nodes, lease), now)
+        self.leases = Leases(lease, poll_seconds(spec.max_nodes, lease))
         self.journal: list[tuple[float, Event]] = []
-        self.reasons: list[str] = []
+        self.outcomes: list[Outcome] = []
         self.apply(events.Created(run="r", spec=spec))
 
     # --- events -------------------------------------------------------------------------------
@@ -97,8 +97,12 @@ class Drive:
     def apply(self, event: Event) -> Outcome:
         """Keep the event, change the run, let the leases follow."""
         self.journal.append((self.now, event))
+        before = self._stage()
         outcome = apply(self.run, event, self.now)
-        self.reasons.append(outcome.reason)
+        self._check_times(before)
+        assert outcome.reason
+        assert (about := _slot_of(event)) is None or outcome.slot == about
+        self.outcomes.append(outcome)
         if isinstance(event, events.Joined):
             slot = self.run.slots[event.request.slot]
             self.leases.forget((slot.index, slot.incarnations - 1))
@@ -106,6 +110,17 @@ class Drive:
         elif isinstance(event, events.Lost | events.Left):
             self.leases.forget((event.slot, event.incarnation))
         return outcome
+
+    def _stage(self) -> tuple[Phase, int, float]:
+        return self.run.phase, self.run.epoch, self.run.phase_since
+
+    def _check_times(self, before: tuple[Phase, int, float]) -> None:
+        """A phase is as old as the event that began it, and the end as the one that ended it."""
+        *stage, since = before
+        began = [self.run.phase, self.run.epoch] != stage
+        assert self.run.phase_since == (self.now if began else since)
+        if began and self.run.phase is Phase.FINISHED:
+            assert self.run.finished_at == self.now
 
     def _apply_if(self, event: Event | None) -> Outcome | None:
         return None if event is None else self.apply(event)
@@ -193,6 +208,11 @@ class Drive:
     # --- what tests look at -------------------------------------------------------------------
 
     @property
+    def reasons(self) -> list[str]:
+        """What each event did, in words."""
+        return [outcome.reason for outcome in self.outcomes]
+
+    @property
     def phase(self) -> Phase:
         """The run's phase."""
         return self.run.phase
@@ -216,6 +236,12 @@ class Drive:
     def states(self) -> list[str]:
         """How far each slot's node is; `-` for an empty slot."""
         return [str(s.node.state) if s.node is not None else "-" for s in self.run.slots]
+
+
+def _slot_of(event: Event) -> int | None:
+    """The slot that an event is about, which its line in the log has to name."""
+    about = event.request if isinstance(event, events.Joined) else event
+    return getattr(about, "slot", None)
 
 
 def in_phase(phase: Phase, nodes: int = 2, **changes: Any) -> Drive:

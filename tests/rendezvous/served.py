@@ -69,6 +69,13 @@ class Served:
         )
         self.task: asyncio.Task[None] | None = None
 
+    def let_pass(self, seconds: float) -> None:
+        """Let time pass of which the sweep sees the end alone; the registry was awake all along."""
+        end = self.clock.seconds + seconds
+        while self.clock.seconds < end:
+            self.clock.seconds = min(end, self.clock.seconds + 1)
+            self.service.now()
+
     def start(self) -> None:
         """Begin to serve."""
         self.task = asyncio.create_task(self.service.serve())

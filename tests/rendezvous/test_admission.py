@@ -66,8 +66,9 @@ def test_a_copy_of_a_join_whose_node_was_given_up_is_fenced() -> None:
 def test_an_older_generation_is_fenced_with_both_numbers() -> None:
     drive = Drive(make_spec(2))
     drive.news(1, SlotState.SUBMITTING, 3)
-    with pytest.raises(Fenced, match=r"belongs to generation 3 .*; this is generation 2"):
+    with pytest.raises(Fenced, match=r"belongs to generation 3 .*; this is generation 2") as caught:
         drive.join(1, 2)
+    assert "an older worker run of this launch is still alive" in caught.value.hint
 
 
 def test_a_generation_that_failed_is_fenced_before_the_next_is_submitted() -> None:
@@ -93,6 +94,7 @@ def test_a_live_holder_keeps_its_slot_and_both_are_named() -> None:
         "slot 1 is held by host1 (10.0.0.2), which is alive; "
         "twin (10.0.0.9) asks for it with the same token"
     )
+    assert "two worker runs were started with one join string" in caught.value.hint
     assert caught.value.retryable
 
 
@@ -148,6 +150,7 @@ def test_another_nnodes_is_refused_with_both_values(spec: object, said: str, our
     assert caught.value.message == (
         f"slot 1 (host1) was started with --nnodes {said}, and run 'r' has --nnodes {ours}"
     )
+    assert "the same --nnodes (NUM_NODES)" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -159,16 +162,21 @@ def test_the_same_nnodes_may_be_written_differently(least: int, said: str | None
 
 def test_a_loopback_address_is_refused_where_the_nodes_are_on_several_machines() -> None:
     drive = Drive(make_spec(2))
-    with pytest.raises(Mismatch, match=r"offers 127\.0\.0\.2, which no other machine can reach"):
+    with pytest.raises(Mismatch, match=r"127\.0\.0\.2, which no other machine can reach") as caught:
         drive.join(1, addresses=["10.0.0.2", "127.0.0.2"])
+    assert "leave --loopback away" in caught.value.hint
     assert Drive(make_spec(2, loopback=True)).join(1, addresses=["127.0.0.2"]) == 1
     assert Drive(make_spec(1)).join(0, addresses=["127.0.0.1"]) == 1
 
 
 def test_another_framework_is_refused_with_both_names() -> None:
     drive = Drive(make_spec(2))
-    with pytest.raises(Mismatch, match="--framework deepspeed, and run 'r' has --framework torch"):
-        drive.join(1, job=Job(framework="deepspeed"))
+    with pytest.raises(Mismatch) as caught:
+        drive.join(1, job=Job(framework="command"))
+    assert caught.value.message == (
+        "slot 1 (host1) was started with --framework command, and run 'r' has --framework torchrun"
+    )
+    assert "the same --framework" in caught.value.hint
 
 
 def test_another_command_than_the_first_nodes_is_refused() -> None:
@@ -176,8 +184,11 @@ def test_another_command_than_the_first_nodes_is_refused() -> None:
     drive.join(0, job=Job(command_digest=sha("train a")))
     with pytest.raises(Mismatch) as caught:
         drive.join(1, job=Job(command_digest=sha("train b")))
-    assert sha("train a")[:12] in caught.value.message
-    assert sha("train b")[:12] in caught.value.message
+    assert caught.value.message == (
+        f"slot 1 (host1) would run another COMMAND (digest {sha('train b')[:12]}) "
+        f"than the nodes before it ({sha('train a')[:12]})"
+    )
+    assert "the same COMMAND, or allow the difference with --any-command" in caught.value.hint
 
 
 def test_another_command_than_the_launchers_is_refused_from_the_first_node_on() -> None:
@@ -206,8 +217,10 @@ def test_a_rank_beyond_the_run_is_refused() -> None:
 
 @pytest.mark.parametrize(("slot", "rank"), [(0, 1), (1, 0)])
 def test_slot_0_and_rank_0_belong_together(slot: int, rank: int) -> None:
-    with pytest.raises(Mismatch, match=f"asks for node rank {rank}; slot 0 is always rank 0"):
+    words = f"asks for node rank {rank}; slot 0 is always rank 0"
+    with pytest.raises(Mismatch, match=words) as caught:
         Drive(make_spec(2)).join(slot, requested_rank=rank)
+    assert "leave NODE_RANK away" in caught.value.hint
 
 
 def test_two_nodes_that_ask_for_one_rank_are_both_named() -> None:
@@ -216,6 +229,7 @@ def test_two_nodes_that_ask_for_one_rank_are_both_named() -> None:
     with pytest.raises(Mismatch) as caught:
         drive.join(2, requested_rank=2)
     assert caught.value.message == "slot 2 (host2) and slot 1 (host1) both ask for node rank 2"
+    assert "its own NODE_RANK" in caught.value.hint
 
 
 def test_the_rank_of_a_node_that_was_lost_is_free_again() -> None:
@@ -311,8 +325,12 @@ def test_probes_and_acknowledgements_out_of_their_phase_change_nothing() -> None
 
 def test_an_acknowledgement_of_another_table_is_a_mismatch() -> None:
     drive = in_phase(Phase.ARMING)
-    with pytest.raises(Mismatch, match=r"node 1 .* acknowledged table .* the table of epoch 1 is"):
+    with pytest.raises(Mismatch) as caught:
         drive.report(1, AckReport(epoch=1, digest=sha("another")))
+    assert caught.value.message == (
+        f"node 1 (host1, slot 1) acknowledged table {sha('another')[:12]}, "
+        f"and the table of epoch 1 is {drive.run.digest[:12]}"
+    )
 
 
 def test_a_node_that_was_given_up_after_the_go_is_fenced_but_may_leave() -> None:

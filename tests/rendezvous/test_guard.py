@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import gc
 import json
 import os
 import queue
@@ -40,11 +41,13 @@ from rendezvous.server.guard import (
     CloseReason,
     Connection,
     Guard,
+    GuardedProtocol,
     GuardedServer,
     Timeouts,
     make_server,
     problem_response,
     read_body,
+    whole_answer,
 )
 from rendezvous.server.limiter import MAX_SOURCES, FailedLogins
 
@@ -60,6 +63,7 @@ class App:
         self.closing = asyncio.Event()
         self.parked = threading.Event()
         self.read: list[int] = []
+        self.whole: list[bool] = []
         self.ended: queue.SimpleQueue[CloseReason] = queue.SimpleQueue()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,6 +87,13 @@ class App:
             await self._answer(send, bytes(32 * MEGABYTE))
         elif scope["path"] == "/peer":
             await self._answer(send, scope["state"]["connection"].peer.encode())
+        elif scope["path"] in ("/whole", "/wide"):
+            connection = scope["state"]["connection"]
+            connection.on_close(self.ended.put)
+            body = b"whole" if scope["path"] == "/whole" else bytes(8 * MEGABYTE)
+            self.whole.append(await connection.answer(whole_answer(body)))
+            if not self.whole[-1]:
+                await self._answer(send, b"by ASGI")
         elif scope["path"] == "/late":
             await asyncio.sleep(0.6)
             await self._answer(send, b"late")
@@ -728,6 +739,33 @@ def _bytes_taken(served: Served, header: bytes) -> int:
     return sent
 
 
+def test_a_connection_that_has_ended_is_let_go_without_the_garbage_collector(
+    serve: Serve,
+) -> None:
+    """Else each one keeps what it had read: a flood of bodies cost 90 kB a connection."""
+    requests = [
+        request("/echo", "Transfer-Encoding: chunked", method="POST"),
+        request("/echo", f"Content-Length: {100 * MEGABYTE}", method="POST"),
+        request(),
+    ]
+    gc.collect()
+    gc.disable()
+    try:
+        with serve() as served:
+            for asked in requests * 5:
+                served.ask(asked)
+            deadline = time.monotonic() + 5
+            while _protocols() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert _protocols() == 0
+    finally:
+        gc.enable()
+
+
+def _protocols() -> int:
+    return sum(isinstance(thing, GuardedProtocol) for thing in gc.get_objects())
+
+
 def test_slow_connections_do_not_stop_a_healthy_request(listener: socket.socket) -> None:
     served = Served(App(), port_of(listener))
     with server_process(listener), contextlib.ExitStack() as stack:
@@ -779,6 +817,88 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
 
 
 # Failed logins
+
+
+# Whole answers, written without ASGI's messages
+
+
+@on_both_loops
+def test_whole_answers_and_others_take_turns_on_one_connection(serve: Serve) -> None:
+    with serve() as served, served.connect() as client:
+        bodies = []
+        for path in ("/whole", "/whole", "/echo", "/whole"):
+            client.sendall(request(path, close=False))
+            bodies.append(body_of(read_answer(client)))
+        assert bodies == [b"whole", b"whole", b"0 bytes", b"whole"]
+
+
+def test_requests_sent_ahead_are_answered_in_their_order(serve: Serve) -> None:
+    ahead = request("/whole", close=False) + request("/echo", close=False) + request("/whole")
+    with serve() as served:
+        answers = served.ask(ahead)
+    assert [body_of(b"HTTP" + part)[:7] for part in answers.split(b"HTTP")[1:]] == [
+        b"whole",
+        b"0 bytes",
+        b"by ASGI",
+    ]
+
+
+def test_a_whole_answer_has_the_headers_of_every_answer(serve: Serve) -> None:
+    with serve() as served, served.connect() as client:
+        client.sendall(request("/whole", close=False))
+        headers = headers_of(read_answer(client))
+    assert headers == {
+        "content-type": "application/json",
+        "content-length": "5",
+        "cache-control": "no-store",
+        "x-content-type-options": "nosniff",
+    }
+
+
+def test_a_request_that_ends_its_connection_is_answered_by_asgi(serve: Serve) -> None:
+    with serve() as served:
+        assert body_of(served.ask(request("/whole"))) == b"by ASGI"
+        assert served.app.whole == [False]
+
+
+def test_after_a_whole_answer_the_next_header_has_its_deadline(serve: Serve) -> None:
+    with serve() as served, served.connect() as client:
+        client.sendall(request("/whole", close=False))
+        read_answer(client)
+        client.sendall(b"GET /e")
+        assert problem_of(read_to_end(client)) == (408, "bad_request")
+
+
+def test_after_a_whole_answer_an_idle_connection_is_closed_in_its_time(serve: Serve) -> None:
+    with serve(keep_alive=1) as served, served.connect() as client:
+        client.sendall(request("/whole", close=False))
+        read_answer(client)
+        assert read_to_end(client) == b""
+
+
+@on_both_loops
+def test_a_whole_answer_over_tls_comes_in_pieces_as_the_peer_reads(serve: Serve, tls: Tls) -> None:
+    with serve(ssl_context=tls[0]) as served, served.connect() as plain:
+        client = tls[1].wrap_socket(plain, server_hostname=NAME)
+        client.sendall(request("/wide", close=False))
+        time.sleep(0.2)
+        assert served.app.whole == []  # not all of it is in memory, encrypted, meanwhile
+        assert body_of(read_answer(client)) == bytes(8 * MEGABYTE)
+        client.sendall(request("/whole", close=False))
+        assert body_of(read_answer(client)) == b"whole"
+        client.close()
+
+
+def test_a_peer_that_leaves_during_a_whole_answer_is_told_as_gone(
+    serve: Serve, tls: Tls, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve(ssl_context=tls[0]) as served, served.connect() as plain:
+        client = tls[1].wrap_socket(plain, server_hostname=NAME)
+        client.sendall(request("/wide", close=False))
+        client.recv(1000)
+        client.close()
+        assert served.ended() in (CloseReason.RST, CloseReason.FIN)
+    assert caplog.text == ""
 
 
 def test_twenty_failures_at_once_are_allowed_then_one_a_second() -> None:

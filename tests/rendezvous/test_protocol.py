@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 
 from rendezvous import events
 from rendezvous.errors import Mismatch, RequestError
-from rendezvous.protocol import apply
+from rendezvous.protocol import Outcome, apply, launcher_gone
 from rendezvous.schema import (
     AckReport,
     EndpointTable,
@@ -29,6 +29,7 @@ from rendezvous.schema import (
     ProbeReport,
     Report,
     Result,
+    SlotNews,
     SlotState,
     TableRow,
 )
@@ -97,6 +98,12 @@ def row(slot: int, nproc_per_node: int = 1) -> TableRow:
     )
 
 
+def test_a_run_and_its_slots_wait_since_the_run_was_made() -> None:
+    run = create("r", make_spec(2), 7.0)
+    assert (run.created_at, run.phase_since, run.phase) == (7.0, 7.0, "gathering")
+    assert [slot.wait_seconds(9.0) for slot in run.slots] == [2.0, 2.0]
+
+
 def test_a_run_of_one_node_needs_nobody_else() -> None:
     drive = Drive(make_spec(1)).gather().verify().arm()
     assert drive.phase is Phase.RUNNING
@@ -116,6 +123,18 @@ def test_what_every_node_does_is_usual_and_what_only_one_does_is_not() -> None:
     told = [drive.exit(0, 1), drive.exit(1, 143, stopped=True), drive.report(2, LeaveReport())]
     assert [o.usual for o in told if o is not None] == [False, True, False]
     assert [o.slot for o in told if o is not None] == [0, 1, 2]
+    news = events.SlotChanged(slot=1, news=SlotNews(generation=1, state=SlotState.QUEUED))
+    assert drive.apply(news) == Outcome("slot 1, generation 1: queued", 1, usual=True)
+
+
+def test_progress_and_leaving_are_told_with_the_nodes_name() -> None:
+    drive = in_phase(Phase.RUNNING)
+    told = [drive.progress(0, "step 1"), drive.exit(0, 0), drive.report(0, LeaveReport())]
+    assert told == [
+        Outcome("node 0 (host0, slot 0): step 1", 0, usual=True),
+        Outcome("node 0 (host0, slot 0) ended with exit code 0", 0, usual=True),
+        Outcome("node 0 (host0, slot 0) has left", 0, usual=True),
+    ]
 
 
 def test_every_event_gives_the_state_a_new_version() -> None:
@@ -207,6 +226,7 @@ def test_the_replacement_completes_a_new_epoch_with_another_table() -> None:
     assert drive.run.digest not in ("", first)
     assert drive.run.table is not None
     assert [r.address for r in drive.run.table.rows] == ["10.0.0.1", "10.0.0.77"]
+    assert drive.slot(1).problem == ""
     drive.arm()
     assert drive.phase is Phase.RUNNING
 
@@ -216,7 +236,10 @@ def test_a_newer_generation_that_takes_a_slot_begins_a_new_epoch(phase: Phase) -
     drive = in_phase(phase)
     drive.join(1, 2, hostname="spare")
     assert (drive.phase, drive.run.epoch, drive.states()) == ("verifying", 2, ["joined"] * 2)
-    assert "in place of host1; 2 of 2 nodes are in" in drive.reasons[-1]
+    assert drive.reasons[-1] == (
+        "slot 1 (spare) joined from 10.0.0.2 as incarnation 2, in place of host1; "
+        "2 of 2 nodes are in"
+    )
     assert drive.run.waiting_for == {0, 1}
 
 
@@ -273,6 +296,20 @@ def test_a_node_whose_worker_run_ended_before_the_go_is_submitted_again() -> Non
         "it is submitted again as generation 2"
     )
     assert drive.states() == ["-", "-"]
+
+
+def test_a_node_whose_worker_run_ended_before_the_go_ends_the_run_with_no_retry_left() -> None:
+    drive = in_phase(Phase.ARMING, submit_retries=0)
+    drive.news(1, SlotState.ENDED, detail="preempted")
+    assert drive.result == Result(
+        status="failed",
+        exit_code=86,
+        code="node_lost",
+        message="node 1 (host1, slot 1) failed before the go: its worker run ended: preempted",
+        slot=1,
+        rank=1,
+        hostname="host1",
+    )
 
 
 def test_a_newer_worker_run_that_dies_does_not_harm_the_node_it_was_to_replace() -> None:
@@ -343,6 +380,7 @@ def test_an_exit_before_the_go_with_no_retry_left_never_ends_the_run_well(
         log="/log",
     )
     assert drive.states() == ["verified", "lost"]
+    assert drive.reasons[-1] == drive.result.message
 
 
 # --- min:max --------------------------------------------------------------------------------------
@@ -365,6 +403,14 @@ def test_min_max_goes_on_without_the_others_after_the_last_call() -> None:
 def test_min_max_goes_on_at_once_when_all_are_in() -> None:
     drive = Drive(make_spec(3, least=2)).gather()
     assert drive.phase is Phase.VERIFYING
+
+
+def test_a_replacement_after_the_last_call_begins_another_one() -> None:
+    drive = Drive(make_spec(3, least=2, last_call_seconds=5)).gather(0, 1)
+    drive.wait(5)
+    assert drive.phase is Phase.VERIFYING
+    drive.join(1, 2)
+    assert (drive.phase, drive.run.enough_since) == ("gathering", drive.now)
 
 
 def test_the_last_call_needs_slot_0() -> None:
@@ -547,6 +593,7 @@ def test_a_node_that_does_not_acknowledge_ends_the_run_after_the_timeout() -> No
     assert drive.result.message == (
         "node 1 (host1, slot 1) did not acknowledge the table within 10 s, though still connected"
     )
+    assert drive.reasons[-1] == drive.result.message
 
 
 def test_only_the_first_of_many_slow_nodes_are_named() -> None:
@@ -608,6 +655,7 @@ def test_a_fixed_port_that_is_taken_ends_the_run() -> None:
         rank=0,
         hostname="host0",
     )
+    assert drive.reasons[-1] == drive.result.message
 
 
 @pytest.mark.parametrize("code", ["bad_table", "hosts", "contract"])
@@ -647,6 +695,16 @@ def test_a_missing_slot_is_named_with_what_is_known_of_it() -> None:
         "address",
         slot=2,
     )
+    assert drive.outcomes[-1] == Outcome(drive.result.message, 2)
+
+
+def test_all_missing_slots_are_named_in_one_sentence() -> None:
+    drive = Drive(make_spec(3, join_timeout_seconds=5)).gather(0)
+    drive.wait(5)
+    assert drive.result.message == (
+        "run 'r' expected 3 nodes and 1 joined within 5 s: "
+        "slot 1 was never submitted; slot 2 was never submitted"
+    )
 
 
 @pytest.mark.parametrize(
@@ -667,7 +725,10 @@ def test_a_scheduler_that_knows_nothing_is_not_quoted(state: SlotState) -> None:
     assert drive.result.message.endswith("slot 1 never reached the registry")
 
 
-@pytest.mark.parametrize(("nodes", "end"), [(6, "submitted"), (9, "submitted; and 3 more")])
+@pytest.mark.parametrize(
+    ("nodes", "end"),
+    [(6, "submitted"), (7, "submitted; and 1 more"), (9, "submitted; and 3 more")],
+)
 def test_only_the_first_five_missing_slots_are_described(nodes: int, end: str) -> None:
     drive = Drive(make_spec(nodes, join_timeout_seconds=5)).gather(0)
     drive.wait(5)
@@ -693,12 +754,33 @@ def test_time_in_the_schedulers_queue_does_not_count() -> None:
     assert drive.result.code == "join_timeout"
 
 
+def test_the_time_before_each_stay_in_the_queue_counts() -> None:
+    drive = Drive(make_spec(2))
+    for seconds in (10, 20):
+        drive.news(1, SlotState.RUNNING)
+        drive.wait(seconds)
+        drive.news(1, SlotState.QUEUED)
+        drive.wait(100)
+    assert drive.slot(1).wait_seconds(drive.now) == 30
+
+
 def test_news_of_the_same_worker_run_leaves_its_slots_clock_alone() -> None:
     drive = Drive(make_spec(2, join_timeout_seconds=60)).gather(0)
     for state in (SlotState.SUBMITTING, SlotState.SUBMITTED, SlotState.RUNNING):
         drive.news(1, state)
         drive.wait(20)
     assert drive.result.code == "join_timeout"
+
+
+def test_without_its_launcher_nothing_is_known_of_the_queue_any_more() -> None:
+    drive = Drive(make_spec(3))
+    for slot, state in ((0, SlotState.RUNNING), (1, SlotState.QUEUED)):
+        drive.news(slot, state, 2)
+    words = "it was queued when its launcher was last heard of"
+    news = SlotNews(generation=2, state=SlotState.UNKNOWN, detail=words)
+    assert launcher_gone(drive.run) == [events.SlotChanged(slot=1, news=news)]
+    drive.apply(events.Cancelled(reason="enough"))
+    assert launcher_gone(drive.run) == []
 
 
 def test_the_clock_of_a_filled_slot_stands() -> None:
@@ -836,8 +918,9 @@ def test_the_verdict_falls_after_two_seconds_without_those_that_only_stop_slowly
     drive.exit(1, 1)
     drive.wait(1.75)
     assert drive.phase is Phase.RUNNING
-    drive.wait(0.5)
-    assert (drive.result.slot, drive.result.exit_code) == (1, 1)
+    drive.wait(0.25)
+    assert (drive.result.slot, drive.result.exit_code, drive.result.hint) == (1, 1, "")
+    assert drive.reasons[-1] == drive.result.message
 
 
 def test_the_first_cause_is_the_oldest_failure_not_the_first_report() -> None:
@@ -906,6 +989,26 @@ def test_a_node_lost_after_a_failure_is_not_the_cause() -> None:
     assert drive.states() == ["exited", "lost", "running"]
     drive.exit(2, 143, stopped=True)
     assert (drive.result.slot, drive.result.exit_code) == (0, 7)
+
+
+@pytest.mark.parametrize(
+    ("silent", "words"),
+    [
+        ({1}, "; also lost: node 1 (host1, slot 1)"),
+        ({1, 2}, "; also lost: node 1 (host1, slot 1), node 2 (host2, slot 2)"),
+    ],
+)
+def test_nodes_that_were_lost_after_a_failure_are_named_beside_it(
+    silent: set[int], words: str
+) -> None:
+    drive = in_phase(Phase.RUNNING, 4, verdict_seconds=60)
+    drive.exit(0, 7)
+    drive.wait(30, silent=silent)
+    for slot in {1, 2, 3} - silent:
+        drive.exit(slot, 143, stopped=True)
+    assert drive.result.message == (
+        f"node 0 (host0, slot 0) failed: the program ended with exit code 7{words}"
+    )
 
 
 def test_a_lost_node_fails_the_run() -> None:
@@ -1000,7 +1103,9 @@ def test_a_suspect_node_whose_worker_run_is_over_is_lost_with_the_schedulers_wor
     drive = in_phase(Phase.RUNNING)
     drive.wait(1, silent={1})
     drive.news(1, SlotState.FAILED, detail="exit code 137")
-    drive.wait(5.25, silent={1})
+    drive.wait(4.75, silent={1})
+    assert drive.states() == ["running", "running"]
+    drive.wait(0.25, silent={1})
     assert drive.states() == ["running", "lost"]
     drive.wait(2.25)
     assert drive.result.message == (
@@ -1045,6 +1150,14 @@ def test_the_lease_of_a_node_that_is_gone_is_forgotten() -> None:
     before = len(drive.journal)
     drive.wait(16)
     assert [event.kind for _, event in drive.journal[before:]] == ["verdict"]
+    assert drive.leases.silent_seconds((2, 99), drive.now) == 0  # it has none any more
+
+
+def test_the_lease_of_an_older_incarnation_hides_no_silent_node() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.leases.grant_all([(0, 99), (0, 1), (1, 1), (2, 1)], drive.now)
+    drive.wait(15, silent={1})
+    assert drive.states() == ["running", "lost", "running"]
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -1093,6 +1206,27 @@ def test_a_restart_of_the_registry_is_told_and_changes_nothing() -> None:
     assert (drive.phase, drive.run.seq) == ("running", before)
 
 
+def test_the_nodes_that_were_lost_besides_the_first_cause_are_named() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.wait(1)
+    drive.exit(1, 3)
+    drive.wait(16, silent=[2])
+    assert drive.result.slot == 1
+    assert drive.result.message.endswith("exit code 3; also lost: node 2 (host2, slot 2)")
+
+
+def test_after_a_restart_the_verdict_waits_for_those_not_heard_of_since() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.wait(5)
+    drive.exit(1, 3)
+    drive.apply(events.Restarted())
+    drive.leases.grant_all([(0, 1), (2, 1)], drive.now)
+    drive.wait(14, silent=[2])
+    assert drive.run.result is None
+    drive.wait(1.5, silent=[2])
+    assert drive.result.message.endswith("exit code 3; also lost: node 2 (host2, slot 2)")
+
+
 # --- the machine as a whole -----------------------------------------------------------------------
 
 SLOTS = st.integers(0, 3)
@@ -1105,9 +1239,15 @@ MOSTLY_NOW = st.sampled_from([0, 0, 0, 1])
 class Machine(RuleBasedStateMachine):
     """Everybody says anything at any time; the registry decides; its promises hold."""
 
-    @initialize(phase=st.sampled_from([*BEFORE_GO, Phase.RUNNING]), least=st.integers(3, 4))
-    def start(self, phase: Phase, least: int) -> None:
-        self.drive = in_phase(phase, 4, least=least, last_call_seconds=5, submit_retries=3)
+    @initialize(
+        phase=st.sampled_from([*BEFORE_GO, Phase.RUNNING]),
+        least=st.integers(3, 4),
+        verify=st.booleans(),
+    )
+    def start(self, phase: Phase, least: int, verify: bool) -> None:
+        verify = verify or phase is Phase.VERIFYING
+        limits = {"last_call_seconds": 5, "submit_retries": 3}
+        self.drive = in_phase(phase, 4, least=least, verify=verify, **limits)
         self.tables: dict[int, str] = {}
         self.final: Result | None = None
 
@@ -1144,6 +1284,13 @@ class Machine(RuleBasedStateMachine):
     @rule(slot=SLOTS)
     def a_newer_worker_run_joins(self, slot: int) -> None:
         self.another_joins(slot, self.drive.slot(slot).generation + 1)
+
+    @rule()
+    def the_registry_comes_back(self) -> None:
+        drive = self.drive
+        drive.apply(events.Restarted())
+        slots = [slot for slot in drive.run.slots if slot.node is not None]
+        drive.leases.grant_all([(s.index, s.incarnations) for s in slots], drive.now)
 
     @rule()
     def all_verify_and_arm(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import re
 import subprocess
@@ -37,9 +39,9 @@ async def two_runs(served: Served) -> dict[str, list[EventLine]]:
     await served.service.slot_news(
         served.host(second), 1, SlotNews(generation=1, state=SlotState.QUEUED, detail="Priority")
     )
-    served.clock.seconds += 1.25
+    served.let_pass(1.25)
     await served.bring_to(Phase.RUNNING, first)
-    served.clock.seconds += 10
+    served.let_pass(10)
     await served.report(first, 1, ExitReport(epoch=1, exit_code=3, message="out of memory"))
     await served.report(first, 0, ExitReport(epoch=1, exit_code=143, stopped=True))
     for slot in (0, 1):
@@ -89,6 +91,18 @@ async def test_it_prints_json_lines_for_programs(served: Served, tmp_path: Path)
         assert [EventLine.model_validate_json(line) for line in of_run] == expected
 
 
+def without_last_page(log: bytes) -> bytes:
+    """A write-ahead log that ends in the middle of its last page.
+
+    Frames of the present log carry its salt; older ones, to be written over, lie behind them
+    (https://www.sqlite.org/fileformat2.html#walformat).
+    """
+    head, frame, salt = 32, 24 + 4096, log[16:24]
+    starts = range(head, len(log), frame)
+    ends = itertools.takewhile(lambda at: log[at + 8 : at + 16] == salt, starts)
+    return log[: list(ends)[-1] + 1_000]
+
+
 async def test_a_journal_whose_end_was_cut_off_is_told_up_to_there(
     served: Served, tmp_path: Path
 ) -> None:
@@ -97,7 +111,7 @@ async def test_a_journal_whose_end_was_cut_off_is_told_up_to_there(
     copy = tmp_path / "copy.sqlite"
     copy.write_bytes((tmp_path / "journal.sqlite").read_bytes())
     log = (tmp_path / "journal.sqlite-wal").read_bytes()
-    (tmp_path / "copy.sqlite-wal").write_bytes(log[: len(log) - 3_000])
+    (tmp_path / "copy.sqlite-wal").write_bytes(without_last_page(log))
     done = run_replay(copy)
     part = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
@@ -129,6 +143,37 @@ def test_what_is_no_journal_is_told_in_a_sentence(
 def test_an_event_of_another_version_is_told() -> None:
     with pytest.raises(UsageError, match="event 1 of run 'a' is not one that this rdzv knows"):
         list(replay([Record("a", 1, 0.0, b'{"kind": "levitated"}')]))
+
+
+@pytest.mark.parametrize("name", ["joined", "left", "timed_out", "lost", "exited", "cancelled"])
+def test_an_event_that_does_not_follow_from_those_before_it_is_told(name: str) -> None:
+    wire = Path(__file__).parents[1] / "wire"
+    created = (wire / "event-created.json").read_bytes()
+    event = (wire / f"event-{name}.json").read_bytes().replace(b'"slot": 1', b'"slot": 17')
+    first = [] if name in ("joined", "cancelled") else [Record("a", 1, 0.0, created)]
+    records = [*first, Record("a", 2, 0.0, event)]
+    with pytest.raises(UsageError, match="event 2 of run 'a' does not follow from those before it"):
+        list(replay(records))
+
+
+def test_the_journal_of_somebody_else_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    wire = Path(__file__).parents[1] / "wire"
+    path = tmp_path / "journal.sqlite"
+    journal = SqliteJournal(path)
+    created = (wire / "event-created.json").read_bytes()
+    asyncio.run(
+        journal.append(
+            [
+                Record("llama-7b", 1, 0.0, created),
+                Record("llama-7b", 2, 0.0, b'{"kind": "cancelled", "reason": "a\\u001b[2Jb\\nc"}'),
+            ]
+        )
+    )
+    asyncio.run(journal.close())
+    done = run_replay(path)
+    assert done.returncode == 0
+    assert done.stdout.count("\n") == 2
+    assert "a?[2Jb?c" in done.stdout
 
 
 async def test_a_reader_that_stops_early_is_no_error(served: Served, tmp_path: Path) -> None:

@@ -8,18 +8,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rendezvous.schema import (
+    MAX_NODES,
     AckReport,
     Address,
     Candidate,
     Digest,
     EndpointTable,
     ExitReport,
+    Facts,
     Job,
     JoinRequest,
     Limits,
+    ProbeReport,
     RunId,
     RunSpec,
     ShortWords,
@@ -100,6 +103,22 @@ def test_what_is_no_reachable_address_is_refused(hostile: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("fd00::1%eth0", "an address with a zone is not reachable from other nodes"),
+        ("node1", "not an IPv4 or IPv6 address"),
+        ("::ffff:10.0.0.1", "write an IPv4 address as IPv4, not as ::ffff:"),
+        ("224.0.0.1", "multicast, unspecified and link-local addresses are not reachable"),
+        ("255.255.255.255", "the broadcast address is not a node's"),
+    ],
+)
+def test_the_refusal_of_an_address_says_what_is_wrong_with_it(address: str, why: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ADDRESS.validate_python(address)
+    assert caught.value.errors()[0]["msg"] == f"Value error, {why}"
+
+
+@pytest.mark.parametrize(
     ("address", "prefix"), [("10.0.0.1", 33), ("10.0.0.1", 64), ("fd00::1", 129)]
 )
 def test_a_prefix_that_is_longer_than_its_address_is_refused(address: str, prefix: int) -> None:
@@ -125,7 +144,7 @@ def test_run_ids_that_are_taken(good: str) -> None:
     "bad", ["", "-r", ".", "..", "_r", "a/b", "a b", "a\n", "a" * 64, "ü", "r%2e", "a\x00", "../x"]
 )
 def test_run_ids_that_are_refused(bad: str) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match=r"1 to 63 letters, .* begins with a letter or digit"):
         RUN_ID.validate_python(bad)
 
 
@@ -208,6 +227,71 @@ def test_what_is_no_nnodes_is_refused(bad: str) -> None:
     assert "nnodes" in refused(Job, {"nnodes": bad})
 
 
+# --- bounds ---------------------------------------------------------------------------------------
+
+CANDIDATE = {"interface": "eth0", "address": "fd00::1", "prefix_length": 64}
+JOIN = json.loads(make_join(1).model_dump_json())
+EXIT = {"epoch": 1, "exit_code": 1}
+SPEC = json.loads(make_spec(2, least=1).model_dump_json())
+SPEC_OF_MOST = SPEC | {"max_nodes": MAX_NODES}
+DIGESTS = [sha("t")] * (MAX_NODES + 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "rest", "field", "taken", "refused"),
+    [
+        (Candidate, CANDIDATE, "interface", ["", "e" * 253], ["e" * 254]),
+        (Candidate, CANDIDATE, "prefix_length", [0, 128], [-1, 129]),
+        (Candidate, CANDIDATE, "mtu", [0, 1_000_000], [-1, 1_000_001]),
+        (Candidate, CANDIDATE, "speed_mbps", [0, 10**9], [-1]),
+        (Candidate, CANDIDATE, "reason", ["", "w" * 600], ["w" * 601]),
+        (Candidate, CANDIDATE, "mac", ["", "0" * 64], ["0", "0" * 63, "0" * 65]),
+        (Job, {}, "nnodes", ["1", "999999", "1:2", "999999:999999"], ["1:1234567", "1234567:1"]),
+        (Facts, {}, "gpus", [0, 16], [-1]),
+        (Facts, {}, "cpus", [0, 4096], [-1]),
+        (JoinRequest, JOIN, "slot", [0, 19_999], [-1, 20_000]),
+        (JoinRequest, JOIN, "generation", [1, 1_000_000], [0, 1_000_001]),
+        (JoinRequest, JOIN, "join_id", ["x" * 16, "-_9" * 20 + "AZaz"], ["x" * 15, "x" * 65]),
+        (JoinRequest, JOIN, "join_id", [], ["one-space-in here", " one-in-front-of-it"]),
+        (JoinRequest, JOIN, "join_id", [], ["one-behind-it-all ", "the-end-of-a-line\n"]),
+        (JoinRequest, JOIN, "hostname", ["", "h" * 253], ["h" * 254]),
+        (JoinRequest, JOIN, "nproc_per_node", [1, 4096], [0, 4097]),
+        (JoinRequest, JOIN, "candidates", [JOIN["candidates"] * 64], [[], JOIN["candidates"] * 65]),
+        (JoinRequest, JOIN, "requested_rank", [None, 0, 19_999], [-1, 20_000]),
+        (JoinRequest, JOIN, "master_port", [None, 1, 65_535], [0, 65_536]),
+        (ProbeReport, {"epoch": 1}, "unreachable", [[], [7] * 20_000], [[7] * 20_001, [20_000]]),
+        (ExitReport, EXIT, "exit_code", [0, 255], [-1, 256]),
+        (ExitReport, EXIT, "age_seconds", [0.0, 10_000_000.0], [-0.001, 10_000_000.5]),
+        (ExitReport, EXIT, "tail", [[], ["l" * 400] * 40], [["l"] * 41, ["l" * 401]]),
+        (Limits, {}, "lease_seconds", [2.0, 3600.0], [1.999, 3600.5]),
+        (Limits, {}, "submit_retries", [0, 100], [-1, 101]),
+        (RunSpec, SPEC, "launch_id", ["a" * 8, "09az" * 8], ["a" * 7, "a" * 33, "a" * 8 + "\n"]),
+        (RunSpec, SPEC, "min_nodes", [1, 2], [0]),
+        (RunSpec, SPEC, "max_nodes", [1, 20_000], [0, 20_001]),
+        (RunSpec, SPEC_OF_MOST, "min_nodes", [20_000], [20_001]),
+        (RunSpec, SPEC_OF_MOST, "token_sha256", [[], DIGESTS[1:]], [DIGESTS]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", ""),
+)
+def test_a_bound_is_taken_and_what_lies_beyond_it_is_not(
+    model: type[BaseModel], rest: dict[str, Any], field: str, taken: list[Any], refused: list[Any]
+) -> None:
+    for value in taken:
+        read = model.model_validate_json(json.dumps(rest | {field: value}))
+        assert json.loads(read.model_dump_json())[field] == value
+    for value in refused:
+        with pytest.raises(ValidationError) as caught:
+            model.model_validate_json(json.dumps(rest | {field: value}))
+        assert {error["loc"][0] for error in caught.value.errors()} == {field}
+
+
+def test_an_address_may_be_written_with_all_its_digits() -> None:
+    longest = "2001:0db8:0000:0000:0000:0000:255.255.255.255"
+    assert ADDRESS.validate_python(longest) == "2001:db8::ffff:ffff"
+    with pytest.raises(ValidationError, match="at most 45 characters"):
+        ADDRESS.validate_python("0" + longest)
+
+
 # --- strictness -----------------------------------------------------------------------------------
 
 
@@ -215,32 +299,6 @@ def test_what_is_no_nnodes_is_refused(bad: str) -> None:
 def test_a_slot_is_an_integer_in_its_range_and_nothing_that_looks_like_one(value: Any) -> None:
     told = json.loads(make_join(1).model_dump_json())
     assert "slot" in refused(JoinRequest, told | {"slot": value})
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("generation", 0),
-        ("join_id", "short"),
-        ("join_id", "x" * 65),
-        ("join_id", "a space in here!"),
-        ("hostname", "h" * 254),
-        ("nproc_per_node", 0),
-        ("nproc_per_node", 4097),
-        ("candidates", []),
-        ("requested_rank", -1),
-        ("master_port", 0),
-        ("master_port", 65_536),
-    ],
-)
-def test_a_join_outside_its_bounds_is_refused(field: str, value: Any) -> None:
-    told = json.loads(make_join(1).model_dump_json())
-    assert field in refused(JoinRequest, told | {field: value})
-
-
-def test_a_join_has_at_most_64_candidates() -> None:
-    told = json.loads(make_join(1).model_dump_json())
-    assert "candidates" in refused(JoinRequest, told | {"candidates": told["candidates"] * 65})
 
 
 @pytest.mark.parametrize("age", ["NaN", "Infinity", "-1", "1e300", '"1"', "true"])
@@ -266,8 +324,10 @@ def test_a_slots_state_may_be_given_as_text() -> None:
 
 
 def test_messages_do_not_change() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        make_join(1).slot = 2  # type: ignore[misc]
+    for message, field in ((make_join(1), "slot"), (make_spec(2), "min_nodes"),
+                           (Limits(), "submit_retries")):  # fmt: skip
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(message, field, 1)
 
 
 # --- what a person says ---------------------------------------------------------------------------

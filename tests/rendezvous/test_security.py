@@ -108,6 +108,28 @@ def test_keys_are_the_same_each_time_they_are_derived() -> None:
     assert (again.row_key, again.read) == (KEYS.row_key, KEYS.read)
 
 
+def test_what_is_derived_from_a_secret_is_the_same_in_every_version() -> None:
+    """An operator's string and a journal outlive the version that wrote them."""
+    credentials = [
+        KEYS.join_token(0, 1),
+        node_credential(SECRET, "r", "launch", 3, 2),
+        KEYS.read,
+        KEYS.admin,
+        registry_credential(SECRET),
+    ]
+    assert [credential.text() for credential in credentials] == [
+        "j.0.1.Aq6GEFU8WSsht89EqeSGOLNj4NpilHtYDAqgbp3wEPw",
+        "n.3.2.42tmK5us8u89ucd9HWfdpNGY2E7w4jAyWOiwUNv7pOo",
+        "r._H10aGuvmIHFfZm_IcoC_cvy9ClJRYMMyTNrZMoIdUg",
+        "a.wehuy8wyti4oXqRwK9QW76MW7IV15WIP1Sps_PR7_Oo",
+        "g.IWBfVATKzZj8cJ3kxQpGFlPdJohGfOzrYILPsD3mqF4",
+    ]
+    assert [KEYS.row_key.hex(), KEYS.probe_key.hex()] == [
+        "50160274b8a87da3defd647fca3776972072d4e96cca2133df6099238bc2ec16",
+        "4e448375122f65a82ae4acb1802203f5ddcdf550f0632ad43826d9d6b1874dd2",
+    ]
+
+
 def test_a_new_secret_has_256_bits_and_is_new() -> None:
     secrets = {new_secret() for _ in range(100)}
     assert len(secrets) == 100
@@ -245,28 +267,29 @@ def test_a_row_of_another_run_launch_or_key_is_not_genuine() -> None:
 
 # --- words that carry everything ------------------------------------------------------------------
 
-WORDS: list[tuple[str, str, Callable[[str], Any], object]] = [
-    ("RDZV_JOIN", JOIN.text(), JoinString.parse, JOIN),
-    ("RDZV_REGISTRY", REGISTRY.text(), RegistryString.parse, REGISTRY),
-    ("RDZV_TOKEN", group_token_text(SECRET), parse_group_token, SECRET),
+WORDS: list[tuple[str, Callable[[], str], Callable[[str], Any], object]] = [
+    ("RDZV_JOIN", JOIN.text, JoinString.parse, JOIN),
+    ("RDZV_REGISTRY", REGISTRY.text, RegistryString.parse, REGISTRY),
+    ("RDZV_TOKEN", lambda: group_token_text(SECRET), parse_group_token, SECRET),
 ]
-each_word = pytest.mark.parametrize(("variable", "text", "parse", "meant"), WORDS,
+each_word = pytest.mark.parametrize(("variable", "write", "parse", "meant"), WORDS,
                                     ids=[w[0] for w in WORDS])  # fmt: skip
 
 
 @each_word
 def test_a_word_is_read_back(
-    variable: str, text: str, parse: Callable[[str], Any], meant: object
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
 ) -> None:
+    text = write()
     assert parse(text) == meant
     assert parse(f"  {text}\n") == meant
 
 
 @each_word
 def test_a_word_is_one_that_neither_yaml_nor_a_shell_touches(
-    variable: str, text: str, parse: Callable[[str], Any], meant: object
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
 ) -> None:
-    assert WORD.match(text)
+    assert WORD.match(write())
 
 
 def test_a_join_string_with_a_certificate_and_three_addresses_is_below_a_kilobyte() -> None:
@@ -278,6 +301,7 @@ def test_a_join_string_with_a_certificate_and_three_addresses_is_below_a_kilobyt
     [
         RegistryPlace(("127.0.0.1",), 29_600),
         RegistryPlace(("10.0.0.1", "::1"), 1, "public_key", public_key_pin(SECRET)),
+        RegistryPlace(("::1",), 1, "certificate", b"\x00\x00\x17"),  # AAAX
         PLACE,
     ],
 )
@@ -298,38 +322,45 @@ def refused_quietly(parse: Callable[[str], Any], text: str) -> str:
 
 @each_word
 def test_a_word_that_was_cut_is_refused(
-    variable: str, text: str, parse: Callable[[str], Any], meant: object
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
 ) -> None:
+    text = write()
     for length in {0, 1, 6, 8, 9, 10, 13, 20, len(text) // 2, len(text) - 2, len(text) - 1}:
         assert variable in refused_quietly(parse, text[:length])
 
 
 @each_word
 def test_a_word_that_was_altered_is_refused(
-    variable: str, text: str, parse: Callable[[str], Any], meant: object
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
 ) -> None:
+    text = write()
     start = text.index("-") + 1
     for place in range(start, len(text) - 1, 7):
         other = "B" if text[place] == "A" else "A"
         altered = text[:place] + other + text[place + 1 :]
-        assert f"{variable} is damaged" in refused_quietly(parse, altered)
+        words = refused_quietly(parse, altered)
+        assert f"{variable} is damaged" in words
+        assert f"pass it as a file ({variable}_FILE)" in words
 
 
 @each_word
 @pytest.mark.parametrize("spoil", ["{} {}", "{}\n{}", '"{}{}"', "{}ü{}", "{}%{}"])
 def test_a_word_that_was_quoted_or_folded_is_refused(
-    variable: str, text: str, parse: Callable[[str], Any], meant: object, spoil: str
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object, spoil: str
 ) -> None:
+    text = write()
     assert variable in refused_quietly(parse, spoil.format(text[:40], text[40:]))
 
 
 @each_word
 def test_another_word_is_refused_with_what_it_should_begin_with(
-    variable: str, text: str, parse: Callable[[str], Any], meant: object
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
 ) -> None:
-    for _, other, _, _ in WORDS:
-        if other != text:
-            assert f"{variable} does not begin with 'rdzv" in refused_quietly(parse, other)
+    for name, other, _, _ in WORDS:
+        if name != variable:
+            words = refused_quietly(parse, other())
+            assert f"{variable} does not begin with 'rdzv" in words
+            assert f"{variable}, or its file in {variable}_FILE" in words
 
 
 @FEW
@@ -352,6 +383,15 @@ PARTS = json.loads(zlib.decompress(base64.urlsafe_b64decode(JOIN.text()[6:] + "=
         *({name: None} for name in PARTS),
         {"s": "three"},
         {"g": []},
+        {"s": float("inf")},
+        {"g": 1.5},
+        {"s": -1},
+        {"s": True},
+        {"w": {"a": ["10.0.0.1"], "p": 1e400, "t": "plain", "c": ""}},
+        {"w": {"a": ["10.0.0.1"], "p": 70_000, "t": "plain", "c": ""}},
+        {"r": "../../etc"},
+        {"r": "a\n[31mb"},
+        {"r": 5},
         {"j": "AAAA"},
         {"k": "not base64!"},
         {"w": {"a": ["10.0.0.1"], "p": 1, "t": "blindly", "c": ""}},
@@ -366,15 +406,42 @@ def test_a_join_string_with_a_part_missing_or_odd_is_refused(changes: dict[str, 
     assert words.startswith("RDZV_JOIN is whole, but a part of it is missing")
 
 
+def test_the_numbers_of_a_join_string_are_taken_up_to_their_bounds() -> None:
+    def parse(slot: int, port: int) -> JoinString:
+        place = {"a": ["10.0.0.1"], "p": port, "t": "plain", "c": ""}
+        return JoinString.parse(_pack("rdzv1-", PARTS | {"s": slot, "w": place}))
+
+    read = [parse(slot, port) for slot, port in ((0, 0), (1_000_000, 65_535))]
+    assert [(join.slot, join.place.port) for join in read] == [(0, 0), (1_000_000, 65_535)]
+    for slot, port in ((1_000_001, 1), (1, 65_536)):
+        with pytest.raises(UsageError, match="a part of it is missing"):
+            parse(slot, port)
+
+
 @pytest.mark.parametrize("data", ["[]", "7", "[" * 50_000, '{"a": ' + "1" * 2_000_000 + "}"])
 def test_a_word_that_holds_no_object_or_a_bomb_is_refused(data: str) -> None:
     refused_quietly(JoinString.parse, _word("rdzv1-", zlib.compress(data.encode())))
 
 
-def test_the_other_words_need_their_parts_too() -> None:
-    for prefix, parse in (("rdzvreg1-", RegistryString.parse), ("rdzvtok1-", parse_group_token)):
-        refused_quietly(parse, _pack(prefix, {}))
-        refused_quietly(parse, _pack(prefix, {"s": "AAAA", "g": "AAAA"}))
+@pytest.mark.parametrize(("size", "found"), [(1_000_000, "is whole"), (1_000_001, "is damaged")])
+def test_a_word_is_unpacked_up_to_a_million_bytes(size: int, found: str) -> None:
+    packed = zlib.compress(b"{" + b" " * (size - 2) + b"}")
+    assert f"RDZV_JOIN {found}" in refused_quietly(JoinString.parse, _word("rdzv1-", packed))
+
+
+@pytest.mark.parametrize(
+    ("variable", "prefix", "parse"),
+    [
+        ("RDZV_REGISTRY", "rdzvreg1-", RegistryString.parse),
+        ("RDZV_TOKEN", "rdzvtok1-", parse_group_token),
+    ],
+)
+@pytest.mark.parametrize("value", [{}, {"s": "AAAA", "g": "AAAA"}], ids=str)
+def test_the_other_words_need_their_parts_too(
+    variable: str, prefix: str, parse: Callable[[str], Any], value: object
+) -> None:
+    words = refused_quietly(parse, _pack(prefix, value))
+    assert words.startswith(f"{variable} is whole, but a part of it is missing")
 
 
 def _b64(data: bytes) -> str:
@@ -516,6 +583,8 @@ def test_the_shipped_certificate_is_the_only_anchor(monkeypatch: pytest.MonkeyPa
     assert context.cert_store_stats() == {"x509": 1, "crl": 0, "x509_ca": 0}
     assert context.keylog_filename is None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    usual = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).verify_flags
+    assert context.verify_flags == usual | 0x200000  # and no date is looked at
 
 
 def test_behind_an_ingress_the_systems_authorities_are_asked(tmp_path: Path) -> None:

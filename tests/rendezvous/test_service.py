@@ -268,7 +268,7 @@ async def test_time_outs_that_cannot_be_kept_are_decided_again(
 ) -> None:
     await served.create(launch, join_timeout_seconds=60)
     journal.is_full = True
-    await served.clock.jump(61)
+    await served.clock.move(61)
     await until(lambda: journal.refused >= 2)
     assert served.is_alive
     assert served.host(launch).run.phase is Phase.GATHERING
@@ -306,7 +306,7 @@ async def test_nobody_is_lost_because_the_disk_was_full_for_a_moment(
     with pytest.raises(StorageFull):
         await served.report(launch, 0, ExitReport(epoch=1, exit_code=0))
     journal.is_full = False
-    await served.clock.move(2)
+    await served.clock.move(1)
     assert len(served.host(launch).run.members()) == 2
 
 
@@ -399,7 +399,7 @@ async def test_the_registrys_clock_stands_still_while_it_is_down(
     served: Served, journal: TroubledJournal, launch: Launch
 ) -> None:
     await served.create(launch, join_timeout_seconds=60)
-    served.clock.seconds += 50
+    served.let_pass(50)
     await served.join(launch, 0)
     await served.end()
     served.clock.seconds += 100_000
@@ -457,7 +457,7 @@ async def test_the_same_creation_again_is_answered_as_before(
 
 async def test_a_run_of_another_live_launch_is_not_taken(served: Served, launch: Launch) -> None:
     await served.create(launch)
-    served.clock.seconds += 42
+    served.let_pass(42)
     with pytest.raises(RunExists) as refusal:
         await served.create(Launch("demo", "launch02"))
     assert refusal.value.message == (
@@ -562,9 +562,10 @@ async def test_a_run_that_ended_long_ago_is_forgotten(
 ) -> None:
     await _finish(served, launch)
     await served.create(Launch("other"), join_timeout_seconds=10_000)
-    await served.clock.jump(3_500)
+    served.let_pass(3_500)
+    await served.clock.move(1)
     assert served.host(launch).run.result is not None
-    await served.clock.jump(200)
+    served.let_pass(200)
     await until(lambda: {record.run for record in journal.read()} == {"other"})
     with pytest.raises(NotFound):
         served.host(launch)
@@ -577,7 +578,7 @@ async def test_a_run_that_cannot_be_removed_is_kept_until_it_can(
 ) -> None:
     await _finish(served, launch)
     journal.is_full = True
-    await served.clock.jump(3_700)
+    served.let_pass(3_700)
     await until(lambda: journal.refused >= 2)
     assert served.host(launch).run.result is not None
     journal.is_full = False
@@ -594,7 +595,7 @@ async def test_a_run_that_is_made_again_in_the_moment_of_its_removal_is_kept(
     journal.open.clear()
     other = asyncio.create_task(served.create(Launch("other")))
     await until(lambda: len(journal.batches) > count)
-    served.clock.seconds += 3_700
+    served.let_pass(3_700)
     if sweep_first:
         await asyncio.sleep(0.1)  # it stands in the queue by now
     made = asyncio.create_task(served.create(new))
@@ -632,10 +633,10 @@ async def test_waiting_requests_end_when_the_registry_closes(
 async def test_a_poll_without_news_has_the_reason_of_the_moment_and_no_table(
     served: Served, launch: Launch
 ) -> None:
-    await served.bring_to(Phase.ARMING, launch, lease_seconds=2)
+    await served.bring_to(Phase.ARMING, launch, lease_seconds=8)
     host = served.host(launch)
     news = await served.service.watch(host, 0)
-    served.clock.seconds += 7
+    served.let_pass(7)
     first, second = await asyncio.gather(
         served.service.watch(host, host.news_seq), served.service.watch(host, host.news_seq)
     )
@@ -792,3 +793,87 @@ def test_the_errors_of_a_journal_are_the_registrys() -> None:
     """The sweep outlives every RegistryError: those of the journal and of a fault."""
     assert issubclass(StorageFull, RegistryError)
     assert issubclass(InternalError, RegistryError)
+
+
+# Time in which the registry was not awake
+
+
+async def test_a_stalled_registry_runs_out_no_time_out_and_no_lease(
+    served: Served, launch: Launch
+) -> None:
+    await served.bring_to(Phase.VERIFYING, launch, verify_timeout_seconds=12)
+    await served.clock.jump(3_600)
+    await served.clock.move(1)
+    assert served.host(launch).run.phase is Phase.VERIFYING
+    assert served.service.now() == pytest.approx(1, abs=0.5)
+
+
+async def test_a_failure_in_the_registrys_absence_is_none_before_it(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.RUNNING, launch)
+    await served.clock.move(5)
+    await served.report(launch, 0, ExitReport(epoch=1, exit_code=3))
+    await served.end()
+    served.clock.seconds += 60
+    again = await recovered(journal, served.clock)
+    again.start()
+    await again.report(launch, 1, ExitReport(epoch=1, exit_code=134, age_seconds=50))
+    result = again.host(launch).run.result
+    assert result is not None
+    assert (result.slot, result.exit_code) == (0, 3)
+    await again.end()
+
+
+async def test_those_who_failed_in_the_registrys_absence_stay_in_their_order(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.RUNNING, launch)
+    await served.end()
+    served.clock.seconds += 60
+    again = await recovered(journal, served.clock)
+    again.start()
+    await served.clock.move(1)
+    for slot, age in ((0, 30.0), (1, 31.0)):
+        report = ExitReport(epoch=1, exit_code=3 + slot, age_seconds=age)
+        await again.report(launch, slot, report)
+    result = again.host(launch).run.result
+    assert result is not None
+    assert (result.slot, result.exit_code) == (1, 4)
+    await again.end()
+
+
+async def test_a_commit_that_fails_makes_no_silent_node_heard(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    await served.bring_to(Phase.RUNNING, launch, lease_seconds=4)
+    await served.clock.move(3)
+    journal.is_full = True
+    with pytest.raises(StorageFull):
+        await served.report(launch, 0, ProgressReport(epoch=1, words="step 7"))
+    journal.is_full = False
+    await served.clock.move(2)
+    assert [str(slot.node.state) for slot in served.host(launch).run.slots if slot.node] == [
+        "running",
+        "lost",
+    ]
+
+
+async def test_a_schedulers_queue_is_believed_in_while_its_launcher_is_heard_of(
+    served: Served, launch: Launch
+) -> None:
+    await served.create(launch, join_timeout_seconds=60)
+    for _ in range(3):
+        news = SlotNews(generation=1, state=SlotState.QUEUED, detail="Priority")
+        await served.service.slot_news(served.host(launch), 0, news)
+        await served.service.slot_news(served.host(launch), 1, news)
+        served.let_pass(119)
+        await served.clock.move(0.6)
+    assert served.host(launch).run.phase is Phase.GATHERING
+    await served.clock.move(2)
+    status = await served.service.status(served.host(launch))
+    assert {(slot.state, slot.detail) for slot in status.slots} == {
+        ("unknown", "it was queued when its launcher was last heard of")
+    }
+    served.let_pass(61)
+    await until(lambda: served.host(launch).run.phase is Phase.FINISHED)

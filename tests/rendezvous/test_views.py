@@ -161,29 +161,38 @@ def test_a_finished_run_has_no_deadline_and_its_clock_stands() -> None:
 # --- what every node is told ----------------------------------------------------------------------
 
 
-def test_the_table_goes_with_the_news_while_it_is_to_be_acknowledged_or_run_on() -> None:
-    for phase in (Phase.ARMING, Phase.RUNNING):
-        drive = in_phase(phase)
-        run = drive.run
-        assert node_view(run, drive.now, 2.0) == NodeView(
-            seq=run.seq,
-            phase=phase,
-            epoch=1,
-            reason=said(drive),
-            digest=run.digest,
-            table=run.table,
-            poll_seconds=2.0,
-        )
+def test_the_table_goes_with_the_news_while_it_is_to_be_acknowledged() -> None:
+    drive = in_phase(Phase.ARMING)
+    run = drive.run
+    assert node_view(run, drive.now, 2.0) == NodeView(
+        seq=run.seq,
+        phase=Phase.ARMING,
+        epoch=1,
+        reason=said(drive),
+        digest=run.digest,
+        table=run.table,
+        poll_seconds=2.0,
+    )
+
+
+def test_the_go_names_the_table_by_its_digest_since_every_node_has_it() -> None:
+    drive = in_phase(Phase.RUNNING)
+    view = node_view(drive.run, drive.now, 2.0)
+    assert (view.digest, view.table) == (drive.run.digest, None)
+    assert view.digest
+
+
+def test_there_is_no_table_before_the_seal() -> None:
     for phase in (Phase.GATHERING, Phase.VERIFYING):
         drive = in_phase(phase)
         assert node_view(drive.run, drive.now, 2.0).table is None
 
 
-def test_the_result_goes_with_the_news_and_the_table_no_more() -> None:
+def test_the_result_goes_with_the_news() -> None:
     drive = in_phase(Phase.RUNNING)
     drive.exit(0, 3)
     view = node_view(drive.run, drive.now, 2.0)
-    assert (view.stop, view.result, view.table) == (True, None, drive.run.table)
+    assert (view.stop, view.result) == (True, None)
     drive.exit(1, 0)
     view = node_view(drive.run, drive.now, 2.0)
     assert (view.stop, view.result, view.table) == (True, drive.result, None)
@@ -273,7 +282,7 @@ def test_a_registry_that_doubts_itself_says_so() -> None:
         "most nodes are silent together: this registry may be the one cut off, so it waits; "
         "running on 4 nodes"
     )
-    calm = Leases(15, 2, drive.now)
+    calm = Leases(15, 2)
     assert run_status(drive.run, drive.now, calm).reason == "running on 4 nodes"
 
 
