@@ -23,10 +23,12 @@ import click
 from launcher.options import options_from, read
 from launcher.settings import LaunchSettings, ServeSettings
 from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
+from rendezvous.schema import printable
 from rendezvous.security import JoinString
 from worker.settings import WorkerSettings, state_home
 
 _COMMAND = {"allow_interspersed_args": False, "max_content_width": 100}
+_MOST_CHARACTERS = 4_000
 _LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")
 
 
@@ -43,9 +45,9 @@ class _Group(click.Group):
         try:
             return super().main(*args, **kwargs)
         except RdzvError as exc:
-            click.echo(f"rdzv: {exc.message}", err=True)
+            click.echo(f"rdzv: {_shown(exc.message)}", err=True)
             if exc.hint:
-                click.echo(f"      {exc.hint}", err=True)
+                click.echo(f"      {_shown(exc.hint)}", err=True)
             sys.exit(int(exc.exit_code))
         except Exception:  # noqa: BLE001 (the last one who can name it)
             traceback.print_exc()
@@ -61,6 +63,11 @@ class _Group(click.Group):
         """See the base class."""
         with _in_our_form():
             return super().invoke(ctx)
+
+
+def _shown(text: str) -> str:
+    """The text without control characters: a part of it may be what a stranger has answered."""
+    return "\n".join(printable(line, _MOST_CHARACTERS) for line in text.split("\n"))
 
 
 @contextlib.contextmanager
@@ -102,7 +109,9 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
     _need_launcher_packages()
     from launcher import start, symmetric
     from launcher.board import endure_closed_streams
+    from worker.process import hide_memory
 
+    hide_memory()
     endure_closed_streams()
     symmetric.check_symmetric(settings, token)
     if token is not None and settings.node_rank:
@@ -134,8 +143,9 @@ def _work(
     """Be a worker, and exit with its code."""
     from worker.agent import run_agent
     from worker.contracts import check_command
-    from worker.process import die_with_parent
+    from worker.process import die_with_parent, hide_memory
 
+    hide_memory()
     if settings.parent is not None:
         die_with_parent(signal.SIGTERM, settings.parent)
     check_command(command, settings.framework)
@@ -294,10 +304,19 @@ def _need_launcher_packages() -> None:
             ) from exc
 
 
+class _OneLine(logging.Formatter):
+    """Whatever a peer has said: it stays on one line and does not move a terminal's cursor."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """See the base class."""
+        return printable(super().formatMessage(record), _MOST_CHARACTERS)
+
+
 def _log_to_stderr(level: str, name: str = "rdzv") -> None:
+    logging.raiseExceptions = False  # a log on a full disk loses lines, and is no traceback
     handler = logging.StreamHandler()
     handler.setLevel(level.upper())
-    handler.setFormatter(logging.Formatter(f"{name}: %(message)s"))
+    handler.setFormatter(_OneLine(f"{name}: %(message)s"))
     root = logging.getLogger()
     root.setLevel("DEBUG" if level == "debug" else "INFO")
     root.addHandler(handler)
@@ -309,14 +328,16 @@ def _log_to_file(folder: Path | None, slot: int) -> logging.Handler | None:
     """Keep what the agent says, whatever of it is shown; without a folder, or a disk, not."""
     if folder is None:
         return None
+    from worker.output import make_private
+
     path = folder / f"agent-{slot}.log"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         path.touch(mode=0o600)
         handler = logging.FileHandler(path)
     except OSError:
         return None
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
     return handler
 

@@ -56,6 +56,7 @@ _CANCEL_SECONDS = 10.0
 _GRACE_MORE_SECONDS = 2.0
 _STATUS_WAIT_SECONDS = 2.0
 _SLOW_DETAIL_SECONDS = 1.0
+_SAY_AGAIN_SECONDS = 30.0
 _OVER = (SlotState.FAILED, SlotState.ENDED)
 
 
@@ -284,6 +285,8 @@ class Launch:
                 status = await self._status(version)
                 version = status.version
                 self._board.status(status)
+                if status.trouble:
+                    self._say_once(status.trouble)
                 self._submit_wanted(status, tasks)
                 _raise_failed(tasks)
                 self._check_storage()
@@ -311,10 +314,12 @@ class Launch:
         """The next state of the run; waits for a registry that is being started again."""
         deadline = time.monotonic() + self._plan.settings.orphan_timeout
         while True:
+            # Judged before a try: it may have been this process that was stopped (Ctrl-Z).
+            is_last = time.monotonic() > deadline
             try:
                 return await self._client.status(self.run, after=after, wait=_STATUS_WAIT_SECONDS)
             except (RegistryError, TooManyRequests) as exc:
-                if time.monotonic() > deadline:
+                if is_last:
                     raise RegistryLost(
                         f"the registry of run '{self.run}' does not answer: {exc.message}",
                         hint=exc.hint,
@@ -409,7 +414,9 @@ class Launch:
             found = await self._described(submitted)
             changed = said is None or found.state is not said.state
             reworded = found != said and time.monotonic() - said_at > _SLOW_DETAIL_SECONDS
-            if changed or reworded:
+            # The registry believes in a queue only as long as it hears of it.
+            queued = found.state is SlotState.QUEUED
+            if changed or reworded or (queued and time.monotonic() - said_at > _SAY_AGAIN_SECONDS):
                 said, said_at = found, time.monotonic()
                 await self._tell(
                     slot,

@@ -44,6 +44,12 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
     place = replace(proof, addresses=tuple(addresses), port=settings.port)
     credential = RegistryString(place, registry_credential(secret))
     path = state.write("credential", credential.text().encode() + b"\n")
+    if settings.behind_ingress and not loopback:
+        click.echo(
+            "rdzv: --behind-ingress: plain HTTP; whoever is on the way to this port reads the "
+            "tokens, so let nobody but the ingress and the nodes reach it",
+            err=True,
+        )
     click.echo(
         f"rdzv: registry on port {settings.port} of {', '.join(addresses)}"
         f"{' (TLS)' if tls else ''}; launchers use it with RDZV_REGISTRY_FILE={path}",

@@ -143,8 +143,8 @@ async def _see_through(work: Launch, state: StateDir, board: Board) -> Result:
         )
     try:
         state.write("result.json", result.model_dump_json(indent=1).encode())
-    except OSError as exc:
-        board.say(f"the result could not be written to {state.path}: {exc.strerror}")
+    except UsageError as exc:
+        board.say(exc.message)
     return result
 
 

@@ -13,10 +13,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+import shutil
 import socket
+import stat
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -26,8 +30,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rendezvous.errors import RunExists, UsageError
 from rendezvous.schema import Result, printable
 from rendezvous.security import RegistryPlace, RunKeys, new_secret
+from worker.output import make_private
 
 _SECRET_BYTES = 32
+_LEAST_ROOM = 8 << 20
 
 
 class LaunchRecord(BaseModel):
@@ -80,13 +86,14 @@ class StateDir:
             UsageError: The folder cannot be made, or is somebody else's.
         """
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.path)
+            self._refuse_foreign()
             self.path.chmod(0o700)
             self.logs.mkdir(mode=0o700, exist_ok=True)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
             raise UsageError(
-                f"the state directory {self.path} cannot be made: {exc.strerror}",
+                f"the state directory {self.path} cannot be used: {exc.strerror}",
                 hint="name another one with --state-dir or RDZV_STATE_DIR",
             ) from exc
         try:
@@ -95,8 +102,38 @@ class StateDir:
             os.close(self._lock)
             self._lock = None
             raise self._held() from exc
-        os.ftruncate(self._lock, 0)
-        os.write(self._lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
+        self._check_room()
+        with contextlib.suppress(OSError):  # a quota may be used up; the lock itself holds
+            os.ftruncate(self._lock, 0)
+            os.write(self._lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
+
+    def _refuse_foreign(self) -> None:
+        """Whoever owns the folder could put another secret into it, and read what we put there.
+
+        The owner that counts is the one that our own files get: some file systems map all owners.
+        """
+        fd, name = tempfile.mkstemp(dir=self.path)
+        with os.fdopen(fd), contextlib.suppress(FileNotFoundError):
+            ours = os.fstat(fd).st_uid
+            os.unlink(name)
+        found = self.path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != ours:
+            raise UsageError(
+                f"the state directory {self.path} is "
+                + ("a link" if stat.S_ISLNK(found.st_mode) else "somebody else's"),
+                hint="remove it, or name another one with --state-dir or RDZV_STATE_DIR",
+            )
+
+    def _check_room(self) -> None:
+        """Say it now: on a full disk neither the journal nor the logs could say it later."""
+        total, _, free = shutil.disk_usage(self.path)
+        if total and free < _LEAST_ROOM:
+            self.release()
+            raise UsageError(
+                f"the disk of the state directory {self.path} has {free >> 10} kB left, and a run "
+                f"needs {_LEAST_ROOM >> 20} MB there",
+                hint="make room, or name another one with --state-dir or RDZV_STATE_DIR",
+            )
 
     def _held(self) -> RunExists:
         lock = self.path / "lock"
@@ -188,17 +225,15 @@ class StateDir:
         return RunKeys(self.secret(), self.run, record.launch_id)
 
     def write(self, name: str, data: bytes) -> Path:
-        """Write a file that only its owner can read, all or nothing."""
+        """Write a file that only its owner can read, all or nothing. Raises UsageError."""
         path = self.path / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.new")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, 0o600)  # what a killed launcher had left may have another mode
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        try:
+            _write(path, data)
+        except OSError as exc:
+            raise UsageError(
+                f"{path} cannot be written: {exc.strerror}",
+                hint="look after that disk, or name another state directory with --state-dir",
+            ) from exc
         return path
 
     def write_json(self, name: str, value: dict[str, Any]) -> Path:
@@ -215,6 +250,18 @@ class StateDir:
             (self.path / name).unlink(missing_ok=True)
         for path in (self.path / "submissions").glob("*"):
             path.unlink(missing_ok=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.new")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        os.fchmod(fd, 0o600)  # what a killed launcher had left may have another mode
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def known_runs(root: Path) -> list[StateDir]:

@@ -21,7 +21,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rendezvous.client import RegistryClient, retry_pause
+from rendezvous.client import REQUEST_SECONDS, RegistryClient, retry_pause
 from rendezvous.errors import (
     ArmingFailed,
     ExitCode,
@@ -33,6 +33,7 @@ from rendezvous.errors import (
     RunOver,
     SlotTaken,
     TooManyRequests,
+    Unavailable,
     UsageError,
 )
 from rendezvous.schema import (
@@ -49,20 +50,22 @@ from rendezvous.schema import (
     Result,
     printable,
 )
-from rendezvous.security import JoinString, row_is_genuine
+from rendezvous.security import JoinString
 from worker.contracts import Contract, last_words, make_contract
 from worker.hosts import HostsBlock, restore_stale
 from worker.offer import make_offer
-from worker.output import OutputSink
+from worker.output import OutputSink, make_private
 from worker.ports import find_free, is_free
 from worker.process import Ending, Program, become_subreaper, reap_orphans
 from worker.settings import WorkerSettings, state_home
+from worker.table import problem_of
 
 logger = logging.getLogger(__name__)
 
 HOSTS_FILE = Path("/etc/hosts")
 _SAY_SECONDS = 30.0
 _LEAVE_SECONDS = 3.0
+_LAST_WORDS_SECONDS = 1.0
 _COUNTDOWN = re.compile(r"[:,] \d+ s left")
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -91,7 +94,7 @@ class Agent:
         self._environ = environ
         self._client = RegistryClient(join.place, join.token)
         self._hosts = HostsBlock(HOSTS_FILE, join.run)
-        self._offer_addresses: set[str] = set()
+        self._offered: set[str] = set()
         self._poll = 2.0
         self._said = ("", 0.0)
         self._acked: tuple[str, EndpointTable] | None = None
@@ -102,6 +105,7 @@ class Agent:
         self._signalled_at = 0.0
         self._stopping = False
         self._arming: asyncio.Task[AckReport | RefuseReport] | None = None
+        self._one_arms = asyncio.Lock()
         self._fault: BaseException | None = None
         self._result_known_at = 0.0
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -201,9 +205,10 @@ class Agent:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             if self._arming is not None:  # a thread goes on: it may still write the hosts block
                 await asyncio.wait({self._arming})
-            if (report := self._own_fault()) is not None:
-                await self._say_goodbye(report)
-            await self._say_goodbye(LeaveReport())
+            if self._client.base or not isinstance(self._fault, JoinTimeout):  # else it met nobody
+                if (report := self._own_fault()) is not None:
+                    await self._say_goodbye(report)
+                await self._say_goodbye(LeaveReport())
             await self._client.close()
         finally:
             if self._settings.hosts != "off":
@@ -234,17 +239,32 @@ class Agent:
         heard = time.monotonic()
         while True:
             try:
-                view = await self._client.watch(self._join.run, self._join.slot, after, self._poll)
+                view = await self._watch(after, heard)
             except (RegistryError, TooManyRequests) as exc:
                 self._check_orphaned(heard, exc)
                 await asyncio.sleep(retry_pause())
                 continue
-            heard = time.monotonic()
             self._poll = view.poll_seconds
             self._say(view.reason)
             if view.seq != after:
                 after = view.seq
                 await self._take_in(view)
+            heard = time.monotonic()
+
+    async def _watch(self, after: int, heard: float) -> NodeView:
+        """The next news, awaited no longer than this node goes on without its registry.
+
+        The last try is a fresh one: it may have been this process that was stopped.
+        """
+        last_try = self._poll + REQUEST_SECONDS
+        left = heard + self._settings.orphan_timeout - last_try - time.monotonic()
+        for seconds in (left, last_try) if left > 0 else (last_try,):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    return await self._client.watch(
+                        self._join.run, self._join.slot, after, self._poll
+                    )
+        raise Unavailable(f"{self._client.base}: it accepted the connection and did not answer")
 
     async def _enter(self) -> JoinReply:
         """Find the registry and join; steady tries until the join time-out."""
@@ -257,7 +277,7 @@ class Agent:
                     offer = await asyncio.to_thread(
                         make_offer, self._settings, self._join, self._command, _host_of(base)
                     )
-                    self._offer_addresses = {c.address for c in offer.candidates}
+                    self._offered = {candidate.mac for candidate in offer.candidates}
                 reply = await self._client.join(self._join.run, offer)
             except (RegistryError, SlotTaken, TooManyRequests) as exc:
                 if time.monotonic() > deadline:
@@ -305,23 +325,32 @@ class Agent:
         elif view.phase is Phase.VERIFYING:
             await self._tell(ProbeReport(epoch=view.epoch))
         elif view.phase is Phase.ARMING and view.table is not None:
-            arm = asyncio.to_thread(self._arm, view.table, view.digest)
-            self._arming = asyncio.create_task(arm)
-            await self._tell(await asyncio.shield(self._arming))
+            # Beside the watch, which is the heart-beat: a slow disk must not cost the slot.
+            self._start(f"arm {view.epoch}", self._prepare(view.table, view.digest))
         elif view.phase is Phase.RUNNING and view.stop:
             self._start("stop", self._stop_program())
         elif view.phase is Phase.RUNNING and self._signal is None:
             self._go(view)
+
+    async def _prepare(self, table: EndpointTable, digest: str) -> None:
+        """Arm for a table and tell it; not before what was begun for an older one has ended."""
+        async with self._one_arms:
+            arm = asyncio.to_thread(self._arm, table, digest)
+            self._arming = asyncio.create_task(arm)
+            report = await asyncio.shield(self._arming)
+        await self._tell(report)
 
     async def _tell(self, report: Report) -> None:
         """Report until it is taken in, as long as the registry may come back.
 
         A node that was told to end does not wait for it: its launcher may have gone as well.
         """
-        deadline = time.monotonic() + self._settings.orphan_timeout
+        began = time.monotonic()
+        deadline = began + self._settings.orphan_timeout
         while True:
             try:
-                await self._client.report(self._join.run, self._join.slot, report)
+                aged = _aged(report, time.monotonic() - began)
+                await self._client.report(self._join.run, self._join.slot, aged)
             except (RegistryError, TooManyRequests) as exc:
                 since = self._signalled_at or self._result_known_at
                 if since and time.monotonic() > since + _LEAVE_SECONDS:
@@ -344,6 +373,8 @@ class Agent:
             self._check_port(table)
             self._write_hosts(table)
         except _Refusal as exc:
+            if exc.code == "bad_table":  # whoever made it may not pass it on
+                logger.warning("the table of epoch %d is refused: %s", table.epoch, exc.reason)
             return RefuseReport(
                 epoch=table.epoch, code=exc.code, reason=exc.reason, free_port=exc.free_port
             )
@@ -353,18 +384,15 @@ class Agent:
         return AckReport(epoch=table.epoch, digest=digest)
 
     def _check_table(self, table: EndpointTable) -> None:
-        """Nobody but the nodes themselves can have made the rows; ours must be what we offered."""
-        join = self._join
-        if (table.run, table.launch_id) != (join.run, join.launch_id):
-            raise _Refusal("bad_table", f"the table is of run '{table.run}'")
-        for row in table.rows:
-            if not row_is_genuine(row, join.row_key, run=join.run, launch_id=join.launch_id):
-                raise _Refusal("bad_table", f"the row of slot {row.slot} was not made by its node")
-        own = table.row_of_slot(join.slot)
-        if own is None or own.address not in self._offer_addresses:
-            raise _Refusal("bad_table", "the table does not hold this node as it joined")
-        if table.rows[0].rank != 0 or table.master_address != table.rows[0].address:
-            raise _Refusal("bad_table", "the master is not rank 0 of the table")
+        problem = problem_of(
+            table,
+            self._join,
+            offered=self._offered,
+            nnodes=self._settings.nnodes,
+            former=self._acked[1] if self._acked else None,
+        )
+        if problem:
+            raise _Refusal("bad_table", problem)
 
     def _contract(self, table: EndpointTable) -> Contract:
         try:
@@ -437,11 +465,25 @@ class Agent:
         )
         if self._stopping or self._signal is not None:  # told so while it was being started
             await self._program.stop()
+        elif contract.fatal_workers:
+            self._start("failing", self._foretell(self._program, table.epoch))
         ending = await self._program.wait()
         logger.info("%s", ending.reason)
         self._program = None
         self._sink.close()
         await self._tell(self._exit_report(table.epoch, ending))
+
+    async def _foretell(self, program: Program, epoch: int) -> None:
+        """Report the program's end once a worker has failed and torchrun waits for the others.
+
+        It gives them 30 s, in which all other nodes would go on for nothing.
+        """
+        await program.wait_for_failed_worker()
+        await asyncio.sleep(_LAST_WORDS_SECONDS)
+        ending = program.foreseen()
+        if ending is not None and self._program is program and not self._stopping:
+            logger.warning("a worker ended with exit code %d: telling it now", ending.exit_code)
+            await self._tell(self._exit_report(epoch, ending))
 
     def _exit_report(self, epoch: int, ending: Ending) -> ExitReport:
         first = ending.first_failure
@@ -482,7 +524,7 @@ class Agent:
     def _log_file(self, rank: int) -> Path | None:
         folder = self._settings.log_dir or state_home(self._environ) / self._join.run / "logs"
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
         except OSError as exc:
             logger.warning("no log file: %s cannot be made: %s", folder, exc.strerror)
             return None
@@ -515,6 +557,13 @@ def _more_than_code(reason: str) -> str:
     if reason.startswith("the program's keeper"):
         return reason
     return reason.partition("; ")[2]
+
+
+def _aged(report: Report, seconds: float) -> Report:
+    """The report as it is told so much later: the registry judges by age who failed first."""
+    if not isinstance(report, ExitReport):
+        return report
+    return report.model_copy(update={"age_seconds": report.age_seconds + seconds})
 
 
 def _host_of(base: str) -> str:

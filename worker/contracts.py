@@ -67,12 +67,14 @@ class Contract:
         variables: Set for the program, in place of what was there.
         removed: Variables that the program must not see.
         notes: What was changed in the user's environment and why; for the log.
+        fatal_workers: Whether the first worker that fails ends the program, however long it takes.
     """
 
     argv: list[str]
     variables: dict[str, str]
     removed: frozenset[str] = frozenset()
     notes: list[str] = field(default_factory=list)
+    fatal_workers: bool = False
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The program's environment: the user's own, but for what the contract says."""
@@ -111,7 +113,8 @@ def make_contract(
         owned = [name for name in _OWNED_PET if name in environ]
         notes += [f"{name} was removed: torchrun's flags come from the table" for name in owned]
         removed |= frozenset(owned)
-    return Contract(argv, variables, removed, notes)
+    fatal_workers = framework == "torchrun" and not _may_restart(command, environ)
+    return Contract(argv, variables, removed, notes, fatal_workers)
 
 
 def last_words(lines: Sequence[str], *, most: int = 20) -> list[str]:
@@ -138,6 +141,12 @@ def check_command(command: Sequence[str], framework: Framework) -> None:
         )
     if framework == "torchrun":
         _torchrun_words(command)
+
+
+def _may_restart(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether torchrun was told, perhaps, to start its workers again when one has failed."""
+    flags = [word.lstrip("-") for word in command if word.startswith("-")]
+    return "PET_MAX_RESTARTS" in environ or any(flag.startswith("max") for flag in flags)
 
 
 def _torchrun(

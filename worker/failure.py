@@ -19,7 +19,7 @@ from worker import keeper
 RECENT_SECONDS = 60.0
 """A child that failed longer ago did not end the program: torchrun had restarted it by then."""
 
-_SWEEP_SECONDS = 0.1
+_SWEEP_SECONDS = 0.05
 _SLOW_SWEEP_SECONDS = 1.0
 _RANKS = (b"RANK", b"LOCAL_RANK")
 
@@ -56,12 +56,17 @@ class _Child:
 
 
 class ChildWatch:
-    """Notes which children of the main process fail. What it misses is missing; it never raises."""
+    """Notes which children of the main process fail. What it misses is missing; it never raises.
+
+    `worker_failed` is set when the first worker, known by its ranks, has failed.
+    """
 
     def __init__(self) -> None:
+        self.worker_failed = asyncio.Event()
         self._main_pid = 0
         self._children: dict[int, _Child] = {}
         self._failures: list[Failure] = []
+        self._missed_at = float("-inf")
         self._interval = _SWEEP_SECONDS
         self._timer: asyncio.TimerHandle | None = None
 
@@ -79,23 +84,31 @@ class ChildWatch:
             self._forget(child)
 
     def first_failure(self, until: float) -> Failure | None:
-        """The first failure of the `RECENT_SECONDS` before `until`."""
+        """The first failure of the `RECENT_SECONDS` before `until`; a worker's, if one failed.
+
+        None when the end of a worker was missed before it: torchrun ends the siblings of a failed
+        worker, and they are not to be blamed.
+        """
         self._failures = [f for f in self._failures if f.ended_at > until - RECENT_SECONDS]
-        return self._failures[0] if self._failures else None
+        workers = [f for f in self._failures if f.worker_rank is not None]
+        first = next(iter(workers or self._failures), None)
+        missed = self._missed_at > until - RECENT_SECONDS
+        return None if first and missed and self._missed_at <= first.ended_at else first
 
     def _sweep(self) -> None:
         begun = time.monotonic()
         known = set(self._children)
         with contextlib.suppress(OSError):  # no file descriptor left, for one
-            for process in keeper.processes():
-                if process.parent == self._main_pid and process.pid not in known:
+            for process in _children_of(self._main_pid):
+                if process.pid not in known:
                     self._children[process.pid] = self._meet(process)
-        # Fast while children appear; never more than a twentieth of a core.
-        new = self._children.keys() - known
-        self._interval = _SWEEP_SECONDS if new else min(self._interval * 1.2, _SLOW_SWEEP_SECONDS)
+        # Fast until all workers are there: one may fail as soon as it has started.
+        waiting = self._children.keys() - known or not any(c.ranks for c in self._children.values())
+        slower = min(self._interval * 1.2, _SLOW_SWEEP_SECONDS)
+        self._interval = _SWEEP_SECONDS if waiting else slower
         for child in list(self._children.values()):
             self._look_at(child)
-        delay = max(self._interval, 20 * (time.monotonic() - begun))
+        delay = max(self._interval, 20 * (time.monotonic() - begun))  # a twentieth of a core
         self._timer = asyncio.get_running_loop().call_later(delay, self._sweep)
 
     def _meet(self, process: keeper.Process) -> _Child:
@@ -110,6 +123,8 @@ class ChildWatch:
     def _look_at(self, child: _Child) -> None:
         process = keeper.read_process(child.pid)
         if process is None or process.started != child.started:
+            if child.ranks and not child.ended:
+                self._missed_at = time.monotonic()
             self._forget(child)
         elif process.state != "Z":
             # Until it executes, a child still shows its parent's environment: look again.
@@ -124,6 +139,8 @@ class ChildWatch:
             rank, local_rank = child.ranks or (None, None)
             failure = Failure(time.monotonic(), child.pid, exit_code, rank, local_rank)
             self._failures.append(failure)
+            if child.ranks:
+                self.worker_failed.set()
 
     def _forget(self, child: _Child) -> None:
         self._close_pidfd(child)
@@ -134,6 +151,16 @@ class ChildWatch:
             asyncio.get_running_loop().remove_reader(child.pidfd)
             os.close(child.pidfd)
             child.pidfd = None
+
+
+def _children_of(pid: int) -> list[keeper.Process]:
+    """The direct children, from the kernel's own lists where it keeps them: that costs far less."""
+    try:
+        lists = [(task / "children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return [process for process in keeper.processes() if process.parent == pid]
+    found = (keeper.read_process(int(word)) for words in lists for word in words.split())
+    return [process for process in found if process is not None]
 
 
 def _ranks(pid: int) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """The names of a run's nodes in /etc/hosts: one marked block, and every other byte as it was.
 
 The file is written in place, since a container's /etc/hosts is a bind mount that no rename can
-replace. The original lines stay at the head, so that no reader misses `localhost`; the block
+replace. The original lines stay where they are, so that no reader misses `localhost`; the block
 stands at the end, and all between its markers belongs to rdzv:
 
     # BEGIN rdzv run=llama pid=17 start=4242 boot=5f3c... ns=4026531836 own=n0,node-0
@@ -10,9 +10,14 @@ stands at the end, and all between its markers belongs to rdzv:
     # END rdzv run=llama
 
 A loopback line that carries this node's own name would win over the block (the C library sorts
-loopback first). While a block stands, such a line loses the name, and is kept behind a mark:
+loopback first). While a block stands, blanks cover the name, or a # the line's first letter, and
+the block says what it was:
 
-    127.0.0.1 localhost # rdzv-off # 127.0.0.1 localhost n0
+    # was 0: 127.0.0.1 localhost n0
+
+A process can be killed in the middle of a write, which then has written some pages and not the
+others. So nothing that is somebody else's is ever moved, and each step leaves a text from which
+`restore_stale` makes the original one again.
 
 Texts are a file's bytes decoded with `surrogateescape`; only a line feed ends a line.
 """
@@ -37,16 +42,20 @@ from pydantic import TypeAdapter, ValidationError
 from rendezvous.errors import ArmingFailed
 from rendezvous.schema import Address, EndpointTable, RunId, TableRow, is_valid_label, printable
 
-_OFF = "# rdzv-off # "
+_BEGINS = "# BEGIN rdzv run="
+_ENDS = "# END rdzv run="
 _BEGIN = re.compile(
     r"# BEGIN rdzv run=([^\s]+) pid=([0-9]{1,20}) start=([0-9]{1,20}) boot=([^\s]*) "
     r"ns=([0-9]{1,20}) own=([^\s]*)( newline=added)?\r?\n?\Z"
 )
 _END = re.compile(r"# END rdzv run=([^\s]+)\r?\n?\Z")
+_WAS = re.compile(r"# was ([0-9]{1,9}): (.*?)\r?\n?\Z", re.DOTALL)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_BLANKS = re.compile(r"[ \t\v\f\r\n]+")  # what separates fields for the C library
+_FIELD = re.compile(r"[^ \t\v\f\r\n]+")  # as the C library separates them
 _LOCK_SECONDS = 5.0
+_MOST_TRIES = 10
 _MOST_WORDS = 600
+_ENDINGS = "\r\n"
 _MOST_TOLD = 3
 _ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
 _RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
@@ -115,12 +124,12 @@ class _Block:
     own_names: frozenset[str]
     body: str
 
-    def text(self, *, newline_added: bool) -> str:
+    def text(self, was: str = "", *, newline_added: bool = False) -> str:
         owner = self.owner
         return (
             f"# BEGIN rdzv run={self.run} pid={owner.pid} start={owner.start} boot={owner.boot} "
             f"ns={owner.namespace} own={','.join(sorted(self.own_names))}"
-            f"{' newline=added' if newline_added else ''}\n{self.body}# END rdzv run={self.run}\n"
+            f"{' newline=added' if newline_added else ''}\n{was}{self.body}{_ENDS}{self.run}\n"
         )
 
 
@@ -268,38 +277,51 @@ def _without_lines(text: str, written: AbstractSet[_Fields]) -> str:
 
 def _parse(text: str) -> tuple[str, list[_Block]]:
     """The text as it would be without rdzv, and the blocks in it."""
-    lines, original, blocks = _lines(text), list[str](), list[_Block]()
+    lines, original, blocks, was = _lines(text), list[str](), list[_Block](), list[str]()
     newline_added_after = -1
     at = 0
     while at < len(lines):
         begin = _BEGIN.match(lines[at])
         end = _end_of_block(lines, at, begin.group(1)) if begin else None
-        if begin is None or end is None:
-            original.append(_switched_on(lines[at]))
+        if end is None and _is_torn(lines, at):
+            end = len(lines)
+        if end is None:
+            original.append(lines[at])
             at += 1
             continue
-        blocks.append(_block(begin, "".join(lines[at + 1 : end])))
-        newline_added_after = len(original) if begin.group(7) else newline_added_after
+        if begin is not None:
+            block, known = _block(begin, lines[at + 1 : end])
+            blocks += [block] if end < len(lines) else []
+            was += known
+            newline_added_after = len(original) if begin.group(7) else newline_added_after
         at = end + 1
     if original and newline_added_after == len(original):
         original[-1] = original[-1].removesuffix("\n")
+    for line in was:
+        _switch_on(original, line)
     return "".join(original), blocks
 
 
 def _compose(original: str, blocks: Sequence[_Block]) -> str:
-    """The inverse of `_parse`."""
+    """The inverse of `_parse`: the original's bytes stay where they are, each line as long."""
     if not blocks:
         return original
     own = frozenset(name for block in blocks for name in block.own_names)
-    head = "".join(_switched_off(line, own) for line in _lines(original))
-    newline_added = not head.endswith("\n") and head != ""
+    before = _lines(original)
+    after = [_switched_off(line, own) for line in before]
+    was = "".join(
+        f"# was {index}: {line.rstrip(_ENDINGS)}\n"
+        for index, line in enumerate(before)
+        if line != after[index]
+    )
+    newline_added = not original.endswith("\n") and original != ""
     first, *others = blocks
     return "".join(
         [
-            head,
+            *after,
             "\n" if newline_added else "",
-            first.text(newline_added=newline_added),
-            *(block.text(newline_added=False) for block in others),
+            first.text(was, newline_added=newline_added),
+            *(block.text() for block in others),
         ]
     )
 
@@ -319,34 +341,64 @@ def _end_of_block(lines: Sequence[str], begin: int, run: str) -> int | None:
     return None
 
 
-def _block(begin: re.Match[str], body: str) -> _Block:
+def _is_torn(lines: Sequence[str], at: int) -> bool:
+    """Whether here begins what a process wrote last of all before it was killed."""
+    begin = _BEGIN.match(lines[at])
+    if begin is None:
+        is_last = at == len(lines) - 1 and not lines[at].endswith("\n")
+        return is_last and lines[at].startswith(_BEGINS)
+    rest = "".join(lines[at + 1 :]).lstrip("\n")
+    return f"{_ENDS}{begin.group(1)}".startswith(rest)
+
+
+def _block(begin: re.Match[str], inside: Sequence[str]) -> tuple[_Block, list[str]]:
+    """A block, and its lines that tell what other lines were."""
     run, pid, start, boot, namespace, own, _ = begin.groups()
     owner = Owner(int(pid), int(start), boot, int(namespace))
-    return _Block(run, owner, frozenset(filter(None, own.split(","))), body)
+    was = [line for line in inside if _WAS.match(line)]
+    body = "".join(line for line in inside if not _WAS.match(line))
+    return _Block(run, owner, frozenset(filter(None, own.split(","))), body), was
 
 
 def _switched_off(line: str, own_names: AbstractSet[str]) -> str:
-    """A loopback line without these names, in its place, with the whole line behind a mark."""
-    address, *names = _fields(line) or ("",)
-    others = [name for name in names if name.lower() not in own_names]
-    if len(others) == len(names) or not _is_loopback(address):
+    """A loopback line without these names, as long as it was."""
+    fields = list(_FIELD.finditer(line.partition("#")[0]))
+    own = [name for name in fields[1:] if name.group().lower() in own_names]
+    if not own or not _is_loopback(fields[0].group()):
         return line
-    kept = f"{address} {' '.join(others)} " if others else ""
-    return f"{kept}{_OFF}{line}"
+    if len(own) == len(fields) - 1:
+        return f"#{line[1:]}"
+    for name in own:
+        line = f"{line[: name.start()]}{' ' * len(name.group())}{line[name.end() :]}"
+    return line
 
 
-def _switched_on(line: str) -> str:
-    """The inverse of `_switched_off`; a line that only looks alike stays."""
-    kept, mark, whole = line.partition(_OFF)
-    fields = _fields(whole)
-    ours = mark and fields and _is_loopback(fields[0])
-    same = not kept or (_fields(kept) and set(_fields(kept)) < set(fields))
-    return whole if ours and same else line
+def _switch_on(original: list[str], was: str) -> None:
+    """The inverse of `_switched_off`; a line that somebody else has changed meanwhile stays."""
+    told = _WAS.match(was)
+    assert told is not None
+    index, whole = int(told.group(1)), told.group(2)
+    if not _fields(whole) or not _is_loopback(_fields(whole)[0]):
+        return  # torn as well
+    for at in (index, *range(len(original))):
+        if at < len(original) and _may_have_been(original[at].rstrip(_ENDINGS), whole):
+            line = original[at]
+            original[at] = whole + line[len(line.rstrip(_ENDINGS)) :]
+            return
+
+
+def _may_have_been(line: str, whole: str) -> bool:
+    """Whether nothing but blanks, or a # in front, make the line another than it was."""
+    if len(line) != len(whole):
+        return False
+    return line[:1] in (whole[:1], "#") and all(
+        now in (then, " ") for now, then in zip(line[1:], whole[1:], strict=True)
+    )
 
 
 def _fields(line: str) -> _Fields:
     """The address and names of a line; empty for a comment or what has no name."""
-    fields = tuple(part for part in _BLANKS.split(line.partition("#")[0]) if part)
+    fields = tuple(_FIELD.findall(line.partition("#")[0]))
     return fields if len(fields) > 1 else ()
 
 
@@ -453,7 +505,8 @@ def edit_hosts(
 
     Args:
         path: The file; through a symbolic link its target is written.
-        change: Makes the new text of the old one. It may be called twice.
+        change: Makes the new text of the old one; called again when somebody else has written
+            meanwhile, without asking for the lock.
         lock_seconds: How long to wait for another process that holds the lock.
 
     Raises:
@@ -465,9 +518,14 @@ def edit_hosts(
             return  # also where the file could not be written
         with path.open("r+b", buffering=0) as file:
             _lock(file.fileno(), lock_seconds)
-            old = _content(file)
-            new = change(_decoded(old)).encode("utf-8", "surrogateescape")
-            _replace(file, old, new)
+            for _ in range(_MOST_TRIES):
+                old = _content(file)
+                new = _encoded(change(_decoded(old)))
+                if _content(file) == old:  # nobody has written meanwhile
+                    _replace(file, old, new)
+                    if _content(file) == new:
+                        return
+        raise OSError(errno.EIO, "somebody else writes it all the time")
     except OSError as exc:
         raise ArmingFailed(
             f"{path} cannot be written: {exc.strerror or exc}",
@@ -497,38 +555,94 @@ def _lock(fd: int, seconds: float) -> None:
 
 def _replace(file: IO[bytes], old: bytes, new: bytes) -> None:
     try:
-        _put(file.fileno(), new)
+        _put(file.fileno(), old, new)
     except OSError as exc:
-        _put_back(file.fileno(), old, exc)
+        _put_back(file, old, exc)
         raise
-    if _content(file) != new:
-        raise OSError(errno.EIO, "it reads back differently; somebody else writes it too")
 
 
-def _put_back(fd: int, old: bytes, cause: OSError) -> None:
+def _put_back(file: IO[bytes], old: bytes, cause: OSError) -> None:
     try:
-        _put(fd, old)  # what it needs is allocated
+        _put(file.fileno(), _content(file), old)  # what it needs was allocated
     except OSError as exc:
         words = f"{cause.strerror}, and the old text could not be put back: {exc.strerror}"
         raise OSError(cause.errno, words) from exc
 
 
-def _put(fd: int, content: bytes) -> None:
-    """One write, so that no reader meets an empty file; line feeds cover the rest of a longer one.
-
-    Truncating first made `localhost` vanish for most reads of a tight loop.
-    """
-    covering = content.ljust(os.fstat(fd).st_size, b"\n")
-    written = os.pwrite(fd, covering, 0)
-    if written < len(covering):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.ftruncate(fd, len(content))
+def _put(fd: int, old: bytes, new: bytes) -> None:
+    """Take our blocks away, and write the new ones; others' lines stay, and are always there."""
+    if not new.startswith(old):
+        plain = _encoded(_parse(_decoded(new))[0])
+        _leave(fd, old, plain)
+        old = plain
+    if new != old:
+        _append(fd, new[len(old) :])
+        _overwrite(fd, old, new[: len(old)])
     os.fsync(fd)
+
+
+def _leave(fd: int, old: bytes, plain: bytes) -> None:
+    """Make the file plain again: first the lines that have lost a name, which the blocks know."""
+    kept = _overwrite(fd, old, plain)
+    _write(fd, plain[kept:], kept)
+    end, known = len(plain), len(old)
+    while added := os.pread(fd, 1 << 20, known):  # by somebody else, meanwhile
+        known += len(added)
+        joined = end == len(plain) and plain[-1:] not in (b"", b"\n")
+        piece = b"\n" + added if joined else added
+        _write(fd, piece, end)
+        end += len(piece)
+    os.ftruncate(fd, end)
+
+
+def _overwrite(fd: int, old: bytes, new: bytes) -> int:
+    """Write the lines that are others, as long as lines are as long as before; to which byte."""
+    at = 0
+    begins = _BEGINS.encode()
+    for before, after in zip(_byte_lines(old), _byte_lines(new), strict=False):
+        if len(before) != len(after) or before.startswith(begins):
+            break
+        if before != after:
+            _write(fd, after, at)
+        at += len(after)
+    return at
+
+
+def _append(fd: int, tail: bytes) -> None:
+    """Add to the end, whoever else adds to it: first the markers, so that no block is without."""
+    markers = (_BEGINS.encode(), _ENDS.encode())
+    frame = b"".join(
+        line if line.startswith(markers) else b"\n" * len(line) for line in _byte_lines(tail)
+    )
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_APPEND)
+    try:
+        _check_whole(os.write(fd, frame), frame)
+    finally:
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags)
+    _write(fd, tail, os.lseek(fd, 0, os.SEEK_CUR) - len(tail))
+
+
+def _write(fd: int, piece: bytes, at: int) -> None:
+    _check_whole(os.pwrite(fd, piece, at), piece)
+
+
+def _byte_lines(text: bytes) -> list[bytes]:
+    return re.findall(rb"[^\n]*\n|[^\n]+", text)
+
+
+def _check_whole(written: int, piece: bytes) -> None:
+    if written < len(piece):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _content(file: IO[bytes]) -> bytes:
     file.seek(0)
     return file.read()
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _decoded(content: bytes) -> str:

@@ -30,6 +30,7 @@ import time
 from typing import NamedTuple, NoReturn
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
 FORWARDED = frozenset(

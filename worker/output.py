@@ -37,6 +37,15 @@ _STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder and what is missing above it, for its owner alone. Raises OSError."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 class Output(Protocol):
     """Where a program's output goes. All calls come from one thread, which is not the event loop's,
     so that a slow terminal or file system holds up the program and not this node's heartbeat.

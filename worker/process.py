@@ -146,6 +146,18 @@ class Program:
         """The first of the program's children that failed lately; the program may still run."""
         return self._watch.first_failure(time.monotonic())
 
+    async def wait_for_failed_worker(self) -> None:
+        """Wait until a worker of the program has failed; the program itself may go on."""
+        await self._watch.worker_failed.wait()
+
+    def foreseen(self) -> Ending | None:
+        """How the program will end, if one of its workers has failed lately."""
+        first = self.first_failure
+        if first is None or first.worker_rank is None:
+            return None
+        reason = self._reason(first.exit_code, first, 0)
+        return Ending(first.exit_code, reason, first.ended_at, first)
+
     def signal(self, number: int) -> None:
         """Pass a signal on to the program's main process, now or as soon as it runs.
 
@@ -246,7 +258,7 @@ class Program:
             words = f"{cause}, then {words}"
         killed = (first.exit_code if first else code) == 128 + signal.SIGKILL
         if killed and not self._stopped:
-            words += "; a SIGKILL from elsewhere is often the kernel's, out of memory"
+            words += "; the SIGKILL came from elsewhere"
         return words
 
 
@@ -258,6 +270,16 @@ def become_subreaper() -> None:
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     keeper.prctl(keeper.PR_SET_CHILD_SUBREAPER, 1)
+
+
+def hide_memory() -> None:
+    """No core file of this process, and no look into it for others of its user: it holds keys.
+
+    Whoever may trace any process (CAP_SYS_PTRACE) still can. A program that it starts is not
+    affected.
+    """
+    with contextlib.suppress(OSError):
+        keeper.prctl(keeper.PR_SET_DUMPABLE, 0)
 
 
 def die_with_parent(number: int, parent_pid: int) -> None:

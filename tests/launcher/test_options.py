@@ -197,6 +197,28 @@ def test_a_value_out_of_range_names_the_flag_and_what_it_takes(
 
 
 @pytest.mark.parametrize(
+    ("flag", "taken", "refused"),
+    [
+        ("--port", ["1", "65535"], ["0", "65536"]),
+        ("--lease", ["2", "3600"], ["1.999", "3600.5", "nan", "inf"]),
+        ("--submit-retries", ["0", "100"], ["-1", "101"]),
+        ("--node-rank", ["0", "19999"], ["-1", "20000"]),
+        ("--last-call", ["0", "1e7"], ["-0.001", "10000000.5", "inf"]),
+        ("--verify-timeout", ["0", "1e7"], ["-0.001", "10000000.5", "inf"]),
+        ("--arm-timeout", ["0", "1e7"], ["-0.001", "10000000.5", "inf"]),
+    ],
+)
+def test_a_bound_is_taken_and_what_lies_beyond_it_is_not(
+    flag: str, taken: list[str], refused: list[str]
+) -> None:
+    name = flag[2:].replace("-", "_")
+    assert [getattr(launch(flag, word), name) for word in taken] == [float(word) for word in taken]
+    for word in refused:
+        with pytest.raises(UsageError, match=f"{flag} cannot be"):
+            launch(flag, word)
+
+
+@pytest.mark.parametrize(
     ("words", "env", "message"),
     [
         (["--port", "x"], {}, "Invalid value for '--port'"),

@@ -100,7 +100,7 @@ def test_a_place_where_no_folder_can_be_made_is_a_usage_error(tmp_path: Path) ->
     with pytest.raises(UsageError) as caught:
         StateDir(tmp_path / "file", "llama").acquire()
     path = tmp_path / "file" / "llama"
-    assert caught.value.message == f"the state directory {path} cannot be made: Not a directory"
+    assert caught.value.message == f"the state directory {path} cannot be used: Not a directory"
     assert caught.value.hint == "name another one with --state-dir or RDZV_STATE_DIR"
 
 

@@ -416,9 +416,24 @@ def test_the_hint_of_a_refusal_works() -> None:
         assert places(choice) == ["eth1 10.0.1.4"]
 
 
-def test_a_long_list_of_what_exists_is_cut() -> None:
-    machine = Machine(tuple(nic(f"eth{i}", f"10.0.{i}.1/24") for i in range(50)))
-    assert refusal(machine, "nix").message.endswith("eth19 10.0.19.1/24 (up) and 30 more")
+def test_what_could_be_asked_for_is_the_hint_where_nothing_is_offered_unasked() -> None:
+    slave = Interface("eth0", ("10.0.0.4/24",), master="bond0")
+    assert refusal(Machine((slave,))).hint == (
+        "try --interface eth0, --address 10.0.0.4 or --network 10.0.0.0/24"
+    )
+
+
+def test_interfaces_without_an_address_are_listed_too() -> None:
+    machine = Machine((nic("eth0"), Interface("eth1", is_running=False)))
+    assert refusal(machine).message.endswith(
+        "here are: eth0 without address (up), eth1 without address (down)"
+    )
+
+
+@pytest.mark.parametrize(("count", "more"), [(20, ""), (21, " and 1 more"), (50, " and 30 more")])
+def test_a_long_list_of_what_exists_is_cut(count: int, more: str) -> None:
+    machine = Machine(tuple(nic(f"eth{i}", f"10.0.{i}.1/24") for i in range(count)))
+    assert refusal(machine, "nix").message.endswith(f"eth19 10.0.19.1/24 (up){more}")
 
 
 # ---- one machine --------------------------------------------------------------------------------
@@ -470,6 +485,13 @@ def test_a_run_on_one_machine_takes_no_other_address(override: str) -> None:
     error = refusal(BUSY, override, loopback=True)
     assert error.message.startswith(f"{override!r} names no address that is up")
     assert error.hint == "try --interface lo, --address 127.0.0.1 or --network 127.0.0.0/8"
+
+
+def test_an_address_on_the_loopback_interface_that_is_none_is_left_out() -> None:
+    lo = Interface("lo", ("127.0.0.1/8", "10.255.0.1/32"), link_type=LOOPBACK)
+    choice = choose_candidates(Machine((lo,)), route_source=None, loopback=True)
+    assert places(choice) == ["lo 127.0.0.1"]
+    assert choice.skipped == [Skipped("lo", "10.255.0.1/32", "not loopback")]
 
 
 def test_loopback_that_is_down_is_said() -> None:

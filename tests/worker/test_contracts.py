@@ -84,7 +84,26 @@ def test_static_torchrun_is_given_our_ranks_and_the_masters_address(rank: int) -
         },
         removed=frozenset(SECRET_VARIABLES),
         notes=[],
+        fatal_workers=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "environ"),
+    [
+        (["--max-restarts", "3", "train.py"], {}),
+        (["torchrun", "--max_restarts=3", "train.py"], {}),
+        (["train.py"], {"PET_MAX_RESTARTS": "3"}),
+    ],
+)
+def test_a_worker_that_torchrun_may_start_again_does_not_end_the_program(
+    command: list[str], environ: dict[str, str]
+) -> None:
+    assert not contract(*command, environ=environ).fatal_workers
+
+
+def test_what_another_programs_children_do_does_not_end_it() -> None:
+    assert not contract("make", framework="command").fatal_workers
 
 
 @pytest.mark.parametrize("rank", [0, 1])

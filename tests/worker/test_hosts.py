@@ -38,6 +38,13 @@ ENTRIES = [HostsEntry("10.0.0.4", ["n0", "node-0"]), HostsEntry("fd00::5", ["n1"
 BODY = "10.0.0.4 n0 node-0\n::ffff:10.0.0.4 n0 node-0\nfd00::5 n1 node-1\n"
 BLOCK = BEGIN.format("r1", "n0,node-0") + BODY + "# END rdzv run=r1\n"
 
+
+def block(*was: str) -> str:
+    """The block after lines that have lost names."""
+    begin, body = BLOCK.split("\n", 1)
+    return "\n".join([begin, *(f"# was {line}" for line in was), body])
+
+
 UGLY: Mapping[str, bytes] = {
     "empty": b"",
     "plain": PLAIN.encode(),
@@ -131,14 +138,12 @@ def test_an_address_is_written_in_its_canonical_form() -> None:
 
 def test_a_loopback_line_loses_the_own_name_and_keeps_the_others() -> None:
     current = "127.0.0.1 localhost n0 box\n127.0.1.1\tN0\n::1 n0 ip6-localhost # six\n"
-    assert (
-        render(current)
-        == (
-            "127.0.0.1 localhost box # rdzv-off # 127.0.0.1 localhost n0 box\n"
-            "# rdzv-off # 127.0.1.1\tN0\n"
-            "::1 ip6-localhost # rdzv-off # ::1 n0 ip6-localhost # six\n"
-        )
-        + BLOCK
+    assert render(current) == (
+        "127.0.0.1 localhost    box\n#27.0.1.1\tN0\n::1    ip6-localhost # six\n"
+    ) + block(
+        "0: 127.0.0.1 localhost n0 box",
+        "1: 127.0.1.1\tN0",
+        "2: ::1 n0 ip6-localhost # six",
     )
 
 
@@ -151,7 +156,8 @@ def test_other_lines_are_left_alone(line: str) -> None:
 
 
 def test_a_mapped_loopback_line_is_a_loopback_line() -> None:
-    assert render("::ffff:127.0.1.1 n0\n") == "# rdzv-off # ::ffff:127.0.1.1 n0\n" + BLOCK
+    written = "#:ffff:127.0.1.1 n0\n" + block("0: ::ffff:127.0.1.1 n0")
+    assert render("::ffff:127.0.1.1 n0\n") == written
 
 
 def test_rendering_again_changes_nothing() -> None:
@@ -168,9 +174,10 @@ def test_two_runs_stand_side_by_side_and_go_in_any_order() -> None:
     entries = [HostsEntry("10.1.0.4", ["x", "y"])]
     both = render_hosts(render(current), entries, run="r2", own_names={"x", "y"})
     assert both == (
-        "127.0.0.1 localhost # rdzv-off # 127.0.0.1 localhost n0 x\n"
-        "# rdzv-off # 127.0.1.1 y\n"
-        + BLOCK.replace("node-0\n", "node-0 newline=added\n", 1)
+        "127.0.0.1 localhost     \n#27.0.1.1 y\n"
+        + block("0: 127.0.0.1 localhost n0 x", "1: 127.0.1.1 y").replace(
+            "node-0\n", "node-0 newline=added\n", 1
+        )
         + BEGIN.format("r2", "x,y")
         + "10.1.0.4 x y\n::ffff:10.1.0.4 x y\n# END rdzv run=r2\n"
     )
@@ -192,23 +199,38 @@ def test_a_block_whose_lines_got_other_endings_is_still_found() -> None:
     assert remove_block(render(PLAIN).replace("\n", "\r\n"), "r1") == PLAIN.replace("\n", "\r\n")
 
 
-def test_switched_off_lines_come_back_although_the_block_is_gone() -> None:
-    left = "127.0.0.1 localhost # rdzv-off # 127.0.0.1 localhost n0\n"
-    assert remove_block(left, "r1") == "127.0.0.1 localhost n0\n"
+def test_names_come_back_to_lines_that_have_moved_or_were_written_in_part_only() -> None:
+    written = render("127.0.0.1 localhost node-0\n127.0.1.1 n0\n")
+    assert written.startswith("127.0.0.1 localhost       \n#27.0.1.1 n0\n")
+    moved = "10.9.9.9 new\n" + written.replace("localhost       \n", "localhost    e-0\n")
+    assert remove_block(moved, "r1") == "10.9.9.9 new\n127.0.0.1 localhost node-0\n127.0.1.1 n0\n"
+
+
+def test_a_line_that_somebody_has_changed_meanwhile_is_left_alone() -> None:
+    changed = render("127.0.1.1 n0\n").replace("#27.0.1.1 n0\n", "#27.0.1.1 n9\n", 1)
+    assert remove_block(changed, "r1") == "#27.0.1.1 n9\n"
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "# rdzv-off # \n",
-        "# rdzv-off # 10.0.0.4 n0\n",
-        "# rdzv-off # hello\n",
-        "# why # rdzv-off # 127.0.1.1 n0\n",
-        "10.0.0.4 n0 # rdzv-off # 127.0.1.1 n0\n",
-    ],
+    "text", ["", PLAIN, "127.0.0.1 localhost n0", "127.0.1.1 n0\n10.0.0.9 x\n"]
 )
-def test_a_line_that_only_looks_switched_off_is_left_alone(line: str) -> None:
-    assert remove_block(render(line), "r1") == line
+def test_what_a_killed_process_leaves_of_a_block_is_taken_away(text: str) -> None:
+    """Whichever part was not written, and all the same where the markers stand alone."""
+    written = render(text)
+    tail = written[len(text) :]
+    frame = "".join(
+        line if line.startswith(("# BEGIN", "# END")) else "\n" * len(line)
+        for line in tail.splitlines(keepends=True)
+    )
+    begin = frame.index("# BEGIN rdzv run=r1") + len("# BEGIN rdzv run=")
+    newline_at = frame.index("newline=added\n") if "newline=added\n" in frame else 0
+    for cut in range(begin, len(frame) + 1):
+        kept = remove_block(text + frame[:cut], None)
+        assert kept == (text if cut > newline_at + 12 else f"{text}\n")
+    for cut in range(len(tail)):
+        assert remove_block(text + tail[:cut] + frame[cut:], None) == text
+    for cut in range(len(text)):
+        assert remove_block(written[:cut] + text[cut:] + tail, None) == text
 
 
 def test_removing_what_is_not_there_changes_nothing() -> None:
@@ -594,6 +616,79 @@ def test_runs_that_come_and_go_at_the_same_time_leave_the_file_as_it_was(hosts: 
     assert hosts.read_text() == "127.0.0.1 localhost n0\n127.0.1.1 n0"
 
 
+class Recorded:
+    """What was written into a file, to see it as it would be had the writer been killed."""
+
+    def __init__(self, before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.before = before
+        self.steps: list[tuple[int | None, bytes | None]] = []
+        write, pwrite, truncate = os.write, os.pwrite, os.ftruncate
+
+        def recorded_write(fd: int, data: bytes) -> int:
+            self.steps.append((None, data))
+            return write(fd, data)
+
+        def recorded_pwrite(fd: int, data: bytes, at: int) -> int:
+            self.steps.append((at, data))
+            return pwrite(fd, data, at)
+
+        def recorded_truncate(fd: int, size: int) -> None:
+            self.steps.append((size, None))
+            truncate(fd, size)
+
+        monkeypatch.setattr(os, "write", recorded_write)
+        monkeypatch.setattr(os, "pwrite", recorded_pwrite)
+        monkeypatch.setattr(os, "ftruncate", recorded_truncate)
+
+    def states(self) -> Iterator[bytes]:
+        """The file after each byte that was written."""
+        state = bytearray(self.before)
+        for at, data in self.steps:
+            if data is None:
+                del state[at:]
+                yield bytes(state)
+                continue
+            start = len(state) if at is None else at
+            for index, byte in enumerate(data, start):
+                state[index : index + 1] = bytes([byte])
+                yield bytes(state)
+
+
+@pytest.mark.parametrize("added", [b"", b"10.9.9.9 added\n127.0.0.9 n0"], ids=["", "added"])
+@pytest.mark.parametrize(
+    "name", sorted(UGLY.keys() - {"begin without end"})
+)  # that one is torn already
+def test_no_line_is_lost_whenever_the_writer_is_killed(
+    hosts: Path, monkeypatch: pytest.MonkeyPatch, name: str, added: bytes
+) -> None:
+    content = UGLY[name]
+    hosts.write_bytes(content)
+    block = HostsBlock(hosts, "r1")
+    recorded = Recorded(content, monkeypatch)
+    block.install(TWO, 0)
+    newline = b"\n" * bool(content and not content.endswith(b"\n"))
+    for state in recorded.states():
+        restored = restored_text(state)
+        # The first letters of a marker are not known as such.
+        assert restored == content or (content + newline + b"# BEGIN rdzv run=").startswith(
+            restored
+        )
+    with hosts.open("ab") as file:
+        file.write(added)
+    whole = content + newline * bool(added) + added
+    recorded = Recorded(hosts.read_bytes(), monkeypatch)
+    block.remove()
+    lines = set(whole.split(b"\n"))
+    for state in recorded.states():
+        assert lines <= set(restored_text(state).split(b"\n"))
+    assert hosts.read_bytes() == whole
+
+
+def restored_text(state: bytes) -> bytes:
+    text = remove_block(state.decode("utf-8", "surrogateescape"), None)
+    return text.encode("utf-8", "surrogateescape")
+
+
 # ---- who is alive -------------------------------------------------------------------------------
 
 INSTALL = """
@@ -646,7 +741,7 @@ def test_the_block_of_a_killed_process_is_taken_away_and_a_live_ones_stays(
     dead.kill()
     assert restore_stale(hosts) == ["r1"]
     text = hosts.read_text()
-    assert text.startswith("127.0.0.1 localhost # rdzv-off # 127.0.0.1 localhost n0\n# BEGIN ")
+    assert text.startswith("127.0.0.1 localhost   \n# BEGIN ")
     assert f"run=r2 pid={living.process.pid} " in text
     assert "run=r1" not in text
     living.kill()

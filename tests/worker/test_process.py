@@ -24,7 +24,7 @@ from worker.output import Output, OutputSink, Stream
 from worker.process import Ending, Program, end_descendants, reap_orphans
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
-FROM_ELSEWHERE = "a SIGKILL from elsewhere is often the kernel's, out of memory"
+FROM_ELSEWHERE = "the SIGKILL came from elsewhere"
 AGENT = Path(__file__).with_name("programs") / "agent.py"
 TWO_THAT_IGNORE_TERM = """
 import subprocess, sys
@@ -359,6 +359,28 @@ async def test_the_first_failure_names_the_rank_and_its_age(start: Start) -> Non
     )
 
 
+async def test_an_end_is_foreseen_while_the_program_waits_for_its_other_workers(
+    start: Start,
+) -> None:
+    workers = ("exec sleep 60", "sleep 0.5; kill -KILL $$")
+    program = await start(*torchrun_like(*workers, after=60))
+    assert program.foreseen() is None
+    await asyncio.wait_for(program.wait_for_failed_worker(), 20)
+    ending = program.foreseen()
+    assert ending is not None
+    assert ending.first_failure is not None
+    assert (ending.exit_code, ending.first_failure.worker_rank) == (137, 5)
+    assert ending.reason.endswith("the SIGKILL came from elsewhere")
+    await program.stop()
+
+
+async def test_no_end_is_foreseen_from_a_child_that_is_no_worker(start: Start) -> None:
+    program = await start(*torchrun_like("sleep 0.5; exit 6", after=60, names="RANK"))
+    await until(lambda: program.first_failure is not None)
+    assert program.foreseen() is None
+    await program.stop()
+
+
 async def test_a_worker_killed_from_elsewhere_is_the_first_failure(start: Start) -> None:
     workers = ("sleep 0.2; kill -KILL $$", "sleep 0.4; exit 3")
     program = await start(*torchrun_like(*workers, after=0.7))
@@ -372,6 +394,26 @@ async def test_a_child_without_ranks_is_a_failure_without_a_rank(start: Start) -
     first = (await program.wait()).first_failure
     assert first is not None
     assert (first.exit_code, first.worker_rank, first.local_rank) == (6, None, None)
+
+
+async def test_a_failed_worker_is_the_cause_though_a_helper_had_failed_before(
+    start: Start,
+) -> None:
+    helper = "import subprocess; subprocess.run(['sh', '-c', 'sleep 0.3; exit 9'])\n"
+    like = torchrun_like("sleep 0.5; exit 7", after=1.0)
+    like[-2] = helper + like[-2]
+    first = (await (await start(*like)).wait()).first_failure
+    assert first is not None
+    assert (first.exit_code, first.worker_rank) == (7, 4)
+
+
+async def test_nobody_is_blamed_when_a_worker_had_ended_unseen_before(start: Start) -> None:
+    like = torchrun_like("sleep 1.5; exit 7", "sleep 3; exit 3", after=2)
+    like[-3] = like[-3].replace("time.sleep", "os.wait(); time.sleep")
+    program = await start(*like)
+    await asyncio.sleep(1)
+    time.sleep(1.5)  # this process is held up, and torchrun reaps the worker meanwhile
+    assert (await program.wait()).first_failure is None
 
 
 async def test_children_that_end_with_0_are_no_failure(start: Start) -> None:

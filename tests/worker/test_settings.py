@@ -1,0 +1,66 @@
+"""What a worker can be told: each value at its bounds and beyond."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from worker.settings import WorkerSettings, read_size, state_home
+
+
+@pytest.mark.parametrize(
+    ("field", "taken", "refused"),
+    [
+        ("nnodes", ["1", "20000", "1:20000"], ["0", "1:20001", "2:1", "1:2:3"]),
+        ("nproc_per_node", ["1", "4096", "auto", "gpu", "cpu", "1,auto,4096"], ["0", "4097", ""]),
+        ("address", [["10.0.0.1"], ["fd00::1", "127.0.0.1"]], [["10.0.0.256"], ["node1"], [""]]),
+        ("network", [["10.0.0.0/8"], ["10.0.0.7/24"], ["fd00::/64"]], [["10.0.0.0/33"], ["eth0"]]),
+        ("master_port", [None, 1, 65_535], [0, 65_536]),
+        ("node_rank", [None, 0, 19_999], [-1, 20_000]),
+        *(
+            (seconds, [0.0, 10_000_000.0], [-0.001, 10_000_000.5, float("inf"), float("nan")])
+            for seconds in ("grace", "orphan_timeout", "join_timeout")
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_bound_is_taken_and_what_lies_beyond_it_is_not(
+    field: str, taken: list[Any], refused: list[Any]
+) -> None:
+    assert [getattr(WorkerSettings(**{field: value}), field) for value in taken] == taken
+    for value in refused:
+        with pytest.raises(ValidationError, match=field):
+            WorkerSettings(**{field: value})
+
+
+def test_an_unknown_setting_is_refused_and_none_is_changed() -> None:
+    with pytest.raises(ValidationError, match="graze"):
+        WorkerSettings(graze=1.0)  # type: ignore[call-arg]
+    with pytest.raises(ValidationError, match="frozen"):
+        WorkerSettings().grace = 1.0  # type: ignore[misc]
+
+
+def test_blanks_around_the_numbers_of_processes_are_left_out() -> None:
+    assert WorkerSettings(nproc_per_node=" 2, 1 ,auto").nproc_per_node == "2,1,auto"
+
+
+@pytest.mark.parametrize(("digits", "why"), [(9, "a run has 1 to"), (10, "a size is N or MIN:MAX")])
+def test_more_than_nine_digits_are_not_even_read(digits: int, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        read_size("9" * digits)
+
+
+@pytest.mark.parametrize(
+    ("environ", "home"),
+    [
+        ({"RDZV_STATE_DIR": "/runs", "XDG_STATE_HOME": "/x", "HOME": "/root"}, "/runs"),
+        ({"RDZV_STATE_DIR": "", "XDG_STATE_HOME": "/x", "HOME": "/root"}, "/x/rdzv"),
+        ({"XDG_STATE_HOME": "", "HOME": "/root"}, "/root/.local/state/rdzv"),
+        ({}, "/.local/state/rdzv"),
+    ],
+)
+def test_state_is_kept_in_our_folder_then_the_users(environ: dict[str, str], home: str) -> None:
+    assert state_home(environ) == Path(home)

@@ -1,0 +1,209 @@
+"""Which tables a node may start on; what a lying registry makes of it is in tests/attack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rendezvous.schema import Candidate, EndpointTable, TableRow
+from rendezvous.security import JoinString, RegistryPlace, RunKeys, sign_candidate
+from worker.table import problem_of
+
+KEYS = RunKeys(bytes(32), "llama", "launch0001")
+ADDRESSES = ("10.0.0.4", "10.0.0.5", "10.0.0.6")
+
+
+def join(slot: int = 1) -> JoinString:
+    """What the node of a slot joined with."""
+    place = RegistryPlace(("10.0.0.4",), 29_600)
+    token = KEYS.join_token(slot, 1)
+    return JoinString(place, KEYS.run, KEYS.launch_id, slot, 1, token, KEYS.row_key, KEYS.probe_key)
+
+
+def row(slot: int, address: str, prefix_length: int = 24) -> TableRow:
+    """A genuine row."""
+    candidate = Candidate(interface="eth0", address=address, prefix_length=prefix_length)
+    made = sign_candidate(
+        candidate,
+        KEYS.row_key,
+        run=KEYS.run,
+        launch_id=KEYS.launch_id,
+        slot=slot,
+        hostname=f"n{slot}",
+        nproc_per_node=8,
+    )
+    return TableRow(
+        rank=slot,
+        slot=slot,
+        hostname=f"n{slot}",
+        address=address,
+        interface="eth0",
+        prefix_length=prefix_length,
+        nproc_per_node=8,
+        mac=made.mac,
+    )
+
+
+def table(*addresses: str, **changes: Any) -> EndpointTable:
+    """A table of genuine rows, as a registry makes it."""
+    rows = [row(slot, address) for slot, address in enumerate(addresses or ADDRESSES)]
+    values: dict[str, Any] = {
+        "run": KEYS.run,
+        "launch_id": KEYS.launch_id,
+        "epoch": 1,
+        "master_address": rows[0].address,
+        "master_port": 29_500,
+        "rows": rows,
+    }
+    return EndpointTable(**(values | changes))
+
+
+def problem(given: EndpointTable, nnodes: str | None = "3", former: Any = None) -> str:
+    """What the node of slot 1 says of a table."""
+    own = given.row_of_slot(1)
+    offered = {own.mac if own else "", "another candidate"}
+    return problem_of(given, join(), offered=offered, nnodes=nnodes, former=former)
+
+
+def test_a_table_as_a_registry_makes_it_is_taken() -> None:
+    assert problem(table()) == ""
+    assert problem(table("fd00::4", "fd00::5", "fd00::6")) == ""
+    assert problem(table("127.0.0.1", "127.0.0.2", "127.0.0.3")) == ""
+    assert problem(table(epoch=2), former=table()) == ""
+    assert problem(table(), former=table()) == ""
+
+
+@pytest.mark.parametrize(
+    ("nnodes", "fits"),
+    [(None, True), ("3", True), ("2:3", True), ("3:9", True), ("2", False), ("4:9", False)],
+)
+def test_a_table_has_as_many_rows_as_the_run_has_nodes(nnodes: str | None, fits: bool) -> None:
+    said = problem(table(), nnodes)
+    assert said == (
+        "" if fits else f"the table has 3 rows, and this node was started with --nnodes {nnodes}"
+    )
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.5.5.5"])
+def test_the_loopback_address_of_another_machine_is_refused(address: str) -> None:
+    """It would lead this node to itself."""
+    assert problem(table(address, "10.0.0.5", "10.0.0.6")) == (
+        "the row of slot 0 and this node's are not both loopback addresses"
+    )
+
+
+def test_a_row_that_this_node_did_not_sign_is_not_its_own() -> None:
+    said = problem_of(table(), join(), offered={"x"}, nnodes="3", former=None)
+    assert said == "the table does not hold this node as it joined"
+
+
+@pytest.mark.parametrize("port", [1, 65_535])
+def test_every_port_there_is_can_be_the_masters(port: int) -> None:
+    assert problem(table(master_port=port)) == ""
+
+
+@pytest.mark.parametrize(
+    "later", [table(master_port=29_501), table(epoch=0), table("10.0.0.7", "10.0.0.5", "10.0.0.6")]
+)
+def test_a_table_does_not_change_within_its_epoch(later: EndpointTable) -> None:
+    assert problem(later, former=table()) == (
+        f"the table of epoch {later.epoch} comes after another one of epoch 1"
+    )
+
+
+# ---- what no honest registry sends, in the words of the refusal ---------------------------------
+
+
+def signed(key: bytes = KEYS.row_key, **changes: Any) -> TableRow:
+    """A row of slot 0, whatever it says, signed with a key."""
+    values = row(0, "10.0.0.4").model_dump() | changes
+    made = sign_candidate(
+        Candidate.model_construct(
+            **{name: values[name] for name in ("interface", "address", "prefix_length")}
+        ),
+        key,
+        run=KEYS.run,
+        launch_id=KEYS.launch_id,
+        **{name: values[name] for name in ("slot", "hostname", "nproc_per_node")},
+    )
+    return TableRow(**(values | {"mac": made.mac}))
+
+
+def of_rows(*rows: TableRow) -> EndpointTable:
+    return table(rows=list(rows), master_address=rows[0].address)
+
+
+OWN = row(1, "10.0.0.5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"run": "other"}, "the table is of run 'other', or of another launch of it"),
+        ({"run": "a\nb"}, "the table is of run 'a?b', or of another launch of it"),
+        ({"run": "r" * 64}, f"the table is of run '{'r' * 62}…', or of another launch of it"),
+        ({"launch_id": "launch02"}, "the table is of run 'llama', or of another launch of it"),
+        ({"master_address": "10.0.0.5"}, "the master is not rank 0 of the table"),
+        ({"master_port": 0}, "master port 0 is none"),
+        ({"master_port": 65_536}, "master port 65536 is none"),
+    ],
+)
+def test_a_table_of_something_else_is_refused(changes: dict[str, Any], words: str) -> None:
+    assert problem(table(**changes)) == words
+
+
+@pytest.mark.parametrize(
+    ("forged", "words"),
+    [
+        (signed(KEYS.probe_key), "was not made by its node"),
+        (signed().model_copy(update={"address": "6.6.6.6"}), "was not made by its node"),
+        (signed(hostname="a\nb"), "has no valid hostname: control characters are not allowed"),
+        (signed(address="node0"), "has no valid address: not an IPv4 or IPv6 address"),
+        (signed(address="FD00::1"), "has an address that is not in its usual form"),
+        (signed(interface="e" * 254), "has no valid interface: String should have at most 253"),
+        (signed(prefix_length=-1), "has no valid prefix_length: Input should be greater than"),
+        (signed(prefix_length=129), "has no valid prefix_length: Input should be less than"),
+        (signed(nproc_per_node=0), "has no valid nproc_per_node: Input should be greater than"),
+        (signed(nproc_per_node=4097), "has no valid nproc_per_node: Input should be less than"),
+    ],
+)
+def test_a_row_that_no_node_can_have_made_is_refused(forged: TableRow, words: str) -> None:
+    assert problem(of_rows(forged, OWN), "2").startswith(f"the row of slot 0 {words}")
+
+
+@pytest.mark.parametrize(
+    "near",
+    [
+        signed(prefix_length=0),
+        signed(prefix_length=128),
+        signed(nproc_per_node=1),
+        signed(nproc_per_node=4096),
+    ],
+)
+def test_a_row_at_its_bounds_is_taken(near: TableRow) -> None:
+    assert problem(of_rows(near, OWN), "2") == ""
+
+
+@pytest.mark.parametrize("ranks", [(1, 0), (0, 0), (0, 2), (1, 2)])
+def test_ranks_that_are_not_each_once_and_in_order_are_refused(ranks: tuple[int, int]) -> None:
+    rows = [
+        given.model_copy(update={"rank": rank})
+        for given, rank in zip((signed(), OWN), ranks, strict=True)
+    ]
+    assert problem(of_rows(*rows), "2") == (
+        "the ranks of the table are not 0 to 1, each once and in order"
+    )
+
+
+def test_a_slot_or_an_address_that_stands_there_twice_is_refused() -> None:
+    again = OWN.model_copy(update={"rank": 2})
+    assert problem(of_rows(signed(), OWN, again)) == "the table holds a slot twice"
+    twin = signed(address=OWN.address)
+    assert problem(of_rows(twin, OWN), "2") == "the table holds an address twice"
+
+
+def test_a_table_without_this_node_is_refused() -> None:
+    words = "the table does not hold this node as it joined"
+    assert problem(of_rows(signed()), "1") == words
+    assert problem(of_rows(signed(), row(2, "10.0.0.6").model_copy(update={"rank": 1}))) == words
