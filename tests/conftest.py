@@ -34,9 +34,17 @@ def requires_torch() -> str | None:
     return None if importlib.util.find_spec("torch") else "torch is not installed"
 
 
+@functools.cache
+def requires_faults() -> str | None:
+    """Say why no faults can be made here; None when they can."""
+    missing = [tool for tool in ("nft", "iptables", "faketime") if shutil.which(tool) is None]
+    return f"faults need: {', '.join(missing)}" if missing else None
+
+
 _REQUIREMENTS: dict[str, Callable[[], str | None]] = {
     "netns": requires_netns,
     "torch": requires_torch,
+    "faults": requires_faults,
 }
 
 

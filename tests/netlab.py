@@ -5,6 +5,9 @@ A host has its own interfaces (`lo` and `eth0`), hostname, /etc/hosts and /etc/r
 
 `ip netns exec` bind-mounts a host's /etc/hosts, as container engines do: it can be written in
 place, and replacing it by a rename fails with EBUSY.
+
+Faults of the network: `cut` and `mend` (between two hosts), `lose` (at random; needs nft), `delay`
+(which puts packets out of order; needs iptables with NFQUEUE), `link_down`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -34,6 +38,7 @@ _FIRST_HOST = 10
 _MOST_HOSTS = 200
 _NOBODYS_MAC = "02:00:00:00:00:00"
 _END_SECONDS = 10.0
+_QUEUE = 0
 _counter = itertools.count()
 
 
@@ -158,6 +163,7 @@ class Lab:
         self._nameserver = f"{self._network}2" if nameserver == "silent" else None
         # The pid in the name tells a later lab whether this one still has an owner.
         self._bridge = f"{_PREFIX}-{os.getpid()}-{next(_counter)}"
+        self._losses: dict[int, float] = {}
         self.hosts = [
             Host(name, f"{self._network}{_FIRST_HOST + index}", f"{self._bridge}-h{index}")
             for index, name in enumerate(names)
@@ -191,6 +197,43 @@ class Lab:
         _swallow(sender, receiver.address)
         if not one_way:
             _swallow(receiver, sender.address)
+
+    def mend(self, sender: Host, receiver: Host) -> None:
+        """Let packets pass again between two hosts that were `cut`, both ways."""
+        for host, address in ((sender, receiver.address), (receiver, sender.address)):
+            argv = ("neighbour", "delete", address, "dev", INTERFACE)
+            # It is not there where the cut was one-way.
+            subprocess.run(["ip", "-n", host.namespace, *argv], capture_output=True, check=False)
+
+    def lose(self, host: Host, percent: float) -> None:
+        """Lose so many of a host's packets at random, each way; 0 to lose none, 100 for silence.
+
+        With less than 100 percent the network still finds hosts (ARP) without loss.
+        """
+        self._losses[self.hosts.index(host)] = percent
+        rules = [
+            f'{way} "port{index}" {_lost(percent)} drop\n'
+            for index, percent in self._losses.items()
+            for way in ("iifname", "oifname")
+            if percent
+        ]
+        chain = f"type filter hook forward priority 0\n{''.join(rules)}"
+        _nft(self._bridge, f"table bridge lab {{\nchain forward {{\n{chain}}}\n}}\n")
+
+    def delay(self, host: Host, seconds: float, jitter: float = 0.0) -> None:
+        """Delay each packet of a host on its way out and in, by `seconds` -+ `jitter`.
+
+        Packets whose delays differ overtake each other.
+        """
+        queue = [sys.executable, "-m", "tests.netqueue", str(_QUEUE), str(seconds), str(jitter)]
+        process = host.start(queue, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise OSError(f"no packet queue on {host.name}: {process.stdout.read()}")
+        queued = ("-j", "NFQUEUE", "--queue-num", str(_QUEUE))
+        for way in (("OUTPUT", "-o"), ("INPUT", "-i")):
+            for tool in ("iptables", "ip6tables"):
+                host.run([tool, "-A", *way, INTERFACE, *queued])
 
     def link_down(self, host: Host) -> None:
         """Take a host's interface down: it sees the carrier go, the others only silence."""
@@ -254,6 +297,21 @@ class Lab:
 def _ip(*argv: str) -> None:
     done = subprocess.run(["ip", *argv], capture_output=True, text=True, check=False)
     _raise_if_failed(done, "in the lab")
+
+
+def _nft(namespace: str, table: str) -> None:
+    """Set the one table of a namespace, in place of what it was, in one step."""
+    text = f"table bridge lab\ndelete table bridge lab\n{table}"
+    argv = ["ip", "netns", "exec", namespace, "nft", "--file", "-"]
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    _raise_if_failed(done, "in the lab")
+
+
+def _lost(percent: float) -> str:
+    """The condition of a rule that so many packets meet."""
+    if percent >= 100:
+        return ""
+    return f"meta protocol {{ ip, ip6 }} numgen random mod 10000 < {round(percent * 100)}"
 
 
 def _raise_if_failed(done: subprocess.CompletedProcess[str], where: str) -> None:

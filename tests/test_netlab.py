@@ -52,6 +52,27 @@ host, port, text = sys.argv[1:]
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
     sender.sendto(text.encode(), (host, int(port)))
 """
+ECHO = """
+import socket, sys
+host, port = sys.argv[1:]
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+    receiver.bind((host, int(port)))
+    print("ready", flush=True)
+    while True:
+        receiver.sendto(*receiver.recvfrom(100))
+"""
+PING = """
+import select, socket, sys, time
+host, port, count = sys.argv[1:]
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    for number in range(int(count)):
+        sender.sendto(str(number).encode(), (host, int(port)))
+        time.sleep(0.002)
+        while select.select([sender], [], [], 0)[0]:
+            print(sender.recv(100).decode())
+    while select.select([sender], [], [], 1)[0]:
+        print(sender.recv(100).decode())
+"""
 RESOLVE = """
 import socket, sys
 try:
@@ -107,6 +128,12 @@ def dial(caller: Host, to: Host) -> str:
 
 def send(sender: Host, to: Host, text: str) -> None:
     sender.run(python(SEND, to.address, PORT, text))
+
+
+def ping(sender: Host, to: Host, count: int) -> list[int]:
+    """Send numbered packets; the numbers in the order in which they came back."""
+    shown = sender.run(python(PING, to.address, PORT, str(count))).stdout
+    return [int(number) for number in shown.split()]
 
 
 def resolve(host: Host, name: str) -> str:
@@ -235,6 +262,42 @@ def test_a_cut_lets_dials_time_out_between_these_two_hosts_alone() -> None:
         lab.cut(a, b)
         assert (dial(a, b), dial(b, a)) == ("TimeoutError", "TimeoutError")
         assert (dial(c, a), dial(c, b)) == ("a", "b")
+
+
+def test_what_was_cut_passes_again_once_it_is_mended() -> None:
+    with Lab(["a", "b"]) as lab:
+        a, b = lab.hosts
+        listen(a, SERVE)
+        lab.cut(a, b, one_way=True)
+        assert dial(b, a) == "TimeoutError"
+        lab.mend(b, a)
+        assert dial(b, a) == "a"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("percent", "least", "most"), [(0, 300, 300), (20, 140, 250), (100, 0, 0)])
+def test_a_host_loses_so_many_of_its_packets_each_way(
+    percent: float, least: int, most: int
+) -> None:
+    with Lab(["a", "b"]) as lab:
+        a, b = lab.hosts
+        listen(b, ECHO)
+        assert ping(a, b, 1) == [0]  # each knows now where the other is
+        lab.lose(b, percent)
+        assert least <= len(ping(a, b, 300)) <= most
+        lab.lose(b, 0)
+        assert len(ping(a, b, 300)) == 300
+
+
+@pytest.mark.faults
+def test_packets_that_are_delayed_by_different_times_overtake_each_other() -> None:
+    with Lab(["a", "b"]) as lab:
+        a, b = lab.hosts
+        listen(b, ECHO)
+        lab.delay(b, 0.05, 0.04)
+        numbers = ping(a, b, 300)
+        assert sorted(numbers) == list(range(300))
+        assert numbers != sorted(numbers)
 
 
 def test_a_link_that_is_down_loses_its_carrier_and_answers_nobody() -> None:

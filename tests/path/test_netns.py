@@ -6,91 +6,20 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-import psutil
 import pytest
 
 from rendezvous.security import JoinString
 from tests.netlab import Host, Lab
-from tests.path.launching import RDZV, Outcome, environment, until
+from tests.path.cluster import LIMIT_SECONDS, cluster
+from tests.path.launching import RDZV, environment, until
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
-# Programs of an emulated cluster share two cores with each other.
-LIMIT_SECONDS = 100.0
-_MANUAL = ("--rdzv-id", "r", "--scheduler", "manual")
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
-
-
-class Cluster:
-    """A launcher on host 0, and the means to start the other nodes' worker runs."""
-
-    def __init__(self, lab: Lab, folder: Path, *options: str, command: Sequence[str]) -> None:
-        self.told: dict[int, str] = {}
-        self.lab = lab
-        self.folder = folder
-        nodes = ("--nnodes", str(len(lab.hosts)))
-        self.launcher = self.start(
-            0,
-            [RDZV, "launch", *nodes, *_MANUAL, *options, "--", *command],
-        )
-        self.workers: dict[int, subprocess.Popen[str]] = {}
-
-    def start(self, host: int, argv: list[str], **env: str) -> subprocess.Popen[str]:
-        """Start a command on a host; its runs' state lives in a folder of the host's own."""
-        return self.lab.hosts[host].start(
-            argv,
-            env=environment(self.state(host), **env),
-            stdout=subprocess.PIPE,
-        )
-
-    def state(self, host: int) -> Path:
-        """The state folder of a host: the emulated hosts share this machine's files."""
-        return self.folder / f"h{host}"
-
-    def script(self, slot: int, generation: int = 1) -> Path:
-        """What the manual scheduler has written for a slot; waits for it."""
-        path = self.state(0) / "r" / "submissions" / f"slot-{slot}.sh"
-        until(lambda: path.exists() and f"-{slot}-{generation} " in path.read_text())
-        return path
-
-    def start_workers(self, *slots: int) -> None:
-        """Start the worker runs of these slots, each on the host of its number."""
-        for slot in slots or range(1, len(self.lab.hosts)):
-            self.workers[slot] = self.start(slot, ["sh", str(self.script(slot))])
-
-    def finish(self) -> Outcome:
-        """Wait for the launcher and every worker."""
-        told, _ = self.launcher.communicate(timeout=LIMIT_SECONDS)
-        self.told = {
-            slot: worker.communicate(timeout=20)[0] for slot, worker in self.workers.items()
-        }
-        return Outcome(self.launcher.returncode, "", told)
-
-    def registry(self) -> psutil.Process:
-        """The registry's process."""
-
-        def find() -> psutil.Process | None:
-            children = psutil.Process(self.launcher.pid).children()
-            return next((c for c in children if "rendezvous.server" in c.cmdline()), None)
-
-        return until(find)
-
-    def results(self, outcome: Outcome) -> list[dict[str, object]]:
-        """What every rank printed, by rank; the nodes' logs hold it."""
-        logs = self.folder.glob("h*/r/logs/node-*.log")
-        lines = [line for log in logs for line in log.read_text().splitlines()]
-        found = [json.loads(line[7:]) for line in lines if line.startswith("RESULT ")]
-        return sorted(found, key=lambda result: int(str(result["rank"])))
-
-
-@contextmanager
-def cluster(lab: Lab, folder: Path, *options: str, command: Sequence[str]) -> Iterator[Cluster]:
-    """A cluster whose processes are ended with the lab."""
-    yield Cluster(lab, folder, *options, command=command)
 
 
 def expectations(hosts: Sequence[Host]) -> list[str]:
@@ -320,25 +249,3 @@ def test_arguments_survive_the_script_of_a_worker_run(tmp_path: Path) -> None:
         outcome = run.finish()
     assert outcome.code == 0, outcome.err
     assert [json.loads((tmp_path / rank).read_text()) for rank in "01"] == [arguments] * 2
-
-
-def test_a_disk_that_stays_full_ends_the_run_and_is_named(tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    script = (
-        f"mount -t tmpfs -o size=600k tmpfs {small} && exec {RDZV} launch --nnodes 2 --rdzv-id r "
-        f"--state-dir {small} --orphan-timeout 4 --framework command -- sh -c "
-        "'yes | head -c 900000; sleep 1'"
-    )
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 85
-    last_line = done.stderr.strip().splitlines()[-1]
-    assert f"the journal {small}/r/journal.sqlite could not be written" in last_line
-    assert "free space on that disk" in last_line

@@ -1,0 +1,104 @@
+"""A run of three nodes on this machine that is held in a phase for as long as a fault needs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.path.launching import Launched, launching, processes_with, shell, until
+
+NODES = 3
+HELD = 1
+"""The slot whose agent is stopped, so that the phase cannot end."""
+LATE = 2
+"""The slot whose worker run waits for a file, so that the nodes are not complete before."""
+PHASES = ("gathering", "verifying", "arming", "running", "finished")
+
+
+@dataclass
+class Stage:
+    """A launch that stands in a phase, and the means to hurt it and to let it go on."""
+
+    launched: Launched
+    phase: str
+    folder: Path
+
+    @property
+    def state(self) -> Path:
+        """Where the launch keeps its state."""
+        return self.folder / "state"
+
+    def agent(self, slot: int) -> psutil.Process:
+        """The agent of a slot."""
+        return self.launched.child("worker", f"127.0.0.{slot + 1}")
+
+    def victim(self, who: str) -> psutil.Process:
+        """The process that the fault is for; an agent is that of a node that is in."""
+        match who:
+            case "launcher":
+                return psutil.Process(self.launched.process.pid)
+            case "registry":
+                return self.launched.child("rendezvous.server")
+            case _:
+                return self.agent(0 if self.phase == "gathering" else LATE)
+
+    def let_go(self) -> None:
+        """Nothing is held any more, and programs may end."""
+        (self.folder / "come").touch()
+        for process in psutil.process_iter(["cmdline", "status"]):
+            stopped = process.info["status"] == psutil.STATUS_STOPPED
+            if stopped and str(self.folder) in " ".join(process.info["cmdline"] or []):
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGCONT)
+        (self.folder / "end").touch()
+
+    def left(self) -> list[str]:
+        """What runs of it: launcher, registry, agents, keepers, programs."""
+        return processes_with(str(self.folder))
+
+
+def options_and_command(folder: Path, phase: str) -> tuple[list[str], list[str]]:
+    """Options and COMMAND of a launch that can be held in the phase."""
+    options = ["--nnodes", str(NODES), "--framework", "command", "--grace", "20"]
+    if phase in ("gathering", "verifying", "arming"):
+        options += ["--worker-spec", str(_late_spec(folder))]
+    if phase == "arming":
+        options += ["--verify", "off"]
+    fails = "test $NODE_RANK = 0 && exit 3; trap '' TERM;" if phase == "finished" else ""
+    return options, shell(f"{fails} while [ ! -e {folder}/end ]; do sleep 0.05; done; echo done")
+
+
+def _late_spec(folder: Path) -> Path:
+    """Worker runs of which that of slot LATE waits for the file `come`; they end with us."""
+    waits = f"while [ <<SLOT>> = {LATE} ] && [ ! -e {folder}/come ]; do sleep 0.05; done"
+    spec = folder / "worker.yaml"
+    spec.write_text(
+        f"argv: [sh, -c, '{waits}; exec rdzv worker --parent $PPID \"$@\"', sh,"
+        " <<WORKER_OPTIONS>>, --, <<COMMAND>>]\nenv: {RDZV_JOIN: <<RDZV_JOIN>>}\n"
+    )
+    return spec
+
+
+@contextmanager
+def standing_in(phase: str, folder: Path) -> Iterator[Stage]:
+    """A launch that has come to the phase and stays there; nothing of it is left behind."""
+    options, command = options_and_command(folder, phase)
+    with launching(folder / "state", *options, command=command) as launched:
+        stage = Stage(launched, phase, folder)
+        try:
+            if phase in ("gathering", "verifying", "arming"):
+                launched.wait_for("joined", NODES - 1)
+            if phase in ("verifying", "arming"):
+                stage.agent(HELD).suspend()
+                (folder / "come").touch()
+            launched.wait_for_phase(phase)
+            if phase in ("running", "finished"):
+                until(lambda: len(processes_with(f"{folder}/end")) > 0)
+            yield stage
+        finally:
+            stage.let_go()

@@ -1,0 +1,184 @@
+"""SIGKILL of an agent, the launcher or the registry in each phase of a run, with real processes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.record import record
+from tests.faults.stage import NODES, PHASES, options_and_command, standing_in
+from tests.netlab import Lab
+from tests.path.cluster import cluster
+from tests.path.launching import Outcome, launch, launching, processes_with, until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
+
+BEFORE_GO = PHASES[:3]
+OK = f"rdzv: run 'r' ok: all {NODES} nodes ended with exit code 0"
+
+
+def line_with(words: str, outcome: Outcome) -> str:
+    """The one line of the launcher that holds the words."""
+    lines = [line for line in outcome.err.splitlines() if words in line]
+    assert lines, outcome.err
+    return lines[0].split("  ")[-1].strip()
+
+
+@pytest.mark.parametrize("phase", BEFORE_GO)
+def test_a_killed_agent_is_replaced_before_the_go(phase: str, tmp_path: Path) -> None:
+    with standing_in(phase, tmp_path) as stage:
+        killed = time.monotonic()
+        stage.victim("agent").kill()
+        stage.launched.wait_for("joined", NODES if phase == "gathering" else NODES + 1)
+        seconds = time.monotonic() - killed
+        stage.let_go()
+        outcome = stage.launched.finish()
+        until(lambda: not stage.left())
+    assert (outcome.code, outcome.last_line.startswith(OK)) == (0, True), outcome.err
+    said = line_with("failed before the go", outcome)
+    assert said.endswith("it is submitted again as generation 2")
+    record(f"agent killed while {phase}", said, seconds)
+
+
+def test_a_killed_agent_ends_a_running_run_and_is_named(tmp_path: Path) -> None:
+    with standing_in("running", tmp_path) as stage:
+        killed = time.monotonic()
+        stage.victim("agent").kill()
+        outcome = stage.launched.finish()
+        seconds = time.monotonic() - killed
+        until(lambda: not stage.left())
+    assert outcome.code == 86
+    assert "slot 2) was lost: its worker run ended: pid" in outcome.last_line
+    assert "ended with signal 9" in outcome.last_line
+    record("agent killed while running", outcome, seconds)
+
+
+@pytest.mark.parametrize("who", ["agent", "registry"])
+def test_what_is_killed_after_the_result_leaves_the_result_as_it_was(
+    who: str, tmp_path: Path
+) -> None:
+    with standing_in("finished", tmp_path) as stage:
+        killed = time.monotonic()
+        stage.victim(who).kill()
+        stage.let_go()
+        outcome = stage.launched.finish()
+        seconds = time.monotonic() - killed
+        until(lambda: not stage.left())
+    assert outcome.code == 3
+    assert "node 0" in outcome.last_line
+    assert "ended with exit code 3" in outcome.last_line
+    record(f"{who} killed while finished (others in their grace)", outcome, seconds)
+
+
+@pytest.mark.parametrize("phase", PHASES[:4])
+def test_a_killed_registry_disturbs_nobody(phase: str, tmp_path: Path) -> None:
+    with standing_in(phase, tmp_path) as stage:
+        killed = time.monotonic()
+        stage.victim("registry").kill()
+        stage.launched.wait_for("restarted")
+        seconds = time.monotonic() - killed
+        stage.let_go()
+        outcome = stage.launched.finish()
+        until(lambda: not stage.left())
+    assert (outcome.code, outcome.last_line.startswith(OK)) == (0, True), outcome.err
+    kinds = [event["kind"] for event in stage.launched.events()]
+    assert (kinds.count("joined"), kinds.count("lost")) == (NODES, 0)
+    record(f"registry killed while {phase}", line_with("the registry came back", outcome), seconds)
+
+
+@pytest.mark.parametrize("phase", BEFORE_GO)
+def test_a_killed_launcher_is_resumed_before_the_go_by_the_same_command(
+    phase: str, tmp_path: Path
+) -> None:
+    options, command = options_and_command(tmp_path, phase)
+    with standing_in(phase, tmp_path) as stage:
+        stage.victim("launcher").kill()
+        stage.launched.process.wait()
+        stage.let_go()
+        until(lambda: not stage.left())
+    again = time.monotonic()
+    outcome = launch(stage.state, *options, command=command)
+    seconds = time.monotonic() - again
+    assert (outcome.code, outcome.last_line.startswith(OK)) == (0, True), outcome.err
+    record(f"launcher killed while {phase}, same command again", line_with("resuming", outcome))
+    assert seconds < 30
+    until(lambda: not stage.left())
+
+
+@pytest.mark.parametrize("phase", ["running", "finished"])
+def test_a_killed_launcher_takes_the_run_with_it_after_the_go(phase: str, tmp_path: Path) -> None:
+    with standing_in(phase, tmp_path) as stage:
+        killed = time.monotonic()
+        stage.victim("launcher").kill()
+        stage.launched.process.wait()
+        if phase == "finished":
+            stage.let_go()
+        until(lambda: not stage.left(), 30)
+        seconds = time.monotonic() - killed
+    logs = (stage.launched.folder / "logs").glob("agent-*.log")
+    said = [line for log in logs for line in log.read_text().splitlines() if "SIGTERM" in line]
+    assert said
+    record(f"launcher killed while {phase}", said[0].partition(" WARNING ")[2], seconds)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("who", ["agent", "launcher"])
+def test_the_workers_of_torchrun_do_not_outlive_a_killed(who: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import pathlib, sys, time\npathlib.Path(sys.argv[1]).touch()\n")
+    with script.open("a") as file:
+        file.write("while True:\n    time.sleep(0.1)\n")
+    mark = tmp_path / "up"
+    options = ("--nnodes", "2", "--nproc-per-node", "2", "--grace", "2")
+    with launching(tmp_path / "s", *options, command=[str(script), str(mark)]) as launched:
+        until(mark.exists, 40)
+        if who == "agent":
+            launched.child("worker", "127.0.0.2").kill()
+            outcome = launched.finish()
+            assert outcome.code == 86
+            assert "was lost: its worker run ended" in outcome.last_line
+        else:
+            launched.process.kill()
+            launched.process.wait()
+        until(lambda: not processes_with(str(tmp_path)), 30)
+
+
+@pytest.mark.netns
+def test_remote_nodes_stay_in_while_their_killed_launcher_is_started_again(tmp_path: Path) -> None:
+    options = ("--framework", "command")
+    with Lab(3) as lab, cluster(lab, tmp_path, *options, command=["echo", "done"]) as run:
+        run.start_workers(1)
+        run.launched.wait_for("joined", 2)
+        run.launcher.kill()
+        run.launcher.wait()
+        time.sleep(2)
+        run.launch()
+        run.start_workers(2)
+        outcome = run.finish()
+    assert outcome.code == 0, outcome.err + str(run.told)
+    assert "resuming launch" in outcome.err
+    assert run.told[1].count("joined run") == 1
+    said = [line for line in run.told[1].splitlines() if "the registry does not answer" in line]
+    record("launcher killed while gathering, a remote node", said[0].partition("]: ")[2])
+
+
+@pytest.mark.netns
+def test_remote_nodes_end_after_their_orphan_time_out_when_the_launcher_is_killed(
+    tmp_path: Path,
+) -> None:
+    options = ("--framework", "command", "--orphan-timeout", "6", "--grace", "2")
+    command = ["sh", "-c", f": {tmp_path}; while :; do sleep 0.05; done"]
+    with Lab(3) as lab, cluster(lab, tmp_path, *options, command=command) as run:
+        run.start_workers()
+        until(lambda: len(list(tmp_path.glob("h*/r/logs/node-*.log"))) == 3)
+        killed = time.monotonic()
+        run.launcher.kill()
+        run.finish()
+        until(lambda: not processes_with(str(tmp_path)))
+        seconds = time.monotonic() - killed
+    assert [worker.returncode for worker in run.workers.values()] == [85, 85]
+    said = [line for line in run.told[1].splitlines() if "has not answered for" in line]
+    assert 3 < seconds < 20
+    record("launcher killed while running, a remote node (--orphan-timeout 6)", said[0], seconds)

@@ -1,0 +1,94 @@
+"""Launches one run over the hosts of a lab, as a person would with the manual scheduler."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from tests.netlab import Lab
+from tests.path.launching import RDZV, Launched, Outcome, environment, until
+
+# Programs of an emulated cluster share two cores with each other.
+LIMIT_SECONDS = 100.0
+_MANUAL = ("--rdzv-id", "r", "--scheduler", "manual")
+
+
+class Cluster:
+    """A launcher on host 0, and the means to start the other nodes' worker runs."""
+
+    def __init__(self, lab: Lab, folder: Path, *options: str, command: Sequence[str]) -> None:
+        self.told: dict[int, str] = {}
+        self.lab = lab
+        self.folder = folder
+        self._argv = [RDZV, "launch", "--nnodes", str(len(lab.hosts)), *_MANUAL, *options]
+        self._argv += ["--", *command]
+        self.launcher = self.launch()
+        self.workers: dict[int, subprocess.Popen[str]] = {}
+
+    def launch(self) -> subprocess.Popen[str]:
+        """Start the launcher; again, after it was killed."""
+        self.launcher = self.start(0, self._argv)
+        return self.launcher
+
+    def start(self, host: int, argv: list[str], **env: str) -> subprocess.Popen[str]:
+        """Start a command on a host; its runs' state lives in a folder of the host's own."""
+        return self.lab.hosts[host].start(
+            argv,
+            env=environment(self.state(host), **env),
+            stdout=subprocess.PIPE,
+        )
+
+    def state(self, host: int) -> Path:
+        """The state folder of a host: the emulated hosts share this machine's files."""
+        return self.folder / f"h{host}"
+
+    def script(self, slot: int, generation: int = 1) -> Path:
+        """What the manual scheduler has written for a slot; waits for it."""
+        path = self.state(0) / "r" / "submissions" / f"slot-{slot}.sh"
+        until(lambda: path.exists() and f"-{slot}-{generation} " in path.read_text())
+        return path
+
+    def start_workers(self, *slots: int) -> None:
+        """Start the worker runs of these slots, each on the host of its number."""
+        for slot in slots or range(1, len(self.lab.hosts)):
+            self.workers[slot] = self.start(slot, ["sh", str(self.script(slot))])
+
+    @property
+    def launched(self) -> Launched:
+        """The launch, to look into its journal."""
+        return Launched(self.launcher, self.state(0), "r")
+
+    def finish(self, seconds: float = LIMIT_SECONDS) -> Outcome:
+        """Wait for the launcher and every worker."""
+        told, _ = self.launcher.communicate(timeout=seconds)
+        self.told = {
+            slot: worker.communicate(timeout=20)[0] for slot, worker in self.workers.items()
+        }
+        return Outcome(self.launcher.returncode, "", told)
+
+    def registry(self) -> psutil.Process:
+        """The registry's process."""
+
+        def find() -> psutil.Process | None:
+            children = psutil.Process(self.launcher.pid).children()
+            return next((c for c in children if "rendezvous.server" in c.cmdline()), None)
+
+        return until(find)
+
+    def results(self, outcome: Outcome) -> list[dict[str, object]]:
+        """What every rank printed, by rank; the nodes' logs hold it."""
+        logs = self.folder.glob("h*/r/logs/node-*.log")
+        lines = [line for log in logs for line in log.read_text().splitlines()]
+        found = [json.loads(line[7:]) for line in lines if line.startswith("RESULT ")]
+        return sorted(found, key=lambda result: int(str(result["rank"])))
+
+
+@contextmanager
+def cluster(lab: Lab, folder: Path, *options: str, command: Sequence[str]) -> Iterator[Cluster]:
+    """A cluster whose processes are ended with the lab."""
+    yield Cluster(lab, folder, *options, command=command)
