@@ -1,0 +1,65 @@
+"""One target under atheris: `python -m tests.attack.fuzz.child TARGET FOLDER SECONDS [INPUT ...]`.
+
+FOLDER gets the corpus, and the input that broke a contract. With inputs, only these are tried.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["rendezvous", "worker", "launcher", "yaml", "h11"]):
+    from tests.attack.fuzz.mangle import mangled_text
+    from tests.attack.fuzz.targets import TARGETS, Target
+
+SLOWEST_SECONDS = 10
+MOST_MEGABYTES = 512
+LONGEST_BYTES = 16_384
+
+
+def main(name: str, folder: Path, seconds: str, inputs: list[str]) -> None:
+    """Fuzz until the time is over or a contract is broken; ends the process."""
+    target = TARGETS[name]
+    corpus = folder / "corpus"
+    corpus.mkdir(parents=True)
+    for number, seed in enumerate(target.seeds()):
+        (corpus / f"seed-{number}").write_bytes(seed)
+    words = folder / "words"
+    words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words))
+    options = [
+        f"-max_total_time={seconds}",
+        f"-timeout={SLOWEST_SECONDS}",
+        f"-rss_limit_mb={MOST_MEGABYTES}",
+        f"-max_len={LONGEST_BYTES}",
+        *([f"-dict={words}"] if target.words else []),
+        f"-artifact_prefix={folder}/broken-",
+        "-print_final_stats=1",
+    ]
+    atheris.Setup(
+        [sys.argv[0], *options, *(inputs or [str(corpus)])], target.check, **_ways(target)
+    )
+    atheris.Fuzz()
+
+
+def _ways(target: Target) -> dict[str, object]:
+    """How inputs are changed: blindly, and JSON part by part half of the time."""
+
+    def change(data: bytes, size: int, seed: int) -> bytes:
+        dice = random.Random(seed)
+        changed = mangled_text(dice, data) if dice.random() < 0.5 else data
+        if changed == data or len(changed) > size:
+            changed = bytes(atheris.Mutate(data, size))
+        return changed
+
+    return {"custom_mutator": change} if target.is_json else {}
+
+
+def _escaped(word: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in word.encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4:])

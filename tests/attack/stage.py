@@ -1,0 +1,148 @@
+"""A registry with several runs, and every kind of credential that somebody could show to it.
+
+Run `demo` is the second launch of its name, and its slot 0 is filled for the second time; `other`
+is somebody else's; `over` was cancelled. The clock stands still at a moment in which nobody has
+been heard of for a while, so that a lease that is renewed can be seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rendezvous.errors import NotFound
+from rendezvous.schema import ProbeReport
+from rendezvous.security import SERVER_NAME, Credential, hkdf, node_credential, parse_credential
+from rendezvous.server.app import make_app
+from rendezvous.server.journal import MemoryJournal
+from tests.rendezvous.registry import Launch
+from tests.rendezvous.served import OPERATOR, SECRET, FakeClock, Served, ask
+
+GENERATION_2: dict[str, Any] = {"generation": 2, "join_id": "join-0-of-generation-2"}
+SILENCE = 0.4
+RUNS = ("demo", "other", "over")
+
+
+class Stage:
+    """The registry, its runs, `shown`: credentials by what they are, and the effects `before`."""
+
+    def __init__(self) -> None:
+        self.journal = MemoryJournal()
+        self.served = Served(self.journal, FakeClock())
+        self.mine = Launch("demo")
+        self.other = Launch("other")
+        self.over = Launch("over")
+        self.shown: dict[str, Credential | str | None] = {}
+        self.before: tuple[Any, ...] = ()
+
+    async def prepare(self) -> None:
+        """Bring all runs to where they shall stand."""
+        self.served.start()
+        replaced = Launch("demo", launch_id="launch00")
+        for launch in (replaced, self.over):
+            await self._start(launch)
+            await self.served.service.cancel(self.served.host(launch), "asked for")
+        for launch in (self.mine, self.other):
+            await self._start(launch)
+        await self._replace_slot_0()
+        for slot, incarnation in ((0, 2), (1, 1)):
+            await self.served.report(self.mine, slot, ProbeReport(epoch=2), incarnation)
+        self._collect(replaced)
+        self.served.clock.seconds += SILENCE
+        self.before = self.effects()
+
+    async def _start(self, launch: Launch) -> None:
+        await self.served.create(launch, 2)
+        for slot in (0, 1):
+            await self.served.join(launch, slot)
+
+    async def _replace_slot_0(self) -> None:
+        news = {
+            "generation": 2,
+            "state": "submitting",
+            "token_sha256": self.mine.token(0, 2).sha256(),
+        }
+        app = make_app(self.served.service, allowed_hosts=[SERVER_NAME])
+        slot = "/v1/runs/demo/slots/0"
+        assert (await ask(app, "POST", slot, self.mine.keys.admin, news)).status == 200
+        reply = await self.served.join(self.mine, 0, **GENERATION_2)
+        assert parse_credential(reply.credential) == self.node(self.mine, 0, 2)
+
+    def node(self, launch: Launch, slot: int, incarnation: int = 1) -> Credential:
+        """The credential that the registry gives to this incarnation."""
+        key = hkdf(SECRET, "nodes")
+        return node_credential(key, launch.run, launch.keys.launch_id, slot, incarnation)
+
+    def _collect(self, replaced: Launch) -> None:
+        stranger = Launch("demo")
+        self.shown = {
+            "none": None,
+            "garbage": "\x7f{}' OR 1=1 --",
+            **self._of("wrong", stranger, node_credential(SECRET, "demo", "launch01", 0, 2), 2),
+            "wrong operator": Credential("registry", bytes(32)),
+            **self._of("replaced launch's", replaced, self.node(replaced, 0)),
+            "old generation's join": self.mine.token(0, 1),
+            **self._of("other run's", self.other, self.node(self.other, 0)),
+            "other slot's join": self.mine.token(1, 1),
+            "other slot's node": self.node(self.mine, 1),
+            "old incarnation's node": self.node(self.mine, 0, 1),
+            "future node": self.node(self.mine, 0, 3),
+            "join": self.mine.token(0, 2),
+            "node": self.node(self.mine, 0, 2),
+            "read": self.mine.keys.read,
+            "admin": self.mine.keys.admin,
+            "operator": OPERATOR,
+        }
+
+    @staticmethod
+    def _of(
+        whose: str, launch: Launch, node: Credential, generation: int = 1
+    ) -> dict[str, Credential]:
+        return {
+            f"{whose} join": launch.token(0, generation),
+            f"{whose} node": node,
+            f"{whose} read": launch.keys.read,
+            f"{whose} admin": launch.keys.admin,
+        }
+
+    def request(self, method: str, route: str, run: str = "demo") -> tuple[str, Any]:
+        """Path and body of a request of this route that is right in all but the credential."""
+        made = "new" if method == "PUT" and run == "demo" else run
+        bodies: dict[tuple[str, str], Any] = {
+            ("PUT", "/v1/runs/{run}"): self.mine.spec(2).model_dump(mode="json"),
+            ("POST", "/v1/runs/{run}/slots/{slot}"): {"generation": 2, "state": "running"},
+            ("POST", "/v1/runs/{run}/nodes"): self.mine.join(0, **GENERATION_2).model_dump(
+                mode="json"
+            ),
+            ("POST", "/v1/runs/{run}/nodes/{node}/reports"): {
+                "kind": "refuse",
+                "epoch": 2,
+                "code": "contract",
+                "reason": "no such program",
+            },
+        }
+        digest = self.served.host(self.mine).run.digest
+        path = route.format(run=made, slot=0, node=0, digest=digest)
+        return path, bodies.get((method, route), b"")
+
+    def effects(self) -> tuple[Any, ...]:
+        """All that a request could have changed: the journal, the states, the leases."""
+        now = self.served.service.now()
+        hosts = [self.served.host(launch) for launch in (self.mine, self.other, self.over)]
+        silence = [
+            host.leases.silent_seconds((slot, incarnation), now)
+            for host in hosts
+            for slot in (0, 1)
+            for incarnation in (1, 2, 3)
+        ]
+        return list(self.journal.read()), [repr(host.run) for host in hosts], silence, self._runs()
+
+    def _runs(self) -> list[str]:
+        """Which runs there are; a stranger may have made one."""
+        found = []
+        for name in (*RUNS, "nosuch", "new"):
+            try:
+                self.served.service.access.run(name, OPERATOR, write=True)
+            except NotFound:
+                continue
+            found.append(name)
+        return found

@@ -1,0 +1,435 @@
+"""Whole runs, after which no secret of theirs stands anywhere but where it belongs.
+
+Everything that a run writes, prints and shows is searched for everything that it must keep to
+itself: output, logs at DEBUG, the journal, previews, refusals of the registry, tracebacks, state
+folders, and the arguments and environments of every process while it runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rendezvous.security import JoinString, RegistryString, new_secret, parse_group_token
+from tests.attack.canaries import Canaries, add_registry, add_run, command_of, forms, loose
+from tests.netlab import Lab
+from tests.path.launching import RDZV, environment, until
+
+LIMIT_SECONDS = 100.0
+DEBUG = {"RDZV_LOG_LEVEL": "debug"}
+
+HOLDERS = {"secret", "registry.json", "key.pem", "credential"}
+"""Files of a state folder that hold secrets, beside the scripts of worker runs."""
+
+# Sends what a confused or curious program would send, with secrets where none belong, and prints
+# every answer: status, headers and body. (Only path, method and Host are named in an answer.)
+BAD_REQUESTS = """
+import http.client, json, ssl, sys
+port, token, join = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+context = ssl._create_unverified_context()
+auth = {"Authorization": "Bearer " + token}
+body = json.dumps({"slot": token, "join_id": join, token: token, "hostname": [join]})
+for method, path, headers, data in [
+    ("GET", "/v1/runs/r", {}, None),
+    ("GET", "/v1/runs/r", auth, None),
+    ("GET", "/v1/runs/r?after=" + token, auth, None),
+    ("GET", "/v1/runs/r?wait=" + token, auth, None),
+    ("GET", "/v1/runs/r/nodes/" + token + "/watch", auth, None),
+    ("POST", "/v1/runs/r/nodes", auth, body),
+    ("POST", "/v1/runs/r/nodes", auth, body[:-9]),
+    ("POST", "/v1/runs/r/nodes", {"Authorization": token}, body),
+    ("POST", "/v1/runs/r/nodes/1/reports", auth, body),
+    ("PUT", "/v1/runs/r", auth, body),
+    ("DELETE", "/v1/runs/r?reason=" + token, auth, None),
+    ("GET", "/v1/runs/r", {"Origin": "https://" + token}, None),
+]:
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)
+    connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+    for name, value in {"Host": "rdzv.internal", **headers}.items():
+        connection.putheader(name, value)
+    data = data.encode() if data else b""
+    connection.putheader("Content-Length", str(len(data)))
+    connection.endheaders(data)
+    answer = connection.getresponse()
+    print(answer.status, answer.getheaders(), answer.read())
+"""
+
+# Prints what it can see, as a curious program would, and waits to be let go.
+PROGRAM = """
+import os, pathlib, subprocess, sys, time
+print(os.environ, sys.argv)
+for pid in [os.getpid(), os.getppid()]:
+    for name in ("cmdline", "environ"):
+        print(pathlib.Path(f"/proc/{pid}/{name}").read_bytes())
+print([(fd, os.readlink(f"/proc/self/fd/{fd}")) for fd in range(3, 64)
+       if os.path.exists(f"/proc/self/fd/{fd}")])
+print(subprocess.run(["env"], capture_output=True).stdout, flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+if os.environ["NODE_RANK"] == "1":
+    raise SystemExit("it failed")
+time.sleep(60)
+"""
+
+
+@dataclass
+class Scene:
+    """The folder of a test, in which everything that its processes write comes to lie."""
+
+    folder: Path
+    canaries: Canaries = field(default_factory=Canaries)
+    outputs: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        (self.folder / "tmp").mkdir()
+        (self.folder / "program.py").write_text(PROGRAM)
+
+    @property
+    def go(self) -> Path:
+        """Its coming lets the program of node 1 fail."""
+        return self.folder / "go"
+
+    def command(self, interpreter: Sequence[str] = (sys.executable,)) -> list[str]:
+        """The program, as COMMAND."""
+        return [*interpreter, str(self.folder / "program.py"), str(self.go)]
+
+    def state(self, name: str) -> Path:
+        """The folder of all runs of a host."""
+        return self.folder / name
+
+    def env(self, name: str, **more: str) -> dict[str, str]:
+        """The environment on a host; everything temporary is kept, too."""
+        return environment(self.state(name), TMPDIR=str(self.folder / "tmp"), **DEBUG, **more)
+
+    def add_launch(self, state: Path, slots: int, run: str = "r") -> None:
+        """Learn the secrets of a launch from its state folder."""
+        path = state / run / "launch.json"
+        until(lambda: path.exists() and (state / run / "secret").exists())
+        record = json.loads(path.read_text())
+        secret = bytes.fromhex((state / run / "secret").read_text())
+        add_run(self.canaries, secret, run, record["launch_id"], slots)
+
+    def look_at_processes(self, pids: Iterable[int]) -> dict[str, set[str]]:
+        """What is shown by the processes, and everything below them."""
+        everyone = {pid for root in pids for pid in (root, *descendants(root))}
+        return self.canaries.find_in_processes(everyone)
+
+    def check(self) -> None:
+        """No secret is in what was said, and in no file but its holders, which are private."""
+        said = {name: self.canaries.find(text.encode()) for name, text in self.outputs.items()}
+        assert {name: names for name, names in said.items() if names} == {}
+        found = self.canaries.find_in_files(self.folder)
+        strangers = {path: names for path, names in found.items() if not is_holder(path)}
+        assert strangers == {}
+        left = [path.name for path in (self.folder / "tmp").iterdir()]
+        assert [name for name in left if not name.startswith("torchelastic_")] == []
+        for state in self.folder.glob("h*"):
+            assert loose(state) == []
+        assert found, "the secrets are in the files that are there for them, and were found there"
+        print(self.canaries.summary())
+
+
+def is_holder(path: str) -> bool:
+    """Whether a file is there to hold secrets."""
+    name = path.rpartition("/")[2]
+    return name in HOLDERS or "/submissions/slot-" in path
+
+
+def descendants(pid: int) -> list[int]:
+    """Everything below a process."""
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def programs(pids: Iterable[int]) -> list[int]:
+    """The training program's processes among the descendants."""
+    below = [pid for root in pids for pid in descendants(root)]
+    return [pid for pid in below if "program.py" in command_of(pid) and not is_ours(pid)]
+
+
+def is_ours(pid: int) -> bool:
+    """Whether it is a process of rdzv itself, which was given the COMMAND as arguments."""
+    return "rdzv_command" in command_of(pid) or "keeper.py" in command_of(pid)
+
+
+def open_files(pid: int) -> list[str]:
+    """What the process has open beside its standard streams."""
+    found = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        if int(fd) > 2:
+            found.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return found
+
+
+# The scanner itself
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_the_scanner_finds_a_secret_in_each_of_its_coats(number: int) -> None:
+    secret = new_secret()
+    canaries = Canaries()
+    canaries.add("it", secret)
+    coat = list(forms(secret))[number]
+    assert canaries.find(b"x" + coat + b"y") == {"it"}
+    assert canaries.find(b"x" + coat[: len(coat) // 2 + 8] + b"y") == {"it"}, "the first half"
+    other = list(forms(new_secret()))[number]
+    assert canaries.find(b"x" + other + b"y") == set()
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_the_scanner_finds_a_secret_inside_of_longer_base64(before: int) -> None:
+    secret = new_secret()
+    canaries = Canaries()
+    canaries.add("it", secret)
+    whole = b"z" * before + secret + b"more"
+    assert canaries.find(base64.b64encode(whole)) == {"it"}
+    assert canaries.find(base64.urlsafe_b64encode(whole)) == {"it"}
+
+
+def test_the_scanner_finds_a_planted_leak_of_each_kind(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    secret = new_secret()
+    scene.canaries.add("it", secret)
+    word = secret.hex()
+    path = tmp_path / "h0" / "r" / "logs" / "a.log"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"joined with {word}\n")
+    assert scene.canaries.find_in_files(tmp_path) == {"h0/r/logs/a.log": {"it"}}
+    assert "h0/r/logs/a.log" not in HOLDERS
+    assert "logs/a.log 644" in loose(tmp_path / "h0" / "r")
+    for argv, env in ((["sleep", "60"], {"LEAK": word}), (["sh", "-c", f"sleep 60 # {word}"], {})):
+        with subprocess.Popen(argv, env={**os.environ, **env}) as process:
+            until(lambda: "sleep" in command_of(process.pid))
+            shown = scene.look_at_processes([os.getpid()])
+            process.kill()
+        assert set.union(*shown.values()) == {"it"}
+        assert f"{process.pid} " in "".join(shown)
+    with pytest.raises(AssertionError):
+        scene.check()
+
+
+# A run on hosts of its own, started by hand
+
+
+class Hosts:
+    """The hosts of a lab, with what runs on them."""
+
+    def __init__(self, scene: Scene, lab: Lab) -> None:
+        self.scene = scene
+        self.lab = lab
+        self.running: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, name: str, host: int, argv: Sequence[str], **env: str) -> None:
+        """Start a command; what it says is kept under this name."""
+        self.running[name] = self.lab.hosts[host].start(
+            argv, env=self.scene.env(f"h{host}", **env), stdout=subprocess.PIPE
+        )
+
+    def finish(self, name: str) -> int:
+        """Wait for it."""
+        process = self.running.pop(name)
+        self.scene.outputs[name], _ = process.communicate(timeout=LIMIT_SECONDS)
+        return process.returncode
+
+    def run(self, name: str, host: int, argv: Sequence[str], **env: str) -> str:
+        """Run a command to its end."""
+        self.start(name, host, argv, **env)
+        self.finish(name)
+        return self.scene.outputs[name]
+
+    def pids(self) -> list[int]:
+        """Of all that runs."""
+        return [process.pid for process in self.running.values()]
+
+
+@contextmanager
+def by_hand(scene: Scene, *options: str, count: int = 2) -> Iterator[Hosts]:
+    """A run of two nodes, launched on host 0; the test starts its other node on host 1."""
+    with Lab(count, hosts_mode="debian") as lab:
+        hosts = Hosts(scene, lab)
+        words = ("--rdzv-id", "r", "--scheduler", "manual", "--nnodes", "2", "--grace", "2")
+        command = [RDZV, "launch", *words, *options]
+        hosts.run("dry run", 0, [*command, "--dry-run", "--", *scene.command(())])
+        assert "RDZV_JOIN-hidden" in scene.outputs["dry run"]
+        hosts.start("launch", 0, [*command, "--", *scene.command(())])
+        scene.add_launch(scene.state("h0"), 2)
+        until(submission(scene).exists)
+        scene.canaries.add_text("join string", join_of(scene))
+        yield hosts
+
+
+def submission(scene: Scene) -> Path:
+    """The script of slot 1."""
+    return scene.state("h0") / "r" / "submissions" / "slot-1.sh"
+
+
+def join_of(scene: Scene) -> str:
+    """The join string in it."""
+    return submission(scene).read_text().split("RDZV_JOIN=")[1].split()[0]
+
+
+def start_changed(scene: Scene, hosts: Hosts, name: str, old: str, new: str, code: int) -> None:
+    """Start slot 1's script on the last host, with something else in it, to its end."""
+    script = scene.folder / "other.sh"
+    text = submission(scene).read_text()
+    assert old in text
+    script.write_text(text.replace(old, new))
+    hosts.start(name, len(hosts.lab.hosts) - 1, ["sh", str(script)])
+    assert hosts.finish(name) == code, scene.outputs[name]
+    script.unlink()
+
+
+@pytest.mark.netns
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_a_run_by_hand_leaks_nothing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with by_hand(scene, count=3) as hosts:
+        join = join_of(scene)
+        words = JoinString.parse(join)
+        start_changed(scene, hosts, "stranger", join, _with_other_keys(words), 77)
+        start_changed(scene, hosts, "cut", join, join[:-7], 2)
+        place, token = words.place, words.token.text()
+        bad = [sys.executable, "-c", BAD_REQUESTS, str(place.port), token, join]
+        assert hosts.run("bad", 0, bad).count("\n") == 12, scene.outputs["bad"]
+        hosts.start("worker", 1, ["sh", str(submission(scene))])
+        until(lambda: len(programs(hosts.pids())) >= 4, 60)  # two of torchrun, two workers
+        shown = scene.look_at_processes(hosts.pids())
+        opened = {pid: open_files(pid) for pid in programs(hosts.pids())}
+        journal = str(scene.state("h0") / "r" / "journal.sqlite")
+        for line in ("status r", "status r --json", "status", "logs r"):
+            hosts.run(line, 0, [RDZV, *line.split()])
+        hosts.run("replay", 0, [RDZV, "replay", journal])
+        hosts.run("replay --json", 0, [RDZV, "replay", "--json", journal])
+        scene.check()
+        scene.go.touch()
+        assert hosts.finish("launch") == 1, scene.outputs["launch"]
+        assert hosts.finish("worker") == 1, scene.outputs["worker"]
+        hosts.run("status after it", 0, [RDZV, "status", "r"])
+    assert "it failed" in scene.outputs["launch"]
+    assert shown == {}
+    assert [name for names in opened.values() for name in names if _is_of_rdzv(name)] == []
+    scene.check()
+
+
+@pytest.mark.netns
+@pytest.mark.faults
+@pytest.mark.timeout(120)
+def test_the_traceback_of_a_fault_leaks_nothing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    (tmp_path / "program.py").chmod(0o700)
+    with by_hand(scene, "--framework", "command") as hosts:
+        start_changed(scene, hosts, "fault", "exec ", "ulimit -n 9; exec ", 70)
+        assert hosts.finish("launch") == 70, scene.outputs["launch"]
+    assert "Traceback" in scene.outputs["fault"]
+    scene.check()
+
+
+@pytest.mark.netns
+@pytest.mark.faults
+@pytest.mark.timeout(120)
+def test_a_symmetric_start_leaks_nothing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    token = subprocess.run([RDZV, "token", "new"], capture_output=True, text=True, check=True)
+    text = token.stdout.strip()
+    secret = parse_group_token(text)
+    scene.canaries.add("group secret", secret)
+    scene.canaries.add_text("group token", text)
+    command = [RDZV, "launch", "--framework", "command", "--grace", "2", "--"]
+    command += scene.command()
+    with Lab(2, hosts_mode="selfonly") as lab:
+        hosts = Hosts(scene, lab)
+        env = {
+            "RDZV_ID": "r",
+            "RDZV_TOKEN": text,
+            "NUM_NODES": "2",
+            "MASTER_ADDR": lab.hosts[0].address,
+        }
+        hosts.run("cut", 1, command, NODE_RANK="1", **(env | {"RDZV_TOKEN": text[:-3]}))
+        hosts.run("dry run", 0, [*command[:2], "--dry-run", *command[2:]], NODE_RANK="0", **env)
+        hosts.start("node 0", 0, command, NODE_RANK="0", **env)
+        scene.add_launch(scene.state("h0"), 2)
+        hosts.start("node 1", 1, command, NODE_RANK="1", **env)
+        until(lambda: len(programs(hosts.pids())) >= 2, 60)
+        shown = scene.look_at_processes(hosts.pids())
+        opened = {pid: open_files(pid) for pid in programs(hosts.pids())}
+        scene.go.touch()
+        assert hosts.finish("node 0") == 1, scene.outputs["node 0"]
+        assert hosts.finish("node 1") == 1, scene.outputs["node 1"]
+    assert "checksum does not fit" in scene.outputs["cut"]
+    assert shown == {}
+    assert [name for names in opened.values() for name in names if _is_of_rdzv(name)] == []
+    scene.check()
+
+
+# On this machine, with a standing registry
+
+
+def test_a_standing_registry_and_its_launches_leak_nothing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    serve = [RDZV, "serve", "--port", port, "--listen", "127.0.0.1"]
+    options = ("--rdzv-id", "r", "--nnodes", "2", "--grace", "2", "--framework", "command")
+    log = (tmp_path / "serve.log").open("w")
+    with log, subprocess.Popen(serve, env=scene.env("h9"), stderr=log, umask=0) as registry:
+        credential = until(lambda: next(iter((tmp_path / "h9").rglob("credential")), None))
+        text = until(credential.read_text).strip()
+        scene.canaries.add_text("registry string", text)
+        standing = bytes.fromhex((credential.parent / "secret").read_text())
+        add_registry(scene.canaries, standing)
+        scene.canaries.add("operator", RegistryString.parse(text).credential.secret)
+        command = [RDZV, "launch", *options, "--", *scene.command()]
+        env = scene.env("h0", RDZV_REGISTRY=text)
+        pipe, both = subprocess.PIPE, subprocess.STDOUT
+        with subprocess.Popen(
+            command, env=env, stdout=pipe, stderr=both, text=True, umask=0
+        ) as launch:
+            scene.add_launch(scene.state("h0"), 2)
+            until(lambda: len(programs([launch.pid])) >= 2)
+            shown = scene.look_at_processes([launch.pid, registry.pid])
+            opened = {pid: open_files(pid) for pid in programs([launch.pid])}
+            for words in (("status", "r"), ("cancel", "r", "--reason", "enough")):
+                done = subprocess.run(
+                    [RDZV, *words], env=scene.env("h0"), capture_output=True, text=True, check=True
+                )
+                scene.outputs[words[0]] = done.stdout + done.stderr
+            scene.outputs["launch"], _ = launch.communicate(timeout=LIMIT_SECONDS)
+            registry.send_signal(signal.SIGTERM)
+    assert launch.returncode == 84, scene.outputs["launch"]
+    assert shown == {}
+    assert [name for names in opened.values() for name in names if _is_of_rdzv(name)] == []
+    scene.check()
+
+
+def _is_of_rdzv(name: str) -> bool:
+    """Whether an open file is one of rdzv, and nothing of the program's own."""
+    return any(word in name for word in ("memfd:rdzv", "secret", "registry.json", "journal"))
+
+
+def _with_other_keys(join: JoinString) -> str:
+    other = type(join.token)("join", new_secret(), join.slot, join.generation)
+    return JoinString(
+        join.place,
+        join.run,
+        join.launch_id,
+        join.slot,
+        join.generation,
+        other,
+        new_secret(),
+        new_secret(),
+    ).text()

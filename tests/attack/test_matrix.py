@@ -1,0 +1,332 @@
+"""Every route and method with every kind of credential: the whole table is compared."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rendezvous.errors import Unauthorized
+from rendezvous.security import SERVER_NAME
+from rendezvous.server.app import make_api, make_app
+from rendezvous.server.guard import Guard
+from rendezvous.server.hot import HotPath
+from rendezvous.server.journal import MemoryJournal
+from rendezvous.server.service import Service
+from tests.attack.stage import GENERATION_2, Stage
+from tests.rendezvous.served import Answer, ask
+
+CODES = {
+    200: "",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    409: "fenced",
+    410: "run_over",
+}
+"""What each number in the tables means: the answer's status, and the code of its refusal."""
+
+ROUTES = {
+    "health": ("GET", "/healthz"),
+    "metrics": ("GET", "/metrics"),
+    "runs": ("GET", "/v1/runs"),
+    "make": ("PUT", "/v1/runs/{run}"),
+    "status": ("GET", "/v1/runs/{run}"),
+    "events": ("GET", "/v1/runs/{run}/events"),
+    "table": ("GET", "/v1/runs/{run}/tables/{digest}"),
+    "cancel": ("DELETE", "/v1/runs/{run}"),
+    "slot": ("POST", "/v1/runs/{run}/slots/{slot}"),
+    "join": ("POST", "/v1/runs/{run}/nodes"),
+    "watch": ("GET", "/v1/runs/{run}/nodes/{node}/watch"),
+    "report": ("POST", "/v1/runs/{run}/nodes/{node}/reports"),
+}
+"""The columns of the tables."""
+
+HOT = ("join", "watch", "report")
+
+# A node that was replaced may still look at its run. A credential of the wrong kind is told so by
+# the operator's routes, whoever's it is; the routes of a run tell nothing to those it is not for.
+MATRIX = """\
+                        health metrics runs make status events table cancel slot join watch report
+none                    200    401     401  401  401    401    401   401    401  401  401   401
+garbage                 200    401     401  401  401    401    401   401    401  401  401   401
+wrong join              200    403     403  403  404    404    404   404    404  401  401   401
+wrong node              200    403     403  403  404    404    404   404    404  401  401   401
+wrong read              200    403     403  403  404    404    404   404    404  401  401   401
+wrong admin             200    403     403  403  404    404    404   404    404  401  401   401
+wrong operator          200    401     401  401  401    401    401   401    401  401  401   401
+replaced launch's join  200    403     403  403  404    404    404   404    404  401  401   401
+replaced launch's node  200    403     403  403  404    404    404   404    404  401  401   401
+replaced launch's read  200    403     403  403  404    404    404   404    404  401  401   401
+replaced launch's admin 200    403     403  403  404    404    404   404    404  401  401   401
+old generation's join   200    403     403  403  404    404    404   404    404  401  401   401
+other run's join        200    403     403  403  404    404    404   404    404  401  401   401
+other run's node        200    403     403  403  404    404    404   404    404  401  401   401
+other run's read        200    403     403  403  404    404    404   404    404  401  401   401
+other run's admin       200    403     403  403  404    404    404   404    404  401  401   401
+other slot's join       200    403     403  403  404    404    404   404    404  401  401   401
+other slot's node       200    403     403  403  200    200    200   403    403  401  403   403
+old incarnation's node  200    403     403  403  200    200    200   403    403  401  409   409
+future node             200    403     403  403  404    404    404   404    404  401  401   401
+join                    200    403     403  403  404    404    404   404    404  200  401   401
+node                    200    403     403  403  200    200    200   403    403  401  200   200
+read                    200    403     403  403  200    200    200   403    403  401  401   401
+admin                   200    403     403  403  200    200    200   200    200  401  401   401
+operator                200    200     200  200  200    200    200   200    200  401  401   401
+"""
+
+OVER = """\
+         status events table cancel slot join watch report
+join     404    404    404   404    404  410  401   401
+node     200    200    404   403    403  401  200   200
+read     200    200    404   403    403  401  401   401
+admin    200    200    404   200    200  401  401   401
+operator 200    200    404   200    200  401  401   401
+"""
+"""The same for a run that was cancelled before it had a table."""
+
+CHANGES = ("make", "cancel", "slot", "join", "watch", "report")
+"""The columns whose requests have an effect where they are allowed; a poll renews the lease."""
+
+METHODS = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "POST", "PATCH", "DELETE", "CONNECT", "BREW")
+
+Make = Callable[[Service], ASGIApp]
+
+
+def hot(service: Service) -> ASGIApp:
+    """The registry's application."""
+    return make_app(service, allowed_hosts=[SERVER_NAME])
+
+
+def cold(service: Service) -> ASGIApp:
+    """The routes of FastAPI alone, without the hot path before them."""
+    return Guard(make_api(service), allowed_hosts=[SERVER_NAME])
+
+
+both_ways = pytest.mark.parametrize("make", [hot, cold])
+
+
+@contextlib.asynccontextmanager
+async def staged() -> AsyncIterator[Stage]:
+    """Runs and credentials of this test's own."""
+    stage = Stage()
+    await stage.prepare()
+    yield stage
+    await stage.served.end()
+
+
+def drawn(cells: dict[tuple[str, str], int]) -> str:
+    """The table as it stands in this file."""
+    kinds = list(dict.fromkeys(kind for kind, _ in cells))
+    width = max(map(len, kinds))
+    routes = list(dict.fromkeys(route for _, route in cells))
+    lines = [" " * width + "".join(f" {route}" for route in routes)]
+    for kind in kinds:
+        row = "".join(f" {cells[kind, route]:<{len(route)}}" for route in routes)
+        lines.append(f"{kind:<{width}}{row}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def statuses(kinds: list[str], route: str, answers: list[Answer]) -> dict[tuple[str, str], int]:
+    """The cells of one column; every refusal has the code that its status means."""
+    for answer in answers:
+        if answer.status != 200:
+            assert answer.problem == (answer.status, CODES[answer.status])
+    return {(kind, route): answer.status for kind, answer in zip(kinds, answers, strict=True)}
+
+
+def test_every_route_of_the_application_is_a_column() -> None:
+    api = make_api(Service(MemoryJournal(), b"", ""))
+    routes = [
+        (method, route.path)
+        for route in api.routes
+        if isinstance(route, APIRoute)
+        for method in sorted(route.methods or ())
+    ]
+    assert sorted(routes) == sorted(ROUTES.values())
+    assert len(api.routes) == len(ROUTES)  # nothing that is mounted beside them
+
+
+async def test_the_hot_path_takes_three_of_these_routes_and_nothing_else() -> None:
+    passed_on: list[str] = []
+
+    async def behind(scope: Scope, _: Receive, __: Send) -> None:
+        passed_on.append(scope["path"])
+
+    async with staged() as stage:
+        app = HotPath(behind, stage.served.service)
+        urls = {name: stage.request(*route)[0] for name, route in ROUTES.items()}
+        for name, url in urls.items():
+            with contextlib.suppress(Unauthorized, IndexError):  # taken, or no answer was given
+                await ask(app, ROUTES[name][0], url)
+    assert passed_on == [url for name, url in urls.items() if name not in HOT]
+
+
+@both_ways
+async def test_each_credential_opens_what_it_is_for_and_changes_nothing_elsewhere(
+    make: Make,
+) -> None:
+    cells: dict[tuple[str, str], int] = {}
+    for name, (method, path) in ROUTES.items():
+        async with staged() as stage:
+            app = make(stage.served.service)
+            url, body = stage.request(method, path)
+            kinds = list(stage.shown)
+            answers = []
+            for kind in kinds:
+                before = stage.effects()
+                answer = await ask(app, method, url, stage.shown[kind], body, source=kind)
+                if answer.status != 200 or name not in CHANGES:
+                    assert stage.effects() == before, (name, kind)
+                answers.append(answer)
+            cells |= statuses(kinds, name, answers)
+            assert (stage.effects() == stage.before) == (name not in CHANGES), name
+    assert drawn(cells) == MATRIX
+
+
+@both_ways
+async def test_no_route_has_another_method_for_anybody(make: Make) -> None:
+    async with staged() as stage:
+        app = make(stage.served.service)
+        before = stage.effects()
+        for path in dict.fromkeys(path for _, path in ROUTES.values()):
+            for method in METHODS:
+                if (method, path) in ROUTES.values():
+                    continue
+                url, body = stage.request(method, path)
+                for kind, shown in stage.shown.items():
+                    answer = await ask(app, method, url, shown, body, source=kind)
+                    assert answer.problem == (405, "method_not_allowed"), (method, path, kind)
+        assert stage.effects() == before
+
+
+@both_ways
+async def test_the_credentials_of_a_run_that_is_over_open_nothing_new(make: Make) -> None:
+    cells: dict[tuple[str, str], int] = {}
+    async with staged() as stage:
+        app = make(stage.served.service)
+        keys = stage.over.keys
+        shown = {
+            "join": keys.join_token(0, 1),
+            "node": stage.node(stage.over, 0),
+            "read": keys.read,
+            "admin": keys.admin,
+            "operator": stage.shown["operator"],
+        }
+        bodies: dict[str, Any] = {
+            "join": stage.over.join(0, attempt=2).model_dump(mode="json"),
+            "slot": {"generation": 1, "state": "running"},
+        }
+        result = stage.served.host(stage.over).run.result
+        for name, (method, path) in ROUTES.items():
+            if "{run}" not in path or name == "make":
+                continue
+            url, body = stage.request(method, path, "over")
+            body = bodies.get(name, body)
+            answers = [
+                await ask(app, method, url, shown[kind], body, source=f"{kind} {name}")
+                for kind in shown
+            ]
+            cells |= statuses(list(shown), name, answers)
+        assert stage.served.host(stage.over).run.result == result
+    assert drawn(cells) == OVER
+
+
+STRANGERS = ("none", "garbage", "wrong", "replaced", "other run", "future")
+
+
+@both_ways
+async def test_the_run_of_somebody_else_looks_like_one_that_is_not_there(make: Make) -> None:
+    async with staged() as stage:
+        app = make(stage.served.service)
+        for name, (method, path) in ROUTES.items():
+            if "{run}" not in path or name == "make":
+                continue
+            for kind in (kind for kind in stage.shown if kind.startswith(STRANGERS)):
+                answers: list[Answer] = []
+                for run in ("demo", "nosuch"):
+                    url, body = stage.request(method, path, run)
+                    shown = stage.shown[kind]
+                    answer = await ask(app, method, url, shown, body, source=f"{kind} {run}")
+                    answer.body = answer.body.replace(run.encode(), b"RUN")
+                    answer.headers.pop("content-length")
+                    answers.append(answer)
+                assert answers[0] == answers[1], (name, kind)
+
+
+@both_ways
+async def test_a_join_with_the_token_of_an_old_generation_is_fenced(make: Make) -> None:
+    async with staged() as stage:
+        app = make(stage.served.service)
+        body = stage.mine.join(0, attempt=9).model_dump(mode="json")
+        shown = stage.shown["old generation's join"]
+        answer = await ask(app, "POST", "/v1/runs/demo/nodes", shown, body)
+        assert answer.problem == (409, "fenced")
+        assert "slot 0 belongs to generation 2" in answer.json["message"]
+
+
+@both_ways
+async def test_a_token_fits_its_own_slot_and_generation_alone(make: Make) -> None:
+    async with staged() as stage:
+        app = make(stage.served.service)
+        right = stage.mine.join(0, **GENERATION_2).model_dump(mode="json")
+        for slot, generation in ((1, 1), (0, 3), (1, 2), (2, 1), (19_999, 1)):
+            body = right | {"slot": slot, "generation": generation}
+            answer = await ask(app, "POST", "/v1/runs/demo/nodes", stage.shown["join"], body)
+            assert answer.problem == (401, "unauthorized")
+
+
+@both_ways
+async def test_a_credential_counts_in_the_authorization_header_alone(make: Make) -> None:
+    async with staged() as stage:
+        app = make(stage.served.service)
+        text = stage.mine.keys.read.text()
+        basic = base64.b64encode(f"user:{text}".encode())
+        url = f"/v1/runs/demo?authorization={text}&access_token={text}"
+        for headers in (
+            [(b"cookie", f"authorization={text}".encode())],
+            [(b"x-authorization", f"Bearer {text}".encode())],
+            [(b"proxy-authorization", f"Bearer {text}".encode())],
+            [(b"authorization", f"Basic {text}".encode())],
+            [(b"authorization", b"Basic " + basic)],
+            [(b"authorization", text.encode())],
+            [(b"authorization", f"Bearer {text}x".encode())],
+            [(b"authorization", f"Bearer {text[:-1]}".encode())],
+            [(b"authorization", f"Bearer  {text}".encode())],
+            [(b"authorization", b"Bearer \xff\xfe")],
+        ):
+            assert (await ask(app, "GET", url, headers=headers)).problem == (401, "unauthorized")
+        right = [(b"authorization", f"bearer {text}".encode())]
+        assert (await ask(app, "GET", url, headers=right)).status == 200
+
+
+async def test_nothing_of_a_body_is_read_before_the_credential_is_right() -> None:
+    """Somebody without a credential learns nothing of what the registry would say to a body."""
+    async with staged() as stage:
+        app = hot(stage.served.service)
+        for method, path in ROUTES.values():
+            if method in ("PUT", "POST"):
+                url, _ = stage.request(method, path)
+                answer = await ask(app, method, url, None, b"{")
+                assert answer.problem == (401, "unauthorized")
+
+
+@both_ways
+async def test_the_answers_to_the_unwelcome_name_no_secret_of_the_run(make: Make) -> None:
+    async with staged() as stage:
+        url, body = stage.request(*ROUTES["join"])
+        app = make(stage.served.service)
+        answer = await ask(app, "POST", url, stage.shown["wrong join"], body)
+    assert answer.json == {
+        "code": "unauthorized",
+        "message": "this join token is not one of run 'demo', slot 0, generation 2",
+        "hint": "this node was started with the RDZV_JOIN of another launch or slot; in a "
+        "symmetric start, with another RDZV_ID than rank 0",
+        "retryable": False,
+    }

@@ -1,0 +1,373 @@
+"""Rules for the source, checked on its syntax; each one is shown to catch what it is against."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ("rendezvous", "worker", "launcher", "rdzv_command")
+
+Found = Iterator[tuple[ast.AST, str]]
+
+
+def _sources() -> dict[str, ast.Module]:
+    """Every module that is shipped, by its path inside the distribution."""
+    found = {}
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        origin = Path(spec.origin)
+        paths = sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
+        root = origin.parent.parent if origin.name == "__init__.py" else origin.parent
+        for path in paths:
+            found[str(path.relative_to(root))] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+SOURCES = _sources()
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[ast.Call, str]]:
+    """Every call, with the dotted name of what is called, as it is written."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield node, ast.unparse(node.func)
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Every module that is imported, and every name from one, dotted."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node, node.module or ""
+            yield from ((node, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def keywords(call: ast.Call) -> dict[str, str]:
+    """The keyword arguments of a call, as they are written."""
+    return {word.arg: ast.unparse(word.value) for word in call.keywords if word.arg}
+
+
+# ---- the rules ----------------------------------------------------------------------------------
+
+_CLOCKS = {"time", "time_ns", "localtime", "gmtime", "ctime", "clock_gettime"}
+_DATES = {"now", "utcnow", "today", "fromtimestamp"}
+
+
+def wall_clock(tree: ast.AST) -> Found:
+    """Clocks of nodes differ, and jump: time.monotonic() measures, durations travel."""
+    for node, name in calls(tree):
+        *owner, last = name.split(".")
+        if owner[-1:] == ["time"] and last in _CLOCKS:
+            yield node, name
+        elif owner and owner[-1] in ("datetime", "date") and last in _DATES:
+            yield node, name
+    for statement, name in imported(tree):
+        if name in {f"time.{clock}" for clock in _CLOCKS}:
+            yield statement, f"from {name}"
+
+
+_LOADERS = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "marshal",
+    "shelve",
+    "dill",
+    "cloudpickle",
+    "jsonpickle",
+}
+_SAFE_LOADERS = {"yaml.SafeLoader", "_TextLoader"}  # the second one is a SafeLoader
+
+
+def code_from_data(tree: ast.AST) -> Found:
+    """What arrives is data and stays data."""
+    for statement, name in imported(tree):
+        if name.split(".")[0] in _LOADERS:
+            yield statement, f"import {name}"
+    for node, name in calls(tree):
+        if name in ("eval", "exec", "compile", "__import__"):
+            yield node, name
+        elif name.startswith("yaml.") and "load" in name and not _is_safe(name, node):
+            yield node, name
+
+
+def _is_safe(name: str, call: ast.Call) -> bool:
+    return name.startswith("yaml.safe_") or keywords(call).get("Loader") in _SAFE_LOADERS
+
+
+_SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
+
+
+def shell(tree: ast.AST) -> Found:
+    """A program is started by a list of words, and inherits the files that it is given."""
+    for node, name in calls(tree):
+        given = keywords(node)
+        if name in _SHELLS or name.endswith("create_subprocess_shell"):
+            yield node, name
+        elif given.get("shell", "False") != "False":
+            yield node, f"{name}(shell={given['shell']})"
+        elif given.get("close_fds", "True") != "True":
+            yield node, f"{name}(close_fds={given['close_fds']})"
+
+
+# A digest of a table or of a COMMAND is not among them: everyone may know it.
+_SECRETS = ("token", "secret", "mac", "credential", "sha256", "hmac", "signature", "proof", "_key")
+_MADE = ("digest", "hexdigest")
+
+
+def _is_secret(operand: ast.expr) -> bool:
+    if isinstance(operand, ast.Call):
+        return _last_name(operand.func).endswith((*_MADE, *_SECRETS))
+    return _last_name(operand).endswith(_SECRETS)
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Subscript):
+        return _last_name(node.value)
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return str(name).lower().rstrip("s")
+
+
+def secret_compared(tree: ast.AST) -> Found:
+    """Comparing tells by its duration how much was right: hmac.compare_digest does not."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare):
+            continue
+        for operator, right in zip(node.ops, node.comparators, strict=True):
+            absent = isinstance(right, ast.Constant) and right.value in (None, "", b"")
+            equality = isinstance(operator, ast.Eq | ast.NotEq) and not absent
+            if equality and (_is_secret(node.left) or _is_secret(right)):
+                yield node, ast.unparse(node)
+
+
+def unverified(tree: ast.AST) -> Found:
+    """A server proves itself before it is told anything."""
+    for node, name in calls(tree):
+        if keywords(node).get("verify") == "False":
+            yield node, f"{name}(verify=False)"
+        if name.endswith(("_create_unverified_context", "_create_stdlib_context")):
+            yield node, name
+        if name.endswith("wrap_socket") and name.startswith("ssl."):
+            yield node, name
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Attribute) and part.attr in ("CERT_NONE", "CERT_OPTIONAL"):
+            yield part, part.attr
+        if isinstance(part, ast.Assign) and ast.unparse(part).endswith("check_hostname = False"):
+            yield part, ast.unparse(part)
+
+
+_HTTP_CALLS = ("get", "post", "put", "patch", "delete", "head", "options", "request", "stream")
+
+
+def environment_obeyed(tree: ast.AST) -> Found:
+    """HTTPS_PROXY, SSL_CERT_FILE, SSLKEYLOGFILE and NETRC are not asked where secrets go."""
+    for node, name in calls(tree):
+        if name in ("httpx.Client", "httpx.AsyncClient"):
+            if keywords(node).get("trust_env") != "False":
+                yield node, f"{name} without trust_env=False"
+        elif name.startswith("httpx.") and name.removeprefix("httpx.") in _HTTP_CALLS:
+            yield node, name
+        elif name.endswith(("ssl.create_default_context", "httpx.create_ssl_context")):
+            yield node, name
+    for statement, name in imported(tree):
+        if name in ("urllib.request", "requests", "aiohttp", "http.client"):
+            yield statement, f"import {name}"
+
+
+def deciding_assert(tree: ast.AST) -> Found:
+    """`python -O` drops asserts: they may say what is known, and must not do or decide anything."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert) and not _says_what_is_known(node.test):
+            yield node, ast.unparse(node)
+
+
+def _says_what_is_known(test: ast.expr) -> bool:
+    """`x is not None`, or `isinstance(x, ...)`."""
+    if isinstance(test, ast.Call):
+        return ast.unparse(test.func) == "isinstance"
+    return isinstance(test, ast.Compare) and ast.unparse(test).endswith(" is not None")
+
+
+def any_assert(tree: ast.AST) -> Found:
+    """Where it is decided who may do what, nothing vanishes under `python -O`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            yield node, ast.unparse(node)
+
+
+def guessable(tree: ast.AST) -> Found:
+    """Keys, ids and names come from `secrets`."""
+    for statement, name in imported(tree):
+        if name == "random" or name == "uuid.uuid1":
+            yield statement, f"import {name}"
+    for node, name in calls(tree):
+        if name.endswith(("tempfile.mktemp", "uuid.uuid1")):
+            yield node, name
+
+
+# ---- the source ---------------------------------------------------------------------------------
+
+_GUARDS = {
+    "rendezvous/security.py",
+    "rendezvous/certificate.py",
+    "rendezvous/schema.py",
+    "rendezvous/server/access.py",
+    "rendezvous/server/guard.py",
+    "rendezvous/server/limiter.py",
+    "worker/table.py",
+}
+
+# Where a rule is broken, and why that is right.
+ALLOWED = {
+    (wall_clock, "launcher/state_dir.py", "time.time"): "for people: how old a launch is",
+    (unverified, "rendezvous/client.py", "CERT_NONE"): "looks at a certificate, sends nothing",
+    (unverified, "rendezvous/client.py", "context.check_hostname = False"): "as CERT_NONE",
+    (guessable, "rendezvous/client.py", "import random"): "jitter between tries",
+}
+
+Rule = Callable[[ast.AST], Found]
+RULES: list[Rule] = [
+    wall_clock,
+    code_from_data,
+    shell,
+    secret_compared,
+    unverified,
+    environment_obeyed,
+    deciding_assert,
+    guessable,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_source_keeps_the_rule(rule: Rule) -> None:
+    broken = {
+        (rule, path, what): getattr(node, "lineno", 0)
+        for path, tree in SOURCES.items()
+        for node, what in rule(tree)
+    }
+    assert {place for place in broken if place not in ALLOWED} == set()
+    assert {place for place in ALLOWED if place[0] is rule} <= set(broken), "no exception is stale"
+
+
+def test_where_rights_are_decided_there_is_no_assert() -> None:
+    assert set(SOURCES) >= _GUARDS
+    assert [(p, what) for p in sorted(_GUARDS) for _, what in any_assert(SOURCES[p])] == []
+
+
+PLANTED: dict[Rule, list[str]] = {
+    wall_clock: [
+        "time.time()",
+        "time.time_ns()",
+        "datetime.now()",
+        "datetime.datetime.now(datetime.UTC)",
+        "datetime.datetime.utcnow()",
+        "date.today()",
+        "from time import time",
+        "import time as t, x; x.time.time()",
+    ],
+    code_from_data: [
+        "import pickle",
+        "from marshal import loads",
+        "def f():\n    import cloudpickle.compat",
+        "eval(x)",
+        "exec('x')",
+        "yaml.load(x)",
+        "yaml.load(x, Loader=yaml.FullLoader)",
+        "yaml.unsafe_load(x)",
+    ],
+    shell: [
+        "subprocess.run('ls', shell=True)",
+        "subprocess.Popen(x, shell=y)",
+        "os.system(x)",
+        "asyncio.create_subprocess_shell(x)",
+        "subprocess.Popen(x, close_fds=False)",
+    ],
+    secret_compared: [
+        "token == shown",
+        "shown.secret != expected",
+        "row.mac == mac",
+        "hmac.new(k, x).hexdigest() == y",
+        "a == shown.sha256()",
+        "self._admin_sha256 == shown",
+        "spec.tokens[0] == x",
+        "x if a == row_key else y",
+    ],
+    unverified: [
+        "httpx.get(u, verify=False)",
+        "context.verify_mode = ssl.CERT_NONE",
+        "context.check_hostname = False",
+        "ssl._create_unverified_context()",
+        "ssl.wrap_socket(s)",
+    ],
+    environment_obeyed: [
+        "httpx.AsyncClient(verify=c)",
+        "httpx.Client(trust_env=True)",
+        "httpx.get(u)",
+        "ssl.create_default_context()",
+        "import urllib.request",
+        "from http.client import HTTPSConnection",
+    ],
+    deciding_assert: [
+        "assert token.matches(x)",
+        "assert access(run)",
+        "assert slot == 3",
+        "assert (x := check()) is None",
+    ],
+    any_assert: ["assert x is not None"],
+    guessable: ["import random", "from random import choice", "uuid.uuid1()", "tempfile.mktemp()"],
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "planted"),
+    [(rule, planted) for rule, all_planted in PLANTED.items() for planted in all_planted],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_the_rule_catches_what_is_planted(rule: Rule, planted: str) -> None:
+    assert len(list(rule(ast.parse(planted)))) >= 1
+
+
+INNOCENT = """
+import time, hmac, subprocess, yaml
+started = time.monotonic()
+time.sleep(1)
+yaml.load(text, Loader=yaml.SafeLoader)
+yaml.safe_load(text)
+subprocess.run(["ls"], shell=False)
+if token is None or secret == "" or len(key) != 32 or credential.kind == "node":
+    pass
+hmac.compare_digest(token, shown)
+run.digest != report.digest
+httpx.AsyncClient(verify=context, trust_env=False)
+assert node is not None
+assert isinstance(exc, Error)
+"""
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_rule_lets_pass_what_is_right(rule: Rule) -> None:
+    assert list(rule(ast.parse(INNOCENT))) == []
+
+
+def test_the_tests_that_the_security_page_names_are_there() -> None:
+    tests = Path(__file__).parents[1]
+    text = (tests.parent / "SECURITY.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:attack|worker)/[a-z_./]+)`", text)
+    assert len(named) > 8
+    assert [name for name in named if not (tests / name).exists()] == []
+
+
+def test_every_rule_has_planted_faults_and_sees_the_source() -> None:
+    assert set(RULES) <= set(PLANTED)
+    assert len(SOURCES) > 40
+    assert {"rdzv_command.py", "rendezvous/client.py", "launcher/template/placeholder.py"} <= set(
+        SOURCES
+    )
