@@ -1,0 +1,131 @@
+"""All benchmarks in one run: `python -m bench` (= `make bench`); BENCH=quick for a look."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from bench import agents, idle
+from bench.machine import describe, watching
+from bench.meeting import Times, meeting
+from bench.registry import raise_file_limit
+from bench.rows import HEADER, Figure, Report, Row, row
+
+_C10D_NOTE = "a process a node; at 256 it does not assemble"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    mode: str
+    rounds: int
+    rdzv: tuple[int, ...]
+    c10d: tuple[int, ...]
+    tcpstore: tuple[int, ...]
+    agents: tuple[int, ...]
+    agent_rounds: int
+    idle: int
+    thousands: int
+
+
+FULL = Plan(
+    mode="",
+    rounds=10,
+    rdzv=(8, 64, 128, 512, 2_048),
+    c10d=(8, 64, 128),
+    tcpstore=(8, 64, 128, 512),
+    agents=(8, 16, 32, 64),
+    agent_rounds=2,
+    idle=2_048,
+    thousands=10_000,
+)
+QUICK = Plan(
+    mode="quick",
+    rounds=2,
+    rdzv=(8, 64),
+    c10d=(8,),
+    tcpstore=(8, 64),
+    agents=(4,),
+    agent_rounds=1,
+    idle=64,
+    thousands=0,
+)
+
+
+def _rdzv(nodes: int, rounds: int, *, tls: bool, journal: str) -> list[Row]:
+    system = "rdzv-tls" if tls else "rdzv"
+    with meeting(nodes, tls=tls, journal=journal) as met:
+        met.open()
+        met.assembly(1)  # the first run of a fresh process is not counted
+        measured: list[tuple[str, Times]] = [
+            ("last_to_all", met.last_to_all(rounds)),
+            ("assembly", met.assembly(rounds)),
+        ]
+    rows = [
+        row(system, nodes, what, times.table, journal=journal, cpu_seconds=times.cpu)
+        for what, times in measured
+    ]
+    go = row(system, nodes, "go", measured[0][1].go, journal=journal)
+    return [rows[0], go, rows[1]]
+
+
+def _peer(system: str, nodes: int, rounds: int) -> list[Row]:
+    from bench.peers import peers
+
+    note = _C10D_NOTE if system == "c10d" else "bare: no credentials, no acknowledgement"
+    with peers(system, nodes) as met:
+        last, together = met.last_to_all(rounds), met.assembly(rounds)
+    return [
+        row(system, nodes, "last_to_all", last, note=note),
+        row(system, nodes, "assembly", together, note=note),
+    ]
+
+
+def _measure(report: Report, work: Callable[[], Iterable[Row | Figure]]) -> None:
+    with watching() as load:
+        done = list(work())
+    for one in done:
+        report.add(one, load.others_percent)
+
+
+def run(plan: Plan) -> Report:
+    """Measure everything, and print as it goes."""
+    report = Report(describe(), plan.mode)
+    print(f"{describe()}\n{HEADER}")
+    for nodes in plan.rdzv:
+        for tls, journal in ((False, "memory"), (False, "sqlite"), (True, "sqlite")):
+            _measure(report, partial(_rdzv, nodes, plan.rounds, tls=tls, journal=journal))
+    for system, sizes in (("tcpstore", plan.tcpstore), ("c10d", plan.c10d)):
+        for nodes in sizes:
+            _measure(report, partial(_peer, system, nodes, plan.rounds))
+    for nodes in plan.agents:
+        _measure(report, partial(agents.last_to_all, nodes, plan.agent_rounds))
+    _figures(report, plan)
+    return report
+
+
+def _figures(report: Report, plan: Plan) -> None:
+    if plan.thousands:
+        for tls in (False, True):
+            _measure(report, partial(idle.thousands, plan.thousands, tls=tls))
+        _measure(report, partial(idle.parked, plan.thousands))
+    _measure(report, partial(idle.idle, plan.idle, 3.0 if plan.mode else 10.0))
+    _measure(report, partial(agents.figures, plan.agent_rounds))
+    _measure(report, partial(agents.launch_to_exec, plan.agent_rounds))
+
+
+def main() -> None:
+    """Run the benchmark that `BENCH` names, and write what it found."""
+    mode = os.environ.get("BENCH", "")
+    if mode not in ("", "quick"):
+        sys.exit(f"BENCH is '{mode}'; 'quick' is known, or nothing for the whole benchmark")
+    raise_file_limit()
+    run(QUICK if mode else FULL).write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Rounds of rdzv: a registry, a crowd, and the times of each round."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from bench.process import Crowds, crowds
+from bench.registry import Registry, serving
+from rendezvous.security import RunKeys
+
+PAUSE_SECONDS = (0.05, 0.15)
+
+
+@dataclass(slots=True)
+class Times:
+    """Milliseconds of each round, and the CPU seconds that the registry used for it."""
+
+    table: list[float] = field(default_factory=list)
+    go: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+
+class Meeting:
+    """A registry and the nodes that come to it."""
+
+    def __init__(self, registry: Registry, crowd: Crowds, nodes: int) -> None:
+        self.registry = registry
+        self.nodes = nodes
+        self._crowd = crowd
+        self._rounds = 0
+
+    def open(self) -> None:
+        """Open the nodes' connections."""
+        self._crowd.order("open")
+
+    def last_to_all(self, rounds: int) -> Times:
+        """All but one wait; the last one comes."""
+        times = Times()
+        for _ in range(rounds):
+            with self._round(times):
+                last = self.nodes - 1
+                self._crowd.order("gather", last=last)
+                time.sleep(random.uniform(*PAUSE_SECONDS))
+                self._meet(times, [last])
+        return times
+
+    def assembly(self, rounds: int) -> Times:
+        """All come together."""
+        times = Times()
+        for _ in range(rounds):
+            with self._round(times):
+                self._meet(times, [*range(self.nodes)])
+        return times
+
+    def first_assembly(self) -> Times:
+        """All come together, over connections that they open then, and stay."""
+        times = Times()
+        self._begin()
+        before = self.registry.cpu_seconds()
+        self._meet(times, [*range(self.nodes)], connect=True)
+        times.cpu.append(self.registry.cpu_seconds() - before)
+        return times
+
+    def gather(self) -> None:
+        """Have all but one come, and wait until they watch."""
+        self._begin()
+        self._crowd.order("gather", last=self.nodes - 1)
+
+    def complete(self) -> Times:
+        """The one that was missing comes."""
+        times = Times()
+        self._meet(times, [self.nodes - 1])
+        return times
+
+    def _meet(self, times: Times, slots: list[int], *, connect: bool = False) -> None:
+        said = self._crowd.order("meet", slots=slots, connect=connect)
+        began = min(answer["from"] for answer in said)
+        for kind, row in (("table", times.table), ("go", times.go)):
+            row.append(1000 * (max(answer[kind] for answer in said) - began))
+
+    def _begin(self) -> RunKeys:
+        """Make the next run, and have the nodes write their joins."""
+        self._rounds += 1
+        keys = self.registry.keys(f"round-{self._rounds}", f"launch{self._rounds:08d}")
+        self.registry.create(keys, self.nodes)
+        names = {"run": keys.run, "launch_id": keys.launch_id}
+        self._crowd.order("prepare", secret=keys.secret.hex(), **names)
+        return keys
+
+    @contextlib.contextmanager
+    def _round(self, times: Times) -> Iterator[None]:
+        """A run of its own, which everybody has left at the end."""
+        keys = self._begin()
+        before = self.registry.cpu_seconds()
+        yield
+        times.cpu.append(self.registry.cpu_seconds() - before)
+        self.registry.cancel(keys)
+        self._crowd.order("leave")
+
+
+@contextlib.contextmanager
+def meeting(
+    nodes: int, *, tls: bool = False, journal: str = "sqlite", processes: int = 1
+) -> Iterator[Meeting]:
+    """A registry with a crowd before its door."""
+    with (
+        serving(tls=tls, journal=journal) as registry,
+        crowds(registry.place, nodes, processes) as crowd,
+    ):
+        yield Meeting(registry, crowd, nodes)

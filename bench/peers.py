@@ -1,0 +1,164 @@
+"""What a user would take instead: torch's c10d rendezvous, and its bare TCPStore.
+
+Each node is a process of its own, as it is in life; the store is served by the benchmark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import multiprocessing
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+# torch asks the name server for the name of each address that it dials, and warns when there is
+# none; it does so before the clock starts.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
+
+from bench.offer import make_join
+from rendezvous.security import RunKeys
+
+_HOST = "127.0.0.1"
+_LIMIT_SECONDS = 120.0
+# The nodes of c10d look once a second: the last one comes anywhere in that second.
+_C10D_PAUSE_SECONDS = (0.3, 1.3)
+_STORE_PAUSE_SECONDS = (0.05, 0.15)
+
+Meet = Callable[[], None]
+
+
+def _prepare_c10d(store: TCPStore, run: str, node: int, nodes: int) -> Meet:
+    """Until torchrun would start its workers: the rendezvous, then the ranks."""
+    parameters = RendezvousParameters(
+        "c10d",
+        f"{_HOST}:{store.port}",
+        run,
+        nodes,
+        nodes,
+        local_addr="127.0.0.1",
+        is_host="0",
+        join_timeout="120",
+    )
+    handler = create_handler(store, C10dRendezvousBackend(store, run), parameters)
+    spec = WorkerSpec(
+        role="default", local_world_size=1, rdzv_handler=handler, entrypoint="true", args=()
+    )
+    agent = LocalElasticAgent(spec, DefaultLogsSpecs())
+
+    def meet() -> None:
+        agent._rendezvous(agent._worker_group)
+        assert agent._worker_group.group_world_size == nodes
+
+    return meet
+
+
+def _prepare_store(store: TCPStore, run: str, node: int, nodes: int) -> Meet:
+    """Set the own row, wait for all, read all of them."""
+    candidate = make_join(RunKeys(b"", run, "launch01"), node).candidates[0]
+    row = candidate.model_dump_json()
+    keys = [f"{run}/{number}" for number in range(nodes)]
+
+    def meet() -> None:
+        store.set(keys[node], row)
+        store.wait(keys)
+        table = store.multi_get(keys)
+        assert len(table) == nodes
+        hashlib.sha256(b"".join(table)).hexdigest()
+
+    return meet
+
+
+_SYSTEMS: dict[str, Any] = {"c10d": _prepare_c10d, "tcpstore": _prepare_store}
+
+
+def _be_node(control: Connection, system: str, port: int, node: int, nodes: int) -> None:
+    """One node's process: a round for each message of the benchmark."""
+    logging.disable(logging.CRITICAL)
+    store = TCPStore(_HOST, port, is_master=False, timeout=timedelta(seconds=_LIMIT_SECONDS))
+    while run := control.recv_bytes():
+        meet: Meet = _SYSTEMS[system](store, run.decode(), node, nodes)
+        control.send_bytes(b"ready")
+        control.recv_bytes()
+        began = time.monotonic()
+        meet()
+        control.send_bytes(f"{began} {time.monotonic()}".encode())
+
+
+class Peers:
+    """The nodes of a peer, each in its process."""
+
+    def __init__(self, system: str, controls: list[Connection]) -> None:
+        self._system = system
+        self._controls = controls
+        self._rounds = 0
+
+    def last_to_all(self, rounds: int) -> list[float]:
+        """All but one wait; the last one comes. Milliseconds of each round."""
+        return [self._round(len(self._controls) - 1) for _ in range(rounds)]
+
+    def assembly(self, rounds: int) -> list[float]:
+        """All come together. Milliseconds of each round."""
+        return [self._round(0) for _ in range(rounds)]
+
+    def _round(self, early: int) -> float:
+        self._rounds += 1
+        for control in self._controls:
+            control.send_bytes(f"round-{self._rounds}".encode())
+        for control in self._controls:
+            _hear(control)
+        for control in self._controls[:early]:
+            control.send_bytes(b"go")
+        if early:
+            pause = _C10D_PAUSE_SECONDS if self._system == "c10d" else _STORE_PAUSE_SECONDS
+            time.sleep(0.3 + 0.01 * early if self._system == "c10d" else 0.002 * early)
+            time.sleep(random.uniform(*pause))
+        for control in self._controls[early:]:
+            control.send_bytes(b"go")
+        times = [[float(word) for word in _hear(c).split()] for c in self._controls]
+        began = min(began for began, _ in times[early:])
+        return 1000 * (max(ended for _, ended in times) - began)
+
+
+def _hear(control: Connection) -> bytes:
+    if not control.poll(_LIMIT_SECONDS):
+        raise TimeoutError(f"a node did not answer within {_LIMIT_SECONDS:g} s")
+    return control.recv_bytes()
+
+
+@contextlib.contextmanager
+def peers(system: str, nodes: int) -> Iterator[Peers]:
+    """The nodes of a peer, forked from here; ended afterwards."""
+    context = multiprocessing.get_context("fork")
+    server = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
+    controls, processes = [], []
+    for node in range(nodes):
+        ours, theirs = context.Pipe()
+        arguments = (theirs, system, server.port, node, nodes)
+        process = context.Process(target=_be_node, args=arguments, daemon=True)
+        process.start()
+        theirs.close()
+        controls.append(ours)
+        processes.append(process)
+    try:
+        yield Peers(system, controls)
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.join()
+        del server

@@ -1,0 +1,102 @@
+"""A crowd in a process of its own, driven over a pipe with JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from bench.crowd import Crowd
+from bench.registry import raise_file_limit
+from rendezvous.security import RegistryPlace, RunKeys
+
+_LIMIT_SECONDS = 180.0
+
+
+def _serve(control: Connection, place: RegistryPlace, slots: range) -> None:
+    """Do what the driver asks for, one thing after the other, and keep watching in between."""
+    raise_file_limit()
+    crowd = Crowd(place, slots)
+    crowd.watch_file(control.fileno())
+    while True:
+        if not crowd.turn(1.0, control.fileno()):
+            continue
+        order = json.loads(control.recv_bytes())
+        if order["do"] == "end":
+            break
+        control.send_bytes(json.dumps(_obey(crowd, order)).encode())
+    crowd.close()
+
+
+def _obey(crowd: Crowd, order: dict[str, Any]) -> dict[str, float]:
+    progress = crowd.progress
+    everyone = len(crowd.nodes)
+    began = time.monotonic()
+    match order["do"]:
+        case "open":
+            crowd.open()
+        case "prepare":
+            secret = bytes.fromhex(order["secret"])
+            crowd.prepare(RunKeys(secret, order["run"], order["launch_id"]))
+        case "gather":
+            early = [slot for slot in crowd.nodes if slot != order["last"]]
+            crowd.arrive(early)
+            crowd.pump(lambda: len(progress.parked) == len(early))
+        case "meet":
+            if order["connect"]:
+                crowd.open(join=True)
+            else:
+                crowd.arrive(slot for slot in order["slots"] if slot in crowd.nodes)
+            crowd.pump(lambda: progress.running == everyone)
+            return {"from": began, "table": progress.table_at, "go": progress.running_at}
+        case "leave":
+            crowd.pump(lambda: progress.left == everyone)
+    return {}
+
+
+class Crowds:
+    """All simulated nodes of one registry, spread over processes."""
+
+    def __init__(self, controls: Sequence[Connection], pids: Sequence[int]) -> None:
+        self._controls = controls
+        self.pids = pids
+
+    def order(self, do: str, **more: Any) -> list[dict[str, Any]]:
+        """Have every process do something; returns what each of them says."""
+        data = json.dumps({"do": do, **more}).encode()
+        for control in self._controls:
+            control.send_bytes(data)
+        answers = []
+        for control in self._controls:
+            if not control.poll(_LIMIT_SECONDS):
+                raise TimeoutError(f"a crowd did not {do} within {_LIMIT_SECONDS:g} s")
+            answers.append(json.loads(control.recv_bytes()))
+        return answers
+
+
+@contextlib.contextmanager
+def crowds(place: RegistryPlace, nodes: int, processes: int) -> Iterator[Crowds]:
+    """Processes with `nodes` simulated nodes between them; ended afterwards."""
+    context = multiprocessing.get_context("fork")
+    controls, started = [], []
+    for number in range(processes):
+        ours, theirs = context.Pipe()
+        slots = range(nodes * number // processes, nodes * (number + 1) // processes)
+        process = context.Process(target=_serve, args=(theirs, place, slots), daemon=True)
+        process.start()
+        theirs.close()
+        controls.append(ours)
+        started.append(process)
+    try:
+        yield Crowds(controls, [process.pid or 0 for process in started])
+    finally:
+        for control, process in zip(controls, started, strict=True):
+            with contextlib.suppress(OSError):
+                control.send_bytes(b'{"do": "end"}')
+            process.join(10)
+            process.kill()
+            process.join()

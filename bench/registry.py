@@ -1,0 +1,146 @@
+"""The registry under measurement: the very process that a launcher starts, on a loopback port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import subprocess
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+from launcher.registry import listen, server_command, write_config
+from launcher.state_dir import StateDir
+from rendezvous.client import RegistryClient
+from rendezvous.schema import EventLine, RunSpec, RunStatus
+from rendezvous.security import RegistryPlace, RunKeys, registry_credential
+
+_LIMIT_SECONDS = 60.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A registry process, its place, and the secret of its operator."""
+
+    process: psutil.Process
+    place: RegistryPlace
+    secret: bytes
+
+    def keys(self, run: str, launch_id: str) -> RunKeys:
+        """All that the launcher of a run derives from its secret."""
+        return RunKeys(self.secret, run, launch_id)
+
+    def create(self, keys: RunKeys, nodes: int, **more: Any) -> None:
+        """Make a run that seals its table as soon as all nodes are in."""
+        spec = RunSpec(
+            launch_id=keys.launch_id,
+            min_nodes=nodes,
+            max_nodes=nodes,
+            managed=False,
+            verify=False,
+            token_sha256=[keys.join_token(slot, 1).sha256() for slot in range(nodes)],
+            read_sha256=keys.read.sha256(),
+            admin_sha256=keys.admin.sha256(),
+            **more,
+        )
+        self._call(lambda client: client.create(keys.run, spec))
+
+    def cancel(self, keys: RunKeys) -> None:
+        """End a run."""
+        self._call(lambda client: client.cancel(keys.run, "measured"))
+
+    def wait_for(self, keys: RunKeys, reached: Callable[[RunStatus], bool]) -> None:
+        """Until the run's status is so; comes back a millisecond or two after it."""
+
+        async def waiting(client: RegistryClient) -> None:
+            status = await client.status(keys.run)
+            while not reached(status):
+                status = await client.status(keys.run, after=status.version, wait=20.0)
+
+        self._call(waiting)
+
+    def events(self, keys: RunKeys) -> list[EventLine]:
+        """What has happened to a finished run that everybody has left."""
+
+        async def reading(client: RegistryClient) -> list[EventLine]:
+            return [line async for line in client.events(keys.run)]
+
+        return self._call(reading)
+
+    def wait_until_it_serves(self) -> None:
+        """Connections wait in the socket's queue until it does."""
+        self._call(lambda client: client.runs())
+
+    def _call(self, call: Callable[[RegistryClient], Coroutine[Any, Any, T]]) -> T:
+        async def calling() -> T:
+            operator = registry_credential(self.secret)
+            async with RegistryClient(
+                self.place, operator, request_seconds=_LIMIT_SECONDS
+            ) as client:
+                return await call(client)
+
+        return asyncio.run(calling())
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the process has used."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    def rss_bytes(self) -> int:
+        """Memory that the process holds now."""
+        return int(self.process.memory_info().rss)
+
+
+def raise_file_limit() -> None:
+    """Each node's connection is an open file."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextlib.contextmanager
+def serving(*, tls: bool, journal: str, module: Sequence[str] = ()) -> Iterator[Registry]:
+    """A registry that serves; ended afterwards.
+
+    Args:
+        tls: With the launch's own certificate, as beyond loopback.
+        journal: `sqlite`, as every launch has it, or `memory`.
+        module: What stands in place of the module `rendezvous.server`: a profiler around it.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdzv-bench-") as folder:
+        state = StateDir(Path(folder), "bench")
+        state.acquire()
+        secret = state.secret()
+        place = write_config(state, secret, tls=tls, hosts=[])
+        if journal == "memory":
+            config = json.loads((state.path / "registry.json").read_text())
+            state.write_json("registry.json", config | {"journal": None})
+        with listen(29_700, address="127.0.0.1", exact=False) as sock:
+            command = server_command(state, sock.fileno())
+            if module:
+                at = command.index("rendezvous.server")
+                command[at : at + 1] = module
+            with (state.path / "registry.log").open("ab") as log:
+                process = subprocess.Popen(
+                    command,
+                    pass_fds=[sock.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            try:
+                port = sock.getsockname()[1]
+                place = replace(place, addresses=("127.0.0.1",), port=port)
+                started = Registry(psutil.Process(process.pid), place, secret)
+                started.wait_until_it_serves()
+                yield started
+            finally:
+                process.terminate()
+                process.wait(_LIMIT_SECONDS)
+        state.release()

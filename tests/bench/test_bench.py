@@ -1,0 +1,113 @@
+"""The benchmark measures what it says: real nodes, checked tables, rows in the form asked for."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bench.__main__ as program
+from bench import rows
+from bench.crowd import TableCheck, WrongAnswer
+from bench.meeting import meeting
+from bench.offer import make_join
+from bench.rows import Figure, Report, Row, row
+from rendezvous.schema import EndpointTable, JoinRequest
+from rendezvous.seal import choose_addresses, make_table
+from rendezvous.security import RunKeys, row_is_genuine
+
+KEYS = RunKeys(b"secret", "run", "launch01")
+
+
+def table(nodes: int = 4) -> EndpointTable:
+    joins = [make_join(KEYS, slot) for slot in range(nodes)]
+    chosen = choose_addresses(joins)
+    assert isinstance(chosen, dict)
+    return make_table("run", "launch01", 1, joins, chosen, 29_500)
+
+
+def answer(**changes: Any) -> bytes:
+    sealed = table()
+    view = {"seq": 2, "phase": "arming", "digest": sealed.digest(), "table": sealed.model_dump()}
+    return json.dumps(view | changes).encode()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("journal", ["memory", "sqlite"])
+def test_every_node_of_a_real_registry_gets_the_table_and_the_go(
+    *, tls: bool, journal: str
+) -> None:
+    with meeting(4, tls=tls, journal=journal, processes=2) as met:
+        met.open()
+        last, together = met.last_to_all(1), met.assembly(1)
+    for times in (last, together):
+        assert [len(times.table), len(times.go), len(times.cpu)] == [1, 1, 1]
+        assert 0 < times.table[0] <= times.go[0]
+
+
+def test_nodes_may_come_without_open_connections() -> None:
+    with meeting(4, tls=True) as met:
+        times = met.first_assembly()
+    assert 0 < times.table[0] <= times.go[0]
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_table_is_taken_when_its_digest_is_right(*, zipped: bool) -> None:
+    body = gzip.compress(answer()) if zipped else answer()
+    check = TableCheck()
+    for _ in range(2):
+        assert check.view(body, zipped=zipped)["digest"] == table().digest()
+
+
+def test_a_table_with_another_digest_is_refused() -> None:
+    with pytest.raises(WrongAnswer, match="has digest"):
+        TableCheck().view(answer(digest="0" * 64), zipped=False)
+
+
+def test_a_changed_row_is_refused_after_a_good_table_of_the_same_length() -> None:
+    check = TableCheck()
+    check.view(answer(), zipped=False)
+    with pytest.raises(WrongAnswer, match="has digest"):
+        check.view(answer().replace(b"worker-2", b"worker-9"), zipped=False)
+
+
+def test_simulated_nodes_offer_what_a_registry_takes_and_other_nodes_check() -> None:
+    join = make_join(KEYS, 70_000 // 4)
+    assert JoinRequest.model_validate_json(join.model_dump_json()) == join
+    assert all(
+        row_is_genuine(r, KEYS.row_key, run="run", launch_id="launch01") for r in table().rows
+    )
+
+
+def test_a_row_has_the_median_and_of_few_rounds_the_largest_as_p99() -> None:
+    made = row("rdzv", 8, "last_to_all", [3.0, 1.0, 2.004, 9.0], journal="sqlite")
+    assert (made.median_ms, made.p99_ms, made.rounds) == (2.5, 9.0, 4)
+
+
+def test_rows_and_figures_are_written_with_the_mode_and_the_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ROWS", "FIGURES"):
+        monkeypatch.setattr(rows, name, tmp_path / name)
+    monkeypatch.setattr(rows, "OUT", tmp_path)
+    report = Report("a machine", "quick")
+    report.add(Row("c10d", 8, "assembly", 1.0, 2.0, 3, note="slow"), 7.04)
+    report.add(Figure("idle_rss", 8, 300.0, "MB", 200), 1.0)
+    report.write()
+    added = {"note": "quick, slow", "machine": "a machine", "others_percent": 7.0}
+    expected = asdict(Row("c10d", 8, "assembly", 1.0, 2.0, 3)) | added
+    assert json.loads((tmp_path / "ROWS").read_text()) == [expected]
+    assert json.loads((tmp_path / "FIGURES").read_text())[0]["note"] == "quick"
+    printed = capsys.readouterr().out.splitlines()
+    assert "others used 7 % of the machine" in printed[0]
+    assert "MISSED" in printed[1]
+
+
+def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH", "fast")
+    with pytest.raises(SystemExit, match="'quick' is known"):
+        program.main()
