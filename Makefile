@@ -5,8 +5,10 @@ VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
+SCHEDULES ?= 200000
+EVERYDAY := -n $(WORKERS) -m "not faults and not fuzz"
 
-.PHONY: demo test check format openapi reference wheel test-wheel clean
+.PHONY: demo test test-faults fuzz simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,14 +23,56 @@ demo: $(INSTALLED)
 
 ## The everyday suite.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(EVERYDAY) $(PYTEST_ARGS)
 
-## Lint, format, types, import contracts.
+## Real faults in real processes; RDZV_ROUNDS=60 is the long form.
+test-faults: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(WORKERS) -m faults $(PYTEST_ARGS)
+
+## Generated attacks: requests, floods, and every parser under atheris.
+FUZZ_SECONDS ?= 10
+FUZZ_INSTALLED := $(VENV)/.installed-fuzz
+$(FUZZ_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable '.[launcher,test,fuzz]'
+	touch $@
+
+fuzz: $(FUZZ_INSTALLED)
+	$(BIN)/python -m pytest -m fuzz $(PYTEST_ARGS)
+	$(BIN)/python -m tests.attack.fuzz --seconds $(FUZZ_SECONDS)
+
+## Many simulated schedules; what fails is shortened and left in build/simulate.
+simulate: $(INSTALLED)
+	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
+
+## Speed beside the peers (BENCH=quick for a look), then the README's picture of it.
+BENCH_INSTALLED := $(VENV)/.installed-bench
+$(BENCH_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable '.[launcher,bench]'
+	touch $@
+
+bench: $(BENCH_INSTALLED)
+	$(BIN)/python -m bench
+
+plot: $(BENCH_INSTALLED)
+	$(BIN)/python -m bench.plot
+
+## Where the hot path's time goes.
+profile: $(INSTALLED)
+	$(BIN)/python -m bench.profile
+
+## Change the core in small ways, one at a time: does a test notice? See docs/mutation.md.
+mutate: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable '.[launcher,test,mutate]'
+	$(BIN)/mutmut run
+	$(BIN)/python -m tests.mutation
+
+## Lint, format, types, import contracts, security.
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive rendezvous worker launcher rdzv_command.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
@@ -51,8 +95,8 @@ test-wheel: wheel
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python -m pip install --quiet "$$(echo dist/*.whl)[launcher,demo,test]"
-	cp -r tests examples docs README.md CHANGELOG.md pyproject.toml build/wheel/
-	cd build/wheel && venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md pyproject.toml build/wheel/
+	cd build/wheel && venv/bin/python -m pytest $(EVERYDAY) $(PYTEST_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis

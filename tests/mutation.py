@@ -1,0 +1,42 @@
+"""How many mutants the last `make mutate` left alive, by module.
+
+    python -m tests.mutation
+
+Ends with 1 when more than a tenth of all mutants live, or when some were not run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+_MOST_ALIVE = 0.1
+_COLUMNS = ("killed", "timed out", "alive", "not run")
+_VERDICTS = {1: "killed", 3: "killed", None: "not run"} | dict.fromkeys(
+    (-24, 24, 36, 152, 255), "timed out"
+)
+
+
+def main(folder: Path = Path("mutants")) -> int:
+    """Print the table; the answer is the exit code."""
+    total: Counter[str] = Counter()
+    print(f"{'module':<28}{'mutants':>10}{''.join(f'{name:>10}' for name in _COLUMNS)}")
+    for path in sorted(folder.rglob("*.py.meta")):
+        codes = json.loads(path.read_text())["exit_code_by_key"].values()
+        found = Counter(_VERDICTS.get(code, "alive") for code in codes)
+        total += found
+        print(_line(str(path.relative_to(folder)).removesuffix(".meta"), found))
+    print(_line("all", total))
+    alive = total["alive"] / max(1, total.total())
+    print(f"alive: {alive:.1%}, at most {_MOST_ALIVE:.0%}")
+    return int(not total or alive > _MOST_ALIVE or total["not run"] > 0)
+
+
+def _line(name: str, found: Counter[str]) -> str:
+    return f"{name:<28}{found.total():>10}{''.join(f'{found[name]:>10}' for name in _COLUMNS)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
