@@ -19,7 +19,7 @@ from tests.faults.record import ROUNDS, record
 from tests.netlab import Host, Lab
 from tests.path.cluster import Cluster, cluster
 from tests.path.launching import until
-from tests.worker.test_hosts import TWO, row, table
+from tests.worker.test_hosts_text import TWO, row, table
 from worker.hosts import restore_stale
 
 LOCAL = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"

@@ -1,4 +1,4 @@
-"""The block in /etc/hosts: what is written, and that every other byte stays."""
+"""The block in /etc/hosts: every other byte stays, whoever is killed and whoever else writes."""
 
 from __future__ import annotations
 
@@ -10,101 +10,29 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from rendezvous.errors import ArmingFailed
-from rendezvous.schema import EndpointTable, TableRow
-from worker.hosts import (
-    NOBODY,
-    HostsBlock,
-    HostsEntry,
-    HostsPlan,
-    Owner,
-    edit_hosts,
-    plan_hosts,
+from rendezvous.schema import EndpointTable
+from tests.worker.test_hosts_text import (
+    BLOCK,
+    ENTRIES,
+    PLAIN,
+    TWO,
+    TWO_BODY,
+    UGLY,
     remove_block,
-    render_hosts,
-    restore_stale,
+    render,
+    row,
+    table,
 )
-
-PLAIN = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
-BEGIN = "# BEGIN rdzv run={} pid=0 start=0 boot= ns=0 own={}\n"
-ENTRIES = [HostsEntry("10.0.0.4", ["n0", "node-0"]), HostsEntry("fd00::5", ["n1", "node-1"])]
-BODY = "10.0.0.4 n0 node-0\n::ffff:10.0.0.4 n0 node-0\nfd00::5 n1 node-1\n"
-BLOCK = BEGIN.format("r1", "n0,node-0") + BODY + "# END rdzv run=r1\n"
-
-
-def block(*was: str) -> str:
-    """The block after lines that have lost names."""
-    begin, body = BLOCK.split("\n", 1)
-    return "\n".join([begin, *(f"# was {line}" for line in was), body])
-
-
-UGLY: Mapping[str, bytes] = {
-    "empty": b"",
-    "plain": PLAIN.encode(),
-    "no final newline": b"127.0.0.1 localhost\n10.0.0.9 store",
-    "only a word": b"x",
-    "only newlines": b"\n\n\n",
-    "CRLF": b"127.0.0.1 localhost\r\n127.0.1.1 n0\r\n",
-    "CRLF without the last": b"127.0.0.1 localhost\r\n127.0.1.1 n0",
-    "lone CR": b"127.0.0.1 localhost\r127.0.1.1 n0\r",
-    "tabs": b"127.0.0.1\tlocalhost\t\n\t127.0.1.1\t\tn0\tn0.example\t# me\t\n",
-    "comments": b"# 127.0.0.1 n0\n127.0.0.1 localhost #n0\n#\n##\n127.0.1.1 n0#x\n",
-    "Debian": b"127.0.0.1\tlocalhost\n127.0.1.1\tn0.example\tn0\n",
-    "own name on the localhost line": b"127.0.0.1 localhost N0\n::1 n0 localhost n0\n",
-    "own name only": b"127.0.0.1 n0",
-    "alias on loopback": b"127.0.0.1 localhost node-0\n",
-    "not UTF-8": b"127.0.0.1 localhost\n\xff\xfe\xc3\n127.0.1.1 n0 \xe9t\xe9\n",
-    "odd separators": "127.0.0.1 localhost\x0c127.0.1.1 n0\x85\u2028 n0\x1c\x00\n".encode(),
-    "begin without end": b"# BEGIN rdzv run=r1 pid=1 start=1 boot=b ns=1 own=n0\n10.0.0.7 n7\n",
-    "end without begin": b"10.0.0.7 n7\n# END rdzv run=r1\n127.0.1.1 n0\n",
-    "broken markers": b"# BEGIN rdzv\n# BEGIN rdzv run=r1\n# END rdzv\n#END rdzv run=r1\n",
-    "a colleague's block": b"# BEGIN ansible run=r1\n10.0.0.7 n7\n# END ansible run=r1\n",
-}
-
-
-def row(rank: int, hostname: str, address: str, *, slot: int | None = None) -> TableRow:
-    return TableRow(
-        rank=rank,
-        slot=rank if slot is None else slot,
-        hostname=hostname,
-        address=address,
-        interface="eth0",
-        prefix_length=24,
-        nproc_per_node=1,
-        mac="",
-    )
-
-
-def table(*rows: TableRow, run: str = "r1") -> EndpointTable:
-    return EndpointTable(
-        run=run,
-        launch_id="abcdefgh",
-        epoch=1,
-        master_address=rows[0].address,
-        master_port=29500,
-        rows=list(rows),
-    )
-
-
-TWO = table(row(0, "n0", "10.0.0.4"), row(1, "n1", "10.0.0.5"))
-TWO_BODY = (
-    "10.0.0.4 n0 node-0\n::ffff:10.0.0.4 n0 node-0\n10.0.0.5 n1 node-1\n::ffff:10.0.0.5 n1 node-1\n"
-)
-
-
-def render(current: str, *, run: str = "r1", entries: Sequence[HostsEntry] = ENTRIES) -> str:
-    return render_hosts(current, entries, run=run, own_names={"n0", "node-0"})
-
-
-def plan(current: str, *rows: TableRow, own_slot: int = 0) -> HostsPlan:
-    return plan_hosts(current, table(*rows), own_slot, run="r1")
+from worker.hosts import HostsBlock, current_owner, edit_hosts, may_live, restore_stale
+from worker.hosts_text import NOBODY, Owner, render_hosts
 
 
 @pytest.fixture
@@ -114,128 +42,10 @@ def hosts(tmp_path: Path) -> Path:
     return path
 
 
-# ---- the text -----------------------------------------------------------------------------------
-
-
-def test_the_block_stands_behind_the_original_lines() -> None:
-    assert render(PLAIN) == PLAIN + BLOCK
-
-
-def test_an_ipv4_address_has_a_line_in_its_mapped_form_and_an_ipv6_address_has_not() -> None:
-    assert render("") == BLOCK
-
-
-def test_an_empty_table_gives_an_empty_block() -> None:
-    assert render_hosts("", [], run="r1", own_names=set()) == (
-        "# BEGIN rdzv run=r1 pid=0 start=0 boot= ns=0 own=\n# END rdzv run=r1\n"
-    )
-
-
-def test_an_address_is_written_in_its_canonical_form() -> None:
-    text = render("", entries=[HostsEntry("FD00:0::0005", ["n1"])])
-    assert "\nfd00::5 n1\n" in text
-
-
-def test_a_loopback_line_loses_the_own_name_and_keeps_the_others() -> None:
-    current = "127.0.0.1 localhost n0 box\n127.0.1.1\tN0\n::1 n0 ip6-localhost # six\n"
-    assert render(current) == (
-        "127.0.0.1 localhost    box\n#27.0.1.1\tN0\n::1    ip6-localhost # six\n"
-    ) + block(
-        "0: 127.0.0.1 localhost n0 box",
-        "1: 127.0.1.1\tN0",
-        "2: ::1 n0 ip6-localhost # six",
-    )
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["127.0.1.1 n1\n", "10.0.0.4 n0\n", "# 127.0.1.1 n0\n", "127.0.1.1 n0x\n", "bad n0\n", "n0\n"],
-)
-def test_other_lines_are_left_alone(line: str) -> None:
-    assert render(PLAIN + line) == PLAIN + line + BLOCK
-
-
-def test_a_mapped_loopback_line_is_a_loopback_line() -> None:
-    written = "#:ffff:127.0.1.1 n0\n" + block("0: ::ffff:127.0.1.1 n0")
-    assert render("::ffff:127.0.1.1 n0\n") == written
-
-
-def test_rendering_again_changes_nothing() -> None:
-    assert render(render("127.0.1.1 n0")) == render("127.0.1.1 n0")
-
-
-def test_a_new_table_replaces_the_block_and_frees_the_lines_of_the_old_one() -> None:
-    old = render_hosts("127.0.1.1 old\n127.0.1.2 n0", [], run="r1", own_names={"old"})
-    assert render(old) == render("127.0.1.1 old\n127.0.1.2 n0")
-
-
-def test_two_runs_stand_side_by_side_and_go_in_any_order() -> None:
-    current = "127.0.0.1 localhost n0 x\n127.0.1.1 y"
-    entries = [HostsEntry("10.1.0.4", ["x", "y"])]
-    both = render_hosts(render(current), entries, run="r2", own_names={"x", "y"})
-    assert both == (
-        "127.0.0.1 localhost     \n#27.0.1.1 y\n"
-        + block("0: 127.0.0.1 localhost n0 x", "1: 127.0.1.1 y").replace(
-            "node-0\n", "node-0 newline=added\n", 1
-        )
-        + BEGIN.format("r2", "x,y")
-        + "10.1.0.4 x y\n::ffff:10.1.0.4 x y\n# END rdzv run=r2\n"
-    )
-    only_second = render_hosts(current, entries, run="r2", own_names={"x", "y"})
-    assert remove_block(both, "r1") == only_second
-    assert remove_block(both, "r2") == render(current)
-    assert remove_block(only_second, "r2") == current
-    assert remove_block(both, None) == current
-
-
-def test_lines_that_others_add_while_the_block_stands_are_kept() -> None:
-    head, tail = "127.0.1.1 n0", "10.9.9.9 added\n"
-    grown = render(head) + tail
-    assert remove_block(grown, "r1") == f"{head}\n{tail}"
-    assert render(grown) == render(f"{head}\n{tail}")
-
-
-def test_a_block_whose_lines_got_other_endings_is_still_found() -> None:
-    assert remove_block(render(PLAIN).replace("\n", "\r\n"), "r1") == PLAIN.replace("\n", "\r\n")
-
-
-def test_names_come_back_to_lines_that_have_moved_or_were_written_in_part_only() -> None:
-    written = render("127.0.0.1 localhost node-0\n127.0.1.1 n0\n")
-    assert written.startswith("127.0.0.1 localhost       \n#27.0.1.1 n0\n")
-    moved = "10.9.9.9 new\n" + written.replace("localhost       \n", "localhost    e-0\n")
-    assert remove_block(moved, "r1") == "10.9.9.9 new\n127.0.0.1 localhost node-0\n127.0.1.1 n0\n"
-
-
-def test_a_line_that_somebody_has_changed_meanwhile_is_left_alone() -> None:
-    changed = render("127.0.1.1 n0\n").replace("#27.0.1.1 n0\n", "#27.0.1.1 n9\n", 1)
-    assert remove_block(changed, "r1") == "#27.0.1.1 n9\n"
-
-
-@pytest.mark.parametrize(
-    "text", ["", PLAIN, "127.0.0.1 localhost n0", "127.0.1.1 n0\n10.0.0.9 x\n"]
-)
-def test_what_a_killed_process_leaves_of_a_block_is_taken_away(text: str) -> None:
-    """Whichever part was not written, and all the same where the markers stand alone."""
-    written = render(text)
-    tail = written[len(text) :]
-    frame = "".join(
-        line if line.startswith(("# BEGIN", "# END")) else "\n" * len(line)
-        for line in tail.splitlines(keepends=True)
-    )
-    begin = frame.index("# BEGIN rdzv run=r1") + len("# BEGIN rdzv run=")
-    newline_at = frame.index("newline=added\n") if "newline=added\n" in frame else 0
-    for cut in range(begin, len(frame) + 1):
-        kept = remove_block(text + frame[:cut], None)
-        assert kept == (text if cut > newline_at + 12 else f"{text}\n")
-    for cut in range(len(tail)):
-        assert remove_block(text + tail[:cut] + frame[cut:], None) == text
-    for cut in range(len(text)):
-        assert remove_block(written[:cut] + text[cut:] + tail, None) == text
-
-
-def test_removing_what_is_not_there_changes_nothing() -> None:
-    assert remove_block(render(PLAIN), "other") == render(PLAIN)
-    assert remove_block(PLAIN, None) == PLAIN
+def test_a_table_that_must_not_be_written_leaves_the_file(hosts: Path) -> None:
+    with pytest.raises(ArmingFailed, match="no node's address"):
+        HostsBlock(hosts, "r1").install(table(row(0, "n0", "10.0.0.4\n127.0.0.1 bank")), 0)
+    assert hosts.read_text() == PLAIN
 
 
 @pytest.mark.parametrize("content", UGLY.values(), ids=UGLY)
@@ -248,210 +58,6 @@ def test_any_file_is_byte_for_byte_restored(tmp_path: Path, content: bytes) -> N
     block.remove()
     assert TWO_BODY.encode() in written
     assert path.read_bytes() == content
-
-
-_line = st.one_of(
-    st.text(st.characters(blacklist_characters="\n"), max_size=30),
-    st.builds(
-        lambda parts, blank: blank.join(parts),
-        st.lists(
-            st.sampled_from(
-                [
-                    *("127.0.0.1", "127.0.1.1", "::1", "10.0.0.4", "localhost", "n0", "N0"),
-                    *("node-0", "#", "# BEGIN rdzv", "# END rdzv run=r1", "run=r1"),
-                    *("\r", "é", "\udcff", "\x00"),
-                ]
-            ),
-            max_size=6,
-        ),
-        st.sampled_from([" ", "\t", "  \t"]),
-    ),
-)
-_texts = st.builds(
-    lambda lines, end: "\n".join(lines) + end,
-    st.lists(_line, max_size=8),
-    st.sampled_from(["", "\n"]),
-).filter(lambda text: remove_block(text, None) == text)  # what holds nothing of rdzv's
-
-
-@settings(deadline=None)
-@given(_texts)
-def test_removing_a_block_gives_any_text_back(text: str) -> None:
-    rendered = render(text)
-    assert remove_block(rendered, "r1") == text
-    assert render(rendered) == rendered
-    assert rendered.endswith(BODY + "# END rdzv run=r1\n")
-
-
-@settings(deadline=None)
-@given(_texts, _texts, st.booleans())
-def test_two_blocks_give_any_text_back_in_any_order(text: str, tail: str, first: bool) -> None:
-    both = render_hosts(render(text), ENTRIES, run="r2", own_names={"localhost-0", "n0"}) + tail
-    order = ("r1", "r2") if first else ("r2", "r1")
-    joined = text + "\n" * bool(text and not text.endswith("\n")) + tail
-    assume(remove_block(joined, None) == joined)
-    assert remove_block(remove_block(both, order[0]), order[1]) == (joined if tail else text)
-
-
-# ---- hostile input ------------------------------------------------------------------------------
-
-BAD_ADDRESSES = [
-    *("", "10.0.0", "10.0.0.4.5", "010.0.0.4", "256.0.0.1", "10.0.0.4/24", "0.0.0.0", "::"),
-    *("10.0.0.4\n127.0.0.1 bank", "10.0.0.4\r", "10.0.0.4 bank", " 10.0.0.4", "10.0.0.4#", "\0"),
-    *("::ffff:10.0.0.4", "fe80::1", "fe80::1%eth0", "fd00::1%\nx", "169.254.169.254", "224.0.0.1"),
-    *("255.255.255.255", "ff02::1", "localhost", "n0", "0x0a000004", "167772164", "1" * 100),
-    *("\u0661\u0660.0.0.4", "10.0.0.4\u2028", "10.0.0.4\x85", "\udcff", "[fd00::1]", "-"),
-]
-
-BAD_NAMES = [
-    *("", "localhost", "LOCALHOST", "a b", "a\tb", "a\nb", "a\n10.9.9.9 bank", "a\rb", "a\0b"),
-    *("a#b", "a\x0bb", "a\u2028b", "a\x85b", "a.b", "bank.example", ".", "-a", "a-", "1234", "a_b"),
-    *("é", "a\u202eb", "\udcff", "$(id)", "`id`", "a;b", "*", "<script>", "a" * 64, "# END rdzv"),
-    *("n0\n", "n0\n# END rdzv run=r1\n10.9.9.9 bank", "\x1b[2J"),
-]
-
-
-@pytest.mark.parametrize("address", BAD_ADDRESSES)
-def test_what_is_no_nodes_address_is_never_written(hosts: Path, address: str) -> None:
-    with pytest.raises(ArmingFailed) as rendered:
-        render("", entries=[HostsEntry(address, ["n0"])])
-    with pytest.raises(ArmingFailed) as installed:
-        HostsBlock(hosts, "r1").install(table(row(0, "n0", address)), 0)
-    for caught in (rendered, installed):
-        assert "no node's address" in caught.value.message
-        assert caught.value.message.isprintable()
-    assert hosts.read_text() == PLAIN
-
-
-@pytest.mark.parametrize("name", BAD_NAMES)
-def test_what_is_no_name_is_never_written(name: str) -> None:
-    for entry, own in ((["n0", name], {"n0"}), (["n0"], {name})):
-        with pytest.raises(ArmingFailed) as caught:
-            render_hosts("", [HostsEntry("10.0.0.4", entry)], run="r1", own_names=own)
-        assert caught.value.message.isprintable()
-
-
-@pytest.mark.parametrize("hostname", BAD_NAMES)
-def test_a_hostname_that_is_no_label_leaves_the_alias_alone(hostname: str) -> None:
-    assert plan(PLAIN, row(0, hostname, "10.0.0.4")) == HostsPlan(
-        [HostsEntry("10.0.0.4", ["node-0"])], frozenset({"node-0"}), ""
-    )
-
-
-@pytest.mark.parametrize("run", ["", "a b", "r1\n10.9.9.9 bank", "-r", "r" * 64, "é"])
-def test_a_run_id_that_is_none_is_never_written(run: str) -> None:
-    with pytest.raises(ArmingFailed, match="is not a run id"):
-        render_hosts("", ENTRIES, run=run, own_names=set())
-
-
-# ---- which names --------------------------------------------------------------------------------
-
-
-def test_each_node_gets_its_hostname_and_its_alias() -> None:
-    assert plan(PLAIN, *TWO.rows) == HostsPlan(
-        [HostsEntry("10.0.0.4", ["n0", "node-0"]), HostsEntry("10.0.0.5", ["n1", "node-1"])],
-        frozenset({"n0", "node-0"}),
-        "",
-    )
-
-
-def test_the_own_names_are_those_of_the_own_slot_whatever_its_rank() -> None:
-    rows = [row(0, "n0", "10.0.0.4", slot=3), row(1, "n1", "10.0.0.5", slot=0)]
-    assert plan(PLAIN, *rows, own_slot=0).own_names == {"n1", "node-1"}
-    assert plan(PLAIN, *rows, own_slot=7).own_names == frozenset()
-
-
-def test_two_nodes_with_one_hostname_get_their_aliases_only() -> None:
-    made = plan("", row(0, "box", "10.0.0.4"), row(1, "BOX", "10.0.0.5"), row(2, "n2", "10.0.0.6"))
-    assert made == HostsPlan(
-        [
-            HostsEntry("10.0.0.4", ["node-0"]),
-            HostsEntry("10.0.0.5", ["node-1"]),
-            HostsEntry("10.0.0.6", ["n2", "node-2"]),
-        ],
-        frozenset({"node-0"}),
-        "names left out of the hosts file: box is also another node's hostname; "
-        "BOX is also another node's hostname",
-    )
-
-
-def test_an_alias_that_is_another_nodes_hostname_gives_way() -> None:
-    made = plan("", row(0, "node-1", "10.0.0.4"), row(1, "Node-2", "10.0.0.5"))
-    assert made == HostsPlan(
-        [HostsEntry("10.0.0.4", ["node-1", "node-0"]), HostsEntry("10.0.0.5", ["Node-2"])],
-        frozenset({"node-1", "node-0"}),
-        "names left out of the hosts file: node-1 is also another node's hostname",
-    )
-
-
-def test_a_hostname_equal_to_the_own_alias_is_written_once() -> None:
-    assert plan("", row(0, "node-0", "10.0.0.4")).entries == [HostsEntry("10.0.0.4", ["node-0"])]
-
-
-@pytest.mark.parametrize(
-    "line", ["10.0.0.5 n1", "10.0.0.5 N1", "::ffff:10.0.0.5 n1", "# 10.9.9.9 n1", "10.9.9.9 n11"]
-)
-def test_a_name_that_the_file_knows_with_the_same_address_is_written(line: str) -> None:
-    assert plan(line, *TWO.rows).warning == ""
-
-
-@pytest.mark.parametrize(
-    ("line", "there"),
-    [
-        ("10.9.9.9\tx N1", "10.9.9.9"),
-        ("10.9.9.9 n1\n10.0.0.5 n1\n10.8.8.8 n1", "10.8.8.8, 10.9.9.9"),
-        ("fd00::9 n1", "fd00::9"),
-        ("127.0.1.1 n1", "127.0.1.1"),
-    ],
-)
-def test_a_name_that_the_file_knows_with_another_address_is_left_out(line: str, there: str) -> None:
-    made = plan(line, *TWO.rows)
-    assert made.entries[1] == HostsEntry("10.0.0.5", ["node-1"])
-    assert made.warning == (
-        f"names left out of the hosts file: n1 is {there} there and 10.0.0.5 in the table"
-    )
-
-
-def test_the_own_name_on_a_loopback_line_is_no_other_address() -> None:
-    assert plan("127.0.1.1 n0\n", *TWO.rows) == plan("", *TWO.rows)
-
-
-def test_the_own_name_with_another_address_is_left_out_too() -> None:
-    made = plan("127.0.1.1 n0\n172.17.0.2 n0\n", *TWO.rows)
-    assert made.entries[0] == HostsEntry("10.0.0.4", ["node-0"])
-    assert made.own_names == {"node-0"}
-
-
-def test_a_name_with_a_capital_is_still_found_in_the_file() -> None:
-    made = plan("10.9.9.9 box\n", row(0, "BOX", "10.0.0.4"))
-    assert made.entries == [HostsEntry("10.0.0.4", ["node-0"])]
-
-
-def test_names_of_another_runs_block_count_and_those_of_the_own_block_do_not() -> None:
-    other = [HostsEntry("10.7.0.4", ["node-0"]), HostsEntry("10.0.0.5", ["node-1"])]
-    current = render_hosts("", other, run="r2", own_names=set())
-    made = plan(render(current, entries=[HostsEntry("10.9.9.9", ["n1"])]), *TWO.rows)
-    assert made.entries == [
-        HostsEntry("10.0.0.4", ["n0"]),
-        HostsEntry("10.0.0.5", ["n1", "node-1"]),
-    ]
-    assert made.warning == (
-        "names left out of the hosts file: node-0 is 10.7.0.4 there and 10.0.0.4 in the table"
-    )
-
-
-def test_a_node_without_any_name_left_has_no_line() -> None:
-    assert plan("10.9.9.9 n0 node-0", row(0, "n0", "10.0.0.4")).entries == []
-
-
-def test_a_warning_stays_short() -> None:
-    rows = [row(i, f"n{i}", f"10.0.{i // 250}.{i % 250 + 1}") for i in range(1000)]
-    current = "".join(f"10.9.9.9 n{i}\n" for i in range(1000))
-    warning = plan(current, *rows).warning
-    assert warning.endswith("n2 is 10.9.9.9 there and 10.0.0.3 in the table; and 997 more")
-
-
-# ---- the file -----------------------------------------------------------------------------------
 
 
 def test_installing_returns_the_warning_and_removing_restores(hosts: Path) -> None:
@@ -467,12 +73,22 @@ def test_installing_returns_the_warning_and_removing_restores(hosts: Path) -> No
 def test_the_marker_names_run_and_process(hosts: Path) -> None:
     block = HostsBlock(hosts, "r1")
     assert block.install(TWO, 1) is None
-    owner = Owner.current()
+    owner = current_owner()
     assert owner.pid == os.getpid()
     assert hosts.read_text() == (
         f"{PLAIN}# BEGIN rdzv run=r1 pid={owner.pid} start={owner.start} boot={owner.boot} "
         f"ns={owner.namespace} own=n1,node-1\n{TWO_BODY}# END rdzv run=r1\n"
     )
+
+
+def test_a_letter_whose_small_one_is_a_plain_letter_stands_for_itself(hosts: Path) -> None:
+    content = "127.0.0.1 localhost \u212a1 k1\n".encode()  # the Kelvin sign
+    hosts.write_bytes(content)
+    block = HostsBlock(hosts, "r1")
+    assert block.install(table(row(0, "k1", "10.0.0.4")), 0) is None
+    assert hosts.read_bytes().startswith(content.replace(b" k1", b"   ") + b"# BEGIN ")
+    block.remove()
+    assert hosts.read_bytes() == content
 
 
 def test_a_second_table_replaces_the_first(hosts: Path) -> None:
@@ -558,6 +174,53 @@ def test_a_file_that_another_process_has_locked_is_waited_for(hosts: Path) -> No
         edit_hosts(hosts, lambda text: text + "x\n", lock_seconds=30.0)
         release.join()
     assert hosts.read_text() == PLAIN + "x\n"
+
+
+def test_a_file_that_is_replaced_while_its_lock_is_waited_for_is_changed_too(
+    hosts: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new"
+    new.write_text("10.9.9.9 new\n")
+    was_read = threading.Event()
+
+    def change(text: str) -> str:
+        was_read.set()
+        return render(text)
+
+    with hosts.open() as other, ThreadPoolExecutor() as pool:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        edited = pool.submit(edit_hosts, hosts, change, lock_seconds=30.0)
+        assert was_read.wait(30.0)
+        until_opened_twice(hosts)
+        new.replace(hosts)
+        fcntl.flock(other, fcntl.LOCK_UN)
+        edited.result(30.0)
+    assert hosts.read_text() == "10.9.9.9 new\n" + BLOCK
+
+
+def until_opened_twice(path: Path) -> None:
+    """By who holds the lock, and by who waits for it."""
+    deadline = time.monotonic() + 30.0
+    while True:
+        opened = [os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir()]
+        if opened.count(str(path)) == 2:
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_line_that_an_editor_puts_in_front_meanwhile_is_kept(hosts: Path) -> None:
+    hosts.write_text("127.0.1.1 n0\n")
+    reads = []
+
+    def change(text: str) -> str:
+        reads.append(text)
+        if len(reads) == 2:  # the first is made without the lock
+            hosts.write_text("10.9.9.9 new\n" + text)
+        return render(text)
+
+    edit_hosts(hosts, change)
+    assert hosts.read_text() == render("10.9.9.9 new\n127.0.1.1 n0\n")
 
 
 READER = """
@@ -666,6 +329,7 @@ def test_no_line_is_lost_whenever_the_writer_is_killed(
     block = HostsBlock(hosts, "r1")
     recorded = Recorded(content, monkeypatch)
     block.install(TWO, 0)
+    assert all(data is not None for _, data in recorded.steps)  # it cuts nobody's new line off
     newline = b"\n" * bool(content and not content.endswith(b"\n"))
     for state in recorded.states():
         restored = restored_text(state)
@@ -680,13 +344,15 @@ def test_no_line_is_lost_whenever_the_writer_is_killed(
     block.remove()
     lines = set(whole.split(b"\n"))
     for state in recorded.states():
-        assert lines <= set(restored_text(state).split(b"\n"))
+        left = set(restored_text(state).split(b"\n"))
+        assert lines <= left
+        assert not left & set(TWO_BODY.encode().splitlines())
     assert hosts.read_bytes() == whole
 
 
 def restored_text(state: bytes) -> bytes:
-    text = remove_block(state.decode("utf-8", "surrogateescape"), None)
-    return text.encode("utf-8", "surrogateescape")
+    text = remove_block(state.decode("latin-1"), None)
+    return text.encode("latin-1")
 
 
 # ---- who is alive -------------------------------------------------------------------------------
@@ -770,7 +436,7 @@ def test_a_process_that_was_waited_for_is_gone(hosts: Path, agents: tuple[Agent,
 def test_an_owner_is_gone_only_when_that_is_known(
     hosts: Path, change: Mapping[str, int | str], lives: bool
 ) -> None:
-    owner = Owner(**({**vars(Owner.current()), **change}))
+    owner = Owner(**({**vars(current_owner()), **change}))
     edit_hosts(
         hosts,
         lambda text: render_hosts(text, ENTRIES, run="r1", own_names=set(), owner=owner),
@@ -780,7 +446,7 @@ def test_an_owner_is_gone_only_when_that_is_known(
 
 
 def test_a_block_of_nobody_is_stale(hosts: Path) -> None:
-    assert not NOBODY.may_live()
+    assert not may_live(NOBODY)
     hosts.write_text(render(PLAIN))
     assert restore_stale(hosts) == ["r1"]
     assert hosts.read_text() == PLAIN

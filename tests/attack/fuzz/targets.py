@@ -45,7 +45,7 @@ from rendezvous.server.journal import Record
 from rendezvous.server.replay import _text as _text_of
 from rendezvous.server.replay import replay
 from tests.attack.fuzz.door import check_door, door_seeds
-from worker.hosts import HostsEntry, plan_hosts, remove_block, render_hosts
+from worker.hosts_text import HostsEntry, plan_hosts, remove_blocks, render_hosts
 from worker.settings import read_size
 
 T = TypeVar("T")
@@ -227,11 +227,11 @@ _ENTRY = re.compile(r"(\S+)((?: [A-Za-z0-9-]{1,63})+)\n")
 def check_hosts_file(data: bytes) -> None:
     """The block goes in and comes out, and every other byte is as it was."""
     text = _text(data)
-    rest = remove_block(text, "llama")
+    rest = remove_blocks(text, lambda block: block.run == "llama")
     written = render_hosts(text, ENTRIES, run="llama", own_names={"n0"})
     assert render_hosts(written, ENTRIES, run="llama", own_names={"n0"}) == written
-    assert remove_block(written, "llama") == rest
-    assert remove_block(rest, "llama") == rest
+    for again in (written, rest):
+        assert remove_blocks(again, lambda block: block.run == "llama") == rest
     assert written.endswith("# END rdzv run=llama\n")
 
 
@@ -267,7 +267,7 @@ def check_hosts_table(data: bytes) -> None:
         assert all(is_valid_label(name) for name in found[2].split())
         assert "localhost" not in found[2].lower().split()
         assert "db" not in found[2].lower().split()
-    assert remove_block(text, "llama") == current
+    assert remove_blocks(text, lambda block: block.run == "llama") == current
 
 
 def table_seeds() -> list[bytes]:
