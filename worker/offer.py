@@ -29,6 +29,8 @@ from worker.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
 
+_LOOPBACK_PORTS = 1_000
+
 
 def make_offer(
     settings: WorkerSettings, join: JoinString, command: Sequence[str], registry_host: str
@@ -76,7 +78,7 @@ def make_offer(
         candidates=candidates,
         requested_rank=settings.node_rank,
         master_port=settings.master_port
-        or (find_free(DEFAULT_MASTER_PORT) if join.slot == 0 else None),
+        or (find_free(_first_port(settings, join)) if join.slot == 0 else None),
         job=Job(
             nnodes=settings.nnodes,
             command_digest=command_digest(command),
@@ -84,6 +86,18 @@ def make_offer(
         ),
         facts=facts(),
     )
+
+
+def _first_port(settings: WorkerSettings, join: JoinString) -> int:
+    """torch's own port; on a machine that several runs share, one that another run starts from.
+
+    A port is looked for long before torch listens on it: two runs that start together would find
+    the same one free.
+    """
+    if not settings.loopback:
+        return DEFAULT_MASTER_PORT
+    number = int(hashlib.sha256(join.launch_id.encode()).hexdigest(), 16)
+    return DEFAULT_MASTER_PORT + number % _LOOPBACK_PORTS
 
 
 def command_digest(command: Sequence[str]) -> str:

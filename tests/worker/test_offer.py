@@ -21,10 +21,12 @@ KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
 COMMAND = ["train.py", "--epochs", "3"]
 
 
-def offer(slot: int = 1, generation: int = 2, **settings: Any) -> JoinRequest:
+def offer(
+    slot: int = 1, generation: int = 2, launch_id: str = KEYS.launch_id, **settings: Any
+) -> JoinRequest:
     join = JoinString(
         RegistryPlace(("127.0.0.1",), 29600),
-        *(KEYS.run, KEYS.launch_id, slot, generation),
+        *(KEYS.run, launch_id, slot, generation),
         KEYS.join_token(slot, generation),
         KEYS.row_key,
         KEYS.probe_key,
@@ -95,6 +97,11 @@ def test_only_slot_0_looks_for_a_free_master_port() -> None:
     assert port >= 29_500
     assert is_free(port)
     assert offer(slot=1).master_port is None
+
+
+def test_runs_that_share_a_machine_do_not_start_from_one_master_port() -> None:
+    ports = {offer(0, launch_id=f"launch{number:04d}").master_port for number in range(5)}
+    assert len(ports) == 5
 
 
 @pytest.mark.parametrize("slot", [0, 1])
