@@ -33,13 +33,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value beside its target."""
+    """One measured value beside its target, if it has one."""
 
     what: str
     nodes: int
     value: float
     unit: str
-    target: float
+    target: float | None
     rounds: int = 1
     others_percent: float = 0.0
     note: str = ""
@@ -100,8 +100,7 @@ class Report:
             self.figures.append(
                 replace(one, others_percent=others, note=note, machine=self._machine)
             )
-            target = f"<= {one.target:g}{'' if one.value <= one.target else '  MISSED'}"
-            figures = f"{one.value:>9.2f} {one.unit:<9} {target}"
+            figures = f"{one.value:>9.2f} {one.unit:<9} {_beside_target(one)}"
             print(f"{one.what:<18} {one.nodes:>6} {figures}{more}", flush=True)
 
     def write(self) -> None:
@@ -109,6 +108,12 @@ class Report:
         OUT.mkdir(exist_ok=True)
         for path, values in ((ROWS, self.rows), (FIGURES, self.figures)):
             path.write_text(json.dumps([asdict(value) for value in values], indent=1) + "\n")
+
+
+def _beside_target(one: Figure) -> str:
+    if one.target is None:
+        return ""
+    return f"<= {one.target:g}{'' if one.value <= one.target else '  MISSED'}"
 
 
 def _warning(others_percent: float) -> str:

@@ -222,17 +222,3 @@ def test_everything_public_says_what_it_is(name: str) -> None:
     for node in public:
         assert ast.get_docstring(node), node.name
     assert ast.get_docstring(tree(name)) or not tree(name).body
-
-
-# ---- what stands nowhere ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", modules())
-def test_nothing_is_pickled_and_no_shell_is_started(name: str) -> None:
-    assert not {"pickle", "marshal", "shelve", "dill"} & {module for module, _ in imports(name)}
-    for node in ast.walk(tree(name)):
-        if isinstance(node, ast.keyword) and node.arg == "shell":
-            assert isinstance(node.value, ast.Constant)
-            assert node.value.value is False
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.system", "os.popen"):
-            pytest.fail(f"{ast.unparse(node)} in line {node.lineno}")

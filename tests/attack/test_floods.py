@@ -175,6 +175,6 @@ async def test_a_flood_costs_a_healthy_run_no_node(tmp_path: Path, kind: str, tl
             assert tally.slowest_end < 15
         assert max(during.formed) < 20
         assert during.p99 < 1.5
-        # With TLS, uvloop keeps 256 KiB for each connection that there ever was at once.
+        # With TLS, some 50 kB stay for each connection that there ever was at once.
         assert growth < (120 if tls else 40)
         assert "Traceback" not in registry.log
