@@ -17,7 +17,7 @@ import random
 import socket
 import ssl
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
 import httpx
@@ -26,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 from rendezvous.errors import RdzvError, Unavailable, error_from_code
 from rendezvous.schema import (
     EventLine,
+    ExitReport,
     JoinReply,
     JoinRequest,
     NodeView,
@@ -64,6 +65,13 @@ def retry_pause() -> float:
 
     Exponential backoff would cost a quarter of a registry's lateness."""
     return random.uniform(0.2, 0.5)  # noqa: S311 (jitter)
+
+
+def aged(report: Report, seconds: float) -> Report:
+    """The report as it is told so much later: the registry judges by age who failed first."""
+    if not isinstance(report, ExitReport):
+        return report
+    return report.model_copy(update={"age_seconds": report.age_seconds + seconds})
 
 
 class RegistryClient:
@@ -273,7 +281,7 @@ class RegistryClient:
     async def join(self, run: str, request: JoinRequest) -> JoinReply:
         """Ask for the slot; the credential of the answer is used from then on."""
         path = f"/v1/runs/{run}/nodes"
-        data = await self._persistently("POST", path, request, late=self._seconds)
+        data = await self._persistently("POST", path, lambda: request, late=self._seconds)
         reply = _parse(JoinReply, data)
         self.credential = reply.credential
         return reply
@@ -289,14 +297,20 @@ class RegistryClient:
     async def report(self, run: str, slot: int, report: Report) -> ReportReply:
         """Tell something of this node."""
         path = f"/v1/runs/{run}/nodes/{slot}/reports"
-        data = await self._persistently("POST", path, report, late=self._seconds)
+        clock = asyncio.get_running_loop().time
+        began = clock()
+
+        def now() -> Report:
+            return aged(report, clock() - began)
+
+        data = await self._persistently("POST", path, now, late=self._seconds)
         return _parse(ReportReply, data)
 
     async def _persistently(
         self,
         method: str,
         path: str,
-        body: BaseModel | None = None,
+        body: Callable[[], BaseModel] | None = None,
         *,
         late: float,
         params: dict[str, Any] | None = None,
@@ -305,13 +319,16 @@ class RegistryClient:
 
         They are opened before the first is given up: a closed connection tells the registry that
         the node is gone. Two follow soon upon each other, as a network that lost one may well lose
-        the next. What a node says may arrive twice: it counts once.
+        the next. While the first is waited for, one that failed is followed by another: those that
+        still wait may be on connections that nobody knows any more. What a node says may arrive
+        twice: it counts once.
         """
-        patience = late
-        give_up_at = asyncio.get_running_loop().time() + _MAX_TRIES_AT_ONCE * late
+        patience, longest = late, 4 * late
+        give_up_at = asyncio.get_running_loop().time() + longest
 
         def start() -> asyncio.Task[bytes]:
-            sent = self.request(method, path, body, params=params, seconds=4 * late)
+            now = body and body()
+            sent = self.request(method, path, now, params=params, seconds=longest)
             return asyncio.create_task(sent)
 
         tries = {start()}

@@ -68,7 +68,7 @@ class Leases:
         self.holding_until: float | None = None
         self._trust_close = trust_close
         self._leases: dict[Key, _Lease] = {}
-        self._coming_back = False
+        self._most_were_silent = False
         self._granted_at = float("-inf")
 
     def heard(self, key: Key, now: float, connection: int | None = None) -> None:
@@ -102,7 +102,7 @@ class Leases:
         """Give these nodes a full lease: after a restart of the registry."""
         self._leases = {key: _Lease(now) for key in keys}
         self._granted_at = now
-        self.holding_until, self._coming_back = None, False
+        self.holding_until, self._most_were_silent = None, False
 
     def silent_seconds(self, key: Key, now: float) -> float:
         """Seconds since the node was last heard of; 0 when it has no lease."""
@@ -141,10 +141,11 @@ class Leases:
         if self._mass_silence(now):
             if self.holding_until is None and sudden:
                 self.holding_until = now + self.dead_after
+            self._most_were_silent = self.holding_until is None or self.is_holding(now)
+        elif self._most_were_silent:  # also when nobody had died of it yet: the last may be late
+            self.holding_until, self._most_were_silent = now + self.suspect_after, False
         elif not self.is_holding(now):
-            self.holding_until, self._coming_back = None, False
-        elif not self._coming_back:
-            self.holding_until, self._coming_back = now + self.suspect_after, True
+            self.holding_until = None
 
     def _judge(self, key: Key, lease: _Lease, now: float) -> Silence | None:
         if (closed := self._closed_seconds(lease, now)) >= _CLOSED_SECONDS:

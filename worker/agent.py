@@ -21,7 +21,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rendezvous.client import REQUEST_SECONDS, RegistryClient, retry_pause
+from rendezvous.client import REQUEST_SECONDS, RegistryClient, aged, retry_pause
 from rendezvous.errors import (
     ArmingFailed,
     ExitCode,
@@ -349,8 +349,8 @@ class Agent:
         deadline = began + self._settings.orphan_timeout
         while True:
             try:
-                aged = _aged(report, time.monotonic() - began)
-                await self._client.report(self._join.run, self._join.slot, aged)
+                now = aged(report, time.monotonic() - began)
+                await self._client.report(self._join.run, self._join.slot, now)
             except (RegistryError, TooManyRequests) as exc:
                 since = self._signalled_at or self._result_known_at
                 if since and time.monotonic() > since + _LEAVE_SECONDS:
@@ -557,13 +557,6 @@ def _more_than_code(reason: str) -> str:
     if reason.startswith("the program's keeper"):
         return reason
     return reason.partition("; ")[2]
-
-
-def _aged(report: Report, seconds: float) -> Report:
-    """The report as it is told so much later: the registry judges by age who failed first."""
-    if not isinstance(report, ExitReport):
-        return report
-    return report.model_copy(update={"age_seconds": report.age_seconds + seconds})
 
 
 def _host_of(base: str) -> str:

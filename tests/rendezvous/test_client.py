@@ -21,7 +21,7 @@ from cryptography import x509
 
 from rendezvous import errors
 from rendezvous.certificate import make_certificate, public_key_pin
-from rendezvous.client import RegistryClient
+from rendezvous.client import RegistryClient, aged
 from rendezvous.errors import (
     Fenced,
     NotFound,
@@ -31,6 +31,7 @@ from rendezvous.errors import (
     Unavailable,
 )
 from rendezvous.schema import (
+    AckReport,
     EndpointTable,
     ExitReport,
     LeaveReport,
@@ -552,6 +553,51 @@ async def test_a_refusal_ends_the_poll_though_an_older_try_still_waits() -> None
     async with fake(script) as server, client_of(server.place, 0.1) as client:
         with pytest.raises(Fenced, match="replaced"):
             await asyncio.wait_for(client.watch("r", 0, 0, 0.1), 2)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_exit_is_as_old_as_it_is_when_it_is_told(code: int) -> None:
+    report = ExitReport(epoch=1, exit_code=code, age_seconds=0.5)
+    assert aged(report, 2.0) == ExitReport(epoch=1, exit_code=code, age_seconds=2.5)
+
+
+def test_other_reports_have_no_age() -> None:
+    report = AckReport(epoch=1, digest="0" * 64)
+    assert aged(report, 2.0) is report
+
+
+async def test_an_exit_that_is_told_again_is_older_then() -> None:
+    """Else a failure whose first report was lost would count as later than what it caused."""
+    ages: list[float] = []
+
+    async def script(line: Line) -> None:
+        await healthy(line)
+        length = line.received.lower().split(b"content-length: ")[1].split(b"\r\n")[0]
+        body = await line.reader.readexactly(int(length))
+        ages.append(ExitReport.model_validate_json(body).age_seconds)
+        if line is not server.lines[0]:
+            line.answer({"seq": 3})
+        await until_closed(line)
+
+    async with fake(script) as server, client_of(server.place, 0.3) as client:
+        await client.report("r", 0, ExitReport(epoch=1, exit_code=3, age_seconds=1.0))
+        assert ages[0] >= 1.0
+        assert ages[1] - ages[0] > 0.25
+
+
+async def test_a_failed_try_is_followed_by_another_as_long_as_the_first_is_waited_for() -> None:
+    late, began = 1.2, asyncio.get_running_loop().time()
+
+    async def script(line: Line) -> None:
+        await healthy(line)
+        if line in server.lines[:2]:
+            await until_closed(line)  # forgotten on the way
+        elif asyncio.get_running_loop().time() > began + 3 * late:
+            line.answer(make_view())
+
+    async with fake(script) as server, client_of(server.place, 0.4) as client:
+        view = await client.watch("r", 0, 0, late - 0.4)
+        assert view.seq == 3
 
 
 async def test_a_poll_on_a_connection_that_ends_fails_at_once() -> None:

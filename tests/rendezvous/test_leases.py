@@ -205,6 +205,14 @@ def test_when_they_begin_to_come_back_the_rest_has_three_polls_to_do_the_same() 
     assert not leases.is_holding(26.25)
 
 
+def test_the_last_to_come_back_is_alive_also_when_the_others_were_in_time() -> None:
+    leases, keys = crowd(9)
+    assert swept(leases, 0, 14) == []
+    assert swept(leases, 14, 16, *keys[1:]) == []
+    assert swept(leases, 16, 40, *keys) == []
+    assert not leases.is_holding(40)
+
+
 def test_those_who_come_back_last_are_alive_too() -> None:
     leases, keys = crowd(3)
     swept(leases, 0, 20)

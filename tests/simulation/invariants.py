@@ -147,6 +147,8 @@ def no_live_node_is_given_up(
     process = history.of(run).owners.get((event.slot, event.incarnation))
     if process is None or not process.machine.alive or is_troubled(process):
         return None
+    if process.result is not None and process.path.light:
+        return None  # it has its result and goes; its good-bye was lost
     return f"{process.name} was given up in phase {run.phase}: {event.reason}"
 
 
@@ -545,7 +547,11 @@ def _other_was_first(history: History, facts: Facts, result: Result) -> Wrong:
         for slot in run.slots
         if slot.node is not None and slot.node.failed_at is not None
     }
-    failures = [f for f in facts.failures if known.get(f.slot) == f.incarnation]
+    failures = [
+        _as_it_is_known(run, facts, failure)
+        for failure in facts.failures
+        if known.get(failure.slot) == failure.incarnation
+    ]
     named = next((f for f in failures if f.slot == result.slot), None)
     if named is None or not failures:
         return None
@@ -555,6 +561,14 @@ def _other_was_first(history: History, facts: Facts, result: Result) -> Wrong:
     if named.at - first.at > 0.2 and not _was_told_over_a_gap(history, facts, first):
         return f"slot {named.slot} failed {named.at - first.at:.2f} s after slot {first.slot}"
     return None
+
+
+def _as_it_is_known(run: Run, facts: Facts, failure: Failure) -> Failure:
+    """Of a node that was killed before it told of its failure, only its death can be known."""
+    node = run.slots[failure.slot].node
+    owner = facts.owners.get((failure.slot, failure.incarnation))
+    told = node is not None and node.exit is not None
+    return failure if told or owner is None or owner.killed is None else owner.killed
 
 
 def _is_doubtful(facts: Facts, failure: Failure) -> bool:

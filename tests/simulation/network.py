@@ -21,6 +21,8 @@ Scope = dict[str, Any]
 Handler = Callable[[Service, Scope], Awaitable[Any]]
 
 _TRIES_AT_ONCE = 3
+_SYN_SECONDS = 1.0
+"""After so long a kernel asks once more for a connection."""
 
 
 class Path:
@@ -277,9 +279,11 @@ class Client:
             line = self._idle.pop()
             if not line.broken:
                 return line
-        if self._network.is_cut(self._path):
-            await asyncio.sleep(REQUEST_SECONDS)
-            raise Unavailable("no answer (filtered, or the host is down)")
+        give_up_at = self._loop.time() + REQUEST_SECONDS
+        while self._network.is_cut(self._path):
+            await asyncio.sleep(_SYN_SECONDS)
+            if self._loop.time() >= give_up_at:
+                raise Unavailable("no answer (filtered, or the host is down)")
         if self._network.registry is None:
             await asyncio.sleep(0.001)
             raise Unavailable("connection refused (no registry is listening)")
@@ -309,11 +313,13 @@ class Client:
         self._idle.append(line)
         return said
 
-    async def persistently(self, handler: Handler, late: float, run: Callable[..., Any]) -> Any:
+    async def persistently(
+        self, make: Callable[[], Handler], late: float, run: Callable[..., Any]
+    ) -> Any:
         """Ask with more and more connections side by side when answers are late."""
         patience = late
-        give_up_at = self._loop.time() + _TRIES_AT_ONCE * late
-        tries = [run(self.request(handler, 4 * late))]
+        give_up_at = self._loop.time() + 4 * late
+        tries = [run(self.request(make(), 4 * late))]
         try:
             while True:
                 await self._first(tries, patience)
@@ -325,7 +331,7 @@ class Client:
                 if done:
                     await asyncio.sleep(self.pause())
                 if self._loop.time() < give_up_at and len(tries) < _TRIES_AT_ONCE:
-                    tries.append(run(self.request(handler, 4 * late)))
+                    tries.append(run(self.request(make(), 4 * late)))
                     patience = REQUEST_SECONDS / 2
         finally:
             for task in tries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.client import REQUEST_SECONDS
@@ -91,6 +91,7 @@ class Process:
         self.result: Result | None = None
         self.started_at: float | None = None
         self.failed_at: float | None = None
+        self.killed: Failure | None = None
         self.program_code: int | None = None
         self.program_ended_at: float | None = None
         self.signal_told = False
@@ -175,7 +176,7 @@ class Process:
     async def _say_goodbye(self, report: Report) -> None:
         with contextlib.suppress(RdzvError, TimeoutError):
             async with asyncio.timeout(_LEAVE_SECONDS):
-                await self._report(report)
+                await self._report(lambda: report)
 
     def die(self, *, silent: bool) -> None:
         """The process is killed; its host closes its connections, or is gone as well."""
@@ -183,6 +184,7 @@ class Process:
             return
         self.troubled = True
         self._note_failure(silent=silent)
+        self.killed = Failure(self.world.loop.time(), self.slot, self.incarnation, silent)
         self.machine.kill()
         self.ended = 137
         if not silent:
@@ -211,7 +213,7 @@ class Process:
 
         while True:
             try:
-                reply = await self._persistently(join, REQUEST_SECONDS)
+                reply = await self._persistently(lambda: join, REQUEST_SECONDS)
             except (RegistryError, SlotTaken, TooManyRequests) as exc:
                 if loop.time() > deadline:
                     raise JoinTimeout(f"could not join: {exc.message}") from exc
@@ -240,23 +242,23 @@ class Process:
             job=Job(nnodes="99") if self.world.has_other_job(self) else Job(),
         )
 
-    async def _report(self, report: Report) -> None:
-        data = report.model_dump_json().encode()
+    async def _report(self, make: Callable[[], Report]) -> None:
         run, slot, credential = self.launch.run, self.slot, self._credential
 
-        def say(service: Service, scope: Scope) -> Any:
-            return hot.report(service, scope, run, slot, credential, data)
+        def write() -> Handler:
+            data = make().model_dump_json().encode()
+            return lambda service, scope: hot.report(service, scope, run, slot, credential, data)
 
-        await self._persistently(say, REQUEST_SECONDS)
-        self.world.history.judge(invariants.OF_REPORTS, self, report)
+        await self._persistently(write, REQUEST_SECONDS)
+        self.world.history.judge(invariants.OF_REPORTS, self, make())
 
-    async def _tell(self, make: Any) -> None:
+    async def _tell(self, make: Callable[[], Report]) -> None:
         """Report until it is taken in; the report is made anew for each try."""
         loop = self.world.loop
         deadline = loop.time() + _ORPHAN_SECONDS
         while True:
             try:
-                await self._report(make())
+                await self._report(make)
             except (RegistryError, TooManyRequests):
                 since = self._result_known_at
                 if since and loop.time() > since + _LEAVE_SECONDS:
@@ -296,11 +298,11 @@ class Process:
         return self._viewed(ask, poll)
 
     async def _viewed(self, ask: Handler, poll: float) -> NodeView:
-        body = await self._persistently(ask, poll + REQUEST_SECONDS)
+        body = await self._persistently(lambda: ask, poll + REQUEST_SECONDS)
         return self.world.history.view_of(body.plain)
 
-    def _persistently(self, ask: Handler, late: float) -> Coroutine[Any, Any, Any]:
-        return self.client.persistently(ask, late, self.machine.run)
+    def _persistently(self, make: Callable[[], Handler], late: float) -> Coroutine[Any, Any, Any]:
+        return self.client.persistently(make, late, self.machine.run)
 
     def _check_orphaned(self, heard: float, cause: RdzvError) -> None:
         if not self._result_known_at and self.world.loop.time() - heard >= _ORPHAN_SECONDS:

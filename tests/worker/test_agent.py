@@ -9,12 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from rendezvous.schema import AckReport, ExitReport, Job, Phase
+from rendezvous.schema import Job, Phase
 from rendezvous.security import JoinString
 from tests.rendezvous.registry import Launch, Registry, running
-from worker.agent import _aged
 
 _NODE = """
 import asyncio, os, sys
@@ -72,14 +69,3 @@ async def test_a_node_that_takes_longer_than_its_lease_to_prepare_keeps_its_slot
         finally:
             node.terminate()
             node.wait(10)
-
-
-@pytest.mark.parametrize("code", [0, 3])
-def test_an_exit_is_as_old_as_it_is_when_it_is_told(code: int) -> None:
-    report = ExitReport(epoch=1, exit_code=code, age_seconds=0.5)
-    assert _aged(report, 2.0) == ExitReport(epoch=1, exit_code=code, age_seconds=2.5)
-
-
-def test_other_reports_have_no_age() -> None:
-    report = AckReport(epoch=1, digest="0" * 64)
-    assert _aged(report, 2.0) is report
