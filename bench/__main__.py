@@ -95,10 +95,11 @@ def _measure(report: Report, work: Callable[[], Iterable[Row | Figure]]) -> None
         done = list(work())
     for one in done:
         report.add(one, load.others_percent)
+    report.write()  # each time: a run that is broken off has not been for nothing
 
 
-def run(plan: Plan) -> Report:
-    """Measure everything, and print as it goes."""
+def run(plan: Plan) -> None:
+    """Measure everything, and print and write as it goes."""
     report = Report(describe(), plan.mode)
     print(f"{describe()}\n{HEADER}")
     for nodes in plan.rdzv:
@@ -110,7 +111,6 @@ def run(plan: Plan) -> Report:
     for nodes in plan.agents:
         _measure(report, partial(agents.last_to_all, nodes, plan.agent_rounds))
     _figures(report, plan)
-    return report
 
 
 def _figures(report: Report, plan: Plan) -> None:
@@ -124,12 +124,12 @@ def _figures(report: Report, plan: Plan) -> None:
 
 
 def main() -> None:
-    """Run the benchmark that `BENCH` names, and write what it found."""
+    """Run the benchmark that `BENCH` names."""
     mode = os.environ.get("BENCH", "")
     if mode not in ("", "quick"):
         sys.exit(f"BENCH is '{mode}'; 'quick' is known, or nothing for the whole benchmark")
     raise_file_limit()
-    run(QUICK if mode else FULL).write()
+    run(QUICK if mode else FULL)
 
 
 if __name__ == "__main__":

@@ -39,10 +39,11 @@ _LIMIT_SECONDS = 120.0
 _C10D_PAUSE_SECONDS = (0.3, 1.3)
 _STORE_PAUSE_SECONDS = (0.05, 0.15)
 
-Meet = Callable[[], None]
+Steps = tuple[Callable[[], None], Callable[[], None]]
+"""Meet the others, which is what is measured; and leave them, before the next round."""
 
 
-def _prepare_c10d(store: TCPStore, run: str, node: int, nodes: int) -> Meet:
+def _prepare_c10d(store: TCPStore, run: str, node: int, nodes: int) -> Steps:
     """Until torchrun would start its workers: the rendezvous, then the ranks."""
     parameters = RendezvousParameters(
         "c10d",
@@ -64,10 +65,11 @@ def _prepare_c10d(store: TCPStore, run: str, node: int, nodes: int) -> Meet:
         agent._rendezvous(agent._worker_group)
         assert agent._worker_group.group_world_size == nodes
 
-    return meet
+    # A node of a round that is over must not go on beating beside those of the next.
+    return meet, handler._stop_heartbeats
 
 
-def _prepare_store(store: TCPStore, run: str, node: int, nodes: int) -> Meet:
+def _prepare_store(store: TCPStore, run: str, node: int, nodes: int) -> Steps:
     """Set the own row, wait for all, read all of them."""
     candidate = make_join(RunKeys(b"", run, "launch01"), node).candidates[0]
     row = candidate.model_dump_json()
@@ -80,7 +82,7 @@ def _prepare_store(store: TCPStore, run: str, node: int, nodes: int) -> Meet:
         assert len(table) == nodes
         hashlib.sha256(b"".join(table)).hexdigest()
 
-    return meet
+    return meet, lambda: None
 
 
 _SYSTEMS: dict[str, Any] = {"c10d": _prepare_c10d, "tcpstore": _prepare_store}
@@ -91,12 +93,14 @@ def _be_node(control: Connection, system: str, port: int, node: int, nodes: int)
     logging.disable(logging.CRITICAL)
     store = TCPStore(_HOST, port, is_master=False, timeout=timedelta(seconds=_LIMIT_SECONDS))
     while run := control.recv_bytes():
-        meet: Meet = _SYSTEMS[system](store, run.decode(), node, nodes)
+        steps: Steps = _SYSTEMS[system](store, run.decode(), node, nodes)
+        meet, leave = steps
         control.send_bytes(b"ready")
         control.recv_bytes()
         began = time.monotonic()
         meet()
         control.send_bytes(f"{began} {time.monotonic()}".encode())
+        leave()
 
 
 class Peers:

@@ -73,7 +73,7 @@ def row(
 
 
 class Report:
-    """Prints each row as it comes, and writes all of them at the end.
+    """Prints each row as it comes, and writes all that there are.
 
     Args:
         machine: Where they were measured.

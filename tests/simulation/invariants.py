@@ -564,11 +564,11 @@ def _other_was_first(history: History, facts: Facts, result: Result) -> Wrong:
 
 
 def _as_it_is_known(run: Run, facts: Facts, failure: Failure) -> Failure:
-    """Of a node that was killed before it told of its failure, only its death can be known."""
+    """Of a node that was gone before its failure was taken in, only its end can be known."""
     node = run.slots[failure.slot].node
     owner = facts.owners.get((failure.slot, failure.incarnation))
     told = node is not None and node.exit is not None
-    return failure if told or owner is None or owner.killed is None else owner.killed
+    return failure if told or owner is None or owner.gone is None else owner.gone
 
 
 def _is_doubtful(facts: Facts, failure: Failure) -> bool:

@@ -91,7 +91,7 @@ class Process:
         self.result: Result | None = None
         self.started_at: float | None = None
         self.failed_at: float | None = None
-        self.killed: Failure | None = None
+        self.gone: Failure | None = None
         self.program_code: int | None = None
         self.program_ended_at: float | None = None
         self.signal_told = False
@@ -130,6 +130,7 @@ class Process:
             await self._say_goodbye(self._exit_report(int(code), printable(fault.message, 600)))
         self._end_program(137)
         await self._say_goodbye(LeaveReport())
+        self._note_end()
         self.client.close()
         self.ended = code
         self.machine.kill()
@@ -184,7 +185,7 @@ class Process:
             return
         self.troubled = True
         self._note_failure(silent=silent)
-        self.killed = Failure(self.world.loop.time(), self.slot, self.incarnation, silent)
+        self._note_end(silent=silent)
         self.machine.kill()
         self.ended = 137
         if not silent:
@@ -198,6 +199,10 @@ class Process:
         self.facts.failures.append(Failure(self.failed_at, self.slot, self.incarnation, silent))
         for call in list(self.facts.on_failure):
             call(self.number)
+
+    def _note_end(self, *, silent: bool = False) -> None:
+        """It is gone: of one that could not tell of its failure this is all that is known."""
+        self.gone = Failure(self.world.loop.time(), self.slot, self.incarnation, silent)
 
     # --- what it asks and says ----------------------------------------------------------------
 
