@@ -21,6 +21,8 @@ RECENT_SECONDS = 60.0
 
 _SWEEP_SECONDS = 0.05
 _SLOW_SWEEP_SECONDS = 1.0
+_YOUNG_SECONDS = 3.0
+_YOUNG_LOOK_SECONDS = 0.01
 _RANKS = (b"RANK", b"LOCAL_RANK")
 
 
@@ -96,7 +98,7 @@ class ChildWatch:
         return None if first and missed and self._missed_at <= first.ended_at else first
 
     def _sweep(self) -> None:
-        begun = time.monotonic()
+        begun = time.thread_time()  # on a busy machine a sweep takes long, and costs no more
         known = set(self._children)
         with contextlib.suppress(OSError):  # no file descriptor left, for one
             for process in _children_of(self._main_pid):
@@ -108,7 +110,7 @@ class ChildWatch:
         self._interval = _SWEEP_SECONDS if waiting else slower
         for child in list(self._children.values()):
             self._look_at(child)
-        delay = max(self._interval, 20 * (time.monotonic() - begun))  # a twentieth of a core
+        delay = max(self._interval, 20 * (time.thread_time() - begun))  # a twentieth of a core
         self._timer = asyncio.get_running_loop().call_later(delay, self._sweep)
 
     def _meet(self, process: keeper.Process) -> _Child:
@@ -118,7 +120,20 @@ class ChildWatch:
             with contextlib.suppress(OSError):
                 child.pidfd = os.pidfd_open(process.pid)
                 asyncio.get_running_loop().add_reader(child.pidfd, self._look_at, child)
+        self._look_soon(child, time.monotonic() + _YOUNG_SECONDS)
         return child
+
+    def _look_soon(self, child: _Child, until: float) -> None:
+        """Learn the ranks of a young child before it can fail: the dead one's cannot be read."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(_YOUNG_LOOK_SECONDS, self._look_at_young, child, until)
+
+    def _look_at_young(self, child: _Child, until: float) -> None:
+        if self._children.get(child.pid) is not child or child.ended:
+            return
+        self._look_at(child)
+        if child.ranks is None and time.monotonic() < until:
+            self._look_soon(child, until)
 
     def _look_at(self, child: _Child) -> None:
         process = keeper.read_process(child.pid)
