@@ -309,39 +309,34 @@ def silent_name_server(lab: Lab, asked: Path) -> Iterator[None]:
             process.wait()
 
 
-@pytest.mark.netns
-def test_a_run_by_address_asks_no_name_server(tmp_path: Path) -> None:
+def check_that_nobody_asks(tmp_path: Path, fault: str, *options: str, command: list[str]) -> None:
+    """A run beside a silent name server ends well, and no query was sent."""
     asked = tmp_path / "asked"
     with (
         Lab(3) as lab,
         silent_name_server(lab, asked),
-        cluster(lab, tmp_path, "--hosts", "off", *COMMAND, command=["true"]) as started,
+        cluster(lab, tmp_path, *options, command=command) as started,
     ):
         started.start_workers()
         begun = time.monotonic()
         outcome = started.finish()
     assert outcome.code == 0, outcome.err
     assert asked.read_text() == "ready\n"
-    fault = "a run by address, the name server is silent: no query is sent; worker's start to end"
     record(fault, outcome, time.monotonic() - begun)
+
+
+@pytest.mark.netns
+def test_a_run_by_address_asks_no_name_server(tmp_path: Path) -> None:
+    options = ("--hosts", "off", *COMMAND)
+    fault = "a run by address, the name server is silent: no query is sent; worker's start to end"
+    check_that_nobody_asks(tmp_path, fault, *options, command=["true"])
 
 
 @pytest.mark.netns
 @pytest.mark.torch
 def test_with_the_hosts_block_torch_asks_no_name_server(tmp_path: Path) -> None:
-    asked = tmp_path / "asked"
-    with (
-        Lab(3) as lab,
-        silent_name_server(lab, asked),
-        cluster(lab, tmp_path, command=[PROGRAM]) as started,
-    ):
-        started.start_workers()
-        begun = time.monotonic()
-        outcome = started.finish()
-    assert outcome.code == 0, outcome.err
-    assert asked.read_text() == "ready\n"
     fault = "torchrun on 2 nodes, the name server is silent: with the hosts block no query is sent"
-    record(fault, outcome, time.monotonic() - begun)
+    check_that_nobody_asks(tmp_path, fault, command=[PROGRAM])
 
 
 @pytest.mark.netns
