@@ -6,10 +6,11 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bench import agents, idle
+from bench.hosts import name_mapped_loopback
 from bench.machine import describe, watching
 from bench.meeting import Times, meeting
 from bench.registry import raise_file_limit
@@ -129,7 +130,11 @@ def main() -> None:
     if mode not in ("", "quick"):
         sys.exit(f"BENCH is '{mode}'; 'quick' is known, or nothing for the whole benchmark")
     raise_file_limit()
-    run(QUICK if mode else FULL)
+    plan = QUICK if mode else FULL
+    if not name_mapped_loopback():
+        print("c10d at 8 nodes only: it needs a line for ::ffff:127.0.0.1 in /etc/hosts, or root")
+        plan = replace(plan, c10d=plan.c10d[:1])
+    run(plan)
 
 
 if __name__ == "__main__":

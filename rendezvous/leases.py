@@ -7,6 +7,7 @@ Rules (with where they come from):
 - A node whose last connection was closed (FIN or RST) and that makes no request is suspect after
   0.75 s and dead after 1 s. A dead process closes its sockets; a slow network does not. A live one
   whose requests all failed is back within 0.5 s: somebody else who asks for its slot has to wait.
+  When the node was suspect already, the close is the tail of an outage and says nothing.
 - When 55 % or more of the nodes, and at least 3, are suspect together, the registry may be the one
   that is cut off: it waits one more lease (the rule of the Kubernetes node controller). When they
   begin to come back, the others have 3 polls to do the same.
@@ -87,7 +88,7 @@ class Leases:
         if lease is None or connection not in lease.connections:
             return
         lease.connections.discard(connection)
-        if by_peer and not lease.connections:
+        if by_peer and not lease.connections and now - lease.heard < self.suspect_after:
             lease.closed_at = now
 
     def forget(self, key: Key) -> None:

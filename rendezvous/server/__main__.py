@@ -8,6 +8,7 @@ elsewhere.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import ctypes
 import gc
 import logging
@@ -34,6 +35,10 @@ logger = logging.getLogger("rendezvous.server")
 # finds nothing, and takes 30 ms of the moment in which the table is sealed.
 _GC_THRESHOLD = 100_000
 
+_LAUNCHER_ENDED = signal.SIGUSR1
+# The same launch, started again, waits a little longer than this for the port.
+_TELL_SECONDS = 7.0
+
 
 class ServerConfig(BaseModel):
     """What a registry process is told; the file is readable by its owner alone."""
@@ -55,10 +60,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="rendezvous.server", description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("--fd", type=int, required=True, help="the listening socket")
-    parser.add_argument("--parent", type=int, help="end when the process with this pid ends")
+    parser.add_argument("--parent", type=int, help="the launcher; the registry ends after it")
     arguments = parser.parse_args()
     if arguments.parent is not None:
-        _die_with_parent(arguments.parent)
+        _hear_of_end(arguments.parent)
     logging.raiseExceptions = False  # a log on a full disk loses lines, and is no traceback
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     _raise_file_limit()
@@ -78,10 +83,10 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _die_with_parent(parent: int) -> None:
-    """Get SIGTERM when the launcher dies, however it dies."""
+def _hear_of_end(parent: int) -> None:
+    """Get a signal when the launcher ends, however it ends; until serving, it ends this process."""
     pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, _LAUNCHER_ENDED)
     if os.getppid() != parent:
         raise SystemExit("the launcher ended before its registry was up")
 
@@ -104,10 +109,24 @@ async def _serve(config: ServerConfig, sock: socket.socket) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD, 50, 100)
+    bereft = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(_LAUNCHER_ENDED, bereft.set)
+    ending = asyncio.create_task(_end_after_launcher(service, bereft))
     try:
         await server.serve(sockets=[sock])
     finally:
+        ending.cancel()
         await journal.close()
+
+
+async def _end_after_launcher(service: Service, bereft: asyncio.Event) -> None:
+    """Tell the nodes of a run that has lost its launcher, and rank 0 with it; then end."""
+    await bereft.wait()
+    try:
+        await service.launcher_ended(_TELL_SECONDS)
+    except RdzvError as exc:
+        logger.warning("the nodes could not be told that the launcher was killed: %s", exc.message)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _tls(config: ServerConfig) -> ssl.SSLContext | None:

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from rendezvous.errors import Fenced, Forbidden, NotFound, Unauthorized
+from rendezvous.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized
 from rendezvous.schema import JoinRequest
 from rendezvous.security import Credential, node_credential
 from rendezvous.server.host import Host
@@ -78,10 +78,16 @@ class Access:
         return host
 
     def node(self, name: str, slot: int, credential: Credential | None) -> Host:
-        """The run, for the present incarnation of this slot; older ones are Fenced."""
+        """The run, for the present incarnation of this slot; older ones are Fenced.
+
+        Raises:
+            RunOver: The node is one of a launch that ended, and that another one replaced.
+        """
         shown = required(credential)
         host = self._hosts.get(name)
         if host is None or shown.kind != "node" or not self._is_node(host.run, shown):
+            if host is not None and shown.kind == "node":
+                self._refuse_former(host, shown)
             raise Unauthorized(f"this credential is no node's of run '{name}'")
         if shown.slot != slot:
             raise Forbidden(f"a node of slot {shown.slot} cannot speak for slot {slot}")
@@ -96,6 +102,13 @@ class Access:
     def node_credential(self, run: Run, slot: int, incarnation: int) -> Credential:
         """The credential of one incarnation."""
         return node_credential(self._key, run.id, run.spec.launch_id, slot, incarnation)
+
+    def _refuse_former(self, host: Host, shown: Credential) -> None:
+        run = host.run.id
+        for launch_id, ended in host.former.items():
+            known = node_credential(self._key, run, launch_id, shown.slot, shown.number)
+            if hmac.compare_digest(known.secret, shown.secret):
+                raise RunOver(f"launch {launch_id} of run '{run}' is over: {ended}")
 
     def _is_node(self, run: Run, shown: Credential) -> bool:
         if not 0 <= shown.slot < len(run.slots):

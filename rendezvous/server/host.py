@@ -26,6 +26,7 @@ _WAKE_FIRST, _WAKE = 64, 1_000
 _EVENT_LINES = 20_000
 _GZIP_FROM = 16_384
 _IDLE_SECONDS = 0.5
+_MOST_FORMER = 8
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ class Host:
         self._gone: list[Key] = []
         self.launcher_at = now
         self.number = number
+        self.former: dict[str, str] = {}
         self.told = 0
         self.lines: deque[EventLine] = deque(maxlen=_EVENT_LINES)
         self.nodes = Waiters()
@@ -126,6 +128,12 @@ class Host:
         self._view: NodeView | None = None
         self._idle = Body(b"")
         self._idle_at = float("-inf")
+
+    def replaces(self, old: Host) -> None:
+        """Remember how launches of this name ended, for nodes that have not heard it."""
+        result = old.run.result
+        ended = {old.run.spec.launch_id: result.message if result else "it was replaced"}
+        self.former = dict([*old.former.items(), *ended.items()][-_MOST_FORMER:])
 
     def apply(self, event: Event, now: float) -> Record:
         """Change the run; returns the record to journal."""

@@ -235,6 +235,22 @@ class Service:
         await self._change_run(host, decide)
         return await self.status(host)
 
+    async def launcher_ended(self, limit_seconds: float) -> None:
+        """End the runs that were let go: rank 0's agent died with the launcher.
+
+        A run that still gathers stays as it is: the same launch, started again, takes it up.
+        Returns once every node of the ended runs has left, or after `limit_seconds`.
+        """
+        let_go = (Phase.RUNNING, Phase.FINISHED)
+        ended = [host for host in self._hosts.values() if host.run.phase in let_go]
+        for host in ended:
+            await self.cancel(host, "its launcher was killed")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_seconds):
+                for host in ended:
+                    while not everyone_left(host.run):
+                        await host.people.wait(limit_seconds)
+
     async def status(self, host: Host, *, slots: bool = True) -> RunStatus:
         """The state of a run."""
         status = await self._look(lambda now: host.status(now, slots=slots))
@@ -491,7 +507,10 @@ class Service:
     def _add_host(self, name: str, spec: RunSpec, now: float) -> None:
         old = self._hosts.get(name)
         number = old.number if old is not None else 0
-        self._hosts[name] = Host(name, spec, now, number=number, trust_close=self._trust_close)
+        host = Host(name, spec, now, number=number, trust_close=self._trust_close)
+        if old is not None:
+            host.replaces(old)
+        self._hosts[name] = host
 
     def _replay(self, record: Record) -> None:
         with applying(record):

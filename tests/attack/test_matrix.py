@@ -62,7 +62,7 @@ wrong read              200    403     403  403  404    404    404   404    404 
 wrong admin             200    403     403  403  404    404    404   404    404  401  401   401
 wrong operator          200    401     401  401  401    401    401   401    401  401  401   401
 replaced launch's join  200    403     403  403  404    404    404   404    404  401  401   401
-replaced launch's node  200    403     403  403  404    404    404   404    404  401  401   401
+replaced launch's node  200    403     403  403  404    404    404   404    404  401  410   410
 replaced launch's read  200    403     403  403  404    404    404   404    404  401  401   401
 replaced launch's admin 200    403     403  403  404    404    404   404    404  401  401   401
 old generation's join   200    403     403  403  404    404    404   404    404  401  401   401
@@ -257,6 +257,8 @@ async def test_the_run_of_somebody_else_looks_like_one_that_is_not_there(make: M
                     answer.body = answer.body.replace(run.encode(), b"RUN")
                     answer.headers.pop("content-length")
                     answers.append(answer)
+                if answers[0].status == 410:  # it was one of this run's, and is told how that ended
+                    continue
                 assert answers[0] == answers[1], (name, kind)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from rendezvous.errors import ExitCode
 from tests.faults.record import record
 from tests.faults.stage import NODES, PHASES, options_and_command, standing_in
 from tests.netlab import Lab
-from tests.path.cluster import cluster
+from tests.path.cluster import Cluster, cluster
 from tests.path.launching import Outcome, launch, launching, processes_with, until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
@@ -165,20 +169,51 @@ def test_remote_nodes_stay_in_while_their_killed_launcher_is_started_again(tmp_p
 
 
 @pytest.mark.netns
-def test_remote_nodes_end_after_their_orphan_time_out_when_the_launcher_is_killed(
-    tmp_path: Path,
-) -> None:
-    options = ("--framework", "command", "--orphan-timeout", "6", "--grace", "2")
-    command = ["sh", "-c", f": {tmp_path}; while :; do sleep 0.05; done"]
-    with Lab(3) as lab, cluster(lab, tmp_path, *options, command=command) as run:
-        run.start_workers()
-        until(lambda: len(list(tmp_path.glob("h*/r/logs/node-*.log"))) == 3)
+def test_remote_nodes_end_at_once_when_the_launcher_is_killed(tmp_path: Path) -> None:
+    with waiting_cluster(tmp_path) as run:
         killed = time.monotonic()
         run.launcher.kill()
         run.finish()
         until(lambda: not processes_with(str(tmp_path)))
         seconds = time.monotonic() - killed
-    assert [worker.returncode for worker in run.workers.values()] == [85, 85]
+    cancelled = int(ExitCode.CANCELLED)
+    assert [worker.returncode for worker in run.workers.values()] == [cancelled] * 2, run.told
+    words = "run 'r' was cancelled: its launcher was killed"
+    assert all(words in told for told in run.told.values()), run.told
+    record("launcher killed while running, a remote node", f"`{words}`", seconds)
+
+
+@pytest.mark.netns
+def test_remote_nodes_end_after_their_orphan_time_out_when_the_launcher_has_no_time_to_tell(
+    tmp_path: Path,
+) -> None:
+    """As when the machine of rank 0 loses its power, but for the kernel's word to the peers."""
+    with waiting_cluster(tmp_path) as run:
+        killed = time.monotonic()
+        registry = run.registry()
+        run.launcher.send_signal(signal.SIGSTOP)  # it would start the registry again
+        registry.kill()
+        run.launcher.kill()
+        run.finish()
+        until(lambda: not processes_with(str(tmp_path)))
+        seconds = time.monotonic() - killed
+    assert [worker.returncode for worker in run.workers.values()] == [85, 85], run.told
     said = [line for line in run.told[1].splitlines() if "has not answered for" in line]
+    assert said, run.told
     assert 3 < seconds < 20
-    record("launcher killed while running, a remote node (--orphan-timeout 6)", said[0], seconds)
+    record(
+        "launcher and registry killed while running, a remote node (--orphan-timeout 6)",
+        said[0],
+        seconds,
+    )
+
+
+@contextmanager
+def waiting_cluster(folder: Path) -> Iterator[Cluster]:
+    """A launch on three hosts whose programs run until they are ended."""
+    options = ("--framework", "command", "--orphan-timeout", "6", "--grace", "2")
+    command = ["sh", "-c", f": {folder}; while :; do sleep 0.05; done"]
+    with Lab(3) as lab, cluster(lab, folder, *options, command=command) as run:
+        run.start_workers()
+        until(lambda: len(list(folder.glob("h*/r/logs/node-*.log"))) == 3)
+        yield run

@@ -132,6 +132,18 @@ def test_a_close_that_is_not_the_peers_says_nothing(trust_close: bool, by_peer: 
     assert leases.sweep(15) == [Silence(ONE, 15, closed=False)]
 
 
+def test_a_close_after_three_silent_polls_is_the_tail_of_an_outage_and_says_nothing() -> None:
+    leases = Leases(15.0, poll=2.0)
+    leases.heard(ONE, 0.0, connection=1)
+    leases.heard((2, 1), 0.1, connection=2)
+    leases.closed(ONE, 6.0, connection=1)
+    leases.closed((2, 1), 6.0, connection=2)
+    assert swept(leases, 6.0, 14.75) == [Silence((2, 1), 1.0, closed=True)]
+    leases.forget((2, 1))
+    assert swept(leases, 7.0, 14.75) == []
+    assert swept(leases, 14.75, 20.0) == [Silence(ONE, 15.0, closed=False)]
+
+
 def test_the_close_of_a_connection_that_is_not_the_nodes_is_ignored() -> None:
     leases = Leases(15, 2)
     leases.heard(ONE, 0, connection=7)
@@ -224,7 +236,8 @@ def test_those_who_come_back_last_are_alive_too() -> None:
 def test_a_closed_connection_is_believed_while_the_registry_doubts_itself() -> None:
     leases, keys = crowd(9)
     leases.heard(keys[8], 0, connection=7)
-    swept(leases, 0, 20, *keys[5:8])
+    swept(leases, 0, 20, *keys[5:9])
+    assert leases.is_holding(20)
     leases.closed(keys[8], 20, 7)
     assert swept(leases, 20, 22, *keys[5:8]) == [Silence(keys[8], 1.0, closed=True)]
 

@@ -482,7 +482,7 @@ async def test_a_finished_run_makes_room_for_the_next_launch(
     assert (await served.create(new)).launch_id == "launch02"
     assert await stream is None
     assert NodeView.model_validate_json((await poll).plain).result is not None
-    with pytest.raises(Unauthorized):
+    with pytest.raises(RunOver, match=r"launch01 of run 'demo' is over: .* enough"):
         served.service.access.node("demo", 0, old_node)
     with pytest.raises(Unauthorized):
         await served.join(launch, 0)

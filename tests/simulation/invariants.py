@@ -576,6 +576,8 @@ def _is_doubtful(facts: Facts, failure: Failure) -> bool:
     owner = facts.owners.get((failure.slot, failure.incarnation))
     if owner is None or failure.silent or owner.was_paused:
         return True
+    if owner.gone is not None and owner.path.echoed_at > owner.gone.at:
+        return True
     return owner.path.is_late or owner.path.is_troubled
 
 

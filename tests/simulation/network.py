@@ -41,6 +41,7 @@ class Path:
         self.loss_until = 0.0
         self.light = 0
         self.is_late = False
+        self.echoed_at = float("-inf")
         self.open: list[Line] = []
         self.sent: deque[Handler] = deque(maxlen=40)
 
@@ -169,6 +170,7 @@ class Network:
         """Send once more what was sent some messages ago, on no connection that is known."""
         if self.registry is not None and path.sent:
             self.counts["message replayed"] += 1
+            path.echoed_at = self._loop.time()
             handler = path.sent[-1 - min(back, len(path.sent) - 1)]
             answer = self._loop.create_future()
             self.registry.machine.run(self._serve(self.registry, None, handler, answer, path))
