@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -56,8 +57,16 @@ def row(
     cpu_seconds: Sequence[float] = (),
     note: str = "",
 ) -> Row:
-    """Median and p99 of the rounds (of fewer than 100 the largest), and the CPU time of one."""
-    ordered = sorted(milliseconds)
+    """Median and p99 of the rounds (of fewer than 100 the largest), and the CPU time of one.
+
+    A round that never ended is infinite: it is in the note, not in the figures. Raises
+    StatisticsError when no round ended.
+    """
+    ordered = sorted(value for value in milliseconds if math.isfinite(value))
+    if failed := len(milliseconds) - len(ordered):
+        note = f"{failed} of {len(milliseconds)} rounds never ended; {note}"
+    if not ordered:
+        raise statistics.StatisticsError(f"{system} at {nodes} nodes: {note}")
     p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
     return Row(
         system,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import statistics
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,11 @@ def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH", "fast")
     with pytest.raises(SystemExit, match="'quick' is known"):
         program.main()
+
+
+def test_a_round_that_never_ended_is_said_and_not_counted() -> None:
+    made = row("c10d", 64, "assembly", [900.0, float("inf"), 1100.0], note="bare")
+    assert (made.median_ms, made.rounds) == (1000.0, 2)
+    assert made.note == "1 of 3 rounds never ended; bare"
+    with pytest.raises(statistics.StatisticsError, match="c10d at 64 nodes: 1 of 1 rounds never"):
+        row("c10d", 64, "assembly", [float("inf")])
