@@ -6,9 +6,9 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 SCHEDULES ?= 200000
-EVERYDAY := -n $(WORKERS) -m "not faults and not fuzz"
+EVERYDAY := -n $(WORKERS) -m "not faults and not fuzz and not schedulers"
 
-.PHONY: demo test test-faults fuzz simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
+.PHONY: demo test test-faults test-schedulers fuzz simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,10 @@ test: $(INSTALLED)
 ## Real faults in real processes; RDZV_ROUNDS=60 is the long form.
 test-faults: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m faults $(PYTEST_ARGS)
+
+## Real schedulers: a Docker engine, Slurm, sshd, the vendors' own tools.
+test-schedulers: $(INSTALLED)
+	$(BIN)/python -m pytest -m schedulers $(PYTEST_ARGS)
 
 ## Generated attacks: requests, floods, and every parser under atheris.
 FUZZ_SECONDS ?= 10

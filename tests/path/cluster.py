@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -75,8 +75,11 @@ class Cluster:
         """The registry's process."""
 
         def find() -> psutil.Process | None:
-            children = psutil.Process(self.launcher.pid).children()
-            return next((c for c in children if "rendezvous.server" in c.cmdline()), None)
+            for child in psutil.Process(self.launcher.pid).children():
+                with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                    if "rendezvous.server" in child.cmdline():
+                        return child
+            return None
 
         return until(find)
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -70,9 +70,10 @@ class Launched:
 
         def find() -> psutil.Process | None:
             for child in psutil.Process(self.process.pid).children():
-                line = " ".join(child.cmdline())
-                if all(word in line for word in words):
-                    return child
+                with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                    line = " ".join(child.cmdline())
+                    if all(word in line for word in words):
+                        return child
             return None
 
         return until(find)
@@ -107,7 +108,7 @@ class Launched:
         self.process.send_signal(number)
 
 
-def until(look: Callable[[], T | None], seconds: float = 20.0) -> T:
+def until(look: Callable[[], T | None], seconds: float = 40.0) -> T:
     """Look until there is something to see, and return it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
