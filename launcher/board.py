@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -28,14 +27,16 @@ from rendezvous.schema import (
     SlotState,
     SlotStatus,
     printable,
+    time_text,
+    without_times,
 )
 
 _MOST_ROWS = 32
 _OTHER_ROWS = 4
 """Of the drawing, beside one for each slot."""
 _PAUSE_SECONDS = 1.0
+_SAY_AGAIN_SECONDS = 60.0
 _MOST_CHARACTERS = 2_000
-_COUNTDOWN = re.compile(r"[:,] \d+ s left")
 _WHILE_RUNNING = ("exited", "lost", "restarted", "cancelled", "refused")
 _MARKS = {
     NodeState.JOINED: "joined",
@@ -73,16 +74,21 @@ class PlainBoard:
         self._stream = stream
         self._clock = clock
         self._reason = ""
+        self._patience = 0.0
         self._wrote_at = 0.0
 
     def status(self, status: RunStatus) -> None:
-        """Say what is waited for, when that changes and nothing has happened for a moment."""
-        reason = _COUNTDOWN.sub("", status.reason)
-        quiet = self._clock() - self._wrote_at > _PAUSE_SECONDS
-        forming = status.phase not in (Phase.RUNNING, Phase.FINISHED)
-        if quiet and forming and reason != self._reason:
-            self._reason = reason
-            self._write(status.elapsed_seconds, reason)
+        """Say what is waited for, when that changes and nothing has happened for a moment; and
+        now and then for how long already."""
+        reason = without_times(status.reason)
+        silent = self._clock() - self._wrote_at
+        if silent <= _PAUSE_SECONDS or status.phase in (Phase.RUNNING, Phase.FINISHED):
+            return
+        if reason == self._reason and silent < self._patience:
+            return
+        self._patience = 2 * self._patience if reason == self._reason else _SAY_AGAIN_SECONDS
+        self._reason = reason
+        self._write(status.elapsed_seconds, status.reason)
 
     def event(self, line: EventLine) -> None:
         """Say what happened, but for what every node does alike."""
@@ -215,8 +221,11 @@ def _worker_run(slot: SlotStatus) -> str:
     if slot.state is SlotState.NONE:
         return "-"
     again = f" (generation {slot.generation})" if slot.generation > 1 else ""
-    detail = f": {slot.detail}" if slot.detail and slot.node_state is None else ""
-    return f"{slot.state}{again}{detail}"
+    if slot.node_state is not None:
+        return f"{slot.state}{again}"
+    time = time_text(slot.state_seconds)
+    detail = f": {slot.detail}" if slot.detail else ""
+    return f"{slot.state}{' ' * bool(time)}{time}{again}{detail}"
 
 
 def _state(slot: SlotStatus) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from launcher.options import options_from, read
+from launcher.options import options_from, read, sources
 from launcher.settings import LaunchSettings, ServeSettings
 from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
 from rendezvous.schema import printable
@@ -113,8 +113,11 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
 
     hide_memory()
     endure_closed_streams()
-    symmetric.check_symmetric(settings, token)
-    if token is not None and settings.node_rank:
+    if token is None:
+        symmetric.check_alone(settings, os.environ, sources(LaunchSettings))
+    else:
+        settings = symmetric.settle(settings, os.environ, sources(LaunchSettings), say=_say)
+    if token is not None and settings.node_rank and not settings.dry_run:
         join = symmetric.symmetric_join(settings, token)
         _work(settings.for_worker(), command, join)
     _log_to_stderr(settings.log_level)
@@ -150,7 +153,7 @@ def _work(
         die_with_parent(signal.SIGTERM, settings.parent)
     check_command(command, settings.framework)
     if join is None:
-        text = secret_text("RDZV_JOIN")
+        text = _join_text(settings.join_timeout)
         if text is None:
             raise UsageError(
                 "RDZV_JOIN is not set: this worker does not know which run to join",
@@ -167,6 +170,20 @@ def _work(
             record = (__name__, logging.ERROR, "", 0, exc.message, (), None)
             kept.emit(logging.LogRecord(*record))
         raise
+
+
+def _say(words: str) -> None:
+    click.echo(f"rdzv: {_shown(words)}", err=True)
+
+
+def _join_text(seconds: float) -> str | None:
+    """The join string; taken out of the folder, where RDZV_JOIN_FILE names one."""
+    path = os.environ.get("RDZV_JOIN_FILE")
+    if not path or os.environ.get("RDZV_JOIN") or not os.path.isdir(path):
+        return secret_text("RDZV_JOIN")
+    from worker.join_folder import take_join
+
+    return take_join(Path(path), seconds, lambda words: click.echo(f"rdzv: {words}", err=True))
 
 
 @main.command(epilog=_exit_codes())
@@ -222,40 +239,128 @@ def status(run: str | None, state_dir: Path | None, as_json: bool) -> None:
 @_STATE_DIR
 @click.option("--reason", default="rdzv cancel", show_default=True, help="Why, for the record.")
 def cancel(run: str, state_dir: Path | None, reason: str) -> None:
-    """End a run that was launched here."""
+    """End a run that was launched here, and what a killed launcher has left of it."""
     _need_launcher_packages()
     from launcher.inspect import cancel_run
 
-    _exit(cancel_run(_root(state_dir), run, reason))
+    _exit(cancel_run(_root(state_dir), run, reason, os.environ))
 
 
 @main.command()
 @click.argument("run")
 @_STATE_DIR
-@click.option("--node", type=int, help="Only this node rank's log.")
+@click.option(
+    "--node", type=int, help="Only this node rank's log; before there are ranks, this slot's."
+)
+@click.option("--rank", type=int, help="Only the log of the node that has this process rank.")
 @click.option(
     "--lines",
     type=click.IntRange(min=0),
     default=20,
     show_default=True,
-    help="Last lines of each file.",
+    help="Last lines of each log.",
 )
-def logs(run: str, state_dir: Path | None, node: int | None, lines: int) -> None:
-    """Show the newest lines of a run's log files on this machine."""
+@click.option("--follow", is_flag=True, help="Go on with what comes, until the run is over.")
+def logs(
+    run: str,
+    state_dir: Path | None,
+    node: int | None,
+    rank: int | None,
+    lines: int,
+    follow: bool,
+) -> None:
+    """Show the newest lines of a run's logs: of files on this machine, and of its scheduler."""
     _need_launcher_packages()
-    from launcher.inspect import show_logs
+    if node is not None and rank is not None:
+        raise UsageError("--node and --rank name a node each", hint="give one of them")
+    from launcher.inspect import find_run
+    from launcher.logs import show_logs
 
-    show_logs(_root(state_dir), run, node=node, lines=lines)
+    state = find_run(_root(state_dir), run)
+    _exit(show_logs(state, os.environ, node=node, rank=rank, lines=lines, follow=follow))
+
+
+@main.group(invoke_without_command=True)
+@click.pass_context
+def schedulers(context: click.Context) -> None:
+    """List what can start worker runs, how the join string travels, and what is missing here."""
+    if context.invoked_subcommand is not None:
+        return
+    _need_launcher_packages()
+    from launcher.schedulers import show_schedulers
+
+    show_schedulers(os.environ)
+
+
+@schedulers.command("check", epilog=_exit_codes())
+@click.argument("name", required=False)
+@click.option(
+    "--scheduler-profile",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A scheduler of your own, in place of NAME.",
+)
+@click.option("--worker-spec", type=click.Path(path_type=Path), help="As for 'rdzv launch'.")
+@click.option("--set", "variables", multiple=True, metavar="NAME=VALUE", help="As for 'launch'.")
+@click.option(
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for the worker run to be seen, and for it to be gone.",
+)
+@_STATE_DIR
+def schedulers_check(
+    name: str | None,
+    scheduler_profile: Path | None,
+    worker_spec: Path | None,
+    variables: tuple[str, ...],
+    seconds: float,
+    state_dir: Path | None,
+) -> None:
+    """Try a scheduler live: submit a worker run, see it, cancel it, see that it is gone.
+
+    The worker run is given no registry and ends within a minute. Exit code 83: a step failed, and
+    the message says which one, with the scheduler's words.
+    """
+    if (name is None) == (scheduler_profile is None):
+        raise UsageError(
+            "the check needs one scheduler",
+            hint="give a name of 'rdzv schedulers', or --scheduler-profile FILE",
+        )
+    _need_launcher_packages()
+    from launcher.check import check_scheduler
+
+    work = check_scheduler(
+        str(scheduler_profile.resolve()) if scheduler_profile else str(name),
+        os.environ,
+        root=_root(state_dir),
+        worker_spec=worker_spec,
+        variables=variables,
+        seconds=seconds,
+        say=lambda words: click.echo(_shown(words)),
+    )
+    _exit(work)
 
 
 @main.command()
-def schedulers() -> None:
-    """List what can start worker runs."""
-    _need_launcher_packages()
-    from launcher.schedulers import SCHEDULERS
+@click.option(
+    "--env",
+    is_flag=True,
+    help="Show what a symmetric start would adopt from this environment, and from which variables; "
+    "exit code 1 when it would be refused.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def doctor(env: bool, as_json: bool) -> None:
+    """Say what rdzv finds here, without starting anything."""
+    from launcher import doctor as checks
+    from launcher.symmetric import this_host
 
-    for name, entry in SCHEDULERS.items():
-        click.echo(f"{name:10} {entry.summary}")
+    if not env:
+        sys.exit(checks.show_installation(_LAUNCHER_PACKAGES, as_json=as_json))
+    finding = checks.look_at_environment(os.environ, secret_text("RDZV_TOKEN"), this_host())
+    sys.exit(checks.show_environment(finding, as_json=as_json))
 
 
 @main.command(context_settings={"ignore_unknown_options": True})

@@ -1,23 +1,28 @@
-"""`rdzv status`, `cancel` and `logs`: runs that were launched here, found by their state folder."""
+"""`rdzv status` and `cancel`: runs that were launched here, found by their state folder."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from launcher.board import draw
+from launcher.ending import end_left
 from launcher.last_line import last_line
+from launcher.schedulers import SchedulerContext
+from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir, known_runs
 from rendezvous.client import RegistryClient
 from rendezvous.errors import RdzvError, Unavailable, UsageError
 from rendezvous.schema import RunStatus
 
 
-def _find(root: Path, run: str) -> StateDir:
+def find_run(root: Path, run: str) -> StateDir:
+    """The state of a run that was launched here; raises UsageError."""
     state = StateDir(root, run)
     if state.keys() is None:
         known = ", ".join(other.run for other in known_runs(root)[:5]) or "none"
@@ -43,7 +48,7 @@ async def show_status(root: Path, run: str | None, *, as_json: bool) -> int:
         for state in known:
             click.echo(f"{state.run:24} {await _one_line(state)}")
         return 0
-    state = _find(root, run)
+    state = find_run(root, run)
     result = state.result()
     if result is not None and not state.is_held():
         click.echo(result.model_dump_json(indent=1) if as_json else last_line(run, result, state))
@@ -81,38 +86,46 @@ async def _one_line(state: StateDir) -> str:
     return f"{status.phase}: {status.reason}"
 
 
-async def cancel_run(root: Path, run: str, reason: str) -> int:
-    """End a run; its launcher sees it, stops everything and ends."""
-    state = _find(root, run)
-    result = state.result()
-    if result is not None and not state.is_held():
-        click.echo(f"run '{run}' has ended: {result.message}")
+async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, str]) -> int:
+    """End a run: its launcher sees it, stops everything and ends.
+
+    Where the launcher lives no longer, what it has left at its scheduler is ended from here.
+    """
+    state = find_run(root, run)
+    if state.is_held():
+        click.echo(await _cancel(state, reason))
         return 0
+    result = state.result()
+    left = bool(state.ledger.left())
+    if result is not None:
+        click.echo(f"run '{run}' has ended: {result.message}")
+    elif not left:
+        click.echo(await _cancel(state, reason))
+    else:
+        click.echo(f"the launcher of run '{run}' was killed")
+        with contextlib.suppress(RdzvError):  # a standing registry may know the run
+            click.echo(await _cancel(state, reason))
+    return int(left and not await _end_left(state, environ))
+
+
+async def _cancel(state: StateDir, reason: str) -> str:
     async with _client(state) as client:
         try:
-            status = await client.cancel(run, reason)
+            return (await client.cancel(state.run, reason)).reason
         except Unavailable as exc:
             raise Unavailable(
-                f"run '{run}' cannot be cancelled, its registry does not answer: {exc.message}",
+                f"run '{state.run}' cannot be cancelled, its registry does not answer: "
+                f"{exc.message}",
                 hint="it has probably ended; see rdzv status",
             ) from exc
-    click.echo(f"{status.reason}")
-    return 0
 
 
-def show_logs(root: Path, run: str, *, node: int | None, lines: int) -> None:
-    """Print the last lines of each log file of a run on this machine."""
-    state = _find(root, run)
-    pattern = "*.log" if node is None else f"node-{node}.log"
-    paths = sorted(state.logs.glob(pattern))
-    if not paths:
-        here = ", ".join(sorted(path.name for path in state.logs.glob("*.log"))) or "none"
-        raise UsageError(
-            f"there is no {pattern} in {state.logs}",
-            hint=f"there are: {here}; a node on another machine keeps its log there",
-        )
-    for path in paths:
-        click.echo(f"==> {path}")
-        with path.open(errors="replace") as file:
-            for line in deque(file, lines):
-                click.echo(line, nl=False)
+async def _end_left(state: StateDir, environ: Mapping[str, str]) -> bool:
+    """Whether nothing is left. Raises RunExists when the run is being launched again."""
+    state.acquire()
+    try:
+        context = SchedulerContext(state.path / "submissions", environ)
+        grace = LaunchSettings.model_fields["grace"].default
+        return await end_left(state.ledger, context, click.echo, grace=grace)
+    finally:
+        state.release()

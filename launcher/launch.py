@@ -15,25 +15,23 @@ import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.board import Board
 from launcher.plan import Plan
 from launcher.registry import RegistryProcess
-from launcher.schedulers import Description, Scheduler
+from launcher.schedulers import Scheduler
 from launcher.state_dir import StateDir
+from launcher.worker_runs import WorkerRuns
 from rendezvous.client import RegistryClient, retry_pause
 from rendezvous.errors import (
-    Fenced,
     RdzvError,
     RegistryError,
     RegistryLost,
     RunCancelled,
-    RunOver,
-    SchedulerError,
     StorageFull,
     TooManyRequests,
+    UsageError,
 )
 from rendezvous.schema import (
     Phase,
@@ -41,32 +39,17 @@ from rendezvous.schema import (
     RunSpec,
     RunStatus,
     SlotNews,
-    SlotState,
     printable,
 )
 from rendezvous.security import Credential, JoinString, RegistryPlace, RunKeys
 
 logger = logging.getLogger(__name__)
 
-_SUBMITS_AT_ONCE = 16
 _REGISTRY_UP_SECONDS = 20.0
 _LEAVE_SECONDS = 8.0
 _END_SECONDS = 3.0
 _CANCEL_SECONDS = 10.0
-_GRACE_MORE_SECONDS = 2.0
 _STATUS_WAIT_SECONDS = 2.0
-_SLOW_DETAIL_SECONDS = 1.0
-_SAY_AGAIN_SECONDS = 30.0
-_OVER = (SlotState.FAILED, SlotState.ENDED)
-
-
-@dataclass(slots=True)
-class _Submitted:
-    """A worker run that was started in this launch."""
-
-    generation: int
-    scheduler: Scheduler
-    handle: str
 
 
 class Launch:
@@ -99,10 +82,9 @@ class Launch:
         near: RegistryPlace,
     ) -> None:
         self._plan = plan
-        self._spec = run_spec(plan, keys, managed=scheduler is not None)
+        self._spec = run_spec(plan, keys, place, managed=scheduler is not None)
         self._keys = keys
         self._place = place
-        self._scheduler = scheduler
         self._local = local
         self._state = state
         self._board = board
@@ -110,13 +92,21 @@ class Launch:
         self._creator = RegistryClient(near, creator, request_seconds=10.0)
         self._client = RegistryClient(near, keys.admin, request_seconds=5.0)
         self._viewer = RegistryClient(near, keys.read, request_seconds=5.0)
-        self._submitted: dict[int, _Submitted] = {}
-        self._asked: dict[int, int] = {}
-        self._gate = asyncio.Semaphore(_SUBMITS_AT_ONCE)
         self._signal: int | None = None
         self._hurry = asyncio.Event()
         self._said: set[str] = set()
+        self._kept_epoch = 0
         self._storage_full: tuple[float, StorageFull] | None = None
+        self._worker_runs = WorkerRuns(
+            plan,
+            join=self._join_string,
+            tell=self._tell,
+            say=board.say,
+            scheduler=scheduler,
+            local=local,
+            ledger=state.ledger,
+            hurry=self._hurry,
+        )
 
     @property
     def run(self) -> str:
@@ -166,7 +156,7 @@ class Launch:
     async def _end_everything(self) -> None:
         """Nothing that this launch started is left, whatever fails on the way."""
         try:
-            await self._cancel_all()
+            await self._worker_runs.end_all()
             for client in (self._creator, self._client, self._viewer):
                 await client.close()
         finally:
@@ -277,7 +267,7 @@ class Launch:
     # --- following ----------------------------------------------------------------------------
 
     async def _follow(self) -> Result:
-        tasks = {asyncio.create_task(self._show_events())}
+        events = asyncio.create_task(self._show_events())
         version = -1
         finished_at: float | None = None
         try:
@@ -287,17 +277,23 @@ class Launch:
                 self._board.status(status)
                 if status.trouble:
                     self._say_once(status.trouble)
-                self._submit_wanted(status, tasks)
-                _raise_failed(tasks)
+                self._worker_runs.see(status, submit=self._signal is None)
+                self._keep(status)
                 self._check_storage()
                 if status.result is not None:
                     finished_at = finished_at or time.monotonic()
                     if self._may_go(status, finished_at):
                         return status.result
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            events.cancel()
+            await asyncio.gather(events, return_exceptions=True)
+
+    def _keep(self, status: RunStatus) -> None:
+        """Once the nodes have their ranks, `rdzv logs` is to know them."""
+        if status.phase is Phase.RUNNING and status.epoch != self._kept_epoch:
+            self._kept_epoch = status.epoch
+            with contextlib.suppress(UsageError):
+                self._state.write("status.json", status.model_dump_json().encode())
 
     def _may_go(self, status: RunStatus, finished_at: float) -> bool:
         """Whether every node knows the result, or has had the time to learn it."""
@@ -339,103 +335,23 @@ class Launch:
 
     # --- worker runs --------------------------------------------------------------------------
 
-    def _submit_wanted(self, status: RunStatus, tasks: set[asyncio.Task[None]]) -> None:
-        """Submit every slot that wants a newer generation than was asked of its scheduler."""
-        if self._signal is not None or status.phase is Phase.FINISHED:
-            return
-        for slot in status.slots:
-            scheduler = self._scheduler_of(slot.slot)
-            wanted = slot.wanted_generation
-            if scheduler is None or self._asked.get(slot.slot, 0) >= wanted:
-                continue
-            if slot.generation >= wanted and slot.slot not in self._asked:
-                # A former launcher had submitted it: find it again, or replace it.
-                work = self._adopt(scheduler, slot.slot, slot.generation, slot.name)
-            else:
-                work = self._submit(scheduler, slot.slot, wanted)
-            self._asked[slot.slot] = wanted
-            tasks.add(asyncio.create_task(work))
-
-    def _scheduler_of(self, slot: int) -> Scheduler | None:
-        return self._local if slot == 0 and self._local is not None else self._scheduler
-
-    async def _adopt(self, scheduler: Scheduler, slot: int, generation: int, name: str) -> None:
-        handle = await scheduler.find(name) if name else None
-        if handle is None:
-            self._asked[slot] = generation + 1
-            await self._submit(scheduler, slot, generation + 1)
-            return
-        self._submitted[slot] = _Submitted(generation, scheduler, handle)
-        await self._describe_until_over(slot, self._submitted[slot])
-
-    async def _submit(self, scheduler: Scheduler, slot: int, generation: int) -> None:
-        """Journal the intent, start the worker run, and tell what becomes of it."""
-        run = self._plan.worker_run(slot, generation)
-        token = self._keys.join_token(slot, generation)
-        join = JoinString(
+    def _join_string(self, slot: int, generation: int) -> JoinString:
+        keys = self._keys
+        return JoinString(
             self._place_for(slot),
             self.run,
             self._plan.launch_id,
             slot,
             generation,
-            token,
-            self._keys.row_key,
-            self._keys.probe_key,
+            keys.join_token(slot, generation),
+            keys.row_key,
+            keys.probe_key,
         )
-        intent = SlotNews(
-            generation=generation,
-            state=SlotState.SUBMITTING,
-            name=run.name,
-            token_sha256=token.sha256(),
-        )
-        try:
-            await self._tell(slot, intent)
-            async with self._gate:
-                handle = await scheduler.submit(run, join.text())
-        except SchedulerError as exc:
-            words = printable(exc.message, 600)
-            news = SlotNews(generation=generation, state=SlotState.FAILED, detail=words)
-            await self._tell(slot, news)
-            return
-        except (RunOver, Fenced):
-            return
-        self._submitted[slot] = submitted = _Submitted(generation, scheduler, handle)
-        await self._describe_until_over(slot, submitted)
 
     def _place_for(self, slot: int) -> RegistryPlace:
         """Slot 0 runs beside the registry, where loopback never fails."""
         here = slot == 0 and self._local is not None and self._registry is not None
         return self._creator.place if here else self._place
-
-    async def _describe_until_over(self, slot: int, submitted: _Submitted) -> None:
-        said: Description | None = None
-        said_at = 0.0
-        while said is None or said.state not in _OVER:
-            found = await self._described(submitted)
-            changed = said is None or found.state is not said.state
-            reworded = found != said and time.monotonic() - said_at > _SLOW_DETAIL_SECONDS
-            # The registry believes in a queue only as long as it hears of it.
-            queued = found.state is SlotState.QUEUED
-            if changed or reworded or (queued and time.monotonic() - said_at > _SAY_AGAIN_SECONDS):
-                said, said_at = found, time.monotonic()
-                await self._tell(
-                    slot,
-                    SlotNews(
-                        generation=submitted.generation,
-                        state=found.state,
-                        handle=printable(submitted.handle, 253),
-                        detail=printable(found.detail, 600),
-                    ),
-                )
-            await asyncio.sleep(submitted.scheduler.poll_seconds)
-
-    @staticmethod
-    async def _described(submitted: _Submitted) -> Description:
-        """What the scheduler says; that it cannot say anything is no reason to end the run."""
-        try:
-            return await submitted.scheduler.describe(submitted.handle)
-        except SchedulerError as exc:
-            return Description(SlotState.UNKNOWN, exc.message)
 
     async def _tell(self, slot: int, news: SlotNews) -> None:
         while True:
@@ -448,40 +364,8 @@ class Launch:
             else:
                 return
 
-    async def _cancel_all(self) -> None:
-        await self._wait_until_over()
-        work = [self._cancel(submitted) for submitted in self._submitted.values()]
-        for error in await asyncio.gather(*work, return_exceptions=True):
-            if isinstance(error, Exception):
-                self._board.say(f"a worker run could not be cancelled: {error}")
 
-    async def _cancel(self, submitted: _Submitted) -> None:
-        """End a worker run: with the grace, unless there is a hurry, or there comes one."""
-        scheduler, handle = submitted.scheduler, submitted.handle
-        grace = self._plan.settings.grace + _GRACE_MORE_SECONDS
-        gentle = asyncio.create_task(scheduler.cancel(handle, grace_seconds=grace))
-        hurry = asyncio.create_task(self._hurry.wait())
-        await asyncio.wait({gentle, hurry}, return_when="FIRST_COMPLETED")
-        hurry.cancel()
-        if gentle.done():
-            gentle.result()
-            return
-        gentle.cancel()
-        await asyncio.gather(gentle, return_exceptions=True)
-        await scheduler.cancel(handle, grace_seconds=0.0)
-
-    async def _wait_until_over(self) -> None:
-        """Give worker runs whose node has left a moment to end by themselves."""
-        deadline = time.monotonic() + _END_SECONDS
-        for submitted in self._submitted.values():
-            while time.monotonic() < deadline and not self._hurry.is_set():
-                found = await self._described(submitted)
-                if found.state is not SlotState.RUNNING:
-                    break
-                await asyncio.sleep(submitted.scheduler.poll_seconds)
-
-
-def run_spec(plan: Plan, keys: RunKeys, *, managed: bool) -> RunSpec:
+def run_spec(plan: Plan, keys: RunKeys, place: RegistryPlace, *, managed: bool) -> RunSpec:
     """What the registry is told of the run; `managed` when a launcher submits its worker runs."""
     unmanaged = range(0 if managed else plan.max_nodes)
     return RunSpec(
@@ -495,14 +379,17 @@ def run_spec(plan: Plan, keys: RunKeys, *, managed: bool) -> RunSpec:
         same_command=not plan.settings.any_command,
         verify=plan.settings.verify == "on",
         job=plan.job(),
+        registry=_where(place),
         token_sha256=[keys.join_token(slot, 1).sha256() for slot in unmanaged],
         read_sha256=keys.read.sha256(),
         admin_sha256=keys.admin.sha256(),
     )
 
 
-def _raise_failed(tasks: set[asyncio.Task[None]]) -> None:
-    """A part of the launcher that failed fails the launch."""
-    for task in [task for task in tasks if task.done()]:
-        tasks.discard(task)
-        task.result()
+def _where(place: RegistryPlace) -> str:
+    """Where workers open the registry, as a person types it."""
+    first = next(iter(place.addresses), "")
+    more = len(place.addresses) - 1
+    host = f"[{first}]" if ":" in first else first
+    also = f" or one of {more} other addresses" if more > 0 else ""
+    return printable(f"{host}:{place.port}{also}", 253)

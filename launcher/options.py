@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 import types
 from collections.abc import Callable
@@ -52,7 +53,7 @@ def flag_of(name: str, field: FieldInfo) -> str:
 
 def read(model: type[Model], values: dict[str, Any]) -> Model:
     """The settings, or UsageError with the option's name and what it takes."""
-    given = {name: value for name, value in values.items() if name in model.model_fields}
+    given = {n: v for n, v in values.items() if n in model.model_fields and not _is_default(n)}
     given = {n: list(v) if isinstance(v, tuple) else v for n, v in given.items()}
     try:
         return model.model_validate(given)
@@ -64,6 +65,28 @@ def read(model: type[Model], values: dict[str, Any]) -> Model:
             f"{flag} cannot be {first['input']!r}: {first['msg'].removeprefix('Value error, ')}",
             hint=f"{flag}: {model.model_fields[name].description}",
         ) from exc
+
+
+def _is_default(name: str) -> bool:
+    """Whether nobody has given the option: the model has the same default, and then can tell."""
+    context = click.get_current_context(silent=True)
+    source = context.get_parameter_source(name) if context else None
+    return source is click.core.ParameterSource.DEFAULT
+
+
+def sources(model: type[Settings]) -> dict[str, str]:
+    """Where each option of the running command was given: its flag, variable, or --config."""
+    context = click.get_current_context()
+    found = {}
+    for name, field in model.model_fields.items():
+        match context.get_parameter_source(name):
+            case click.core.ParameterSource.COMMANDLINE:
+                found[name] = flag_of(name, field)
+            case click.core.ParameterSource.ENVIRONMENT:
+                found[name] = next(n for n in variables_of(name, field) if os.environ.get(n))
+            case click.core.ParameterSource.DEFAULT_MAP:
+                found[name] = "--config"
+    return found
 
 
 def _extra(field: FieldInfo) -> dict[str, Any]:

@@ -84,6 +84,8 @@ class Plan:
     loopback: bool = False
     master_addr: str = ""
     here: Here | None = None
+    hosts: tuple[str, ...] = ()
+    cwd: str = ""
 
     def limits(self) -> Limits:
         """The run's times and counts."""
@@ -125,7 +127,9 @@ class Plan:
             "MASTER_ADDR": self.master_addr,
             "WORKER_OPTIONS": self.worker_options(slot),
             "PASS_ENV": [f"{key}={value}" for key, value in sorted(self.passed.items())],
+            "CWD": self.cwd,
             "COMMAND": list(self.command),
+            **({"HOST": self.hosts[slot]} if self.hosts else {}),
         }
 
     def nproc_per_node(self, slot: int) -> str:
@@ -193,8 +197,14 @@ def make_plan(
     loopback: bool = False,
     master_addr: str = "",
     here: Here | None = None,
+    hosts: Sequence[str] = (),
+    cwd: str = "",
 ) -> Plan:
     """Check what was asked for and make the plan.
+
+    Args:
+        hosts: The machine of each slot, where machines were named.
+        cwd: The launcher's working folder.
 
     Raises:
         UsageError: A size, variable or list of processes that cannot be.
@@ -217,6 +227,8 @@ def make_plan(
         loopback=loopback,
         master_addr=master_addr,
         here=here,
+        hosts=tuple(hosts),
+        cwd=cwd,
     )
     _check_extra(plan)
     return plan

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rendezvous.errors import UsageError
 from rendezvous.schema import DEFAULT_PORT, Port, Seconds
 from worker.settings import NodeSettings, Rank, Settings, WorkerSettings, option
 
@@ -16,6 +17,22 @@ class LaunchSettings(NodeSettings):
 
     rdzv_id: str | None = option(None, "The run's id; one is made up when not given.", metavar="ID")
     scheduler: str = option("local", "What starts the worker runs; see 'rdzv schedulers'.")
+    scheduler_profile: Path | None = option(
+        None,
+        "A scheduler of your own: a profile file, see docs/schedulers.md.",
+        metavar="FILE",
+    )
+    hostlist: list[str] = option(
+        [],
+        "The run's machines, slot by slot, for a scheduler that starts nodes on named hosts; "
+        "--scheduler ssh when none is given. n1,n2 or, with processes, n1:8,n2:8; repeatable.",
+        metavar="HOST,...",
+    )
+    hostfile: Path | None = option(
+        None,
+        "The same in a file, one host a line, as Open MPI, MPICH and DeepSpeed write it.",
+        metavar="FILE",
+    )
     worker_spec: Path | None = option(
         None, "Template of a worker run's spec; the scheduler's own when not given."
     )
@@ -86,6 +103,19 @@ class LaunchSettings(NodeSettings):
         env=["MASTER_ADDR"],
         metavar="ADDRESS",
     )
+
+    @property
+    def starter(self) -> str:
+        """What starts the worker runs: a scheduler's name, or the path of a profile."""
+        if self.scheduler_profile is None:
+            return self.scheduler
+        if self.scheduler != LaunchSettings.model_fields["scheduler"].default:
+            raise UsageError(
+                f"--scheduler {self.scheduler} and --scheduler-profile {self.scheduler_profile} "
+                "name two schedulers",
+                hint="give one of them",
+            )
+        return str(self.scheduler_profile.resolve())
 
     def for_worker(self) -> WorkerSettings:
         """What a node's worker is told, where this container turns out to be a worker."""

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 import time
@@ -22,9 +23,12 @@ from pathlib import Path
 import click
 
 from launcher.board import Board, make_board
+from launcher.ending import end_left
 from launcher.last_line import last_line
 from launcher.launch import Launch, run_spec
+from launcher.named_hosts import on_named_hosts, working_folder
 from launcher.plan import HIDDEN, Here, Plan, check_run_id, make_plan, parse_nnodes
+from launcher.preview import preview
 from launcher.registry import RegistryProcess, listen, own_addresses, write_config
 from launcher.schedulers import (
     Entry,
@@ -45,7 +49,7 @@ from rendezvous.errors import (
     RunExists,
     UsageError,
 )
-from rendezvous.schema import Phase, Result, RunSpec, RunStatus
+from rendezvous.schema import NodeState, Phase, Result, RunSpec, RunStatus, SlotStatus
 from rendezvous.security import (
     Credential,
     RegistryPlace,
@@ -59,6 +63,7 @@ from worker.settings import state_home
 
 _NEAR = ("127.0.0.1", "::1")
 _END_OLD_SECONDS = 15.0
+_SILENT_SECONDS = 5.0
 _OLD_REGISTRY_SECONDS = 10.0
 
 
@@ -83,20 +88,22 @@ async def launch(
 ) -> int:
     """Launch a run and see it to its end; returns the exit code. Raises RdzvError."""
     check_command(command, settings.framework)
+    settings, hosts = on_named_hosts(settings)
     parse_nnodes(settings.nnodes)
     run = check_run_id(settings.rdzv_id or f"run-{secrets.token_hex(4)}")
-    entry = scheduler_entry(settings.scheduler)
+    entry = scheduler_entry(settings.starter)
     state = StateDir(settings.state_dir or state_home(environ), run)
     logs = settings.log_dir or state.logs
     folder = state.path / "submissions"
     context = SchedulerContext(folder, environ, logs, quiet_stdout=settings.json_events)
     scheduler = entry.make(context)
     alone = scheduler.loopback and group_token is None
-    draft = _plan(settings, command, environ, run, entry, logs, loopback=alone)
+    draft = _plan(settings, command, environ, run, entry, logs, hosts, loopback=alone)
     local = scheduler if scheduler.name == "local" else _local(context)
     starters = [local if settings.local_node else scheduler, scheduler]
     if settings.dry_run:
-        show_plan(draft, starters)
+        for text in preview(draft, starters):
+            click.echo(text)
         return 0
     for slot in sorted({0, 1, draft.max_nodes - 1} & set(range(draft.max_nodes))):
         starters[slot > 0].prepare(draft.worker_run(slot, 1), HIDDEN)
@@ -105,7 +112,7 @@ async def launch(
         board.say(f"there is no RDZV_TOKEN: all {draft.max_nodes} nodes run on this machine")
     state.acquire()
     try:
-        ground = await _ground(settings, state, draft, board, group_token, registry)
+        ground = await _ground(settings, state, draft, board, group_token, registry, context)
         plan = replace(draft, launch_id=ground.keys.launch_id, master_addr=_first(ground.place))
         work = Launch(
             plan,
@@ -166,6 +173,7 @@ def _plan(
     run: str,
     entry: Entry,
     logs: Path,
+    hosts: Sequence[str],
     *,
     loopback: bool,
 ) -> Plan:
@@ -183,6 +191,8 @@ def _plan(
         template=read_spec(spec),
         loopback=loopback,
         here=here,
+        hosts=hosts,
+        cwd=working_folder(),
     )
 
 
@@ -192,20 +202,6 @@ def read_spec(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"the worker spec {path} cannot be read: {exc}") from exc
-
-
-def show_plan(plan: Plan, starters: Sequence[Scheduler]) -> None:
-    """Print what would be submitted for each slot, the join string hidden.
-
-    Args:
-        plan: The plan.
-        starters: What starts slot 0, and what starts the others.
-    """
-    for slot in range(plan.max_nodes):
-        run = plan.worker_run(slot, 1)
-        starter = starters[slot > 0]
-        click.echo(f"# slot {slot}, by {starter.name}: {run.name}")
-        click.echo(starter.prepare(run, HIDDEN).rstrip() + "\n")
 
 
 # --- the ground -------------------------------------------------------------------------------
@@ -218,15 +214,19 @@ async def _ground(
     board: Board,
     group_token: str | None,
     registry: str | None,
+    context: SchedulerContext,
 ) -> _Ground:
-    if registry is not None:
-        return _on_standing_registry(settings, state, registry)
     former = state.record()
+    if registry is not None:
+        await _end_standing(state, former, board)
+        await end_left(state.ledger, context, board.say, grace=settings.grace)
+        return _on_standing_registry(settings, state, registry)
     if former is not None and state.result() is None:
         managed = group_token is None
         ground = await _resume(settings, state, former, plan, board, managed=managed)
         if ground is not None:
             return ground
+    await end_left(state.ledger, context, board.say, grace=settings.grace)
     state.forget_launch()
     if group_token is not None:
         secret = parse_group_token(group_token)
@@ -261,7 +261,7 @@ def _boot(
     bound = sock.getsockname()[1]
     place = RegistryPlace(tuple(addresses), bound, proof.trust, proof.proof)
     near = replace(place, addresses=_NEAR[:1] if alone else _NEAR)
-    state.write_record(launch_id, settings.scheduler, place, owns_registry=True)
+    state.write_record(launch_id, settings.starter, place, owns_registry=True)
     keys = RunKeys(secret, state.run, launch_id)
     creator = registry_credential(secret)
     return _Ground(RegistryProcess(state, sock), place, near, keys, creator)
@@ -271,7 +271,7 @@ def _on_standing_registry(settings: LaunchSettings, state: StateDir, text: str) 
     standing = RegistryString.parse(text)
     state.forget_launch()
     launch_id = secrets.token_hex(5)
-    state.write_record(launch_id, settings.scheduler, standing.place, owns_registry=False)
+    state.write_record(launch_id, settings.starter, standing.place, owns_registry=False)
     keys = RunKeys(state.secret(), state.run, launch_id)
     return _Ground(None, standing.place, standing.place, keys, standing.credential)
 
@@ -315,7 +315,9 @@ async def _resume(
         )
     elif status.phase is Phase.FINISHED:
         board.say(f"the former launch is over: {status.reason}; a new launch begins")
-    elif await _can_resume(ground, status, run_spec(plan, ground.keys, managed=managed)):
+    elif former.scheduler == settings.starter and await _can_resume(
+        ground, status, run_spec(plan, ground.keys, ground.place, managed=managed)
+    ):
         board.say(f"resuming launch {former.launch_id}: {status.reason}")
         await ground.registry.close()
         return boot()
@@ -376,12 +378,35 @@ def _look_at(task: asyncio.Task[None]) -> None:
 async def _end_former(ground: _Ground, status: RunStatus, board: Board) -> None:
     """The go was given, or another job is asked for now: end what is left."""
     why = "its launcher had ended" if status.phase is Phase.RUNNING else "its options were others"
+    async with RegistryClient(ground.near, ground.keys.admin) as client:
+        await _end_run(client, status, why, board)
+
+
+async def _end_standing(state: StateDir, former: LaunchRecord | None, board: Board) -> None:
+    """A killed launcher's run at a standing registry has nobody any more who submits for it."""
+    keys = state.keys()
+    if former is None or keys is None or former.owns_registry or state.result() is not None:
+        return
+    async with RegistryClient(former.registry_place(), keys.admin) as client:
+        with contextlib.suppress(RdzvError):
+            status = await client.status(state.run)
+            if status.phase is not Phase.FINISHED:
+                await _end_run(client, status, "its launcher had ended", board)
+
+
+async def _end_run(client: RegistryClient, status: RunStatus, why: str, board: Board) -> None:
+    """Cancel the run of a former launch, and let its nodes hear of it."""
     board.say(
         f"the former launch of run '{status.run}' was {status.phase}, and {why}: what is left of "
         "it is ended, and a new launch begins"
     )
-    async with RegistryClient(ground.near, ground.keys.admin) as client:
-        status = await client.cancel(status.run, why)
-        deadline = time.monotonic() + _END_OLD_SECONDS
-        while not status.everyone_left and time.monotonic() < deadline:
-            status = await client.status(status.run, after=status.version, wait=1.0)
+    status = await client.cancel(status.run, why)
+    deadline = time.monotonic() + _END_OLD_SECONDS
+    while any(map(_is_there, status.slots)) and time.monotonic() < deadline:
+        status = await client.status(status.run, after=status.version, wait=1.0)
+
+
+def _is_there(slot: SlotStatus) -> bool:
+    """Whether its node could still hear how the run ended: some have died with the launcher."""
+    gone = slot.node_state in (None, NodeState.LEFT, NodeState.LOST)
+    return not gone and (slot.silent_seconds or 0.0) < _SILENT_SECONDS

@@ -6,6 +6,8 @@
     secret           256 bits, hex; everything else is derived from it
     key.pem certificate.pem certificate.der registry.json      what the registry process reads
     journal.sqlite   the run's events
+    worker-runs.jsonl    which worker runs may exist at the scheduler, and how to find them there
+    status.json      the nodes and their ranks, once they are known
     result.json      how the launch ended
     logs/            one file for each node, and the registry's own
     submissions/     rendered specs, where a scheduler needs them as files
@@ -27,6 +29,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from launcher.ledger import Ledger
 from rendezvous.errors import RunExists, UsageError
 from rendezvous.schema import Result, printable
 from rendezvous.security import RegistryPlace, RunKeys, new_secret
@@ -77,6 +80,11 @@ class StateDir:
     def journal(self) -> Path:
         """The run's journal."""
         return self.path / "journal.sqlite"
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is known of the newest launch's worker runs."""
+        return Ledger(self.path / "worker-runs.jsonl")
 
     def acquire(self) -> None:
         """Make the folder and take its lock.
@@ -243,7 +251,7 @@ class StateDir:
     def forget_launch(self) -> None:
         """Make room for a new launch; logs stay."""
         names = ["launch.json", "secret", "registry.json", "key.pem", "certificate.pem"]
-        names.append("result.json")
+        names += ["result.json", "status.json", self.ledger.path.name]
         names.append("certificate.der")
         names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
         for name in names:

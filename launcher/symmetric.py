@@ -1,63 +1,160 @@
 """A symmetric start: n equal containers run the same command with one group token.
 
 Rank 0 boots the registry, its key made from the token; the others make their own join strings from
-the token, and know by it whether they have met the right registry.
+the token, and know by it whether they have met the right registry. Which node this is, of how many,
+and where rank 0 is, is given or adopted from the platform's environment (`launcher.adopt`).
 """
 
 from __future__ import annotations
 
 import ipaddress
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from launcher.adopt import Adopted, adopt, is_loopback, nodes_of, one_of_several
 from launcher.plan import check_run_id, parse_nnodes
+from launcher.platforms import FIELDS, Host, Value
 from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
+from rendezvous.schema import size_text
 from rendezvous.security import JoinString, RegistryPlace, RunKeys, hkdf, parse_group_token
 from worker.interfaces import look
 
 
-def check_symmetric(settings: LaunchSettings, group_token: str | None) -> None:
-    """Refuse what would make a node train alone, or wait for nothing; raises UsageError."""
-    rank = settings.node_rank
-    if group_token is None:
-        if rank:
-            raise UsageError(
-                f"NODE_RANK is {rank} and there is no RDZV_TOKEN: this node cannot find the "
-                "others, and would run all nodes of the job by itself",
-                hint="make one with 'rdzv token new' and give it to every node, or unset NODE_RANK",
-            )
-        return
-    missing = {
-        "NUM_NODES (--nnodes)": settings.nnodes is None,
-        "NODE_RANK (--node-rank)": rank is None,
-        "RDZV_ID (--rdzv-id)": settings.rdzv_id is None,
-        "MASTER_ADDR (--master-addr)": not settings.master_addr,
+def settle(
+    settings: LaunchSettings,
+    environ: Mapping[str, str],
+    sources: Mapping[str, str],
+    *,
+    say: Callable[[str], None],
+) -> LaunchSettings:
+    """The settings of this node of a symmetric start, with what its platform tells.
+
+    Args:
+        settings: What was given.
+        environ: The environment.
+        sources: Where each setting was given, by its name; without those that were not.
+        say: Tells the person what was adopted, and what contradicts it.
+
+    Raises:
+        UsageError: A value is missing, or cannot be: this node would train alone or wait for
+            nothing.
+    """
+    adopted = adopt(environ, given_values(settings, sources), this_host())
+    adopted.check()
+    notes = check_values(adopted)
+    values = adopted.values
+    if adopted.platform:
+        say(
+            f"node {values['node_rank'].text} of {values['nnodes'].text}, rank 0 at "
+            f"{values['master_addr'].text}, run '{values['rdzv_id'].text}' "
+            f"(by {adopted.platform}; see rdzv doctor --env)"
+        )
+    for note in notes:
+        say(note)
+    found: dict[str, object] = {name: value.text for name, value in values.items()}
+    found["node_rank"] = int(values["node_rank"].text)
+    found["nnodes"] = size_text(*parse_nnodes(values["nnodes"].text))
+    return settings.model_copy(update=found)
+
+
+def given_values(settings: LaunchSettings, sources: Mapping[str, str]) -> dict[str, Value]:
+    """What a person has given, each with its source."""
+    return {
+        name: Value(str(getattr(settings, name)), sources.get(name) or name)
+        for name in FIELDS
+        if getattr(settings, name) not in (None, "")
     }
-    names = [name for name, is_missing in missing.items() if is_missing]
-    if names:
+
+
+def check_values(adopted: Adopted) -> list[str]:
+    """Refuse values that cannot be; returns what is worth a note. Nothing is missing."""
+    values = adopted.values
+    rank, size, master = values["node_rank"], values["nnodes"], values["master_addr"]
+    check_run_id(values["rdzv_id"].text)
+    _, nodes = parse_nnodes(size.text)
+    if not (rank.text.isascii() and rank.text.isdigit()):
+        raise UsageError(f"{rank.source} is {rank.text!r}, which is no node rank")
+    if int(rank.text) >= nodes:
         raise UsageError(
-            f"a symmetric start (RDZV_TOKEN) needs {' and '.join(names)} on this node",
-            hint="every node needs RDZV_TOKEN, RDZV_ID, NUM_NODES and MASTER_ADDR, the same on "
-            "all, and its own NODE_RANK",
+            f"{rank.source} {rank.text} is not in 0 to {nodes - 1} ({size.source} is {size.text})"
         )
-    _, nodes = parse_nnodes(settings.nnodes)
-    if rank is None or not 0 <= rank < nodes:
-        raise UsageError(f"NODE_RANK {rank} is not in 0 to {nodes - 1} (NUM_NODES is {nodes})")
-    if rank == 0:
-        _check_master_is_here(settings.master_addr or "")
+    if rank.text == "0":
+        refuse = bool({"node_rank", "master_addr"} & adopted.given)
+        return [*adopted.notes, *_check_master_is_here(rank, master, refuse=refuse)]
+    if is_loopback(master.text) and "master_addr" not in adopted.given:
+        raise UsageError(
+            f"{rank.source} is {rank.text}, and {master.source} is {master.text}: that is this "
+            "node itself, and rank 0 is another",
+            hint="give MASTER_ADDR: the address of rank 0's node",
+        )
+    return list(adopted.notes)
 
 
-def _check_master_is_here(master: str) -> None:
+def _check_master_is_here(rank: Value, master: Value, *, refuse: bool) -> list[str]:
+    """Whether an address of rank 0 is this node's.
+
+    A name is not looked up: what it means on the other nodes cannot be told here. Where a platform
+    has told both the rank and the address, it may well be one that leads here from outside.
+    """
     try:
-        address = str(ipaddress.ip_address(master))
+        address = str(ipaddress.ip_address(master.text))
     except ValueError:
-        return  # a name: what it means on the other nodes cannot be told here
+        return []
     own = [cidr.split("/")[0] for interface in look().interfaces for cidr in interface.addresses]
-    if address not in own:
+    if address in own:
+        return []
+    words = f"{master.source} {master.text} is no address of this node ({', '.join(own)})"
+    if not refuse:
+        return [f"{words}: the others reach it only if that address leads here"]
+    raise UsageError(
+        f"{rank.source} is 0, but {words}",
+        hint="give NODE_RANK 0 to the node that MASTER_ADDR names",
+    )
+
+
+def check_alone(
+    settings: LaunchSettings, environ: Mapping[str, str], sources: Mapping[str, str]
+) -> None:
+    """Without a group token: refuse to be one of several nodes that would each run the whole job.
+
+    Who chooses a scheduler, or says that the run has one node, knows what this node is.
+
+    Raises:
+        UsageError: This is one of several equal nodes.
+    """
+    if settings.node_rank:
         raise UsageError(
-            f"NODE_RANK is 0, but MASTER_ADDR {master} is no address of this node "
-            f"({', '.join(own)})",
-            hint="give NODE_RANK 0 to the node that MASTER_ADDR names",
+            f"NODE_RANK is {settings.node_rank} and there is no RDZV_TOKEN: this node cannot find "
+            "the others, and would run all nodes of the job by itself",
+            hint="make one with 'rdzv token new' and give it to every node, or unset NODE_RANK",
         )
+    chosen = {"scheduler", "scheduler_profile"} & set(sources) or not settings.local_node
+    if chosen or settings.nnodes == "1":
+        return
+    claim = one_of_several(environ, this_host(), nodes_of(given_values(settings, sources)))
+    if claim is None:
+        return
+    if claim.problem is not None:
+        raise claim.problem
+    rank, size = claim.values["node_rank"], claim.values.get("nnodes")
+    of_all = f" of {size.text}" if size else ""
+    raise UsageError(
+        f"this is node {rank.text}{of_all} ({claim.platform}: {rank.source}) and there is no "
+        "RDZV_TOKEN: it cannot find the others, and would run all nodes of the job by itself",
+        hint="make one with 'rdzv token new' and give it to every node; or, to run all nodes on "
+        "this machine, say --scheduler local",
+    )
+
+
+def this_host() -> Host:
+    """What this node knows of itself beside its environment."""
+    try:
+        hosts = Path("/etc/hosts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        hosts = ""
+    return Host(socket.gethostname(), hosts)
 
 
 def group_launch_id(secret: bytes, run: str) -> str:
@@ -66,7 +163,7 @@ def group_launch_id(secret: bytes, run: str) -> str:
 
 
 def symmetric_join(settings: LaunchSettings, group_token: str) -> JoinString:
-    """The join string of a node above rank 0; the settings have been checked."""
+    """The join string of a node above rank 0; the settings have been settled."""
     from rendezvous.certificate import public_key_pin
 
     secret = parse_group_token(group_token)

@@ -50,6 +50,11 @@ _CLOSED = "it closed the connection without an answer"
 _OPEN_PORT = (
     "check that this node can open that port on rank 0's node, and that the registry has it there"
 )
+_NO_NAME = "its name cannot be resolved"
+_WAIT_FOR_NAME = (
+    "nobody here knows the name of rank 0's node: check MASTER_ADDR, and on Kubernetes the "
+    "headless service (with publishNotReadyAddresses) and the pods' subdomain"
+)
 _NO_TLS = f"{_CLOSED}; it may not speak TLS 1.3"
 _NOT_PROVEN = "it does not hold this run's certificate"
 _OTHER_JOIN = (
@@ -141,9 +146,10 @@ class RegistryClient:
             await _give_up(set(tasks))
         # In the order of the addresses, not of the answers: the same state is the same sentence.
         words = "; ".join(f"{a}: {failures[a]}" for a in self.place.addresses)
+        unknown = all(words.startswith(_NO_NAME) for words in failures.values())
         raise Unavailable(
             f"no registry at port {self.place.port} of {', '.join(self.place.addresses)} ({words})",
-            hint=_hint_for(words),
+            hint=_WAIT_FOR_NAME if unknown else _hint_for(words),
         )
 
     def _keep(self, client: httpx.AsyncClient) -> None:
@@ -437,7 +443,7 @@ def _look_up(name: str) -> list[str] | Unavailable:
     try:
         rows = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
-        return Unavailable(f"its name cannot be resolved ({getattr(exc, 'strerror', exc)})")
+        return Unavailable(f"{_NO_NAME} ({getattr(exc, 'strerror', exc)})")
     return list(dict.fromkeys(str(row[4][0]) for row in rows))
 
 

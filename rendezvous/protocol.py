@@ -195,9 +195,11 @@ def _created(run: Run, event: events.Created, now: float) -> Outcome:
 def _slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     slot, news = run.slots[event.slot], event.news
     if news.generation > slot.generation:
-        _begin_generation(slot, news.generation)
+        _begin_generation(slot, news.generation, now)
         if news.token_sha256 is not None:
             slot.tokens[news.generation] = news.token_sha256
+    if news.state is not slot.state:
+        slot.since = now
     slot.state, slot.detail = news.state, news.detail
     slot.name, slot.handle = news.name or slot.name, news.handle or slot.handle
     _count_waiting(slot, now)
@@ -210,10 +212,10 @@ def _slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     return Outcome(reason, slot.index, usual=True)
 
 
-def _begin_generation(slot: Slot, generation: int) -> None:
+def _begin_generation(slot: Slot, generation: int, now: float) -> None:
     """Another worker run is to fill the slot: nothing that was said of the last one holds."""
     slot.generation = slot.wanted = generation
-    slot.state = SlotState.NONE
+    slot.state, slot.since = SlotState.NONE, now
     slot.name = slot.handle = slot.detail = ""
     slot.waited, slot.waiting_since = 0.0, None
     slot.given_up = False
@@ -250,7 +252,7 @@ def _joined(run: Run, event: events.Joined, now: float) -> Outcome:
     displaced = slot.live_node()
     slot.incarnations += 1
     if request.generation > slot.generation:
-        _begin_generation(slot, request.generation)
+        _begin_generation(slot, request.generation, now)
     slot.node = Node(slot.incarnations, request)
     slot.joins[request.join_id] = slot.incarnations
     slot.problem, slot.given_up = "", False
@@ -541,7 +543,7 @@ def _before_go_failed(
     """Nobody has started yet: fill the slot again, spare it, or end the run with this cause."""
     words = f"{who(slot)} failed before the go: {why}"
     slot.problem = why
-    if then := _go_on_after(run, slot):
+    if then := _go_on_after(run, slot, report):
         _empty(run, slot, now)
         return f"{words}; {then}"
     exit_code = (report.exit_code or ExitCode.FAILED) if report else _EXIT_CODES[code]
@@ -552,20 +554,29 @@ def _before_go_failed(
     return words
 
 
+_ENDED_BY_TERM = 128 + 15
+
 _EXIT_CODES = {
     "scheduler_failed": ExitCode.SCHEDULER_FAILED,
     "node_lost": ExitCode.NODE_LOST,
 }
 
 
-def _go_on_after(run: Run, slot: Slot) -> str:
-    """Arrange how the run goes on without the slot's node; says how, empty when it cannot."""
+def _go_on_after(run: Run, slot: Slot, report: ExitReport | None) -> str:
+    """Arrange how the run goes on without the slot's node; says how, empty when it cannot.
+
+    Where no launcher submits worker runs, the platform that has started the node may do so again:
+    Kubernetes replaces a pod that it has evicted. A node that failed by itself would fail again.
+    """
     node = slot.node
     replaced = node is not None and node.join.generation < slot.generation
     if replaced and slot.state not in DEAD_SUBMISSIONS:
         return f"its generation {slot.generation} is on the way"
-    if run.spec.managed and slot.retries < run.spec.limits.submit_retries:
+    taken_away = report is None or report.exit_code == _ENDED_BY_TERM
+    if slot.retries < run.spec.limits.submit_retries and (run.spec.managed or taken_away):
         slot.retries += 1
+        if not run.spec.managed:
+            return "it is waited for, as its platform may start it again"
         slot.wanted = slot.generation + 1
         return f"it is submitted again as generation {slot.wanted}"
     if _can_spare(run, slot):

@@ -27,6 +27,8 @@ _PRINTABLE = re.compile(
     r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
 )
 
+_TIME = re.compile(r"(?:[:,]| for)? \d+ (?:s|min|h)(?: (?:left|ago))?\b")
+
 
 def _check_run_id(value: str) -> str:
     if not _RUN_ID.match(value):
@@ -74,6 +76,20 @@ def natural_key(text: str) -> list[tuple[str, int]]:
     """A sort key in which node2 comes before node10, and eth9 before eth10."""
     parts = re.findall(r"([0-9]{1,18})|([^0-9]+)", text)
     return [(word, int(number or 0)) for number, word in parts]
+
+
+def time_text(seconds: float) -> str:
+    """A time that has passed: coarse, as every node is told it; nothing for a moment."""
+    if seconds < 10:
+        return ""
+    if seconds < 60:
+        return f"{seconds // 10 * 10:.0f} s"
+    return f"{seconds // 60:.0f} min" if seconds < 7200 else f"{seconds // 3600:.0f} h"
+
+
+def without_times(text: str) -> str:
+    """The text without the times that only pass on: what is left changes when something happens."""
+    return _TIME.sub("", text)
 
 
 def printable(text: str, limit: int) -> str:
@@ -402,6 +418,7 @@ class RunSpec(BaseModel):
     same_command: bool = Field(True, description="Refuse nodes that would run another COMMAND.")
     verify: bool = Field(True, description="Let the nodes prove that they reach each other.")
     job: Job = Job()
+    registry: ShortWords = Field("", description="Where nodes open the registry, for sentences.")
     token_sha256: Annotated[list[Digest], Field(max_length=MAX_NODES)] = Field(
         [], description="Join tokens of generation 1, by slot; may be empty."
     )
@@ -424,6 +441,7 @@ class SlotStatus(Wire):
     generation: int
     wanted_generation: int
     state: SlotState
+    state_seconds: float = Field(0.0, description="Since the worker run's state changed.")
     detail: str = ""
     name: str = ""
     handle: str = ""

@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import ssl
 import zlib
@@ -36,6 +37,7 @@ _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME; the ssl module has no na
 _JOIN_PREFIX = "rdzv1-"
 _REGISTRY_PREFIX = "rdzvreg1-"
 _TOKEN_PREFIX = "rdzvtok1-"  # noqa: S105 (a prefix)
+_SECRET_WORD = re.compile(r"\brdzv(?:reg|tok)?1-[\w-]+", re.ASCII)
 
 
 def hkdf(secret: bytes, label: str, length: int = 32) -> bytes:
@@ -228,7 +230,9 @@ def client_context(certificate: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_flags |= _NO_CHECK_TIME
-    context.load_verify_locations(cadata=certificate)
+    # Not as DER: how OpenSSL says that there is no more of it has changed (3.5.7, for one), and
+    # CPython 3.11 takes that for a damaged certificate (NOT_ENOUGH_DATA).
+    context.load_verify_locations(cadata=ssl.DER_cert_to_PEM_cert(certificate))
     return context
 
 
@@ -355,6 +359,11 @@ def parse_group_token(text: str) -> bytes:
     value = _unpack(_TOKEN_PREFIX, text, "RDZV_TOKEN")
     with _complete("RDZV_TOKEN"):
         return _key(value["s"])
+
+
+def without_secrets(text: str) -> str:
+    """The text of a stranger, who may repeat what was sent to him, without our secret words."""
+    return _SECRET_WORD.sub("(hidden)", text)
 
 
 @contextlib.contextmanager

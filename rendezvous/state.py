@@ -43,6 +43,7 @@ class Slot:
     generation: int = 0
     wanted: int = 1
     state: SlotState = SlotState.NONE
+    since: float = 0.0
     name: str = ""
     handle: str = ""
     detail: str = ""
@@ -106,7 +107,7 @@ class Run:
 
 def create(run: str, spec: RunSpec, now: float) -> Run:
     """The state after `Created`: nobody is in."""
-    slots = [Slot(index, waiting_since=now) for index in range(spec.max_nodes)]
+    slots = [Slot(index, since=now, waiting_since=now) for index in range(spec.max_nodes)]
     for index, token in enumerate(spec.token_sha256):
         slots[index].tokens[1] = token
     return Run(
@@ -163,6 +164,18 @@ def listed(names: Iterable[str], limit: int = 5) -> str:
     names = list(names)
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
+
+
+def slots_text(indices: list[int]) -> str:
+    """`slot 5`, or `slots 1-3, 5`; the indices are in order."""
+    spans: list[tuple[int, int]] = []
+    for index in indices:
+        if spans and spans[-1][1] == index - 1:
+            spans[-1] = (spans[-1][0], index)
+        else:
+            spans.append((index, index))
+    names = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
+    return f"slot{'s' * (len(indices) > 1)} {listed(names)}"
 
 
 def what_is_known(spec: RunSpec, slot: Slot) -> str:

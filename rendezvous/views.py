@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rendezvous.leases import Leases
-from rendezvous.schema import NodeView, Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.schema import NodeView, Phase, RunStatus, SlotState, SlotStatus, time_text
 from rendezvous.state import (
     GONE,
     Run,
@@ -13,9 +13,13 @@ from rendezvous.state import (
     first_failed,
     listed,
     nnodes_text,
+    slots_text,
     who,
     words_of_failure,
 )
+
+_MOST_GROUPS = 3
+_LATE_SECONDS = 30.0
 
 
 def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
@@ -49,24 +53,61 @@ def reason(run: Run, now: float) -> str:
 
 
 def _reason_gathering(run: Run, now: float) -> str:
-    present = run.spec.max_nodes - len(run.missing)
-    text = f"{present} of {nnodes_text(run.spec)} nodes joined"
     if run.enough_since is not None:
-        return f"{text}; last call{_left(run, now)}"
-    awaited = {index for index in run.missing if not run.slots[index].given_up}
-    return f"{text}; waiting for {_some(run, awaited)}{_left(run, now)}"
+        present = run.spec.max_nodes - len(run.missing)
+        return f"{present} of {nnodes_text(run.spec)} nodes joined; last call{_left(run, now)}"
+    awaited = [run.slots[i] for i in sorted(run.missing) if not run.slots[i].given_up]
+    # In a scheduler's queue nobody's clock runs.
+    left = "" if all(slot.state is SlotState.QUEUED for slot in awaited) else _left(run, now)
+    groups: dict[tuple[str, str], list[Slot]] = {}
+    for slot in awaited:
+        detail = "" if slot.state is SlotState.RUNNING else slot.detail
+        groups.setdefault((slot.state, detail), []).append(slot)
+    shown = [_why_not_here(run, slots, now) for slots in list(groups.values())[:_MOST_GROUPS]]
+    more = sum(len(slots) for slots in list(groups.values())[_MOST_GROUPS:])
+    shown += [f"and {more} more"] if more else []
+    text = f"waiting for {len(awaited)} of {nnodes_text(run.spec)} nodes{left}"
+    return f"{text}: {'; '.join(shown)}"
+
+
+def _why_not_here(run: Run, slots: list[Slot], now: float) -> str:
+    """What is known of slots that are awaited, which share a state and its words."""
+    first = slots[0]
+    since = min(slot.since for slot in slots)
+    late = now - since >= _LATE_SECONDS
+    place = run.spec.registry or "the registry's address"
+    here = f"check that {'it' if len(slots) == 1 else 'they'} can open {place}"
+    detail = f" ({first.detail})" if first.detail else ""
+    match first.state:
+        case SlotState.NONE if run.spec.managed:
+            words = "not submitted yet"
+        case SlotState.NONE:
+            words = f"never called: {here}" if late else "not here yet"
+        case SlotState.SUBMITTING:
+            words = f"being submitted{_passed(now - since, ' for {}')}"
+        case SlotState.SUBMITTED:
+            words = f"submitted{_passed(now - since, ' {} ago')}{detail}"
+        case SlotState.QUEUED:
+            words = f"queued{_passed(now - since, ' {}')}{detail}"
+        case SlotState.RUNNING if late:
+            words = f"running{_passed(now - since, ' for {}')} but never called: {here}"
+        case SlotState.RUNNING:
+            words = f"running{_passed(now - since, ' for {}')}, not here yet"
+        case SlotState.UNKNOWN:
+            words = f"in no known state{_passed(now - since, ' for {}')}{detail}"
+        case _:
+            words = f"to be submitted again{detail}"
+    return f"{slots_text([slot.index for slot in slots])} {words}"
+
+
+def _passed(seconds: float, words: str) -> str:
+    time = time_text(seconds)
+    return words.format(time) if time else ""
 
 
 def _some(run: Run, indices: set[int]) -> str:
     """The first three by name, and how many more."""
-    return listed((_with_state(run.slots[index]) for index in sorted(indices)), 3)
-
-
-def _with_state(slot: Slot) -> str:
-    if slot.node is not None or slot.state is SlotState.NONE:
-        return who(slot)
-    detail = f": {slot.detail}" if slot.detail else ""
-    return f"{who(slot)} ({slot.state}{detail})"
+    return listed((who(run.slots[index]) for index in sorted(indices)), 3)
 
 
 def remaining_seconds(run: Run, now: float) -> float | None:
@@ -143,6 +184,7 @@ def _slot_status(
         generation=slot.generation,
         wanted_generation=slot.wanted,
         state=slot.state,
+        state_seconds=round(now - slot.since, 1),
         detail=slot.detail,
         name=slot.name,
         handle=slot.handle,

@@ -41,6 +41,12 @@ def requires_faults() -> str | None:
     return f"faults need: {', '.join(missing)}" if missing else None
 
 
+def missing_programs(*programs: str) -> str | None:
+    """Say which of the programs of a `schedulers` mark are not here; None when all are."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    return f"this test needs: {', '.join(missing)}" if missing else None
+
+
 _REQUIREMENTS: dict[str, Callable[[], str | None]] = {
     "netns": requires_netns,
     "torch": requires_torch,
@@ -51,8 +57,11 @@ _REQUIREMENTS: dict[str, Callable[[], str | None]] = {
 @pytest.hookimpl(tryfirst=True)  # before fixtures: they may need what is missing
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip or fail a test whose mark names something that is missing here."""
-    for mark, why_not in _REQUIREMENTS.items():
-        if item.get_closest_marker(mark) and (reason := why_not()):
-            if os.environ.get("RDZV_CI") == "1":
-                pytest.fail(f"{reason}, and RDZV_CI=1 lets no test be skipped", pytrace=False)
-            pytest.skip(reason)
+    reasons = [
+        why_not() for mark, why_not in _REQUIREMENTS.items() if item.get_closest_marker(mark)
+    ]
+    reasons += [missing_programs(*mark.args) for mark in item.iter_markers("schedulers")]
+    for reason in filter(None, reasons):
+        if os.environ.get("RDZV_CI") == "1":
+            pytest.fail(f"{reason}, and RDZV_CI=1 lets no test be skipped", pytrace=False)
+        pytest.skip(reason)

@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import re
 import shutil
 import signal
 import time
@@ -49,6 +47,7 @@ from rendezvous.schema import (
     Report,
     Result,
     printable,
+    without_times,
 )
 from rendezvous.security import JoinString
 from worker.contracts import Contract, last_words, make_contract
@@ -56,7 +55,7 @@ from worker.hosts import HostsBlock, restore_stale
 from worker.offer import make_offer
 from worker.output import OutputSink, make_private
 from worker.ports import find_free, is_free
-from worker.process import Ending, Program, become_subreaper, reap_orphans
+from worker.process import Ending, Program, become_subreaper, parent_lives, reap_orphans
 from worker.settings import WorkerSettings, state_home
 from worker.table import problem_of
 
@@ -66,7 +65,6 @@ HOSTS_FILE = Path("/etc/hosts")
 _SAY_SECONDS = 30.0
 _LEAVE_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 1.0
-_COUNTDOWN = re.compile(r"[:,] \d+ s left")
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -189,7 +187,7 @@ class Agent:
         A launcher that comes back takes up its launch as it was, this node not counted as failed.
         """
         parent = self._settings.parent
-        if parent is not None and os.getppid() != parent:
+        if parent is not None and not parent_lives(parent):
             return
         with contextlib.suppress(RdzvError, TimeoutError):
             async with asyncio.timeout(_LEAVE_SECONDS):
@@ -315,7 +313,7 @@ class Agent:
         """Log what is waited for: when it changes, and now and then."""
         text, at = self._said
         now = time.monotonic()
-        if _COUNTDOWN.sub("", reason) != _COUNTDOWN.sub("", text) or now - at > _SAY_SECONDS:
+        if without_times(reason) != without_times(text) or now - at > _SAY_SECONDS:
             self._said = (reason, now)
             logger.info("%s", reason)
 

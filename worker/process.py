@@ -294,6 +294,16 @@ def die_with_parent(number: int, parent_pid: int) -> None:
         os.kill(os.getpid(), number)
 
 
+def parent_lives(parent_pid: int) -> bool:
+    """Whether the process that started this one lives.
+
+    Of one that is killed, a thread may end after the first one, which is the one that the kernel
+    tells us of: until then it is still the parent, and shown as a zombie.
+    """
+    parent = keeper.read_process(parent_pid)
+    return os.getppid() == parent_pid and parent is not None and parent.state not in ("Z", "X")
+
+
 async def reap_orphans(interval_seconds: float = 1.0) -> NoReturn:
     """Reap adopted processes that ended, for ever; for a subreaper, and for PID 1.
 

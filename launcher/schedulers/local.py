@@ -7,35 +7,22 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from launcher.options import variables_of
 from launcher.plan import WorkerRun
-from launcher.schedulers import Description, SchedulerContext
+from launcher.schedulers import Description, SchedulerContext, no_logs
+from launcher.schedulers.command import outside_environment
 from launcher.template import Form, render
 from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.schema import SlotState
-from worker.contracts import SECRET_VARIABLES
-from worker.settings import WorkerSettings
 
 _KILL_SECONDS = 3.0
 OWN_COMMAND = (sys.executable, "-E", "-P", "-m", "rdzv_command")
 """`rdzv` itself, in the interpreter that runs now."""
-
-
-# The launcher has read these, and its nodes get them as options. Left in their environment they
-# would count again: over an option that the launcher's command line had set back to its default,
-# with a file that holds no worker's options, with one rank for all.
-_READ_BY_LAUNCHER = frozenset(
-    [
-        "RDZV_CONFIG",
-        "NODE_RANK",
-        *(variables_of(name, field)[0] for name, field in WorkerSettings.model_fields.items()),
-    ]
-)
 
 
 class _TextLoader(yaml.SafeLoader):
@@ -59,11 +46,14 @@ class LocalScheduler:
     name = "local"
     loopback = True
     poll_seconds = 0.1
+    finds = True
+    keeps_logs = False
 
     def __init__(self, context: SchedulerContext) -> None:
         self._context = context
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._slots: dict[str, int] = {}
+        self._names: dict[str, str] = {}
 
     def prepare(self, run: WorkerRun, join: str) -> str:
         """See the contract."""
@@ -75,9 +65,7 @@ class LocalScheduler:
     async def submit(self, run: WorkerRun, join: str) -> str:
         """See the contract."""
         spec = _parse(self.prepare(run, join), run.source, join)
-        unwanted = _READ_BY_LAUNCHER.union(SECRET_VARIABLES)
-        environ = {k: v for k, v in self._context.environ.items() if k not in unwanted}
-        environ |= spec.env
+        environ = outside_environment(self._context.environ) | spec.env
         secret = environ.pop("RDZV_JOIN", join)
         with _anonymous_file(secret) as fd:
             environ["RDZV_JOIN_FILE"] = f"/proc/self/fd/{fd}"
@@ -98,13 +86,17 @@ class LocalScheduler:
                 ) from exc
         self._children[str(child.pid)] = child
         self._slots[str(child.pid)] = run.slot
+        self._names[run.name] = str(child.pid)
         return str(child.pid)
 
-    async def find(self, name: str) -> str | None:
-        """None: the children of a former launcher have ended with it."""
-        return None
+    async def find(self, run: WorkerRun) -> str | None:
+        """A child that lives; those of a former launcher have ended with it."""
+        handle = self._names.get(run.name)
+        if handle is None or self._children[handle].returncode is not None:
+            return None
+        return handle
 
-    async def describe(self, handle: str) -> Description:
+    async def describe(self, run: WorkerRun, handle: str) -> Description:
         """See the contract."""
         child = self._children.get(handle)
         if child is None:
@@ -128,7 +120,7 @@ class LocalScheduler:
         _, found, words = (lines[-1] if lines else "").partition(" ERROR ")
         return f": {words}" if found else ""
 
-    async def cancel(self, handle: str, *, grace_seconds: float) -> None:
+    async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         """TERM, which the agent passes on (QUIT without a grace), and KILL when it is over."""
         child = self._children.get(handle)
         if child is None or child.returncode is not None:
@@ -139,6 +131,14 @@ class LocalScheduler:
         except TimeoutError:
             _signal_group(child, signal.SIGKILL)
             await child.wait()
+
+    def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
+        """See the contract."""
+        return f"kill {handle}" if handle else ""
+
+    def logs(self, run: WorkerRun, handle: str, *, lines: int, follow: bool) -> AsyncIterator[str]:
+        """None of its own: the nodes' log files lie in the run's folder on this machine."""
+        return no_logs()
 
 
 def _parse(text: str, source: str, join: str) -> ProcessSpec:

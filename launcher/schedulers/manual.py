@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from launcher.plan import WorkerRun
-from launcher.schedulers import Description, SchedulerContext
+from launcher.schedulers import Description, SchedulerContext, no_logs
 from launcher.template import form_of, render
 from rendezvous.errors import SchedulerError
 from rendezvous.schema import SlotState
@@ -19,9 +20,13 @@ class ManualScheduler:
     name = "manual"
     loopback = False
     poll_seconds = 1.0
+    finds = True
+    keeps_logs = False
 
     def __init__(self, context: SchedulerContext) -> None:
         self._folder = context.folder
+        self._newest: dict[str, str] = {}
+        """The worker run whose script each file holds: a newer generation takes over its slot's."""
 
     def prepare(self, run: WorkerRun, join: str) -> str:
         """See the contract."""
@@ -42,20 +47,35 @@ class ManualScheduler:
             raise SchedulerError(
                 f"slot {run.slot}: {path} cannot be written: {exc.strerror}"
             ) from exc
+        self._newest[str(path)] = run.name
         return str(path)
 
-    async def find(self, name: str) -> str | None:
+    def _is_taken_over(self, run: WorkerRun, handle: str) -> bool:
+        return self._newest.get(handle, run.name) != run.name
+
+    async def find(self, run: WorkerRun) -> str | None:
         """The script of that worker run, where it was written before."""
-        word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
+        word = re.compile(rf"(?<![\w-]){re.escape(run.name)}(?![\w-])")
         for path in self._folder.glob("slot-*.sh"):
             if word.search(path.read_text("utf-8", "replace")):
                 return str(path)
         return None
 
-    async def describe(self, handle: str) -> Description:
+    async def describe(self, run: WorkerRun, handle: str) -> Description:
         """See the contract."""
+        if self._is_taken_over(run, handle) or not Path(handle).exists():
+            return Description(SlotState.ENDED, "its script was taken away")
         return Description(SlotState.SUBMITTED, f"start it with: sh {handle}")
 
-    async def cancel(self, handle: str, *, grace_seconds: float) -> None:
+    async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         """Take the script away; a node that was started ends with the run."""
-        Path(handle).unlink(missing_ok=True)
+        if not self._is_taken_over(run, handle):
+            Path(handle).unlink(missing_ok=True)
+
+    def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
+        """Nothing: a node that a person has started ends by itself."""
+        return ""
+
+    def logs(self, run: WorkerRun, handle: str, *, lines: int, follow: bool) -> AsyncIterator[str]:
+        """None: the output is where the person started the script."""
+        return no_logs()

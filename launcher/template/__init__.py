@@ -35,7 +35,16 @@ from launcher.template.placeholder import (
 from launcher.template.shell_form import render_shell
 from launcher.template.yaml_form import render_yaml, yaml_scalars
 
-__all__ = ["Form", "Value", "form_of", "placeholders", "render"]
+__all__ = [
+    "PLACEHOLDER",
+    "Form",
+    "Value",
+    "Variables",
+    "form_of",
+    "one_line",
+    "placeholders",
+    "render",
+]
 
 
 class Form(StrEnum):

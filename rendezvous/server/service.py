@@ -195,7 +195,7 @@ class Service:
 
         def decide(now: float) -> list[_Change]:
             old = self._hosts.get(name)
-            if old is not None and old.run.spec == spec:
+            if old is not None and _is_same(old.run.spec, spec):
                 return []
             self._refuse_creation(name, old, now)
             self._add_host(name, spec, now)
@@ -531,6 +531,11 @@ class Service:
                 host.take_over(self._hosts[name], now)
                 host.publish(now)
                 self._hosts[name] = host
+
+
+def _is_same(old: RunSpec, new: RunSpec) -> bool:
+    """Whether it is the same run: its registry may have got another address since."""
+    return old.model_copy(update={"registry": new.registry}) == new
 
 
 def _answer(command: _Command) -> None:

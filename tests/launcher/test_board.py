@@ -22,7 +22,7 @@ from rendezvous.schema import (
     SlotStatus,
 )
 
-GATHERING = "1 of 4 nodes joined; waiting for slot 2 (queued: Resources), slot 3, 50 s left"
+GATHERING = "waiting for 2 of 4 nodes, 50 s left: slot 2 queued 4 min (Resources); slot 3 submitted"
 
 
 def slot(number: int, **values: Any) -> SlotStatus:
@@ -95,17 +95,17 @@ def test_a_gathering_run_shows_what_each_slot_is_waited_for() -> None:
     status = run_status(
         node(0, NodeState.JOINED, hostname="gpu-a", address="fd00::1"),
         slot(1),
-        slot(2, generation=2, state=SlotState.QUEUED, detail="Resources"),
+        slot(2, generation=2, state=SlotState.QUEUED, state_seconds=241.5, detail="Resources"),
         slot(3, state=SlotState.NONE, detail=""),
     )
     assert shown(status) == expected("""
         run llama   gathering   3.2 s
-        slot  rank  worker run                        node   address  procs  state
-        0           running                           gpu-a  fd00::1  8      joined
-        1           running: pid 1001                                        not here yet
-        2           queued (generation 2): Resources                         not here yet
-        3           -                                                        not here yet
-        1 of 4 nodes joined; waiting for slot 2 (queued: Resources), slot 3, 50 s left
+        slot  rank  worker run                              node   address  procs  state
+        0           running                                 gpu-a  fd00::1  8      joined
+        1           running: pid 1001                                              not here yet
+        2           queued 4 min (generation 2): Resources                         not here yet
+        3           -                                                              not here yet
+        waiting for 2 of 4 nodes, 50 s left: slot 2 queued 4 min (Resources); slot 3 submitted
     """)
 
 
@@ -276,9 +276,20 @@ def test_the_plain_board_says_what_happened_and_then_what_is_waited_for() -> Non
     assert stream.getvalue() == (
         "rdzv: resuming launch k7f2a9c1xy\n"
         "rdzv     1.2 s  slot 0 (node-0) joined\n"
-        "rdzv     3.2 s  1 of 4 nodes joined; waiting for slot 2 (queued: Resources), slot 3\n"
-        "rdzv    20.0 s  waiting for slot 3\n"
+        f"rdzv     3.2 s  {GATHERING}\n"
+        "rdzv    20.0 s  waiting for slot 3, 9 s left\n"
     )
+
+
+def test_the_plain_board_says_again_and_ever_more_seldom_for_how_long_it_is_waited() -> None:
+    stream, now = io.StringIO(), [100.0]
+    board = PlainBoard(stream, clock=lambda: now[0])
+    for minute in range(10):
+        reason = f"waiting for 1 of 2 nodes: slot 1 queued {minute} min (Quota)"
+        board.status(run_status(reason=reason, elapsed_seconds=60.0 * minute))
+        now[0] += 60
+    said = [line.split()[1] for line in stream.getvalue().splitlines()]
+    assert said == ["0.0", "60.0", "180.0", "420.0"]
 
 
 def test_a_last_call_is_said_once() -> None:
@@ -287,7 +298,7 @@ def test_a_last_call_is_said_once() -> None:
     for seconds in range(30, 25, -1):
         now[0] += 1.5
         board.status(run_status(reason=f"2 of 2:4 nodes joined; last call: {seconds} s left"))
-    assert stream.getvalue() == "rdzv     3.2 s  2 of 2:4 nodes joined; last call\n"
+    assert stream.getvalue() == "rdzv     3.2 s  2 of 2:4 nodes joined; last call: 30 s left\n"
 
 
 def test_nothing_that_peers_say_reaches_a_plain_board_as_a_control_character() -> None:

@@ -73,6 +73,7 @@ def test_a_worker_run_carries_everything_that_a_spec_can_be_filled_with() -> Non
             "MASTER_ADDR": "10.0.0.1",
             "WORKER_OPTIONS": ["--nnodes", "4", "--nproc-per-node", "8"],
             "PASS_ENV": ["NCCL_DEBUG=INFO"],
+            "CWD": "",
             "COMMAND": ["train.py", "--epochs", "3"],
             "IMAGE": "a:b=c",
         },

@@ -1,9 +1,8 @@
-"""One contract for everything that starts worker runs, and what each scheduler adds to it."""
+"""What the schedulers that are code add to the contract (`tests/schedulers/test_contract.py`)."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import os
 import signal
@@ -21,7 +20,6 @@ import yaml
 
 from launcher.plan import HIDDEN, Here, WorkerRun, make_plan
 from launcher.schedulers import (
-    SCHEDULERS,
     Description,
     Scheduler,
     SchedulerContext,
@@ -31,7 +29,7 @@ from launcher.schedulers import (
 from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
 from launcher.settings import LaunchSettings
-from rendezvous.errors import SchedulerError, TemplateError, UsageError
+from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.schema import SlotState
 from rendezvous.security import JoinString, RegistryPlace, RunKeys
 
@@ -90,7 +88,7 @@ async def until(check: Callable[[], Any]) -> Any:
 async def ended(scheduler: Scheduler, handle: str) -> Description:
     """The description of a worker run, once it lives no longer."""
     deadline = time.monotonic() + LIMIT_SECONDS
-    while (found := await scheduler.describe(handle)).state in LIVING:
+    while (found := await scheduler.describe(own_run(spec("true")), handle)).state in LIVING:
         assert time.monotonic() < deadline, f"still {found}"
         await asyncio.sleep(0.02)
     return found
@@ -100,93 +98,6 @@ async def ended(scheduler: Scheduler, handle: str) -> Description:
 def folder(tmp_path: Path) -> Path:
     """The launch's folder for submissions; not made yet."""
     return tmp_path / "submissions"
-
-
-@pytest.fixture(params=list(SCHEDULERS))
-def scheduler(request: pytest.FixtureRequest, folder: Path) -> Scheduler:
-    """Each scheduler in turn."""
-    return SCHEDULERS[request.param].make(SchedulerContext(folder, dict(os.environ)))
-
-
-# ---- the contract -------------------------------------------------------------------------------
-
-
-def test_the_table_holds_each_scheduler_under_its_own_name(scheduler: Scheduler) -> None:
-    assert scheduler_entry(scheduler.name).make is SCHEDULERS[scheduler.name].make
-    assert scheduler.poll_seconds > 0
-
-
-def test_an_unknown_scheduler_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError) as caught:
-        scheduler_entry("locale")
-    assert caught.value.message == "there is no scheduler 'locale'"
-    assert caught.value.hint == f"known are: {', '.join(SCHEDULERS)}"
-
-
-def test_preparing_does_nothing_and_shows_no_secret(scheduler: Scheduler, folder: Path) -> None:
-    run = worker_run(scheduler.name)
-    before = copy.deepcopy(run)
-    hidden = scheduler.prepare(run, HIDDEN)
-    with_secret = scheduler.prepare(run, join_text(1))
-    assert hidden == with_secret.replace(join_text(1), HIDDEN)
-    assert join_text(1) not in hidden
-    assert hidden == scheduler.prepare(run, HIDDEN)
-    assert run == before
-    assert not folder.exists()
-
-
-async def test_a_worker_run_is_submitted_described_and_cancelled(
-    scheduler: Scheduler, folder: Path
-) -> None:
-    children = {child.pid for child in psutil.Process().children()}
-    handle = await scheduler.submit(worker_run(scheduler.name), join_text(1))
-    found = await scheduler.describe(handle)
-    assert found.state in LIVING
-    assert found.detail
-    await scheduler.cancel(handle, grace_seconds=5.0)
-    await scheduler.cancel(handle, grace_seconds=5.0)
-    assert {child.pid for child in psutil.Process().children()} == children
-    assert not folder.exists() or list(folder.iterdir()) == []
-
-
-async def test_two_worker_runs_have_two_handles(scheduler: Scheduler) -> None:
-    handles = [
-        await scheduler.submit(worker_run(scheduler.name, slot), join_text(slot)) for slot in (1, 2)
-    ]
-    await scheduler.cancel(handles[0], grace_seconds=5.0)
-    assert handles[0] != handles[1]
-    assert (await scheduler.describe(handles[1])).state in LIVING
-    await scheduler.cancel(handles[1], grace_seconds=5.0)
-
-
-async def test_only_a_worker_run_of_exactly_that_name_is_found(scheduler: Scheduler) -> None:
-    run = worker_run(scheduler.name, 1, 12)
-    handle = await scheduler.submit(run, join_text(1, 12))
-    assert await scheduler.find(run.name) in (handle, None)
-    assert await scheduler.find(worker_run(scheduler.name, 1, 1).name) is None
-    assert await scheduler.find(worker_run(scheduler.name, 2, 12).name) is None
-    await scheduler.cancel(handle, grace_seconds=5.0)
-    assert await scheduler.find(run.name) is None
-
-
-async def test_a_spec_that_cannot_be_filled_is_not_submitted(
-    scheduler: Scheduler, folder: Path
-) -> None:
-    template = "argv: [<<COMAND>>]\n"
-    run = worker_run(scheduler.name, template=template)
-    with pytest.raises(TemplateError, match="<<COMAND>>"):
-        scheduler.prepare(run, HIDDEN)
-    with pytest.raises(TemplateError, match="did you mean <<COMMAND>>"):
-        await scheduler.submit(run, join_text(1))
-    assert not folder.exists()
-
-
-async def test_a_handle_of_a_former_launcher_can_be_described_and_cancelled(
-    scheduler: Scheduler, tmp_path: Path
-) -> None:
-    former = str(tmp_path / "4999999")
-    assert (await scheduler.describe(former)).state is not SlotState.RUNNING
-    await scheduler.cancel(former, grace_seconds=0.0)
 
 
 # ---- local --------------------------------------------------------------------------------------
@@ -336,11 +247,12 @@ async def test_a_wrapped_local_worker_run_ends_with_all_that_it_started(
 ) -> None:
     scheduler, pids = local(folder), tmp_path / "pids"
     script = f"sleep 1000 & echo $! > {pids}.new; mv {pids}.new {pids}; wait"
-    handle = await scheduler.submit(own_run(spec("sh", "-c", script)), join_text(1))
+    run = own_run(spec("sh", "-c", script))
+    handle = await scheduler.submit(run, join_text(1))
     await until(pids.exists)
-    await scheduler.cancel(handle, grace_seconds=5.0)
+    await scheduler.cancel(run, handle, grace_seconds=5.0)
     words = f"pid {handle} ended with signal {int(signal.SIGTERM)}"
-    assert await scheduler.describe(handle) == Description(SlotState.FAILED, words)
+    assert await scheduler.describe(run, handle) == Description(SlotState.FAILED, words)
     sleeper = int(pids.read_text())
     await until(lambda: not lives(sleeper))
 
@@ -366,7 +278,7 @@ async def test_the_script_of_a_manual_worker_run_can_be_read_by_its_owner_alone(
     assert handle == str(folder / "slot-1.sh")
     assert stat.S_IMODE(Path(handle).stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    found = await manual(folder).describe(handle)
+    found = await manual(folder).describe(worker_run("manual"), handle)
     assert found == Description(SlotState.SUBMITTED, f"start it with: sh {handle}")
 
 
@@ -394,7 +306,21 @@ async def test_a_new_generation_replaces_the_script_of_its_slot(folder: Path) ->
     second = await scheduler.submit(worker_run("manual", generation=2), join_text(1, 2))
     assert first == second
     assert join_text(1, 2) in Path(second).read_text()
-    assert await scheduler.find(worker_run("manual").name) is None
+    assert await scheduler.find(worker_run("manual")) is None
+
+
+async def test_ending_a_replaced_generation_leaves_the_script_of_the_newer_one(
+    folder: Path,
+) -> None:
+    scheduler = manual(folder)
+    old, new = worker_run("manual"), worker_run("manual", generation=2)
+    handle = await scheduler.submit(old, join_text(1))
+    await scheduler.submit(new, join_text(1, 2))
+    assert (await scheduler.describe(old, handle)).state is SlotState.ENDED
+    await scheduler.cancel(old, handle, grace_seconds=0.0)
+    assert (await scheduler.describe(new, handle)).state is SlotState.SUBMITTED
+    await scheduler.cancel(new, handle, grace_seconds=0.0)
+    assert not Path(handle).exists()
 
 
 async def test_a_script_that_cannot_be_written_is_a_scheduler_error(tmp_path: Path) -> None:

@@ -261,6 +261,8 @@ def test_a_new_launch_keeps_the_logs_and_nothing_else_of_the_former_one(state: S
         state.write(name, b"x")
     for name in ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", "result.json"):
         state.write(name, b"x")
+    for name in ("status.json", "worker-runs.jsonl"):
+        state.write(name, b"x")
     state.write("submissions/slot-1.sh", b"x")
     state.write("logs/node-0.log", b"x")
     state.forget_launch()

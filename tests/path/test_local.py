@@ -375,7 +375,12 @@ def test_json_events_end_with_the_result(tmp_path: Path) -> None:
 def test_a_dry_run_shows_every_worker_run_and_no_secret(tmp_path: Path) -> None:
     outcome = launch(tmp_path, "--nnodes", "3", "--dry-run", command=["train.py", "--lr", "1e-3"])
     assert outcome.code == 0
-    assert outcome.out.count("RDZV_JOIN-hidden") == 3
+    assert outcome.out.count("RDZV_JOIN-hidden") == 1
+    assert [line.split(",")[0] for line in outcome.out.splitlines() if line[:1] == "#"] == [
+        "# slot 0",
+        "# slot 1",
+        "# slot 2",
+    ]
     assert "rdzv1-" not in outcome.out + outcome.err
     assert not (tmp_path / "r").exists()
 

@@ -165,7 +165,7 @@ async def test_a_poll_without_news_ends_after_the_poll_length_with_the_reason(do
     assert 0.25 < asyncio.get_running_loop().time() - started < 2
     assert (view.seq, view.reason) == (
         seq,
-        "1 of 2 nodes joined; waiting for slot 1, 599 s left",
+        "waiting for 1 of 2 nodes, 599 s left: slot 1 not submitted yet",
     )
 
 

@@ -254,6 +254,15 @@ async def test_addresses_that_do_not_answer_do_not_delay_the_one_that_does(
                 assert await client.runs() is not None
 
 
+async def test_a_name_that_cannot_be_resolved_is_told_with_where_it_comes_from() -> None:
+    name = "a" * 64 + ".example"  # no name server is asked: no label is as long
+    async with client_of(RegistryPlace((name,), 29600)) as client:
+        with pytest.raises(Unavailable) as refusal:
+            await client.connect()
+    assert f"({name}: its name cannot be resolved (" in refusal.value.message
+    assert "check MASTER_ADDR" in refusal.value.hint
+
+
 async def test_each_address_that_failed_is_named_with_its_reason() -> None:
     async with fake(silent) as server:
         port = server.port

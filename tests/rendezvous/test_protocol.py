@@ -209,10 +209,27 @@ def test_a_node_lost_before_the_go_with_no_retry_left_ends_the_run(phase: Phase)
 
 
 @pytest.mark.parametrize("phase", BEFORE_GO)
-def test_where_nobody_can_submit_again_a_lost_node_ends_the_run(phase: Phase) -> None:
+def test_where_nobody_can_submit_again_a_lost_node_is_waited_for_once(phase: Phase) -> None:
     drive = in_phase(phase, 3, managed=False)
     drive.wait(16, silent={1})
+    assert (drive.phase, drive.run.result) == ("gathering", None)
+    assert drive.reasons[-1].endswith("; it is waited for, as its platform may start it again")
+    drive.join(1, hostname="host1", addresses=["10.0.0.77"], join_id="join-of-the-new-one")
+    assert drive.slot(1).problem == ""
+    drive.wait(16, silent={1})
     assert (drive.result.exit_code, drive.result.slot) == (86, 1)
+
+
+@pytest.mark.parametrize("phase", BEFORE_GO)
+def test_where_nobody_can_submit_again_a_node_that_was_ended_comes_again_and_one_that_failed_not(
+    phase: Phase,
+) -> None:
+    drive = in_phase(phase, 3, managed=False)
+    drive.exit(1, 143)
+    assert (drive.phase, drive.run.result) == ("gathering", None)
+    drive = in_phase(phase, 3, managed=False)
+    drive.exit(1, 82)
+    assert (drive.result.exit_code, drive.result.slot, drive.result.code) == (82, 1, "agent_failed")
 
 
 def test_the_replacement_completes_a_new_epoch_with_another_table() -> None:

@@ -32,6 +32,7 @@ from rendezvous.schema import (
     is_valid_label,
     printable,
     row_text,
+    without_times,
 )
 from tests.rendezvous.driver import FEW, make_join, make_spec, sha
 
@@ -49,6 +50,20 @@ def refused(model: Any, value: Any) -> str:
 
 
 # --- addresses ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("1 of 2 in; last call, 20 s left", "1 of 2 in; last call"),
+        ("2 of 3 in, 9 s left: slot 1 queued 4 min (Quota)", "2 of 3 in: slot 1 queued (Quota)"),
+        ("slot 7 running for 40 s but never called", "slot 7 running but never called"),
+        ("slot 1 submitted 2 h ago; slot 12 is in", "slot 1 submitted; slot 12 is in"),
+        ("exit code 3 of 4 seconds, host 7 sorted", "exit code 3 of 4 seconds, host 7 sorted"),
+    ],
+)
+def test_without_its_times_a_text_changes_only_when_something_happens(text: str, rest: str) -> None:
+    assert without_times(text) == rest
 
 
 @pytest.mark.parametrize(

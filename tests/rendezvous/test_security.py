@@ -46,6 +46,7 @@ from rendezvous.security import (
     row_is_genuine,
     sign_candidate,
     system_context,
+    without_secrets,
 )
 from tests.rendezvous.driver import FEW, make_candidate
 
@@ -587,9 +588,40 @@ def test_the_shipped_certificate_is_the_only_anchor(monkeypatch: pytest.MonkeyPa
     assert context.verify_flags == usual | 0x200000  # and no date is looked at
 
 
+def test_the_certificate_is_read_by_an_openssl_that_cannot_tell_cpython_where_der_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """OpenSSL 3.5.7 with CPython 3.11, for one; see python/cpython#151504."""
+    real = ssl.SSLContext.load_verify_locations
+
+    def load(context: ssl.SSLContext, *, cadata: str | bytes) -> None:
+        if isinstance(cadata, bytes):
+            raise ssl.SSLError("[ASN1: NOT_ENOUGH_DATA] not enough data")
+        real(context, cadata=cadata)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", load)
+    assert client_context(CERTIFICATE.der).cert_store_stats()["x509"] == 1
+
+
 def test_behind_an_ingress_the_systems_authorities_are_asked(tmp_path: Path) -> None:
     context = system_context()
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(context, server_context(CERTIFICATE, tmp_path))
+
+
+def test_what_a_stranger_repeats_has_none_of_our_secret_words() -> None:
+    keys = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
+    place = RegistryPlace(("10.0.0.1",), 29600)
+    token = keys.join_token(1, 1)
+    words = [
+        JoinString(place, "llama", "k7", 1, 1, token, keys.row_key, keys.probe_key).text(),
+        RegistryString(place, registry_credential(b"s" * 32)).text(),
+        group_token_text(b"s" * 32),
+    ]
+    for word in words:
+        assert without_secrets(f'env: "{word}" is odd') == 'env: "(hidden)" is odd'
+        assert without_secrets(f"RDZV_JOIN={word[:40]}") == "RDZV_JOIN=(hidden)"
+    harmless = "rdzv-k7f2a9c1xy-1-1 of rdzv 1-2, rdzv1 and myrdzv1-x"
+    assert without_secrets(harmless) == harmless

@@ -155,7 +155,8 @@ async def test_a_poll_that_ends_meanwhile_has_the_words_of_what_is_kept(
     join = asyncio.create_task(served.join(launch, 1))
     await until(lambda: len(journal.batches) == 3)
     view = await served.watch(launch, after=served.host(launch).news_seq)
-    assert (view.phase, view.reason.split(";")[0]) == (Phase.GATHERING, "0 of 2 nodes joined")
+    first = view.reason.split(",")[0]
+    assert (view.phase, first) == (Phase.GATHERING, "waiting for 2 of 2 nodes")
     journal.open.set()
     await join
 
@@ -453,6 +454,16 @@ async def test_the_same_creation_again_is_answered_as_before(
     third = await served.create(launch)
     assert (first, third.version) == (second, first.version + 1)
     assert len(list(journal.read())) == 2
+
+
+async def test_a_launch_whose_registry_has_another_address_since_is_the_same(
+    served: Served, launch: Launch
+) -> None:
+    await served.create(launch)
+    moved = launch.spec().model_copy(update={"registry": "10.0.3.8:29600"})
+    assert (await served.service.create(launch.run, moved)).launch_id == moved.launch_id
+    with pytest.raises(RunExists):
+        await served.service.create(launch.run, moved.model_copy(update={"managed": False}))
 
 
 async def test_a_run_of_another_live_launch_is_not_taken(served: Served, launch: Launch) -> None:

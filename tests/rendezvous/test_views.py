@@ -26,30 +26,121 @@ def said(drive: Drive) -> str:
 # --- the sentence ---------------------------------------------------------------------------------
 
 
-def test_gathering_names_who_is_missing_and_how_long_it_is_waited() -> None:
-    drive = Drive(make_spec(4, join_timeout_seconds=600)).gather(0, 3)
+def test_gathering_says_of_each_missing_slot_what_is_known_of_its_worker_run() -> None:
+    drive = Drive(make_spec(4, join_timeout_seconds=600)).gather(0)
     drive.wait(20)
+    drive.news(1, SlotState.SUBMITTING)
     drive.news(2, SlotState.SUBMITTING)
     drive.news(2, SlotState.QUEUED, detail="Priority")
     assert said(drive) == (
-        "2 of 4 nodes joined; waiting for slot 1, slot 2 (queued: Priority), 580 s left"
+        "waiting for 3 of 4 nodes, 580 s left: slot 1 being submitted; slot 2 queued (Priority); "
+        "slot 3 not submitted yet"
     )
-    drive.news(2, SlotState.RUNNING)
-    assert said(drive) == "2 of 4 nodes joined; waiting for slot 1, slot 2 (running), 580 s left"
+    drive.news(1, SlotState.SUBMITTED)
+    drive.news(3, SlotState.SUBMITTING)
+    drive.wait(60)
+    drive.news(3, SlotState.UNKNOWN, detail="QUIRKY")
+    drive.wait(240)
+    assert said(drive) == (
+        "waiting for 3 of 4 nodes, 300 s left: slot 1 submitted 5 min ago; "
+        "slot 2 queued 5 min (Priority); slot 3 in no known state for 4 min (QUIRKY)"
+    )
+
+
+def test_a_worker_run_that_runs_and_never_calls_is_told_with_the_address_to_be_opened() -> None:
+    drive = Drive(make_spec(3, registry="10.0.3.7:29600")).gather(0)
+    for slot in (1, 2):
+        drive.news(slot, SlotState.SUBMITTING)
+        drive.news(slot, SlotState.RUNNING, detail=f"n{slot}")
+    drive.wait(29)
+    assert said(drive) == (
+        "waiting for 2 of 3 nodes, 571 s left: slots 1-2 running for 20 s, not here yet"
+    )
+    drive.wait(1)
+    assert said(drive) == (
+        "waiting for 2 of 3 nodes, 570 s left: slots 1-2 running for 30 s but never called: "
+        "check that they can open 10.0.3.7:29600"
+    )
+    drive.join(1)
+    drive.wait(30)
+    assert said(drive) == (
+        "waiting for 1 of 3 nodes, 540 s left: slot 2 running for 1 min but never called: "
+        "check that it can open 10.0.3.7:29600"
+    )
 
 
 @pytest.mark.parametrize(
-    ("nodes", "named"), [(4, "slot 1, slot 2, slot 3"), (9, "slot 1, slot 2, slot 3 and 5 more")]
+    ("seconds", "words"),
+    [
+        (9.9, "queued"),
+        (10, "queued 10 s"),
+        (59.9, "queued 50 s"),
+        (60, "queued 1 min"),
+        (7199, "queued 119 min"),
+        (7200, "queued 2 h"),
+        (500_000, "queued 138 h"),
+    ],
 )
-def test_gathering_names_the_first_three_only(nodes: int, named: str) -> None:
-    drive = Drive(make_spec(nodes)).gather(0)
-    assert said(drive) == f"1 of {nodes} nodes joined; waiting for {named}, 600 s left"
+def test_what_is_queued_has_its_time_and_no_deadline(seconds: float, words: str) -> None:
+    drive = Drive(make_spec(2)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(1, SlotState.QUEUED)
+    drive.now += seconds
+    assert said(drive) == f"waiting for 1 of 2 nodes: slot 1 {words}"
+
+
+def test_the_time_of_a_state_begins_when_it_changes_and_not_with_new_words() -> None:
+    drive = Drive(make_spec(2)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.now += 60
+    drive.news(1, SlotState.QUEUED, detail="Priority")
+    drive.now += 60
+    drive.news(1, SlotState.QUEUED, detail="Resources")
+    assert said(drive) == "waiting for 1 of 2 nodes: slot 1 queued 1 min (Resources)"
+    assert run_status(drive.run, drive.now).slots[1].state_seconds == 60.0
+
+
+def test_slots_of_one_state_and_reason_are_told_together_and_three_kinds_at_most() -> None:
+    drive = Drive(make_spec(9)).gather(0)
+    for slot in (1, 2, 3, 5, 6):
+        drive.news(slot, SlotState.SUBMITTING)
+    for slot in (1, 2, 3, 6):
+        drive.news(slot, SlotState.QUEUED, detail="Quota")
+    drive.news(5, SlotState.QUEUED, detail="Priority")
+    assert said(drive) == (
+        "waiting for 8 of 9 nodes, 600 s left: slots 1-3, 6 queued (Quota); "
+        "slots 4, 7-8 not submitted yet; slot 5 queued (Priority)"
+    )
+    drive.news(2, SlotState.RUNNING)
+    drive.news(3, SlotState.SUBMITTED)
+    assert said(drive) == (
+        "waiting for 8 of 9 nodes, 600 s left: slots 1, 6 queued (Quota); slot 2 running, "
+        "not here yet; slot 3 submitted; and 4 more"
+    )
 
 
 def test_a_slot_that_was_given_up_is_not_waited_for() -> None:
     drive = Drive(make_spec(4, least=2, submit_retries=0)).gather(0)
     drive.news(2, SlotState.FAILED)
-    assert said(drive) == "1 of 2:4 nodes joined; waiting for slot 1, slot 3, 600 s left"
+    assert said(drive) == ("waiting for 2 of 2:4 nodes, 600 s left: slots 1, 3 not submitted yet")
+
+
+def test_a_slot_whose_worker_run_failed_is_to_be_submitted_again() -> None:
+    drive = Drive(make_spec(2)).gather(0)
+    drive.news(1, SlotState.FAILED, detail="no such image")
+    assert said(drive) == (
+        "waiting for 1 of 2 nodes, 600 s left: slot 1 to be submitted again (no such image)"
+    )
+
+
+def test_where_nobody_submits_a_slot_is_waited_for_and_then_never_called() -> None:
+    drive = Drive(make_spec(3, managed=False)).gather(0)
+    assert said(drive) == "waiting for 2 of 3 nodes, 600 s left: slots 1-2 not here yet"
+    drive.wait(30)
+    assert said(drive) == (
+        "waiting for 2 of 3 nodes, 570 s left: slots 1-2 never called: check that they can open "
+        "the registry's address"
+    )
 
 
 def test_the_last_call_is_counted_down() -> None:
@@ -214,7 +305,8 @@ def test_the_status_tells_everything() -> None:
         version=drive.run.version,
         phase=Phase.GATHERING,
         epoch=0,
-        reason="1 of 2:3 nodes joined; waiting for slot 1 (queued: Priority), slot 2, 600 s left",
+        reason="waiting for 2 of 2:3 nodes, 600 s left: slot 1 queued (Priority); "
+        "slot 2 not submitted yet",
         min_nodes=2,
         max_nodes=3,
         elapsed_seconds=3.0,
@@ -225,6 +317,7 @@ def test_the_status_tells_everything() -> None:
                 generation=1,
                 wanted_generation=1,
                 state=SlotState.NONE,
+                state_seconds=3.0,
                 node_state=NodeState.JOINED,
                 incarnation=1,
                 hostname="host0",
@@ -237,11 +330,18 @@ def test_the_status_tells_everything() -> None:
                 generation=1,
                 wanted_generation=1,
                 state=SlotState.QUEUED,
+                state_seconds=3.0,
                 detail="Priority",
                 name="rdzv-r-1",
                 handle="17",
             ),
-            SlotStatus(slot=2, generation=0, wanted_generation=1, state=SlotState.NONE),
+            SlotStatus(
+                slot=2,
+                generation=0,
+                wanted_generation=1,
+                state=SlotState.NONE,
+                state_seconds=3.0,
+            ),
         ],
     )
     assert run_status(drive.run, drive.now, slots=False) == status.model_copy(update={"slots": []})

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.simulation.node import Process
     from tests.simulation.world import World
 
-_SOMEBODY = re.compile(r"\b(slot|node|rank) \d+|last call")
+_SOMEBODY = re.compile(r"\b(slots?|node|rank) \d+|last call")
 _STOP_SECONDS = 8.0
 _LONG_LEASE_SECONDS = 15.0
 

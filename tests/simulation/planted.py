@@ -16,7 +16,7 @@ from unittest import mock
 from rendezvous import admission, events, leases, protocol
 from rendezvous.errors import Fenced, RdzvError
 from rendezvous.leases import Leases
-from rendezvous.schema import Phase, SlotState
+from rendezvous.schema import ExitReport, Phase, SlotState
 from rendezvous.server import access, service
 from rendezvous.server.host import Host
 from rendezvous.server.service import Service
@@ -280,9 +280,9 @@ def _ages_are_taken_as_told() -> list[Patch]:
 def _retries_are_unbounded() -> list[Patch]:
     real = protocol._go_on_after
 
-    def go_on(run: Run, slot: Slot) -> str:
+    def go_on(run: Run, slot: Slot, report: ExitReport | None) -> str:
         slot.retries = 0
-        return real(run, slot)
+        return real(run, slot, report)
 
     return [_replace(protocol, "_go_on_after", go_on)]
 

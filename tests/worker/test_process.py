@@ -569,3 +569,33 @@ async def test_a_process_dies_with_its_parent() -> None:
 def test_a_process_whose_parent_is_gone_already_is_signalled_at_once() -> None:
     command = [sys.executable, "-c", DIES_WITH_PARENT, "1"]
     assert subprocess.run(command, capture_output=True, timeout=10).returncode == -signal.SIGTERM
+
+
+LOSES_PARENT = """
+import os, signal, sys
+from worker.process import die_with_parent, parent_lives
+parent = os.getppid()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+die_with_parent(signal.SIGTERM, parent)
+print(parent_lives(parent), flush=True)
+signal.sigwait([signal.SIGTERM])
+print(os.getppid() == parent, parent_lives(parent), flush=True)
+"""
+LIVES_ON_IN_A_THREAD = """
+import ctypes, subprocess, sys, threading, time
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True)
+def tell():
+    for line in child.stdout:
+        print(line, end="", flush=True)
+        told.set()
+told = threading.Event()
+threading.Thread(target=tell).start()
+told.wait()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_parent_lives_no_longer_although_a_thread_of_it_has_not_ended_yet() -> None:
+    command = [sys.executable, "-c", LIVES_ON_IN_A_THREAD, LOSES_PARENT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.stdout.splitlines() == ["True", "True False"], done.stderr

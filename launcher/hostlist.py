@@ -1,0 +1,224 @@
+"""Which machines a launch runs on: what `--hostlist` and `--hostfile` say. Pure.
+
+The list names *all* nodes of the run. With slot 0's node here (the default) one of them is this
+machine, and gets slot 0; with `--no-local-node` all slots go to the list, in its order. The list
+may leave this machine out when `--nnodes` counts it, since then nothing is left to guess.
+
+A line, or an item of a list, is what the field's own launchers take:
+
+    n1                              a name or an address, or an alias that ssh knows
+    n1:8   n1 slots=8               with the number of processes (MPICH; Open MPI, DeepSpeed)
+    ada@n1   n1 user=ada port=2222  with what ssh should use; better said in ~/.ssh/config
+    [fd00::7]:8   fd00::7           IPv6
+
+A machine that stands there k times has k processes (as PBS writes it), or the sum of its slots.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rendezvous.errors import UsageError
+from worker.settings import read_size
+
+_LINE = re.compile(
+    r"(?:(?P<user>[\w.+-]+)@)?"
+    r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<bare6>[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*)"
+    r"|(?P<name>[A-Za-z0-9_][\w.-]*))"
+    r"(?::(?P<slots>[0-9]+))?",
+    re.ASCII,
+)
+_SETTING = re.compile(r"(?P<key>\w+)=(?P<value>[\w.+-]+)", re.ASCII)
+_AROUND_EQUALS = re.compile(r"\s*=\s*")
+_KEYS = ("slots", "max_slots", "user", "port")
+_MOST_SLOTS = 4096
+_EXAMPLES = "for example: n1, n1:8, n1 slots=8, ada@n1, [fd00::7]:8"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine of the list.
+
+    Attributes:
+        name: Its name or address.
+        slots: Processes on it; None when the list does not say.
+        user: Who to be there; empty: as ssh is configured.
+        port: Where its sshd listens; 0: as ssh is configured.
+    """
+
+    name: str
+    slots: int | None = None
+    user: str = ""
+    port: int = 0
+
+    @property
+    def destination(self) -> str:
+        """`[user@]name[:port]`, an IPv6 address in brackets: what `ssh://` is followed by."""
+        user = f"{self.user}@" if self.user else ""
+        name = f"[{self.name}]" if ":" in self.name else self.name
+        return f"{user}{name}:{self.port}" if self.port else f"{user}{name}"
+
+    def is_one_of(self, names: Collection[str]) -> bool:
+        """Whether it is the machine with these names and addresses; a domain may be left out."""
+        return any(_same_name(self.name.lower(), name.lower()) for name in names)
+
+
+def _same_name(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    if _is_address(one) or _is_address(other):
+        return _is_address(one) and _is_address(other) and _address(one) == _address(other)
+    short = "." not in one or "." not in other
+    return short and one.partition(".")[0] == other.partition(".")[0]
+
+
+def _is_address(text: str) -> bool:
+    try:
+        _address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(text)
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def read_hostlist(items: Sequence[str]) -> list[Host]:
+    """The machines of `--hostlist`; each item may name several, with commas. Raises UsageError."""
+    words = [word.strip() for item in items for word in item.split(",")]
+    return _merged(_host(word, f"--hostlist {','.join(items)}: ") for word in words)
+
+
+def read_hostfile(text: str, source: str) -> list[Host]:
+    """The machines of a hostfile, in its order; raises UsageError with the line."""
+
+    def hosts() -> Iterator[Host]:
+        for number, line in enumerate(text.splitlines(), 1):
+            if words := line.partition("#")[0].strip():
+                yield _host(words, f"{source}:{number}: ")
+
+    found = _merged(hosts())
+    if not found:
+        raise UsageError(f"{source} names no host", hint=f"one host a line, {_EXAMPLES}")
+    return found
+
+
+def _host(text: str, where: str) -> Host:
+    first, *settings = _AROUND_EQUALS.sub("=", text).split() or [""]
+    match = _LINE.fullmatch(first)
+    if match is None:
+        raise UsageError(f"{where}{first!r} is no host", hint=_EXAMPLES)
+    name = match["v6"] or match["bare6"] or match["name"]
+    if match["name"] is None and not _is_address(name):
+        raise UsageError(f"{where}{first!r} is no IPv6 address", hint=_EXAMPLES)
+    host = Host(name, user=match["user"] or "")
+    words = [f"slots={match['slots']}"] if match["slots"] else []
+    for word in [*words, *settings]:
+        host = _with_setting(host, word, where)
+    return host
+
+
+def _with_setting(host: Host, word: str, where: str) -> Host:
+    match = _SETTING.fullmatch(word)
+    key, value = (match["key"], match["value"]) if match else (word, "")
+    match key:
+        case "slots":
+            return replace(host, slots=_number(value, _MOST_SLOTS, f"{where}{word}"))
+        case "port":
+            return replace(host, port=_number(value, 65535, f"{where}{word}"))
+        case "user":
+            return replace(host, user=value)
+        case "max_slots":
+            return host  # how far others may overcommit it; we never do
+    raise UsageError(
+        f"{where}{word!r} is not known", hint=f"behind a host may stand {'=, '.join(_KEYS)}="
+    )
+
+
+def _number(text: str, most: int, where: str) -> int:
+    number = int(text) if text.isdigit() and len(text) < 10 else 0
+    if not 1 <= number <= most:
+        raise UsageError(f"{where} is no number from 1 to {most}")
+    return number
+
+
+def _merged(hosts: Iterable[Host]) -> list[Host]:
+    """Each machine once, where it was named first; its slots are added up."""
+    found: dict[tuple[str, str, int], Host] = {}
+    for host in hosts:
+        key = (host.name.lower(), host.user, host.port)
+        known = found.get(key)
+        if known is None:
+            found[key] = host
+            continue
+        found[key] = replace(known, slots=(known.slots or 1) + (host.slots or 1))
+    return list(found.values())
+
+
+# --- placing ----------------------------------------------------------------------------------
+
+
+def place(
+    hosts: Sequence[Host], *, nnodes: str | None, local_node: bool, own_names: Sequence[str]
+) -> list[Host]:
+    """The machine of each slot; raises UsageError where that would be a guess.
+
+    Args:
+        hosts: What was named.
+        nnodes: `--nnodes`, if it was given.
+        local_node: Whether slot 0's node is this machine.
+        own_names: This machine's names and addresses, its hostname first.
+    """
+    ordered = _with_this_first(hosts, nnodes, own_names) if local_node else list(hosts)
+    if nnodes is not None and read_size(nnodes)[1] != len(ordered):
+        raise UsageError(
+            f"--nnodes {nnodes} does not fit the hosts, which are {_counted(hosts)}",
+            hint=f"give --nnodes {len(ordered)}, or leave it away",
+        )
+    return ordered
+
+
+def _with_this_first(
+    hosts: Sequence[Host], nnodes: str | None, own_names: Sequence[str]
+) -> list[Host]:
+    here = [host for host in hosts if host.is_one_of(own_names)]
+    if len(here) > 1:
+        raise UsageError(f"{here[0].name} and {here[1].name} are both this machine")
+    if here:
+        return [*here, *(host for host in hosts if host not in here)]
+    if nnodes is not None and read_size(nnodes)[1] == len(hosts) + 1:
+        return [Host("localhost"), *hosts]
+    raise UsageError(
+        f"slot 0 runs on this machine ({own_names[0]}), and the hosts do not name it: they are "
+        f"{_counted(hosts)}",
+        hint="with --no-local-node all nodes are started on these hosts; --nnodes "
+        f"{len(hosts) + 1} adds this machine to them; an entry that is this machine under another "
+        "name can be written as localhost",
+    )
+
+
+def processes(hosts: Sequence[Host]) -> str | None:
+    """`--nproc-per-node` from the slots; None without any. Raises UsageError where some lack."""
+    counts = [host.slots for host in hosts]
+    if not any(counts):
+        return None
+    for host in hosts:
+        if host.slots is None:
+            raise UsageError(
+                f"{host.name} has no number of slots, and other hosts have one",
+                hint="give all of them slots (n1:8), or give --nproc-per-node",
+            )
+    different = len(set(counts)) > 1
+    return ",".join(map(str, counts)) if different else str(counts[0])
+
+
+def _counted(hosts: Sequence[Host]) -> str:
+    names = ", ".join(host.name for host in hosts[:8])
+    return f"{len(hosts)}: {names}{' ...' if len(hosts) > 8 else ''}"

@@ -1,0 +1,243 @@
+"""`rdzv logs`: what a run's nodes print, from this machine's files and from its scheduler.
+
+A node that was started here writes into the run's folder. What a node elsewhere prints is what its
+scheduler keeps of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from pydantic import ValidationError
+
+from launcher.ending import Submission
+from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
+from launcher.state_dir import StateDir
+from rendezvous.errors import RdzvError, SchedulerError, UsageError
+from rendezvous.schema import RunStatus, SlotStatus
+
+_LOOK_SECONDS = 0.2
+_LOOK_AGAIN_SECONDS = 1.0
+_AT_ONCE = 8
+
+Lines = AsyncIterator[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One log."""
+
+    title: str
+    read: Callable[[int, bool], Lines]
+    """Takes how many lines, and whether to follow."""
+
+
+async def show_logs(
+    state: StateDir,
+    environ: Mapping[str, str],
+    *,
+    node: int | None,
+    rank: int | None,
+    lines: int,
+    follow: bool,
+) -> int:
+    """Print the newest lines of each log of a run, or of one node; returns the exit code.
+
+    Args:
+        state: Of the run.
+        environ: For the scheduler's commands.
+        node: Only this node rank.
+        rank: Only the node that runs this global rank.
+        lines: How many of each.
+        follow: Go on with what comes, until the run is over.
+    """
+    which = _Which(state, environ, node, rank)
+    if not follow:
+        return await _print(which.sources(), lines)
+    await _follow(which, lines)
+    return 0
+
+
+# --- which ------------------------------------------------------------------------------------
+
+
+class _Which:
+    """The logs that are asked for; there are more of them as the run goes on."""
+
+    def __init__(
+        self, state: StateDir, environ: Mapping[str, str], node: int | None, rank: int | None
+    ) -> None:
+        self.state = state
+        self._context = SchedulerContext(state.path / "submissions", environ)
+        self._node = node
+        self._rank = rank
+        self._made: dict[str, Scheduler] = {}
+
+    def sources(self) -> list[Source]:
+        """Those that there are. Raises UsageError when there is none, and says why."""
+        slots = _slots(self.state)
+        node = self._node
+        if self._rank is not None:
+            node = _node_of(self._rank, slots, self.state.run)
+        sources = _files(self.state, node)
+        missing: list[str] = []
+        if node is None or not sources:
+            elsewhere, missing = self._elsewhere(_slot_of(node, slots))
+            sources += elsewhere
+        if sources:
+            return sources
+        logs = self.state.logs
+        name = "*.log" if node is None else f"node-{node}.log"
+        here = ", ".join(sorted(path.name for path in logs.glob("*.log"))) or "none"
+        raise UsageError(
+            f"there is no {name} in {logs}" + "".join(f", and {words}" for words in missing[:1]),
+            hint=f"there are: {here}; a node on another machine keeps its log there",
+        )
+
+    def _elsewhere(self, slot: int | None) -> tuple[list[Source], list[str]]:
+        """What schedulers keep of each slot's newest worker run; and why there is no more."""
+        newest = {entry.slot: entry for entry in self.state.ledger.entries()}
+        sources, missing = [], []
+        for entry in newest.values():
+            if slot not in (None, entry.slot):
+                continue
+            scheduler = self._scheduler(entry.starter)
+            if not scheduler.keeps_logs:
+                missing.append(f"the scheduler '{scheduler.name}' keeps no logs of {entry.name}")
+            elif not entry.handle:
+                missing.append(f"the id of {entry.name} at '{scheduler.name}' is not known")
+            else:
+                sources.append(_of_scheduler(Submission(entry, scheduler)))
+        return sources, missing
+
+    def _scheduler(self, starter: str) -> Scheduler:
+        if starter not in self._made:
+            self._made[starter] = scheduler_entry(starter).make(self._context)
+        return self._made[starter]
+
+
+def _slots(state: StateDir) -> list[SlotStatus]:
+    """The slots with their ranks, as far as they are known."""
+    try:
+        return RunStatus.model_validate_json((state.path / "status.json").read_bytes()).slots
+    except (OSError, ValidationError):
+        return []
+
+
+def _node_of(rank: int, slots: list[SlotStatus], run: str) -> int:
+    """The node rank that runs a global rank."""
+    nodes = sorted((slot.rank, slot.nproc_per_node) for slot in slots if slot.rank is not None)
+    first = 0
+    for node, processes in nodes:
+        if first <= rank < first + processes:
+            return node
+        first += processes
+    if not nodes:
+        raise UsageError(
+            f"which node of run '{run}' has rank {rank} is known once all nodes are in",
+            hint="name the node with --node",
+        )
+    raise UsageError(f"run '{run}' has the ranks 0 to {first - 1}, and no rank {rank}")
+
+
+def _slot_of(node: int | None, slots: list[SlotStatus]) -> int | None:
+    """The slot of a node rank; before the ranks are given, the slot of that number."""
+    return next((slot.slot for slot in slots if slot.rank == node and node is not None), node)
+
+
+def _files(state: StateDir, node: int | None) -> list[Source]:
+    pattern = "*.log" if node is None else f"node-{node}.log"
+    return [_file(path) for path in sorted(state.logs.glob(pattern))]
+
+
+def _file(path: Path) -> Source:
+    return Source(str(path), lambda lines, follow: _file_lines(path, lines, follow=follow))
+
+
+async def _file_lines(path: Path, lines: int, *, follow: bool) -> Lines:
+    with path.open(errors="replace") as file:
+        newest = deque(file, lines)
+        begun = newest.pop() if follow and newest and newest[-1][-1:] != "\n" else ""
+        for line in newest:
+            yield line.removesuffix("\n")
+        while follow:
+            begun += file.readline()
+            if begun.endswith("\n"):
+                yield begun[:-1]
+                begun = ""
+            else:
+                await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _of_scheduler(submission: Submission) -> Source:
+    scheduler, entry = submission.scheduler, submission.entry
+
+    def read(lines: int, follow: bool) -> Lines:
+        return scheduler.logs(submission.run, entry.handle, lines=lines, follow=follow)
+
+    return Source(f"{entry.name} (slot {entry.slot}, {scheduler.name} {entry.handle})", read)
+
+
+# --- showing ----------------------------------------------------------------------------------
+
+
+async def _print(sources: list[Source], lines: int) -> int:
+    """Print one after another; what cannot be had is said, and makes the exit code."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(source: Source) -> list[str] | RdzvError:
+        async with gate:
+            try:
+                return [line async for line in source.read(lines, False)]
+            except RdzvError as exc:
+                return exc
+
+    failed = False
+    reads = [asyncio.create_task(read(source)) for source in sources]
+    for source, task in zip(sources, reads, strict=True):
+        found = await task
+        click.echo(f"==> {source.title}")
+        if isinstance(found, RdzvError):
+            failed = True
+            click.echo(f"rdzv: {found.message}", err=True)
+            continue
+        for line in found:
+            click.echo(line)
+    return int(failed)
+
+
+async def _follow(which: _Which, lines: int) -> None:
+    """Print what comes, under its source's title whenever that changes, until the run is over."""
+    last = ""
+
+    async def show(source: Source) -> None:
+        nonlocal last
+        try:
+            async for line in source.read(lines, True):
+                if last != source.title:
+                    last = source.title
+                    click.echo(f"==> {last}")
+                click.echo(line)
+        except SchedulerError as exc:
+            click.echo(f"rdzv: {source.title}: {exc.message}", err=True)
+
+    shown: dict[str, asyncio.Task[None]] = {}
+    lives = True
+    while lives:
+        lives = which.state.is_held()
+        try:
+            for source in which.sources():
+                if source.title not in shown:
+                    shown[source.title] = asyncio.create_task(show(source))
+        except UsageError:
+            if not lives and not shown:
+                raise
+        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+    for task in shown.values():
+        task.cancel()
+    await asyncio.gather(*shown.values(), return_exceptions=True)

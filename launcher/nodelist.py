@@ -1,0 +1,67 @@
+"""Slurm's compressed lists of nodes, `n[001-003,7],gpu-[1-2]-a`, written out. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+
+from rendezvous.schema import MAX_NODES
+
+_ITEM = re.compile(r"(?:[^\[\],\s]|\[[^\[\]\s]*\])+")
+_PART = re.compile(r"\[([^\]]*)\]|([^\[]+)")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+
+
+def expand(text: str) -> list[str]:
+    """The nodes of a compressed list, in its order; raises ValueError when it is none."""
+    names: list[str] = []
+    for item in _items(text):
+        parts = [_Part(*part.groups()) for part in _PART.finditer(item)]
+        if len(names) + math.prod(part.count for part in parts) > MAX_NODES:
+            raise ValueError(f"it names more than {MAX_NODES} nodes")
+        names += ["".join(words) for words in itertools.product(*(p.texts() for p in parts))]
+    return names
+
+
+def _items(text: str) -> Iterator[str]:
+    """What stands between the commas that are outside of brackets."""
+    position = 0
+    while True:
+        item = _ITEM.match(text, position)
+        if item is None:
+            raise ValueError(f"no node name at character {position + 1}")
+        yield item[0]
+        position = item.end()
+        if position == len(text):
+            return
+        if text[position] != ",":
+            raise ValueError(f"it cannot be read from character {position + 1} on")
+        position += 1
+
+
+class _Part:
+    """A plain text, or the numbers between brackets, as wide as the first of each range."""
+
+    def __init__(self, numbers: str | None, plain: str | None) -> None:
+        self._plain = plain or ""
+        self._ranges = [] if numbers is None else [_range(word) for word in numbers.split(",")]
+        self.count = sum(last - first + 1 for first, last, _ in self._ranges) or 1
+
+    def texts(self) -> list[str]:
+        if not self._ranges:
+            return [self._plain]
+        return [
+            f"{number:0{digits}d}"
+            for first, last, digits in self._ranges
+            for number in range(first, last + 1)
+        ]
+
+
+def _range(word: str) -> tuple[int, int, int]:
+    """First, last, digits."""
+    match = _RANGE.fullmatch(word)
+    if match is None or int(match[1]) > int(match[2] or match[1]):
+        raise ValueError(f"[{word}] is no number and no range of numbers")
+    return int(match[1]), int(match[2] or match[1]), len(match[1])

@@ -1,0 +1,491 @@
+"""What a platform's environment says of this node: one reader for each platform. Pure.
+
+A platform that starts n equal containers tells each of them, in variables of its own, which one it
+is. `PLATFORMS` is the order in which they are asked; docs/symmetric.md says why it is this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.nodelist import expand
+from rendezvous.errors import UsageError
+
+FIELDS = ("nnodes", "node_rank", "rdzv_id", "master_addr")
+"""The settings that a symmetric start needs, by their names there."""
+
+_ONCE = "rdzv is started once on each node and starts the node's processes itself"
+# Slurm's own steps: the batch script, the interactive shell of salloc, what is outside of all.
+_FIRST_OWN_STEP = 0xFFFF_FF00
+_LONGEST_RUN_ID = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a node knows of itself beside its environment.
+
+    Attributes:
+        hostname: Its hostname.
+        hosts: The text of its /etc/hosts; a pod's full name stands there.
+    """
+
+    hostname: str = ""
+    hosts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value, and where it comes from: variables, or an option."""
+
+    text: str
+    source: str
+
+
+@dataclass(slots=True)
+class Claim:
+    """What one platform says of this node.
+
+    Attributes:
+        platform: Its name.
+        values: What it says, by the name of the setting.
+        advice: How to give what it does not say, by the name of the setting.
+        problem: Why it cannot be relied on.
+    """
+
+    platform: str
+    values: dict[str, Value] = field(default_factory=dict)
+    advice: dict[str, str] = field(default_factory=dict)
+    problem: UsageError | None = None
+
+    @property
+    def rank(self) -> int | None:
+        """The node rank, where it is told."""
+        value = self.values.get("node_rank")
+        return int(value.text) if value else None
+
+    @property
+    def nodes(self) -> int | None:
+        """The greatest number of nodes, where it is told."""
+        value = self.values.get("nnodes")
+        return int(value.text.rpartition(":")[2]) if value else None
+
+
+class Variables:
+    """An environment, read by name; a variable that is empty is not set."""
+
+    def __init__(
+        self, environ: Mapping[str, str], host: Host, claim: Claim, nodes: int | None = None
+    ) -> None:
+        self.host = host
+        self.claim = claim
+        self.nodes = nodes
+        self._environ = environ
+
+    def text(self, name: str) -> str:
+        """The value; empty when it is not set."""
+        return self._environ.get(name, "").strip()
+
+    def names(self, pattern: str) -> list[re.Match[str]]:
+        """The variables that are set and whose name matches."""
+        found = (re.fullmatch(pattern, name) for name in sorted(self._environ) if self.text(name))
+        return [match for match in found if match]
+
+    def first(self, *names: str) -> str:
+        """The first of these variables that is set; the last one when none is."""
+        return next((name for name in names if self.text(name)), names[-1])
+
+    def number(self, name: str, default: int = 0) -> int:
+        """A whole number; raises UsageError when something else is set."""
+        text = self.text(name)
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise _wrong(name, text, "no whole number")
+        return int(text)
+
+    def json(self, name: str) -> Any:
+        """A JSON value; raises UsageError when it is none."""
+        try:
+            return json.loads(self.text(name))
+        except (ValueError, RecursionError):
+            raise _wrong(name, self.text(name), "no JSON") from None
+
+    def take(self, setting: str, text: str, *sources: str) -> None:
+        """This platform says so; an empty text says nothing."""
+        if text:
+            self.claim.values[setting] = Value(text, " and ".join(sources))
+
+    def take_number(self, setting: str, *names: str) -> None:
+        """The first of these variables that is set says it."""
+        name = self.first(*names)
+        if self.text(name):
+            self.take(setting, str(self.number(name)), name)
+
+    def advise(self, **advice: str) -> None:
+        """How to give what this platform does not say."""
+        self.claim.advice |= advice
+
+
+def _wrong(name: str, text: str, what: str) -> UsageError:
+    return UsageError(
+        f"{name} is {text!r}: {what}",
+        hint="the platform sets it; give NUM_NODES, NODE_RANK and MASTER_ADDR yourself, or mend it",
+    )
+
+
+def _contradiction(message: str) -> UsageError:
+    hint = "give NUM_NODES, NODE_RANK and MASTER_ADDR yourself: they come before what is adopted"
+    return UsageError(message, hint=hint)
+
+
+def as_run_id(text: str) -> str:
+    """A platform's own id of the job, as a run id: the same text gives the same id."""
+    clean = re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")
+    if len(clean) <= _LONGEST_RUN_ID:
+        return clean
+    return f"{clean[: _LONGEST_RUN_ID - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def host_of(text: str) -> str:
+    """The host of `host:port`, `[address]:port`, or of a host alone."""
+    try:
+        return str(ipaddress.ip_address(text.strip("[]")))
+    except ValueError:
+        return text.rpartition(":")[0].strip("[]") or text
+
+
+# --- the platforms: each says whether it knows this environment -----------------------------------
+
+
+def _slurm(env: Variables) -> bool:
+    """Inside srun. Where Open MPI has started us, the step is that of its daemons, not ours."""
+    if not env.text("SLURM_JOB_ID") or env.text("OMPI_COMM_WORLD_SIZE"):
+        return False
+    step = env.number("SLURM_STEP_ID", _FIRST_OWN_STEP)
+    if step >= _FIRST_OWN_STEP:
+        env.advise(
+            node_rank="this is a Slurm job, but not inside srun, where one node runs alone; start "
+            "all of them: srun --ntasks-per-node=1 rdzv launch ..."
+        )
+        return True
+    count = env.first("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
+    listed = env.first("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
+    env.take_number("node_rank", "SLURM_NODEID")
+    env.take_number("nnodes", count)
+    job = f"slurm-{env.text('SLURM_JOB_ID')}-{step}"
+    env.take("rdzv_id", as_run_id(job), "SLURM_JOB_ID", "SLURM_STEP_ID")
+    _check_slurm_tasks(env)
+    nodes = _slurm_nodes(env, listed) if env.text(listed) else []
+    env.take("master_addr", nodes[0] if nodes else "", f"{listed} (its first node)")
+    _check_slurm_nodes(env, nodes, listed, count)
+    return True
+
+
+def _slurm_nodes(env: Variables, name: str) -> list[str]:
+    try:
+        return expand(env.text(name))
+    except ValueError as exc:
+        raise _wrong(name, env.text(name), f"no list of nodes ({exc})") from exc
+
+
+def _check_slurm_tasks(env: Variables) -> None:
+    tasks = env.text("SLURM_STEP_TASKS_PER_NODE")  # 2(x3),1
+    counts = re.sub(r"\(x[0-9]+\)", "", tasks).split(",")
+    if env.number("SLURM_LOCALID") or set(counts) - {"", "1"}:
+        raise UsageError(
+            f"srun starts several tasks on a node (SLURM_STEP_TASKS_PER_NODE is {tasks or '?'}): "
+            f"{_ONCE}",
+            hint="srun --ntasks-per-node=1 rdzv launch --nproc-per-node ...",
+        )
+
+
+def _check_slurm_nodes(env: Variables, nodes: list[str], listed: str, count: str) -> None:
+    rank, known = env.claim.rank, env.claim.nodes
+    if not nodes or rank is None or known is None:
+        return
+    if len(nodes) != known:
+        raise _contradiction(
+            f"{listed} is {env.text(listed)}, which is {len(nodes)} nodes, and {count} is {known}"
+        )
+    own = env.text("SLURMD_NODENAME") or env.host.hostname.partition(".")[0]
+    known_here = own in nodes or env.text("SLURMD_NODENAME")
+    if known_here and (rank >= known or nodes[rank] != own):
+        raise _contradiction(
+            f"SLURM_NODEID is {rank}, and this node, {own}, is not node {rank} of {listed} "
+            f"{env.text(listed)}"
+        )
+
+
+def _torchrun_variables(env: Variables) -> bool:
+    """Kubeflow Trainer, newer PyTorchJobs, and others that give torchrun its flags so."""
+    if not env.text("PET_NODE_RANK"):
+        return False
+    env.take_number("node_rank", "PET_NODE_RANK")
+    size = env.text("PET_NNODES")
+    if size and not re.fullmatch(r"[0-9]{1,9}(:[0-9]{1,9})?", size):
+        raise _wrong("PET_NNODES", size, "no number of nodes")
+    env.take("nnodes", size, "PET_NNODES")
+    env.take("rdzv_id", as_run_id(env.text("PET_RDZV_ID")), "PET_RDZV_ID")
+    env.take("master_addr", host_of(env.text("PET_MASTER_ADDR")), "PET_MASTER_ADDR")
+    return True
+
+
+def _jobset(env: Variables) -> bool:
+    """Jobs times pods; what a pod is told of its job comes by the downward API."""
+    jobset, name = env.text("JOBSET_NAME"), env.text("REPLICATED_JOB_NAME")
+    if not jobset or not env.text("JOB_COMPLETION_INDEX"):
+        return False
+    downward = (
+        "a pod of a JobSet needs JOBSET_NAME, REPLICATED_JOB_NAME, JOBSET_JOB_INDEX and "
+        "JOBSET_REPLICAS from its annotations; docs/symmetric.md has the lines"
+    )
+    env.advise(node_rank=downward, master_addr=downward, rdzv_id=downward)
+    env.advise(nnodes=_completions("a JobSet", "jobs times pods"))
+    if name:
+        sources = ("JOBSET_NAME", "REPLICATED_JOB_NAME")
+        env.take("master_addr", f"{jobset}-{name}-0-0.{jobset}", *sources)
+        env.take("rdzv_id", as_run_id(f"{jobset}-{name}"), *sources)
+    jobs = env.number("JOBSET_REPLICAS")
+    if not env.text("JOBSET_JOB_INDEX") or not jobs or not env.nodes:
+        return True
+    pods, rest = divmod(env.nodes, jobs)
+    pod = env.number("JOB_COMPLETION_INDEX")
+    if rest or pod >= pods:
+        raise _contradiction(
+            f"{env.nodes} nodes in {jobs} jobs (JOBSET_REPLICAS) are no whole jobs with a pod of "
+            f"JOB_COMPLETION_INDEX {pod}"
+        )
+    rank = env.number("JOBSET_JOB_INDEX") * pods + pod
+    env.take("node_rank", str(rank), "JOBSET_JOB_INDEX", "JOB_COMPLETION_INDEX")
+    return True
+
+
+def _completions(kind: str, what: str) -> str:
+    return (
+        f"no variable tells a pod of {kind} how many there are: set NUM_NODES, {what}, in its env"
+    )
+
+
+def _azureml(env: Variables) -> bool:
+    if not env.text("AZUREML_RUN_ID"):
+        return False
+    env.take("rdzv_id", as_run_id(env.text("AZUREML_RUN_ID")), "AZUREML_RUN_ID")
+    env.take_number("node_rank", "NODE_RANK", "OMPI_COMM_WORLD_RANK", "AZ_BATCHAI_TASK_INDEX")
+    env.take_number("nnodes", "AZUREML_NODE_COUNT", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE")
+    counts_processes = env.text("NODE_RANK") and env.number("RANK") != env.number("NODE_RANK")
+    several = env.number("LOCAL_RANK") or env.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1) > 1
+    if several or (env.text("RANK") and counts_processes):
+        raise UsageError(
+            f"Azure ML starts several processes on a node (RANK, LOCAL_RANK): {_ONCE}",
+            hint="set process_count_per_instance: 1 in the job's distribution",
+        )
+    master = env.first("AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "MASTER_ADDR")
+    env.take("master_addr", host_of(env.text(master)), master)
+    env.advise(
+        node_rank="Azure ML tells a node's rank only to a job with a distribution: give the job "
+        "'distribution: {type: pytorch, process_count_per_instance: 1}'"
+    )
+    return True
+
+
+def _volcano(env: Variables) -> bool:
+    index = env.first("VC_TASK_INDEX", "VK_TASK_INDEX")
+    tasks = env.names("VC_(.+)_HOSTS")
+    if not env.text(index) or (len(tasks) > 1 and env.text("RANK") and env.text("WORLD_SIZE")):
+        return False  # of several tasks its plugin for PyTorch tells RANK and WORLD_SIZE
+    if len(tasks) > 1:
+        raise _contradiction(
+            f"{index} counts the pods of each task by themselves, and this job has the tasks "
+            + ", ".join(task[1].lower() for task in tasks)
+        )
+    plugin = "Volcano tells it with its plugins env and svc: add 'svc: []' to the job's plugins"
+    env.advise(nnodes=plugin, master_addr=plugin, rdzv_id=plugin)
+    env.take_number("node_rank", index)
+    if tasks:
+        name = tasks[0][0]
+        hosts = env.text(name).split(",")
+        env.take("nnodes", str(len(hosts)), name)
+        env.take("master_addr", hosts[0], f"{name} (its first host)")
+        env.take("rdzv_id", as_run_id(hosts[0].partition(".")[2]), name)
+    return True
+
+
+def _sagemaker(env: Variables) -> bool:
+    """Hosts in the order of their names as text: algo-10 comes before algo-2."""
+    current = env.text("SM_CURRENT_HOST")
+    if not current or not env.text("SM_HOSTS"):
+        return False
+    hosts = env.json("SM_HOSTS")
+    if not isinstance(hosts, list) or not all(isinstance(h, str) and h for h in hosts):
+        raise _wrong("SM_HOSTS", env.text("SM_HOSTS"), "no list of host names")
+    if hosts.count(current) != 1 or len(set(hosts)) < len(hosts):
+        raise _contradiction(
+            f"SM_CURRENT_HOST {current} does not stand once in SM_HOSTS ({', '.join(hosts)})"
+        )
+    hosts = sorted(hosts)
+    env.take("node_rank", str(hosts.index(current)), "SM_CURRENT_HOST", "SM_HOSTS")
+    env.take("nnodes", str(len(hosts)), "SM_HOSTS")
+    env.take("master_addr", hosts[0], "SM_HOSTS (its first host)")
+    env.take("rdzv_id", as_run_id(env.text("TRAINING_JOB_NAME")), "TRAINING_JOB_NAME")
+    return True
+
+
+def _skypilot(env: Variables) -> bool:
+    if not env.text("SKYPILOT_NODE_RANK"):
+        return False
+    addresses = env.text("SKYPILOT_NODE_IPS").split()
+    env.take_number("node_rank", "SKYPILOT_NODE_RANK")
+    env.take_number("nnodes", "SKYPILOT_NUM_NODES")
+    env.take("rdzv_id", as_run_id(env.text("SKYPILOT_TASK_ID")), "SKYPILOT_TASK_ID")
+    if addresses:
+        env.take("master_addr", addresses[0], "SKYPILOT_NODE_IPS (its first address)")
+    if addresses and len(addresses) != (env.claim.nodes or len(addresses)):
+        raise _contradiction(
+            f"SKYPILOT_NODE_IPS holds {len(addresses)} addresses, and SKYPILOT_NUM_NODES is "
+            f"{env.claim.nodes}"
+        )
+    return True
+
+
+def _indexed_job(env: Variables) -> bool:
+    """A pod of a Kubernetes Job with completionMode Indexed: its host name is JOB-INDEX."""
+    index = env.text("JOB_COMPLETION_INDEX")
+    if not index or env.text("JOBSET_NAME"):
+        return False  # in a JobSet it counts the pods of each job by themselves
+    env.take_number("node_rank", "JOB_COMPLETION_INDEX")
+    job, dash, end = env.host.hostname.rpartition("-")
+    domain = _own_domain(env.host) if dash and end == index else ""
+    source = "the pod's name in /etc/hosts"
+    env.take("master_addr", domain and f"{job}-0.{domain}", source)
+    env.take("rdzv_id", as_run_id(job) if domain else "", source)
+    service = (
+        "a pod of an Indexed Job has a name that the others can look up once its template names a "
+        "headless service as 'subdomain'; or set MASTER_ADDR (JOB-0.SUBDOMAIN) and RDZV_ID"
+    )
+    env.advise(nnodes=_completions("an Indexed Job", "its completions"))
+    env.advise(master_addr=service, rdzv_id=service)
+    return True
+
+
+def _own_domain(host: Host) -> str:
+    """What follows a pod's hostname in its full name, which the kubelet writes to /etc/hosts."""
+    for line in host.hosts.splitlines():
+        for name in line.partition("#")[0].split()[1:]:
+            if name.startswith(f"{host.hostname}."):
+                return name.removeprefix(f"{host.hostname}.")
+    return ""
+
+
+def _open_mpi(env: Variables) -> bool:
+    if not env.text("OMPI_COMM_WORLD_RANK"):
+        return False
+    return _mpi(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+
+
+def _hydra(env: Variables) -> bool:
+    if not env.text("PMI_RANK"):
+        return False
+    return _mpi(env, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS")
+
+
+def _mpi(env: Variables, rank: str, size: str, local: str) -> bool:
+    env.take_number("node_rank", rank)
+    env.take_number("nnodes", size)
+    env.advise(
+        master_addr="mpirun need not run where rank 0 runs: give all nodes the address of rank 0's "
+        "(mpirun -x MASTER_ADDR=..., mpiexec -genv MASTER_ADDR ...)",
+        rdzv_id="name the run for all nodes (mpirun -x RDZV_ID=..., mpiexec -genv RDZV_ID ...)",
+    )
+    if env.number(local, 1) > 1:
+        raise UsageError(
+            f"MPI starts {env.text(local)} processes on this node ({local}): {_ONCE}",
+            hint="one process a node: mpirun --map-by ppr:1:node, or mpiexec -ppn 1",
+        )
+    return True
+
+
+def _tf_config(env: Variables) -> bool:
+    """The chief is rank 0, then come the workers; others take no part in a training."""
+    if not env.text("TF_CONFIG"):
+        return False
+    config = env.json("TF_CONFIG")
+    try:
+        cluster = {kind: list(hosts) for kind, hosts in config.get("cluster", {}).items() if hosts}
+        kind, index = config["task"]["type"], int(config["task"]["index"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise _wrong("TF_CONFIG", env.text("TF_CONFIG"), "not of TensorFlow's form") from None
+    if not cluster:
+        return False
+    order = [role for role in ("chief", "master", "worker") if role in cluster]
+    if len(order) < len(cluster) or not 0 <= index < len(cluster.get(kind, [])):
+        raise _contradiction(
+            f"TF_CONFIG has the tasks {', '.join(cluster)}, and this is {kind} {index}: ranks are "
+            "known for a chief and workers only"
+        )
+    before = sum(len(cluster[role]) for role in order[: order.index(kind)])
+    env.take("node_rank", str(before + index), "TF_CONFIG")
+    env.take("nnodes", str(sum(map(len, cluster.values()))), "TF_CONFIG")
+    env.take("master_addr", host_of(str(cluster[order[0]][0])), "TF_CONFIG")
+    return True
+
+
+def _plain(env: Variables) -> bool:
+    """PyTorch's own names, where they count nodes: one process on each."""
+    if not env.text("RANK") or not env.text("WORLD_SIZE"):
+        return False
+    beside = env.text("NODE_RANK")
+    if env.text("PET_NODE_RANK") or (beside and beside != env.text("RANK")):
+        return False  # they count processes
+    env.take_number("node_rank", "RANK")
+    env.take_number("nnodes", "WORLD_SIZE")
+    env.take("master_addr", env.text("MASTER_ADDR"), "MASTER_ADDR")
+    several = env.number("LOCAL_RANK") or env.number("LOCAL_WORLD_SIZE", 1) > 1
+    if several or env.text("TORCHELASTIC_RUN_ID"):
+        raise UsageError(
+            f"RANK {env.text('RANK')} of WORLD_SIZE {env.text('WORLD_SIZE')} counts processes "
+            f"(LOCAL_RANK, LOCAL_WORLD_SIZE, TORCHELASTIC_RUN_ID): {_ONCE}",
+            hint="start rdzv once on each node; torchrun is started by rdzv",
+        )
+    return True
+
+
+PLATFORMS: tuple[tuple[str, Callable[[Variables], bool]], ...] = (
+    ("Slurm", _slurm),
+    ("Kubeflow", _torchrun_variables),
+    ("JobSet", _jobset),
+    ("Azure ML", _azureml),
+    ("Volcano", _volcano),
+    ("SageMaker", _sagemaker),
+    ("SkyPilot", _skypilot),
+    ("Kubernetes Indexed Job", _indexed_job),
+    ("Open MPI", _open_mpi),
+    ("MPICH or Intel MPI", _hydra),
+    ("TF_CONFIG", _tf_config),
+    ("RANK and WORLD_SIZE", _plain),
+)
+
+
+def claims(environ: Mapping[str, str], host: Host, nodes: int | None = None) -> list[Claim]:
+    """What each platform that knows this environment says of the node, in their order.
+
+    Args:
+        environ: The environment.
+        host: What the node knows of itself beside it.
+        nodes: The number of nodes, where it has been given.
+    """
+    found = []
+    for name, reader in PLATFORMS:
+        claim = Claim(name)
+        try:
+            known = reader(Variables(environ, host, claim, nodes))
+        except UsageError as exc:
+            claim.problem, known = exc, True
+        if known:
+            found.append(claim)
+    return found

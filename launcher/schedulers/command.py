@@ -1,0 +1,273 @@
+"""Running a scheduler's command: no shell, a process group of its own, a time limit, its words.
+
+A command's output is what a person reads in an error and what an id is read from, so it comes
+without colours and control characters. What is given on standard input may be a secret: it lies in
+an anonymous file, and is neither logged nor part of any error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.options import variables_of
+from launcher.schedulers import NothingSubmitted
+from rendezvous.errors import SchedulerError
+from rendezvous.security import without_secrets
+from worker.contracts import SECRET_VARIABLES
+from worker.settings import WorkerSettings
+
+_KILL_SECONDS = 2.0
+_DRAIN_SECONDS = 1.0
+_MOST_BYTES = 1 << 20
+_MOST_WORDS = 400
+_CHUNK = 1 << 16
+# Colours and cursor movements, titles and links, and what else begins with an escape.
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]"
+)
+_LINE_ENDS = re.compile(r"\r+\n?")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+# The launcher has read these, and its nodes get them as options. Left in their environment they
+# would count again: over an option that the launcher's command line had set back to its default,
+# with a file that holds no worker's options, with one rank for all.
+_READ_BY_LAUNCHER = frozenset(
+    [
+        "RDZV_CONFIG",
+        "NODE_RANK",
+        *(variables_of(name, field)[0] for name, field in WorkerSettings.model_fields.items()),
+    ]
+)
+
+
+def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment without the launcher's secrets and options.
+
+    Some commands hand all their environment on to what they start (`sbatch`, for one).
+    """
+    unwanted = _READ_BY_LAUNCHER.union(SECRET_VARIABLES)
+    return {name: value for name, value in environ.items() if name not in unwanted}
+
+
+def clean(data: bytes) -> str:
+    """The text of a command's output: no colours or control characters, no secret of ours."""
+    text = _ESCAPES.sub("", data.decode("utf-8", "replace"))
+    return without_secrets(_CONTROLS.sub("", _LINE_ENDS.sub("\n", text)))
+
+
+class CommandMissing(NothingSubmitted):
+    """There is no such program here: nothing was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command has said, and how it ended.
+
+    Attributes:
+        code: Its exit code; -n for signal n; None when it was ended at its time limit.
+        out: Its standard output, cleaned; the last megabyte.
+        err: Its standard error, likewise.
+    """
+
+    code: int | None
+    out: str
+    err: str
+
+    @property
+    def everything(self) -> str:
+        """Both outputs, standard error last."""
+        return f"{self.out}\n{self.err}".strip()
+
+    def words(self) -> str:
+        """Its last words, on one line: of standard error, or of standard output."""
+        text = self.err.strip() or self.out.strip()
+        line = " ".join(text.split())
+        return line if len(line) <= _MOST_WORDS else "…" + line[-_MOST_WORDS:]
+
+    def ending(self) -> str:
+        """How it ended, with its last words: what stands in an error behind the command's name."""
+        if self.code is None:
+            how = "did not answer in time"
+        elif self.code < 0:
+            how = f"was ended by signal {-self.code}"
+        else:
+            how = f"ended with exit code {self.code}"
+        words = self.words()
+        return f"{how}: {words}" if words else f"{how} and said nothing"
+
+
+class CommandRunner:
+    """Runs a scheduler's commands.
+
+    Args:
+        environ: Their whole environment; its PATH is where they are looked for.
+        cwd: Their working directory; this process's own when not given.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, cwd: Path | None = None) -> None:
+        self._environ = dict(environ)
+        self._cwd = cwd
+
+    def missing(self, program: str) -> bool:
+        """Whether there is no such program to be called."""
+        return shutil.which(program, path=self._environ.get("PATH", os.defpath)) is None
+
+    async def run(
+        self, argv: Sequence[str], *, timeout_seconds: float, stdin: str | None = None
+    ) -> Said:
+        """Run a command to its end, or to its time limit: then TERM, and KILL.
+
+        Raises:
+            CommandMissing: There is no such program.
+            SchedulerError: It cannot be started.
+        """
+        async with _Pipe() as out, _Pipe() as err:
+            process = await self._start(argv, stdin, out.writer, err.writer)
+            readers = [asyncio.create_task(pipe.read_tail()) for pipe in (out, err)]
+            code: int | None = None
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    code = await process.wait()
+            except TimeoutError:
+                pass
+            finally:
+                await _end(process)
+                # What it has left running in the background may hold its output open.
+                await asyncio.wait(readers, timeout=_DRAIN_SECONDS)
+                for reader in readers:
+                    reader.cancel()
+                await asyncio.gather(*readers, return_exceptions=True)
+            return Said(code, clean(out.tail), clean(err.tail))
+
+    async def lines(self, argv: Sequence[str]) -> AsyncGenerator[str, None]:
+        """The lines that a command prints on both outputs, as they come; closing it ends it.
+
+        Raises:
+            SchedulerError: It cannot be started, or failed; with its own words.
+        """
+        last = ""
+        async with _Pipe() as pipe:
+            process = await self._start(argv, None, pipe.writer, pipe.writer)
+            try:
+                async for data in pipe.lines():
+                    yield (last := clean(data))
+                code = await process.wait()
+            finally:
+                await _end(process)
+        if code != 0:
+            raise SchedulerError(f"'{argv[0]}' {Said(code, last, '').ending()}")
+
+    async def _start(
+        self, argv: Sequence[str], stdin: str | None, out: int, err: int
+    ) -> asyncio.subprocess.Process:
+        if self.missing(argv[0]):
+            path = self._environ.get("PATH", os.defpath)
+            raise CommandMissing(
+                f"the command '{argv[0]}' is not on this machine",
+                hint=f"install it, or put it on the launcher's PATH ({path})",
+            )
+        with _input(stdin) as source:
+            try:
+                return await asyncio.create_subprocess_exec(
+                    *argv,
+                    env=self._environ,
+                    cwd=self._cwd,
+                    stdin=source,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,  # a terminal's Ctrl-C is the launcher's to judge
+                )
+            except (OSError, ValueError) as exc:  # ValueError: a NUL in a word
+                why = exc.strerror if isinstance(exc, OSError) else exc
+                raise SchedulerError(f"'{argv[0]}' cannot be started: {why}") from exc
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End what still runs: TERM to all that it started, and KILL to what stays."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _KILL_SECONDS)
+
+
+@contextlib.contextmanager
+def _input(text: str | None) -> Iterator[int]:
+    """Standard input: a file without a name, so that nobody has to wait until it is read."""
+    if text is None:
+        yield asyncio.subprocess.DEVNULL
+        return
+    fd = os.memfd_create("rdzv_stdin", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(fd), "wb") as file:
+            file.write(text.encode())
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class _Pipe:
+    """A pipe that a command writes into; what is kept of it is its end.
+
+    Not asyncio's own: with those, some versions of Python wait for the pipe instead of the process.
+    """
+
+    def __init__(self) -> None:
+        self._read_fd, self.writer = os.pipe2(os.O_CLOEXEC)
+        self._kept = bytearray()
+        self._stream = asyncio.StreamReader(limit=_MOST_BYTES)
+        self._transport: asyncio.ReadTransport | None = None
+
+    async def __aenter__(self) -> _Pipe:
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self._stream), os.fdopen(self._read_fd, "rb", 0)
+        )
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._close_writer()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _close_writer(self) -> None:
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    @property
+    def tail(self) -> bytes:
+        """What came last."""
+        return bytes(self._kept)
+
+    async def read_tail(self) -> None:
+        """Read to the end, and keep the last megabyte."""
+        self._close_writer()
+        while data := await self._stream.read(_CHUNK):
+            self._kept += data
+            del self._kept[:-_MOST_BYTES]
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The lines, without their ends; a line beyond all measure comes in pieces."""
+        self._close_writer()
+        while True:
+            try:
+                line = await self._stream.readuntil()
+            except asyncio.IncompleteReadError as exc:
+                line = exc.partial
+            except asyncio.LimitOverrunError:
+                line = await self._stream.read(_CHUNK)
+            if not line:
+                return
+            yield line.removesuffix(b"\n")

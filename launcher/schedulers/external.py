@@ -1,0 +1,89 @@
+"""Workers that come by themselves: whatever starts them, each takes a join string out of a folder.
+
+The folder is a volume or a shared disk: `--set JOIN_FOLDER=...` here, `RDZV_JOIN_FILE` on each
+worker. `worker.join_folder` says how one is taken.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from launcher.plan import WorkerRun
+from launcher.schedulers import Description, SchedulerContext, no_logs
+from launcher.template import form_of, render
+from rendezvous.errors import SchedulerError
+from rendezvous.schema import SlotState
+from worker.join_folder import FREE, TAKEN
+
+
+class ExternalScheduler:
+    """Puts `NAME.join` into the folder; a worker run is that file, and what a worker made of it."""
+
+    name = "external"
+    loopback = False
+    poll_seconds = 0.5
+    finds = True
+    keeps_logs = False
+
+    def __init__(self, context: SchedulerContext) -> None:
+        self._folder = context.folder
+
+    def prepare(self, run: WorkerRun, join: str) -> str:
+        """See the contract: what is to be started for each worker; it holds no secret."""
+        variables = run.variables | {"JOIN_FOLDER": str(self._folder_of(run))}
+        return render(run.template, variables, source=run.source, form=form_of(run.source))
+
+    def _folder_of(self, run: WorkerRun) -> Path:
+        return Path(str(run.variables.get("JOIN_FOLDER", self._folder)))
+
+    async def submit(self, run: WorkerRun, join: str) -> str:
+        """See the contract; the id is the file's path. No worker sees half of the file."""
+        self.prepare(run, join)
+        folder = self._folder_of(run)
+        path, new = folder / f"{run.name}{FREE}", folder / f"{run.name}.new"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new.unlink(missing_ok=True)
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(join)
+            new.rename(path)
+        except OSError as exc:
+            raise SchedulerError(
+                f"slot {run.slot}: {path} cannot be written: {exc.strerror}",
+                hint="--set JOIN_FOLDER=... names the folder that the workers share with this node",
+            ) from exc
+        return str(path)
+
+    async def find(self, run: WorkerRun) -> str | None:
+        """The file of that worker run, whether a worker has taken it or not."""
+        path = self._folder_of(run) / f"{run.name}{FREE}"
+        return str(path) if path.exists() or path.with_suffix(TAKEN).exists() else None
+
+    async def describe(self, run: WorkerRun, handle: str) -> Description:
+        """See the contract."""
+        path = Path(handle)
+        if path.exists():
+            return Description(
+                SlotState.SUBMITTED, f"no worker has taken its join string from {path.parent} yet"
+            )
+        try:
+            taker = path.with_suffix(TAKEN).read_text("utf-8")
+        except OSError:
+            return Description(SlotState.ENDED, f"its join string was taken away: {path}")
+        return Description(SlotState.RUNNING, f"taken by {taker.strip()}")
+
+    async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
+        """Take the files away; a worker that has joined ends with the run."""
+        for suffix in (FREE, TAKEN, ".new"):
+            Path(handle).with_suffix(suffix).unlink(missing_ok=True)
+
+    def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
+        """Nothing: a worker that has joined ends with the run."""
+        return ""
+
+    def logs(self, run: WorkerRun, handle: str, *, lines: int, follow: bool) -> AsyncIterator[str]:
+        """None: the output is where the worker was started."""
+        return no_logs()

@@ -1,0 +1,97 @@
+"""The Azure ML specs, loaded, validated and turned into requests by the official SDK, offline."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.azureml.specs import FOLDER, NAME, rendered, worker_run
+from tests.kubernetes.specs import UGLY
+from tests.schedulers.bed import join_text
+from tests.venvs import python_with
+
+pytestmark = [pytest.mark.schedulers, pytest.mark.timeout(600)]
+
+LOAD = str(Path(__file__).parent / "load_jobs.py")
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    """A Python that has the SDK."""
+    return python_with("azure-ai-ml==1.35.2")
+
+
+def loaded(python: str, paths: Sequence[Path]) -> list[Any]:
+    """The SDK's verdict on each file, and the request that it would send."""
+    argv = [python, LOAD, *map(str, paths)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def request(command: str, code: str, image: str, **more: Any) -> dict[str, Any]:
+    return {
+        "jobType": "Command",
+        "command": command,
+        "codeId": code,
+        "environmentId": image,
+        "computeId": "gpu-cluster",
+        "experimentName": "rdzv",
+        "displayName": "llama slot 1",
+        "properties": {},
+        "isArchived": False,
+        "inputs": {},
+        "outputs": {},
+        "tags": {"rdzv_launch": "12e4567890"},
+        "environmentVariables": {"RDZV_JOIN": join_text()},
+        "resources": {"instanceCount": 1, "shmSize": "16g", "properties": {}},
+    } | more
+
+
+def test_the_request_holds_every_value_as_it_was(python: str, tmp_path: Path) -> None:
+    paths, expected = [], []
+    code = tmp_path / "code"
+    code.mkdir()
+    for number, value in enumerate([*UGLY, "registry.example:5000/team/image@sha256:00"]):
+        image = value or "image"  # the SDK knows none that is empty
+        run = worker_run(["train.py", value], image=image, passed=[value], code=str(code))
+        text = rendered(tmp_path, run)
+        paths.append(tmp_path / f"{number}.yaml")
+        paths[-1].write_text(text, encoding="utf-8")
+        sent = request(yaml.safe_load(text)["command"], str(code), image)
+        expected.append({"faults": {}, "name": NAME, "sent": {"name": NAME, "properties": sent}})
+    assert loaded(python, paths) == expected
+
+
+def test_the_shipped_jobs_are_valid_requests(python: str) -> None:
+    symmetric, launcher = loaded(python, [FOLDER / "symmetric.yaml", FOLDER / "launcher.yaml"])
+    assert symmetric["faults"] == launcher["faults"] == {}
+    assert symmetric["sent"]["properties"] == request(
+        "exec rdzv launch --nproc-per-node 8 -- train.py --epochs 3",
+        ".",
+        "registry/image:tag",
+        displayName="symmetric",
+        tags={},
+        environmentVariables={"RDZV_TOKEN": "GROUP-TOKEN"},
+        resources={"instanceCount": 4, "shmSize": "16g", "properties": {}},
+        distribution={"distributionType": "PyTorch", "processCountPerInstance": 1},
+    )
+    sent = launcher["sent"]["properties"]
+    assert sent["command"].startswith("az login --identity --client-id ")
+    assert "\n" not in sent["command"]
+    assert sent["resources"]["instanceCount"] == 1
+
+
+def test_the_sdk_does_find_faults(python: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(rendered(tmp_path, worker_run()).replace("compute:", "computer:"))
+    argv = [python, LOAD, str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "computer" in done.stderr

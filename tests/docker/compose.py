@@ -1,0 +1,116 @@
+"""docker compose, version 1 and 2, in a copy of this checkout."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.docker.engine import USER_PATH, Engine
+from tests.path.launching import Outcome
+
+ROOT = Path(__file__).parents[2]
+IMAGE = "rdzv-test"
+PIN = "pydantic==1.10.24"
+"""What the user of the image pins: rdzv itself needs pydantic 2."""
+SERVICES = ("launcher", "worker")
+_LIMIT_SECONDS = 170.0
+
+
+def copy_checkout(folder: Path) -> None:
+    """What a fresh clone has, as far as docker compose looks at it."""
+    folder.mkdir()
+    for name in ("launcher", "rendezvous", "worker", "specs", "examples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    files = ("Dockerfile", "docker-compose.yml", "pyproject.toml", "rdzv_command.py")
+    for name in (*files, ".dockerignore", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+
+
+@dataclass
+class Compose:
+    """One version of docker compose, on one engine, in one copy of the checkout."""
+
+    engine: Engine
+    words: tuple[str, ...]
+    folder: Path
+    mounts: list[str]
+
+    def adapt(self, *, command: list[str] | None = None, **variables: str) -> None:
+        """Say, in the file that compose adds by itself, what is different here.
+
+        The image is the tests' own, and torch comes from this machine. Further on, another
+        command and further variables for launcher and workers.
+        """
+        environment = {"PATH": USER_PATH, **variables}
+        service: dict[str, Any] = {"environment": environment, "volumes": self.mounts}
+        if command:  # compose fills in $VARIABLE itself
+            service["command"] = [word.replace("$", "$$") for word in command]
+        self._override(service | {"image": IMAGE})
+
+    def adapt_build(self, base: str) -> None:
+        """The same for a build: from the tests' base image, on this machine's network."""
+        build = {"target": "rdzv", "network": "host", "args": {"BASE": base}}
+        self._override({"image": IMAGE, "build": build})
+
+    def _override(self, service: dict[str, Any]) -> None:
+        text = json.dumps({"services": dict.fromkeys(SERVICES, service)})
+        (self.folder / "docker-compose.override.yml").write_text(text)
+
+    def run(self, *argv: str, **variables: str) -> Outcome:
+        """A compose command, seen to its end."""
+        done = subprocess.run(
+            [*self.words, *argv],
+            cwd=self.folder,
+            env=self.engine.environ(COMPOSE_PROJECT_NAME="rdzv", **variables),
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_SECONDS,
+            check=False,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    def containers(self, service: str) -> list[str]:
+        """The containers of a service, also those that have ended."""
+        return self.engine.containers(f"label=com.docker.compose.service={service}")
+
+    def exit_codes(self) -> dict[str, list[int]]:
+        """How the containers of each service ended; none runs any more."""
+        found: dict[str, list[int]] = {}
+        for service in SERVICES:
+            states = [self.engine.look(one)["State"] for one in self.containers(service)]
+            assert {state["Status"] for state in states} == {"exited"}
+            found[service] = [state["ExitCode"] for state in states]
+        return found
+
+    def remove(self) -> None:
+        """Take away containers, network and volume."""
+        down = self.run("down", "--volumes", "--timeout", "2")
+        assert down.code == 0, down.err
+
+
+def plugin_of_version_2(cache: Path) -> Path:
+    """docker compose 2, as Debian 13 has it; it runs on Debian 12 as well.
+
+    apt itself fetches and verifies it, with lists of its own.
+    """
+    found = cache / "compose-2" / "usr/libexec/docker/cli-plugins/docker-compose"
+    if found.exists():
+        return found
+    folder = cache / "apt"
+    lists, source = folder / "lists", folder / "trixie.list"
+    (lists / "partial").mkdir(parents=True, exist_ok=True)
+    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    source.write_text(f"deb [signed-by={keys}] http://deb.debian.org/debian trixie main\n")
+    own = [f"-oDir::Etc::SourceList={source}", "-oDir::Etc::SourceParts=/dev/null"]
+    own += [f"-oDir::State::Lists={lists}", "-oDir::Cache::pkgcache=", "-oDir::Cache::srcpkgcache="]
+    own += ["-oAPT::Sandbox::User=root", "-oAcquire::Languages=none", "-qq"]
+    for words in (["update"], ["download", "docker-compose"]):
+        subprocess.run(["apt-get", *own, *words], cwd=folder, check=True, capture_output=True)
+    (package,) = folder.glob("docker-compose_*.deb")
+    subprocess.run(["dpkg-deb", "-x", package, cache / "compose-2"], check=True)
+    shutil.rmtree(folder)
+    return found

@@ -1,0 +1,135 @@
+"""The Kubernetes specs, rendered and loaded; and values that a careless template would break."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from launcher.plan import WorkerRun, make_plan
+from launcher.schedulers import specs_folder
+from launcher.settings import LaunchSettings
+
+FOLDER = specs_folder() / "kubernetes"
+IMAGE = "registry.example:5000/team/image@sha256:" + "0" * 64
+UGLY = [
+    "a b",
+    "it's",
+    'say "hi"',
+    "key: value",
+    "#comment",
+    "a|b & c; d > e",
+    "0755",
+    "yes",
+    "No",
+    "null",
+    "~",
+    "12e4567",
+    "1_000",
+    "12:30",
+    "0x1f",
+    "",
+    "--",
+    "two\nlines\n",
+    "\ttab ",
+    "back\\slash",
+    "$HOME `id` $$ $(HOSTNAME) $(RDZV_JOIN_FILE) ${{ inputs.x }}",
+    "{{ .Values }} %s %(x)s",
+    "- item",
+    "*alias &anchor !tag @at",
+    "<<NAME>>",
+    "한국어",
+    "中文。标点",
+    "e\u0301 \u00a0 \u2028",
+]
+
+
+def worker_run(
+    command: Sequence[str] = ("train.py",),
+    *,
+    image: str = IMAGE,
+    run: str = "llama",
+    passed: Sequence[str] = (),
+    slot: int = 1,
+    generation: int = 1,
+) -> WorkerRun:
+    """A worker run of the shipped template."""
+    path = FOLDER / "worker.yaml.tpl"
+    names = [f"VALUE_{number}" for number in range(len(passed))]
+    plan = make_plan(
+        LaunchSettings(
+            nnodes="4", hosts="off", set=[f"IMAGE={image}", "GPUS=8"], pass_env=list(names)
+        ),
+        command,
+        dict(zip(names, passed, strict=True)),
+        run=run,
+        launch_id="12e4567890",
+        source=str(path),
+        template=path.read_text(encoding="utf-8"),
+    )
+    return plan.worker_run(slot, generation)
+
+
+def documents(text: str) -> list[Any]:
+    """All documents of a manifest."""
+    return list(yaml.safe_load_all(text))
+
+
+def shipped(name: str) -> list[Any]:
+    """The documents of a shipped manifest that is no template."""
+    return documents((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def expected(script: str, join: str, *, image: str = IMAGE, run: str = "llama") -> list[Any]:
+    """What the template stands for, for slot 1."""
+    name = "rdzv-12e4567890-1-1"
+    labels = {
+        "app.kubernetes.io/managed-by": "rdzv",
+        "rdzv/launch": "12e4567890",
+        "rdzv/worker-run": name,
+    }
+    container = {
+        "name": "worker",
+        "image": image,
+        "command": ["sh", "/etc/rdzv/run.sh"],
+        "env": [{"name": "RDZV_JOIN_FILE", "value": "/etc/rdzv/join"}],
+        "resources": {"limits": {"nvidia.com/gpu": "8"}},
+        "volumeMounts": [
+            {"name": "rdzv", "mountPath": "/etc/rdzv", "readOnly": True},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 60,
+        "containers": [container],
+        "volumes": [
+            {"name": "rdzv", "secret": {"secretName": name}},
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        ],
+    }
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": labels},
+        "immutable": True,
+        "stringData": {"join": join, "run.sh": script},
+    }
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "labels": labels,
+            "annotations": {"rdzv/run": run, "rdzv/slot": "1"},
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": 86400,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+    return [secret, job]

@@ -1,0 +1,161 @@
+"""What the Kubernetes specs stand for, whole; and that every value arrives as it was given."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.adopt import adopt
+from launcher.platforms import Host, Value
+from launcher.schedulers import SchedulerContext, scheduler_entry
+from launcher.schedulers.profile import ProfileScheduler
+from tests.kubernetes.specs import UGLY, documents, expected, shipped, worker_run
+from tests.schedulers.bed import join_text
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+DUMP = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
+
+
+def scheduler(folder: Path) -> ProfileScheduler:
+    made = scheduler_entry("kubernetes").make(SchedulerContext(folder, {}))
+    assert isinstance(made, ProfileScheduler)
+    return made
+
+
+def test_a_worker_run_is_a_secret_and_a_job_of_one_pod(tmp_path: Path) -> None:
+    run = worker_run(["train.py", "--lr", "1e-4"], passed=["a b"])
+    rendered = scheduler(tmp_path).render(run, join_text())
+    words = "exec env 'VALUE_0=a b' rdzv worker --nnodes 4 --nproc-per-node 1 --hosts off --"
+    assert documents(rendered) == expected(f"{words} train.py --lr 1e-4\n", join_text())
+
+
+@pytest.mark.parametrize("value", UGLY)
+def test_a_value_arrives_in_the_image_the_command_and_the_environment_as_it_was(
+    value: str, tmp_path: Path
+) -> None:
+    run = worker_run(["train.py", value], image=value, passed=[value], run="llama")
+    found = documents(scheduler(tmp_path).render(run, join_text()))
+    script = found[0]["stringData"]["run.sh"]
+    assert found == expected(script, join_text(), image=value)
+    command, environ = executed(script, tmp_path)
+    options = ["worker", "--nnodes", "4", "--nproc-per-node", "1", "--hosts", "off", "--"]
+    assert command == [*options, "train.py", value]
+    assert environ["VALUE_0"] == value
+
+
+def executed(script: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Words and environment of the `rdzv` that a script executes."""
+    program, path = folder / "rdzv", folder / "run.sh"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(DUMP)} "$@"\n')
+    program.chmod(0o755)
+    path.write_text(script)
+    env = {"PATH": f"{folder}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+    out = subprocess.run(["sh", str(path)], env=env, check=True, capture_output=True, text=True)
+    command, environ = json.loads(out.stdout)
+    return command, environ
+
+
+def test_nothing_of_the_secret_and_of_the_users_words_stands_in_the_job(tmp_path: Path) -> None:
+    run = worker_run(["train.py", "--password=hush"], passed=["hush"])
+    job = documents(scheduler(tmp_path).render(run, join_text()))[1]
+    assert join_text() not in json.dumps(job)
+    assert "hush" not in json.dumps(job)
+
+
+def test_the_greatest_names_are_names_to_kubernetes() -> None:
+    for slot, generation in ((0, 1), (99_999, 101)):
+        name = worker_run(slot=slot, generation=generation).name
+        pod = f"{name}-x7k2p"
+        assert NAME.fullmatch(pod)
+        assert len(pod) <= 63
+
+
+def test_the_launchers_role_lets_it_neither_read_secrets_nor_change_anything() -> None:
+    account, role, binding, job = shipped("launcher.yaml")
+    assert role["rules"] == [
+        {
+            "apiGroups": ["batch"],
+            "resources": ["jobs"],
+            "verbs": ["create", "get", "list", "delete"],
+        },
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "delete"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+    ]
+    name = account["metadata"]["name"]
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    assert binding["roleRef"] == reference
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name}]
+    assert job["spec"]["template"]["spec"]["serviceAccountName"] == name
+
+
+def test_the_launchers_command_shows_what_it_would_submit(tmp_path: Path) -> None:
+    spec = shipped("launcher.yaml")[-1]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    shown = rdzv([*container["command"][1:2], "--dry-run", *container["command"][2:]], tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    made = [text for text in shown.stdout.split("\n") if text.startswith("kind: ")]
+    assert made == ["kind: Secret", "kind: Job"]
+    limits = {"nvidia.com/gpu": 8}
+    assert container["resources"]["limits"] == limits
+    assert f"--set=IMAGE={container['image']}" in container["command"]
+
+
+def rdzv(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8"}
+    argv = [sys.executable, "-E", "-P", "-m", "rdzv_command", *words]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30)
+
+
+def test_each_pod_of_the_symmetric_job_adopts_its_place() -> None:
+    service, job = shipped("symmetric.yaml")
+    name, spec = job["metadata"]["name"], job["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    assert service["metadata"]["name"] == pod["subdomain"]
+    assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": name}
+    environ = {entry["name"]: entry["value"] for entry in container["env"]}
+    assert spec["completions"] == spec["parallelism"] == int(environ["NUM_NODES"])
+    given = {"nnodes": Value(environ["NUM_NODES"], "NUM_NODES")}
+    for index in range(spec["completions"]):
+        full = f"{name}-{index}.{pod['subdomain']}.default.svc.cluster.local"
+        host = Host(
+            f"{name}-{index}", f"127.0.0.1 localhost\n10.1.2.{index} {full} {name}-{index}\n"
+        )
+        adopted = adopt(environ | {"JOB_COMPLETION_INDEX": str(index)}, given, host)
+        assert {key: value.text for key, value in adopted.values.items()} == {
+            "nnodes": "4",
+            "node_rank": str(index),
+            "rdzv_id": name,
+            "master_addr": f"{name}-0.{pod['subdomain']}.default.svc.cluster.local",
+        }
+
+
+def test_the_symmetric_job_is_ended_by_rdzv_and_not_by_kubernetes() -> None:
+    _, job = shipped("symmetric.yaml")
+    spec = job["spec"]
+    assert spec["completionMode"] == "Indexed"
+    assert spec["backoffLimitPerIndex"] == 0
+    assert "backoffLimit" not in spec
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize("name", ["launcher.yaml", "symmetric.yaml", "worker.yaml.tpl"])
+def test_every_pod_has_shared_memory_and_a_grace_above_rdzvs_own(name: str, tmp_path: Path) -> None:
+    made: list[Any] = expected("", "") if name.endswith(".tpl") else shipped(name)
+    pods = [found["spec"]["template"]["spec"] for found in made if found["kind"] == "Job"]
+    assert pods
+    for pod in pods:
+        assert {"name": "shm", "emptyDir": {"medium": "Memory"}} in pod["volumes"]
+        mounts = pod["containers"][0]["volumeMounts"]
+        assert {"name": "shm", "mountPath": "/dev/shm"} in mounts
+        assert pod["terminationGracePeriodSeconds"] > 12

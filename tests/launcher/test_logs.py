@@ -1,0 +1,208 @@
+"""`rdzv logs`: from this machine's files and from the scheduler, and what it says where none is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from launcher.ledger import LedgerEntry
+from launcher.logs import show_logs
+from launcher.plan import WorkerRun
+from launcher.state_dir import StateDir
+from rendezvous.errors import UsageError
+from rendezvous.schema import Phase, RunStatus, SlotState, SlotStatus
+
+PROFILE = """
+summary = "logs for tests"
+spec = "w.sh"
+secret = "spec"
+[submit]
+argv = ["true"]
+id = '(x)'
+[describe]
+argv = ["true"]
+state = '(?P<state>x)'
+[states]
+[cancel]
+argv = ["true"]
+[logs]
+argv = ["{log}", "<<ID>>", "<<LINES>>"]
+follow = ["{log}", "<<ID>>", "<<LINES>>", "follow"]
+"""
+LOG = """#!/bin/sh
+[ "$1" = broken ] && { echo begun; echo no such run >&2; exit 1; }
+echo "$2 lines of $1"
+[ -n "$3" ] && exec sleep 600
+exit 0
+"""
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDir:
+    made = StateDir(tmp_path, "llama")
+    made.acquire()
+    made.release()
+    return made
+
+
+def slot(number: int, rank: int, processes: int) -> SlotStatus:
+    return SlotStatus(
+        slot=number,
+        generation=1,
+        wanted_generation=1,
+        state=SlotState.RUNNING,
+        rank=rank,
+        nproc_per_node=processes,
+    )
+
+
+def sealed(state: StateDir) -> None:
+    """The nodes have their ranks: slots 0, 2 and 1, with 2, 3 and 1 processes."""
+    status = RunStatus(
+        run="llama",
+        launch_id="k7f2a9c1xy",
+        version=9,
+        phase=Phase.RUNNING,
+        epoch=1,
+        reason="running",
+        min_nodes=3,
+        max_nodes=3,
+        elapsed_seconds=1.0,
+        slots=[slot(0, 0, 2), slot(1, 2, 1), slot(2, 1, 3)],
+    )
+    state.write("status.json", status.model_dump_json().encode())
+
+
+def submitted(state: StateDir, number: int, handle: str, *, starter: str = "") -> None:
+    """The scheduler has the worker run of a slot."""
+    (state.path / "w.sh").write_text("")
+    log = state.path / "log.sh"
+    log.write_text(LOG)
+    log.chmod(0o755)
+    profile = state.path / "queue.toml"
+    profile.write_text(PROFILE.format(log=log))
+    run = WorkerRun(number, 1, f"rdzv-k7f2-{number}-1", {"RDZV_JOIN": "hidden"}, "w.sh", "")
+    entry = LedgerEntry.of(run, starter or str(profile))
+    state.ledger.begin(entry)
+    state.ledger.note(entry.model_copy(update={"handle": handle}))
+
+
+async def show(
+    state: StateDir, *, node: int | None = None, rank: int | None = None, follow: bool = False
+) -> int:
+    return await show_logs(state, os.environ, node=node, rank=rank, lines=2, follow=follow)
+
+
+async def test_files_of_this_machine_come_first_and_then_what_the_scheduler_keeps(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (state.logs / "node-0.log").write_text("1\n2\n3\n")
+    submitted(state, 1, "17")
+    submitted(state, 2, "18")
+    assert await show(state) == 0
+    assert capsys.readouterr().out == (
+        f"==> {state.logs}/node-0.log\n2\n3\n"
+        "==> rdzv-k7f2-1-1 (slot 1, queue 17)\n2 lines of 17\n"
+        "==> rdzv-k7f2-2-1 (slot 2, queue 18)\n2 lines of 18\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("node", "rank", "handle"),
+    [(1, None, "18"), (2, None, "17"), (None, 2, "18"), (None, 4, "18"), (None, 5, "17")],
+)
+async def test_a_node_elsewhere_is_found_by_its_rank_or_that_of_one_of_its_processes(
+    state: StateDir,
+    capsys: pytest.CaptureFixture[str],
+    node: int | None,
+    rank: int | None,
+    handle: str,
+) -> None:
+    sealed(state)
+    submitted(state, 1, "17")
+    submitted(state, 2, "18")
+    assert await show(state, node=node, rank=rank) == 0
+    assert capsys.readouterr().out.endswith(f"queue {handle})\n2 lines of {handle}\n")
+
+
+async def test_before_there_are_ranks_a_node_is_a_slot(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submitted(state, 2, "18")
+    assert await show(state, node=2) == 0
+    assert "slot 2, queue 18" in capsys.readouterr().out
+
+
+async def test_a_rank_that_nobody_has_is_refused(state: StateDir) -> None:
+    with pytest.raises(UsageError, match="which node of run 'llama' has rank 3 is known once all"):
+        await show(state, rank=3)
+    sealed(state)
+    with pytest.raises(UsageError, match="has the ranks 0 to 5, and no rank 6"):
+        await show(state, rank=6)
+
+
+async def test_a_scheduler_that_keeps_no_logs_is_named(state: StateDir) -> None:
+    submitted(state, 1, "x.sh", starter="manual")
+    with pytest.raises(UsageError) as caught:
+        await show(state, node=1)
+    assert caught.value.message == (
+        f"there is no node-1.log in {state.logs}, "
+        "and the scheduler 'manual' keeps no logs of rdzv-k7f2-1-1"
+    )
+
+
+async def test_a_worker_run_without_an_id_is_named(state: StateDir) -> None:
+    submitted(state, 1, "")
+    with pytest.raises(UsageError, match="the id of rdzv-k7f2-1-1 at 'queue' is not known"):
+        await show(state, node=1)
+
+
+async def test_what_cannot_be_read_is_said_and_the_rest_is_shown(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submitted(state, 1, "broken")
+    submitted(state, 2, "18")
+    assert await show(state) == 1
+    shown = capsys.readouterr()
+    assert shown.out.endswith("queue 18)\n2 lines of 18\n")
+    assert "no such run" in shown.err
+
+
+async def test_logs_are_followed_while_the_launcher_lives_also_those_that_come_later(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state.acquire()
+    following = asyncio.create_task(show(state, follow=True))
+    out = ""
+
+    async def until(text: str) -> None:
+        nonlocal out
+        async with asyncio.timeout(20):
+            while text not in out:
+                out += capsys.readouterr().out
+                await asyncio.sleep(0.05)
+
+    await asyncio.sleep(0.1)
+    with (state.logs / "node-0.log").open("w", buffering=1) as file:
+        file.write("1\n2\n3\nha")
+        await until("3\n")
+        file.write("lf\nlast\n")
+        await until("last\n")
+        submitted(state, 1, "17")
+        await until("2 lines of 17\n")
+        state.release()
+        assert await asyncio.wait_for(following, 20) == 0
+    assert out == (
+        f"==> {state.logs}/node-0.log\n3\nhalf\nlast\n"
+        "==> rdzv-k7f2-1-1 (slot 1, queue 17)\n2 lines of 17\n"
+    )
+
+
+async def test_of_a_run_that_is_over_and_has_no_logs_there_is_nothing_to_follow(
+    state: StateDir,
+) -> None:
+    with pytest.raises(UsageError, match="there is no"):
+        await show(state, follow=True)

@@ -1,0 +1,217 @@
+"""A launch whose worker runs are made by a batch system that behaves; see `command`.
+
+All of it lives in a network namespace of its own, where each node has an address.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.path.launching import RDZV, Launched, environment, until
+
+HERE = Path(__file__).parent
+NODES = 4
+_SUBNET = "10.77.0"
+_PREFIX = "rdzvfarm"
+_counter = itertools.count()
+
+
+class Farm:
+    """The farm's folder, and the launches that use it.
+
+    Args:
+        folder: A folder of the test's own.
+        namespace: The network namespace; the test's own where it is None.
+    """
+
+    def __init__(self, folder: Path, namespace: str | None) -> None:
+        self.folder = folder / "farm"
+        self.state = folder / "state"
+        self._namespace = namespace
+        self._bin = folder / "bin"
+        for made in (self.folder, self._bin):
+            made.mkdir()
+        program = self._bin / "farm"
+        program.write_text(
+            f"#!/bin/sh\nFARM_FOLDER={self.folder} exec {sys.executable} -IS "
+            f'{HERE / "command.py"} "$@"\n'
+        )
+        program.chmod(0o755)
+        for name in ("farm.toml", "farm.sh"):
+            (folder / name).write_text((HERE / name).read_text())
+        self.profile = folder / "farm.toml"
+
+    # --- troubles -----------------------------------------------------------------------------
+
+    def has(self, trouble: str, text: str = "") -> None:
+        """From now on, the farm has this trouble."""
+        (self.folder / trouble).write_text(text)
+
+    def is_rid_of(self, trouble: str) -> None:
+        """The trouble is over."""
+        (self.folder / trouble).unlink(missing_ok=True)
+
+    def prologue(self, script: str) -> None:
+        """What every worker run does first, in its shell; it knows SLOT and GENERATION."""
+        self.has("prologue", script)
+
+    def change_profile(self, old: str, new: str) -> None:
+        """Another profile than the usual one."""
+        text = self.profile.read_text()
+        assert old in text
+        self.profile.write_text(text.replace(old, new))
+
+    # --- what it has --------------------------------------------------------------------------
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs ever made, oldest first."""
+        found = [json.loads(path.read_text()) for path in self.folder.glob("*.json")]
+        return sorted(found, key=lambda run: int(run["id"]))
+
+    def names(self) -> list[str]:
+        """Slot and generation of all runs ever made, as `1-1`."""
+        return [run["name"].split("-", 2)[2] for run in self.runs()]
+
+    def living(self) -> list[str]:
+        """Slot and generation of what is queued or runs."""
+        return [run["name"].split("-", 2)[2] for run in self.runs() if self._lives(run)]
+
+    def _lives(self, run: dict[str, Any]) -> bool:
+        return (
+            run["state"] in ("QUEUED", "STARTED")
+            and not (self.folder / f"{run['id']}.exit").exists()
+        )
+
+    def run_of(self, name: str) -> dict[str, Any]:
+        """The run of a slot and generation (`1-1`); waits for it."""
+
+        def find() -> dict[str, Any] | None:
+            return next((run for run in self.runs() if run["name"].endswith(f"-{name}")), None)
+
+        return until(find)
+
+    def started(self, name: str) -> int:
+        """The process group of a run; waits until it has begun."""
+        return int(until(lambda: self.run_of(name)["pid"]))
+
+    def evict(self, name: str) -> None:
+        """End a run as a scheduler does that takes its node away."""
+        os.killpg(self.started(name), signal.SIGKILL)
+        run = self.run_of(name)
+        self._write(run | {"state": "EVICTED", "why": "the node is drained"})
+
+    def _write(self, run: dict[str, Any]) -> None:
+        path = self.folder / f"{run['id']}.json"
+        path.with_suffix(".evicted").write_text(json.dumps(run))
+        path.with_suffix(".evicted").replace(path)
+
+    # --- launching ----------------------------------------------------------------------------
+
+    @contextmanager
+    def launching(
+        self,
+        *options: str,
+        command: list[str],
+        run: str = "r",
+        state: Path | None = None,
+        env: dict[str, str] | None = None,
+    ) -> Iterator[Launched]:
+        """A launch whose other nodes the farm starts."""
+        argv = [RDZV, "launch", "--rdzv-id", run, "--framework", "command"]
+        argv += ["--scheduler-profile", str(self.profile), "--hosts", "off"]
+        argv += [
+            "--registry-address",
+            f"{_SUBNET}.1",
+            "--address",
+            f"{_SUBNET}.1",
+            *options,
+            "--",
+            *command,
+        ]
+        process = subprocess.Popen(
+            self._inside(argv),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(state, **(env or {})),
+            start_new_session=True,
+        )
+        launched = Launched(process, state or self.state, run)
+        try:
+            yield launched
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def environment(self, state: Path | None = None, **env: str) -> dict[str, str]:
+        """Of the person who launches."""
+        own = environment(state or self.state, **env)
+        prologue = str(self.folder / "prologue")
+        return own | {
+            "PATH": f"{self._bin}:{own['PATH']}",
+            **({"FARM_PROLOGUE": prologue} if os.path.exists(prologue) else {}),
+        }
+
+    def _inside(self, argv: list[str]) -> list[str]:
+        return ["ip", "netns", "exec", self._namespace, *argv] if self._namespace else argv
+
+    def rdzv(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Another command of the person's."""
+        started = self.start_rdzv(*words)
+        out, err = started.communicate(timeout=60)
+        return subprocess.CompletedProcess(started.args, started.returncode, out, err)
+
+    def start_rdzv(self, *words: str) -> subprocess.Popen[str]:
+        """The same, while it runs."""
+        return subprocess.Popen(
+            self._inside([RDZV, *words]),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(),
+        )
+
+    def close(self) -> None:
+        """End what is left of it."""
+        for run in self.runs():
+            if run["pid"]:
+                with suppress(ProcessLookupError):
+                    os.killpg(run["pid"], signal.SIGKILL)
+
+
+@contextmanager
+def network() -> Iterator[str]:
+    """A network namespace with an address for each node."""
+    _remove_stale()
+    name = f"{_PREFIX}-{os.getpid()}-{next(_counter)}"
+    _ip("netns", "add", name)
+    try:
+        _ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
+        for number in range(1, NODES + 1):
+            _ip("-n", name, "addr", "add", f"{_SUBNET}.{number}/24", "dev", "eth0")
+        for device in ("lo", "eth0", "eth1"):
+            _ip("-n", name, "link", "set", device, "up")
+        yield name
+    finally:
+        _ip("netns", "delete", name)
+
+
+def _remove_stale() -> None:
+    """What a test process left that was killed."""
+    for path in Path("/run/netns").glob(f"{_PREFIX}-*"):
+        if not Path("/proc", path.name.split("-")[1]).exists():
+            subprocess.run(["ip", "netns", "delete", path.name], check=False, capture_output=True)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)

@@ -1,0 +1,146 @@
+"""Equal containers of a platform find each other by what the platform tells them, and a token."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.launcher import environments as env
+from tests.netlab import Host, Lab
+from tests.path.cluster import LIMIT_SECONDS
+from tests.path.launching import RDZV, Launched, environment, shell, until
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
+
+TELL = shell('echo "TOLD $NODE_RANK $NNODES $MASTER_ADDR $RDZV_ID"')
+
+
+class Nodes:
+    """Equal containers, each with the environment of its platform."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        made = subprocess.run([RDZV, "token", "new"], capture_output=True, text=True, check=True)
+        self._token = made.stdout.strip()
+        self._folder = folder
+        self.lab = lab
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, host: Host, platform: Mapping[str, str], *options: str) -> None:
+        """Start the same command as on every other node."""
+        own = {k: v for k, v in platform.items() if k not in env.SHELL}
+        index = self.lab.hosts.index(host)
+        environ = environment(self._folder / f"h{index}", RDZV_TOKEN=self._token, **own)
+        argv = [RDZV, "launch", "--framework", "command", *options, "--", *TELL]
+        log = (self._folder / f"h{index}.log").open("w")
+        with log:
+            self.started.append(host.start(argv, env=environ, stdout=log))
+
+    def said(self, index: int) -> str:
+        """What the node on a host has said so far."""
+        path = self._folder / f"h{index}.log"
+        return path.read_text() if path.exists() else ""
+
+    def launched(self, run: str) -> Launched:
+        """Rank 0's launch, to look into its journal."""
+        return Launched(self.started[0], self._folder / "h0", run)
+
+    def told(self) -> list[str]:
+        """What every node's program was told, once all have ended well."""
+        codes = [process.wait(LIMIT_SECONDS) for process in self.started]
+        said = [self.said(index) for index in range(len(self.lab.hosts))]
+        assert set(codes) == {0}, said
+        lines = [line for text in said for line in text.splitlines()]
+        return [line.removeprefix("TOLD ") for line in lines if line.startswith("TOLD ")]
+
+
+@contextmanager
+def nodes(lab: Lab, folder: Path) -> Iterator[Nodes]:
+    """No container yet; what is started is ended with the lab."""
+    with ExitStack() as stack:
+        yield Nodes(stack.enter_context(lab), folder)
+
+
+def slurm(rank: int, names: str) -> dict[str, str]:
+    """Inside srun, on one of three nodes."""
+    return env.SRUN | {
+        "SLURMD_NODENAME": f"c0{rank + 1}",
+        "SLURM_JOB_NODELIST": names,
+        "SLURM_JOB_NUM_NODES": "3",
+        "SLURM_NODEID": str(rank),
+        "SLURM_PROCID": str(rank),
+        "SLURM_STEP_NODELIST": names,
+        "SLURM_STEP_NUM_NODES": "3",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x3)",
+    }
+
+
+def test_the_tasks_of_a_slurm_step_meet_on_its_first_node(tmp_path: Path) -> None:
+    with nodes(Lab(["c01", "c02", "c03"]), tmp_path) as run:
+        first, *others = run.lab.hosts
+        # As Debian has it: to itself the first node is 127.0.1.1, and its name says nothing more.
+        names = first.hosts_file.read_text()
+        first.hosts_file.write_text(f"{names}127.0.1.1 c01\n")
+        for host in others:
+            host.hosts_file.write_text(f"{names}{first.address} c01\n")
+        for rank in (2, 0, 1):
+            run.start(run.lab.hosts[rank], slurm(rank, "c[01-03]"))
+        expected = [f"{rank} 3 {first.address} slurm-418213-0" for rank in range(3)]
+        assert run.told() == expected
+        assert "node 2 of 3, rank 0 at c01, run 'slurm-418213-0' (by Slurm" in run.said(2)
+
+
+def pod(index: int, size: int) -> dict[str, str]:
+    own = {"JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"train-{index}"}
+    return env.INDEXED_JOB | own | {"NUM_NODES": str(size)}
+
+
+def test_the_pods_of_an_indexed_job_wait_for_a_name_and_replace_each_other(tmp_path: Path) -> None:
+    domain = "workers.team.svc.cluster.local"
+    # The pod of index 1 is evicted, and comes again with another address.
+    with nodes(Lab(["train-0", "train-1", "train-2", "train-1"]), tmp_path) as run:
+        hosts = run.lab.hosts
+        for host in hosts:  # as the kubelet does
+            own = f"{host.address}\t{host.name}.{domain}\t{host.name}\n"
+            host.hosts_file.write_text(f"127.0.0.1\tlocalhost\n{own}")
+        rank_0 = f"{hosts[0].address} train-0.{domain}\n"
+        run.start(hosts[0], pod(0, 3))
+        run.start(hosts[1], pod(1, 3))
+        until(lambda: f"train-0.{domain}: its name cannot be resolved" in run.said(1))
+        for host in hosts[1:]:
+            with host.hosts_file.open("a") as file:
+                file.write(rank_0)
+        run.launched("train").wait_for("joined", 2)
+        evicted = run.started.pop()
+        evicted.kill()
+        evicted.wait()
+        run.start(hosts[3], pod(1, 3))
+        run.launched("train").wait_for("joined", 3)
+        run.start(hosts[2], pod(2, 3))
+        address = hosts[0].address
+        assert sorted(run.told()) == [f"{rank} 3 {address} train" for rank in range(3)]
+        joined = [e for e in run.launched("train").events() if e["kind"] == "joined"]
+        assert len(joined) == 4
+
+
+def test_the_nodes_of_an_azure_job_meet_at_the_address_of_its_master(tmp_path: Path) -> None:
+    with nodes(Lab(2, ipv6_only=True, hosts_mode="selfonly"), tmp_path) as run:
+        master = run.lab.hosts[0].address
+        for rank, host in enumerate(run.lab.hosts):
+            own = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2"}
+            own |= {"AZUREML_NODE_COUNT": "2", "AZ_BATCH_MASTER_NODE": f"[{master}]:6000"}
+            run.start(host, env.AZUREML_MPI | own)
+        assert run.told() == [f"{rank} 2 {master} keen_plum_4f5k" for rank in range(2)]
+
+
+def test_the_processes_of_mpirun_meet_where_they_are_told(tmp_path: Path) -> None:
+    with nodes(Lab(2), tmp_path) as run:
+        master = run.lab.hosts[0].address
+        for rank, host in enumerate(run.lab.hosts):
+            own = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2"}
+            given = {"MASTER_ADDR": master, "RDZV_ID": "mine"}
+            run.start(host, env.MPIRUN_IN_SLURM | own | given)
+        assert run.told() == [f"{rank} 2 {master} mine" for rank in range(2)]

@@ -1,0 +1,175 @@
+"""A place to try a scheduler in: its fake commands on a PATH, and the runs they have made."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from launcher.plan import Here, WorkerRun, make_plan
+from launcher.schedulers import (
+    PROFILES,
+    Scheduler,
+    SchedulerContext,
+    scheduler_entry,
+    specs_folder,
+)
+from launcher.schedulers.profile import ProfileScheduler
+from launcher.settings import LaunchSettings
+from rendezvous.security import JoinString, RegistryPlace, RunKeys
+from tests.schedulers.behaving import FAULTS, FOLDER
+
+HERE = Path(__file__).parent
+FAKES = HERE / "fakes"
+SHIPPED = [path.stem for path in sorted(PROFILES.glob("*.toml"))]
+OWN = {"batch": HERE / "data" / "batch.toml"}
+"""Profiles that only the tests have."""
+
+LIMIT_SECONDS = 20.0
+KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
+NOWHERE = RegistryPlace(("127.0.0.1",), 9)
+COMMAND = ["train.py", "--name", 'it\'s a "test"', "$HOME", "", "--", "two\nlines"]
+T = TypeVar("T")
+
+
+def join_text(slot: int = 1, generation: int = 1) -> str:
+    """What a worker run gets: a registry at a port where nobody listens."""
+    token = KEYS.join_token(slot, generation)
+    run, launch_id = KEYS.run, KEYS.launch_id
+    return JoinString(
+        NOWHERE, run, launch_id, slot, generation, token, KEYS.row_key, KEYS.probe_key
+    ).text()
+
+
+def until(look: Callable[[], T | None]) -> T:
+    """What there is to see, as soon as there is something."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not (found := look()):
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+    return found
+
+
+def settings_of(fake: str) -> dict[str, str]:
+    """The variables that a profile needs, as its fake says."""
+    path = FAKES / f"{fake}.py"
+    return getattr(_module(path), "SET", {}) if path.exists() else {}
+
+
+def _module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Bed:
+    """One scheduler, with what its fake commands keep.
+
+    Attributes:
+        name: The scheduler's, or that of a profile of the tests.
+        folder: A folder of the test's own.
+        faults: What goes wrong; see `tests.schedulers.behaving`.
+        installed: Whether its commands are on the PATH.
+    """
+
+    name: str
+    folder: Path
+    faults: set[str] = field(default_factory=set)
+    installed: bool = True
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _more: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.kept = self.folder / "kept"
+        self.bin = self.folder / "bin"
+        self.submissions = self.folder / "state" / "submissions"
+        for made in (self.kept, self.bin):
+            made.mkdir(exist_ok=True)
+        fake = FAKES / f"{self.name}.py"
+        module = _module(fake) if fake.exists() else None
+        for command in module.COMMANDS if module and self.installed else ():
+            self._install(command, fake)
+        if module is not None and hasattr(module, "serving"):
+            self._more = self._stack.enter_context(module.serving(self.kept))
+
+    def close(self) -> None:
+        """End what a fake serves."""
+        self._stack.close()
+
+    def _install(self, command: str, fake: Path) -> None:
+        program = self.bin / command
+        program.write_text(
+            f"#!{sys.executable} -IS\n"
+            f"import sys\nsys.path.insert(0, {str(HERE)!r})\n"
+            f"from behaving import act\nact({str(fake)!r}, {command!r})\n"
+        )
+        program.chmod(0o755)
+
+    def environ(self) -> dict[str, str]:
+        """The user's environment, with secrets that no command may see."""
+        path = f"{self.bin}:{os.environ['PATH']}" if self.installed else str(self.bin)
+        return {
+            **os.environ,
+            "PATH": path,
+            FOLDER: str(self.kept),
+            FAULTS: ",".join(sorted(self.faults)),
+            "RDZV_TOKEN": "a-secret-of-the-launcher",
+            "RDZV_NNODES": "9",
+            **self._more,
+        }
+
+    def scheduler(self) -> Scheduler:
+        """A scheduler as a launcher makes it; each call is another launcher's."""
+        name = str(OWN[self.name]) if self.name in OWN else self.name
+        made = scheduler_entry(name).make(SchedulerContext(self.submissions, self.environ()))
+        if isinstance(made, ProfileScheduler):
+            made.looks, made.try_again_seconds = (0.0, 0.0, 0.0), 0.0
+        return made
+
+    def run(self, slot: int = 1, generation: int = 1, *, template: str | None = None) -> WorkerRun:
+        """A worker run, from the shipped spec when no template is given."""
+        name = str(OWN[self.name]) if self.name in OWN else self.name
+        path = specs_folder() / scheduler_entry(name).spec
+        variables = {"IMAGE": "registry/image:tag", **settings_of(self.name)}
+        plan = make_plan(
+            LaunchSettings(nnodes="4", hosts="off", set=[f"{k}={v}" for k, v in variables.items()]),
+            COMMAND,
+            {},
+            run=KEYS.run,
+            launch_id=KEYS.launch_id,
+            source=str(path),
+            template=path.read_text(encoding="utf-8") if template is None else template,
+            loopback=self.name == "local",
+            here=Here("", "", "/nonexistent/logs"),
+        )
+        return plan.worker_run(slot, generation)
+
+    def calls(self) -> list[dict[str, Any]]:
+        """Each call of a fake command: `command`, `argv`, `stdin`, `environ`."""
+        path = self.kept / "calls.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def files(self) -> list[Path]:
+        """What the scheduler has written into the launch's folder."""
+        return list(self.submissions.glob("*"))
+
+    def made(self) -> list[dict[str, Any]]:
+        """The runs that the fake has made."""
+        return [json.loads(path.read_text()) for path in sorted(self.kept.glob("run-*.json"))]
+
+    def turn(self, state: str) -> None:
+        """Let all runs of the fake be in this state: queued, running, ended or failed."""
+        for run in self.made():
+            (self.kept / f"run-{run['id']}.json").write_text(json.dumps(run | {"state": state}))

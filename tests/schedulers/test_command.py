@@ -1,0 +1,202 @@
+"""How a scheduler's commands are run: real programs, their words, their time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launcher.schedulers.command import CommandRunner, Said, clean, outside_environment
+from rendezvous.errors import SchedulerError
+
+LIMIT_SECONDS = 20.0
+
+
+def runner(**more: str) -> CommandRunner:
+    return CommandRunner({"PATH": os.environ["PATH"], **more})
+
+
+async def run(script: str, *, seconds: float = LIMIT_SECONDS, stdin: str | None = None) -> Said:
+    return await runner().run(["sh", "-c", script], timeout_seconds=seconds, stdin=stdin)
+
+
+async def gone(pid: int) -> None:
+    """Until a process lives no longer."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, f"{pid} still lives"
+        await asyncio.sleep(0.02)
+
+
+async def test_a_command_gets_its_words_without_a_shell() -> None:
+    words = ["printf", "%s|", "a b", "$HOME", "*", "'", "", "two\nlines", "한국어 中文"]
+    said = await runner().run(words, timeout_seconds=LIMIT_SECONDS)
+    assert said == Said(0, "a b|$HOME|*|'||two\nlines|한국어 中文|", "")
+
+
+async def test_a_command_has_only_the_environment_and_folder_that_it_is_given(
+    tmp_path: Path,
+) -> None:
+    given = CommandRunner({"PATH": os.environ["PATH"], "A": "1"}, cwd=tmp_path)
+    said = await given.run(["sh", "-c", "pwd; env"], timeout_seconds=LIMIT_SECONDS)
+    lines = said.out.splitlines()
+    assert lines[0] == str(tmp_path)
+    names = {line.partition("=")[0] for line in lines[1:]}
+    assert names - {"PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"} == {"PATH", "A"}
+
+
+def test_what_the_launcher_has_read_and_its_secrets_reach_no_command() -> None:
+    environ = {"RDZV_TOKEN": "a", "RDZV_JOIN_FILE": "b", "RDZV_NNODES": "4", "NODE_RANK": "0"}
+    kept = {"RDZV_STATE_DIR": "/s", "HOME": "/h", "NUM_NODES": "4"}
+    assert outside_environment(environ | kept) == kept
+
+
+@pytest.mark.parametrize("text", ["", "x" * 300_000, "it's\nall\tthere, 한국어"])
+async def test_standard_input_is_read_to_its_end(text: str) -> None:
+    assert (await run("wc -c", stdin=text)).out.strip() == str(len(text.encode()))
+
+
+async def test_a_command_that_reads_no_input_does_not_wait() -> None:
+    assert await run("true", stdin="x" * 300_000) == Said(0, "", "")
+    assert await run("cat") == Said(0, "", "")
+
+
+async def test_the_end_of_a_long_output_is_kept() -> None:
+    said = await run("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo job 7", seconds=60)
+    assert said.out.endswith("\njob 7\n")
+    assert len(said.out) == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x1b[1;32mjob\x1b[0m \x1b[38;5;9m7\x1b[K", "job 7"),
+        (b"\x1b]0;a title\x07job 7", "job 7"),
+        (b"\x1b]8;;http://h/7\x1b\\job 7\x1b]8;;\x1b\\", "job 7"),
+        (b"\x1b]0;never ended\njob 7", "\njob 7"),
+        (b"\x1b(Bjob\x1b= 7\x1bM", "job 7"),
+        (b" 1%\r 50%\r100%\r\njob 7\r\n", " 1%\n 50%\n100%\njob 7\n"),
+        (b"a\x00b\x07c\td\x9b\xff", "abc\td��"),
+        ("한국어 中文 é".encode(), "한국어 中文 é"),
+        (b"bad value 'rdzv1-\x1b[1meNqNUt-_9'", "bad value '(hidden)'"),
+    ],
+)
+def test_colours_titles_and_control_characters_are_taken_out(data: bytes, text: str) -> None:
+    assert clean(data) == text
+
+
+@pytest.mark.parametrize(
+    ("said", "ending"),
+    [
+        (Said(3, "out\n", " bad\n  worse \n"), "ended with exit code 3: bad worse"),
+        (Said(1, "only out\n", "\n"), "ended with exit code 1: only out"),
+        (Said(0, "", ""), "ended with exit code 0 and said nothing"),
+        (Said(-9, "", ""), "was ended by signal 9 and said nothing"),
+        (Said(None, "", "Waiting"), "did not answer in time: Waiting"),
+        (Said(1, "", "x" * 500 + "end"), f"ended with exit code 1: …{'x' * 397}end"),
+    ],
+)
+def test_how_a_command_ended_is_one_sentence(said: Said, ending: str) -> None:
+    assert said.ending() == ending
+
+
+async def test_a_command_at_its_time_limit_is_told_to_end_with_all_that_it_started() -> None:
+    said = await run("trap 'echo told; exit' TERM; sleep 1000 & echo $!; wait", seconds=0.5)
+    assert said.code is None
+    sleeper, word = said.out.split()
+    assert word == "told"
+    await gone(int(sleeper))
+
+
+async def test_a_command_that_does_not_listen_is_killed() -> None:
+    said = await run("trap '' TERM; echo $$; while :; do sleep 0.1; done", seconds=0.5)
+    assert said.code is None
+    await gone(int(said.out))
+
+
+async def test_a_command_that_leaves_something_in_the_background_has_ended() -> None:
+    started = time.monotonic()
+    said = await run("sleep 1000 & echo $!")
+    try:
+        assert said.code == 0
+        assert time.monotonic() - started < LIMIT_SECONDS
+    finally:
+        os.kill(int(said.out), signal.SIGKILL)
+
+
+async def test_a_command_that_ends_by_a_signal_says_which() -> None:
+    assert (await run("kill -9 $$")).code == -signal.SIGKILL
+
+
+async def test_a_command_whose_caller_gives_up_is_ended(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    work = asyncio.create_task(run(f"echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 1000"))
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not pid.exists():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await gone(int(pid.read_text()))
+
+
+async def test_a_command_that_is_missing_is_named_with_the_path() -> None:
+    with pytest.raises(SchedulerError) as caught:
+        await CommandRunner({"PATH": "/nowhere"}).run(["sbatch"], timeout_seconds=1)
+    assert caught.value.message == "the command 'sbatch' is not on this machine"
+    assert caught.value.hint == "install it, or put it on the launcher's PATH (/nowhere)"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "why"),
+    [
+        ("#!/nonexistent/python\n", [], "No such file or directory"),
+        ("not a program", [], "Exec format error"),
+        ("#!/bin/sh\n", ["a\0b"], "embedded null byte"),
+    ],
+)
+async def test_a_command_that_cannot_be_started_says_why(
+    tmp_path: Path, text: str, words: list[str], why: str
+) -> None:
+    program = tmp_path / "program"
+    program.write_text(text)
+    program.chmod(0o755)
+    with pytest.raises(SchedulerError) as caught:
+        await runner().run([str(program), *words], timeout_seconds=1)
+    assert caught.value.message == f"'{program}' cannot be started: {why}"
+
+
+async def test_lines_of_both_outputs_come_at_once_and_closing_ends_the_command() -> None:
+    script = "echo $$; echo '\x1b[31mtwo\x1b[0m' >&2; sleep 1000"
+    async with aclosing(runner().lines(["sh", "-c", script])) as lines:
+        pid = int(await anext(lines))
+        assert await anext(lines) == "two"
+    await gone(pid)
+
+
+async def test_a_last_line_without_an_end_and_one_beyond_measure_come_too() -> None:
+    script = "print('x' * 3_000_000); print('last', end='')"
+    got = [line async for line in runner().lines([sys.executable, "-c", script])]
+    assert "".join(got) == "x" * 3_000_000 + "last"
+    assert got[-1] == "last"
+
+
+async def test_lines_of_a_command_that_fails_end_with_its_words() -> None:
+    got: list[str] = []
+
+    async def follow() -> None:
+        async for line in runner().lines(["sh", "-c", "echo one; echo no such pod >&2; exit 4"]):
+            got.append(line)
+
+    with pytest.raises(SchedulerError) as caught:
+        await follow()
+    assert got == ["one", "no such pod"]
+    assert caught.value.message == "'sh' ended with exit code 4: no such pod"

@@ -1,0 +1,168 @@
+"""The profiles of docs/schedulers.md, read from the page; one is run against a service."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from pydantic import BaseModel
+
+from launcher.cli import main
+from launcher.plan import HIDDEN, make_plan
+from launcher.schedulers import SchedulerContext, scheduler_entry
+from launcher.schedulers.profile_file import Profile
+from launcher.settings import LaunchSettings
+from tests.path.launching import environment, launch
+from tests.schedulers.batch_api import BatchApi, serving
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "schedulers.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"```(toml|json)\n(.*?)```\n", re.DOTALL)
+
+
+def written(folder: Path, section: str) -> Path:
+    """A profile of the page and its spec, as files."""
+    _, _, after = PAGE.partition(f"\n## {section}\n")
+    blocks = dict(BLOCK.findall(after.partition("\n## ")[0]))
+    spec = re.search('^spec = "(.*)"', blocks["toml"], re.MULTILINE)
+    assert spec is not None
+    (folder / spec[1]).write_text(blocks["json"])
+    path = folder / "own.toml"
+    path.write_text(blocks["toml"])
+    return path
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """The profile for an API."""
+    if shutil.which("curl") is None:
+        assert os.environ.get("RDZV_CI") != "1", "curl is missing, and no test may be skipped"
+        pytest.skip("curl is not installed")
+    return written(tmp_path, "A scheduler of your own")
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[BatchApi]:
+    """The service."""
+    (tmp_path / "jobs").mkdir()
+    with serving(tmp_path / "jobs", **environment(tmp_path / "their-state")) as made:
+        yield made
+
+
+def check(profile: Path, api: BatchApi, folder: Path, *words: str) -> Result:
+    argv = ["schedulers", "check", "--scheduler-profile", str(profile), *words]
+    argv += ["--set", f"API={api.url}", "--state-dir", str(folder / "state")]
+    return CliRunner().invoke(main, argv, env={"PATH": environment(folder)["PATH"]})
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+
+def keys(model: type[BaseModel], table: str = "") -> Iterator[str]:
+    """Every key of a profile, as the page writes it."""
+    for name, field in model.model_fields.items():
+        inner = [
+            part
+            for part in (field.annotation, *typing.get_args(field.annotation))
+            if isinstance(part, type) and issubclass(part, BaseModel)
+        ]
+        if inner:
+            yield from keys(inner[0], f"[{name}] ")
+        else:
+            yield f"{table}{field.alias or name}"
+
+
+def test_every_key_of_a_profile_is_documented_and_no_other() -> None:
+    _, _, after = PAGE.partition("\n## The format, key by key\n")
+    documented = re.findall(r"^\| `(.*?)` \|", after.partition("\n## ")[0], re.MULTILINE)
+    assert documented == list(keys(Profile))
+
+
+def test_a_scheduler_of_your_own_takes_eleven_lines_and_is_in_the_readme(tmp_path: Path) -> None:
+    text = written(tmp_path, "A scheduler of your own").read_text()
+    assert len(text.splitlines()) == 11
+    assert f"\n```toml\n{text}```\n" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_profile_for_nomad_can_be_read_and_gives_its_job(tmp_path: Path) -> None:
+    path = written(tmp_path, "Another example: Nomad")
+    entry = scheduler_entry(str(path))
+    plan = make_plan(
+        LaunchSettings(nnodes="2", set=["IMAGE=img"], framework="command"),
+        ["sh", "-c", "two\nlines \"'"],
+        {},
+        run="r",
+        launch_id="l",
+        source=entry.spec,
+        template=Path(entry.spec).read_text(),
+    )
+    shown = entry.make(SchedulerContext(tmp_path, {})).prepare(plan.worker_run(1, 1), HIDDEN)
+    command, _, spec = shown.partition("\n")
+    assert command == f"# nomad job run -json {tmp_path}/rdzv-l-1-1.json"
+    job = json.loads(spec)["Job"]
+    assert (job["ID"], job["Datacenters"]) == ("rdzv-l-1-1", ["dc1"])
+    task = job["TaskGroups"][0]["Tasks"][0]
+    assert task["Env"] == {"RDZV_JOIN": HIDDEN}
+    assert task["Config"]["args"][:2] == ["rdzv", "worker"]
+    assert task["Config"]["args"][-4:] == ["--", "sh", "-c", "two\nlines \"'"]
+
+
+# ---- the service --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [0, 1], ids=["", "an answer is lost"])
+def test_a_run_is_launched_by_the_profile_of_the_page(
+    profile: Path, api: BatchApi, tmp_path: Path, lost: int
+) -> None:
+    out, api.lose = tmp_path / "out", lost
+    outcome = launch(
+        tmp_path / "state",
+        "--nnodes=1",
+        "--no-local-node",
+        f"--scheduler-profile={profile}",
+        f"--set=API={api.url}",
+        "--framework=command",
+        command=["sh", "-c", f"echo node $NODE_RANK > {out}"],
+    )
+    assert outcome.code == 0, outcome.err
+    assert out.read_text() == "node 0\n"
+    assert [job.process.returncode for job in api.jobs.values()] == [0]
+
+
+def test_a_check_goes_through_every_step_and_leaves_nothing(
+    profile: Path, api: BatchApi, tmp_path: Path
+) -> None:
+    result = check(profile, api, tmp_path)
+    assert result.exit_code == 0, result.output
+    steps = [line.split()[0] for line in result.stdout.splitlines()]
+    assert steps == ["prepare", "submit", "find", "see", "logs", "cancel", "gone", "the"]
+    assert result.stdout.endswith("\nthe scheduler 'own' works\n")
+    assert [job.shown()["state"] for job in api.jobs.values()] == ["cancelled"]
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+def test_a_job_whose_answer_was_lost_is_found_and_not_made_twice(
+    profile: Path, api: BatchApi, tmp_path: Path
+) -> None:
+    api.lose = 1
+    result = check(profile, api, tmp_path)
+    assert result.exit_code == 0, result.output
+    assert len(api.jobs) == 1
+
+
+def test_a_service_that_is_down_fails_the_first_step_with_its_words(
+    profile: Path, api: BatchApi, tmp_path: Path
+) -> None:
+    api.broken = True
+    result = check(profile, api, tmp_path)
+    assert result.exit_code == 83
+    assert "step 'submit' of scheduler 'own' failed: slot 1: 'curl' ended with" in result.stderr
+    assert "the database is down" in result.stderr
+    assert "is not known, since slot 1: 'curl' ended with exit code 22" in result.stderr

@@ -1,0 +1,175 @@
+"""A real Slurm on emulated hosts: munged and slurmctld on `login`, a slurmd on each of n0 .. n3.
+
+Each host has a network namespace, hostname and /etc/hosts of its own; files are shared, as on a
+cluster with a common home. A node holds one job at a time. There is no accounting (no sacct).
+Whatever runs in the hosts' namespaces ends with the lab.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.netlab import Host, Lab
+from tests.path.launching import environment, until
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "srun")
+"""What a machine needs: Debian's packages slurm-wlm and munge."""
+_NODES = ("n0", "n1", "n2", "n3")
+_UP_SECONDS = 60.0
+
+
+@dataclass
+class Slurm:
+    """A cluster that is up."""
+
+    lab: Lab
+    folder: Path
+    controller: subprocess.Popen[str] | None = None
+
+    @property
+    def login(self) -> Host:
+        """Where a person works; slurmctld runs there too."""
+        return self.lab.hosts[0]
+
+    @property
+    def nodes(self) -> list[Host]:
+        """n0 .. n3."""
+        return self.lab.hosts[1:]
+
+    def environment(self, state: Path, **more: str) -> dict[str, str]:
+        """What a person on the login host has in the environment."""
+        return environment(state, SLURM_CONF=str(self.folder / "slurm.conf"), **more)
+
+    def ask(self, *argv: str, env: Mapping[str, str] | None = None) -> str:
+        """What a Slurm command prints."""
+        known = self.environment(self.folder / "state") | dict(env or {})
+        done = self.login.run(argv, env=known)
+        return done.stdout.strip()
+
+    def jobs(self) -> dict[str, str]:
+        """The jobs that are waiting, running or ending: job id and name."""
+        lines = self.ask("squeue", "--noheader", "--format=%A %j").splitlines()
+        return dict(line.split() for line in lines)
+
+    def state_of(self, job: str) -> str:
+        """What slurmctld says of a job, as long as it remembers it."""
+        return self.ask("squeue", "--states=all", "--noheader", f"--jobs={job}", "--format=%T")
+
+    def wait_until_over(self, job: str, seconds: float) -> str:
+        """The state in which a job has ended."""
+        alive = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+        until(lambda: self.state_of(job) not in alive, seconds)
+        return self.state_of(job)
+
+    def start_controller(self) -> None:
+        """Start slurmctld, on what it remembers."""
+        self.controller = self.daemon(self.login, "slurmctld", "-D")
+
+    def stop_controller(self) -> None:
+        """End slurmctld: jobs go on, and nobody can ask or submit."""
+        assert self.controller is not None
+        self.controller.terminate()
+        self.controller.wait(_UP_SECONDS)
+
+    def daemon(self, host: Host, *argv: str) -> subprocess.Popen[str]:
+        """Start a daemon on a host; it ends with the lab."""
+        env = self.environment(self.folder / "state")
+        return host.start(argv, env=env, stdout=subprocess.DEVNULL)
+
+    def is_idle(self) -> bool:
+        """Whether every node is there and free."""
+        argv = ("sinfo", "--noheader", "--Node", "--format=%N %T")
+        done = self.login.run(argv, env=self.environment(self.folder), check=False)
+        return done.stdout.splitlines() == [f"{host.name} idle" for host in self.nodes]
+
+    def end_all_jobs(self) -> None:
+        """Cancel what waits or runs, and wait until the nodes are free."""
+        for job in self.jobs():
+            self.ask("scancel", job)
+        until(lambda: not self.jobs(), _UP_SECONDS)
+
+    def occupy(self, count: int) -> str:
+        """Hold so many nodes by somebody's job, and return its id."""
+        argv = ("sbatch", "--parsable", f"--nodes={count}", "--output=/dev/null")
+        job = self.ask(*argv, "--job-name=other", "--wrap", "sleep 600")
+        until(lambda: self.state_of(job) == "RUNNING", _UP_SECONDS)
+        return job
+
+
+@contextmanager
+def slurm(folder: Path) -> Iterator[Slurm]:
+    """A cluster for as long as the context lasts."""
+    with Lab(["login", *_NODES], hosts_mode="good") as lab:
+        cluster = Slurm(lab, folder)
+        _configure(cluster)
+        try:
+            _start(cluster)
+        except AssertionError as error:
+            for log in folder.glob("*.log"):
+                error.add_note(f"{log.name}:\n{log.read_text()[-2000:]}")
+            raise
+        yield cluster
+
+
+def _configure(cluster: Slurm) -> None:
+    folder = cluster.folder
+    for name in ("ctld", "state", *(f"spool-{node}" for node in _NODES)):
+        (folder / name).mkdir()
+    # The namespaces' /sys has no control groups, and Slurm before 23.11 cannot be told to use none.
+    (folder / "cgroup.conf").write_text(f"CgroupPlugin={_cgroup_plugin()}\n")
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o400)
+    nodes = "".join(
+        f"NodeName={host.name} NodeAddr={host.address} CPUs=1 State=UNKNOWN\n"
+        for host in cluster.nodes
+    )
+    text = f"""
+ClusterName=rdzvtest
+SlurmctldHost={cluster.login.name}({cluster.login.address})
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+StateSaveLocation={folder}/ctld
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/linear
+SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,bf_interval=1
+MpiDefault=none
+ReturnToService=2
+KillWait=10
+MinJobAge=300
+{nodes}PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+    (folder / "slurm.conf").write_text(text)
+
+
+def _cgroup_plugin() -> str:
+    said = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=True).stdout
+    numbers = re.findall(r"\d+", said)
+    return "disabled" if (int(numbers[0]), int(numbers[1])) >= (23, 11) else "cgroup/v1"
+
+
+def _start(cluster: Slurm) -> None:
+    folder = cluster.folder
+    munged = ["munged", "--foreground", "--force", f"--key-file={folder}/munge.key"]
+    munged += [f"--socket={folder}/munge.socket", f"--pid-file={folder}/munged.pid"]
+    munged += [f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed"]
+    cluster.daemon(cluster.login, *munged)
+    until((folder / "munge.socket").exists, _UP_SECONDS)
+    cluster.start_controller()
+    for host in cluster.nodes:
+        cluster.daemon(host, "slurmd", "-D", "-N", host.name)
+    until(cluster.is_idle, _UP_SECONDS)

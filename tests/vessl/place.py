@@ -1,0 +1,124 @@
+"""Where the tests of VESSL happen: a cluster of emulated hosts with the API on one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.schedulers import specs_folder
+from tests.netlab import Host, Lab
+from tests.path.launching import BIN
+from tests.vessl.service import FINAL, Cluster, Run, Vessl
+
+CLONE_NEWNET = 0x40000000
+LIMIT_SECONDS = 100.0
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+@dataclass
+class Place:
+    """The service, its cluster, and a person's machine.
+
+    Attributes:
+        vessl: The service.
+        person: The host of the person who submits.
+        folder: Where the cluster and the person keep their files.
+    """
+
+    vessl: Vessl
+    person: Host
+    folder: Path
+
+    def environ(self, **more: str) -> dict[str, str]:
+        """The person's environment."""
+        home = self.folder / "person"
+        home.mkdir(exist_ok=True)
+        return {
+            **self.vessl.environ(),
+            "VESSL_DATA_COLLECTION_OPT_OUT": "true",
+            "ENABLE_SENTRY": "false",
+            "HOME": str(home),
+            "RDZV_STATE_DIR": str(home / "state"),
+            **more,
+        }
+
+    def told(self) -> str:
+        """All that the runs have said, for a test that has failed."""
+        runs = self.vessl.runs.values()
+        lines = [f"{run.name} {run.status}: {line}" for run in runs for _, line in run.lines]
+        return "\n".join(lines)
+
+
+def checkout(folder: Path) -> Path:
+    """A checkout of rdzv as an import leaves it, already installed: what `install.sh` makes."""
+    place = folder / "rdzv"
+    shutil.copytree(specs_folder(), place / "specs")
+    shutil.copytree(EXAMPLES, place / "examples")
+    command = folder / "installed" / "command"
+    command.mkdir(parents=True)
+    (command / "rdzv").symlink_to(BIN / "rdzv")
+    return place
+
+
+@contextlib.contextmanager
+def serving(
+    folder: Path, nodes: int, *, path: str = "", mounts: dict[str, Path] | None = None, **more: str
+) -> Iterator[Place]:
+    """A cluster of so many nodes, the API, and a person.
+
+    Args:
+        folder: A folder of the test's own.
+        nodes: The runs are started on these, in turn.
+        path: Further folders of the runs' PATH.
+        mounts: Further folders that the runs' specs import, by the place in the run.
+        more: Further variables of all runs.
+    """
+    imported = {"/rdzv/": f"{checkout(folder)}/"}
+    imported |= {mount: f"{place}/" for mount, place in (mounts or {}).items()}
+    with Lab(["api", "person", *(f"n{number}" for number in range(nodes))]) as lab:
+        environ = {
+            "PATH": ":".join(filter(None, (path, str(BIN), os.environ["PATH"]))),
+            "RDZV_VENV": str(folder / "installed"),
+            "LC_ALL": "C.UTF-8",
+            **more,
+        }
+        cluster = Cluster(folder / "cluster", environ, imported, lab.hosts[2:])
+        cluster.folder.mkdir()
+        with Vessl(cluster=cluster, listener=listen_on(lab.hosts[0])) as vessl:
+            environ["VESSL_API_HOST"] = vessl.host
+            yield Place(vessl, lab.hosts[1], folder)
+
+
+def listen_on(host: Host) -> socket.socket:
+    """A listening socket on an emulated host; it belongs there, whoever serves it."""
+    found: list[socket.socket] = []
+
+    def listen() -> None:
+        with open(f"/run/netns/{host.namespace}", "rb") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
+        found.append(socket.create_server((host.address, 0), backlog=128))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def outcome_of(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit code and the output of what was started on a host."""
+    out, _ = process.communicate(timeout=LIMIT_SECONDS)
+    return process.returncode, out
+
+
+def living(vessl: Vessl) -> list[Run]:
+    """The runs that are not over."""
+    return [run for run in vessl.runs.values() if run.status not in FINAL]
