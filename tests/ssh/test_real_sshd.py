@@ -279,14 +279,15 @@ def test_logs_that_are_followed_leave_nothing_on_the_hosts_when_nobody_reads_on(
         launched = made.launch(command=gated(tmp_path))
         wait_for_programs(made)
         reader = made.hosts[0].start(
-            [RDZV, "logs", RUN, "--rank", "1", "--follow"],
+            # A suite that a shell has put into the background is deaf to SIGINT; so is what it starts.
+            ["env", "--default-signal=INT", RDZV, "logs", RUN, "--rank", "1", "--follow"],
             env=environment(made.state),
             stdout=subprocess.PIPE,
         )
         assert reader.stdout is not None
         seen = iter(reader.stdout)
         assert any("rank 1 on h1" in line for line in seen)
-        assert "tail" in made.programs(made.hosts[1])
+        until(lambda: "tail" in made.programs(made.hosts[1]))
         reader.send_signal(signal.SIGINT)
         reader.communicate(timeout=LIMIT_SECONDS)
         until(lambda: "tail" not in made.programs(made.hosts[1]))
