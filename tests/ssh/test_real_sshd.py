@@ -279,7 +279,7 @@ def test_logs_that_are_followed_leave_nothing_on_the_hosts_when_nobody_reads_on(
         launched = made.launch(command=gated(tmp_path))
         wait_for_programs(made)
         reader = made.hosts[0].start(
-            # A suite that a shell has put into the background is deaf to SIGINT; so is what it starts.
+            # What a suite in the background of a shell starts is deaf to SIGINT like itself.
             ["env", "--default-signal=INT", RDZV, "logs", RUN, "--rank", "1", "--follow"],
             env=environment(made.state),
             stdout=subprocess.PIPE,
