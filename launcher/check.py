@@ -19,6 +19,7 @@ from pathlib import Path
 
 from launcher.plan import HIDDEN, Plan, WorkerRun, make_plan
 from launcher.schedulers import (
+    OVER,
     Description,
     NothingSubmitted,
     Scheduler,
@@ -27,6 +28,7 @@ from launcher.schedulers import (
     specs_folder,
 )
 from launcher.settings import LaunchSettings
+from launcher.start import read_spec
 from rendezvous.errors import RdzvError, SchedulerError, UsageError
 from rendezvous.schema import SlotState
 from rendezvous.security import JoinString, RegistryPlace, RunKeys, new_secret
@@ -35,7 +37,6 @@ _RUN = "check"
 _NOWHERE = RegistryPlace(("127.0.0.1",), 9)
 _LIVES_SECONDS = 60.0
 _SEEN = (SlotState.SUBMITTED, SlotState.QUEUED, SlotState.RUNNING)
-_OVER = (SlotState.ENDED, SlotState.FAILED)
 _LINES = 20
 _GRACE_SECONDS = 5.0
 
@@ -97,10 +98,6 @@ def _plan(launch_id: str, spec: Path, variables: Sequence[str], *, loopback: boo
     settings = LaunchSettings(
         nnodes="2", framework="command", set=list(variables), join_timeout=_LIVES_SECONDS
     )
-    try:
-        template = spec.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise UsageError(f"the worker spec {spec} cannot be read: {exc}") from exc
     return make_plan(
         settings,
         ["true"],
@@ -108,7 +105,7 @@ def _plan(launch_id: str, spec: Path, variables: Sequence[str], *, loopback: boo
         run=_RUN,
         launch_id=launch_id,
         source=str(spec),
-        template=template,
+        template=read_spec(spec),
         loopback=loopback,
         cwd=str(Path.cwd()),
     )
@@ -190,8 +187,8 @@ class _Check:
         return f"by its name the id {found} is found"
 
     async def _see(self) -> str:
-        found = await self._until(_SEEN + _OVER)
-        if found.state in _OVER:
+        found = await self._until(_SEEN + OVER)
+        if found.state in OVER:
             raise SchedulerError(
                 f"the worker run was over before it was cancelled: {found.detail}",
                 hint="a worker that finds no registry waits for a minute; the logs of "
@@ -210,7 +207,7 @@ class _Check:
         return "it was told to end"
 
     async def _gone(self) -> str:
-        return _told(await self._until(_OVER))
+        return _told(await self._until(OVER))
 
     async def _until(self, states: tuple[SlotState, ...]) -> Description:
         """What the scheduler says, once that is one of these states."""

@@ -15,11 +15,9 @@ from typing import Any
 
 from launcher.ledger import Ledger, LedgerEntry
 from launcher.plan import WorkerRun
-from launcher.schedulers import Description, Scheduler, SchedulerContext, scheduler_entry
+from launcher.schedulers import OVER, Description, Scheduler, SchedulerContext, scheduler_entry
 from rendezvous.errors import SchedulerError, UsageError
 from rendezvous.schema import SlotState
-
-OVER = (SlotState.FAILED, SlotState.ENDED)
 
 _LOOKS = 2
 _LOOK_AGAIN_SECONDS = 1.0

@@ -17,10 +17,10 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from launcher.ending import OVER, Ending, Submission
+from launcher.ending import Ending, Submission
 from launcher.ledger import LOCAL, Ledger, LedgerEntry
 from launcher.plan import Plan
-from launcher.schedulers import Description, NothingSubmitted, Scheduler
+from launcher.schedulers import OVER, Description, NothingSubmitted, Scheduler
 from rendezvous.client import retry_pause
 from rendezvous.errors import Fenced, RunOver, SchedulerError
 from rendezvous.schema import Phase, RunStatus, SlotNews, SlotState, SlotStatus, printable

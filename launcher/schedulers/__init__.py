@@ -28,6 +28,10 @@ class NothingSubmitted(SchedulerError):
     """The scheduler was not reached, or it refused: for certain there is no worker run."""
 
 
+OVER = (SlotState.ENDED, SlotState.FAILED)
+"""The states after which nothing more becomes of a worker run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """What a scheduler says of a worker run, in its own words."""

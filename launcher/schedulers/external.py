@@ -6,14 +6,13 @@ worker. `worker.join_folder` says how one is taken.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from launcher.plan import WorkerRun
 from launcher.schedulers import Description, SchedulerContext, no_logs
+from launcher.schedulers.files import NEW, write_private
 from launcher.template import form_of, render
-from rendezvous.errors import SchedulerError
 from rendezvous.schema import SlotState
 from worker.join_folder import FREE, TAKEN
 
@@ -41,20 +40,9 @@ class ExternalScheduler:
     async def submit(self, run: WorkerRun, join: str) -> str:
         """See the contract; the id is the file's path. No worker sees half of the file."""
         self.prepare(run, join)
-        folder = self._folder_of(run)
-        path, new = folder / f"{run.name}{FREE}", folder / f"{run.name}.new"
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            new.unlink(missing_ok=True)
-            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(join)
-            new.rename(path)
-        except OSError as exc:
-            raise SchedulerError(
-                f"slot {run.slot}: {path} cannot be written: {exc.strerror}",
-                hint="--set JOIN_FOLDER=... names the folder that the workers share with this node",
-            ) from exc
+        path = self._folder_of(run) / f"{run.name}{FREE}"
+        hint = "--set JOIN_FOLDER=... names the folder that the workers share with this node"
+        write_private(path, join, run.slot, hint=hint)
         return str(path)
 
     async def find(self, run: WorkerRun) -> str | None:
@@ -77,7 +65,7 @@ class ExternalScheduler:
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         """Take the files away; a worker that has joined ends with the run."""
-        for suffix in (FREE, TAKEN, ".new"):
+        for suffix in (FREE, TAKEN, NEW):
             Path(handle).with_suffix(suffix).unlink(missing_ok=True)
 
     def cancel_words(self, run: WorkerRun, handle: str | None) -> str:

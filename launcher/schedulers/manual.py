@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from launcher.plan import WorkerRun
 from launcher.schedulers import Description, SchedulerContext, no_logs
+from launcher.schedulers.files import write_private
 from launcher.template import form_of, render
-from rendezvous.errors import SchedulerError
 from rendezvous.schema import SlotState
 
 
@@ -36,17 +35,7 @@ class ManualScheduler:
     async def submit(self, run: WorkerRun, join: str) -> str:
         """See the contract; the id is the file's path."""
         path = self._folder / f"slot-{run.slot}.sh"
-        text = self.prepare(run, join)
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as exc:
-            raise SchedulerError(
-                f"slot {run.slot}: {path} cannot be written: {exc.strerror}"
-            ) from exc
+        write_private(path, self.prepare(run, join), run.slot)
         self._newest[str(path)] = run.name
         return str(path)
 

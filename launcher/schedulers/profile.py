@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import itertools
 import math
-import os
 import re
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Literal
 
 from launcher.plan import HIDDEN, WorkerRun
 from launcher.schedulers import (
+    OVER,
     Description,
     Entry,
     NothingSubmitted,
@@ -28,6 +28,7 @@ from launcher.schedulers import (
     no_logs,
 )
 from launcher.schedulers.command import CommandRunner, Said, outside_environment
+from launcher.schedulers.files import write_private
 from launcher.schedulers.insertion import insert_value
 from launcher.schedulers.profile_file import Profile, read_profile
 from launcher.template import (
@@ -201,7 +202,7 @@ class ProfileScheduler:
         self.prepare(run, HIDDEN)
         text = self.render(run, join)
         for path, content in self._files(run, text, join).items():
-            _write(path, content, run.slot)
+            write_private(path, content, run.slot)
         argv = self._argv("submit", self.profile.submit.argv, run)
         stdin = {"spec": text, "join": join, None: None}[self._stdin_source]
         said, handle = await self._try_to_submit(argv, stdin, run)
@@ -325,7 +326,7 @@ class ProfileScheduler:
     async def describe(self, run: WorkerRun, handle: str) -> Description:
         """See the contract; what a run that is over has beside it is taken away."""
         found = await self._described(run, handle)
-        if found.state in (SlotState.ENDED, SlotState.FAILED):
+        if found.state in OVER:
             await self._clear(run)
         return found
 
@@ -405,7 +406,7 @@ class ProfileScheduler:
             return
         with contextlib.suppress(SchedulerError):
             found = await self.describe(run, handle)
-            if found.state in (SlotState.ENDED, SlotState.FAILED):
+            if found.state in OVER:
                 return
         raise self._failed(argv, said, run)
 
@@ -452,15 +453,3 @@ def _says(
     pattern: str | None, said: Said, run: WorkerRun, more: Mapping[str, Value] | None = None
 ) -> bool:
     return pattern is not None and _regex(pattern, run, more).search(said.everything) is not None
-
-
-def _write(path: Path, text: str, slot: int) -> None:
-    """Write a file that only its owner can read."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as exc:
-        raise SchedulerError(f"slot {slot}: {path} cannot be written: {exc.strerror}") from exc

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from launcher.plan import HIDDEN, WorkerRun
-from launcher.schedulers import PROFILES, Description, NothingSubmitted, SchedulerContext
+from launcher.schedulers import OVER, PROFILES, Description, NothingSubmitted, SchedulerContext
 from launcher.schedulers.command import clean
 from launcher.schedulers.profile_file import read_profile
 from launcher.schedulers.vessl import VesslSpecs
@@ -32,7 +32,6 @@ from launcher.schedulers.vessl_api import (
 )
 from launcher.schedulers.vessl_values import load_spec
 from rendezvous.errors import SchedulerError, UsageError
-from rendezvous.schema import SlotState
 
 _TRIES = 3
 _PAGE = 100
@@ -189,7 +188,7 @@ class VesslHttpScheduler:
             await api.post(f"run_executions/{_number(handle)}/terminate", {})
         except (ApiRefused, ApiLost):
             found = await self.describe(run, handle)
-            if found.state in (SlotState.ENDED, SlotState.FAILED):
+            if found.state in OVER:
                 return
             raise
 
@@ -210,7 +209,7 @@ class VesslHttpScheduler:
         """See the contract."""
         after, limit = 0.0, lines
         while True:
-            over = follow and (await self.describe(run, handle)).state in _OVER
+            over = follow and (await self.describe(run, handle)).state in OVER
             query = {"log_limit": limit, "log_start": after}
             path = f"run_executions/{_number(handle)}/logs"
             for row in log_rows(await self._api().get(path, query)):
@@ -224,7 +223,6 @@ class VesslHttpScheduler:
             await asyncio.sleep(_FOLLOW_SECONDS)
 
 
-_OVER = (SlotState.ENDED, SlotState.FAILED)
 _HEADER = '"Authorization: Token $VESSL_ACCESS_TOKEN"'
 
 

@@ -1,0 +1,31 @@
+"""The files of a submission: each holds a join string, so each is its owner's alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rendezvous.errors import SchedulerError
+
+NEW = ".new"
+"""What the file's own suffix is while it is being written."""
+
+
+def write_private(path: Path, text: str, slot: int, *, hint: str = "") -> None:
+    """Write a file that only its owner can read; nobody sees half of it.
+
+    Raises:
+        SchedulerError: It cannot be written.
+    """
+    new = path.with_suffix(NEW)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new.unlink(missing_ok=True)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+        new.rename(path)
+    except OSError as exc:
+        raise SchedulerError(
+            f"slot {slot}: {path} cannot be written: {exc.strerror}", hint=hint
+        ) from exc
