@@ -16,7 +16,7 @@ RUN apt-get update -qq \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/rdzv /opt/rdzv
 RUN ln -s /opt/rdzv/command/rdzv /usr/local/bin/rdzv
-WORKDIR /work
+WORKDIR /workspace
 
 # What the demo of docker-compose.yml trains with stands for the packages of a user.
 FROM rdzv AS demo
