@@ -13,8 +13,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -37,6 +39,7 @@ from worker.hosts_text import (
 )
 
 _LOCK_SECONDS = 5.0
+_LEASE_SECONDS = 0.1
 _MOST_TRIES = 10
 
 
@@ -147,8 +150,7 @@ _HINTS = {
 
 def _edit_once(path: Path, change: Callable[[str], str], lock_seconds: float) -> bool:
     """Change the file; False when somebody else has written or replaced it meanwhile."""
-    with path.open("r+b", buffering=0) as file:
-        _lock(file.fileno(), lock_seconds)
+    with _locked(path, lock_seconds) as file:
         old = _content(file)
         new = change(old)
         if _content(file) != old:
@@ -157,15 +159,20 @@ def _edit_once(path: Path, change: Callable[[str], str], lock_seconds: float) ->
         return _content(file) == new and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
-def _lock(fd: int, seconds: float) -> None:
+def _locked(path: Path, seconds: float) -> IO[bytes]:
+    """Open the file under its lock; it is not open while another process has the lock."""
     deadline = time.monotonic() + seconds
     while True:
+        file = path.open("r+b", buffering=0)
         try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            file.close()
+            if not isinstance(exc, BlockingIOError) or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
+        else:
+            return file
 
 
 def _replace(file: IO[bytes], old: str, new: str) -> None:
@@ -205,13 +212,45 @@ def _leave(fd: int, old: str, plain: str) -> None:
         _write(fd, hollow(old)[kept:], kept)
     _write(fd, plain[kept:], kept)
     end, known = len(plain), len(old)
-    while added := os.pread(fd, 1 << 20, known):  # by somebody else, meanwhile
-        known += len(added)
-        joined = end == len(plain) and plain[-1:] not in ("", "\n")
-        piece = "\n" * joined + added.decode("latin-1")
-        _write(fd, piece, end)
-        end += len(piece)
-    os.ftruncate(fd, end)
+    with _others_kept_out(fd):
+        while added := os.pread(fd, 1 << 20, known):  # by somebody else, meanwhile
+            known += len(added)
+            joined = end == len(plain) and plain[-1:] not in ("", "\n")
+            piece = "\n" * joined + added.decode("latin-1")
+            _write(fd, piece, end)
+            end += len(piece)
+        os.ftruncate(fd, end)
+
+
+@contextmanager
+def _others_kept_out(fd: int) -> Iterator[None]:
+    """Let nobody open the file meanwhile, so that no line is added to what is cut off.
+
+    A write lease (fcntl(2)) makes whoever opens the file wait until it is given back; it is there
+    for root and the file's owner, and only while nobody else has the file open. Where it cannot
+    be had within 0.1 s (a process that keeps the file open, a file system without leases), the
+    file is cut without: a line added in those few microseconds is then lost.
+    """
+    held = _lease(fd)
+    try:
+        yield
+    finally:
+        if held:
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+def _lease(fd: int) -> bool:
+    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # told of who waits: SIGIO would end us
+    deadline = time.monotonic() + _LEASE_SECONDS
+    while True:
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError as exc:
+            if exc.errno != errno.EAGAIN or time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        else:
+            return True
 
 
 def _overwrite(fd: int, old: str, new: str) -> int:

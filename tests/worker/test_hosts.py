@@ -177,36 +177,29 @@ def test_a_file_that_another_process_has_locked_is_waited_for(hosts: Path) -> No
 
 
 def test_a_file_that_is_replaced_while_its_lock_is_waited_for_is_changed_too(
-    hosts: Path, tmp_path: Path
+    hosts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new = tmp_path / "new"
     new.write_text("10.9.9.9 new\n")
-    was_read = threading.Event()
+    waits = threading.Event()
+    lock = fcntl.flock
 
-    def change(text: str) -> str:
-        was_read.set()
-        return render(text)
+    def locks(file: int, flags: int) -> None:
+        try:
+            lock(file, flags)
+        except BlockingIOError:
+            waits.set()
+            raise
 
     with hosts.open() as other, ThreadPoolExecutor() as pool:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        edited = pool.submit(edit_hosts, hosts, change, lock_seconds=30.0)
-        assert was_read.wait(30.0)
-        until_opened_twice(hosts)
+        lock(other, fcntl.LOCK_EX)
+        monkeypatch.setattr(fcntl, "flock", locks)
+        edited = pool.submit(edit_hosts, hosts, render, lock_seconds=30.0)
+        assert waits.wait(30.0)
         new.replace(hosts)
-        fcntl.flock(other, fcntl.LOCK_UN)
+        lock(other, fcntl.LOCK_UN)
         edited.result(30.0)
     assert hosts.read_text() == "10.9.9.9 new\n" + BLOCK
-
-
-def until_opened_twice(path: Path) -> None:
-    """By who holds the lock, and by who waits for it."""
-    deadline = time.monotonic() + 30.0
-    while True:
-        opened = [os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir()]
-        if opened.count(str(path)) == 2:
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_line_that_an_editor_puts_in_front_meanwhile_is_kept(hosts: Path) -> None:
@@ -221,6 +214,35 @@ def test_a_line_that_an_editor_puts_in_front_meanwhile_is_kept(hosts: Path) -> N
 
     edit_hosts(hosts, change)
     assert hosts.read_text() == render("10.9.9.9 new\n127.0.1.1 n0\n")
+
+
+def test_a_line_that_is_added_while_the_file_is_cut_is_kept(
+    hosts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = HostsBlock(hosts, "r1")
+    block.install(TWO, 0)
+    editors = []
+    cut = os.ftruncate
+
+    def cut_while_an_editor_adds(fd: int, size: int) -> None:
+        adds = f"echo 10.9.9.9 new >> {hosts}"
+        editors.append(subprocess.Popen(["sh", "-c", adds]))
+        time.sleep(0.2)
+        cut(fd, size)
+
+    monkeypatch.setattr(os, "ftruncate", cut_while_an_editor_adds)
+    block.remove()
+    assert [editor.wait(30.0) for editor in editors] == [0]
+    assert hosts.read_text() == PLAIN + "10.9.9.9 new\n"
+
+
+def test_a_file_that_somebody_keeps_open_is_cut_too(hosts: Path) -> None:
+    block = HostsBlock(hosts, "r1")
+    with hosts.open():
+        block.install(TWO, 0)
+        assert hosts.read_text() != PLAIN
+        block.remove()
+    assert hosts.read_text() == PLAIN
 
 
 READER = """
