@@ -83,9 +83,21 @@ def no_reserve(journal: Path) -> Iterator[None]:
     ):
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM events").fetchone()
+        _until_full(writer, "CREATE TABLE IF NOT EXISTS junk (bytes BLOB)", times=1)
         for size in (200_000, 10_000, 1_000, 0):
-            with contextlib.suppress(sqlite3.OperationalError):
-                writer.execute("CREATE TABLE IF NOT EXISTS junk (bytes BLOB)")
-                while True:
-                    writer.execute("INSERT INTO junk VALUES (zeroblob(?))", (size,))
+            _until_full(writer, f"INSERT INTO junk VALUES (zeroblob({size}))")
         yield
+
+
+def _until_full(writer: sqlite3.Connection, statement: str, times: int = 1 << 30) -> None:
+    """Repeat the statement until there is no room for it; who holds the lock is waited for."""
+    while times:
+        try:
+            writer.execute(statement)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                return
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+        else:
+            times -= 1

@@ -122,7 +122,7 @@ def test_a_disk_that_fills_up_does_not_keep_a_run_from_ending_well(
 def test_a_run_whose_journal_has_no_room_goes_on_once_there_is_room_again(
     tmp_path: Path, disk: Path, registry_killed: bool
 ) -> None:
-    options = (*COMMAND, "--lease", "3", "--log-dir", str(tmp_path / "logs"))
+    options = (*COMMAND, "--lease", "6", "--log-dir", str(tmp_path / "logs"))
     with launching(disk, *options, command=until_told(tmp_path)) as launched:
         launched.wait_for_phase("running")
         filler = fill(disk)
@@ -130,7 +130,7 @@ def test_a_run_whose_journal_has_no_room_goes_on_once_there_is_room_again(
             before = kinds(launched)
             if registry_killed:
                 launched.child("rendezvous.server").kill()
-            time.sleep(4)  # longer than a lease: the beats must go on
+            time.sleep(8)  # longer than a lease: the beats must go on
             shown = subprocess.run(
                 [RDZV, "status", "r"], capture_output=True, text=True, env=environment(disk)
             )
