@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 from rendezvous import events
 from rendezvous.events import Event, load_event
 from rendezvous.protocol import apply
-from rendezvous.schema import EndpointTable, JoinReply, NodeView, Phase, Result, RunStatus
+from rendezvous.schema import (
+    EndpointTable,
+    JoinReply,
+    NodeView,
+    Phase,
+    Result,
+    RunStatus,
+    SlotState,
+)
 from rendezvous.server.host import Body
 from rendezvous.server.journal import Record
 from rendezvous.state import Run, create
@@ -69,11 +77,23 @@ class Facts:
     submissions: Counter[int] = field(default_factory=Counter)
     adopted: set[int] = field(default_factory=set)
     queued: dict[int, float] = field(default_factory=dict)
+    queued_since: dict[int, float] = field(default_factory=dict)
     created: bool = False
     done: bool = False
     on_failure: list[Callable[[int], None]] = field(default_factory=list)
     known_at: dict[tuple[int, int], float] = field(default_factory=dict)
     stopped_at: float | None = None
+
+    def queue_told(self, event: events.SlotChanged, at: float) -> None:
+        """Count how long each slot was queued, as the registry was told: it may be cut off."""
+        since = self.queued_since.pop(event.slot, at)
+        self.queued[event.slot] = self.queued.get(event.slot, 0.0) + at - since
+        if event.news.state is SlotState.QUEUED:
+            self.queued_since[event.slot] = at
+
+    def queued_seconds(self, slot: int, at: float) -> float:
+        """How long the slot was queued, as far as the registry was told."""
+        return self.queued.get(slot, 0.0) + at - self.queued_since.get(slot, at)
 
 
 class History:
@@ -135,11 +155,13 @@ class History:
             self.of(self.runs[record.run]).created = True
         run = self.runs[record.run]
         apply(run, event, record.at)
-        self._note(run, event)
+        self._note(run, event, record.at)
         self.judge(invariants.OF_STATES, run, event, record.at)
 
-    def _note(self, run: Run, event: Event) -> None:
+    def _note(self, run: Run, event: Event, at: float) -> None:
         facts = self.of(run)
+        if isinstance(event, events.SlotChanged):
+            facts.queue_told(event, at)
         if isinstance(event, events.Joined):
             facts.joined[event.request.join_id] = run.slots[event.request.slot].incarnations
         elif isinstance(event, events.Exited | events.Lost):

@@ -263,13 +263,13 @@ def every_wait_has_a_reason(history: History, run: Run, event: Event, at: float)
 def time_in_the_schedulers_queue_does_not_count(
     history: History, run: Run, event: Event, at: float
 ) -> Wrong:
-    """A join time-out needs a slot that was awaited for so long outside the scheduler's queue."""
+    """A join time-out needs a slot that was awaited so long while nobody said that it is queued."""
     if not isinstance(event, events.TimedOut) or event.phase is not Phase.GATHERING:
         return None
     if history.gaps:  # the registry's clock stood still, maybe while the slot was queued
         return None
     facts = history.of(run)
-    waited = {s.index: at - run.created_at - facts.queued.get(s.index, 0.0) for s in run.slots}
+    waited = {s.index: at - run.created_at - facts.queued_seconds(s.index, at) for s in run.slots}
     missing = {slot.index for slot in run.slots if slot.live_node() is None}
     if missing and max(waited[i] for i in missing) < run.spec.limits.join_timeout_seconds - 1:
         return f"waited {waited}"

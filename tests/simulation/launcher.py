@@ -91,7 +91,6 @@ class Scheduler:
         launch = self._facts.launch
         queue = launch.queue[run.slot]
         await asyncio.sleep(queue)
-        self._facts.queued[run.slot] = self._facts.queued.get(run.slot, 0.0) + queue
         if run.state in _OVER:
             return
         run.state, run.detail = SlotState.RUNNING, ""
