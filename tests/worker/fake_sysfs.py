@@ -9,11 +9,16 @@ slot) the file is left out.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
 Addresses: TypeAlias = dict[str, list[str]]
+Builder: TypeAlias = Callable[[Path], Addresses]
+Trees: TypeAlias = Callable[[Builder], tuple[Path, Addresses]]
+"""The fixture `trees`: the tree that a builder makes, made once, and its addresses."""
 PortFiles: TypeAlias = Mapping[str, str]
 """Files of an RDMA port that differ from the good ones, such as {"state": "1: DOWN"}."""
 
@@ -27,6 +32,11 @@ _EFA_BUSES = (79, 96, 113, 130, 147, 164, 181, 198)
 _NO_ERRORS = dict.fromkeys(
     ("link_downed", "symbol_error", "link_error_recovery", "port_rcv_errors", "port_xmit_wait"), 0
 )
+
+
+DOWN = {"state": "1: DOWN", "phys_state": "2: Polling", "rate": "10 Gb/sec (4X SDR)", "lid": "0x0"}
+UNMANAGED = {"state": "2: INIT", "lid": "0x0", "sm_lid": "0x0"}
+SLOW = {"rate": "200 Gb/sec (4X HDR)"}
 
 
 class SysfsTree:
@@ -151,7 +161,7 @@ def nd_h100_v5(
         port = {"link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)", "sm_lid": "0x1"}
         port |= {"lid": f"0x{0x400 + 8 * node + i:x}"} | dict((bad or {}).get(i, {}))
         up = ipoib and port.get("state", "4: ACTIVE") == "4: ACTIVE"
-        state, speed = ("up", 400_000) if up else ("down", None)
+        state, speed = ("up", 1000 * int(port["rate"].split()[0])) if up else ("down", None)
         tree.net(f"ib{i}", device=device, link_type=IPOIB, mtu=2044, operstate=state, speed=speed)
         if up:
             addresses[f"ib{i}"] = [f"172.{16 + i}.1.{node}/16"]
@@ -202,16 +212,19 @@ def roce_8x400(
             parent=switch,
         )
         name, address = f"rdma{rail}", f"10.224.{rail}.{node}"
-        tree.net(name, device=device, mtu=4220, speed=400_000)
-        if v4:
+        port = {"link_layer": "Ethernet", "rate": "400 Gb/sec (4X NDR)"}
+        port |= dict((bad or {}).get(rail, {}))
+        up = port.get("state", "4: ACTIVE") == "4: ACTIVE"
+        speed = 1000 * int(port["rate"].split()[0]) if up else None
+        tree.net(name, device=device, mtu=4220, operstate="up" if up else "down", speed=speed)
+        if v4 and up:
             addresses[name] = [f"{address}/24"]
         link_local = f"fe80:0000:0000:0000:a288:c2ff:fe00:{node:02x}{rail:02x}"
-        port = {"link_layer": "Ethernet", "rate": "400 Gb/sec (4X NDR)"}
         tree.rdma(
             f"mlx5_{number}",
             device=device,
             hca_type="MT4129",
-            port=port | dict((bad or {}).get(rail, {})),
+            port=port,
             gids=_roce_gids(name, link_local, address if v4 else "") + [(EMPTY_GID, "", "")] * 4,
         )
     return addresses | _roce_front_end(tree)
@@ -294,6 +307,28 @@ def _write_gids(port: Path, gids: Sequence[tuple[str, str, str]]) -> None:
             _write(port / "gid_attrs/types", {str(i): kind})
         if interface:
             _write(port / "gid_attrs/ndevs", {str(i): interface})
+
+
+def refuse(path: Path) -> None:
+    """Make every use of a file or directory an error, also for root: a name that is too long."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.symlink_to("x" * 300)
+
+
+@contextmanager
+def refused(path: Path) -> Iterator[None]:
+    """Refuse a file or directory for a while; the tree is then as it was."""
+    aside = path.with_name(f"{path.name}.aside")
+    was_there = path.is_symlink() or path.exists()
+    if was_there:
+        path.rename(aside)
+    refuse(path)
+    yield
+    path.unlink()
+    if was_there:
+        aside.rename(path)
 
 
 def _write(folder: Path, files: Mapping[str, str | int]) -> None:

@@ -1,13 +1,16 @@
-"""What `worker.interfaces` sees: in trees of real machines, and of a real kernel."""
+"""What `worker.machine.interfaces` sees: in trees of real machines, and of a real kernel."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,15 +18,18 @@ from tests.worker.fake_sysfs import (
     IPOIB,
     LOOPBACK,
     NONE,
-    Addresses,
+    Builder,
     SysfsTree,
+    Trees,
     efa_p5,
     nd_h100_v5,
+    refuse,
+    refused,
     roce_8x400,
     tcp_only,
 )
 from worker.address import Interface, Machine, RdmaKind
-from worker.interfaces import count_cpus, count_gpus, look, route_source
+from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 
 LO = Interface("lo", ("127.0.0.1/8", "::1/128"), carrier=True, mtu=65536, link_type=LOOPBACK)
 
@@ -32,12 +38,13 @@ def by_name(machine: Machine) -> dict[str, Interface]:
     return {interface.name: interface for interface in machine.interfaces}
 
 
-def see(root: Path, build: Callable[[Path], Addresses]) -> Machine:
-    return look(root, addresses=build(root))
+def see(trees: Trees, build: Builder) -> Machine:
+    root, addresses = trees(build)
+    return look(root, addresses=addresses)
 
 
-def test_an_infiniband_machine_is_seen_whole(tmp_path: Path) -> None:
-    machine = see(tmp_path, nd_h100_v5)
+def test_an_infiniband_machine_is_seen_whole(trees: Trees) -> None:
+    machine = see(trees, nd_h100_v5)
     infiniband = RdmaKind("InfiniBand", "MT4126")
     accelerated = RdmaKind("Ethernet", "MT4122")
     ib = [
@@ -87,8 +94,8 @@ def test_an_infiniband_machine_is_seen_whole(tmp_path: Path) -> None:
     assert sorted(machine.rdma, key=str) == [accelerated, *[infiniband] * 8]
 
 
-def test_ipoib_interfaces_that_are_down_have_no_address_and_no_speed(tmp_path: Path) -> None:
-    machine = look(tmp_path, addresses=nd_h100_v5(tmp_path, ipoib=False))
+def test_ipoib_interfaces_that_are_down_have_no_address_and_no_speed(trees: Trees) -> None:
+    machine = see(trees, partial(nd_h100_v5, ipoib=False))
     assert by_name(machine)["ib3"] == Interface(
         "ib3",
         is_running=False,
@@ -100,22 +107,22 @@ def test_ipoib_interfaces_that_are_down_have_no_address_and_no_speed(tmp_path: P
     )
 
 
-def test_roce_rails_and_the_front_end_are_of_different_kinds(tmp_path: Path) -> None:
-    seen = by_name(see(tmp_path, roce_8x400))
+def test_roce_rails_and_the_front_end_are_of_different_kinds(trees: Trees) -> None:
+    seen = by_name(see(trees, roce_8x400))
     assert seen["rdma7"].rdma == RdmaKind("Ethernet", "MT4129")
     assert seen["eth0"].rdma == RdmaKind("Ethernet", "MT4125")
 
 
-def test_efa_devices_are_seen_although_they_have_no_interface(tmp_path: Path) -> None:
-    machine = see(tmp_path, efa_p5)
+def test_efa_devices_are_seen_although_they_have_no_interface(trees: Trees) -> None:
+    machine = see(trees, efa_p5)
     assert machine.rdma == (RdmaKind("Unknown", ""),) * 32
     assert by_name(machine)["eth0"] == Interface(
         "eth0", ("10.1.3.4/20",), carrier=True, mtu=9001, speed_mbps=0, is_physical=True
     )
 
 
-def test_bridges_ports_and_tunnels_are_told_apart(tmp_path: Path) -> None:
-    seen = by_name(see(tmp_path, tcp_only))
+def test_bridges_ports_and_tunnels_are_told_apart(trees: Trees) -> None:
+    seen = by_name(see(trees, tcp_only))
     assert (seen["cni0"].is_bridge, seen["cni0"].bridge) == (True, None)
     assert (seen["veth12ab"].is_bridge, seen["veth12ab"].bridge) == (False, "docker0")
     assert seen["tailscale0"] == Interface(
@@ -135,6 +142,20 @@ def test_a_vlan_on_a_bond_of_devices_is_physical_and_a_bare_bond_is_not(tmp_path
     assert physical == {"bond0", "ens1", "bond0.7"}
 
 
+def test_a_vlan_on_a_bond_is_of_the_kind_of_the_cards_below(tmp_path: Path) -> None:
+    tree = SysfsTree(tmp_path, node=1)
+    card = tree.pci("0000:01:00.0", ids="15b3:101d", device_class="020000", numa=0)
+    tree.rdma("mlx5_bond_0", device=card, hca_type="MT4125", port={"link_layer": "Ethernet"})
+    tree.net("bond0")
+    tree.net("ens1", device=card, master="bond0")
+    tree.net("bond0.7", over=["bond0"])
+    seen = by_name(look(tmp_path, addresses={}))
+    kind = RdmaKind("Ethernet", "MT4125")
+    assert {name: interface.rdma for name, interface in seen.items()} == {
+        "lo": None, "bond0": kind, "bond0.7": kind, "ens1": kind,
+    }  # fmt: skip
+
+
 def test_without_sys_the_addresses_are_still_there(tmp_path: Path) -> None:
     machine = look(tmp_path, addresses={"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.4/24"]})
     assert machine == Machine(
@@ -147,16 +168,47 @@ def test_without_sys_the_addresses_are_still_there(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read_count_as_unknown(tmp_path: Path) -> None:
     base = SysfsTree(tmp_path, node=1).net("eth0", speed=1000)
-    for name in ("speed", "carrier", "mtu"):
-        (base / name).unlink()
-        (base / name).mkdir()  # a read gives an error even to root
+    for name in ("speed", "carrier", "mtu", "operstate"):
+        refuse(base / name)
     (base / "type").write_text("not a number\n")
     assert by_name(look(tmp_path, addresses={}))["eth0"] == Interface("eth0", link_type=0)
 
 
+@pytest.mark.parametrize(
+    ("path", "unknown"),
+    [
+        ("device", {"is_physical": False, "rdma": None}),
+        ("device/infiniband", {"rdma": None}),
+        ("device/infiniband/mlx5_11/hca_type", {"rdma": RdmaKind("Ethernet", "")}),
+        ("device/infiniband/mlx5_11/ports", {"rdma": RdmaKind("", "MT4129")}),
+        ("bridge", {}),
+        ("brport", {}),
+        ("master", {"master": "x" * 300}),
+    ],
+)
+def test_what_the_kernel_refuses_hides_nothing_else(
+    trees: Trees, path: str, unknown: Mapping[str, Any]
+) -> None:
+    root, addresses = trees(roce_8x400)
+    whole = by_name(look(root, addresses=addresses))
+    with refused(root / "sys/class/net/rdma7" / path):
+        seen = by_name(look(root, addresses=addresses))
+    assert seen == whole | {"rdma7": dataclasses.replace(whole["rdma7"], **unknown)}
+
+
+@pytest.mark.parametrize("path", ["sys/class/net", "sys/class/infiniband", "sys"])
+def test_addresses_are_there_although_the_kernel_shows_nothing_of_their_interfaces(
+    trees: Trees, path: str
+) -> None:
+    root, addresses = trees(nd_h100_v5)
+    with refused(root / path):
+        seen = by_name(look(root, addresses=addresses))
+    assert {name: list(interface.addresses) for name, interface in seen.items()} == addresses
+
+
 SEE = """
 import dataclasses, json
-from worker.interfaces import look, route_source
+from worker.machine.interfaces import look, route_source
 print(json.dumps([
     {interface.name: dataclasses.asdict(interface) for interface in look().interfaces},
     [
@@ -205,7 +257,7 @@ def test_a_real_kernel_is_seen_as_it_is() -> None:
 def test_interfaces_of_another_network_namespace_are_not_seen_although_sys_shows_them() -> None:
     script = """
 import socket
-from worker.interfaces import look
+from worker.machine.interfaces import look
 found = {interface.name for interface in look().interfaces}
 assert found == {name for _, name in socket.if_nameindex()}, found
 """

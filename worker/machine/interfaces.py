@@ -6,6 +6,7 @@ may hide it, and the kernel answers some reads with an error (the speed of a lin
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from worker.address import Interface, Machine, RdmaKind
+from worker.machine import sysfs
 
 _LOOPBACK = 772  # of /sys/class/net/*/type
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
@@ -45,7 +47,7 @@ def look(
     """
     net = root / "sys/class/net"
     links: Mapping[str, _Link] = {}
-    names = [path.name for path in _entries(net)]
+    names = [path.name for path in sysfs.entries(net)]
     if addresses is None:
         addresses, links = _kernel_addresses(), _kernel_links()
         names = []  # /sys may show another network namespace's
@@ -55,7 +57,7 @@ def look(
             _interface(net / name, tuple(addresses.get(name, ())), links.get(name))
             for name in names
         ),
-        rdma=tuple(_rdma_kind(path) for path in _entries(root / "sys/class/infiniband")),
+        rdma=tuple(_rdma_kind(path) for path in sysfs.entries(root / "sys/class/infiniband")),
     )
 
 
@@ -78,13 +80,26 @@ def route_source(host: str) -> str | None:
     return None
 
 
+def why_unusable(address: str, interface: str) -> str:
+    """Why nothing can be reached any more at an address that this machine had; empty if it has."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError as exc:
+        if exc.errno == errno.EADDRNOTAVAIL:
+            return f"its address {address} ({interface}) is gone"
+    link = _kernel_links().get(interface)
+    return f"its interface {interface} ({address}) is down" if link and not link.is_running else ""
+
+
 def count_gpus(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> int:
     """Count the NVIDIA GPUs that a program started from here would see.
 
     CUDA_VISIBLE_DEVICES is read as CUDA reads it: the list ends at the first entry that names no
     device, an entry named twice makes it empty, and of MIG slices a program sees one.
     """
-    nodes = [path for path in _entries(root / "dev") if _GPU_NODE.match(path.name)]
+    nodes = [path for path in sysfs.entries(root / "dev") if _GPU_NODE.match(path.name)]
     present = sum(1 for path in nodes if _is_char_device(path))
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     return present if visible is None else _count_visible(visible, present)
@@ -120,39 +135,49 @@ def _kernel_links() -> dict[str, _Link]:
 
 
 def _interface(path: Path, addresses: tuple[str, ...], link: _Link | None) -> Interface:
-    name, master = path.name, _link_name(path / "master")
-    is_port = (path / "brport").exists() or (path / "master/bridge").exists()
-    carrier = _number(path / "carrier", -1)
+    name, master = path.name, sysfs.link_name(path / "master")
+    is_port = sysfs.exists(path / "brport") or sysfs.exists(path / "master/bridge")
+    carrier = sysfs.number(path / "carrier", -1)
     return Interface(
         name=name,
         addresses=addresses,
         is_running=link.is_running if link else _operates(path),
         carrier=None if carrier < 0 else carrier == 1,
-        mtu=link.mtu if link else _number(path / "mtu", 0),
-        speed_mbps=max(link.speed_mbps if link else 0, _number(path / "speed", 0)),
-        link_type=_number(path / "type", _LOOPBACK if name == "lo" else 0),
-        is_bridge=(path / "bridge").exists(),
+        mtu=link.mtu if link else sysfs.number(path / "mtu", 0),
+        speed_mbps=max(link.speed_mbps if link else 0, sysfs.number(path / "speed", 0)),
+        link_type=sysfs.number(path / "type", _LOOPBACK if name == "lo" else 0),
+        is_bridge=sysfs.exists(path / "bridge"),
         bridge=(master or "a bridge") if is_port else None,
         master=master,
         is_physical=_is_physical(path),
-        rdma=next((_rdma_kind(rdma) for rdma in _entries(path / "device/infiniband")), None),
+        rdma=_rdma_of(path),
     )
 
 
 def _operates(path: Path) -> bool:
     """IFF_RUNNING as the kernel derives it; lo and tunnels say `unknown` and do run."""
-    return _text(path / "operstate") in ("up", "unknown", "")
+    return sysfs.text(path / "operstate") in ("up", "unknown", "")
 
 
 def _is_physical(path: Path) -> bool:
-    return (path / "device").exists() or any(
-        _is_physical(lower) for lower in _entries(path) if lower.name.startswith("lower_")
-    )
+    return sysfs.exists(path / "device") or any(map(_is_physical, _below(path)))
+
+
+def _rdma_of(path: Path) -> RdmaKind | None:
+    """The kind of the RDMA device on the interface's own card, or on one that it stands on."""
+    if sysfs.exists(path / "device"):
+        return next(map(_rdma_kind, sysfs.entries(path / "device/infiniband")), None)
+    return next(filter(None, map(_rdma_of, _below(path))), None)
+
+
+def _below(path: Path) -> list[Path]:
+    """What a bond or a VLAN stands on."""
+    return [entry for entry in sysfs.entries(path) if entry.name.startswith("lower_")]
 
 
 def _rdma_kind(path: Path) -> RdmaKind:
-    layers = [_text(port / "link_layer") for port in _entries(path / "ports")]
-    return RdmaKind(link_layer=next(iter(layers), ""), hca_type=_text(path / "hca_type"))
+    layers = [sysfs.text(port / "link_layer") for port in sysfs.entries(path / "ports")]
+    return RdmaKind(link_layer=next(iter(layers), ""), hca_type=sysfs.text(path / "hca_type"))
 
 
 def _count_visible(visible: str, present: int) -> int:
@@ -173,32 +198,3 @@ def _is_char_device(path: Path) -> bool:
         return stat.S_ISCHR(path.stat().st_mode)
     except OSError:
         return False
-
-
-def _entries(path: Path) -> list[Path]:
-    """What a directory holds, by name; nothing when it cannot be read."""
-    try:
-        return sorted(path.iterdir())
-    except OSError:
-        return []
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _number(path: Path, default: int) -> int:
-    try:
-        return int(_text(path))
-    except ValueError:
-        return default
-
-
-def _link_name(path: Path) -> str | None:
-    try:
-        return path.readlink().name
-    except OSError:
-        return None

@@ -1,0 +1,98 @@
+"""What `worker.machine.gpus` makes of what a driver says, and of drivers that say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.worker import fake_drivers
+from worker.machine.gpus import Gpu, Gpus, Severity, look_gpus
+
+
+def h100(index: int) -> Gpu:
+    return Gpu(
+        index,
+        model="NVIDIA H100 80GB HBM3",
+        uuid=f"GPU-{index:08x}",
+        ecc_errors=0,
+        fabric="completed",
+    )
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give this machine GPUs, a word for each; see drivers/nvml.c."""
+    pytest.importorskip("pynvml")
+    fake_drivers.install("nvml.c", "libnvidia-ml.so.1", tmp_path / "lib", monkeypatch)
+    return lambda words: monkeypatch.setenv("FAKE_NVML", words)
+
+
+def test_healthy_gpus_are_told_with_their_driver(driver: Callable[[str], None]) -> None:
+    driver("ok ok")
+    seen = look_gpus()
+    assert seen == Gpus(driver="570.86.15", gpus=(h100(0), h100(1)))
+    assert (seen.count, seen.models, seen.uuids, seen.problems) == (
+        2,
+        ["NVIDIA H100 80GB HBM3"] * 2,
+        ["GPU-00000000", "GPU-00000001"],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "severity"),
+    [
+        ("recovery=1", "the driver asks to reset the GPU", "fail"),
+        ("recovery=2", "the driver asks to restart the node", "fail"),
+        ("recovery=9", "the driver asks for recovery action 9", "fail"),
+        ("failed", "a bad row of its memory could not be replaced", "fail"),
+        ("fabric=1", "joining its NVSwitch fabric: not started", "fail"),
+        ("fabric=2", "joining its NVSwitch fabric: in progress", "fail"),
+        ("pending", "a bad row of its memory is replaced at its next reset", "warn"),
+        ("ecc=2", "2 uncorrected memory errors", "warn"),
+    ],
+)
+def test_the_gpu_that_is_sick_is_named(
+    driver: Callable[[str], None], words: str, problem: str, severity: Severity
+) -> None:
+    driver(f"ok {words} ok")
+    seen = look_gpus()
+    assert seen.problems == [(1, problem, severity)]
+    assert seen.count == 3
+
+
+def test_a_gpu_that_is_lost_does_not_hide_the_others(driver: Callable[[str], None]) -> None:
+    driver("ok lost ok")
+    seen = look_gpus()
+    assert seen.gpus == (h100(0), Gpu(1, problem="GPU is lost"), h100(2))
+    assert seen.problems == [(1, "GPU is lost", "fail")]
+    assert (seen.count, len(seen.models), seen.uuids) == (2, 2, ["GPU-00000000", "GPU-00000002"])
+
+
+def test_a_gpu_that_tells_no_health_is_taken_for_healthy(driver: Callable[[str], None]) -> None:
+    driver("old")
+    assert look_gpus().gpus == (Gpu(0, model="NVIDIA H100 80GB HBM3", uuid="GPU-00000000"),)
+    assert look_gpus().problems == []
+
+
+def test_a_driver_that_does_not_fit_its_library_is_said(driver: Callable[[str], None]) -> None:
+    driver("error=18")
+    assert look_gpus() == Gpus(problem="NVML: RM has detected an NVML/RM version mismatch.")
+
+
+def test_a_driver_that_hangs_is_waited_for_no_longer_than_the_limit(
+    driver: Callable[[str], None],
+) -> None:
+    driver("ok hang")
+    assert look_gpus(limit_seconds=0.5) == Gpus(problem="NVML: no answer within 0.5 s")
+
+
+def test_a_machine_without_a_driver_has_no_gpus_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pynvml")
+    (tmp_path / "libnvidia-ml.so.1").write_text("no library\n")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert look_gpus() == Gpus(problem="NVML: NVML Shared Library Not Found")

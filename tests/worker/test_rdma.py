@@ -1,0 +1,502 @@
+"""What `worker.machine.rdma` sees in trees of real machines, and what libibverbs makes of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from rendezvous.schema import RdmaPort
+from tests.worker import fake_drivers
+from tests.worker.fake_sysfs import (
+    DOWN,
+    EMPTY_GID,
+    SLOW,
+    UNMANAGED,
+    Addresses,
+    Builder,
+    PortFiles,
+    SysfsTree,
+    Trees,
+    efa_p5,
+    nd_h100_v5,
+    refuse,
+    refused,
+    roce_8x400,
+    tcp_only,
+)
+from worker.machine.rdma import error_counters, look_rdma, open_devices, opened
+
+ND_RAILS = [f"mlx5_ib{i}" for i in range(8)]
+ROCE_RAILS = [f"mlx5_{i}" for i in (0, 3, 4, 5, 6, 9, 10, 11)]
+NO_GID = "no IPv4 RoCE v2 GID: its interface has no IPv4 address"
+NOT_GIVEN = "it is not in /dev/infiniband: this container was not given the device"
+
+
+def problems(root: Path) -> dict[str, str]:
+    """What is wrong with each device that NCCL cannot use."""
+    return {port.device: port.problem for port in look_rdma(root) if port.problem}
+
+
+def usable(root: Path) -> list[str]:
+    return [f"{port.device} {port.rate_gbps:g}" for port in look_rdma(root) if not port.problem]
+
+
+def one_port(
+    root: Path,
+    port: PortFiles,
+    *,
+    gids: list[tuple[str, str, str]] | None = None,
+    pkeys: tuple[str, ...] = ("0xffff",),
+    node_type: str = "1: CA",
+) -> RdmaPort:
+    """The port of a machine that has this one device, mlx5_0."""
+    tree = SysfsTree(root, node=1)
+    card = tree.pci("0000:01:00.0", ids="15b3:1021", device_class="020700", numa=0)
+    files = {"link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)", "lid": "0x7"} | dict(port)
+    tree.rdma(
+        "mlx5_0",
+        device=card,
+        hca_type="MT4129",
+        port=files,
+        gids=gids or [],
+        pkeys=pkeys,
+        node_type=node_type,
+    )
+    return look_rdma(root)[0]
+
+
+# ---- the four machine types, whole and degraded -------------------------------------------------
+
+
+def test_an_infiniband_machine_has_eight_ports_and_an_accelerated_front_end(
+    trees: Trees,
+) -> None:
+    root, _ = trees(nd_h100_v5)
+    rails = [
+        RdmaPort(
+            device=f"mlx5_ib{i}",
+            link_layer="InfiniBand",
+            hca_type="MT4126",
+            state="ACTIVE",
+            phys_state="LinkUp",
+            rate_gbps=400,
+            rate="400 Gb/sec (4X NDR)",
+            lid=0x420 + i,
+            sm_lid=1,
+            pkeys=[0x801D, 0x7FFF],
+            subnet_prefix="fe80:0000:0000:0000",
+            mtu=2044,
+            firmware="28.39.1002",
+            node_guid=f"0015:5dff:fd34:040{i}",
+            interface=f"ib{i}",
+        )
+        for i in range(8)
+    ]
+    front_end = RdmaPort(
+        device="mlx5_an0",
+        link_layer="Ethernet",
+        hca_type="MT4122",
+        state="ACTIVE",
+        phys_state="LinkUp",
+        rate_gbps=100,
+        rate="100 Gb/sec (4X EDR)",
+        pkeys=[0xFFFF],
+        mtu=1500,
+        firmware="28.39.1002",
+        node_guid="a288:c203:0004:0008",
+        interface="eth1",
+        problem=NO_GID,
+    )
+    assert look_rdma(root) == [front_end, *rails]
+
+
+def test_infiniband_does_not_need_ipoib(trees: Trees) -> None:
+    root, _ = trees(partial(nd_h100_v5, ipoib=False, accelerated=False))
+    assert usable(root) == [f"{rail} 400" for rail in ND_RAILS]
+
+
+def test_an_older_infiniband_machine_has_slower_ports(trees: Trees) -> None:
+    root, _ = trees(partial(nd_h100_v5, bad=dict.fromkeys(range(8), SLOW)))
+    assert usable(root) == [f"{rail} 200" for rail in ND_RAILS]
+    assert problems(root) == {"mlx5_an0": NO_GID}
+
+
+def test_each_fault_of_a_degraded_infiniband_machine_is_named(trees: Trees) -> None:
+    root, _ = trees(partial(nd_h100_v5, bad={2: DOWN, 5: UNMANAGED, 6: SLOW}, without_uverbs=[7]))
+    assert usable(root) == [
+        "mlx5_ib0 400", "mlx5_ib1 400", "mlx5_ib3 400", "mlx5_ib4 400", "mlx5_ib6 200",
+    ]  # fmt: skip
+    assert problems(root) == {
+        "mlx5_an0": NO_GID,
+        "mlx5_ib2": "the port is DOWN and its link Polling: "
+        "nothing answers at the other end of the cable",
+        "mlx5_ib5": "the port is INIT and its link LinkUp: no subnet manager has configured it",
+        "mlx5_ib7": NOT_GIVEN,
+    }
+
+
+def test_a_roce_machine_has_eight_rails_and_a_front_end_that_does_roce_too(trees: Trees) -> None:
+    root, _ = trees(roce_8x400)
+    common = {"link_layer": "Ethernet", "state": "ACTIVE", "phys_state": "LinkUp"}
+    roce = {"pkeys": [0xFFFF], "gid_index": 3, "gid_type": "RoCE v2", "firmware": "28.39.1002"}
+    rails = [
+        RdmaPort.model_validate(
+            common
+            | roce
+            | {"device": device, "hca_type": "MT4129", "interface": f"rdma{i}", "mtu": 4220}
+            | {"rate_gbps": 400.0, "rate": "400 Gb/sec (4X NDR)"}
+            | {"node_guid": f"a288:c203:0004:000{i}"}
+        )
+        for i, device in enumerate(ROCE_RAILS)
+    ]
+    front_end = RdmaPort.model_validate(
+        common
+        | roce
+        | {"device": "mlx5_2", "hca_type": "MT4125", "interface": "eth0", "mtu": 9000}
+        | {"rate_gbps": 100.0, "rate": "100 Gb/sec (4X EDR)"}
+        | {"node_guid": "a288:c203:0004:0008"}
+    )
+    assert look_rdma(root) == [rails[0], front_end, *rails[1:]]
+
+
+def test_rails_without_an_ipv4_address_have_no_gid_that_others_can_reach(trees: Trees) -> None:
+    root, _ = trees(partial(roce_8x400, v4=False))
+    assert usable(root) == ["mlx5_2 100"]
+    assert problems(root) == dict.fromkeys(ROCE_RAILS, NO_GID)
+
+
+def test_each_fault_of_a_degraded_roce_machine_is_named(trees: Trees) -> None:
+    disabled = {"state": "1: DOWN", "phys_state": "3: Disabled"}
+    root, _ = trees(partial(roce_8x400, bad={1: DOWN, 2: disabled, 3: SLOW}))
+    assert usable(root) == [
+        "mlx5_0 400", "mlx5_2 100", "mlx5_5 200", "mlx5_6 400", "mlx5_9 400", "mlx5_10 400",
+        "mlx5_11 400",
+    ]  # fmt: skip
+    assert problems(root) == {
+        "mlx5_3": "the port is DOWN and its link Polling: "
+        "nothing answers at the other end of the cable",
+        "mlx5_4": "the port is DOWN and its link Disabled: it is switched off",
+    }
+
+
+def test_an_efa_machine_has_32_ports_that_a_plugin_can_use(trees: Trees) -> None:
+    root, _ = trees(efa_p5)
+    ports = look_rdma(root)
+    assert ports[0] == RdmaPort(
+        device="rdmap79s0",
+        link_layer="Unknown",
+        state="ACTIVE",
+        phys_state="LinkUp",
+        rate_gbps=100,
+        rate="100 Gb/sec (4X EDR)",
+        pkeys=[0xFFFF],
+        firmware="0.0.0.0",
+        node_guid="a288:c203:0004:0000",
+    )
+    assert len(ports) == 32
+    assert problems(root) == {}
+
+
+def test_a_machine_without_rdma_has_no_ports(trees: Trees) -> None:
+    root, _ = trees(tcp_only)
+    assert look_rdma(root) == []
+    assert error_counters(root) == {}
+
+
+@pytest.mark.parametrize(("build", "count"), [(nd_h100_v5, 9), (roce_8x400, 9), (efa_p5, 32)])
+def test_a_container_that_was_given_no_device_sees_all_and_can_use_none(
+    trees: Trees, build: Builder, count: int
+) -> None:
+    root, _ = trees(build)
+    with refused(root / "dev/infiniband"):
+        ports = look_rdma(root)
+    assert [(port.openable, port.problem) for port in ports] == [(False, NOT_GIVEN)] * count
+
+
+# ---- one port -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({}, ""),
+        ({"sm_lid": "0x0"}, ""),  # virtual functions of some clouds tell none
+        ({"phys_state": ""}, ""),
+        ({"state": ""}, "the kernel does not tell its state"),
+        (
+            {"state": "3: ARMED"},
+            "the port is ARMED and its link LinkUp: the subnet manager has not finished with it",
+        ),
+        ({"state": "5: ACTIVE_DEFER"}, "the port is ACTIVE_DEFER and its link LinkUp"),
+        (
+            {"phys_state": "6: LinkErrorRecovery"},
+            "the port is ACTIVE and its link LinkErrorRecovery: the link has errors",
+        ),
+        (
+            {"state": "1: DOWN", "phys_state": "4: PortConfigurationTraining"},
+            "the port is DOWN and its link PortConfigurationTraining",
+        ),
+        ({"state": "1: DOWN", "phys_state": ""}, "the port is DOWN"),
+        ({"lid": "0x0"}, "it has no LID: no subnet manager has configured it"),
+        ({"lid": ""}, ""),
+        ({"link_layer": ""}, "its link layer is not told, which NCCL does not know"),
+        ({"link_layer": "Unknown"}, "its link layer is Unknown, which NCCL does not know"),
+        ({"link_layer": "Ethernet"}, "no IPv4 RoCE v2 GID"),
+    ],
+)
+def test_a_port_is_usable_or_says_why_not(tmp_path: Path, files: PortFiles, problem: str) -> None:
+    assert one_port(tmp_path, files).problem == problem
+
+
+@pytest.mark.parametrize(
+    ("pkeys", "problem"),
+    [
+        (("0x7fff", "0x801d"), ""),
+        ((), ""),  # not told
+        (("0x0000", "0x0000"), ""),
+        (("0x7fff",), "it is a full member of no partition (pkeys 0x7fff)"),
+        (("0x8000", "0x7fff"), "it is a full member of no partition (pkeys 0x8000, 0x7fff)"),
+    ],
+)
+def test_an_infiniband_port_has_to_be_a_full_member_of_a_partition(
+    tmp_path: Path, pkeys: tuple[str, ...], problem: str
+) -> None:
+    assert one_port(tmp_path, {}, pkeys=pkeys).problem == problem
+
+
+V4, V1, V2 = "0000:0000:0000:0000:0000:ffff:0a00:0001", "IB/RoCE v1", "RoCE v2"
+LINK_LOCAL_V4 = "0000:0000:0000:0000:0000:ffff:a9fe:0001"
+GLOBAL_V6 = "fd00:0000:0000:0000:0000:0000:0000:0001"
+
+
+@pytest.mark.parametrize(
+    ("gids", "index"),
+    [
+        ([(V4, V1, ""), (V4, V2, "")], 1),
+        ([(EMPTY_GID, "", ""), (EMPTY_GID, "", ""), (V4, V2, "")], 2),
+        ([(GLOBAL_V6, V2, "")] * 11 + [(V4, V2, "")], 11),
+        ([(LINK_LOCAL_V4, V2, ""), (V4, V2, "")], 1),
+        ([(V4, V1, "")], None),
+        ([(GLOBAL_V6, V2, "")], None),
+        ([("no gid", V2, ""), ("", V2, "")], None),
+        ([], None),
+    ],
+)
+def test_the_gid_is_the_first_that_nccl_would_take_by_itself(
+    tmp_path: Path, gids: list[tuple[str, str, str]], index: int | None
+) -> None:
+    port = one_port(tmp_path, {"link_layer": "Ethernet"}, gids=gids)
+    assert (port.gid_index, port.gid_type) == (index, "" if index is None else V2)
+
+
+@pytest.mark.parametrize(
+    ("gid", "prefix"),
+    [
+        ("fec0:0000:0000:0001:0015:5dff:fd34:0400", "fec0:0000:0000:0001"),
+        ("", ""),
+        ("fe80::1", ""),
+    ],
+)
+def test_the_subnet_prefix_of_infiniband_is_the_first_half_of_its_gid(
+    tmp_path: Path, gid: str, prefix: str
+) -> None:
+    assert one_port(tmp_path, {}, gids=[(gid, V1, "")]).subnet_prefix == prefix
+
+
+@pytest.mark.parametrize(
+    ("rate", "gbps"),
+    [
+        ("2.5 Gb/sec (1X SDR)", 2.5),
+        ("200 Gb/sec (2X NDR)", 200),
+        ("800 Gb/sec (4X XDR)", 800),
+        ("", 0),
+        ("fast", 0),
+        ("9999999999 Gb/sec", 0),
+    ],
+)
+def test_the_rate_is_a_number_and_the_kernels_words(tmp_path: Path, rate: str, gbps: float) -> None:
+    port = one_port(tmp_path, {"rate": rate})
+    assert (port.rate_gbps, port.rate) == (gbps, rate)
+
+
+def test_a_device_without_uverbs_node_needs_a_kernel_module(tmp_path: Path) -> None:
+    one_port(tmp_path, {})
+    shutil.rmtree(tmp_path / "sys/class/infiniband/mlx5_0/device/infiniband_verbs")
+    assert problems(tmp_path) == {
+        "mlx5_0": "it has no uverbs node: the kernel module ib_uverbs is not loaded"
+    }
+
+
+def test_a_uverbs_node_that_this_user_may_not_open_is_a_problem() -> None:
+    script = """
+import os, sys
+from pathlib import Path
+from worker.machine.rdma import look_rdma
+os.getuid() or os.setuid(65534)
+print(look_rdma(Path(sys.argv[1]))[0].problem)
+"""
+    with TemporaryDirectory() as folder:  # another user cannot enter pytest's
+        Path(folder).chmod(0o755)
+        assert one_port(Path(folder), {}).problem == ""
+        Path(folder, "dev/infiniband/uverbs0").chmod(0o000)
+        command = [sys.executable, "-c", script, folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "this user may not read and write it in /dev/infiniband\n"
+
+
+def test_the_ports_of_a_card_with_two_have_an_interface_each(tmp_path: Path) -> None:
+    tree = SysfsTree(tmp_path, node=1)
+    card = tree.pci("0000:01:00.0", ids="15b3:1007", device_class="020000", numa=0)
+    for name, dev_port in (("ens1", "0"), ("ens1d1", "1")):
+        (tree.net(name, device=card) / "dev_port").write_text(f"{dev_port}\n")
+    files = {"link_layer": "InfiniBand", "lid": "0x7"}
+    tree.rdma("mlx4_0", device=card, hca_type="MT4103", port=files)
+    ports = tmp_path / "sys/class/infiniband/mlx4_0/ports"
+    shutil.copytree(ports / "1", ports / "2")
+    (ports / "not a port").mkdir()
+    assert [(port.port, port.interface) for port in look_rdma(tmp_path)] == [
+        (1, "ens1"), (2, "ens1d1"),
+    ]  # fmt: skip
+
+
+def test_more_ports_than_a_join_carries_are_left_out(tmp_path: Path) -> None:
+    for i in range(130):
+        (tmp_path / f"sys/class/infiniband/mlx5_{i}/ports/1").mkdir(parents=True)
+    assert [port.device for port in look_rdma(tmp_path)] == [f"mlx5_{i}" for i in range(128)]
+
+
+def test_what_errors_were_counted_is_told_by_port(tmp_path: Path) -> None:
+    one_port(tmp_path, {})
+    counters = tmp_path / "sys/class/infiniband/mlx5_0/ports/1/counters"
+    (counters / "link_downed").write_text("2\n")
+    (counters / "symbol_error").write_text("N/A (no PMA)\n")
+    refuse(counters / "port_rcv_errors")
+    assert error_counters(tmp_path) == {
+        "mlx5_0:1": {"link_downed": 2, "link_error_recovery": 0, "port_xmit_wait": 0}
+    }
+
+
+# ---- files that the kernel refuses --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", [nd_h100_v5, roce_8x400, efa_p5])
+def test_a_device_whose_files_cannot_be_read_is_still_listed(
+    trees: Trees, build: Callable[..., Addresses]
+) -> None:
+    root, _ = trees(partial(build, node=9))
+    *others, last = look_rdma(root)
+    card = (root / "sys/class/infiniband" / last.device).resolve().parent.parent
+    for path in [path for path in card.rglob("*") if path.is_file()]:
+        refuse(path)
+    assert look_rdma(root) == [
+        *others,
+        RdmaPort(
+            device=last.device,
+            interface=last.interface,
+            problem="the kernel does not tell its state",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("ports/1/gids", {"gid_index": None, "gid_type": ""}),
+        ("ports/1/gid_attrs", {"gid_index": None, "gid_type": ""}),
+        ("ports/1/gid_attrs/ndevs", {}),  # the card's only interface it is
+        ("ports/1/gid_attrs/types/0", {}),
+        ("ports/1/pkeys", {"pkeys": []}),
+        ("ports/1/lid", {}),
+        ("ports/1/phys_state", {"phys_state": ""}),
+        ("ports/1/rate", {"rate": "", "rate_gbps": 0.0}),
+        ("hca_type", {"hca_type": ""}),
+        ("fw_ver", {"firmware": ""}),
+        ("node_guid", {"node_guid": ""}),
+        ("device/net", {"mtu": 0}),
+        ("device/net/rdma7/mtu", {"mtu": 0}),
+    ],
+)
+def test_what_cannot_be_read_is_unknown_and_the_rest_is_told(
+    trees: Trees, path: str, expected: Mapping[str, object]
+) -> None:
+    root, _ = trees(roce_8x400)
+    whole = look_rdma(root)[-1]
+    with refused(root / "sys/class/infiniband/mlx5_11" / path):
+        seen = look_rdma(root)[-1]
+    problem = NO_GID if "gid_index" in expected else ""
+    assert seen == whole.model_copy(update={**expected, "problem": problem})
+
+
+@pytest.mark.parametrize("path", ["sys/class/infiniband", "sys/class", "sys"])
+def test_where_devices_cannot_be_listed_there_are_none(trees: Trees, path: str) -> None:
+    root, _ = trees(roce_8x400)
+    with refused(root / path):
+        assert look_rdma(root) == []
+        assert error_counters(root) == {}
+
+
+# ---- libibverbs ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def libibverbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give this machine the devices of a text such as "mlx5_0 mlx5_1=13"."""
+    fake_drivers.install("ibverbs.c", "libibverbs.so.1", tmp_path / "lib", monkeypatch)
+    return lambda devices: monkeypatch.setenv("FAKE_VERBS", devices)
+
+
+def test_each_device_is_opened_or_says_why_not(libibverbs: Callable[[str], None]) -> None:
+    libibverbs("mlx5_0 mlx5_1=13 mlx5_2=19 unasked=crash")
+    assert open_devices(["mlx5_0", "mlx5_1", "mlx5_2", "rdmap79s0"]) == {
+        "mlx5_0": "",
+        "mlx5_1": "ibv_open_device fails: Permission denied",
+        "mlx5_2": "ibv_open_device fails: No such device",
+        "rdmap79s0": "libibverbs has no driver for it",
+    }
+
+
+def test_a_driver_that_crashes_ends_nothing_but_the_try(
+    libibverbs: Callable[[str], None],
+) -> None:
+    libibverbs("mlx5_0 mlx5_1=crash mlx5_2")
+    silent = "libibverbs does not open it: asking it ends in SIGABRT"
+    assert open_devices(["mlx5_0", "mlx5_1", "mlx5_2"]) == {
+        "mlx5_0": "", "mlx5_1": silent, "mlx5_2": silent,
+    }  # fmt: skip
+
+
+def test_a_driver_that_hangs_is_waited_for_no_longer_than_the_limit(
+    libibverbs: Callable[[str], None],
+) -> None:
+    libibverbs("mlx5_0=hang")
+    assert open_devices(["mlx5_0"], limit_seconds=0.5) == {
+        "mlx5_0": "libibverbs does not open it: no answer within 0.5 s"
+    }
+
+
+def test_without_a_libibverbs_that_can_be_loaded_no_device_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("libibverbs.so.1", "libibverbs.so"):
+        (tmp_path / name).write_text("no library\n")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert open_devices(["mlx5_0"]) == {
+        "mlx5_0": f"libibverbs cannot be loaded: {tmp_path}/libibverbs.so.1: file too short"
+    }
+
+
+def test_what_opening_gives_is_the_problem_of_every_port_that_had_none(trees: Trees) -> None:
+    ports = look_rdma(trees(nd_h100_v5)[0])
+    found = dict.fromkeys(["mlx5_an0", "mlx5_ib1"], "libibverbs has no driver for it")
+    tried = opened(ports, found | {"mlx5_ib2": ""})
+    assert tried[2] == ports[2].model_copy(
+        update={"openable": False, "problem": "libibverbs has no driver for it"}
+    )
+    assert [*tried[:2], *tried[3:]] == [*ports[:2], *ports[3:]]

@@ -1,0 +1,313 @@
+"""Four machines with RDMA, from the trees of their /sys to what is said of the run.
+
+One of them has a fault. The checks on the machine itself and those over all of them name it, and
+what NCCL is to use follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rendezvous.compare import RdmaExpectation, compare, finding_text, rdma_of
+from rendezvous.schema import Facts, JoinRequest
+from tests.faults.record import record
+from tests.rendezvous.driver import make_join, make_spec
+from tests.worker.fake_sysfs import (
+    DOWN,
+    SLOW,
+    UNMANAGED,
+    Addresses,
+    Builder,
+    Trees,
+    efa_p5,
+    nd_h100_v5,
+    refuse,
+    roce_8x400,
+    tcp_only,
+)
+from worker.machine.interfaces import look
+from worker.machine.rdma import look_rdma
+from worker.machine.surroundings import Surroundings
+from worker.preflight.rdma import RDMA_CHECKS
+
+SIZE, ODD = 4, 2
+ND = [partial(nd_h100_v5, node=slot + 1) for slot in range(SIZE)]
+ROCE = [partial(roce_8x400, node=slot + 1) for slot in range(SIZE)]
+EFA = [partial(efa_p5, node=slot + 1) for slot in range(SIZE)]
+TCP = [partial(tcp_only, node=slot + 1) for slot in range(SIZE)]
+ND_HCAS = [f"mlx5_ib{i}:1" for i in range(8)]
+ROCE_HCAS = [f"mlx5_{i}:1" for i in (0, 3, 4, 5, 6, 9, 10, 11)]
+
+
+def machine(trees: Trees, build: Builder, slot: int) -> tuple[JoinRequest, Surroundings]:
+    """A node as it joins, and as its own checks see it."""
+    root, addresses = trees(build)
+    facts = Facts(gpus=8, boot_id=f"boot-{slot}", rdma=look_rdma(root))
+    here = Surroundings(
+        facts=facts,
+        machine=look(root, addresses=addresses),
+        libraries={"libnccl-net.so": ""},
+    )
+    return make_join(slot, hostname=f"h{slot}", facts=facts), here
+
+
+def joins(trees: Trees, builders: Sequence[Builder]) -> list[JoinRequest]:
+    return [machine(trees, build, slot)[0] for slot, build in enumerate(builders)]
+
+
+def said(trees: Trees, builders: Sequence[Builder]) -> list[str]:
+    """Every warning and failure of the run: level, check, sentence."""
+    machines = [machine(trees, build, slot) for slot, build in enumerate(builders)]
+    found = [
+        verdict.finding(check.id).model_copy(update={"slot": slot})
+        for slot, (_, here) in enumerate(machines)
+        for check in RDMA_CHECKS
+        for verdict in check.judge(here)
+    ]
+    found += compare([join for join, _ in machines], make_spec(SIZE))
+    hostnames = {slot: f"h{slot}" for slot in range(SIZE)}
+    return [
+        f"{one.level} {one.check} {finding_text(one, hostnames)}"
+        for one in found
+        if one.level in ("warn", "fail")
+    ]
+
+
+def with_odd(sound: Sequence[Builder], odd: Builder) -> list[Builder]:
+    return [odd if slot == ODD else build for slot, build in enumerate(sound)]
+
+
+# ---- sound machines -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("builders", "expected"),
+    [
+        (
+            ND,
+            RdmaExpectation(
+                "IB",
+                dict.fromkeys(range(SIZE), ND_HCAS),
+                "every node has 8 x 400 Gb/s InfiniBand, "
+                "and 1 of another kind, which NCCL would take",
+            ),
+        ),
+        (
+            [partial(build, accelerated=False) for build in ND],
+            RdmaExpectation("IB", reason="every node has 8 x 400 Gb/s InfiniBand"),
+        ),
+        (
+            [partial(build, ipoib=False, accelerated=False) for build in ND],
+            RdmaExpectation("IB", reason="every node has 8 x 400 Gb/s InfiniBand"),
+        ),
+        (
+            ROCE,
+            RdmaExpectation(
+                "IB",
+                dict.fromkeys(range(SIZE), ROCE_HCAS),
+                "every node has 8 x 400 Gb/s RoCE, and 1 of another kind, which NCCL would take",
+            ),
+        ),
+        (EFA, RdmaExpectation("Libfabric", reason="every node has 32 EFA devices")),
+        (TCP, RdmaExpectation("Socket", reason="no node has an RDMA device")),
+    ],
+    ids=["InfiniBand", "no front end", "no IPoIB", "RoCE", "EFA", "TCP"],
+)
+def test_what_nccl_is_to_use_follows_from_sound_machines(
+    trees: Trees, builders: Sequence[Builder], expected: RdmaExpectation
+) -> None:
+    assert rdma_of(joins(trees, builders)) == expected
+
+
+@pytest.mark.parametrize("builders", [ND, ROCE, EFA, TCP], ids=["InfiniBand", "RoCE", "EFA", "TCP"])
+def test_nothing_is_said_of_sound_machines(trees: Trees, builders: Sequence[Builder]) -> None:
+    assert said(trees, builders) == []
+
+
+# ---- one fault ----------------------------------------------------------------------------------
+
+
+def with_files(build: Builder, device: str, files: dict[str, str]) -> Builder:
+    """The machine with other words in some files of one RDMA device."""
+
+    def built(root: Path) -> Addresses:
+        addresses = build(root)
+        for name, text in files.items():
+            (root / "sys/class/infiniband" / device / name).write_text(f"{text}\n")
+        return addresses
+
+    return built
+
+
+def not_given(build: Builder) -> Builder:
+    """The machine as seen by a container that was not given its devices."""
+
+    def built(root: Path) -> Addresses:
+        addresses = build(root)
+        refuse(root / "dev/infiniband")
+        return addresses
+
+    return built
+
+
+LIMITED = {"ports/1/pkeys/0": "0x7fff"}
+FOREIGN = {"ports/1/pkeys/0": "0x8002"}
+OTHER_PREFIX = {"ports/1/gids/0": "fec0:0000:0000:0000:0015:5dff:fd34:0300"}
+DISABLED = {"state": "1: DOWN", "phys_state": "3: Disabled"}
+NARROW = {"rate": "200 Gb/sec (2X NDR)"}
+ND_ODD, ROCE_ODD = partial(nd_h100_v5, node=ODD + 1), partial(roce_8x400, node=ODD + 1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "builders", "levels", "words"),
+    [
+        (
+            "an InfiniBand port whose cable is out",
+            with_odd(ND, partial(ND_ODD, bad={2: DOWN})),
+            "warn L04, fail X04",
+            "mlx5_ib2:1 DOWN, Polling, expected ACTIVE, LinkUp",
+        ),
+        (
+            "an InfiniBand port that is switched off",
+            with_odd(ND, partial(ND_ODD, bad={2: DISABLED})),
+            "warn L04, fail X04",
+            "mlx5_ib2:1 DOWN, Disabled, expected ACTIVE, LinkUp",
+        ),
+        (
+            "an InfiniBand port that no subnet manager has configured",
+            with_odd(ND, partial(ND_ODD, bad={5: UNMANAGED})),
+            "fail L05, fail X04",
+            "mlx5_ib5:1 INIT, LID 0, subnet manager none",
+        ),
+        (
+            "an InfiniBand port at half its rate",
+            with_odd(ND, partial(ND_ODD, bad={6: SLOW})),
+            "fail L06, fail X04",
+            "mlx5_ib6:1 200 Gb/sec (4X HDR), expected 400 Gb/sec (4X NDR)",
+        ),
+        (
+            "an InfiniBand port with half its lanes",
+            with_odd(ND, partial(ND_ODD, bad={6: NARROW})),
+            "fail L06, fail X04",
+            "mlx5_ib6:1 200 Gb/sec (2X NDR), expected 400 Gb/sec (4X NDR)",
+        ),
+        (
+            "one machine with the network cards of the generation before",
+            with_odd(ND, partial(ND_ODD, bad=dict.fromkeys(range(8), SLOW))),
+            "fail X04",
+            "is alone with RDMA ports 8 x 200 Gb/s InfiniBand; the 3 others have 8 x 400 Gb/s",
+        ),
+        (
+            "a container that lacks one RDMA device",
+            with_odd(ND, partial(ND_ODD, without_uverbs=[7])),
+            "fail L09, fail X04",
+            "mlx5_ib7:1 it is not in /dev/infiniband: this container was not given the device",
+        ),
+        (
+            "a container that sees all RDMA devices and was given none",
+            with_odd(ND, not_given(ND_ODD)),
+            "fail L09, fail X04",
+            "it is not in /dev/infiniband: this container was not given the device",
+        ),
+        (
+            "a port that is no full member of its partition",
+            with_odd(ND, with_files(ND_ODD, "mlx5_ib0", LIMITED)),
+            "fail L07, fail X04",
+            "mlx5_ib0:1 0x7fff, 0x7fff",
+        ),
+        (
+            "a port in another partition",
+            with_odd(ND, with_files(ND_ODD, "mlx5_ib0", FOREIGN)),
+            "fail X05",
+            "partition key",
+        ),
+        (
+            "a port in another InfiniBand subnet",
+            with_odd(ND, with_files(ND_ODD, "mlx5_ib0", OTHER_PREFIX)),
+            "warn X05",
+            "InfiniBand subnet prefix fe80:0000:0000:0000, fec0:0000:0000:0000; the 3 others have",
+        ),
+        (
+            "a network card with older firmware",
+            with_odd(ND, with_files(ND_ODD, "mlx5_ib0", {"fw_ver": "28.38.1002"})),
+            "warn X04",
+            "is alone with RDMA firmware 28.38.1002, 28.39.1002; the 3 others have 28.39.1002",
+        ),
+        (
+            "a machine without RDMA among others",
+            with_odd(ND, TCP[ODD]),
+            "fail X04",
+            "is alone with RDMA ports none; the 3 others have 8 x 400 Gb/s InfiniBand",
+        ),
+        (
+            "RoCE rails without an IPv4 address",
+            with_odd(ROCE, partial(ROCE_ODD, v4=False)),
+            "fail L08, fail X04, warn X04, warn X06",
+            "no IPv4 RoCE v2 GID",
+        ),
+        (
+            "a RoCE rail that is down",
+            with_odd(ROCE, partial(ROCE_ODD, bad={1: DOWN})),
+            "warn L04, fail X04",
+            "mlx5_3:1 DOWN, Polling",
+        ),
+        (
+            "a RoCE rail at half its rate",
+            with_odd(ROCE, partial(ROCE_ODD, bad={3: SLOW})),
+            "fail L06, fail X04",
+            "mlx5_5:1 200 Gb/sec (4X HDR), expected 400 Gb/sec (4X NDR)",
+        ),
+        (
+            "a RoCE rail whose MTU is another",
+            with_odd(ROCE, with_files(ROCE_ODD, "mlx5_0", {"device/net/rdma0/mtu": "1500"})),
+            "warn X06",
+            "MTU of the RoCE ports 1500, 4220, 9000",
+        ),
+        (
+            "EFA devices that the container was not given",
+            with_odd(EFA, not_given(EFA[ODD])),
+            "fail L09, fail X04",
+            "it is not in /dev/infiniband: this container was not given the device",
+        ),
+    ],
+)
+def test_the_machine_with_a_fault_is_named_and_no_other(
+    trees: Trees, fault: str, builders: Sequence[Builder], levels: str, words: str
+) -> None:
+    found = said(trees, builders)
+    assert all(" slot 2 (h2)" in sentence for sentence in found), found
+    assert list(dict.fromkeys(one[:8] for one in found)) == levels.split(", ")
+    assert any(words in sentence for sentence in found), found
+    record(fault, next(sentence[5:] for sentence in found if words in sentence))
+
+
+@pytest.mark.parametrize(
+    ("builders", "expected"),
+    [
+        (
+            with_odd(ND, partial(ND_ODD, bad={2: DOWN})),
+            RdmaExpectation("", reason="the nodes differ in the number of RDMA ports"),
+        ),
+        (
+            with_odd(ND, partial(ND_ODD, bad={6: SLOW})),
+            RdmaExpectation("IB", reason="the nodes' RDMA ports are of different rates"),
+        ),
+        (
+            with_odd(ND, not_given(ND_ODD)),
+            RdmaExpectation("", reason="slot 2 cannot use RDMA, and others can"),
+        ),
+        (
+            [not_given(build) for build in ND],
+            RdmaExpectation("Socket", reason="no node has an RDMA port that can be used"),
+        ),
+    ],
+    ids=["one port down", "one port slow", "one container without", "all containers without"],
+)
+def test_nothing_is_written_for_nccl_to_hide_a_fault(
+    trees: Trees, builders: Sequence[Builder], expected: RdmaExpectation
+) -> None:
+    assert rdma_of(joins(trees, builders)) == expected

@@ -1,0 +1,206 @@
+"""What is found around a program: of this machine, of trees of others, and of what hangs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.disks import failing_disk, run, small_disk
+from tests.worker.fake_sysfs import efa_p5, nd_h100_v5
+from worker.machine import aside, loadable
+from worker.machine.gpus import Gpu, Gpus
+from worker.machine.surroundings import (
+    EFA_LIBRARIES,
+    NO_ANSWER,
+    Disk,
+    Surroundings,
+    look_around,
+    rises,
+    user_program,
+    visible_gpus,
+)
+
+
+def around(environ: dict[str, str] | None = None, **options: Any) -> Surroundings:
+    return look_around("torchrun", [], environ or {"PATH": ""}, **options)
+
+
+def test_this_machine_is_described(tmp_path: Path) -> None:
+    found = around({"PATH": "", "TMPDIR": str(tmp_path)}, folders=[tmp_path / "nosuch"])
+    assert found.hostname == socket.gethostname()
+    assert found.facts.cpus == os.cpu_count()
+    assert found.temporary == str(tmp_path)
+    assert [disk.path for disk in found.disks] == [
+        str(Path.cwd()),
+        str(tmp_path),
+        str(tmp_path / "nosuch"),
+    ]
+    assert found.disks[2] == Disk(str(tmp_path / "nosuch"), problem="No such file or directory")
+    assert 0 < found.disks[1].free_bytes <= found.disks[1].total_bytes
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_ports_of_a_machine_are_facts_and_nothing_of_it_is_opened(tmp_path: Path) -> None:
+    nd_h100_v5(tmp_path)
+    found = around(root=tmp_path)
+    assert len(found.facts.rdma) == 9
+    assert found.rdma == found.facts.rdma
+    assert found.libraries == {}
+    assert found.rdma_errors == {}
+
+
+def test_where_there_is_efa_its_libraries_are_tried(tmp_path: Path) -> None:
+    efa_p5(tmp_path)
+    tried = around(root=tmp_path).libraries
+    assert [*tried] == [*EFA_LIBRARIES]
+    assert "libnccl-net.so" in tried["libnccl-net.so"]
+
+
+def test_counters_that_rise_are_told_by_port() -> None:
+    before = {"mlx5_0:1": {"symbol_error": 3, "link_downed": 1}, "mlx5_1:1": {"symbol_error": 9}}
+    after = {
+        "mlx5_0:1": {"symbol_error": 7, "link_downed": 1, "port_xmit_wait": 5},
+        "mlx5_1:1": {"symbol_error": 0},  # its driver was loaded anew
+        "mlx5_2:1": {"symbol_error": 8},  # it has just come up
+    }
+    assert rises(before, after) == {"mlx5_0:1": {"symbol_error": 4}}
+    assert rises({}, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen"),
+    [
+        (None, [0, 1, 3]),
+        ("", []),
+        ("1, 3", [1, 3]),
+        ("2", []),
+        ("GPU-b", [1]),
+        ("GPU-aa,MIG-x", [0]),
+    ],
+)
+def test_a_node_tells_the_gpus_that_its_program_will_see(
+    wanted: str | None, seen: list[int]
+) -> None:
+    lost = Gpu(2, problem="GPU is lost")
+    ids = {0: "GPU-aa01", 1: "GPU-bb02", 3: "GPU-cc03"}
+    gpus = Gpus(gpus=(*(Gpu(i, uuid=uuid) for i, uuid in ids.items()), lost))
+    assert [gpu.index for gpu in visible_gpus(gpus, wanted)] == seen
+    assert visible_gpus(None, wanted) == []
+
+
+def test_the_own_name_is_looked_up_in_the_hosts_file_and_no_name_server_is_asked(
+    tmp_path: Path,
+) -> None:
+    own = socket.gethostname()
+    (tmp_path / "etc").mkdir()
+    hosts = tmp_path / "etc/hosts"
+    assert around(root=tmp_path).hostname_addresses is None
+    hosts.write_text(
+        f"127.0.0.1 localhost\n127.0.1.1\tother {own.upper()} # {own}\n#10.0.0.1 {own}\n"
+        f"10.0.0.2 {own}.example\nnonsense {own}\n10.0.0.3 {own}\n\n"
+    )
+    assert around(root=tmp_path).hostname_addresses == ("127.0.1.1", "10.0.0.3")
+
+
+def test_who_waits_for_it_is_told_what_the_resolver_says() -> None:
+    found = around(resolve=True, limit_seconds=20.0)
+    expected = {entry[4][0] for entry in addresses_of(socket.gethostname())}
+    assert set(found.hostname_addresses or ()) == expected
+    assert not found.is_name_server_silent
+
+
+def addresses_of(name: str) -> list[Any]:
+    try:
+        return socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+
+
+def test_what_has_not_answered_in_time_is_left_out() -> None:
+    found = around({"PATH": "", "TMPDIR": "/tmp"}, limit_seconds=0.0)
+    assert found.disks == ()
+    assert found.limits is not None
+    assert found.facts.cpus == os.cpu_count()
+
+
+@pytest.mark.netns
+def test_a_disk_that_hangs_is_named_and_the_others_are_not(tmp_path: Path) -> None:
+    with failing_disk(tmp_path / "disk") as (folder, _):
+        run("fsfreeze", "--freeze", str(folder))
+        try:
+            found = around({"PATH": "", "TMPDIR": str(tmp_path)}, folders=[folder])
+        finally:
+            run("fsfreeze", "--unfreeze", str(folder))
+    by_path = {disk.path: disk.problem for disk in found.disks}
+    assert by_path == {str(Path.cwd()): "", str(tmp_path): "", str(folder): NO_ANSWER}
+
+
+def test_a_working_directory_that_was_removed_is_no_reason_to_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    found = around({"PATH": "", "TMPDIR": str(tmp_path)})
+    assert [disk.path for disk in found.disks] == [str(tmp_path)]
+
+
+def test_only_what_concerns_the_transports_is_kept_of_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "nccl.conf").write_text("NCCL_NET=Socket\nNCCL_IB_HCA=mlx5_9\n")
+    environ = {"NCCL_IB_HCA": "mlx5_0", "GLOO_SOCKET_IFNAME": "eth0", "AWS_SECRET": "x"}
+    found = around({"PATH": "", "NCCL_CONF_FILE": str(tmp_path / "nccl.conf")} | environ)
+    values = {name: given.value for name, given in found.given.items()}
+    assert values["NCCL_NET"] == "Socket"
+    assert values["NCCL_IB_HCA"] == "mlx5_0"
+    assert "AWS_SECRET" not in values
+
+
+def test_a_topology_file_that_is_not_there_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "topology.xml"
+    environ = {"PATH": "", "NCCL_TOPO_FILE": str(path)}
+    assert around(environ).missing_files == {"NCCL_TOPO_FILE"}
+    path.write_text("<system/>")
+    assert around(environ).missing_files == frozenset()
+
+
+# ---- programs of their own ----------------------------------------------------------------------
+
+
+@pytest.mark.netns
+def test_a_read_only_disk_is_found_out_by_a_write(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as folder:
+        run("mount", "-o", "remount,ro", str(folder))
+        found = around({"PATH": "", "TMPDIR": str(folder)})
+    assert found.disks[-1].problem == "Read-only file system"
+    assert found.disks[0].problem == ""
+
+
+def test_a_library_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+    broken = tmp_path / "libbroken.so"
+    broken.write_text("no library")
+    answer = aside.ask(Path(loadable.__file__), "libc.so.6", str(broken), limit_seconds=10.0)
+    first, second = answer.text.splitlines()
+    assert first == "libc.so.6\t"
+    assert second.startswith(f"{broken}\t")
+    assert "libbroken.so" in second.partition("\t")[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "framework", "program"),
+    [
+        (["train.py"], "torchrun", "torchrun"),
+        (["./env/bin/torchrun", "train.py"], "torchrun", "./env/bin/torchrun"),
+        (["python3", "train.py"], "command", "python3"),
+        ([], "command", "torchrun"),
+        (["--sizes", "1"], "bench", "torchrun"),
+    ],
+)
+def test_what_starts_the_program_is_torchrun_or_command_itself(
+    command: list[str], framework: str, program: str
+) -> None:
+    assert user_program(command, framework) == program

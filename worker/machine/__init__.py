@@ -1,0 +1,1 @@
+"""What this node's machine has: addresses, RDMA, GPUs, kernel, the user's Python."""

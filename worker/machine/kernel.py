@@ -1,0 +1,138 @@
+"""What the kernel grants to this process and tells of this machine. It only looks.
+
+Everything may be missing: a container hides files, and a sandboxed kernel lacks calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import resource
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker.machine import sysfs
+
+_IPC_LOCK = 1 << 14
+_WHOLE_MACHINE = ["0", "0", "4294967295"]
+_UNSYNCHRONISED, _TIME_ERROR = 0x40, 5
+_PEER_MEMORY = (
+    "sys/module/nvidia_peermem",
+    "sys/kernel/mm/memory_peers/nv_mem/version",
+    "sys/kernel/mm/memory_peers/nv_mem_nc/version",
+)
+_DRIVER = re.compile(r"Kernel Module\b.*?\s([0-9]+\.[0-9.]+)")
+_MEMORY = re.compile(r"^MemTotal: +([0-9]+) kB", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the program inherits; None is unlimited.
+
+    Attributes:
+        memlock_bytes: Memory that may be pinned.
+        may_lock: It has CAP_IPC_LOCK where it counts, so that the former does not matter.
+        files: Open files.
+    """
+
+    memlock_bytes: int | None
+    may_lock: bool
+    files: int | None
+    stack_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The machine's clock, as the kernel's time keeping judges it."""
+
+    is_synchronised: bool
+    error_seconds: float
+
+
+@dataclass(frozen=True)
+class Arp:
+    """How an interface treats ARP for the addresses of others; 0 is the kernel's default."""
+
+    ignore: int = 0
+    announce: int = 0
+
+
+def read_limits(root: Path = Path("/")) -> Limits:
+    """The limits of this process, which its children inherit."""
+    return Limits(
+        memlock_bytes=_soft(resource.RLIMIT_MEMLOCK),
+        may_lock=_may_lock(root),
+        files=_soft(resource.RLIMIT_NOFILE),
+        stack_bytes=_soft(resource.RLIMIT_STACK),
+    )
+
+
+def read_clock() -> Clock | None:
+    """Ask adjtimex, which needs no privilege for it; None where there is no such call."""
+    timex = (ctypes.c_long * 64)()  # modes 0 = read; offset, freq, maxerror, esterror, status
+    try:
+        state = ctypes.CDLL(None).adjtimex(timex)
+    except (OSError, AttributeError):
+        return None
+    if state < 0:
+        return None
+    unsynchronised = state == _TIME_ERROR or timex[5] & _UNSYNCHRONISED
+    return Clock(not unsynchronised, timex[3] / 1e6)
+
+
+def read_arp(names: Iterable[str], root: Path = Path("/")) -> dict[str, Arp]:
+    """By interface; of the interface's own and the common value the larger one counts."""
+    folder = root / "proc/sys/net/ipv4/conf"
+
+    def value(name: str, file: str) -> int:
+        return max(sysfs.number(folder / place / file, 0) for place in ("all", name))
+
+    return {
+        name: Arp(value(name, "arp_ignore"), value(name, "arp_announce"))
+        for name in names
+        if (folder / name).is_dir()
+    }
+
+
+def reaches_gpu_memory(root: Path = Path("/")) -> bool:
+    """Whether network cards may be given GPU memory: by nvidia_peermem, or the open driver."""
+    open_driver = "Open Kernel Module" in _text(root / "proc/driver/nvidia/version")
+    return open_driver or any((root / name).exists() for name in _PEER_MEMORY)
+
+
+def driver_version(root: Path = Path("/")) -> str:
+    """The NVIDIA driver's version; empty without one."""
+    found = _DRIVER.search(_text(root / "proc/driver/nvidia/version"))
+    return found[1] if found else ""
+
+
+def memory_bytes(root: Path = Path("/")) -> int:
+    """The machine's memory; 0 when unknown."""
+    found = _MEMORY.search(_text(root / "proc/meminfo"))
+    return int(found[1]) * 1024 if found else 0
+
+
+def vendor(root: Path = Path("/")) -> str:
+    """Who made the machine, or the cloud that pretends to be one."""
+    return sysfs.text(root / "sys/class/dmi/id/sys_vendor")
+
+
+def _soft(which: int) -> int | None:
+    soft, _ = resource.getrlimit(which)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _may_lock(root: Path) -> bool:
+    """The kernel asks for the capability in the user namespace of the machine itself."""
+    status = _text(root / "proc/self/status")
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    has = bool(found and int(found[1], 16) & _IPC_LOCK)
+    return has and _text(root / "proc/self/uid_map").split() == _WHOLE_MACHINE
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

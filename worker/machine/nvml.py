@@ -1,0 +1,86 @@
+"""A program of its own: ask NVML for this machine's GPUs, and print them as JSON.
+
+It is started as `python -I nvml.py` by `worker.machine.gpus`; nvidia-ml-py may be missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+def main() -> None:
+    """Print what `gpus` reads: the driver's version and the GPUs, or why there is none."""
+    try:
+        pynvml: Any = importlib.import_module("pynvml")  # optional, and untyped
+    except ImportError:
+        _say({"problem": "the package nvidia-ml-py is not installed"})
+        return
+    try:
+        pynvml.nvmlInit()
+        driver = _plain(pynvml.nvmlSystemGetDriverVersion())
+        gpus = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError as error:
+        _say({"problem": f"NVML: {error}"})
+        return
+    _say({"driver": driver, "gpus": gpus})
+
+
+def _gpu(nvml: Any, index: int) -> dict[str, Any]:
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        gpu = {"index": index, "model": _plain(nvml.nvmlDeviceGetName(handle))}
+        gpu["uuid"] = _plain(nvml.nvmlDeviceGetUUID(handle))
+    except nvml.NVMLError as error:
+        return {"index": index, "problem": str(error)}
+    return gpu | _health(nvml, handle)
+
+
+def _health(nvml: Any, handle: Any) -> dict[str, Any]:
+    def known(question: Callable[[], _T]) -> _T | None:
+        """The answer; None where the driver or this package is too old, or the GPU has it not."""
+        try:
+            return question()
+        except (nvml.NVMLError, AttributeError):
+            return None
+
+    uncorrected, volatile = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+    remapped = known(lambda: nvml.nvmlDeviceGetRemappedRows(handle))
+    return {
+        "ecc_errors": known(
+            lambda: nvml.nvmlDeviceGetTotalEccErrors(handle, uncorrected, volatile)
+        ),
+        "remap_pending": bool(remapped and remapped[2]),
+        "remap_failed": bool(remapped and remapped[3]),
+        "recovery": known(lambda: _recovery(nvml, handle)),
+        "fabric": known(lambda: _fabric(nvml, handle)),
+    }
+
+
+def _recovery(nvml: Any, handle: Any) -> int | None:
+    value = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])[0]
+    return int(value.value.uiVal) if value.nvmlReturn == nvml.NVML_SUCCESS else None
+
+
+def _fabric(nvml: Any, handle: Any) -> int | None:
+    info = nvml.c_nvmlGpuFabricInfo_t()
+    nvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(info))
+    return int(info.state)
+
+
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer))
+
+
+def _plain(text: str | bytes) -> str:
+    return text.decode(errors="replace") if isinstance(text, bytes) else text
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The RDMA ports of this machine, as sysfs describes them, and whether NCCL could use each.
+
+A container sees all devices of its host in /sys, also those it was not given: what counts is its
+uverbs node, and in the end whether libibverbs opens the device.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+from rendezvous.schema import RdmaPort, printable
+from worker.machine import aside, sysfs, verbs
+
+OPEN_SECONDS = 10.0
+_MOST_PORTS = 128
+_MOST_PKEYS = 256
+_ROCE_V2 = "RoCE v2"
+_RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9]+)?) Gb/sec")
+_FULL_MEMBER = 0x8000
+_SUBNET = re.compile(r"(?:[0-9a-f]{4}:){7}[0-9a-f]{4}\Z")
+_STATES = {
+    "INIT": "no subnet manager has configured it",
+    "ARMED": "the subnet manager has not finished with it",
+}
+_PHYSICAL = {
+    "Polling": "nothing answers at the other end of the cable",
+    "Disabled": "it is switched off",
+    "LinkErrorRecovery": "the link has errors",
+}
+
+
+def look_rdma(root: Path = Path("/")) -> list[RdmaPort]:
+    """See which RDMA ports there are, in natural order, each with why NCCL cannot use it.
+
+    Nothing is opened, so what libibverbs makes of a device is not known yet: see `open_devices`.
+
+    Args:
+        root: The directory that holds `sys` and `dev`.
+    """
+    return list(islice(_ports(root), _MOST_PORTS))
+
+
+def error_counters(root: Path = Path("/")) -> dict[str, dict[str, int]]:
+    """What each port has counted since its driver was loaded, by `DEVICE:PORT` and counter."""
+    return {
+        f"{device.name}:{port.name}": {
+            counter.name: value
+            for counter in sysfs.entries(port / "counters")
+            if (value := sysfs.number(counter, -1)) >= 0  # some say "N/A (no PMA)"
+        }
+        for device in sysfs.entries(root / "sys/class/infiniband")
+        for port in sysfs.entries(device / "ports")
+    }
+
+
+def opened(ports: Sequence[RdmaPort], problems: Mapping[str, str]) -> list[RdmaPort]:
+    """The ports, those without another problem with what opening their device gave."""
+    return [
+        port.model_copy(update={"openable": False, "problem": problems[port.device]})
+        if not port.problem and problems.get(port.device)
+        else port
+        for port in ports
+    ]
+
+
+def open_devices(names: Sequence[str], limit_seconds: float = OPEN_SECONDS) -> dict[str, str]:
+    """Open RDMA devices through libibverbs, as NCCL does: by name nothing, or what is wrong.
+
+    Args:
+        names: As in /sys/class/infiniband.
+        limit_seconds: For all of them; a broken driver can block for ever.
+    """
+    answer = aside.ask(Path(verbs.__file__), *names, limit_seconds=limit_seconds)
+    lines = (line.partition("\t") for line in answer.text.splitlines())
+    problems = {name: printable(problem, 500) for name, _, problem in lines}
+    silent = f"libibverbs does not open it: {answer.problem or 'no answer'}"
+    return {name: problems.get(name, silent) for name in names}
+
+
+def _ports(root: Path) -> Iterator[RdmaPort]:
+    for device in sysfs.entries(root / "sys/class/infiniband"):
+        unopenable = _unopenable(root, device)
+        for path in sysfs.entries(device / "ports"):
+            if path.name.isdecimal() and 1 <= int(path.name) <= 255:
+                yield _port(root, device, path, unopenable)
+
+
+def _port(root: Path, device: Path, path: Path, unopenable: str) -> RdmaPort:
+    link_layer = sysfs.text(path / "link_layer")
+    gid = _routable_gid(path) if link_layer == "Ethernet" else None
+    interface = _interface(device, path, gid)
+    rate = sysfs.text(path / "rate")
+    number = _RATE.match(rate)
+    port = RdmaPort(
+        device=printable(device.name, 253),
+        port=int(path.name),
+        link_layer=link_layer,
+        hca_type=sysfs.text(device / "hca_type"),
+        state=_word(path / "state"),
+        phys_state=_word(path / "phys_state"),
+        rate_gbps=float(number[1]) if number else 0.0,
+        rate=rate,
+        lid=_count(path / "lid"),
+        sm_lid=_count(path / "sm_lid"),
+        pkeys=_pkeys(path),
+        subnet_prefix=_subnet_prefix(path) if link_layer == "InfiniBand" else "",
+        gid_index=gid,
+        gid_type=_ROCE_V2 if gid is not None else "",
+        mtu=_count(root / "sys/class/net" / interface / "mtu") if interface else 0,
+        firmware=sysfs.text(device / "fw_ver"),
+        node_guid=sysfs.text(device / "node_guid"),
+        interface=interface,
+        openable=not unopenable,
+    )
+    problem = _link_problem(port) or unopenable or _network_problem(port, device, path)
+    return port.model_copy(update={"problem": problem})
+
+
+def _link_problem(port: RdmaPort) -> str:
+    """Why nothing passes through the port, whatever the network behind it."""
+    if port.state == "ACTIVE" and port.phys_state in ("LinkUp", ""):
+        return ""
+    if not port.state:
+        return "the kernel does not tell its state"
+    link = f" and its link {port.phys_state}" if port.phys_state else ""
+    why = _PHYSICAL.get(port.phys_state) or _STATES.get(port.state, "")
+    return f"the port is {port.state}{link}" + (f": {why}" if why else "")
+
+
+def _network_problem(port: RdmaPort, device: Path, path: Path) -> str:
+    """Why NCCL finds no peer through the port, although its link is up."""
+    if port.link_layer == "InfiniBand":
+        return _fabric_problem(port, path)
+    if port.link_layer == "Ethernet":
+        at = ": its interface has no IPv4 address" if port.interface else ""
+        return "" if port.gid_index is not None else f"no IPv4 {_ROCE_V2} GID{at}"
+    kind = sysfs.text(device / "node_type")
+    if kind.endswith("unspecified"):  # EFA, which NCCL uses through a plugin
+        return ""
+    return f"its link layer is {port.link_layer or 'not told'}, which NCCL does not know"
+
+
+def _fabric_problem(port: RdmaPort, path: Path) -> str:
+    if sysfs.number(path / "lid", -1) == 0:  # not where it could not be read
+        return "it has no LID: no subnet manager has configured it"
+    if port.pkeys and not any(_is_full_member(key) for key in port.pkeys):
+        keys = ", ".join(f"0x{key:04x}" for key in port.pkeys[:4])
+        return f"it is a full member of no partition (pkeys {keys})"
+    return ""
+
+
+def _is_full_member(pkey: int) -> bool:
+    return bool(pkey & _FULL_MEMBER and pkey != _FULL_MEMBER)
+
+
+def _unopenable(root: Path, device: Path) -> str:
+    """Why a program here cannot open the device; nothing when its uverbs node looks right."""
+    nodes = [
+        path.name
+        for path in sysfs.entries(device / "device/infiniband_verbs")
+        if sysfs.text(path / "ibdev") in (device.name, "")
+    ]
+    if not nodes:
+        return "it has no uverbs node: the kernel module ib_uverbs is not loaded"
+    node = root / "dev/infiniband" / nodes[0]
+    if not sysfs.exists(node):
+        return "it is not in /dev/infiniband: this container was not given the device"
+    if not os.access(node, os.R_OK | os.W_OK):
+        return "this user may not read and write it in /dev/infiniband"
+    return ""
+
+
+def _interface(device: Path, path: Path, gid: int | None) -> str:
+    """The port's network interface; empty where it has none in this network namespace."""
+    named = sysfs.text(path / f"gid_attrs/ndevs/{gid or 0}")
+    if named:
+        return named
+    found = sysfs.entries(device / "device/net")
+    if len(found) > 1:  # a card whose ports share one PCI function
+        found = [net for net in found if _port_of(net) == int(path.name)]
+    return printable(found[0].name, 253) if found else ""
+
+
+def _port_of(net: Path) -> int:
+    """Which port an interface belongs to; older drivers count in dev_id."""
+    return 1 + max(sysfs.number(net / "dev_port", 0), sysfs.number(net / "dev_id", 0))
+
+
+def _routable_gid(path: Path) -> int | None:
+    """The index of the GID that NCCL takes by itself: RoCE v2, IPv4, not link-local."""
+    for gid in sysfs.entries(path / "gids"):
+        address = _mapped(sysfs.text(gid))
+        is_routable = address is not None and not (address.is_link_local or address.is_unspecified)
+        if is_routable and sysfs.text(path / "gid_attrs/types" / gid.name) == _ROCE_V2:
+            return int(gid.name) if gid.name.isdecimal() else None
+    return None
+
+
+def _mapped(gid: str) -> ipaddress.IPv4Address | None:
+    try:
+        return ipaddress.IPv6Address(gid).ipv4_mapped
+    except ValueError:
+        return None
+
+
+def _subnet_prefix(path: Path) -> str:
+    gid = sysfs.text(path / "gids/0")
+    return gid[:19] if _SUBNET.match(gid) else ""
+
+
+def _pkeys(path: Path) -> list[int]:
+    keys = [sysfs.number(key, 0) for key in sysfs.entries(path / "pkeys")]
+    return [key for key in keys if 0 < key <= 0xFFFF][:_MOST_PKEYS]
+
+
+def _word(path: Path) -> str:
+    """`ACTIVE` of `4: ACTIVE`."""
+    return sysfs.text(path).rpartition(": ")[2]
+
+
+def _count(path: Path) -> int:
+    return max(0, sysfs.number(path, 0))

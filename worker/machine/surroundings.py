@@ -1,0 +1,413 @@
+"""What a node's program will find around it: looked at before the start, judged elsewhere.
+
+`look_around` gathers all that `worker.preflight` judges. Whatever may hang (a name server, a disk
+whose server is gone, a driver) is asked side by side, each in a thread or process of its own, and
+what has not answered in time is left out: no start is held up by its own checks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import ipaddress
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+from rendezvous.schema import Candidate, Facts, RdmaPort, printable
+from rendezvous.version import rdzv_version
+from worker.address import Machine, Skipped
+from worker.machine import aside, disk_probe, kernel, loadable, sysfs
+from worker.machine.gpus import Gpu, Gpus, look_gpus
+from worker.machine.interfaces import count_gpus
+from worker.machine.kernel import Arp, Clock, Limits
+from worker.machine.rdma import error_counters, look_rdma, open_devices, opened
+from worker.machine.user_python import UserPython, look_user_python
+from worker.nccl.conf import read_conf
+from worker.nccl.env import Given, given_by
+from worker.ports import ephemeral_range
+
+LIMIT_SECONDS = 1.3
+"""For everything that may hang, side by side."""
+
+PATIENT_SECONDS = 10.0
+"""For RDMA drivers and plugins, which answer within 20 ms: without their answer a node fails, and
+one that is merely busy must not. For everything, where a person waits for it."""
+
+NO_ANSWER = "no answer in time"
+EFA = "Unknown"
+"""The link layer that the kernel gives to AWS's network cards."""
+
+EFA_LIBRARIES = ("libnccl-net.so", "libnccl-net-ofi.so", "libnccl-net-aws-ofi.so")
+_HOST = Path("/")
+_HOSTS_FILE = Path("/etc/hosts")
+_SLACK_SECONDS = 0.3
+_SILENT_DRIVER = "its driver gives no answer in time"
+_SCRIPTS = (".py", ".sh")
+_MOST_SCRIPT_BYTES = 16 << 20
+_MOST_GPUS = 64
+_JUDGED = ("NCCL_", "GLOO_", "TP_")
+_FILE_VARIABLES = ("NCCL_TOPO_FILE",)
+_ERROR_COUNTERS = ("link_downed", "symbol_error", "link_error_recovery")
+
+DiskProbe: TypeAlias = Literal["space", "write", "sync"]
+"""How a folder is tried: its free space, a write as well, or until the disk has it.
+
+The last one takes a busy disk a second or more, which is no fault.
+"""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A folder's file system; `total_bytes` is 0 where it has no storage of its own."""
+
+    path: str
+    free_bytes: int = 0
+    total_bytes: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """All that the checks judge. What could not be found out is None or empty, and not judged.
+
+    Attributes:
+        facts: What is told to the registry.
+        machine: The interfaces.
+        candidates: The addresses that are offered, best first.
+        skipped: Those that are not, each with the reason.
+        address_problem: Why there is none, and what to try; empty when there is one.
+        hostname: As the program will know it.
+        hostname_addresses: What it resolves to; None where only a name server could tell, which a
+            run does not ask.
+        is_name_server_silent: One was asked, and did not answer in time.
+        hosts: `--hosts`.
+        is_hosts_writable: Whether the hosts file can be written.
+        arp: By interface.
+        rdma_errors: By port, the error counters that rose while we looked.
+        gpus: As the driver sees them; None where this container has none.
+        gpu_nodes: How many GPUs this container was given.
+        nproc: Processes that will be started here; None when not known.
+        is_direct: Whether network cards may reach the GPUs' memory.
+        libraries: By name, why it cannot be loaded; empty when it can be.
+        given: What the user has set, by variable or in NCCL's files.
+        missing_files: Those files that variables name and that are not there.
+        vendor: Of the machine.
+        temporary: TMPDIR, or /tmp.
+        master_port: Where rank 0 will listen, when this node will be that.
+        is_master_port_free: None where no port was looked at.
+        ephemeral: The ports that outgoing connections take.
+        loopback: All nodes are on this machine.
+        require_rdma: `--require-rdma`.
+    """
+
+    facts: Facts = field(default_factory=Facts)
+    python: UserPython = field(default_factory=UserPython)
+    machine: Machine = field(default_factory=lambda: Machine(()))
+    candidates: tuple[Candidate, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    address_problem: tuple[str, str] = ("", "")
+    hostname: str = ""
+    hostname_addresses: tuple[str, ...] | None = None
+    is_name_server_silent: bool = False
+    hosts: str = "auto"
+    is_hosts_writable: bool = True
+    arp: Mapping[str, Arp] = field(default_factory=dict)
+    rdma_errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    gpus: Gpus | None = None
+    gpu_nodes: int = 0
+    nproc: int | None = None
+    is_direct: bool = True
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    given: Mapping[str, Given] = field(default_factory=dict)
+    missing_files: frozenset[str] = frozenset()
+    vendor: str = ""
+    limits: Limits | None = None
+    shm: Disk | None = None
+    disks: tuple[Disk, ...] = ()
+    temporary: str = "/tmp"  # noqa: S108
+    clock: Clock | None = None
+    master_port: int | None = None
+    is_master_port_free: bool | None = None
+    ephemeral: tuple[int, int] = (32_768, 60_999)
+    loopback: bool = False
+    require_rdma: bool = False
+
+    @property
+    def rdma(self) -> list[RdmaPort]:
+        """The RDMA ports; their library has been tried."""
+        return self.facts.rdma
+
+
+class _Later(Generic[_T]):
+    """An answer that is asked for in a thread of its own, which nobody waits for in the end."""
+
+    def __init__(self, ask: Callable[[], _T], default: _T, deadline: float) -> None:
+        self._answer, self._deadline = default, deadline
+        self._thread = threading.Thread(target=self._run, args=(ask,), daemon=True)
+        self._thread.start()
+
+    def _run(self, ask: Callable[[], _T]) -> None:
+        self._answer = ask()
+
+    def get(self) -> _T:
+        """The answer, or the default when there is none by the deadline (or asking failed)."""
+        self._thread.join(max(0.0, self._deadline - time.monotonic()))
+        return self._answer
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What the user's files say; they may lie on a disk whose server is gone."""
+
+    python: UserPython = field(default_factory=UserPython)
+    given: Mapping[str, Given] = field(default_factory=dict)
+    missing: frozenset[str] = frozenset()
+    script_digest: str = ""
+
+
+def look_around(
+    program: str,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    folders: Sequence[Path] = (),
+    probe: DiskProbe = "write",
+    resolve: bool = False,
+    root: Path = _HOST,
+    limit_seconds: float = LIMIT_SECONDS,
+) -> Surroundings:
+    """See what the program will find here; the caller adds what it will be told itself.
+
+    Args:
+        program: What starts the user's program: `torchrun`, or COMMAND's first word.
+        command: The COMMAND.
+        environ: The user's environment.
+        folders: Where the program may write, beside its working directory and TMPDIR.
+        probe: What is tried in each folder.
+        resolve: Whether a name server may be asked for this machine's own name.
+        root: The directory that holds `sys`, `proc` and `dev`; below another than / no RDMA device
+            is opened.
+        limit_seconds: For all that may hang, together.
+    """
+    began, limit = time.monotonic(), limit_seconds - _SLACK_SECONDS
+
+    def later(ask: Callable[[], _T], default: _T, seconds: float = limit_seconds) -> _Later[_T]:
+        return _Later(ask, default, began + seconds)
+
+    hostname, temporary = socket.gethostname(), Path(environ.get("TMPDIR") or "/tmp")  # noqa: S108
+    paths = [*_working_directory(), temporary, *folders]
+    unknown: tuple[Disk, ...] = ()
+    disks = later(lambda: _disks(paths, probe, limit), unknown)
+    files = later(lambda: _read_files(program, command, environ, root), _Files())
+    addresses = later(lambda: _addresses_of(hostname, root, resolve), None)
+    counted, ports, nodes = error_counters(root), look_rdma(root), count_gpus(root, {})
+    names = list(dict.fromkeys(p.device for p in ports if not p.problem and root == _HOST))
+    patient = PATIENT_SECONDS - _SLACK_SECONDS
+    closed = dict.fromkeys(names, _SILENT_DRIVER)
+    tried = later(lambda: _open(names, patient), closed, PATIENT_SECONDS)
+    silent_driver: Gpus | None = Gpus(problem=_SILENT_DRIVER)
+    driver = later(lambda: _ask_driver(nodes, limit), silent_driver)
+    efa = EFA_LIBRARIES if any(port.link_layer == EFA for port in ports) else ()
+    unloaded = dict.fromkeys(efa, NO_ANSWER)
+    libraries = later(lambda: _load(efa, patient) if efa else {}, unloaded, PATIENT_SECONDS)
+    return replace(
+        _quick(root, nodes),
+        hostname=printable(hostname, 253),
+        temporary=str(temporary),
+        facts=_facts(files.get(), environ, opened(ports, tried.get()), driver.get(), root),
+        python=files.get().python,
+        given=files.get().given,
+        missing_files=files.get().missing,
+        hostname_addresses=addresses.get(),
+        is_name_server_silent=resolve and addresses.get() is None,
+        gpus=driver.get(),
+        libraries=libraries.get(),
+        disks=disks.get(),
+        rdma_errors=rises(counted, error_counters(root)),
+    )
+
+
+def _quick(root: Path, nodes: int) -> Surroundings:
+    """What is answered at once."""
+    return Surroundings(
+        is_hosts_writable=os.access(_HOSTS_FILE, os.W_OK),
+        gpu_nodes=nodes,
+        is_direct=kernel.reaches_gpu_memory(root),
+        vendor=kernel.vendor(root),
+        limits=kernel.read_limits(root),
+        shm=_space(Path("/dev/shm")),  # noqa: S108
+        clock=kernel.read_clock(),
+        ephemeral=ephemeral_range(),
+    )
+
+
+def user_program(command: Sequence[str], framework: str) -> str:
+    """What starts the user's program: torchrun, unless COMMAND is started as it is."""
+    first = command[0] if command else "torchrun"
+    return first if framework == "command" or Path(first).name == "torchrun" else "torchrun"
+
+
+def rises(
+    before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    """What the counters of link errors have gained, by port; ports without any are left out."""
+    gains = {
+        port: {
+            name: value - before.get(port, {}).get(name, value)
+            for name, value in counters.items()
+            if name in _ERROR_COUNTERS and value > before.get(port, {}).get(name, value)
+        }
+        for port, counters in after.items()
+    }
+    return {port: gained for port, gained in gains.items() if gained}
+
+
+def visible_gpus(gpus: Gpus | None, wanted: str | None) -> list[Gpu]:
+    """The GPUs that the program will see: two nodes on one machine have different ones.
+
+    Args:
+        gpus: All that the driver knows.
+        wanted: CUDA_VISIBLE_DEVICES; None when it is not set.
+    """
+    working = [gpu for gpu in gpus.gpus if not gpu.problem][:_MOST_GPUS] if gpus else []
+    if wanted is None:
+        return working
+    words = [word for part in wanted.split(",") if (word := part.strip())]
+    return [
+        gpu
+        for gpu in working
+        if str(gpu.index) in words or any(gpu.uuid.startswith(word) for word in words)
+    ]
+
+
+def _working_directory() -> list[Path]:
+    """Where the program will be started; it may have been removed."""
+    try:
+        return [Path.cwd()]
+    except OSError:
+        return []
+
+
+def _read_files(
+    program: str, command: Sequence[str], environ: Mapping[str, str], root: Path
+) -> _Files:
+    given = given_by(environ, read_conf(environ))
+    given = {name: value for name, value in given.items() if name.startswith(_JUDGED)}
+    named = {name: given[name].value for name in _FILE_VARIABLES if name in given}
+    return _Files(
+        python=look_user_python(program, environ, root=root),
+        given=given,
+        missing=frozenset(name for name, path in named.items() if not Path(path).is_file()),
+        script_digest=_script_digest(command),
+    )
+
+
+def _facts(
+    files: _Files,
+    environ: Mapping[str, str],
+    ports: Sequence[RdmaPort],
+    gpus: Gpus | None,
+    root: Path,
+) -> Facts:
+    python = files.python
+    visible = visible_gpus(gpus, environ.get("CUDA_VISIBLE_DEVICES"))
+    return Facts(
+        rdzv_version=rdzv_version(),
+        python_version=python.version,
+        torch_version=python.torch,
+        cuda_version=python.cuda,
+        nccl_version=python.nccl,
+        driver_version=(gpus.driver if gpus else "") or kernel.driver_version(root),
+        gpus=count_gpus(root, environ),
+        gpu_models=[gpu.model for gpu in visible],
+        gpu_uuids=[gpu.uuid for gpu in visible],
+        cpus=os.cpu_count() or 0,
+        boot_id=sysfs.text(root / "proc/sys/kernel/random/boot_id"),
+        machine_id=sysfs.text(root / "etc/machine-id"),
+        script_digest=files.script_digest,
+        rdma=list(ports),
+    )
+
+
+def _script_digest(command: Sequence[str]) -> str:
+    """SHA-256 of the first word that names a script here; empty without one."""
+    for word in command:
+        path = Path(word)
+        try:
+            if path.suffix in _SCRIPTS and 0 < path.stat().st_size <= _MOST_SCRIPT_BYTES:
+                return hashlib.sha256(path.read_bytes()).hexdigest()
+        except (OSError, ValueError):
+            continue
+    return ""
+
+
+def _in_hosts_file(hostname: str, root: Path) -> tuple[str, ...]:
+    """The addresses that /etc/hosts gives to a name."""
+    try:
+        text = (root / "etc/hosts").read_text(errors="replace")
+    except OSError:
+        return ()
+    found = []
+    for words in (line.partition("#")[0].split() for line in text.splitlines()):
+        if hostname.lower() in (name.lower() for name in words[1:]):
+            with contextlib.suppress(ValueError):
+                found.append(str(ipaddress.ip_address(words[0])))
+    return tuple(dict.fromkeys(found))
+
+
+def _addresses_of(hostname: str, root: Path, resolve: bool) -> tuple[str, ...] | None:
+    if not resolve:
+        return _in_hosts_file(hostname, root) or None
+    try:
+        found = socket.getaddrinfo(hostname, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    return tuple(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
+
+
+def _disks(paths: Sequence[Path], probe: DiskProbe, limit_seconds: float) -> tuple[Disk, ...]:
+    """Each folder once; by a process of its own, as this one cannot let go of a disk that hangs."""
+    if probe == "space":
+        return tuple(_space(path) for path in dict.fromkeys(paths))
+    names = list(dict.fromkeys(map(str, paths)))
+    answer = aside.ask(Path(disk_probe.__file__), probe, *names, limit_seconds=limit_seconds)
+    found = {}
+    _, *lines = answer.text.split("\n")
+    for line in filter(None, lines):
+        with contextlib.suppress(ValueError):  # it was killed in the middle of a line
+            index, free, total, problem = json.loads(line)
+            found[names[index]] = Disk(names[index], free, total, printable(problem, 200))
+    # A process that could not even start in time tells of a busy machine and nothing of its disks.
+    return tuple(found.get(name, Disk(name, problem=NO_ANSWER)) for name in names if lines)
+
+
+def _space(path: Path) -> Disk:
+    try:
+        found = os.statvfs(path)
+    except OSError as error:
+        return Disk(str(path), problem=error.strerror or str(error))
+    return Disk(str(path), found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+
+def _load(names: Sequence[str], limit_seconds: float) -> dict[str, str]:
+    answer = aside.ask(Path(loadable.__file__), *names, limit_seconds=limit_seconds)
+    lines = (line.partition("\t") for line in answer.text.splitlines())
+    problems = {name: printable(problem, 300) for name, _, problem in lines}
+    return {name: problems.get(name, answer.problem or NO_ANSWER) for name in names}
+
+
+def _ask_driver(nodes: int, limit_seconds: float) -> Gpus | None:
+    return look_gpus(limit_seconds) if nodes else None
+
+
+def _open(names: Sequence[str], limit_seconds: float) -> dict[str, str]:
+    return open_devices(names, limit_seconds) if names else {}

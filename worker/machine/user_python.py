@@ -1,0 +1,181 @@
+"""Which Python the user's program runs on, and what is installed there: read, never started.
+
+rdzv has an environment of its own, so its own packages say nothing. The program's interpreter is
+the one that `torchrun`, or COMMAND itself, names in its first line; torch is looked up in that
+interpreter's folders, and importing it (seconds, and a CUDA context) is not needed for a version.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker.machine import sysfs
+
+_PYTHON = re.compile(r"python(?P<version>3(\.[0-9]+)?)?t?\Z")
+_VERSION = re.compile(r"python(3\.[0-9]+)")
+_SHELL_FORM = re.compile(r"'''exec' \"?(?P<path>/[^\"\n]*?)\"? \"\$0\"")
+_TORCH_VERSION = re.compile(r"^__version__ *= *['\"]([^'\"\n]+)['\"]", re.MULTILINE)
+_TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= *['\"]([0-9.]+)['\"]", re.MULTILINE)
+_NCCL = re.compile(r"nvidia_nccl_cu[0-9]+-(?P<version>[0-9][0-9.]*[0-9])\.dist-info\Z", re.I)
+_LIBNCCL = re.compile(r"libnccl\.so\.([0-9]+\.[0-9]+\.[0-9]+)\Z")
+_LIBRARY_FOLDERS = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/local/lib",
+    "usr/local/nccl/lib",
+    "usr/local/cuda/lib64",
+)
+_HEAD_BYTES = 2_048
+
+
+@dataclass(frozen=True)
+class UserPython:
+    """What the user's program will find; what could not be told is empty.
+
+    Attributes:
+        executable: The interpreter.
+        version: As 3.12: what compiled packages must fit.
+        torch: Its version, with the build's name (2.9.0+cu128).
+        cuda: What that torch was built for; empty for a CPU build.
+        nccl: What that torch will load.
+    """
+
+    executable: str = ""
+    version: str = ""
+    torch: str = ""
+    cuda: str = ""
+    nccl: str = ""
+
+
+def look_user_python(
+    program: str, environ: Mapping[str, str], *, root: Path = Path("/")
+) -> UserPython:
+    """Find the interpreter that the program will run on, and what is installed for it.
+
+    Args:
+        program: `torchrun`, or COMMAND's first word; of one that is no Python program, the user's
+            `torchrun` or `python3` is looked at.
+        environ: The user's environment: PATH, PYTHONPATH, HOME and LD_LIBRARY_PATH count.
+        root: The directory that holds `usr`, for the system's libraries.
+    """
+    interpreter = _interpreter(program, environ)
+    if interpreter is None:
+        return UserPython()
+    version = _version(interpreter)
+    folders = list(_folders(interpreter, version, environ))
+    torch, cuda = _torch(folders)
+    nccl = _nccl(folders) or _system_nccl(environ, root) if cuda else ""
+    return UserPython(str(interpreter), version, torch, cuda, nccl)
+
+
+def _interpreter(program: str, environ: Mapping[str, str]) -> Path | None:
+    """Of the program itself, else of torchrun, else `python3` or `python`."""
+    for word in (program, "torchrun", "python3", "python"):
+        found = shutil.which(word, path=environ.get("PATH", ""))
+        python = _python_of(Path(found), environ) if found else None
+        if python is not None:
+            return python
+    return None
+
+
+def _python_of(program: Path, environ: Mapping[str, str]) -> Path | None:
+    """The interpreter that runs this program; None when that is no Python (or a shim decides)."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(_HEAD_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+    if not head.startswith("#!"):
+        return program if _PYTHON.match(program.name) else None
+    words = head[2:].partition("\n")[0].split()
+    if words and Path(words[0]).name == "env":
+        word = next((word for word in words[1:] if not word.startswith("-")), "")
+        found = shutil.which(word, path=environ.get("PATH", "")) if _PYTHON.match(word) else None
+        return _python_of(Path(found), environ) if found else None
+    # The form in which pip writes an interpreter whose path is too long for a first line.
+    shell = _SHELL_FORM.search(head)
+    path = Path(shell["path"] if shell else " ".join(words[:1]))
+    return path if _PYTHON.match(path.name) and path.exists() else None
+
+
+def _version(interpreter: Path) -> str:
+    """3.12, by pyvenv.cfg, by the name of the file, or by the one library folder there is."""
+    config = re.search(r"^version(?:_info)? *= *(3\.[0-9]+)", _config(interpreter), re.MULTILINE)
+    if config:
+        return config[1]
+    named = _VERSION.match(interpreter.resolve().name)
+    if named:
+        return named[1]
+    folders = sysfs.entries(interpreter.parent.parent / "lib")
+    versions = {match[1] for folder in folders if (match := _VERSION.fullmatch(folder.name))}
+    return versions.pop() if len(versions) == 1 else ""
+
+
+def _config(interpreter: Path) -> str:
+    """pyvenv.cfg, where the interpreter is a virtual environment's."""
+    return _text(interpreter.parent.parent / "pyvenv.cfg")
+
+
+def _folders(interpreter: Path, version: str, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Where this interpreter looks for packages, in its order."""
+    yield from (Path(word) for word in environ.get("PYTHONPATH", "").split(":") if word)
+    config = _config(interpreter)
+    shared = re.search(r"^include-system-site-packages *= *true", config, re.MULTILINE | re.I)
+    if environ.get("HOME") and (not config or shared):
+        yield Path(environ["HOME"], f".local/lib/python{version}/site-packages")
+    yield from _site_folders(interpreter.parent.parent, version)
+    home = re.search(r"^home *= *(.+)$", config, re.MULTILINE)
+    if shared and home:
+        yield from _site_folders(Path(home[1].strip()).parent, version)
+
+
+def _site_folders(prefix: Path, version: str) -> Iterator[Path]:
+    if prefix in (Path("/usr"), Path("/")):  # Debian's
+        yield Path(f"/usr/local/lib/python{version}/dist-packages")
+        yield Path("/usr/lib/python3/dist-packages")
+    for lib in ("lib", "lib64"):
+        yield prefix / lib / f"python{version}/site-packages"
+
+
+def _torch(folders: Sequence[Path]) -> tuple[str, str]:
+    """The versions of torch and of the CUDA that it was built for."""
+    for folder in folders:
+        text = _text(folder / "torch/version.py")
+        version = _TORCH_VERSION.search(text)
+        if version:
+            cuda = _TORCH_CUDA.search(text)
+            return version[1], cuda[1] if cuda else ""
+    return "", ""
+
+
+def _nccl(folders: Sequence[Path]) -> str:
+    """The version of NCCL's package, which torch's own builds need."""
+    for folder in folders:
+        for entry in sysfs.entries(folder):
+            found = _NCCL.match(entry.name)
+            if found:
+                return found["version"]
+    return ""
+
+
+def _system_nccl(environ: Mapping[str, str], root: Path) -> str:
+    """The version of the system's library, which the torch of a vendor's container uses."""
+    own = [Path(word) for word in environ.get("LD_LIBRARY_PATH", "").split(":") if word]
+    for folder in [*own, *(root / name for name in _LIBRARY_FOLDERS)]:
+        found = _LIBNCCL.match((folder / "libnccl.so.2").resolve().name)
+        if found:
+            return found[1]
+    return ""
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(65_536).decode(errors="replace")
+    except OSError:
+        return ""
