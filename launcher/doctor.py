@@ -1,17 +1,9 @@
-"""`rdzv doctor`: what rdzv finds where it runs, said before anything is started.
-
-Today it knows what is installed, and what a symmetric start would adopt from the environment.
-"""
+"""`rdzv doctor --env`: what a symmetric start would adopt from the environment, said beforehand."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import platform
 import re
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -25,7 +17,6 @@ from launcher.symmetric import check_values
 from rendezvous.errors import ExitCode, UsageError
 from rendezvous.schema import printable
 from rendezvous.security import parse_group_token
-from rendezvous.version import rdzv_version
 
 _LABELS = {"node_rank": "node rank", "nnodes": "nodes", "master_addr": "rank 0", "rdzv_id": "run"}
 _RELATED = re.compile(
@@ -139,22 +130,3 @@ def _lines(finding: Finding) -> Sequence[str]:
         return [*lines, f"refused    {finding.problem}", f"           {finding.hint}".rstrip()]
     rank, size = finding.values["node_rank"].text, finding.values["nnodes"].text
     return [*lines, f"ready      'rdzv launch' would be node {rank} of {size}"]
-
-
-def show_installation(launcher_packages: Sequence[str], *, as_json: bool) -> int:
-    """Print what is installed here; returns the exit code."""
-    absent = [name for name in launcher_packages if importlib.util.find_spec(name) is None]
-    facts = {
-        "rdzv": rdzv_version(),
-        "python": f"{platform.python_version()} ({sys.executable})",
-        "launcher": f"not installed: {', '.join(absent)}" if absent else "all packages installed",
-        "torchrun": shutil.which("torchrun") or "not on PATH",
-        "host": os.uname().nodename,
-    }
-    if as_json:
-        click.echo(json.dumps(facts, indent=1))
-        return int(ExitCode.OK)
-    for name, text in facts.items():
-        click.echo(printable(f"{name:10} {text}", _MOST_CHARACTERS))
-    click.echo("what a symmetric start would adopt from the environment: rdzv doctor --env")
-    return int(ExitCode.OK)

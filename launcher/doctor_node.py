@@ -1,0 +1,209 @@
+"""`rdzv doctor`: this machine as a run would find it, on one page, with what to mend."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import click
+
+from rendezvous.errors import ExitCode, UsageError
+from rendezvous.schema import DEFAULT_MASTER_PORT, Finding, RdmaPort, printable
+from rendezvous.state import listed
+from rendezvous.version import rdzv_version
+from worker.machine.kernel import memory_bytes
+from worker.machine.surroundings import Surroundings
+from worker.offer import survey
+from worker.preflight.checks import CHECKS, check_node
+from worker.preflight.verdict import room
+from worker.settings import WorkerSettings
+
+_MOST_CHARACTERS = 400
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+_TITLES = {check.id: check.title for check in CHECKS}
+_TITLE_WIDTH = max(len(title) for title in _TITLES.values())
+_INDENT = " " * (len("  fail  L00  ") + _TITLE_WIDTH + 2)
+
+
+def show_node(
+    environ: Mapping[str, str],
+    launcher_packages: Sequence[str],
+    *,
+    skip: Collection[str] = (),
+    strict: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Look at this machine, and print what was found.
+
+    Args:
+        environ: The environment that a program started from here would have.
+        launcher_packages: What `rdzv launch` needs beside a worker's packages.
+        skip: Checks that are not made.
+        strict: A warning is a failure.
+        as_json: Print the checks alone, as JSON.
+
+    Returns:
+        The exit code: 1 when a check failed, else 0.
+
+    Raises:
+        UsageError: There is no such check.
+    """
+    unknown = sorted(set(skip) - set(_TITLES))
+    if unknown:
+        raise UsageError(
+            f"--skip {unknown[0]}: there is no such check of a single node",
+            hint=f"known are {', '.join(_TITLES)}",
+        )
+    began = time.monotonic()
+    here = survey(
+        WorkerSettings(),
+        [],
+        environ,
+        master_port=DEFAULT_MASTER_PORT,
+        patient=True,
+    )
+    findings = check_node(here, skip)
+    if as_json:
+        found = [finding.model_dump(exclude={"slot"}) for finding in findings]
+        click.echo(json.dumps({"checks": found}, indent=1))
+    else:
+        for line in page(here, findings, launcher_packages, time.monotonic() - began):
+            click.echo(line)
+    bad = {"fail", "warn"} if strict else {"fail"}
+    failed = any(finding.level in bad for finding in findings)
+    return int(ExitCode.FAILED if failed else ExitCode.OK)
+
+
+def page(
+    here: Surroundings,
+    findings: Sequence[Finding],
+    launcher_packages: Sequence[str],
+    seconds: float,
+) -> Iterator[str]:
+    """The lines of the page: what is here, what is offered, what was checked, and the sum of it."""
+    yield from (*_machine(here, launcher_packages), "")
+    yield from (*_addresses(here), "")
+    yield from _checks(findings)
+    yield _summary(findings, seconds)
+    yield _ENVIRONMENT
+
+
+_ENVIRONMENT = "what a symmetric start would adopt from the environment: rdzv doctor --env"
+
+
+def _machine(here: Surroundings, launcher_packages: Sequence[str]) -> Iterator[str]:
+    python, system = here.python, os.uname()
+    absent = [name for name in launcher_packages if importlib.util.find_spec(name) is None]
+    memory = memory_bytes()
+    rows = {
+        "rdzv": [f"{rdzv_version()} on Python {platform.python_version()} ({sys.executable})"],
+        "launcher": [f"not installed: {', '.join(absent)}" if absent else "all packages installed"],
+        "host": [
+            f"{here.hostname}: {os.cpu_count()} CPUs"
+            + (f", {room(memory)}" if memory else "")
+            + f", {system.sysname} {system.release}"
+        ],
+        "program": [
+            _program(here)
+            if python.executable
+            else "no torchrun or Python on PATH: activate the environment of your program"
+        ],
+        "RDMA": [*_rdma(here.rdma)] or ["none"],
+        "GPUs": [_gpus(here)],
+    }
+    for label, lines in rows.items():
+        for number, line in enumerate(lines):
+            yield _line(f"{'' if number else label:9} {line}")
+
+
+def _program(here: Surroundings) -> str:
+    python, facts = here.python, here.facts
+    torch = f"torch {facts.torch_version}" if facts.torch_version else "no torch"
+    built = f", CUDA {facts.cuda_version}" if facts.cuda_version else ""
+    nccl = f", NCCL {facts.nccl_version}" if facts.nccl_version else ""
+    return f"Python {python.version} ({python.executable}): {torch}{built}{nccl}"
+
+
+def _rdma(ports: Sequence[RdmaPort]) -> Iterator[str]:
+    """The usable ports, alike ones together; and the others, each with its reason."""
+    usable = Counter((p.rate, p.link_layer, p.hca_type) for p in ports if not p.problem)
+    for (rate, layer, chip), count in usable.items():
+        kind = {"Ethernet": "RoCE", "Unknown": "EFA"}.get(layer, layer)
+        yield " ".join(filter(None, (f"{count} x {rate} {kind}", chip)))
+    problems: dict[str, list[str]] = {}
+    for port in ports:
+        if port.problem:
+            problems.setdefault(port.problem, []).append(f"{port.device}:{port.port}")
+    for problem, names in problems.items():
+        yield f"not {listed(names)} ({problem})"
+
+
+def _gpus(here: Surroundings) -> str:
+    if not here.gpu_nodes:
+        return "none"
+    models = Counter(here.facts.gpu_models)
+    words = ", ".join(f"{count} x {model}" for model, count in models.items())
+    driver = f", driver {here.facts.driver_version}" if here.facts.driver_version else ""
+    hidden = here.gpu_nodes - here.facts.gpus
+    more = f", {hidden} hidden by CUDA_VISIBLE_DEVICES" if hidden > 0 else ""
+    return (words or str(here.facts.gpus)) + driver + more
+
+
+def _addresses(here: Surroundings) -> Iterator[str]:
+    """What is offered to the other nodes, best first; what is not, and why."""
+    rows = [
+        (one.interface, f"{one.address}/{one.prefix_length}", f"{one.reason}, MTU {one.mtu}")
+        for one in here.candidates
+    ]
+    others = [(one.interface, one.address or "-", one.reason) for one in here.skipped]
+    widths = [max((len(row[i]) for row in rows + others), default=0) for i in range(2)]
+    for title, table in (("offered to the other nodes, best first", rows), ("not offered", others)):
+        if table:
+            yield title
+        for interface, address, words in table:
+            yield _line(f"  {interface:{widths[0]}}  {address:{widths[1]}}  {words}")
+
+
+def _checks(findings: Sequence[Finding]) -> Iterator[str]:
+    """What is good in a line each, what is not with its meaning and its cure; then the rest."""
+    yield "checks"
+    for finding in findings:
+        if finding.level == "skipped":
+            continue
+        subject = "" if finding.subject == _TITLES[finding.check] else finding.subject
+        value = ": ".join(filter(None, (subject, finding.value)))
+        expected = f" (expected: {finding.expected})" if finding.expected else ""
+        level = click.style(f"{finding.level:5}", fg=_COLOURS[finding.level])
+        title = f"{_TITLES[finding.check]:{_TITLE_WIDTH}}"
+        yield f"  {level} {finding.check}  {title}  {_line(value + expected)}"
+        if finding.cause:
+            yield _line(f"{_INDENT}{finding.cause}")
+        if finding.fix:
+            yield _line(f"{_INDENT}fix: {finding.fix}")
+    reasons: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.level == "skipped":
+            reasons.setdefault(finding.value, []).append(finding.check)
+    for reason, ids in reasons.items():
+        yield _line(f"  not made: {reason}: {', '.join(ids)}")
+
+
+def _summary(findings: Sequence[Finding], seconds: float) -> str:
+    levels = {level: {f.check for f in findings if f.level == level} for level in _COLOURS}
+    failed, warned = levels["fail"], levels["warn"] - levels["fail"]
+    good = levels["ok"]
+    first = "failed" if failed else "ok, with warnings" if warned else "ok"
+    return (
+        f"{first}: {len(good)} good, {len(warned)} with a warning, {len(failed)} failed, "
+        f"in {seconds:.2f} s"
+    )
+
+
+def _line(text: str) -> str:
+    return printable(text, _MOST_CHARACTERS).rstrip()

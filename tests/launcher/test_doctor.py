@@ -1,0 +1,243 @@
+"""`rdzv doctor`: the page, its JSON, its exit codes, and that every check is documented."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from launcher.cli import main
+from launcher.doctor_node import page
+from rendezvous.version import rdzv_version
+from tests.worker.machines import candidate, machine, port, roce
+from worker.address import Skipped
+from worker.preflight.checks import CHECKS, check_node
+
+CHECKS_PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
+LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")
+NOISE = ("L03", "L14", "L15", "L18", "L19", "L21")
+"""What machines that run the tests may well be warned of."""
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is set where the tests run."""
+    for name in [*os.environ]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return iter([None])
+
+
+def doctor(*words: str, **environ: str) -> Result:
+    skips = [word for check in NOISE for word in ("--skip", check)]
+    return CliRunner().invoke(main, ["doctor", *words, *skips], prog_name="rdzv", env=environ)
+
+
+def checks(*words: str, **environ: str) -> dict[str, dict[str, str]]:
+    """The checks of the JSON form, by id."""
+    found = json.loads(doctor("--json", *words, **environ).stdout)
+    assert [*found] == ["checks"]
+    return {check["check"]: check for check in found["checks"]}
+
+
+def test_the_page_says_what_is_here_what_is_offered_and_what_was_checked() -> None:
+    result = doctor()
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith(f"rdzv      {rdzv_version()} on Python ")
+    labels = [line.split()[0] for line in lines[: lines.index("")]]
+    assert labels == ["rdzv", "launcher", "host", "program", "RDMA", "GPUs"]
+    assert "not offered" in lines
+    assert any(re.fullmatch(r"  lo\S* +127\.0\.0\.1/8 +loopback", line) for line in lines)
+    assert "checks" in lines
+    assert any(re.match(r"  ok    L17  variables +nothing is set for NCCL", line) for line in lines)
+    assert any(line.startswith("  not made: not asked for (--skip): L03") for line in lines)
+    assert re.search(r", 0 failed, in \d+\.\d\d s$", lines[-2])
+    assert lines[-1].endswith("rdzv doctor --env")
+    assert (result.stderr, result.exit_code) == ("", 0)
+
+
+def test_a_failure_comes_with_meaning_and_fix_and_exit_code_1() -> None:
+    result = doctor(GLOO_SOCKET_IFNAME="ib7")
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    [at] = [i for i, line in enumerate(lines) if line.startswith("fail  L17")]
+    assert "GLOO_SOCKET_IFNAME: ib7 (expected: one of lo" in lines[at]
+    assert lines[at + 1] == "no interface of this node that is up has this name"
+    assert lines[at + 2].startswith("fix: unset GLOO_SOCKET_IFNAME")
+    assert lines[-2].startswith("failed: ")
+    assert result.exit_code == 1
+
+
+def test_with_strict_a_warning_fails_as_well(tmp_path: Path) -> None:
+    missing = str(tmp_path / "topology.xml")
+    assert doctor(NCCL_TOPO_FILE=missing).exit_code == 0
+    strict = doctor("--strict", NCCL_TOPO_FILE=missing)
+    assert strict.exit_code == 1
+    assert "warn  L17" in strict.stdout
+    assert doctor("--strict", "--skip", "L17", NCCL_TOPO_FILE=missing).exit_code == 0
+
+
+def test_the_json_form_has_every_check_with_all_that_is_known_of_it() -> None:
+    found = checks(GLOO_SOCKET_IFNAME="ib7")
+    assert [*found] == [check.id for check in CHECKS]
+    assert found["L17"]["level"] == "fail"
+    assert [*found["L17"]] == ["check", "level", "subject", "value", "expected", "cause", "fix"]
+    assert found["L19"]["level"] == "skipped"
+    assert {check["level"] for check in found.values()} <= {"ok", "warn", "fail", "skipped"}
+
+
+def test_a_check_that_does_not_exist_is_a_usage_error() -> None:
+    result = doctor("--skip", "L99")
+    assert result.exit_code == 2
+    message, hint = result.stderr.splitlines()
+    assert message == "rdzv: --skip L99: there is no such check of a single node"
+    assert hint.strip().startswith("known are L01, L02, ")
+    assert doctor("--bogus").exit_code == 2
+
+
+def test_the_page_of_a_machine_with_gpus_and_rdma_names_each_fault() -> None:
+    """What is not this test's machine's own: all but rdzv's version and the host."""
+    closed = "it is not in /dev/infiniband: this container was not given the device"
+    here = machine(
+        rdma=[
+            *(port(number) for number in range(6)),
+            *(port(number, openable=False, problem=closed) for number in (6, 7)),
+            roce(8, hca_type="MT4125", rate="100 Gb/sec (4X EDR)", rate_gbps=100.0),
+        ],
+        candidates=(candidate(reason="Ethernet, IPv4", mtu=9000),),
+        skipped=(Skipped("docker0", "172.17.0.1/16", "bridge"), Skipped("ib0", "", "down")),
+        gpus_seen=8,
+    )
+    facts = {
+        "torch_version": "2.9.0+cu128",
+        "cuda_version": "12.8",
+        "driver_version": "570.10",
+        "gpu_models": ["NVIDIA H100"] * 8,
+    }
+    here = replace(here, facts=here.facts.model_copy(update=facts))
+    found = page(here, check_node(here, skip=["L03"]), LAUNCHER_PACKAGES, 0.0421)
+    lines = [click.unstyle(line) for line in found]
+    assert lines[3:] == [
+        "program   Python 3.12 (/opt/venv/bin/python): torch 2.9.0+cu128, CUDA 12.8, NCCL 2.27.3",
+        "RDMA      6 x 400 Gb/sec (4X NDR) InfiniBand MT4129",
+        "          1 x 100 Gb/sec (4X EDR) RoCE MT4125",
+        f"          not mlx5_6:1, mlx5_7:1 ({closed})",
+        "GPUs      8 x NVIDIA H100, driver 570.10",
+        "",
+        "offered to the other nodes, best first",
+        "  eth0     10.0.0.4/24    Ethernet, IPv4, MTU 9000",
+        "not offered",
+        "  docker0  172.17.0.1/16  bridge",
+        "  ib0      -              down",
+        "",
+        "checks",
+        "  ok    L01  address            10.0.0.4 (eth0)",
+        "  ok    L02  own hostname       gpu-17: 10.0.0.4",
+        "  ok    L04  RDMA ports         8 of 8 ports are up",
+        "  ok    L05  subnet manager     every port has been configured by a subnet manager",
+        "  ok    L06  RDMA rates         8 x 400 Gb/sec (4X NDR)",
+        "  ok    L07  partition keys     full member of 0xffff",
+        (
+            f"  fail  L09  device access      mlx5_6:1, mlx5_7:1: {closed} "
+            "(expected: /dev/infiniband/uverbsN, readable and writable)"
+        ),
+        (
+            "                                "
+            "NCCL goes on without the device, or over TCP without a word"
+        ),
+        (
+            "                                "
+            "fix: give the container its devices: docker run --device=/dev/infiniband, or the "
+            "Kubernetes resource of the RDMA device plugin (rdma/...)"
+        ),
+        "  ok    L10  libibverbs         libibverbs can be loaded",
+        "  ok    L12  locked memory      unlimited",
+        "  ok    L13  GPUDirect          nvidia_peermem, or DMA-BUF by the open driver",
+        "  ok    L14  shared memory      64 GiB free of 64 GiB",
+        "  ok    L15  open files, stack  1048576 open files",
+        "  ok    L16  GPUs               8 x NVIDIA H100, no complaints",
+        "  ok    L17  variables          nothing is set for NCCL or Gloo",
+        "  ok    L18  disks              /work 500 GiB free, /tmp 500 GiB free",
+        "  ok    L19  clock              synchronised, within 0.002 s",
+        "  ok    L20  link errors        no port counted an error while we looked",
+        "  ok    L21  shared subnets     no two share one",
+        "  not made: not asked for (--skip): L03",
+        "  not made: no RoCE rail is up: L08",
+        "  not made: no EFA device here: L11",
+        "failed: 17 good, 0 with a warning, 1 failed, in 0.04 s",
+        "what a symmetric start would adopt from the environment: rdzv doctor --env",
+    ]
+
+
+def test_hidden_gpus_are_told() -> None:
+    here = machine(gpus_seen=2)
+    lines = [*page(here, [], LAUNCHER_PACKAGES, 0.0)]
+    assert "GPUs      2, 6 hidden by CUDA_VISIBLE_DEVICES" in lines
+
+
+def test_a_missing_package_of_the_launcher_is_named() -> None:
+    from launcher.doctor_node import show_node
+
+    with CliRunner().isolation() as (out, *_):
+        show_node({}, (*LAUNCHER_PACKAGES, "nosuchpackage"))
+        assert b"launcher  not installed: nosuchpackage\n" in out.getvalue()
+
+
+def test_the_programs_environment_is_the_one_on_the_path(tmp_path: Path) -> None:
+    assert "activate the environment of your program" in doctor().stdout
+    python = tmp_path / "bin/python3.12"
+    (tmp_path / "bin").mkdir()
+    python.write_bytes(b"\x7fELF")
+    python.chmod(stat.S_IRWXU)
+    (tmp_path / "bin/python3").symlink_to(python)
+    seen = doctor(PATH=str(tmp_path / "bin")).stdout
+    assert f"program   Python 3.12 ({tmp_path}/bin/python3): no torch\n" in seen
+
+
+def test_the_page_shows_no_secret_and_moves_no_cursor() -> None:
+    secrets = {"RDZV_JOIN": "rdzv1-secret", "RDZV_TOKEN": "hidden-token"}
+    result = doctor(GLOO_SOCKET_IFNAME="a\x1b[2Jb", **secrets)
+    assert "secret" not in result.output
+    assert "hidden-token" not in result.output
+    assert "\x1b[2J" not in result.output
+
+
+# ---- the documentation --------------------------------------------------------------------------
+
+
+def documented() -> list[str]:
+    return re.findall(r"^\| `([LXMPD][0-9]{2})` \|", CHECKS_PAGE.read_text(), re.MULTILINE)
+
+
+def named_in_the_code() -> set[str]:
+    """Every check id that stands as a word of its own in the code."""
+    named: set[str] = set()
+    for package in ("rendezvous", "worker", "launcher"):
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        for path in Path(spec.origin).parent.rglob("*.py"):
+            named |= set(re.findall(r'"([LXMP][0-9]{2})"', path.read_text(encoding="utf-8")))
+    return named
+
+
+def test_every_check_is_documented_once() -> None:
+    assert len(documented()) == len(set(documented()))
+    assert {check.id for check in CHECKS} <= named_in_the_code()
+    assert set(documented()) == named_in_the_code() | {"P01"}
+
+
+def test_every_row_of_the_checks_says_what_how_how_bad_and_what_to_do() -> None:
+    for line in CHECKS_PAGE.read_text().splitlines():
+        if re.match(r"\| `[LXMP]", line):
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            assert len(cells) == 5, line
+            assert all(cells), line

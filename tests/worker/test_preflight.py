@@ -1,0 +1,257 @@
+"""The checks of a node on itself: a machine on which one thing is wrong, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rendezvous.schema import Finding
+from tests.worker.machines import GIB, HEALTHY, VIRTUAL, candidate, complaints, machine
+from worker.machine.gpus import Gpu, Gpus
+from worker.machine.kernel import Arp, Clock
+from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
+from worker.preflight.checks import CHECKS, check_node, worth_telling
+
+MIB = 1 << 20
+BARE = Surroundings(candidates=HEALTHY.candidates)
+"""A machine of which nothing else could be found out."""
+
+
+UNREMAPPED = Gpu(0, "NVIDIA H100", "GPU-0", remap_failed=True)
+FLIPPED = Gpu(0, "NVIDIA H100", "GPU-0", ecc_errors=2)
+
+
+def gpus(*changes: Gpu) -> Gpus:
+    """Eight GPUs, these in place of the first ones."""
+    assert HEALTHY.gpus is not None
+    return replace(HEALTHY.gpus, gpus=(*changes, *HEALTHY.gpus.gpus[len(changes) :]))
+
+
+def limits(**changes: Any) -> Any:
+    assert HEALTHY.limits is not None
+    return replace(HEALTHY.limits, **changes)
+
+
+# ---- all is well --------------------------------------------------------------------------------
+
+
+def test_of_a_healthy_machine_every_check_says_what_is_good() -> None:
+    found = {finding.check: finding for finding in check_node(HEALTHY)}
+    assert [*found] == [check.id for check in CHECKS]
+    assert {f.level for f in found.values()} == {"ok", "skipped"}
+    assert all(finding.value for finding in found.values())
+    assert found["L06"].value == "8 x 400 Gb/sec (4X NDR)"
+    assert found["L16"].value == "8 x NVIDIA H100, no complaints"
+    assert found["L18"].value == "/work 500 GiB free, /tmp 500 GiB free"
+
+
+def test_what_could_not_be_found_out_is_not_held_against_the_machine() -> None:
+    assert complaints(BARE) == []
+    levels = {finding.check: finding.level for finding in check_node(BARE)}
+    assert levels["L02"] == levels["L15"] == levels["L16"] == levels["L19"] == "skipped"
+
+
+@pytest.mark.parametrize("check", [check.id for check in CHECKS])
+def test_a_check_that_is_skipped_says_so_and_nothing_else(check: str) -> None:
+    broken = Surroundings(address_problem=("no address", "bring one up"))
+    [found] = [f for f in check_node(broken, skip=[check]) if f.check == check]
+    assert (found.level, found.value) == ("skipped", "not asked for (--skip)")
+
+
+# ---- one thing is wrong -------------------------------------------------------------------------
+
+WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
+    "no address": (
+        {"candidates": (), "address_problem": ("this node has no address", "bring one up")},
+        ("L01", "fail", "", "this node has no address"),
+    ),
+    "bridges only": (
+        {"candidates": (VIRTUAL,)},
+        ("L01", "warn", "docker0", "172.17.0.1 (docker0)"),
+    ),
+    "name is loopback, nobody corrects it": (
+        {"hostname_addresses": ("127.0.1.1",), "hosts": "off"},
+        ("L02", "warn", "gpu-17", "127.0.1.1"),
+    ),
+    "name is loopback, hosts file read-only": (
+        {"hostname_addresses": ("127.0.1.1", "10.0.0.4"), "is_hosts_writable": False},
+        ("L02", "warn", "gpu-17", "127.0.1.1, 10.0.0.4"),
+    ),
+    "names are required, hosts file read-only": (
+        {"hostname_addresses": ("::1",), "hosts": "require", "is_hosts_writable": False},
+        ("L02", "warn", "gpu-17", "::1"),
+    ),
+    "name is unknown": (
+        {"hostname_addresses": (), "hosts": "off"},
+        ("L02", "warn", "gpu-17", "resolves to nothing"),
+    ),
+    "name server is silent": (
+        {"hostname_addresses": None, "is_name_server_silent": True},
+        ("L02", "warn", "gpu-17", NO_ANSWER),
+    ),
+    "port is taken": (
+        {"is_master_port_free": False},
+        ("L03", "warn", "port 29500", "taken by another program"),
+    ),
+    "port is ephemeral": (
+        {"master_port": 40_000},
+        ("L03", "warn", "port 40000", "inside 32768 to 60999"),
+    ),
+    "shm as Docker gives it": (
+        {"shm": Disk("/dev/shm", 64 * MIB, 64 * MIB)},
+        ("L14", "fail", "/dev/shm", "64 MiB free of 64 MiB"),
+    ),
+    "shm with leftovers": (
+        {"shm": Disk("/dev/shm", 100 * MIB, 8 * GIB)},
+        ("L14", "fail", "/dev/shm", "100 MiB free of 8 GiB"),
+    ),
+    "shm is small": (
+        {"shm": Disk("/dev/shm", 512 * MIB, 512 * MIB)},
+        ("L14", "warn", "/dev/shm", "512 MiB free of 512 MiB"),
+    ),
+    "few files": ({"limits": limits(files=1024)}, ("L15", "warn", "ulimit -n", "1024")),
+    "endless stacks": (
+        {"limits": limits(stack_bytes=None)},
+        ("L15", "warn", "ulimit -s", "unlimited"),
+    ),
+    "a GPU is lost": ({"gpus": Gpus("570", gpus().gpus[1:])}, ("L16", "fail", "GPUs", "7 of 8")),
+    "a GPU fell off the bus": (
+        {"gpus": gpus(Gpu(0, problem="GPU is lost"))},
+        ("L16", "fail", "GPU 0", "GPU is lost"),
+    ),
+    "a GPU has to be exchanged": (
+        {"gpus": gpus(UNREMAPPED)},
+        ("L16", "fail", "GPU 0", UNREMAPPED.problems[0][0]),
+    ),
+    "memory errors": ({"gpus": gpus(FLIPPED)}, ("L16", "warn", "GPU 0", FLIPPED.problems[0][0])),
+    "driver and library differ": (
+        {"gpus": Gpus(problem="NVML: Driver/library version mismatch")},
+        ("L16", "fail", "GPU driver", "NVML: Driver/library version mismatch"),
+    ),
+    "the driver is slow": (
+        {"gpus": Gpus(problem="NVML: no answer within 1 s")},
+        ("L16", "warn", "GPU driver", "NVML: no answer within 1 s"),
+    ),
+    "more processes than GPUs": (
+        {"nproc": 16},
+        ("L16", "warn", "--nproc-per-node", "16 processes and 8 GPUs"),
+    ),
+    "disk of the program is full": (
+        {"disks": (Disk("/work", 10 * MIB, 900 * GIB),)},
+        ("L18", "warn", "/work", "10 MiB free of 900 GiB"),
+    ),
+    "disk of temporary files is full": (
+        {"disks": (Disk("/tmp", 10 * MIB, 900 * GIB),)},
+        ("L18", "fail", "/tmp", "10 MiB free of 900 GiB"),
+    ),
+    "TMPDIR is full": (
+        {"disks": (Disk("/scratch", 0, GIB),), "temporary": "/scratch"},
+        ("L18", "fail", "/scratch", "0 MiB free of 1 GiB"),
+    ),
+    "disk is nearly full": (
+        {"disks": (Disk("/work", 40 * GIB, 900 * GIB),)},
+        ("L18", "warn", "/work", "40 GiB free of 900 GiB"),
+    ),
+    "folder cannot be written": (
+        {"disks": (Disk("/work", 1, 1, "Read-only file system"),)},
+        ("L18", "warn", "/work", "Read-only file system"),
+    ),
+    "TMPDIR cannot be written": (
+        {"disks": (Disk("/tmp", 0, 0, "No such file or directory"),)},
+        ("L18", "fail", "/tmp", "No such file or directory"),
+    ),
+    "a disk hangs": (
+        {"disks": (Disk("/tmp", problem=NO_ANSWER),)},
+        ("L18", "warn", "/tmp", NO_ANSWER),
+    ),
+    "clock runs free": (
+        {"clock": Clock(is_synchronised=False, error_seconds=16.0)},
+        ("L19", "warn", "clock", "not synchronised"),
+    ),
+    "two interfaces in one subnet": (
+        {
+            "candidates": (candidate(), candidate("eth1", "10.0.0.5")),
+            "arp": {"eth0": Arp(), "eth1": Arp(1, 2)},
+        },
+        ("L21", "warn", "eth0, eth1", "all in 10.0.0.0/24"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_named_and_nothing_else(name: str) -> None:
+    changes, complaint = WRONG[name]
+    assert complaints(machine(**changes)) == [complaint]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_comes_with_what_is_right_and_how_to_get_there(name: str) -> None:
+    changes, (check, level, _, _) = WRONG[name]
+    [found] = [f for f in check_node(machine(**changes)) if f.level == level]
+    assert found.check == check
+    assert found.expected
+    assert found.fix
+    assert found.cause or check == "L01"
+
+
+def test_every_check_of_this_file_is_seen_to_complain() -> None:
+    of_rdma = {"L04", "L05", "L06", "L07", "L08", "L09", "L10", "L11", "L12", "L13", "L20"}
+    complained = {complaint[0] for _, complaint in WRONG.values()}
+    assert complained == {check.id for check in CHECKS} - of_rdma - {"L17"}
+
+
+# ---- what is no fault ---------------------------------------------------------------------------
+
+NO_FAULT: dict[str, dict[str, Any]] = {
+    "a name that rdzv corrects": {"hostname_addresses": ("127.0.1.1",)},
+    "all nodes on this machine": {
+        "hostname_addresses": ("127.0.1.1",),
+        "clock": Clock(is_synchronised=False, error_seconds=16.0),
+        "loopback": True,
+    },
+    "half a terabyte left": {"disks": (Disk("/work", 500 * GIB, 9_000 * GIB),)},
+    "a file system without storage": {"disks": (Disk("/sys", 0, 0),)},
+    "not rank 0": {"master_port": None, "is_master_port_free": None},
+    "no nvidia-ml-py": {"gpus": Gpus(problem="the package nvidia-ml-py is not installed")},
+    "a container without NVML": {"gpus": Gpus(problem="NVML: NVML Shared Library Not Found")},
+    "interfaces that answer for themselves": {
+        "candidates": (candidate(), candidate("eth1", "10.0.0.5")),
+        "arp": {"eth0": Arp(1, 2), "eth1": Arp(1, 2)},
+    },
+    "two addresses of one interface": {"candidates": (candidate(), candidate("eth0", "10.0.0.5"))},
+    "few files and no GPUs": {"limits": limits(files=20_000), "gpus_seen": 0, "gpu_nodes": 0},
+}
+
+
+@pytest.mark.parametrize("name", NO_FAULT)
+def test_what_is_no_fault_is_not_complained_of(name: str) -> None:
+    assert complaints(machine(**NO_FAULT[name])) == []
+
+
+def test_a_small_shm_is_no_failure_where_no_gpus_talk_through_it() -> None:
+    tiny = Disk("/dev/shm", 64 * MIB, 64 * MIB)
+    [(_, level, _, _)] = complaints(machine(shm=tiny, gpus_seen=1, nproc=1))
+    assert level == "warn"
+
+
+# ---- what is told -------------------------------------------------------------------------------
+
+
+def test_a_join_tells_failures_first_and_never_more_than_it_may_carry() -> None:
+    many = [Finding(check="L04", level="warn", value=str(i)) for i in range(70)]
+    grave = Finding(check="L01", level="fail", value="no address")
+    fine = Finding(check="L02", level="ok", value="good")
+    told = worth_telling([fine, *many, grave])
+    assert told == [grave, *many[:63]]
+
+
+def test_odd_words_of_the_machine_are_made_fit_to_be_told() -> None:
+    odd = "a\nb\x1b[2J" + "c" * 5_000
+    here = machine(
+        disks=(Disk(odd, problem=odd),), hostname=odd, hostname_addresses=(), hosts="off"
+    )
+    told = worth_telling(check_node(here))
+    assert {finding.check for finding in told} == {"L02", "L18"}
+    assert all("\n" not in f.subject and "\x1b" not in f.value for f in told)

@@ -1,0 +1,1 @@
+"""The checks that a node makes on itself before it joins."""

@@ -1,0 +1,356 @@
+"""The checks that a node makes on itself before the start: surroundings in, findings out.
+
+Nothing is looked at here; `worker.machine` has done that. A level is `fail` only for what
+would end or stall the training, so that a failure may end a run before it has begun.
+docs/checks.md lists every check.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterator, Sequence
+
+from rendezvous.schema import Finding, LinkKind
+from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
+from worker.preflight.rdma import RDMA_CHECKS
+from worker.preflight.variables import variables
+from worker.preflight.verdict import Check, Verdict, ok, room, skipped
+
+_MIB, _GIB = 1 << 20, 1 << 30
+_LEAST_SHM, _GOOD_SHM = 128 * _MIB, _GIB
+_GOOD_FILES, _GOOD_FILES_WITHOUT_GPUS = 65_536, 4_096
+_LEAST_DISK, _GOOD_DISK, _AMPLE_DISK = 64 * _MIB, _GIB, 50 * _GIB
+_FULL = 0.9
+_ONE_MACHINE = "all nodes are on this machine"
+_MOST_TOLD = 64  # what a join may carry
+
+
+def check_node(here: Surroundings, skip: Collection[str] = ()) -> list[Finding]:
+    """Make all checks; those to be skipped say so."""
+    findings = []
+    for check in CHECKS:
+        if check.id in skip:
+            findings.append(Verdict("skipped", "not asked for (--skip)").finding(check.id))
+        else:
+            findings += [verdict.finding(check.id) for verdict in check.judge(here)]
+    return findings
+
+
+def worth_telling(findings: Sequence[Finding]) -> list[Finding]:
+    """What a join tells the registry: failures first, then warnings, and no more than it takes."""
+    bad = [finding for finding in findings if finding.level in ("fail", "warn")]
+    return sorted(bad, key=lambda finding: finding.level)[:_MOST_TOLD]
+
+
+def addresses(here: Surroundings) -> list[Verdict]:
+    """L01: there is an address to offer."""
+    message, hint = here.address_problem
+    if not here.candidates:
+        return [Verdict("fail", message, "", "an address that other nodes can reach", fix=hint)]
+    first = here.candidates[0]
+    words = f"{first.address} ({first.interface})"
+    if all(one.kind is LinkKind.VIRTUAL for one in here.candidates):
+        return [
+            Verdict(
+                "warn",
+                words,
+                first.interface,
+                "an interface that leaves this machine",
+                "there are only bridges and tunnels here, which other nodes may not reach",
+                "give the container the host's network, or name the one: --interface NAME",
+            )
+        ]
+    more = len(here.candidates) - 1
+    return ok(f"{words} and {more} more" if more else words)
+
+
+def own_name(here: Surroundings) -> list[Verdict]:
+    """L02: the node's own hostname does not lead to loopback where nobody corrects that."""
+    found = here.hostname_addresses
+    if here.loopback:
+        return skipped(_ONE_MACHINE)
+    if found is None and not here.is_name_server_silent:
+        return skipped("not in /etc/hosts, and a run asks no name server")
+    if found is None:
+        return [
+            Verdict(
+                "warn",
+                NO_ANSWER,
+                here.hostname,
+                "an address",
+                "programs that look up their own name wait for a name server at every start",
+                f"a line in /etc/hosts: {_own_address(here)} {here.hostname}",
+            )
+        ]
+    if found and not any(ipaddress.ip_address(address).is_loopback for address in found):
+        return ok(found[0], here.hostname)
+    value = ", ".join(found) or "resolves to nothing"
+    if here.hosts != "off" and here.is_hosts_writable:
+        return ok(f"{value}; rdzv corrects it for the run", here.hostname)
+    return [
+        Verdict(
+            "warn",  # with --hosts require, arming tells why the file cannot be written
+            value,
+            here.hostname,
+            "the node's own address",
+            "a program that gives its own name to others gives them loopback"
+            if found
+            else "a program that gives its own name to others is not found",
+            f"a line in /etc/hosts: {_own_address(here)} {here.hostname}",
+        )
+    ]
+
+
+def _own_address(here: Surroundings) -> str:
+    return here.candidates[0].address if here.candidates else "ADDRESS"
+
+
+def master_port(here: Surroundings) -> list[Verdict]:
+    """L03: the port of rank 0 is free, and no outgoing connection will take it."""
+    port, (low, high) = here.master_port, here.ephemeral
+    if port is None:
+        return skipped("only rank 0's node listens")
+    if here.is_master_port_free is False:
+        return [
+            Verdict(
+                "warn",
+                "taken by another program",
+                f"port {port}",
+                "a free port",
+                "another run may still live here; rdzv will take the next free port",
+                f"see who listens: ss -ltnp 'sport = :{port}'; or name another: --master-port",
+            )
+        ]
+    if low <= port <= high:
+        return [
+            Verdict(
+                "warn",
+                f"inside {low} to {high}",
+                f"port {port}",
+                "a port outside the ephemeral range",
+                "any outgoing connection may take the port before torch listens on it",
+                f"--master-port {max(1024, low - 1)}, or a smaller one",
+            )
+        ]
+    return ok("free", f"port {port}")
+
+
+def shared_memory(here: Surroundings) -> list[Verdict]:
+    """L14: NCCL and data loaders find room in /dev/shm."""
+    shm = here.shm
+    if shm is None or not shm.total_bytes:
+        return skipped("no /dev/shm here")
+    words = f"{room(shm.free_bytes)} free of {room(shm.total_bytes)}"
+    if shm.free_bytes >= _LEAST_SHM and shm.total_bytes >= _GOOD_SHM:
+        return ok(words)
+    return [
+        Verdict(
+            "fail" if shm.free_bytes < _LEAST_SHM and here.facts.gpus > 1 else "warn",
+            words,
+            shm.path,
+            "1 GiB or more",
+            "NCCL between the GPUs of a node, and data loaders, keep their buffers there",
+            "docker run --shm-size=16g (or --ipc=host); on Kubernetes, an emptyDir with "
+            "medium: Memory at /dev/shm",
+        )
+    ]
+
+
+def open_files(here: Surroundings) -> list[Verdict]:
+    """L15: enough files may be open, and threads get whole stacks."""
+    limits, found = here.limits, []
+    if limits is None:
+        return skipped("the limits cannot be read here")
+    enough = _GOOD_FILES if here.facts.gpus else _GOOD_FILES_WITHOUT_GPUS
+    if limits.files is not None and limits.files < enough:
+        found.append(
+            Verdict(
+                "warn",
+                str(limits.files),
+                "ulimit -n",
+                f"{enough} or more",
+                "sockets and data loaders' files count; large jobs run out of them",
+                f"ulimit -n {enough}, or docker run --ulimit nofile={enough}",
+            )
+        )
+    if limits.stack_bytes is None:
+        found.append(
+            Verdict(
+                "warn",
+                "unlimited",
+                "ulimit -s",
+                "8 MiB (8192)",
+                "threads then get stacks of 2 MiB, too small for some of NCCL's",
+                "ulimit -s 8192",
+            )
+        )
+    return found or ok(f"{limits.files or 'any number of'} open files")
+
+
+def gpus(here: Surroundings) -> list[Verdict]:
+    """L16: the driver sees every GPU, and none asks for help."""
+    driver, found = here.gpus, []
+    if not here.gpu_nodes or driver is None:
+        return skipped("no GPU here")
+    if driver.problem:
+        return [_silent_driver(here, driver.problem)]
+    if driver.count < here.gpu_nodes and not driver.problems:
+        found.append(
+            Verdict(
+                "fail",
+                f"{driver.count} of {here.gpu_nodes}",
+                "GPUs",
+                "every GPU that this container was given",
+                "the driver has lost one",
+                "nvidia-smi; dmesg | grep -i xid; then restart the node",
+            )
+        )
+    found += [
+        Verdict(
+            level,
+            words,
+            f"GPU {index}",
+            "a healthy GPU",
+            "the training would end or go wrong on it",
+            f"nvidia-smi -q -i {index}; then reset the GPU or restart the node",
+        )
+        for index, words, level in driver.problems
+    ]
+    if here.nproc is not None and here.nproc > here.facts.gpus > 0:
+        found.append(
+            Verdict(
+                "warn",
+                f"{here.nproc} processes and {here.facts.gpus} GPUs",
+                "--nproc-per-node",
+                "a GPU for each process",
+                "a process whose LOCAL_RANK has no GPU ends at once",
+                "--nproc-per-node gpu, or look at CUDA_VISIBLE_DEVICES",
+            )
+        )
+    return found or ok(f"{driver.count} x {next(iter(driver.models), 'GPU')}, no complaints")
+
+
+def _silent_driver(here: Surroundings, problem: str) -> Verdict:
+    # A container may have been given the GPUs without NVML (NVIDIA_DRIVER_CAPABILITIES=compute).
+    if "not installed" in problem or "Library Not Found" in problem:
+        return Verdict("skipped", f"{here.gpu_nodes} GPUs, not asked: {problem}")
+    late = "no answer" in problem
+    return Verdict(
+        "warn" if late else "fail",
+        problem,
+        "GPU driver",
+        "an answer",
+        "the driver starts anew for every program where persistence mode is off"
+        if late
+        else "what the driver refuses here, it refuses the training as well",
+        "nvidia-smi -pm 1" if late else "nvidia-smi; restart the container or the node",
+    )
+
+
+def disks(here: Surroundings) -> list[Verdict]:
+    """L18: the program can write where it is likely to."""
+    found = [verdict for disk in here.disks for verdict in _disk(disk, here)]
+    return found or ok(
+        ", ".join(f"{disk.path} {room(disk.free_bytes)} free" for disk in here.disks)
+        or "no folder to look at"
+    )
+
+
+def _disk(disk: Disk, here: Surroundings) -> Iterator[Verdict]:
+    free, total = disk.free_bytes, disk.total_bytes
+    is_temporary = disk.path == here.temporary
+    if disk.problem:
+        yield Verdict(
+            "fail" if is_temporary and disk.problem != NO_ANSWER else "warn",
+            disk.problem,
+            disk.path,
+            "a folder that can be written",
+            "the disk is slow, or its server does not answer"
+            if disk.problem == NO_ANSWER
+            else "the program cannot write there",
+            "look at its file system (df, mount)"
+            + (", or set TMPDIR to another folder" if is_temporary else ""),
+        )
+    elif total and (free < _GOOD_DISK or (free < _AMPLE_DISK and free < total * (1 - _FULL))):
+        yield Verdict(
+            "fail" if is_temporary and free < _LEAST_DISK else "warn",
+            f"{room(free)} free of {room(total)}",
+            disk.path,
+            "1 GiB free or more" if free < _GOOD_DISK else "less than 90 % used",
+            "checkpoints and temporary files may not fit",
+            f"make room: du -xh --max-depth=2 {disk.path} | sort -h | tail",
+        )
+
+
+def clock(here: Surroundings) -> list[Verdict]:
+    """L19: somebody keeps the clock right."""
+    found = here.clock
+    if here.loopback:
+        return skipped(_ONE_MACHINE)
+    if found is None:
+        return skipped("the kernel does not tell here")
+    if found.is_synchronised:
+        return ok(f"synchronised, within {found.error_seconds:.3g} s")
+    return [
+        Verdict(
+            "warn",
+            "not synchronised",
+            "clock",
+            "synchronised by NTP or PTP",
+            "logs and token expiry of the nodes drift apart",
+            "on the host: systemctl enable --now chrony (or systemd-timesyncd)",
+        )
+    ]
+
+
+def shared_subnets(here: Surroundings) -> list[Verdict]:
+    """L21: where several interfaces share a subnet, each answers for itself alone."""
+    by_network: dict[str, list[str]] = {}
+    for one in here.candidates:
+        if one.family == 4 and one.prefix_length < 32 and one.kind is not LinkKind.LOOPBACK:
+            network = ipaddress.ip_interface(f"{one.address}/{one.prefix_length}").network
+            names = by_network.setdefault(str(network), [])
+            names += [one.interface] if one.interface not in names else []
+    shared = {network: names for network, names in by_network.items() if len(names) > 1}
+    mixed = {n: names for n, names in shared.items() if not _answer_alone(here, names)}
+    if not mixed:
+        return ok(
+            ", ".join(f"{len(v)} interfaces in {n}" for n, v in shared.items())
+            or "no two share one"
+        )
+    return [
+        Verdict(
+            "warn",
+            f"all in {network}",
+            ", ".join(names),
+            "arp_ignore=1 and arp_announce=2, or a route of its own for each",
+            "one interface answers for another, so a dead link looks alive",
+            "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2",
+        )
+        for network, names in mixed.items()
+    ]
+
+
+def _answer_alone(here: Surroundings, names: Sequence[str]) -> bool:
+    settings = [here.arp[name] for name in names if name in here.arp]
+    return all(arp.ignore >= 1 and arp.announce >= 2 for arp in settings)
+
+
+CHECKS: tuple[Check, ...] = tuple(
+    sorted(
+        (
+            *RDMA_CHECKS,
+            Check("L01", "address", addresses),
+            Check("L02", "own hostname", own_name),
+            Check("L03", "master port", master_port),
+            Check("L14", "shared memory", shared_memory),
+            Check("L15", "open files, stack", open_files),
+            Check("L16", "GPUs", gpus),
+            Check("L17", "variables", variables),
+            Check("L18", "disks", disks),
+            Check("L19", "clock", clock),
+            Check("L21", "shared subnets", shared_subnets),
+        ),
+        key=lambda check: check.id,
+    )
+)

@@ -1,0 +1,339 @@
+"""The checks of a node's RDMA ports and of what NCCL needs to use them (L04 to L13, L20).
+
+The *rails* are the ports of the commonest kind: they carry the collectives. A front-end port that
+happens to speak RDMA, and the accelerated half of a virtual machine's network card, are no rails.
+A fault is a failure where the program would use RDMA, and a warning elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from rendezvous.schema import RdmaPort
+from rendezvous.state import listed
+from worker.machine.surroundings import EFA, EFA_LIBRARIES, Surroundings
+from worker.nccl.env import network_kind
+from worker.preflight.verdict import Check, Judge, Level, Verdict, ok, room, skipped
+
+_MOST_NAMED = 4
+_NO_LIBRARY = ("libibverbs cannot be loaded", "libibverbs has no driver")
+_NO_LID = "it has no LID"
+_UNCONFIGURED = ("INIT", "ARMED")
+_FULL_MEMBER = 0x8000
+_ENOUGH_MEMLOCK = 1 << 30
+
+
+def wants_rdma(here: Surroundings) -> bool:
+    """Whether the program would use RDMA if it could: it has GPUs, and nobody has switched it off.
+
+    Nodes of one machine reach each other through its memory.
+    """
+    if here.require_rdma:
+        return True
+    return here.facts.gpus > 0 and not here.loopback and not switched_off(here)
+
+
+def switched_off(here: Surroundings) -> str:
+    """The variable by which the user has NCCL use sockets; empty when there is none."""
+    disable, network = here.given.get("NCCL_IB_DISABLE"), here.given.get("NCCL_NET")
+    if disable and disable.value not in ("", "0"):
+        return f"NCCL_IB_DISABLE={disable}"
+    return f"NCCL_NET={network}" if network and network_kind(network.value) == "Socket" else ""
+
+
+def rails(here: Surroundings) -> list[RdmaPort]:
+    """The ports of the commonest kind; of two as common, InfiniBand or the faster one."""
+    ports = [port for port in here.rdma if not _is_accelerated(port, here)]
+    kinds = Counter(map(_kind, ports))
+    best = max(
+        ports,
+        key=lambda port: (
+            kinds[_kind(port)],
+            port.link_layer == "InfiniBand",
+            port.rate_gbps,
+        ),
+        default=None,
+    )
+    return [port for port in ports if best is not None and _kind(port) == _kind(best)]
+
+
+def _kind(port: RdmaPort) -> tuple[str, str]:
+    return port.link_layer, port.hca_type
+
+
+def _is_accelerated(port: RdmaPort, here: Surroundings) -> bool:
+    """The hidden half of a virtual machine's network card, such as Azure's mlx5_an0."""
+    masters = {interface.name: interface.master for interface in here.machine.interfaces}
+    return port.gid_index is None and bool(masters.get(port.interface))
+
+
+def _name(port: RdmaPort) -> str:
+    return f"{port.device}:{port.port}"
+
+
+def _grave(here: Surroundings) -> Level:
+    return "fail" if wants_rdma(here) else "warn"
+
+
+def _grouped(
+    level: Level,
+    ports: Iterable[RdmaPort],
+    value: Callable[[RdmaPort], str],
+    *,
+    expected: str = "",
+    cause: str = "",
+    fix: str = "",
+) -> list[Verdict]:
+    """One verdict for all ports of which the same is to be said."""
+    groups: dict[str, list[str]] = {}
+    for port in ports:
+        groups.setdefault(value(port), []).append(_name(port))
+    return [
+        Verdict(level, words, listed(names, _MOST_NAMED), expected, cause, fix)
+        for words, names in groups.items()
+    ]
+
+
+def _active(here: Surroundings) -> list[RdmaPort]:
+    return [port for port in rails(here) if port.state == "ACTIVE"]
+
+
+def port_states(here: Surroundings) -> list[Verdict]:
+    """L04: every rail is up. Whether one is missing beside the other nodes, they tell together."""
+    ports = rails(here)
+    down = [port for port in ports if port.state not in ("ACTIVE", *_UNCONFIGURED)]
+    down += [p for p in _active(here) if p.phys_state not in ("LinkUp", "")]
+    if not down:
+        return ok(f"{len(_active(here))} of {len(ports)} ports are up")
+    return _grouped(
+        "warn",
+        down,
+        lambda port: ", ".join(filter(None, (port.state or "no state", port.phys_state))),
+        expected="ACTIVE, LinkUp",
+        cause="NCCL goes on without it, slower, and other nodes may have more ports",
+        fix="look at cable, transceiver and switch port: rdma link show; ibstat",
+    )
+
+
+def subnet_manager(here: Surroundings) -> list[Verdict]:
+    """L05: the InfiniBand fabric has configured the port."""
+    ports = [port for port in rails(here) if port.link_layer == "InfiniBand"]
+    if not ports:
+        return skipped("no InfiniBand port here")
+    waiting = [p for p in ports if p.state in _UNCONFIGURED or p.problem.startswith(_NO_LID)]
+    if not waiting:
+        return ok("every port has been configured by a subnet manager")
+    return _grouped(
+        _grave(here),
+        waiting,
+        lambda port: f"{port.state}, LID {port.lid}, subnet manager {port.sm_lid or 'none'}",
+        expected="ACTIVE, with a LID",
+        cause="the cable is good, and no subnet manager has configured the port",
+        fix="start or look at the fabric's subnet manager (opensm): sminfo",
+    )
+
+
+def port_rates(here: Surroundings) -> list[Verdict]:
+    """L06: no rail is slower than the others, or has but one lane left."""
+    ports = [port for port in _active(here) if port.rate_gbps]
+    if not ports:
+        return skipped("no port with a known rate is up")
+    counts = Counter(port.rate_gbps for port in ports)
+    usual = max(counts, key=lambda rate: (counts[rate], rate))
+    usual_words = next(port.rate for port in ports if port.rate_gbps == usual)
+    one_lane = [p for p in ports if p.link_layer == "InfiniBand" and "(1X" in p.rate]
+    slow = [port for port in ports if port.rate_gbps < usual or port in one_lane]
+    if not slow:
+        return ok(f"{len(ports)} x {usual_words}")
+    return _grouped(
+        _grave(here),
+        slow,
+        lambda port: port.rate,
+        expected=usual_words if usual_words not in {port.rate for port in slow} else "4X",
+        cause="the slowest port sets the pace of all nodes",
+        fix="reseat or exchange cable and transceiver, then: mlxlink -d DEVICE, or ibdiagnet",
+    )
+
+
+def partitions(here: Surroundings) -> list[Verdict]:
+    """L07: the port is a full member of a partition."""
+    ports = [port for port in _active(here) if port.link_layer == "InfiniBand" and port.pkeys]
+    if not ports:
+        return skipped("no InfiniBand port with a partition table is up")
+    limited = [port for port in ports if not any(_is_full(key) for key in port.pkeys)]
+    if not limited:
+        first = next(key for key in ports[0].pkeys if _is_full(key))
+        return ok(f"full member of 0x{first:04x}")
+    return _grouped(
+        _grave(here),
+        limited,
+        lambda port: ", ".join(f"0x{key:04x}" for key in port.pkeys[:4]),
+        expected="a key with bit 15 set, such as 0xffff",
+        cause="limited members of a partition do not reach each other",
+        fix="have the fabric's administrator make this port a full member (partitions.conf)",
+    )
+
+
+def _is_full(pkey: int) -> bool:
+    return bool(pkey & _FULL_MEMBER and pkey != _FULL_MEMBER)
+
+
+def roce_addresses(here: Surroundings) -> list[Verdict]:
+    """L08: a RoCE port has the address by which NCCL reaches other subnets."""
+    ports = [port for port in _active(here) if port.link_layer == "Ethernet"]
+    if not ports:
+        return skipped("no RoCE rail is up")
+    bare = [port for port in ports if port.gid_index is None]
+    if not bare:
+        indexes = sorted({str(port.gid_index) for port in ports})
+        return ok(f"routable RoCE v2 GID at index {', '.join(indexes)}")
+    # A single port is as likely a plain network card as a rail.
+    return _grouped(
+        _grave(here) if len(ports) > 1 else "warn",
+        bare,
+        lambda port: "no IPv4 RoCE v2 GID",
+        expected="a GID of type RoCE v2 with an IPv4 address",
+        cause="NCCL falls back to link-local RoCE v1, which reaches one segment at most",
+        fix="give the port's interface an IPv4 address; in a container, its interface itself",
+    )
+
+
+def device_access(here: Surroundings) -> list[Verdict]:
+    """L09: this process may open the devices, and they can be opened."""
+    ports = _active(here)
+    if not ports:
+        return skipped("no RDMA port is up")
+    closed = [port for port in ports if not port.openable and not _lacks_library(port)]
+    if not closed:
+        return ok(f"{len({port.device for port in ports})} devices can be opened")
+    return _grouped(
+        _grave(here),
+        closed,
+        lambda port: port.problem or "it cannot be opened",
+        expected="/dev/infiniband/uverbsN, readable and writable",
+        cause="NCCL goes on without the device, or over TCP without a word",
+        fix="give the container its devices: docker run --device=/dev/infiniband, or the "
+        "Kubernetes resource of the RDMA device plugin (rdma/...)",
+    )
+
+
+def verbs_library(here: Surroundings) -> list[Verdict]:
+    """L10: libibverbs and the driver's part of it are installed here."""
+    ports = _active(here)
+    if not ports:
+        return skipped("no RDMA port is up")
+    lacking = [port for port in ports if _lacks_library(port)]
+    if not lacking:
+        return ok("libibverbs can be loaded")
+    return _grouped(
+        _grave(here),
+        lacking,
+        lambda port: port.problem,
+        expected="libibverbs.so.1 with the device's driver",
+        cause="NCCL finds no RDMA device and goes on over TCP",
+        fix="install it in the image: apt-get install -y libibverbs1 ibverbs-providers",
+    )
+
+
+def _lacks_library(port: RdmaPort) -> bool:
+    return port.problem.startswith(_NO_LIBRARY)
+
+
+def efa_plugin(here: Surroundings) -> list[Verdict]:
+    """L11: AWS's devices need a plugin of NCCL's."""
+    if not any(port.link_layer == EFA for port in here.rdma):
+        return skipped("no EFA device here")
+    plugin = here.given.get("NCCL_NET_PLUGIN")
+    loaded = [name for name, problem in here.libraries.items() if not problem]
+    if loaded or plugin:
+        return ok(loaded[0] if loaded else f"NCCL_NET_PLUGIN={plugin}")
+    reasons = here.libraries.get(EFA_LIBRARIES[0], "it was not tried")
+    return [
+        Verdict(
+            _grave(here),
+            reasons,
+            EFA_LIBRARIES[0],
+            "a library that can be loaded",
+            "NCCL itself does not know EFA and goes on over TCP",
+            "install aws-ofi-nccl in the image, and put its folder into LD_LIBRARY_PATH "
+            "(/opt/amazon/ofi-nccl/lib)",
+        )
+    ]
+
+
+def locked_memory(here: Surroundings) -> list[Verdict]:
+    """L12: RDMA may pin the memory that it registers."""
+    limits = here.limits
+    if limits is None:
+        return skipped("the limits cannot be read here")
+    if limits.memlock_bytes is None or limits.may_lock:
+        return ok("unlimited" if limits.memlock_bytes is None else "unlimited (CAP_IPC_LOCK)")
+    grave = _grave(here) if limits.memlock_bytes < _ENOUGH_MEMLOCK else "warn"
+    return [
+        Verdict(
+            grave,
+            room(limits.memlock_bytes),
+            "ulimit -l",
+            "unlimited",
+            "registering memory for RDMA fails with 'Cannot allocate memory'",
+            "docker run --ulimit memlock=-1 (or --cap-add IPC_LOCK); on a host, "
+            "LimitMEMLOCK=infinity or /etc/security/limits.conf",
+        )
+    ]
+
+
+def gpu_direct(here: Surroundings) -> list[Verdict]:
+    """L13: network cards may reach the GPUs' memory without a copy through the host's."""
+    if not here.gpu_nodes or not any(not port.problem for port in here.rdma):
+        return skipped("no GPU beside a usable RDMA port")
+    if here.is_direct:
+        return ok("nvidia_peermem, or DMA-BUF by the open driver")
+    return [
+        Verdict(
+            "warn",
+            "no nvidia_peermem, and not the open kernel driver",
+            expected="one of the two",
+            cause="GPUDirect is off: all traffic is copied through the host's memory",
+            fix="on the host: modprobe nvidia_peermem",
+        )
+    ]
+
+
+def link_errors(here: Surroundings) -> list[Verdict]:
+    """L20: the ports count no errors while we look; older ones are history."""
+    if not here.rdma_errors:
+        return ok("no port counted an error while we looked")
+    return [
+        Verdict(
+            "warn",
+            ", ".join(f"{name} rose by {gain}" for name, gain in gains.items()),
+            port,
+            "no new errors",
+            "the link loses symbols or goes down and up again",
+            "reseat or exchange the cable and its transceiver",
+        )
+        for port, gains in here.rdma_errors.items()
+    ]
+
+
+def _where_there_are_ports(judge: Judge) -> Judge:
+    return lambda here: judge(here) if rails(here) else skipped("no RDMA port here")
+
+
+RDMA_CHECKS = tuple(
+    Check(check_id, title, _where_there_are_ports(judge))
+    for check_id, title, judge in (
+        ("L04", "RDMA ports", port_states),
+        ("L05", "subnet manager", subnet_manager),
+        ("L06", "RDMA rates", port_rates),
+        ("L07", "partition keys", partitions),
+        ("L08", "RoCE addresses", roce_addresses),
+        ("L09", "device access", device_access),
+        ("L10", "libibverbs", verbs_library),
+        ("L11", "EFA plugin", efa_plugin),
+        ("L12", "locked memory", locked_memory),
+        ("L13", "GPUDirect", gpu_direct),
+        ("L20", "link errors", link_errors),
+    )
+)

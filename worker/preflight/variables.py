@@ -1,0 +1,122 @@
+"""The check of what the user has set for NCCL and Gloo (L17): does it fit this node?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from worker.machine.surroundings import Surroundings
+from worker.nccl.env import network_kind, selects
+from worker.preflight.rdma import switched_off, wants_rdma
+from worker.preflight.verdict import Verdict, ok
+
+_FIXED_GID_UNTIL = (2, 21)
+_AZURE = "Microsoft Corporation"
+
+
+def variables(here: Surroundings) -> list[Verdict]:
+    """L17: what the user has set for NCCL and Gloo fits this node."""
+    found = [*_interface_lists(here), *_networks(here), *_devices(here), *_topology(here)]
+    judged = sorted(name for name in here.given if name.startswith(("NCCL_", "GLOO_")))
+    return found or ok(", ".join(judged) or "nothing is set for NCCL or Gloo")
+
+
+def _interface_lists(here: Surroundings) -> Iterator[Verdict]:
+    present = [one.name for one in here.machine.interfaces if one.is_running]
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
+        given = here.given.get(name)
+        if given is None or not given.value:
+            continue
+        is_nccl = name.startswith("NCCL")
+        if is_nccl:
+            absent = not any(selects(given.value, interface) for interface in present)
+        else:
+            absent = not set(given.value.split(",")) <= set(present)
+        if absent:
+            yield Verdict(
+                "warn" if is_nccl and not here.facts.gpus else "fail",
+                str(given),
+                name,
+                f"one of {', '.join(present)}",
+                "no interface of this node that is up has this name",
+                f"unset {name}: rdzv sets it from what it has proven",
+            )
+
+
+def _networks(here: Surroundings) -> Iterator[Verdict]:
+    usable = [port for port in here.rdma if not port.problem]
+    off, network = switched_off(here), here.given.get("NCCL_NET")
+    if off and usable:
+        yield Verdict(
+            "fail" if here.require_rdma else "warn",
+            off.partition("=")[2],
+            off.partition("=")[0],
+            "not set",
+            f"{len(usable)} usable RDMA ports are switched off, and NCCL goes over TCP",
+            f"unset {off.partition('=')[0]}",
+        )
+    if network and network_kind(network.value) == "IB" and not usable:
+        yield Verdict(
+            "fail" if here.facts.gpus else "warn",
+            str(network),
+            "NCCL_NET",
+            "not set",
+            "there is no usable RDMA port here, and NCCL then refuses to start",
+            "unset NCCL_NET",
+        )
+
+
+def _devices(here: Surroundings) -> Iterator[Verdict]:
+    listed, index = here.given.get("NCCL_IB_HCA"), here.given.get("NCCL_IB_GID_INDEX")
+    devices = sorted({port.device for port in here.rdma if not port.problem})
+    selected = [name for name in devices if listed and selects(listed.value, name)]
+    if listed and listed.value and devices and not selected:
+        yield Verdict(
+            "fail" if wants_rdma(here) else "warn",
+            str(listed),
+            "NCCL_IB_HCA",
+            f"one of {', '.join(devices)}",
+            "no usable device here has this name, and NCCL goes over TCP",
+            "unset NCCL_IB_HCA: rdzv sets it where it is needed",
+        )
+    is_roce = any(port.link_layer == "Ethernet" for port in here.rdma if not port.problem)
+    is_new = _version(here.facts.nccl_version) >= _FIXED_GID_UNTIL
+    if index and index.value not in ("", "-1") and devices and (is_new or not is_roce):
+        yield Verdict(
+            "warn",
+            str(index),
+            "NCCL_IB_GID_INDEX",
+            "not set",
+            "a fixed index is for RoCE before NCCL 2.21; newer ones find it by themselves"
+            if is_roce
+            else "on InfiniBand the index is 0, and another one reaches nobody",
+            "unset NCCL_IB_GID_INDEX",
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+
+
+def _topology(here: Surroundings) -> Iterator[Verdict]:
+    """Azure's virtual machines hide which GPU is near which port."""
+    given = here.given.get("NCCL_TOPO_FILE")
+    if given and "NCCL_TOPO_FILE" in here.missing_files:
+        yield Verdict(
+            "warn",
+            str(given),
+            "NCCL_TOPO_FILE",
+            "a file of this node",
+            "there is no such file here, and NCCL goes on without",
+            "mount it into the container: -v /opt/microsoft:/opt/microsoft:ro",
+        )
+    is_flat = here.vendor == _AZURE and here.facts.gpus > 1 and not here.loopback
+    if is_flat and not given and any(port.link_layer == "InfiniBand" for port in here.rdma):
+        yield Verdict(
+            "warn",
+            "not set",
+            "NCCL_TOPO_FILE",
+            "this kind of machine's file",
+            "a virtual machine of Azure does not show which port is near which GPU",
+            "export NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml (ndv4 on A100 machines; "
+            "azhpc-images has them)",
+        )

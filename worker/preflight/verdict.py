@@ -1,0 +1,79 @@
+"""The form of a node's own checks: surroundings in, verdicts out, also on what is good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from rendezvous.schema import Finding, printable
+from worker.machine.surroundings import Surroundings
+
+Level = Literal["ok", "warn", "fail", "skipped"]
+_GIB = 1 << 30
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One thing that a check found.
+
+    Attributes:
+        value: What is there.
+        subject: The device, interface or variable concerned.
+        expected: What should be there; empty when all is well.
+        cause: What it means for the run, in one clause.
+        fix: The command or step that mends it.
+    """
+
+    level: Level
+    value: str
+    subject: str = ""
+    expected: str = ""
+    cause: str = ""
+    fix: str = ""
+
+    def finding(self, check: str) -> Finding:
+        """As it is told to others: printable, and cut to what a message may carry."""
+        return Finding(
+            check=check,
+            level=self.level,
+            subject=printable(self.subject, 253),
+            value=printable(self.value, 600),
+            expected=printable(self.expected, 600),
+            cause=printable(self.cause, 600),
+            fix=printable(self.fix, 600),
+        )
+
+
+Judge: TypeAlias = Callable[[Surroundings], Sequence[Verdict]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of a node on itself.
+
+    Attributes:
+        id: As docs/checks.md lists it.
+        title: What is looked at, in a word or two.
+        judge: Finds at least one verdict.
+    """
+
+    id: str
+    title: str
+    judge: Judge
+
+
+def ok(value: str, subject: str = "") -> list[Verdict]:
+    """All is well."""
+    return [Verdict("ok", value, subject)]
+
+
+def skipped(reason: str) -> list[Verdict]:
+    """There is nothing to judge here."""
+    return [Verdict("skipped", reason)]
+
+
+def room(size: int) -> str:
+    """A number of bytes for people: 64 MiB, 1.5 GiB."""
+    return f"{size / _MIB:.0f} MiB" if size < _GIB else f"{size / _GIB:.3g} GiB"
