@@ -4,6 +4,8 @@
     n-1 nodes wait; from the moment the last one arrives until every node has its result.
 `assembly`
     All n nodes arrive together; from that moment until every node has its result.
+`verify`
+    As `last_to_all`, with real probes among all nodes: until all have a table of proven addresses.
 `go`
     The last node arrives, until every node has heard that all have acknowledged (rdzv alone).
 

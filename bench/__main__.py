@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench import agents, idle
+from bench import agents, idle, mesh
 from bench.hosts import name_mapped_loopback
 from bench.machine import describe, watching
 from bench.meeting import Times, meeting
@@ -30,6 +30,8 @@ class Plan:
     tcpstore: tuple[int, ...]
     agents: tuple[int, ...]
     agent_rounds: int
+    verify: tuple[int, ...]
+    verify_rounds: int
     idle: int
     thousands: int
 
@@ -42,6 +44,8 @@ FULL = Plan(
     tcpstore=(8, 64, 128, 512),
     agents=(8, 16, 32, 64),
     agent_rounds=2,
+    verify=(4, 16, 64, 128),
+    verify_rounds=5,
     idle=2_048,
     thousands=10_000,
 )
@@ -53,6 +57,8 @@ QUICK = Plan(
     tcpstore=(8, 64),
     agents=(4,),
     agent_rounds=1,
+    verify=(4, 16),
+    verify_rounds=1,
     idle=64,
     thousands=0,
 )
@@ -111,6 +117,8 @@ def run(plan: Plan) -> None:
             _measure(report, partial(_peer, system, nodes, plan.rounds))
     for nodes in plan.agents:
         _measure(report, partial(agents.last_to_all, nodes, plan.agent_rounds))
+    for nodes in plan.verify:
+        _measure(report, partial(mesh.verify, nodes, plan.verify_rounds))
     _figures(report, plan)
 
 

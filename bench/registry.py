@@ -37,14 +37,14 @@ class Registry:
         """All that the launcher of a run derives from its secret."""
         return RunKeys(self.secret, run, launch_id)
 
-    def create(self, keys: RunKeys, nodes: int, **more: Any) -> None:
+    def create(self, keys: RunKeys, nodes: int, *, verify: bool = False, **more: Any) -> None:
         """Make a run that seals its table as soon as all nodes are in."""
         spec = RunSpec(
             launch_id=keys.launch_id,
             min_nodes=nodes,
             max_nodes=nodes,
             managed=False,
-            verify=False,
+            verify=verify,
             token_sha256=[keys.join_token(slot, 1).sha256() for slot in range(nodes)],
             read_sha256=keys.read.sha256(),
             admin_sha256=keys.admin.sha256(),

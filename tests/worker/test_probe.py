@@ -1,0 +1,575 @@
+"""Nodes that prove to each other who they are, and all that can stand in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import pytest
+
+from rendezvous.schema import PairProbe, ProbePeer, ProbePlan
+from worker.probe.listener import ProbeListener
+from worker.probe.mesh import Pace, probe_peers
+from worker.probe.packets import (
+    BULK_BYTES,
+    HELLO_BYTES,
+    NONCE_BYTES,
+    RECEIPT,
+    REPLY_BYTES,
+    Identity,
+    Packets,
+)
+from worker.probe.path_mtu import PathMtu
+
+LAUNCH = f"launch{os.getpid()}"  # tests that run beside each other prefer other ports
+PATIENT = Pace()
+ONCE = Pace(quick_seconds=1.5, silence_seconds=0.0)
+HURRY = Pace(quick_seconds=0.3, again_seconds=0.2, silence_seconds=0.5)
+HOLD_SECONDS = 30.0
+
+Stream: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Talk: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def identity(slot: int, **changes: Any) -> Identity:
+    return replace(Identity(b"k" * 32, "llama", LAUNCH, slot), **changes)
+
+
+def plan(*ports: int, address: str = "127.0.0.1", mtu: int = 1_500) -> ProbePlan:
+    """Slot i is at the i-th of these ports."""
+    peers = [
+        ProbePeer(
+            slot=slot,
+            hostname=f"h{slot}",
+            address=address,
+            interface="lo",
+            mtu=mtu,
+            probe_port=port,
+        )
+        for slot, port in enumerate(ports)
+    ]
+    return ProbePlan(network="lo, loopback", peers=peers)
+
+
+async def visit(port: int, pace: Pace = PATIENT, **more: Any) -> PairProbe:
+    """What slot 0 finds out about slot 1, which is said to be at this port."""
+    with ProbeListener(identity(0)) as own:
+        (pair,) = await probe_peers(identity(0), plan(own.port, port, **more), [1], pace=pace)
+    return pair
+
+
+def failed(pair: PairProbe) -> tuple[str, str]:
+    """Outcome and detail of a pair of which nothing else is known."""
+    known = PairProbe(slot=pair.slot, outcome=pair.outcome, detail=pair.detail)
+    assert pair == known
+    return pair.outcome, pair.detail
+
+
+@asynccontextmanager
+async def serving(talk: Talk) -> AsyncIterator[int]:
+    """A server of something else; gives its port."""
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+class Middle:
+    """What stands between two nodes: it passes so many bytes of each way, and swallows the rest."""
+
+    def __init__(self, port: int, *, there: int = 1_000_000, back: int = 1_000_000) -> None:
+        self._port = port
+        self._there = there
+        self._back = back
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        back = asyncio.create_task(self._pass(inner_reader, writer, self._back))
+        await self._pass(reader, inner_writer, self._there)
+        back.cancel()
+        for one in (writer, inner_writer):
+            one.close()
+
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, room: int
+    ) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1_000):
+                writer.write(data[:room])
+                room -= len(data[:room])
+
+
+# --- who answers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+async def test_nodes_reach_each_other_and_learn_what_is_worth_knowing(address: str) -> None:
+    with ProbeListener(identity(0)) as first, ProbeListener(identity(1)) as second:
+        where = plan(first.port, second.port, address=address)
+        (there,) = await probe_peers(identity(0), where, [1])
+        (back,) = await probe_peers(identity(1), where, [0])
+    for pair, slot in ((there, 1), (back, 0)):
+        assert (pair.slot, pair.outcome, pair.detail) == (slot, "ok", "")
+        assert (pair.source, pair.path_mtu) == (address, 1_500)
+        assert pair.rtt_ms is not None
+        assert 0 <= pair.rtt_ms < 1_000
+        assert pair.skew_seconds is not None
+        assert abs(pair.skew_seconds) < 30
+
+
+async def test_every_node_of_a_mesh_proves_itself_to_every_other() -> None:
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(ProbeListener(identity(slot))) for slot in range(12)]
+        where = plan(*(listener.port for listener in listeners))
+        found = await asyncio.gather(
+            *(probe_peers(identity(slot), where, range(12)) for slot in range(12))
+        )
+    for slot, pairs in enumerate(found):
+        assert [pair.slot for pair in pairs] == [peer for peer in range(12) if peer != slot]
+        assert {(pair.outcome, pair.path_mtu) for pair in pairs} == {("ok", 1_500)}
+
+
+async def test_results_come_in_the_order_asked_for_and_of_the_plan_s_nodes_alone() -> None:
+    with ProbeListener(identity(1)) as one, ProbeListener(identity(2)) as two:
+        where = plan(1, one.port, two.port)
+        pairs = await probe_peers(identity(0), where, [2, 1, 0, 9])
+    assert [(pair.slot, pair.outcome) for pair in pairs] == [(2, "ok"), (1, "ok")]
+
+
+async def test_nobody_to_visit_is_no_result() -> None:
+    assert await probe_peers(identity(0), plan(1), [0]) == []
+
+
+async def test_an_address_that_leads_back_is_told_as_oneself() -> None:
+    with ProbeListener(identity(0)) as own:
+        (pair,) = await probe_peers(identity(0), plan(own.port, own.port), [1])
+    assert failed(pair) == ("self", "127.0.0.1 leads back to this node")
+
+
+async def test_another_node_that_answers_is_named() -> None:
+    with ProbeListener(identity(7)) as other:
+        assert failed(await visit(other.port)) == ("wrong_node", "slot 7 answers at 127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"run": "mistral"}, {"launch_id": "launch02"}, {"key": b"x" * 32}]
+)
+async def test_a_node_of_another_run_is_a_stranger(changes: dict[str, Any]) -> None:
+    with ProbeListener(identity(1, **changes)) as other:
+        pair = await visit(other.port)
+    assert failed(pair) == ("stranger", "it closes the connection without an answer")
+
+
+async def test_a_server_of_something_else_is_a_stranger() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n" + b"x" * 1_000)
+        await reader.read()
+        writer.close()
+
+    async with serving(talk) as port:
+        pair = await visit(port)
+    assert failed(pair) == ("stranger", "it answers like no node of this run")
+
+
+async def test_a_reply_to_another_hello_proves_nothing() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        packets = Packets(identity(1))
+        said = packets.read_hello("tcp", await reader.readexactly(HELLO_BYTES))
+        assert said is not None
+        old = replace(said, nonce=bytes(NONCE_BYTES))
+        writer.write(packets.reply("tcp", old, clock=0.0, source="10.0.0.1", size=HELLO_BYTES))
+        await reader.read()
+        writer.close()
+
+    async with serving(talk) as port:
+        pair = await visit(port)
+    assert failed(pair) == ("stranger", "it answers like no node of this run")
+
+
+# --- who does not -----------------------------------------------------------------------------
+
+
+async def test_a_port_at_which_nobody_listens_refuses() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        pair = await visit(bound.getsockname()[1])
+    assert failed(pair) == ("refused", "nothing listens there")
+
+
+async def test_who_takes_connections_and_says_nothing_is_tried_again_and_told_apart() -> None:
+    came = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal came
+        came += 1
+        await reader.read()
+        writer.close()
+
+    async with serving(talk) as port:
+        pair = await visit(port, HURRY)
+    assert failed(pair) == ("timeout", "it takes the connection and is silent")
+    assert came >= 2
+
+
+async def test_a_wrong_answer_is_not_asked_for_again() -> None:
+    came = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal came
+        came += 1
+        writer.close()
+
+    async with serving(talk) as port:
+        pair = await visit(port)
+    assert failed(pair) == ("stranger", "it closes the connection without an answer")
+    assert came == 1
+
+
+@contextmanager
+def full_port() -> Iterator[int]:
+    """A port whose queue is full: the kernel leaves further connections without an answer."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as waiting:
+        for _ in range(3):
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+async def test_a_connection_that_nobody_answers_times_out() -> None:
+    with full_port() as port:
+        pair = await visit(port, HURRY)
+    assert failed(pair) == ("timeout", "no answer to a connection")
+
+
+async def test_a_peer_that_answers_the_second_time_is_good() -> None:
+    first = True
+    with ProbeListener(identity(1)) as listener:
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal first
+            if first:
+                first = False
+                await reader.read()
+                writer.close()
+            else:
+                await Middle(listener.port).talk(reader, writer)
+
+        async with serving(talk) as port:
+            pair = await visit(port, Pace(quick_seconds=0.3), mtu=0)
+    assert (pair.outcome, pair.detail) == ("ok", "")
+
+
+async def test_a_round_ends_in_time_whoever_is_silent() -> None:
+    pace = Pace(concurrency=1, quick_seconds=60.0, round_seconds=0.5)
+    with full_port() as port, ProbeListener(identity(0)) as own:
+        where = plan(own.port, port, port)
+        async with asyncio.timeout(HOLD_SECONDS):
+            pairs = await probe_peers(identity(0), where, [1, 2], pace=pace)
+    assert [failed(pair) for pair in pairs] == [
+        ("timeout", "not settled within the 0.5 s of a round")
+    ] * 2
+
+
+async def test_what_was_found_before_a_round_had_to_end_is_kept() -> None:
+    pace = Pace(quick_seconds=60.0, round_seconds=2.0)
+    with full_port() as port, ProbeListener(identity(1)) as good:
+        pairs = await probe_peers(identity(0), plan(1, good.port, port), [1, 2], pace=pace)
+    assert [pair.outcome for pair in pairs] == ["ok", "timeout"]
+
+
+async def test_no_more_peers_are_visited_at_once_than_asked_for() -> None:
+    open_now, most = 0, 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal open_now, most
+        open_now += 1
+        most = max(most, open_now)
+        await reader.read()
+        open_now -= 1
+        writer.close()
+
+    pace = replace(HURRY, at_first=2, concurrency=3, silence_seconds=0.0)
+    async with serving(talk) as port:
+        await probe_peers(identity(0), plan(*[port] * 10), range(10), pace=pace)
+    # The server may hear late that one was given up.
+    assert 1 <= most <= 2 * pace.concurrency
+
+
+# --- large messages ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rooms", "way"),
+    [({"there": HELLO_BYTES}, "there"), ({"back": REPLY_BYTES + len(RECEIPT)}, "back")],
+)
+async def test_a_way_that_only_small_messages_pass_is_a_black_hole(
+    rooms: dict[str, int], way: str
+) -> None:
+    with ProbeListener(identity(1)) as listener:
+        async with serving(Middle(listener.port, **rooms).talk) as port:
+            pair = await visit(port, ONCE, mtu=0)
+    assert failed(pair) == ("black_hole", f"small messages pass, 16 KiB vanish on the way {way}")
+
+
+async def test_a_way_that_is_only_slow_is_none() -> None:
+    """A network that loses packets takes its time for 16 KiB: large ones pass all the same."""
+    with ProbeListener(identity(1)) as listener:
+        back = REPLY_BYTES + len(RECEIPT) + 3_000
+        async with serving(Middle(listener.port, back=back).talk) as port:
+            pair = await visit(port, mtu=0)
+    assert (pair.outcome, pair.detail) == ("ok", "")
+
+
+async def test_sixteen_kib_that_come_back_changed_are_an_error() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _greeted(reader, writer)
+        bulk = await reader.readexactly(BULK_BYTES)
+        writer.write(RECEIPT + bulk[:-1] + bytes([bulk[-1] ^ 1]))
+        await reader.read()
+        writer.close()
+
+    async with serving(talk) as port:
+        pair = await visit(port)
+    assert failed(pair) == ("error", "16 KiB came back changed")
+
+
+async def test_a_connection_broken_off_halfway_is_an_error() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _greeted(reader, writer)
+        await reader.readexactly(BULK_BYTES)
+        writer.close()
+
+    async with serving(talk) as port:
+        pair = await visit(port)
+    assert failed(pair) == ("error", "the connection was broken off while 16 KiB passed")
+
+
+async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    packets = Packets(identity(1))
+    said = packets.read_hello("tcp", await reader.readexactly(HELLO_BYTES))
+    assert said is not None
+    writer.write(packets.reply("tcp", said, clock=0.0, source="10.0.0.1", size=HELLO_BYTES))
+
+
+# --- clocks and packet sizes ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [100_000.0, -100_000.0])
+async def test_a_peer_s_clock_is_compared(ahead: float) -> None:
+    with ProbeListener(identity(1), clock=lambda: time.time() + ahead) as peer:
+        pair = await visit(peer.port)
+    assert pair.skew_seconds == pytest.approx(ahead, abs=30)
+
+
+async def test_a_peer_that_takes_long_to_answer_is_not_taken_for_one_with_another_clock() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        packets = Packets(identity(1))
+        said = packets.read_hello("tcp", await reader.readexactly(HELLO_BYTES))
+        assert said is not None
+        clock = time.time() + 0.2
+        await asyncio.sleep(0.5)
+        writer.write(packets.reply("tcp", said, clock=clock, source="::1", size=HELLO_BYTES))
+        writer.write(RECEIPT + await reader.readexactly(BULK_BYTES))
+        await reader.read()
+        writer.close()
+
+    async with serving(talk) as port:
+        pair = await visit(port, mtu=0)
+    assert (pair.outcome, pair.skew_seconds) == ("ok", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "found"),
+    [
+        (1_500, 1_500, 1_500),
+        (9_000, 1_500, 1_500),
+        (1_500, 9_000, 1_500),
+        (9_000, 9_000, 9_000),
+        (65_520, 65_520, 65_520),
+        (65_536, 65_536, None),  # loopback: no packet is as large
+        (0, 1_500, None),  # not known
+    ],
+)
+async def test_the_largest_packet_that_both_interfaces_take_is_tried(
+    own: int, peer: int, found: int | None
+) -> None:
+    with ProbeListener(identity(1)) as listener:
+        where = plan(1, listener.port)
+        peers = [where.peers[0].model_copy(update={"mtu": own})]
+        peers += [where.peers[1].model_copy(update={"mtu": peer})]
+        where = where.model_copy(update={"peers": peers})
+        (pair,) = await probe_peers(identity(0), where, [1])
+    assert (pair.outcome, pair.path_mtu) == ("ok", found)
+
+
+async def test_a_peer_whose_datagrams_vanish_is_good_and_its_packet_size_unknown() -> None:
+    with ProbeListener(identity(1)) as listener:
+        async with serving(Middle(listener.port).talk) as port:
+            pair = await visit(port)
+    assert (pair.outcome, pair.path_mtu) == ("ok", None)
+
+
+class Narrow(asyncio.DatagramProtocol):
+    """A peer behind a way that datagrams over a size do not pass, nor some of the others."""
+
+    def __init__(self, largest: int, lost: int = 0) -> None:
+        self._packets = Packets(identity(1))
+        self._largest = largest
+        self._lost = lost
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        said = self._packets.read_hello("udp", data)
+        assert said is not None
+        if len(data) + 28 > self._largest:
+            return
+        if self._lost:
+            self._lost -= 1
+            return
+        size = len(data)
+        reply = self._packets.reply("udp", said, clock=0.0, source=addr[0], size=size)
+        self._transport.sendto(reply, addr)
+
+
+@pytest.mark.parametrize(
+    ("narrow", "mtu", "found"),
+    [
+        (Narrow(9_000), 9_000, 9_000),
+        (Narrow(1_500), 9_000, 1_500),
+        (Narrow(1_499), 1_500, 1_492),
+        (Narrow(1_400), 1_500, 1_400),
+        (Narrow(1_500, lost=1), 1_500, 1_500),
+        (Narrow(400), 1_500, None),
+    ],
+)
+async def test_where_a_large_packet_is_lost_the_usual_smaller_ones_are_tried(
+    narrow: Narrow, mtu: int, found: int | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(lambda: narrow, ("127.0.0.1", 0))
+    port = transport.get_extra_info("sockname")[1]
+    with contextlib.closing(transport), PathMtu(Packets(identity(0)), 4) as path:
+        assert await path.ask(1, "127.0.0.1", port, mtu) == found
+
+
+# --- the listener among strangers -------------------------------------------------------------
+
+
+async def test_all_nodes_of_a_launch_prefer_one_port() -> None:
+    with ProbeListener(identity(0)) as first:
+        preferred = first.port
+        with ProbeListener(identity(1)) as second:
+            assert second.port != preferred
+    with ProbeListener(identity(1)) as alone:
+        assert alone.port == preferred
+
+
+async def connect(port: int) -> Stream:
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n" + b"x" * 100, b"\0" * 1_000_000])
+async def test_who_says_something_else_is_not_answered(junk: bytes) -> None:
+    with ProbeListener(identity(1)) as listener:
+        reader, writer = await connect(listener.port)
+        with contextlib.suppress(ConnectionError):
+            writer.write(junk)
+            assert await reader.read() == b""
+        writer.close()
+        assert (await visit(listener.port)).outcome == "ok"
+
+
+async def test_a_node_that_sends_more_than_agreed_is_closed() -> None:
+    with ProbeListener(identity(1)) as listener:
+        reader, writer = await connect(listener.port)
+        writer.write(Packets(identity(0)).hello("tcp", 1, bytes(NONCE_BYTES)))
+        with contextlib.suppress(ConnectionError):
+            writer.write(bytes(10 * BULK_BYTES))
+            received = await reader.read()
+            assert len(received) < 2 * BULK_BYTES
+        writer.close()
+
+
+def silent(stack: ExitStack, port: int, count: int) -> list[socket.socket]:
+    """Connections that say nothing."""
+    opened = [stack.enter_context(socket.socket()) for _ in range(count)]
+    for one in opened:
+        one.setblocking(False)
+        one.connect_ex(("127.0.0.1", port))
+    return opened
+
+
+def was_closed(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+async def test_hundreds_of_silent_connections_keep_nobody_away_and_the_oldest_are_closed() -> None:
+    with ProbeListener(identity(1)) as listener, ExitStack() as stack:
+        opened: list[socket.socket] = []
+        for _ in range(4):
+            opened += silent(stack, listener.port, 100)
+            assert (await visit(listener.port)).outcome == "ok"
+        async with asyncio.timeout(HOLD_SECONDS):
+            while not all(map(was_closed, opened[:144])):
+                await asyncio.sleep(0.05)
+        assert not any(map(was_closed, opened[-200:]))
+
+
+async def test_a_listener_without_a_file_for_a_connection_goes_on_once_it_has_one() -> None:
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ProbeListener(identity(1)) as listener, ExitStack() as stack:
+        silent(stack, listener.port, 3)
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+        try:
+            await asyncio.sleep(0.05)  # the listener's turn: it cannot accept them
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert (await visit(listener.port)).outcome == "ok"
+
+
+async def test_a_datagram_that_proves_nothing_is_not_answered() -> None:
+    with (
+        ProbeListener(identity(1)) as listener,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock,
+    ):
+        sock.setblocking(False)
+        sock.connect(("127.0.0.1", listener.port))
+        packets = Packets(identity(0))
+        for data in (b"", b"x", b"x" * 9_000, packets.hello("tcp", 1, bytes(NONCE_BYTES))):
+            sock.send(data)
+        sock.send(packets.hello("udp", 1, b"n" * NONCE_BYTES))
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(HOLD_SECONDS):
+            first = packets.read_reply("udp", await loop.sock_recv(sock, 10_000))
+        assert first is not None
+        assert (first.nonce, first.size) == (b"n" * NONCE_BYTES, HELLO_BYTES)
+        with pytest.raises(BlockingIOError):
+            sock.recv(10_000)
+
+
+async def test_a_listener_that_was_closed_answers_nobody_and_leaves_its_port_free() -> None:
+    with ProbeListener(identity(1)) as first:
+        reader, writer = await connect(first.port)
+        assert (await visit(first.port)).outcome == "ok"
+    assert await reader.read() == b""
+    writer.close()
+    with ProbeListener(identity(1)) as second:
+        assert second.port == first.port

@@ -1,0 +1,1 @@
+"""Which peers this node reaches, and who reaches it."""

@@ -1,0 +1,222 @@
+"""Where a node answers its peers' probes, from before it joins until the go.
+
+Only who proves to be a node of the run is answered; the rest is bounded: a connection that does not
+begin with a hello is closed, and of too many that have said nothing yet the oldest.
+
+Sockets are read in the event loop without its transports, which would cost more than all else, and
+by their numbers: it writes out a socket, addresses and all, whenever it does not know it yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import socket
+import time
+from collections.abc import Callable
+from typing import Self
+
+from worker.probe.packets import BULK_BYTES, HELLO_BYTES, RECEIPT, Identity, Packets
+
+Clock = Callable[[], float]
+
+_BACKLOG = 1_024
+_MOST_UNPROVEN = 256
+_MOST_AT_ONCE = 64
+_LIFE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.1
+_SEND_BUFFER_BYTES = 4 * BULK_BYTES  # so that whatever is answered fits in at once
+_FIRST_PORT = 20_000
+_PORTS = 9_000
+_TRIES = 16
+
+
+class ProbeListener:
+    """Answers probes by TCP and UDP, on all addresses and one port; in the running event loop.
+
+    Every node of a launch prefers the same port: when an address leads to another node than it
+    should, that node answers there, and says who it is.
+
+    Args:
+        identity: Who answers.
+        clock: Seconds since 1970, for the peers to compare with theirs.
+        loopback: All nodes live on this machine: nobody else is listened to.
+
+    Raises:
+        OSError: No port can be had.
+
+    Attributes:
+        port: Where it answers.
+    """
+
+    def __init__(
+        self, identity: Identity, clock: Clock = time.time, *, loopback: bool = False
+    ) -> None:
+        self._packets = Packets(identity)
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._stream, self._datagrams = _bind(_preferred_port(identity), loopback=loopback)
+        self.port: int = self._stream.getsockname()[1]
+        self._visitors: dict[socket.socket, _Visitor] = {}
+        self._buffer = bytearray(HELLO_BYTES)
+        self._pause: asyncio.TimerHandle | None = None
+        self._loop.add_reader(self._stream.fileno(), self._accept)
+        self._loop.add_reader(self._datagrams.fileno(), self._echo)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Answer no longer."""
+        if self._pause is not None:
+            self._pause.cancel()
+        for sock in (self._stream, self._datagrams):
+            self._loop.remove_reader(sock.fileno())
+            sock.close()
+        for visitor in [*self._visitors.values()]:
+            self._dismiss(visitor)
+
+    def _accept(self) -> None:
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                sock, peer = self._stream.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # there is no file left for it, or it is gone again
+                self._loop.remove_reader(self._stream.fileno())
+                self._pause = self._loop.call_later(_PAUSE_SECONDS, self._open_again)
+                return
+            sock.setblocking(False)
+            visitor = self._visitors[sock] = _Visitor(sock, peer[0], self._loop.time())
+            self._loop.add_reader(sock.fileno(), self._serve, visitor)
+            self._make_room()
+
+    def _open_again(self) -> None:
+        self._loop.add_reader(self._stream.fileno(), self._accept)
+
+    def _make_room(self) -> None:
+        """Close who has been here too long, and the oldest of too many who have proven nothing."""
+        long_ago = self._loop.time() - _LIFE_SECONDS
+        while (oldest := next(iter(self._visitors.values()))).came < long_ago:
+            self._dismiss(oldest)
+        if len(self._visitors) > _MOST_UNPROVEN:
+            unproven = [visitor for visitor in self._visitors.values() if not visitor.proven]
+            for visitor in unproven[: len(unproven) - _MOST_UNPROVEN]:
+                self._dismiss(visitor)
+
+    def _dismiss(self, visitor: _Visitor) -> None:
+        if self._visitors.pop(visitor.sock, None) is not None:
+            self._loop.remove_reader(visitor.sock.fileno())
+            visitor.sock.close()
+
+    def _serve(self, visitor: _Visitor) -> None:
+        """Take in what has come, and answer it; close when it is nothing that a node would send."""
+        try:
+            data = visitor.sock.recv(BULK_BYTES + HELLO_BYTES)
+            if data and self._answered(visitor, data):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._dismiss(visitor)
+
+    def _answered(self, visitor: _Visitor, data: bytes) -> bool:
+        if not visitor.proven:
+            visitor.hello += data
+            if len(visitor.hello) < HELLO_BYTES:
+                return True
+            said = self._packets.read_hello("tcp", visitor.hello[:HELLO_BYTES])
+            if said is None:
+                return False
+            visitor.proven = True
+            clock, source = self._clock(), visitor.source
+            visitor.sock.send(
+                self._packets.reply("tcp", said, clock=clock, source=source, size=HELLO_BYTES)
+            )
+            data = visitor.hello[HELLO_BYTES:]
+        if data and not visitor.echoed:
+            visitor.sock.send(RECEIPT)  # apart: it arrives where packets of full size do not
+        visitor.echoed += len(data)
+        return visitor.echoed <= BULK_BYTES and visitor.sock.send(data) == len(data)
+
+    def _echo(self) -> None:
+        """Tell the nodes of the run which of their datagrams have arrived, in full length."""
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                size, peer = self._datagrams.recvfrom_into(self._buffer, 0, socket.MSG_TRUNC)
+                said = self._packets.read_hello("udp", bytes(self._buffer[:size]))
+                if said is not None:
+                    clock, source = self._clock(), peer[0]
+                    reply = self._packets.reply("udp", said, clock=clock, source=source, size=size)
+                    self._datagrams.sendto(reply, peer)
+            except OSError:  # nothing is left, or the answer finds no way
+                return
+
+
+class _Visitor:
+    """A connection of a peer, or of a stranger."""
+
+    __slots__ = ("came", "echoed", "hello", "proven", "sock", "source")
+
+    def __init__(self, sock: socket.socket, source: str, came: float) -> None:
+        self.sock = sock
+        self.source = source
+        self.came = came
+        self.proven = False
+        self.hello = b""
+        self.echoed = 0
+
+
+def _preferred_port(identity: Identity) -> int:
+    """Below the ports that outgoing connections get, so that none of them holds it."""
+    digest = hashlib.sha256(identity.launch_id.encode()).digest()
+    return _FIRST_PORT + int.from_bytes(digest[:4]) % _PORTS
+
+
+def _bind(preferred: int, *, loopback: bool) -> tuple[socket.socket, socket.socket]:
+    """Sockets for TCP and UDP on one port: the preferred one, else any."""
+    problem = OSError()
+    for port in (preferred, *(0,) * _TRIES):
+        with contextlib.ExitStack() as opened:
+            try:
+                stream = opened.enter_context(_bound(socket.SOCK_STREAM, port, loopback=loopback))
+                stream.listen(_BACKLOG)
+                chosen = stream.getsockname()[1]
+                datagrams = opened.enter_context(
+                    _bound(socket.SOCK_DGRAM, chosen, loopback=loopback)
+                )
+            except OSError as exc:
+                problem = exc
+                continue
+            opened.pop_all()
+            return stream, datagrams
+    raise problem
+
+
+def _bound(kind: socket.SocketKind, port: int, *, loopback: bool) -> socket.socket:
+    """A socket on all addresses of this machine, of both families if it has both."""
+    try:
+        sock = socket.socket(socket.AF_INET6, kind | socket.SOCK_NONBLOCK)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        address = "::"
+    except OSError:
+        sock = socket.socket(socket.AF_INET, kind | socket.SOCK_NONBLOCK)
+        address = "0.0.0.0"  # noqa: S104 (which interface peers can come by is the question)
+    try:
+        if loopback:
+            with contextlib.suppress(PermissionError):  # Linux before 5.7, without privileges
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+        if kind == socket.SOCK_STREAM:  # its connections inherit these
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.bind((address, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,416 @@
+"""Whether this node reaches its peers, and what stands in the way where it does not.
+
+Each peer of the plan is asked to prove who it is, over TCP, at the address that the plan names: a
+connection that succeeds proves nothing by itself (every host may have the same docker0, and
+connecting there reaches oneself). Then 16 KiB go there and back, as small messages pass where large
+ones vanish. Round-trip time, clocks and the path MTU come from the same visit.
+
+A round ends within `Pace.round_seconds`, whatever the network does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import math
+import os
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+from rendezvous.schema import Outcome, PairProbe, ProbePeer, ProbePlan, printable
+from worker.probe.packets import (
+    BULK_BYTES,
+    NONCE_BYTES,
+    RECEIPT,
+    REPLY_BYTES,
+    Identity,
+    Packets,
+)
+from worker.probe.path_mtu import PathMtu, family_of
+
+_DETAIL_CHARACTERS = 120
+_SEND_BUFFER_BYTES = 4 * BULK_BYTES  # what is sent is taken at once
+_RECEIVED_AT_ONCE = BULK_BYTES + 1_024
+_TCP_INFO_BYTES = 160
+_MIN_RTT = struct.Struct("=I")
+_MIN_RTT_AT = 148
+_NO_MIN_RTT = 0xFFFF_FFFF
+
+_NO_WAY = (errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL, errno.EINVAL)
+_NOBODY = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.EHOSTDOWN)
+_BROKEN_OFF = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)
+_AGAIN: tuple[Outcome, ...] = ("timeout", "black_hole")
+_WIDEN_SECONDS = 0.5
+_MOST_AGAIN = 256
+
+Silence: TypeAlias = tuple[Outcome, str]
+_NO_CONNECTION: Silence = ("timeout", "no answer to a connection")
+_SILENT: Silence = ("timeout", "it takes the connection and is silent")
+_VANISHED_THERE: Silence = ("black_hole", "small messages pass, 16 KiB vanish on the way there")
+_VANISHED_BACK: Silence = ("black_hole", "small messages pass, 16 KiB vanish on the way back")
+_OWN = "it is an address of this node itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How many peers are visited at once, and how long silence is borne.
+
+    Where all answer, few at once are as fast as many. Many are needed where peers are silent: so
+    from `at_first` on their number doubles each half second.
+
+    Attributes:
+        at_first: Peers that are visited at once, in the beginning.
+        concurrency: The most of them.
+        quick_seconds: How long each step of the first visit to a peer may take.
+        again_seconds: How long until another visit begins, beside those that go on: on a network
+            that loses packets, one of them gets through.
+        silence_seconds: For all these visits together.
+        round_seconds: For all peers.
+    """
+
+    at_first: int = 8
+    concurrency: int = 64
+    quick_seconds: float = 1.0
+    again_seconds: float = 0.5
+    silence_seconds: float = 8.0
+    round_seconds: float = 20.0
+
+
+async def probe_peers(
+    identity: Identity,
+    plan: ProbePlan,
+    slots: Iterable[int],
+    *,
+    pace: Pace = Pace(),
+    clock: Callable[[], float] = time.time,
+) -> list[PairProbe]:
+    """Visit these peers at the plan's addresses; one result for each, in their order.
+
+    Args:
+        identity: Who visits.
+        plan: Where the nodes of the run are, this one included.
+        slots: Whom to visit; who is not in the plan is left out.
+        pace: How fast.
+        clock: Seconds since 1970, to be compared with the peers'.
+    """
+    known = {peer.slot: peer for peer in plan.peers}
+    peers = [known[slot] for slot in slots if slot in known and slot != identity.slot]
+    words = f"not settled within the {pace.round_seconds:g} s of a round"
+    found = {p.slot: PairProbe(slot=p.slot, outcome="timeout", detail=words) for p in peers}
+    with contextlib.ExitStack() as opened:
+        packets = Packets(identity)
+        mtus = {}
+        for family in {family_of(peer.address) for peer in peers}:
+            with contextlib.suppress(OSError):  # not of this host: visits will say so
+                mtus[family] = opened.enter_context(PathMtu(packets, family))
+        own_mtu = known[identity.slot].mtu if identity.slot in known else 0
+        visitor = _Visitor(packets, mtus, own_mtu, pace, clock)
+        # From the next one on: not everybody visits the first ones first.
+        peers_in_turn = sorted(peers, key=lambda peer: (peer.slot < identity.slot, peer.slot))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pace.round_seconds):
+                await visitor.visit_all(peers_in_turn, found)
+    return [found[peer.slot] for peer in peers]
+
+
+class _Fault(Exception):
+    """Why a visit has failed."""
+
+    def __init__(self, outcome: Outcome, detail: str) -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+        self.detail = detail
+
+
+class _Visitor:
+    """Visits peers, several at once."""
+
+    def __init__(
+        self,
+        packets: Packets,
+        mtus: dict[int, PathMtu],
+        own_mtu: int,
+        pace: Pace,
+        clock: Callable[[], float],
+    ) -> None:
+        self._packets = packets
+        self._mtus = mtus
+        self._own_mtu = own_mtu
+        self._pace = pace
+        self._clock = clock
+        self._bulk = os.urandom(BULK_BYTES)
+        self._again = 0
+        self._loop = asyncio.get_running_loop()
+
+    async def visit_all(self, peers: Iterable[ProbePeer], found: dict[int, PairProbe]) -> None:
+        """Visit everybody, and keep what is found."""
+        left = iter(peers)
+        tasks: set[asyncio.Task[None]] = set()
+        more = self._pace.at_first
+        async with asyncio.TaskGroup() as group:
+            while more:
+                tasks |= {group.create_task(self._visit_these(left, found)) for _ in range(more)}
+                _, pending = await asyncio.wait(tasks, timeout=_WIDEN_SECONDS)
+                room = self._pace.concurrency - len(tasks)
+                more = min(len(tasks), room) if pending else 0
+
+    async def _visit_these(self, peers: Iterator[ProbePeer], found: dict[int, PairProbe]) -> None:
+        for peer in peers:
+            pair = found[peer.slot] = await self._visit(peer)
+            if pair.outcome in _AGAIN:
+                pair = found[peer.slot] = await self._visit_again(peer, pair)
+            path = self._mtus.get(family_of(peer.address))
+            mtu = min(self._own_mtu, peer.mtu)
+            large_vanish = pair.detail == _VANISHED_THERE[1]
+            if path is not None and mtu and (pair.outcome == "ok" or large_vanish):
+                size = await path.ask(peer.slot, peer.address, peer.probe_port, mtu)
+                found[peer.slot] = pair.model_copy(update={"path_mtu": size})
+
+    async def _visit_again(self, peer: ProbePeer, first: PairProbe) -> PairProbe:
+        """Visit a silent peer more often: what is heard first counts, else what was usual."""
+        silent = [first]
+        heard: asyncio.Future[PairProbe] = self._loop.create_future()
+        ends = self._loop.time() + self._pace.silence_seconds
+
+        async def visit() -> None:
+            self._again += 1
+            try:
+                pair = await self._visit(peer, ends)
+            finally:
+                self._again -= 1
+            if pair.outcome in _AGAIN:
+                silent.append(pair)
+            elif not heard.done():
+                heard.set_result(pair)
+
+        async with _ended_together() as visits:
+            while (left := ends - self._loop.time()) > 0 and not heard.done():
+                if not visits or self._again < _MOST_AGAIN:
+                    visits.append(asyncio.create_task(visit()))
+                await asyncio.wait({heard}, timeout=min(left, self._pace.again_seconds))
+            if not heard.done() and visits:
+                await asyncio.wait(visits)
+        if heard.done():
+            return heard.result()
+        usual, _ = Counter(pair.outcome for pair in silent).most_common(1)[0]
+        return next(pair for pair in reversed(silent) if pair.outcome == usual)
+
+    async def _visit(self, peer: ProbePeer, ends: float | None = None) -> PairProbe:
+        """Visit a peer once, until `ends`; without it, each step has its own limit."""
+        try:
+            with _Wire(peer.address) as wire:
+                return await self._talk(wire, peer, ends)
+        except OSError as exc:
+            fault = _fault_of(exc, peer.address)
+        except _Fault as exc:
+            fault = exc
+        return PairProbe(slot=peer.slot, outcome=fault.outcome, detail=fault.detail)
+
+    async def _talk(self, wire: _Wire, peer: ProbePeer, ends: float | None) -> PairProbe:
+        def step() -> float:
+            return ends or self._loop.time() + self._pace.quick_seconds
+
+        pair = None
+        try:
+            async with asyncio.timeout_at(step()) as limit:
+                await wire.connect(peer.address, peer.probe_port)
+                wire.silence = _SILENT
+                limit.reschedule(step())
+                pair = await self._greet(wire, peer)
+                limit.reschedule(step())
+                await self._send_bulk(wire)
+        except TimeoutError:
+            if wire.silence is not None:
+                raise _Fault(*wire.silence) from None
+        assert pair is not None
+        return pair
+
+    async def _greet(self, wire: _Wire, peer: ProbePeer) -> PairProbe:
+        """Have the peer prove who it is."""
+        nonce = os.urandom(NONCE_BYTES)
+        sent, began = self._clock(), self._loop.time()
+        wire.send(self._packets.hello("tcp", peer.slot, nonce))
+        data = await wire.receive(REPLY_BYTES)
+        lasted = self._loop.time() - began
+        reply = self._packets.read_reply("tcp", data)
+        if reply is None or reply.nonce != nonce:
+            raise _stranger(peer.address, "it answers like no node of this run")
+        if reply.slot == self._packets.slot:
+            raise _Fault("self", f"{peer.address} leads back to this node")
+        if reply.slot != peer.slot:
+            raise _Fault("wrong_node", f"slot {reply.slot} answers at {peer.address}")
+        rtt = wire.least_rtt()
+        return PairProbe(
+            slot=peer.slot,
+            outcome="ok",
+            rtt_ms=round(1000 * (lasted if rtt is None else rtt), 3),
+            skew_seconds=_least_skew(reply.clock - sent - lasted / 2, lasted / 2),
+            source=reply.source,
+        )
+
+    async def _send_bulk(self, wire: _Wire) -> None:
+        """Send 16 KiB and have them back; once a part is back, large packets pass both ways."""
+        try:
+            wire.silence = _VANISHED_THERE
+            wire.send(self._bulk)
+            receipt = await wire.receive(len(RECEIPT))
+            wire.silence = _VANISHED_BACK
+            echo = await wire.receive(1)
+            wire.silence = None
+            echo += await wire.receive(BULK_BYTES - 1)
+        except ConnectionError:
+            raise _Fault("error", "the connection was broken off while 16 KiB passed") from None
+        if receipt != RECEIPT or echo != self._bulk:
+            raise _Fault("error", "16 KiB came back changed")
+
+
+@contextlib.asynccontextmanager
+async def _ended_together() -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Tasks that are cancelled in the end, whatever happens."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _least_skew(middle: float, doubt: float) -> float:
+    """The least by which clocks must differ that were read so much apart, in seconds.
+
+    The peer has read its own at any moment of the exchange, and a busy node takes long for one.
+    """
+    return round(math.copysign(max(0.0, abs(middle) - doubt), middle), 4)
+
+
+class _Wire:
+    """A connection to a peer: a context manager, read in the running event loop.
+
+    Leaner than the loop's own transports, which would cost more than all else.
+
+    Attributes:
+        silence: What it means when nothing is heard now; None when it means nothing.
+    """
+
+    def __init__(self, address: str) -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.silence: Silence | None = _NO_CONNECTION
+        self._loop = asyncio.get_running_loop()
+        self._awaited: asyncio.Future[None] = self._loop.create_future()
+        self._size = 0
+        self._received = b""
+        self._error: OSError | None = None
+        self._reading = False
+        self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        # By its number: the loop writes out a socket, addresses and all, that it does not know yet.
+        self._file = self._socket.fileno()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reading:
+            self._loop.remove_reader(self._file)
+        self._socket.close()
+
+    async def connect(self, address: str, port: int) -> None:
+        """Connect; raises OSError."""
+        number = self._socket.connect_ex((address, port))
+        if number == errno.EINPROGRESS:
+            self._loop.add_writer(self._file, self._settle)
+            try:
+                await self._awaited
+            finally:
+                self._loop.remove_writer(self._file)
+            number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            raise OSError(number, os.strerror(number))
+        self._loop.add_reader(self._file, self._take_in)
+        self._reading = True
+
+    def send(self, data: bytes) -> None:
+        """Send all of it; the socket's buffer has room for it. Raises OSError."""
+        if self._socket.send(data) < len(data):
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+
+    async def receive(self, size: int) -> bytes:
+        """The next `size` bytes. Raises OSError."""
+        if len(self._received) < size and self._error is None:
+            self._size = size
+            self._awaited = self._loop.create_future()
+            await self._awaited
+        if len(self._received) < size and self._error is not None:
+            raise self._error
+        data, self._received = self._received[:size], self._received[size:]
+        return data
+
+    def _take_in(self) -> None:
+        try:
+            more = self._socket.recv(_RECEIVED_AT_ONCE)
+            if not more:
+                raise ConnectionResetError(errno.ECONNRESET, "closed")
+        except BlockingIOError:
+            return
+        except OSError as exc:
+            self._error = exc
+            self._loop.remove_reader(self._file)
+            self._reading = False
+            self._settle()
+            return
+        self._received = self._received + more if self._received else more
+        if len(self._received) >= self._size:
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._awaited.done():
+            self._awaited.set_result(None)
+
+    def least_rtt(self) -> float | None:
+        """Seconds, as the kernel has measured them, however busy this process is; None if not."""
+        try:
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+            (microseconds,) = _MIN_RTT.unpack_from(info, _MIN_RTT_AT)
+        except (OSError, struct.error):  # an older kernel
+            return None
+        return None if microseconds == _NO_MIN_RTT else microseconds / 1e6
+
+
+def _fault_of(exc: OSError, address: str) -> _Fault:
+    """What an error of the kernel means."""
+    words = printable(exc.strerror or type(exc).__name__, _DETAIL_CHARACTERS)
+    if exc.errno == errno.ECONNREFUSED:
+        own = _is_own(address)
+        return _Fault("self", _OWN) if own else _Fault("refused", "nothing listens there")
+    if exc.errno in _BROKEN_OFF:
+        return _stranger(address, "it closes the connection without an answer")
+    if exc.errno in _NO_WAY:
+        return _Fault("no_route", words)
+    if exc.errno in _NOBODY:
+        return _Fault("timeout", words)
+    return _Fault("error", words)
+
+
+def _stranger(address: str, words: str) -> _Fault:
+    return _Fault("self", _OWN) if _is_own(address) else _Fault("stranger", words)
+
+
+def _is_own(address: str) -> bool:
+    """Whether an address is one of this host; on loopback all are, which says nothing."""
+    if address == "::1" or address.startswith("127."):
+        return False
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.bind((address, 0))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,149 @@
+"""How large a packet may be on the way to a peer: datagrams that nobody may fragment.
+
+One of the size that both ends' interfaces can take is sent first. Where it is lost, it is sent
+again with all the usual sizes below it, and the largest that is answered counts. As packets are
+also lost by chance, the largest gets some more tries before it is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Sequence
+from typing import Self
+
+from worker.probe.packets import HELLO_BYTES, NONCE_BYTES, REPLY_BYTES, Packets
+
+# Python names none of these.
+_IP_MTU_DISCOVER, _IP_MTU = 10, 14
+_IPV6_MTU_DISCOVER, _IPV6_MTU = 23, 24
+_PMTUDISC_DO = 2
+_HEADER_BYTES = {4: 28, 6: 48}
+_LARGEST_PACKET = 65_535
+_USUAL_SIZES = (
+    *(9_000, 8_896, 8_500, 8_000, 4_200, 4_092, 2_044, 1_500, 1_492, 1_480, 1_460, 1_450),
+    *(1_440, 1_420, 1_400, 1_380, 1_360, 1_340, 1_320, 1_300, 1_280, 1_024, 576),
+)
+_WAIT_SECONDS = 0.4
+_TO_BE_SURE = 8
+
+
+class PathMtu:
+    """Asks peers of one family for the largest packet that reaches them.
+
+    A context manager, to be used in an event loop.
+
+    Args:
+        packets: This node's.
+        family: 4 or 6.
+    """
+
+    def __init__(self, packets: Packets, family: int) -> None:
+        self._packets = packets
+        self._family = family
+        self._header = _HEADER_BYTES[family]
+        self._waiting: dict[bytes, _Asked] = {}
+        self._socket = _socket(family)
+
+    def __enter__(self) -> Self:
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._receive)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._socket.close()
+
+    async def ask(self, slot: int, address: str, port: int, mtu: int) -> int | None:
+        """Bytes of the largest packet that was answered; None when none was.
+
+        Args:
+            slot: The peer.
+            address: Where it is.
+            port: Where it answers.
+            mtu: Of the interfaces at both ends, the smaller one.
+        """
+        largest = mtu - self._header
+        if mtu > _LARGEST_PACKET or largest < HELLO_BYTES:  # loopback: no packet is as large
+            return None
+        nonce = os.urandom(NONCE_BYTES)
+        hello = self._packets.hello("udp", slot, nonce)
+        asked = self._waiting[nonce] = _Asked(largest)
+        try:
+            await self._send(hello, (address, port), [mtu], asked)
+            if asked.best < largest:
+                below = {size for size in (*_USUAL_SIZES, self._known(address)) if size < mtu}
+                sizes = [mtu, *sorted(below, reverse=True)]
+                await self._send(hello, (address, port), sizes, asked)
+            if 0 < asked.best < largest:  # lost twice: by chance?
+                await self._send(hello, (address, port), [mtu] * _TO_BE_SURE, asked)
+        finally:
+            del self._waiting[nonce]
+        return asked.best + self._header if asked.best else None
+
+    async def _send(
+        self, hello: bytes, place: tuple[str, int], sizes: Sequence[int], asked: _Asked
+    ) -> None:
+        """Send packets of these sizes, the largest first, and wait a moment for the answers.
+
+        A smaller one is not answered before a larger one, if that arrives.
+        """
+        for size in sizes:
+            with contextlib.suppress(OSError):  # too large for this very host, or no way there
+                if size - self._header >= len(hello):
+                    self._socket.sendto(hello.ljust(size - self._header, b"\0"), place)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT_SECONDS):
+                await asked.settled.wait()
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                data = self._socket.recv(REPLY_BYTES + 1)
+            except OSError:
+                return
+            reply = self._packets.read_reply("udp", data)
+            asked = self._waiting.get(reply.nonce) if reply else None
+            if reply and asked:
+                asked.answered(reply.size)
+
+    def _known(self, address: str) -> int:
+        """What this host has heard of the way there by now, from routers on it; 0 if nothing."""
+        with _socket(self._family) as sock, contextlib.suppress(OSError):
+            sock.connect((address, 9))
+            if self._family == 4:
+                return sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
+            return sock.getsockopt(socket.IPPROTO_IPV6, _IPV6_MTU)
+        return 0
+
+
+class _Asked:
+    """Datagrams of several sizes: which have been answered?"""
+
+    def __init__(self, largest: int) -> None:
+        self.settled = asyncio.Event()
+        self.best = 0
+        self._largest = largest
+
+    def answered(self, size: int) -> None:
+        self.best = max(self.best, min(size, self._largest))
+        if self.best == self._largest:
+            self.settled.set()
+
+
+def _socket(family: int) -> socket.socket:
+    """For datagrams that are lost rather than cut to pieces."""
+    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+    if family == 4:
+        sock = socket.socket(socket.AF_INET, kind)
+        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
+    else:
+        sock = socket.socket(socket.AF_INET6, kind)
+        sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
+    return sock
+
+
+def family_of(address: str) -> int:
+    """4 or 6."""
+    return 6 if ":" in address else 4
