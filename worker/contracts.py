@@ -4,15 +4,13 @@
 - torchrun, c10d: on request. Which node hosts the store, and under which address a node is known,
   is said to each node; torch's own guesses fail where a hostname is mapped to loopback.
 - command: any program, once on each node, with the variables and nothing else.
+- bench: rdzv's own measurement as a torchrun target, from wherever rdzv lies on each node.
 
-Variables: MASTER_ADDR, MASTER_PORT, ranks and sizes come from the table, whatever was there before.
-Those of NCCL, Gloo and TensorPipe are set only where the user left them unset. They are all of the
-node: never LOCAL_RANK, and RANK only where rdzv starts the processes itself.
+Which variables it is given, and why, says `worker.variables`.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -21,8 +19,18 @@ from typing import Literal
 
 from rendezvous.errors import UsageError
 from rendezvous.schema import EndpointTable, TableRow
+from worker.nccl.env import Given, given_by
+from worker.variables import (
+    NO_WISHES,
+    Variable,
+    Wishes,
+    for_transports,
+    from_table,
+    log_file,
+    place_of,
+)
 
-Framework = Literal["torchrun", "command"]
+Framework = Literal["torchrun", "command", "bench"]
 Backend = Literal["static", "c10d"]
 
 SECRET_VARIABLES = (
@@ -34,6 +42,9 @@ SECRET_VARIABLES = (
     "RDZV_REGISTRY_FILE",
 )
 """Never passed on to the program."""
+
+BENCH_PROGRAM = __file__.rpartition("/")[0] + "/programs/bandwidth.py"
+"""What framework `bench` starts; COMMAND is what it is told."""
 
 _OWNED_FLAGS = (
     "nnodes",
@@ -68,6 +79,8 @@ class Contract:
         removed: Variables that the program must not see.
         notes: What was changed in the user's environment and why; for the log.
         fatal_workers: Whether the first worker that fails ends the program, however long it takes.
+        explained: Every variable with its reason, those of the user's that were kept among them.
+        nccl_log: Where NCCL keeps its log, in its own form (%p, %h); empty when nothing is told.
     """
 
     argv: list[str]
@@ -75,6 +88,8 @@ class Contract:
     removed: frozenset[str] = frozenset()
     notes: list[str] = field(default_factory=list)
     fatal_workers: bool = False
+    explained: list[Variable] = field(default_factory=list)
+    nccl_log: str = ""
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The program's environment: the user's own, but for what the contract says."""
@@ -90,31 +105,62 @@ def make_contract(
     *,
     framework: Framework = "torchrun",
     backend: Backend = "static",
+    wishes: Wishes = NO_WISHES,
+    configured: Mapping[str, Given] | None = None,
 ) -> Contract:
     """The contract of the node in `slot`.
 
     Args:
-        command: The COMMAND: a torchrun target, or any program with framework `command`.
+        command: The COMMAND: a torchrun target, or any program with framework `command`, or what
+            the measurement is told with framework `bench`.
         table: The sealed table.
         slot: The node's slot; it stands in the table.
         environ: The user's environment; decides which variables are left alone.
+        wishes: What was asked for beside the table.
+        configured: What NCCL's configuration files set; they are the user's as well.
 
     Raises:
-        UsageError: COMMAND cannot be started this way.
+        UsageError: COMMAND cannot be started this way, or not with these wishes.
     """
     row = table.row_of_slot(slot)
     if row is None:
         raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
-    variables, notes = _variables(table, row, environ)
+    place = place_of(table, row)
+    owned = from_table(place)
+    others = for_transports(place, wishes, given_by(environ, configured))
+    variables = {one.name: one.value for one in (*owned, *others) if one.kept is None}
+    notes = _notes(owned, others, environ)
     removed = frozenset(SECRET_VARIABLES)
-    argv = list(command)
-    if framework == "torchrun":
+    argv = command = [BENCH_PROGRAM, *command] if framework == "bench" else list(command)
+    if framework != "command":
         argv = _torchrun(command, table, row, backend)
-        owned = [name for name in _OWNED_PET if name in environ]
-        notes += [f"{name} was removed: torchrun's flags come from the table" for name in owned]
-        removed |= frozenset(owned)
-    fatal_workers = framework == "torchrun" and not _may_restart(command, environ)
-    return Contract(argv, variables, removed, notes, fatal_workers)
+        flags = [name for name in _OWNED_PET if name in environ]
+        notes += [f"{name} was removed: torchrun's flags come from the table" for name in flags]
+        removed |= frozenset(flags)
+    return Contract(
+        argv,
+        variables,
+        removed,
+        notes,
+        fatal_workers=framework != "command" and not _may_restart(command, environ),
+        explained=owned + others,
+        nccl_log=log_file(others),
+    )
+
+
+def _notes(
+    owned: Sequence[Variable], others: Sequence[Variable], environ: Mapping[str, str]
+) -> list[str]:
+    """What is changed in the user's environment, and what of it goes against the table."""
+    changed = [
+        f"{one.name} is {one.value} (from the table), not {environ[one.name]}"
+        for one in owned
+        if environ.get(one.name, one.value) != one.value
+    ]
+    kept = [one for one in others if one.conflict]
+    return changed + [
+        f"{one.name}={one.kept} is kept as you set it: {one.conflict}" for one in kept
+    ]
 
 
 def last_words(lines: Sequence[str], *, most: int = 20) -> list[str]:
@@ -134,7 +180,7 @@ def last_words(lines: Sequence[str], *, most: int = 20) -> list[str]:
 
 def check_command(command: Sequence[str], framework: Framework) -> None:
     """Refuse a COMMAND that cannot work, before anything is submitted; raises UsageError."""
-    if not command:
+    if not command and framework != "bench":
         raise UsageError(
             "no COMMAND was given",
             hint="put it after '--': rdzv launch --nnodes 4 -- train.py --epochs 3",
@@ -202,31 +248,3 @@ def _check_flags(words: Sequence[str]) -> None:
             f"COMMAND names no script or module for torchrun: {shlex.join(words) or 'torchrun'}",
             hint="for example: -- train.py --epochs 3, or -- -m package.module",
         )
-
-
-def _variables(
-    table: EndpointTable, row: TableRow, environ: Mapping[str, str]
-) -> tuple[dict[str, str], list[str]]:
-    from_table = {
-        "MASTER_ADDR": table.master_address,
-        "MASTER_PORT": str(table.master_port),
-        "NODE_RANK": str(row.rank),
-        "NNODES": str(len(table.rows)),
-        "NPROC_PER_NODE": str(row.nproc_per_node),
-        "RDZV_ID": table.run,
-    }
-    notes = [
-        f"{name} is {value} (from the table), not {environ[name]}"
-        for name, value in from_table.items()
-        if environ.get(name, value) != value
-    ]
-    family = ipaddress.ip_address(row.address).version
-    by_interface = {
-        "GLOO_SOCKET_IFNAME": row.interface,
-        "TP_SOCKET_IFNAME": row.interface,
-        # NCCL takes prefixes; '=' makes the name exact, so that eth1 is not eth10.
-        "NCCL_SOCKET_IFNAME": f"={row.interface}",
-        "NCCL_SOCKET_FAMILY": "AF_INET6" if family == 6 else "AF_INET",
-    }
-    unset = {name: value for name, value in by_interface.items() if name not in environ}
-    return from_table | unset, notes

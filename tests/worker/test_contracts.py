@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ from worker.contracts import (
     check_command,
     make_contract,
 )
+from worker.nccl.env import Given
+from worker.variables import Wishes
 
 V4 = ("10.0.0.1", "10.0.0.2")
 V6 = ("fd00::1", "fd00::2")
+LEFT_OUT = "is kept as you set it: it leaves out eth1, the interface of the table"
 
 
 def table(addresses: tuple[str, ...] = V4, nproc: tuple[int, ...] = (8, 8)) -> EndpointTable:
@@ -64,7 +68,10 @@ def words(*lines: str) -> list[str]:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_static_torchrun_is_given_our_ranks_and_the_masters_address(rank: int) -> None:
-    assert contract(rank=rank) == Contract(
+    made = contract(rank=rank)
+    assert {v.name: v.value for v in made.explained} == made.variables
+    assert all(v.reason for v in made.explained)
+    assert replace(made, explained=[]) == Contract(
         argv=words(
             "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend static --rdzv-id llama",
             f"--node-rank {rank} --master-addr 10.0.0.1 --master-port 29500",
@@ -249,7 +256,23 @@ def test_what_the_user_set_for_the_transports_is_kept() -> None:
     made = contract(environ=environ)
     assert not set(environ) & set(made.variables)
     assert environ.items() <= made.environment(environ).items()
-    assert made.notes == []
+    assert made.notes == [
+        f"GLOO_SOCKET_IFNAME=ib0 {LEFT_OUT}",
+        "NCCL_SOCKET_FAMILY=AF_INET6 is kept as you set it: the addresses of the table are IPv4",
+    ]
+
+
+def test_what_the_user_set_in_nccls_files_is_kept() -> None:
+    configured = {"NCCL_SOCKET_IFNAME": Given("ib0", "/etc/nccl.conf")}
+    made = contract(configured=configured)
+    assert "NCCL_SOCKET_IFNAME" not in made.variables
+    assert made.notes == [f"NCCL_SOCKET_IFNAME=ib0 (/etc/nccl.conf) {LEFT_OUT}"]
+
+
+def test_nccls_log_goes_where_the_wishes_say() -> None:
+    made = contract(wishes=Wishes(nccl_log="on", nccl_file="/logs/node-1.%p.log"))
+    assert made.variables["NCCL_DEBUG_FILE"] == made.nccl_log == "/logs/node-1.%p.log"
+    assert contract().nccl_log == ""
 
 
 def test_what_a_platform_guessed_gives_way_to_the_table_and_is_reported() -> None:

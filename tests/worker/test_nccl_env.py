@@ -1,0 +1,116 @@
+"""How NCCL reads lists of interfaces and its configuration files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from worker.nccl.conf import read_conf
+from worker.nccl.env import Given, conf_values, network_kind, selects
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "taken"),
+    [
+        ("eth", "eth10", True),
+        ("eth1", "eth10", True),
+        ("=eth1", "eth10", False),
+        ("=eth1", "eth1", True),
+        ("=ib0,eth1:4000", "eth1", True),
+        ("^docker,lo", "eth1", True),
+        ("^docker,lo", "docker0", False),
+        ("^=docker", "docker0", True),
+        ("^=docker0", "docker0", False),
+        ("ib,,", "eth1", False),
+        ("", "eth1", False),
+    ],
+)
+def test_a_list_takes_beginnings_unless_a_sign_says_otherwise(
+    words: str, name: str, taken: bool
+) -> None:
+    assert selects(words, name) is taken
+
+
+@pytest.mark.parametrize(("words", "taken"), [("eth1", True), ("ib0,eth1", True), ("eth", False)])
+def test_gloo_takes_whole_names(words: str, taken: bool) -> None:
+    assert selects(words, "eth1", exact=True) is taken
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("IB", "IB"),
+        ("IBext", "IB"),
+        ("IBext_v8", "IB"),
+        ("gIB", "IB"),
+        ("UCX", "IB"),
+        ("Socket", "Socket"),
+        ("FastSocket", "Socket"),
+        ("Libfabric", "Libfabric"),
+        ("AWS Libfabric", "Libfabric"),
+        ("GPUDirectTCPX_v7", ""),
+        ("", ""),
+    ],
+)
+def test_a_networks_name_tells_its_kind(name: str, kind: str) -> None:
+    assert network_kind(name) == kind
+
+
+def test_a_file_is_read_line_by_line_as_nccl_does() -> None:
+    text = (
+        "# NCCL_NET=Socket\n"
+        "NCCL_NET=IB\n"
+        "NCCL_NET=Socket\n"
+        " NCCL_ALGO=Ring\n"
+        "NCCL_DEBUG = INFO\n"
+        "NCCL_IB_HCA==mlx5_0,mlx5_1\r\n"
+        "NCCL_EMPTY=\n"
+        "no sign\n"
+        "PATH=/evil\n"
+    )
+    assert conf_values(text) == {
+        "NCCL_NET": "IB",
+        "NCCL_DEBUG ": " INFO",
+        "NCCL_IB_HCA": "=mlx5_0,mlx5_1\r",
+        "NCCL_EMPTY": "",
+    }
+
+
+def test_the_users_file_comes_before_the_systems(tmp_path: Path) -> None:
+    system = tmp_path / "nccl.conf"
+    system.write_text("NCCL_NET=Socket\nNCCL_DEBUG=WARN\n")
+    (tmp_path / ".nccl.conf").write_text("NCCL_NET=IB\n")
+    assert read_conf({}, home=tmp_path, system=system) == {
+        "NCCL_NET": Given("IB", str(tmp_path / ".nccl.conf")),
+        "NCCL_DEBUG": Given("WARN", str(system)),
+    }
+
+
+def test_a_file_that_the_environment_names_stands_in_place_of_the_users(tmp_path: Path) -> None:
+    named = tmp_path / "cluster.conf"
+    named.write_text("NCCL_NET=gIB\n")
+    (tmp_path / ".nccl.conf").write_text("NCCL_NET=IB\n")
+    environ = {"NCCL_CONF_FILE": str(named)}
+    found = read_conf(environ, home=tmp_path, system=tmp_path / "none")
+    assert found == {"NCCL_NET": Given("gIB", str(named))}
+
+
+def test_files_that_are_none_say_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / ".nccl.conf").mkdir()
+    (tmp_path / "binary").write_bytes(b"\xff\x00NCCL_NET=IB\nNCCL_ALGO=\xff\n")
+    assert read_conf({}, home=tmp_path, system=tmp_path / "pipe") == {}
+    found = read_conf({}, home=tmp_path, system=tmp_path / "binary")
+    assert set(found) == {"NCCL_ALGO"}
+    assert read_conf({"NCCL_CONF_FILE": "x" * 5_000}, system=tmp_path / "none") == {}
+
+
+def test_an_account_that_the_image_does_not_know_has_no_file_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = tmp_path / "nccl.conf"
+    system.write_text("NCCL_NET=IB\n")
+    monkeypatch.setattr(os, "getuid", lambda: 2_147_483_646)
+    assert read_conf({}, system=system) == {"NCCL_NET": Given("IB", str(system))}

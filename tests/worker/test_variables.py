@@ -1,0 +1,296 @@
+"""The program's variables: what the table makes of them, why, and what of the user's is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rendezvous.errors import UsageError
+from rendezvous.schema import EndpointTable, TableRow
+from worker.nccl.env import Given, given_by
+from worker.variables import (
+    Variable,
+    Wishes,
+    for_transports,
+    from_table,
+    log_file,
+    place_of,
+)
+
+CLASS = "eth1, 10.0.0.0/24, Ethernet, IPv4"
+HAS_IB = "every node has usable InfiniBand or RoCE, and NCCL will not use it"
+PORTS = ["mlx5_0:1", "mlx5_1:1"]
+FILE = "/logs/node-1.%p.log"
+ALL = "the interface of the table"
+
+
+def table(**changes: Any) -> EndpointTable:
+    """Two nodes; `row` changes what is said of rank 1, the rest what is said of both."""
+    of_row = changes.pop("row", {})
+    rows = [
+        TableRow.model_validate(
+            {
+                "rank": rank,
+                "slot": rank,
+                "hostname": f"h{rank}",
+                "address": f"10.0.0.{rank + 1}",
+                "interface": f"eth{rank}",
+                "prefix_length": 24,
+                "nproc_per_node": 8,
+                "mac": "",
+                **(of_row if rank else {}),
+            }
+        )
+        for rank in range(2)
+    ]
+    return EndpointTable.model_validate(
+        {
+            "run": "llama",
+            "launch_id": "k7f2a9c1xy",
+            "epoch": 1,
+            "master_address": "10.0.0.1",
+            "master_port": 29500,
+            "network": CLASS,
+            "rows": rows,
+            **changes,
+        }
+    )
+
+
+def written(
+    environ: dict[str, str] | None = None,
+    wishes: Wishes = Wishes(),  # noqa: B008 (it cannot be changed)
+    configured: dict[str, Given] | None = None,
+    **changes: Any,
+) -> list[Variable]:
+    sealed = table(**changes)
+    place = place_of(sealed, sealed.rows[1])
+    return for_transports(place, wishes, given_by(environ or {}, configured))
+
+
+def as_set(variables: list[Variable]) -> dict[str, str]:
+    return {one.name: one.value for one in variables if one.kept is None}
+
+
+def conflicts(variables: list[Variable]) -> dict[str, str]:
+    return {one.name: one.conflict for one in variables if one.conflict}
+
+
+# ---- with nothing set ---------------------------------------------------------------------------
+
+
+def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
+    sealed = table()
+    assert from_table(place_of(sealed, sealed.rows[1])) + written() == [
+        Variable("MASTER_ADDR", "10.0.0.1", "rank 0's address in the table"),
+        Variable("MASTER_PORT", "29500", "a port that is free on rank 0's node"),
+        Variable("NODE_RANK", "1", "this node's rank in the table"),
+        Variable("NNODES", "2", "the nodes of the table"),
+        Variable("NPROC_PER_NODE", "8", "the processes of this node"),
+        Variable("RDZV_ID", "llama", "the run"),
+        Variable(
+            "NCCL_SOCKET_IFNAME",
+            "=eth1",
+            f"this node's interface in the network of all nodes ({CLASS}) ('=': this name alone)",
+        ),
+        Variable(
+            "GLOO_SOCKET_IFNAME",
+            "eth1",
+            "the same for Gloo, which else asks for the hostname",
+        ),
+        Variable("TP_SOCKET_IFNAME", "eth1", "the same for TensorPipe (torch's RPC)"),
+        Variable("NCCL_SOCKET_FAMILY", "AF_INET", "the table's addresses are of this family"),
+    ]
+
+
+def test_over_ipv6_the_family_is_the_addresses() -> None:
+    six = as_set(written(row={"address": "fd00::2"}))
+    assert six["NCCL_SOCKET_FAMILY"] == "AF_INET6"
+
+
+# ---- RDMA ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transport", ["", "IB", "Socket", "Libfabric"])
+def test_without_a_wish_nccl_is_told_neither_its_network_nor_its_ports(transport: str) -> None:
+    found = as_set(written(transport=transport))
+    assert not {"NCCL_NET", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_DEBUG"} & set(found)
+
+
+def test_the_ports_are_named_exactly_where_the_facts_ask_for_it() -> None:
+    found = written(transport="IB", row={"hcas": PORTS})
+    [ports] = [one for one in found if one.name == "NCCL_IB_HCA"]
+    assert ports == Variable(
+        "NCCL_IB_HCA",
+        "=mlx5_0:1,mlx5_1:1",
+        "NCCL would take other ports as well, of another kind or rate; all nodes have these",
+    )
+
+
+@pytest.mark.parametrize(
+    ("transport", "net"), [("IB", "IB"), ("", "IB"), ("Libfabric", "Libfabric")]
+)
+def test_required_rdma_makes_a_fall_back_fail_inside_of_nccl(transport: str, net: str) -> None:
+    found = as_set(written(wishes=Wishes(require_rdma=True), transport=transport))
+    assert found["NCCL_NET"] == net
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("NCCL_NET", "socket"), ("NCCL_IB_DISABLE", "1"), ("NCCL_IB_DISABLE", "0x1")],
+)
+def test_required_rdma_and_a_variable_that_forbids_it_cannot_both_hold(
+    name: str, value: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        written({name: value}, Wishes(require_rdma=True))
+    assert caught.value.message == (
+        f"--require-rdma was given, and {name}={value} forbids NCCL to use RDMA"
+    )
+    assert caught.value.hint == f"unset {name}, or leave --require-rdma away"
+
+
+def test_such_a_variable_in_a_file_is_refused_with_the_file() -> None:
+    configured = {"NCCL_NET": Given("Socket", "/etc/nccl.conf")}
+    with pytest.raises(UsageError, match=r"NCCL_NET=Socket \(/etc/nccl.conf\) forbids"):
+        written(wishes=Wishes(require_rdma=True), configured=configured)
+
+
+def test_required_rdma_over_efa_goes_without_verbs() -> None:
+    found = written({"NCCL_IB_DISABLE": "1"}, Wishes(require_rdma=True), transport="Libfabric")
+    assert as_set(found)["NCCL_NET"] == "Libfabric"
+
+
+def test_required_rdma_lets_a_plugin_of_the_users_be() -> None:
+    found = written({"NCCL_NET": "gIB", "NCCL_IB_DISABLE": "0"}, Wishes(require_rdma=True))
+    assert "NCCL_NET" not in as_set(found)
+    assert conflicts(found) == {}
+
+
+# ---- what the user has set ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "conflict"),
+    [
+        ("NCCL_SOCKET_IFNAME", "eth", ""),
+        ("NCCL_SOCKET_IFNAME", "=eth1,ib0", ""),
+        ("NCCL_SOCKET_IFNAME", "^docker0,lo", ""),
+        ("NCCL_SOCKET_IFNAME", "=eth", f"it leaves out eth1, {ALL}"),
+        ("NCCL_SOCKET_IFNAME", "ib0", f"it leaves out eth1, {ALL}"),
+        ("NCCL_SOCKET_IFNAME", "^eth", f"it leaves out eth1, {ALL}"),
+        ("GLOO_SOCKET_IFNAME", "eth0,eth1", ""),
+        ("GLOO_SOCKET_IFNAME", "=eth1", f"it leaves out eth1, {ALL}"),
+        ("TP_SOCKET_IFNAME", "eth", f"it leaves out eth1, {ALL}"),
+        ("TP_SOCKET_IFNAME", "", ""),
+        ("NCCL_SOCKET_FAMILY", "AF_INET6", "the addresses of the table are IPv4"),
+        ("NCCL_SOCKET_FAMILY", "AF_INET", ""),
+    ],
+)
+def test_a_variable_of_the_users_is_kept_and_what_it_goes_against_is_said(
+    name: str, value: str, conflict: str
+) -> None:
+    found = written({name: value})
+    assert name not in as_set(found)
+    [kept] = [one for one in found if one.name == name]
+    assert (kept.kept, kept.conflict) == (Given(value), conflict)
+
+
+def test_a_variable_of_nccls_files_counts_as_the_users_unless_the_environment_has_it() -> None:
+    configured = {
+        "NCCL_SOCKET_IFNAME": Given("ib0", "/root/.nccl.conf"),
+        "NCCL_SOCKET_FAMILY": Given("AF_INET6", "/etc/nccl.conf"),
+    }
+    found = written({"NCCL_SOCKET_FAMILY": "AF_INET"}, configured=configured)
+    kept = {one.name: str(one.kept) for one in found if one.kept}
+    assert kept == {
+        "NCCL_SOCKET_IFNAME": "ib0 (/root/.nccl.conf)",
+        "NCCL_SOCKET_FAMILY": "AF_INET",
+    }
+    assert conflicts(found) == {"NCCL_SOCKET_IFNAME": f"it leaves out eth1, {ALL}"}
+
+
+def test_other_ports_than_those_that_all_nodes_have_are_a_conflict() -> None:
+    found = written({"NCCL_IB_HCA": "mlx5"}, transport="IB", row={"hcas": PORTS})
+    assert conflicts(found)["NCCL_IB_HCA"].endswith(": =mlx5_0:1,mlx5_1:1")
+    assert written({"NCCL_IB_HCA": "mlx5"}, transport="IB") == written(transport="IB")
+
+
+@pytest.mark.parametrize(
+    ("environ", "transport", "conflict"),
+    [
+        ({"NCCL_NET": "Socket"}, "IB", {"NCCL_NET": HAS_IB}),
+        ({"NCCL_IB_DISABLE": "1"}, "IB", {"NCCL_IB_DISABLE": HAS_IB}),
+        ({"NCCL_IB_DISABLE": "0"}, "IB", {}),
+        ({"NCCL_IB_DISABLE": "yes"}, "IB", {}),
+        ({"NCCL_IB_DISABLE": "1"}, "Socket", {}),
+        ({"NCCL_NET": "IBext_v8"}, "IB", {}),
+        ({"NCCL_NET": "my_plugin"}, "IB", {}),
+        ({"NCCL_NET": "IB"}, "Socket", {"NCCL_NET": "no node has usable RDMA"}),
+        ({"NCCL_NET": "Socket"}, "", {}),
+    ],
+)
+def test_what_keeps_nccl_from_what_the_nodes_have_is_said(
+    environ: dict[str, str], transport: str, conflict: dict[str, str]
+) -> None:
+    assert conflicts(written(environ, transport=transport)) == conflict
+
+
+# ---- on request ---------------------------------------------------------------------------------
+
+
+def test_ucx_and_mpi_are_told_only_on_request() -> None:
+    both = Wishes(env_for=("ucx", "mpi"))
+    more = set(as_set(written(wishes=both))) - set(as_set(written()))
+    assert more == {"UCX_NET_DEVICES", "OMPI_MCA_btl_tcp_if_include"}
+    found = as_set(written(wishes=both, transport="IB", row={"hcas": PORTS}))
+    assert found["UCX_NET_DEVICES"] == "mlx5_0:1,mlx5_1:1,eth1"
+    assert found["OMPI_MCA_btl_tcp_if_include"] == "10.0.0.0/24"
+
+
+def test_ucx_is_not_kept_from_ports_that_nobody_has_named() -> None:
+    assert "UCX_NET_DEVICES" not in as_set(written(wishes=Wishes(env_for=("ucx",)), transport="IB"))
+
+
+def test_mpi_is_told_the_interface_where_the_nodes_share_no_network() -> None:
+    found = as_set(written(wishes=Wishes(env_for=("mpi",)), row={"address": "10.0.9.2"}))
+    assert found["OMPI_MCA_btl_tcp_if_include"] == "eth1"
+
+
+def test_what_the_user_set_for_ucx_is_kept() -> None:
+    found = written({"UCX_NET_DEVICES": "mlx5_7:1"}, Wishes(env_for=("ucx",)))
+    assert "UCX_NET_DEVICES" not in as_set(found)
+
+
+# ---- NCCL's log ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environ", "wish", "more", "file"),
+    [
+        ({}, {}, {}, ""),
+        ({}, {"nccl_log": "on"}, {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": FILE}, FILE),
+        ({}, {"require_rdma": True}, {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": FILE}, FILE),
+        ({}, {"require_rdma": True, "nccl_log": "off"}, {}, ""),
+        ({"NCCL_DEBUG": "info"}, {}, {"NCCL_DEBUG_FILE": FILE}, FILE),
+        ({"NCCL_DEBUG": "INFO"}, {"nccl_log": "off"}, {}, ""),
+        ({"NCCL_DEBUG": "WARN"}, {}, {}, ""),
+        ({"NCCL_DEBUG": "WARN"}, {"nccl_log": "on"}, {}, ""),
+        ({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/mine.%h"}, {}, {}, "/mine.%h"),
+        ({"NCCL_DEBUG_FILE": "/mine.%p"}, {"nccl_log": "on"}, {"NCCL_DEBUG": "INFO"}, "/mine.%p"),
+    ],
+)
+def test_nccls_log_is_kept_in_files_where_it_is_asked_for(
+    environ: dict[str, str], wish: dict[str, Any], more: dict[str, str], file: str
+) -> None:
+    found = written(environ, Wishes(nccl_file=FILE, **wish))
+    of_log = {name: value for name, value in as_set(found).items() if name.startswith("NCCL_DEBUG")}
+    assert (of_log, log_file(found)) == (more, file)
+
+
+def test_a_level_that_tells_nothing_is_kept_and_said_where_the_log_is_wanted() -> None:
+    found = written({"NCCL_DEBUG": "WARN"}, Wishes(require_rdma=True, nccl_file=FILE))
+    assert conflicts(found) == {
+        "NCCL_DEBUG": "at this level NCCL does not say which network it uses"
+    }

@@ -1,0 +1,1 @@
+"""What NCCL is told, and what it says it does."""

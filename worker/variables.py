@@ -1,0 +1,282 @@
+"""Which variables a node's program is given, from the table, each with its reason. Pure.
+
+- MASTER_ADDR, MASTER_PORT, ranks and sizes come from the table, whatever was there before.
+- Those of NCCL, Gloo, TensorPipe, UCX and MPI are set only where the user has set none, in the
+  environment or in NCCL's configuration files. One of the user's that goes against what the nodes
+  have found out is kept, and said; one that breaks `--require-rdma` is refused.
+
+All are of the node: never LOCAL_RANK, and RANK only where rdzv starts the processes itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from rendezvous.errors import UsageError
+from rendezvous.schema import EndpointTable, TableRow
+from worker.nccl.env import Given, network_kind, selects
+
+LogWish = Literal["auto", "on", "off"]
+_TELLING_LEVELS = ("INFO", "TRACE")
+_FAMILIES = {"IPv4": "AF_INET", "IPv6": "AF_INET6"}
+_TRANSPORTS = {"IB": "usable InfiniBand or RoCE", "Libfabric": "EFA", "Socket": "sockets"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What was asked for beside the table.
+
+    Attributes:
+        require_rdma: A run whose NCCL would use sockets is to fail.
+        env_for: `ucx`, `mpi`: variables that are written only on request.
+        nccl_log: Whether NCCL's log is kept in files: auto, on or off.
+        nccl_file: Where, in NCCL's form: /logs/node-0.%p.log; empty: nowhere.
+    """
+
+    require_rdma: bool = False
+    env_for: tuple[str, ...] = ()
+    nccl_log: LogWish = "auto"
+    nccl_file: str = ""
+
+
+NO_WISHES = Wishes()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One node's part of a table, as far as variables tell it.
+
+    Before there is a table (not `sealed`), what it will say is a word in <brackets>.
+    """
+
+    master_address: str
+    master_port: str
+    rank: str
+    nnodes: str
+    nproc_per_node: str
+    run: str
+    interface: str
+    family: str
+    network: str = ""
+    subnet: str = ""
+    transport: str = ""
+    hcas: tuple[str, ...] = ()
+    sealed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable of the program.
+
+    Attributes:
+        name: The name.
+        value: What the table makes of it.
+        reason: Why it is set, in one clause.
+        kept: The user's own, which stands in its place; None where `value` is set.
+        conflict: What the user's own goes against; empty when it does not.
+    """
+
+    name: str
+    value: str
+    reason: str
+    kept: Given | None = None
+    conflict: str = ""
+
+
+def place_of(table: EndpointTable, row: TableRow) -> Place:
+    """What a sealed table says of one of its nodes."""
+    version = ipaddress.ip_address(row.address).version
+    networks = {
+        ipaddress.ip_network((each.address, each.prefix_length), strict=False)
+        for each in table.rows
+    }
+    return Place(
+        master_address=table.master_address,
+        master_port=str(table.master_port),
+        rank=str(row.rank),
+        nnodes=str(len(table.rows)),
+        nproc_per_node=str(row.nproc_per_node),
+        run=table.run,
+        interface=row.interface,
+        family="IPv6" if version == 6 else "IPv4",
+        network=table.network,
+        subnet=str(networks.pop()) if len(networks) == 1 else "",
+        transport=table.transport,
+        hcas=tuple(row.hcas),
+    )
+
+
+def from_table(place: Place) -> list[Variable]:
+    """The variables that the table decides, whatever was there before."""
+    return [
+        Variable("MASTER_ADDR", place.master_address, "rank 0's address in the table"),
+        Variable("MASTER_PORT", place.master_port, "a port that is free on rank 0's node"),
+        Variable("NODE_RANK", place.rank, "this node's rank in the table"),
+        Variable("NNODES", place.nnodes, "the nodes of the table"),
+        Variable("NPROC_PER_NODE", place.nproc_per_node, "the processes of this node"),
+        Variable("RDZV_ID", place.run, "the run"),
+    ]
+
+
+def for_transports(place: Place, wishes: Wishes, given: Mapping[str, Given]) -> list[Variable]:
+    """The variables of NCCL, Gloo, TensorPipe and, on request, UCX and MPI.
+
+    Args:
+        place: The node's part of the table.
+        wishes: What was asked for.
+        given: What the user has set; see `worker.nccl.env.given_by`.
+
+    Raises:
+        UsageError: `--require-rdma`, and a variable of the user's forbids RDMA.
+    """
+    _refuse_without_rdma(place, wishes, given)
+    wanted = [
+        *_interfaces(place),
+        *_rdma(place, wishes),
+        *_on_request(place, wishes),
+        *_log(wishes, given),
+    ]
+    found = []
+    for one in wanted:
+        kept = given.get(one.name)
+        conflict = _conflict(one, kept, place) if kept else ""
+        found.append(Variable(one.name, one.value, one.reason, kept, conflict))
+    named = {one.name for one in found}
+    return found + [one for one in _unasked(place, given) if one.name not in named]
+
+
+def log_file(variables: list[Variable]) -> str:
+    """Where NCCL's log is kept, in NCCL's form; empty when it says nothing, or not into files."""
+    used = {one.name: one.kept.value if one.kept else one.value for one in variables}
+    level = used.get("NCCL_DEBUG", "").upper()
+    return used.get("NCCL_DEBUG_FILE", "") if level in _TELLING_LEVELS else ""
+
+
+def _interfaces(place: Place) -> Iterator[Variable]:
+    where = f"the network of all nodes ({place.network})" if place.network else "the table"
+    # NCCL takes beginnings of names; '=' makes it exact, so that eth1 is not eth10.
+    yield Variable(
+        "NCCL_SOCKET_IFNAME",
+        f"={place.interface}",
+        f"this node's interface in {where} ('=': this name alone)",
+    )
+    yield Variable(
+        "GLOO_SOCKET_IFNAME",
+        place.interface,
+        "the same for Gloo, which else asks for the hostname",
+    )
+    yield Variable("TP_SOCKET_IFNAME", place.interface, "the same for TensorPipe (torch's RPC)")
+    yield Variable(
+        "NCCL_SOCKET_FAMILY",
+        _FAMILIES.get(place.family, place.family),
+        "the table's addresses are of this family",
+    )
+
+
+def _rdma(place: Place, wishes: Wishes) -> Iterator[Variable]:
+    if place.hcas:
+        yield Variable(
+            "NCCL_IB_HCA",
+            "=" + ",".join(place.hcas),
+            "NCCL would take other ports as well, of another kind or rate; all nodes have these",
+        )
+    if wishes.require_rdma:
+        yield Variable(
+            "NCCL_NET",
+            "Libfabric" if place.transport == "Libfabric" else "IB",
+            "--require-rdma: with it NCCL fails, where it would fall back to sockets",
+        )
+
+
+def _on_request(place: Place, wishes: Wishes) -> Iterator[Variable]:
+    # Naming the interface alone would forbid UCX the ports over which it is to go.
+    if "ucx" in wishes.env_for and (place.hcas or place.transport != "IB"):
+        yield Variable(
+            "UCX_NET_DEVICES",
+            ",".join([*place.hcas, place.interface]),
+            "--env-for ucx: the interface of the table, and the ports that all nodes have",
+        )
+    if "mpi" in wishes.env_for:
+        yield Variable(
+            "OMPI_MCA_btl_tcp_if_include",
+            place.subnet or place.interface,
+            "--env-for mpi: the network of the table; mpirun takes it to every node",
+        )
+
+
+def _log(wishes: Wishes, given: Mapping[str, Given]) -> Iterator[Variable]:
+    """NCCL_DEBUG, where nobody has set it and it is wanted; and where its log goes."""
+    asked = wishes.nccl_log == "on" or (wishes.nccl_log == "auto" and wishes.require_rdma)
+    level = given.get("NCCL_DEBUG")
+    tells = level is not None and level.value.upper() in _TELLING_LEVELS
+    if wishes.nccl_log == "off" or not wishes.nccl_file or not (asked or tells):
+        return
+    why = "--nccl-log on" if wishes.nccl_log == "on" else "--require-rdma"
+    yield Variable("NCCL_DEBUG", "INFO", f"{why}: NCCL then says which network it uses")
+    if level is None or tells:
+        yield Variable(
+            "NCCL_DEBUG_FILE",
+            wishes.nccl_file,
+            "keeps NCCL's log out of the program's output, a file for each process",
+        )
+
+
+def _refuse_without_rdma(place: Place, wishes: Wishes, given: Mapping[str, Given]) -> None:
+    forbids = {"NCCL_NET": _is_socket}
+    if place.sealed and place.transport != "Libfabric":  # EFA goes without verbs
+        forbids["NCCL_IB_DISABLE"] = _is_true
+    for name, forbidden in forbids.items():
+        if wishes.require_rdma and name in given and forbidden(given[name].value):
+            raise UsageError(
+                f"--require-rdma was given, and {name}={given[name]} forbids NCCL to use RDMA",
+                hint=f"unset {name}, or leave --require-rdma away",
+            )
+
+
+def _unasked(place: Place, given: Mapping[str, Given]) -> Iterator[Variable]:
+    """What rdzv does not write, and the user has set against what the nodes have."""
+    expected = _TRANSPORTS.get(place.transport)
+    net, disabled = given.get("NCCL_NET"), given.get("NCCL_IB_DISABLE")
+    if expected is None:
+        return
+    unused = f"every node has {expected}, and NCCL will not use it"
+    words = "no node has usable RDMA" if place.transport == "Socket" else unused
+    if net is not None and network_kind(net.value) not in ("", place.transport):
+        yield Variable("NCCL_NET", "", "", net, words)
+    if disabled is not None and place.transport == "IB" and _is_true(disabled.value):
+        yield Variable("NCCL_IB_DISABLE", "", "", disabled, words)
+
+
+def _conflict(ours: Variable, kept: Given, place: Place) -> str:
+    """What a variable of the user's goes against; empty when both say the same."""
+    theirs = kept.value
+    if ours.name == "NCCL_DEBUG":
+        quiet = theirs.upper() not in _TELLING_LEVELS
+        return "at this level NCCL does not say which network it uses" if quiet else ""
+    if theirs == ours.value or not place.sealed:
+        return ""
+    if ours.name.endswith("_SOCKET_IFNAME"):
+        exact = not ours.name.startswith("NCCL_")
+        if len(theirs) < 2 or selects(theirs, place.interface, exact=exact):
+            return ""
+        return f"it leaves out {place.interface}, the interface of the table"
+    if ours.name == "NCCL_SOCKET_FAMILY":
+        return f"the addresses of the table are {place.family}"
+    if ours.name == "NCCL_IB_HCA":
+        return f"{ours.reason}: {ours.value}"
+    return ""
+
+
+def _is_socket(value: str) -> bool:
+    return network_kind(value) == "Socket"
+
+
+def _is_true(value: str) -> bool:
+    """As C reads a number; anything else is 0."""
+    try:
+        return int(value.strip() or "0", 0) != 0
+    except ValueError:
+        return False
