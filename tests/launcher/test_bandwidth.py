@@ -1,0 +1,145 @@
+"""`rdzv bench` before and after the measurement: options, refusals, the picture."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from launcher.bandwidth import draw
+from launcher.cli import main
+from launcher.settings import BenchSettings
+from rendezvous.errors import UsageError
+from rendezvous.schema import EndpointTable, TableRow
+from worker.contracts import BENCH_PROGRAM, check_command, make_contract
+
+RESULT = {
+    "nodes": [{"hostname": f"h{node}", "processes": 1} for node in range(3)],
+    "all_reduce": [
+        {"bytes": 4096, "seconds": 0.001, "algorithm_gb": 0.004, "bus_gb": 0.006},
+        {"bytes": 1 << 20, "seconds": 0.001, "algorithm_gb": 1.0, "bus_gb": 1.33},
+    ],
+    "pairs": [[0, 1, 1.0], [0, 2, 0.1], [1, 2, 0.1]],
+    "slow_nodes": [2],
+    "slow_pairs": [],
+}
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of ours is set where the tests run, and runs live in a folder of the test."""
+    for name in [name for name in os.environ if name.startswith("RDZV_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RDZV_STATE_DIR", str(tmp_path / "state"))
+
+
+def bench(*words: str) -> Result:
+    """Call it; what is refused starts nothing."""
+    return CliRunner().invoke(main, ["bench", "--nnodes", "2", *words], prog_name="rdzv")
+
+
+# --- what is started --------------------------------------------------------------------------
+
+
+def test_the_measurement_is_told_its_sizes_in_bytes() -> None:
+    settings = BenchSettings(sizes="512,64K,1M,2g", slow_below=0.8)
+    sizes = ["--size", "512", "--size", "65536", "--size", "1048576", "--size", str(2 << 30)]
+    assert settings.command() == [*sizes, "--slow-below", "0.8"]
+    assert BenchSettings().command() == ["--slow-below", "0.5"]
+
+
+def test_each_node_starts_the_program_from_where_its_own_rdzv_lies() -> None:
+    row = TableRow(
+        rank=0,
+        slot=0,
+        hostname="a",
+        address="10.0.0.1",
+        interface="eth0",
+        prefix_length=24,
+        nproc_per_node=8,
+        mac="",
+    )
+    table = EndpointTable(
+        run="r", launch_id="l", epoch=1, master_address=row.address, master_port=1, rows=[row]
+    )
+    contract = make_contract(["--slow-below", "0.5"], table, 0, {}, framework="bench")
+    train = make_contract(["train.py"], table, 0, {})
+    assert contract.argv == [*train.argv[:-1], BENCH_PROGRAM, "--slow-below", "0.5"]
+    assert (contract.variables, contract.fatal_workers) == (train.variables, True)
+    assert Path(BENCH_PROGRAM).is_file()
+    check_command([], "bench")
+
+
+def test_the_dry_run_shows_a_worker_run_that_needs_no_path_of_this_machine() -> None:
+    shown = bench("--dry-run", "--scheduler", "manual", "--sizes", "1M", "--framework", "command")
+    assert shown.exit_code == 0, shown.output
+    assert "--framework bench" in shown.stdout
+    assert "-- --size 1048576 --slow-below 0.5" in shown.stdout
+    assert BENCH_PROGRAM not in shown.stdout
+
+
+# --- what is refused before anything is started -----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sizes", "1M,2X"], "--sizes cannot be '1M,2X': a size is a number of bytes"),
+        (["--sizes", ""], "--sizes cannot be ''"),
+        (["--slow-below", "1.5"], "--slow-below cannot be 1.5"),
+        (["--plot", "p.gif"], "--plot p.gif does not end in .svg, .png, .pdf"),
+        (["--save", "/nowhere/r.json"], "--save /nowhere/r.json: there is no folder /nowhere"),
+        (["--save", "r.json", "--no-local-node"], "--save needs rank 0 on this machine"),
+        (["train.py"], "Got unexpected extra argument"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(
+    words: list[str], said: str, tmp_path: Path
+) -> None:
+    refused = bench(*words)
+    assert refused.exit_code == 2, refused.output
+    assert refused.stderr.startswith(f"rdzv: {said}")
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_plot_without_matplotlib_is_refused_with_the_command_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    refused = bench("--plot", "p.svg")
+    assert refused.stderr.splitlines() == [
+        "rdzv: --plot needs matplotlib, which is not installed",
+        "      install it: pip install 'rdzv[plot]'",
+    ]
+
+
+# --- the picture ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "title"),
+    [
+        ({}, "slow: node 2 (h2)"),
+        ({"slow_nodes": [], "slow_pairs": [[0, 1]]}, "slow: nodes 0 and 1 with each other"),
+        ({"slow_nodes": [], "all_reduce": []}, "no node is slow"),
+    ],
+)
+def test_the_picture_shows_both_measurements_and_names_what_is_slow(
+    tmp_path: Path, changed: dict[str, object], title: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    draw(RESULT | changed, tmp_path / "result.svg")
+    text = (tmp_path / "result.svg").read_text()
+    for words in (title, "all-reduce", "pairs of nodes, GB/s each way"):
+        assert f"<!-- {words} -->" in text
+    assert ("<!-- 1 MiB -->" in text) is bool((RESULT | changed)["all_reduce"])
+
+
+def test_a_picture_that_cannot_be_written_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "result.png").mkdir()
+    with pytest.raises(UsageError, match=r"result\.png cannot be written: Is a directory"):
+        draw(RESULT, tmp_path / "result.png")

@@ -1,0 +1,259 @@
+"""`rdzv bench`: which pairs are measured, who is named, and the page that is printed."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+import worker.programs.bandwidth
+from worker.programs.bandwidth import (
+    Pair,
+    Verdict,
+    deliver,
+    judge,
+    report,
+    rounds_of,
+    second_pass,
+    suspect,
+)
+
+Speed = Callable[[int, int], float]
+"""GB/s that a pair of nodes reaches."""
+
+
+def examine(count: int, first: Speed, alone: Speed | None = None) -> Verdict:
+    """Measure so many nodes (h0, h1, ...) as the program does: all pairs, then suspects alone."""
+    pairs = {pair: first(*pair) for some in rounds_of(range(count)) for pair in some}
+    suspects = second_pass(suspect(pairs, 0.5), pairs)
+    again = {pair: (alone or first)(*pair) for pair in suspects}
+    return judge([f"h{node}" for node in range(count)], pairs, again, 0.5)
+
+
+def even(one: int, other: int) -> float:
+    """All pairs are about as fast."""
+    return 10.0 - (one + other) % 3
+
+
+def slow(*nodes: int, speed: float = 1.0) -> Speed:
+    """Some nodes are slow with everybody."""
+    return lambda one, other: speed if {one, other} & {*nodes} else even(one, other)
+
+
+def slow_between(*pairs: Pair) -> Speed:
+    """Some pairs are slow, and nothing else."""
+    return lambda one, other: 1.0 if (one, other) in pairs else even(one, other)
+
+
+# --- rounds -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 16, 33, 128])
+def test_the_rounds_hold_every_pair_once_and_every_node_once_a_round(count: int) -> None:
+    rounds = rounds_of(range(count))
+    assert sorted(pair for some in rounds for pair in some) == [*combinations(range(count), 2)]
+    for some in rounds:
+        nodes = [node for pair in some for node in pair]
+        assert len(nodes) == len({*nodes}) == count - count % 2
+    assert len(rounds) == (count - 1 if count % 2 == 0 else count)
+
+
+# --- who is named -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 16, 128])
+@pytest.mark.parametrize("last", [True, False])
+def test_the_one_slow_node_is_named(count: int, last: bool) -> None:
+    node = count - 1 if last else 0
+    verdict = examine(count, slow(node))
+    assert (verdict.slow_nodes, verdict.slow_pairs) == ([node], [])
+    assert verdict.sentences[0].startswith(f"node {node} (h{node}) is slow: 1 GB/s with node ")
+
+
+def test_several_slow_nodes_are_named_each() -> None:
+    assert sorted(examine(16, slow(3, 9, 12)).slow_nodes) == [3, 9, 12]
+
+
+def test_nodes_as_fast_as_each_other_are_all_good() -> None:
+    assert examine(5, even) == Verdict(
+        [],
+        [],
+        [
+            (
+                "no node is slow: the slowest pair, node 1 (h1) and node 4 (h4), reaches 80% of "
+                "the usual 10 GB/s (slow is below 50%)"
+            )
+        ],
+    )
+
+
+def test_a_slow_pair_blames_neither_end() -> None:
+    verdict = examine(6, slow_between((1, 4)))
+    assert verdict == Verdict(
+        [],
+        [(1, 4)],
+        [
+            (
+                "node 1 (h1) and node 4 (h4) are slow with each other: 1 GB/s, measured alone, "
+                "where node 1 (h1) and node 2 (h2) reach 10 GB/s; both are good with all others, "
+                "so look at what lies between these two (switch, route, MTU)"
+            )
+        ],
+    )
+
+
+def test_a_node_that_is_slow_with_some_is_measured_again_with_those() -> None:
+    verdict = examine(8, slow_between((2, 3), (2, 5), (2, 7)))
+    assert verdict.slow_nodes == [2]
+    assert "1 GB/s with node 3 (h3) and 1 GB/s with node 5 (h5)" in verdict.sentences[0]
+
+
+def test_a_slow_node_and_a_slow_pair_are_told_apart() -> None:
+    def speeds(one: int, other: int) -> float:
+        return min(slow(6)(one, other), slow_between((1, 4))(one, other))
+
+    verdict = examine(8, speeds)
+    assert (verdict.slow_nodes, verdict.slow_pairs) == ([6], [(1, 4)])
+
+
+def test_who_is_slow_only_beside_the_others_is_cleared_by_the_second_pass() -> None:
+    verdict = examine(4, slow(2), alone=even)
+    assert (verdict.slow_nodes, verdict.slow_pairs) == ([], [])
+    assert verdict.sentences == [
+        (
+            "node 2 (h2) was slow in the first pass and is not when measured alone (8 GB/s with "
+            "node 0 (h0) and 8 GB/s with node 3 (h3); node 0 (h0) and node 3 (h3) reach 10 GB/s): "
+            "other traffic was in its way, or a link that all share"
+        )
+    ]
+    assert examine(6, slow_between((1, 4)), alone=even).slow_pairs == []
+
+
+def test_a_pair_that_was_slow_for_a_moment_does_not_hide_the_slow_node() -> None:
+    def first(one: int, other: int) -> float:
+        return min(slow(2)(one, other), slow_between((0, 1))(one, other))
+
+    verdict = examine(4, first, alone=slow(2))
+    assert (verdict.slow_nodes, verdict.slow_pairs) == ([2], [])
+    assert "were slow with each other in the first pass and are not" in verdict.sentences[1]
+
+
+def test_the_second_pass_is_held_against_good_nodes_that_are_alone_as_well() -> None:
+    def twice(one: int, other: int) -> float:
+        return 2 * slow(2, speed=4.0)(one, other)  # 8 GB/s: more than usual in the first pass
+
+    assert examine(4, slow(2, speed=4.0), alone=twice).slow_nodes == [2]
+
+
+@pytest.mark.parametrize("bad", [{2, 3}, {1, 2, 3}])
+def test_a_split_cluster_is_said_to_be_one_and_nobody_is_blamed(bad: set[int]) -> None:
+    verdict = examine(4, slow(*bad))
+    assert (verdict.slow_nodes, verdict.slow_pairs) == ([], [])
+    if bad == {2, 3}:
+        assert verdict.sentences[0].startswith("the 4 nodes are split: 5 of 6 pairs are slower")
+
+
+def test_two_nodes_are_measured_and_cannot_be_told_apart() -> None:
+    assert judge(["a", "b"], {(0, 1): 0.25}, {}, 0.5).sentences == [
+        (
+            "nodes 0 and 1 reach 0.25 GB/s with each other; if that is slow, a third node would "
+            "tell which of them it is"
+        )
+    ]
+
+
+def test_a_link_that_carries_nothing_at_all_is_slow_and_no_fault_of_the_arithmetic() -> None:
+    assert examine(4, slow(1, speed=0.0)).slow_nodes == [1]
+    assert examine(3, lambda one, other: 0.0).slow_nodes == []
+
+
+# --- the page ---------------------------------------------------------------------------------
+
+
+def result(count: int, speeds: Speed, **more: object) -> dict[str, object]:
+    """A result of so many nodes."""
+    verdict = examine(count, speeds)
+    found: dict[str, object] = {
+        "backend": "nccl",
+        "device": "NVIDIA H100",
+        "torch": "2.13.0",
+        "nodes": [{"hostname": f"h{node}", "processes": 8} for node in range(count)],
+        "all_reduce": [
+            {"bytes": 65536, "seconds": 0.0001, "algorithm_gb": 0.65536, "bus_gb": 1.26976},
+            {"bytes": 1 << 30, "seconds": 0.01, "algorithm_gb": 107.3742, "bus_gb": 208.0375},
+        ],
+        "too_long": 0,
+        "pairs": [[*pair, speeds(*pair)] for pair in combinations(range(count), 2)],
+        "second_pass": [],
+        "usual": 10.0,
+        "slow_below": 0.5,
+        "slow_nodes": verdict.slow_nodes,
+        "slow_pairs": verdict.slow_pairs,
+        "sentences": verdict.sentences,
+    }
+    return found | more
+
+
+def test_the_report_is_a_page_to_read() -> None:
+    assert report(result(4, slow(2))).splitlines() == [
+        "4 nodes, 32 processes, nccl on NVIDIA H100, torch 2.13.0",
+        "",
+        "all-reduce         time      algorithm            bus",
+        "    64 KiB       0.1 ms     0.655 GB/s      1.27 GB/s",
+        "     1 GiB        10 ms       107 GB/s       208 GB/s",
+        "",
+        "pairs of nodes, % of the usual 10 GB/s each way",
+        "          0    1    2    3",
+        "0 (h0)    -   90   10  100",
+        "1 (h1)   90    -   10   90",
+        "2 (h2)   10   10    -   10  slow",
+        "3 (h3)  100   90   10    -",
+        "",
+        (
+            "node 2 (h2) is slow: 1 GB/s with node 0 (h0) and 1 GB/s with node 3 (h3), measured "
+            "alone, where node 0 (h0) and node 3 (h3) reach 10 GB/s; look at its link (speed, "
+            "cable, switch port), at what else uses its processors, and at 'rdzv doctor' there"
+        ),
+    ]
+
+
+def test_above_32_nodes_the_report_has_the_rows_of_slow_ones_only() -> None:
+    text = report(result(33, slow(17)))
+    assert "17 (h17): from 1 to 1, median 1 GB/s\n" in text
+    assert "16 (h16): " not in text
+    assert "16 (h16)" in report(result(32, slow(17)))
+
+
+def test_what_would_take_too_long_is_said_to_be_left_out() -> None:
+    text = report(result(4, even, too_long=1 << 30))
+    assert "1 GiB and more were left out: it would take too long" in text
+
+
+def test_one_process_has_nothing_to_measure() -> None:
+    alone = result(1, even, all_reduce=[], sentences=judge(["h0"], {}, {}, 0.5).sentences)
+    assert report(alone | {"nodes": [{"hostname": "h0", "processes": 1}]}).splitlines() == [
+        "1 node, 1 process, nccl on NVIDIA H100, torch 2.13.0",
+        "",
+        "one node: there is no pair of nodes to measure",
+    ]
+
+
+def test_the_result_goes_into_the_file_or_else_the_report_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = result(3, even)
+    deliver(found, str(tmp_path / "result.json"))
+    assert json.loads((tmp_path / "result.json").read_text()) == found
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+    assert capsys.readouterr().out == ""
+    deliver(found, None)
+    assert capsys.readouterr().out == report(found) + "\n"
+
+
+def test_the_program_is_one_that_an_older_python_reads() -> None:
+    text = Path(worker.programs.bandwidth.__file__).read_text(encoding="utf-8")
+    ast.parse(text, feature_version=(3, 9))
