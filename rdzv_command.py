@@ -11,6 +11,7 @@ exec without it removes it. Its value goes on in an anonymous file that `RDZV_JO
 """
 
 import os
+import signal
 import sys
 
 _SECRETS = ("RDZV_JOIN", "RDZV_TOKEN", "RDZV_REGISTRY")
@@ -35,7 +36,11 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, "-E", "-P", "-m", "rdzv_command", *sys.argv[1:]])  # noqa: S606
     from launcher.cli import main as command
 
-    command(prog_name="rdzv")
+    try:
+        command(prog_name="rdzv")
+    finally:  # the exit code is known: a late Ctrl-C shall not change it
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

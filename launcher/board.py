@@ -37,7 +37,7 @@ _OTHER_ROWS = 4
 _PAUSE_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 60.0
 _MOST_CHARACTERS = 2_000
-_WHILE_RUNNING = ("exited", "lost", "restarted", "cancelled", "refused")
+_WHILE_RUNNING = ("exited", "lost", "restarted", "cancelled", "refused", "progressed")
 _MARKS = {
     NodeState.JOINED: "joined",
     NodeState.VERIFIED: "verified",
@@ -46,6 +46,7 @@ _MARKS = {
     NodeState.EXITED: "ended",
     NodeState.LOST: "lost",
     NodeState.LEFT: "left",
+    NodeState.RELEASED: "released",
 }
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from launcher.options import options_from, read, sources
-from launcher.settings import LaunchSettings, ServeSettings
+from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSettings
 from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
 from rendezvous.schema import printable
 from rendezvous.security import JoinString
@@ -102,34 +102,55 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
 
       rdzv launch --nnodes 4 --nproc-per-node 8 -- train.py --epochs 3
     """
-    settings = read(LaunchSettings, values)
+    settings, token = _as_launcher(read(LaunchSettings, values), command)
+    from launcher import start
+
+    registry = secret_text("RDZV_REGISTRY")
+    _exit(start.launch(settings, command, os.environ, group_token=token, registry=registry))
+
+
+@main.command(context_settings=_COMMAND, epilog=_exit_codes())
+@options_from(BenchSettings)
+def bench(**values: Any) -> None:
+    """Measure how fast the nodes reach each other, before a job finds out.
+
+    A run of its own with the options of 'rdzv launch': all-reduce by size, the bandwidth of every
+    pair of nodes, and the slow node by name. Needs torch on every node; NCCL where there are GPUs,
+    else Gloo. Exit code 0: no node and no pair is slow; 1: one is.
+    """
+    given = read(BenchSettings, values).model_copy(update={"framework": "bench"})
+    command = tuple(given.command())
+    settings, token = _as_launcher(given, command)
+    from launcher.bandwidth import bench as measure
+
+    registry = secret_text("RDZV_REGISTRY")
+    _exit(measure(settings, command, os.environ, group_token=token, registry=registry))
+
+
+def _as_launcher(settings: Launching, command: tuple[str, ...]) -> tuple[Launching, str | None]:
+    """The settings as the environment completes them, and the group token of a symmetric start.
+
+    A container that is told to be a worker is one from here on, and does not come back.
+    """
     token = secret_text("RDZV_TOKEN")
     if (settings.role or "").lower() == "worker" and token is None:
         _work(settings.for_worker(), command)
     _need_launcher_packages()
-    from launcher import start, symmetric
+    from launcher import symmetric
     from launcher.board import endure_closed_streams
     from worker.process import hide_memory
 
     hide_memory()
     endure_closed_streams()
     if token is None:
-        symmetric.check_alone(settings, os.environ, sources(LaunchSettings))
+        symmetric.check_alone(settings, os.environ, sources(type(settings)))
     else:
-        settings = symmetric.settle(settings, os.environ, sources(LaunchSettings), say=_say)
+        settings = symmetric.settle(settings, os.environ, sources(type(settings)), say=_say)
     if token is not None and settings.node_rank and not settings.dry_run:
         join = symmetric.symmetric_join(settings, token)
         _work(settings.for_worker(), command, join)
     _log_to_stderr(settings.log_level)
-    _exit(
-        start.launch(
-            settings,
-            command,
-            os.environ,
-            group_token=token,
-            registry=secret_text("RDZV_REGISTRY"),
-        )
-    )
+    return settings, token
 
 
 @main.command(context_settings=_COMMAND, epilog=_exit_codes())
@@ -225,12 +246,56 @@ def _root(state_dir: Path | None) -> Path:
 @main.command()
 @click.argument("run", required=False)
 @_STATE_DIR
+@click.option(
+    "--env",
+    "env_rank",
+    type=click.IntRange(min=0),
+    metavar="RANK",
+    help="Show instead what the program of the node of this rank is given, each variable with its "
+    "reason.",
+)
+@click.option(
+    "--checks", is_flag=True, help="Show instead what was checked before the start, and found."
+)
+@click.option(
+    "--matrix",
+    is_flag=False,
+    flag_value="-",
+    metavar="[FILE]",
+    help="Show instead which nodes reach which; drawn into FILE, if it ends in .svg or .png.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the state as JSON.")
-def status(run: str | None, state_dir: Path | None, as_json: bool) -> None:
+def status(
+    run: str | None,
+    state_dir: Path | None,
+    env_rank: int | None,
+    checks: bool,
+    matrix: str | None,
+    as_json: bool,
+) -> None:
     """Show how a run stands, or all runs that were launched here."""
     _need_launcher_packages()
     from launcher.inspect import show_status
 
+    if checks or matrix is not None:
+        from launcher.checks import show_checks, show_matrix
+
+        if run is None:
+            raise UsageError("--checks and --matrix need a RUN", hint="rdzv status RUN --matrix")
+        path = None if matrix in (None, "-") else Path(str(matrix))
+        root = _root(state_dir)
+        if checks:
+            _exit(show_checks(root, run, as_json=as_json))
+        else:
+            _exit(show_matrix(root, run, path, as_json=as_json))
+        return
+    if env_rank is not None:
+        from launcher.environment import show_environment
+
+        if run is None:
+            raise UsageError("--env needs a RUN", hint="rdzv status RUN --env RANK")
+        _exit(show_environment(_root(state_dir), run, env_rank, as_json=as_json))
+        return
     _exit(show_status(_root(state_dir), run, as_json=as_json))
 
 
@@ -352,13 +417,22 @@ def schedulers_check(
     "exit code 1 when it would be refused.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def doctor(env: bool, as_json: bool) -> None:
-    """Say what rdzv finds here, without starting anything."""
+@click.option("--strict", is_flag=True, help="A warning is a failure: exit code 1.")
+@click.option("--skip", multiple=True, metavar="ID", help="Leave out this check; repeatable.")
+def doctor(env: bool, as_json: bool, strict: bool, skip: tuple[str, ...]) -> None:
+    """Look at this machine as a run would find it, and say what to mend; starts nothing.
+
+    Exit code 0: ok, or warnings; 1: a check failed; 2: wrong option. docs/checks.md explains every
+    check.
+    """
+    if not env:
+        from launcher.doctor_node import show_node
+
+        code = show_node(os.environ, _LAUNCHER_PACKAGES, skip=skip, strict=strict, as_json=as_json)
+        sys.exit(code)
     from launcher import doctor as checks
     from launcher.symmetric import this_host
 
-    if not env:
-        sys.exit(checks.show_installation(_LAUNCHER_PACKAGES, as_json=as_json))
     finding = checks.look_at_environment(os.environ, secret_text("RDZV_TOKEN"), this_host())
     sys.exit(checks.show_environment(finding, as_json=as_json))
 
@@ -448,10 +522,17 @@ def _log_to_file(folder: Path | None, slot: int) -> logging.Handler | None:
 
 
 def _exit(work: Coroutine[Any, Any, int]) -> None:
-    """Run to the end and exit with its code."""
+    """Run to the end and exit with its code, whoever presses Ctrl-C once that is known."""
+    code: int | None = None
+
+    async def to_the_end() -> None:
+        nonlocal code
+        code = await work
+
     try:
-        code = asyncio.run(work)
+        asyncio.run(to_the_end())
     except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+        if code is None:
+            sys.exit(128 + signal.SIGINT)
     logging.shutdown()
     sys.exit(int(code or ExitCode.OK))

@@ -166,7 +166,12 @@ def _merged(hosts: Iterable[Host]) -> list[Host]:
 
 
 def place(
-    hosts: Sequence[Host], *, nnodes: str | None, local_node: bool, own_names: Sequence[str]
+    hosts: Sequence[Host],
+    *,
+    nnodes: str | None,
+    local_node: bool,
+    own_names: Sequence[str],
+    spares: int = 0,
 ) -> list[Host]:
     """The machine of each slot; raises UsageError where that would be a guess.
 
@@ -175,25 +180,30 @@ def place(
         nnodes: `--nnodes`, if it was given.
         local_node: Whether slot 0's node is this machine.
         own_names: This machine's names and addresses, its hostname first.
+        spares: `--spares`.
     """
-    ordered = _with_this_first(hosts, nnodes, own_names) if local_node else list(hosts)
-    if nnodes is not None and read_size(nnodes)[1] != len(ordered):
+    slots = None if nnodes is None else read_size(nnodes)[1] + spares
+    ordered = _with_this_first(hosts, slots, own_names) if local_node else list(hosts)
+    if slots is not None and slots != len(ordered):
+        more = f" with --spares {spares}" if spares else ""
         raise UsageError(
-            f"--nnodes {nnodes} does not fit the hosts, which are {_counted(hosts)}",
-            hint=f"give --nnodes {len(ordered)}, or leave it away",
+            f"--nnodes {nnodes}{more} does not fit the hosts, which are {_counted(hosts)}",
+            hint=f"give --nnodes {len(ordered) - spares}, or leave it away",
         )
+    if len(ordered) <= spares:
+        raise UsageError(f"--spares {spares} leaves no node of the hosts: {_counted(hosts)}")
     return ordered
 
 
 def _with_this_first(
-    hosts: Sequence[Host], nnodes: str | None, own_names: Sequence[str]
+    hosts: Sequence[Host], slots: int | None, own_names: Sequence[str]
 ) -> list[Host]:
     here = [host for host in hosts if host.is_one_of(own_names)]
     if len(here) > 1:
         raise UsageError(f"{here[0].name} and {here[1].name} are both this machine")
     if here:
         return [*here, *(host for host in hosts if host not in here)]
-    if nnodes is not None and read_size(nnodes)[1] == len(hosts) + 1:
+    if slots is not None and slots == len(hosts) + 1:
         return [Host("localhost"), *hosts]
     raise UsageError(
         f"slot 0 runs on this machine ({own_names[0]}), and the hosts do not name it: they are "

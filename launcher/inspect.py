@@ -32,7 +32,8 @@ def find_run(root: Path, run: str) -> StateDir:
     return state
 
 
-def _client(state: StateDir) -> RegistryClient:
+def registry_of(state: StateDir) -> RegistryClient:
+    """The registry of a run that was launched here; its launch is on record."""
     record, keys = state.record(), state.keys()
     assert record is not None
     assert keys is not None
@@ -62,7 +63,7 @@ async def show_status(root: Path, run: str | None, *, as_json: bool) -> int:
 
 
 async def _ask(state: StateDir) -> RunStatus:
-    async with _client(state) as client:
+    async with registry_of(state) as client:
         try:
             return await client.status(state.run)
         except Unavailable as exc:
@@ -109,7 +110,7 @@ async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, st
 
 
 async def _cancel(state: StateDir, reason: str) -> str:
-    async with _client(state) as client:
+    async with registry_of(state) as client:
         try:
             return (await client.cancel(state.run, reason)).reason
         except Unavailable as exc:

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from launcher.board import Board
+from launcher.checks import lines_of, warning_lines
 from launcher.plan import Plan
 from launcher.registry import RegistryProcess
 from launcher.schedulers import Scheduler
@@ -25,17 +26,19 @@ from launcher.state_dir import StateDir
 from launcher.worker_runs import WorkerRuns
 from rendezvous.client import RegistryClient, retry_pause
 from rendezvous.errors import (
+    PreflightFailed,
     RdzvError,
     RegistryError,
     RegistryLost,
     RunCancelled,
     StorageFull,
     TooManyRequests,
-    UsageError,
+    VerificationFailed,
 )
 from rendezvous.schema import (
     Phase,
     Result,
+    RunReport,
     RunSpec,
     RunStatus,
     SlotNews,
@@ -50,6 +53,7 @@ _LEAVE_SECONDS = 8.0
 _END_SECONDS = 3.0
 _CANCEL_SECONDS = 10.0
 _STATUS_WAIT_SECONDS = 2.0
+_BY_CHECKS = (VerificationFailed.code, PreflightFailed.code)
 
 
 class Launch:
@@ -96,6 +100,7 @@ class Launch:
         self._hurry = asyncio.Event()
         self._said: set[str] = set()
         self._kept_epoch = 0
+        self._checks_shown = False
         self._storage_full: tuple[float, StorageFull] | None = None
         self._worker_runs = WorkerRuns(
             plan,
@@ -278,22 +283,43 @@ class Launch:
                 if status.trouble:
                     self._say_once(status.trouble)
                 self._worker_runs.see(status, submit=self._signal is None)
-                self._keep(status)
+                await self._keep(status)
                 self._check_storage()
                 if status.result is not None:
                     finished_at = finished_at or time.monotonic()
+                    await self._show_checks(status.result)
                     if self._may_go(status, finished_at):
                         return status.result
         finally:
             events.cancel()
             await asyncio.gather(events, return_exceptions=True)
 
-    def _keep(self, status: RunStatus) -> None:
-        """Once the nodes have their ranks, `rdzv logs` is to know them."""
-        if status.phase is Phase.RUNNING and status.epoch != self._kept_epoch:
+    async def _keep(self, status: RunStatus) -> None:
+        """Once the nodes have their ranks, `rdzv logs` and `rdzv status --env` are to know them."""
+        started = status.phase in (Phase.RUNNING, Phase.FINISHED) and status.digest
+        if started and status.epoch != self._kept_epoch:
             self._kept_epoch = status.epoch
-            with contextlib.suppress(UsageError):
+            with contextlib.suppress(RdzvError):
                 self._state.write("status.json", status.model_dump_json().encode())
+                table = await self._viewer.table(self.run, status.digest)
+                self._state.write("table.json", table.canonical())
+                for line in warning_lines(await self._keep_report()):
+                    self._board.say(line)
+
+    async def _keep_report(self) -> RunReport:
+        """What was checked is to be known when the registry is gone."""
+        report = await self._viewer.checks(self.run)
+        self._state.write("report.json", report.model_dump_json().encode())
+        return report
+
+    async def _show_checks(self, result: Result) -> None:
+        """Say, once, what one sentence leaves out of how the nodes were found."""
+        if self._checks_shown or result.code not in _BY_CHECKS:
+            return
+        self._checks_shown = True
+        with contextlib.suppress(RdzvError):
+            for line in lines_of(await self._keep_report()):
+                self._board.say(line)
 
     def _may_go(self, status: RunStatus, finished_at: float) -> bool:
         """Whether every node knows the result, or has had the time to learn it."""
@@ -367,7 +393,7 @@ class Launch:
 
 def run_spec(plan: Plan, keys: RunKeys, place: RegistryPlace, *, managed: bool) -> RunSpec:
     """What the registry is told of the run; `managed` when a launcher submits its worker runs."""
-    unmanaged = range(0 if managed else plan.max_nodes)
+    unmanaged = range(0 if managed else plan.slots)
     return RunSpec(
         launch_id=keys.launch_id,
         min_nodes=plan.min_nodes,
@@ -378,6 +404,10 @@ def run_spec(plan: Plan, keys: RunKeys, place: RegistryPlace, *, managed: bool) 
         managed=managed,
         same_command=not plan.settings.any_command,
         verify=plan.settings.verify == "on",
+        spares=plan.settings.spares,
+        strict=plan.settings.strict,
+        skip=plan.settings.skip,
+        require_rdma=plan.settings.require_rdma,
         job=plan.job(),
         registry=_where(place),
         token_sha256=[keys.join_token(slot, 1).sha256() for slot in unmanaged],

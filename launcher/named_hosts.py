@@ -8,7 +8,7 @@ import socket
 from launcher.hostlist import Host, place, processes, read_hostfile, read_hostlist
 from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
-from worker.interfaces import look
+from worker.machine.interfaces import look
 
 
 def on_named_hosts(settings: LaunchSettings) -> tuple[LaunchSettings, tuple[str, ...]]:
@@ -24,8 +24,9 @@ def on_named_hosts(settings: LaunchSettings) -> tuple[LaunchSettings, tuple[str,
         nnodes=settings.nnodes,
         local_node=settings.local_node,
         own_names=_own_names(),
+        spares=settings.spares,
     )
-    said = {"nnodes": settings.nnodes or str(len(hosts))}
+    said = {"nnodes": settings.nnodes or str(len(hosts) - settings.spares)}
     if "nproc_per_node" not in settings.model_fields_set and (count := processes(hosts)):
         said["nproc_per_node"] = count
     if settings.scheduler_profile is None:

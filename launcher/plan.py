@@ -28,6 +28,9 @@ _FOR_WORKERS = (
     "network",
     "prefer",
     "hosts",
+    "require_rdma",
+    "env_for",
+    "nccl_log",
     "master_port",
     "grace",
     "orphan_timeout",
@@ -86,6 +89,11 @@ class Plan:
     here: Here | None = None
     hosts: tuple[str, ...] = ()
     cwd: str = ""
+
+    @property
+    def slots(self) -> int:
+        """How many worker runs there are: the nodes, and the spares."""
+        return self.max_nodes + self.settings.spares
 
     def limits(self) -> Limits:
         """The run's times and counts."""
@@ -212,7 +220,7 @@ def make_plan(
     low, high = parse_nnodes(settings.nnodes)
     if loopback and high > 1 and settings.prefix is None:
         settings = settings.model_copy(update={"prefix": True})
-    _check_nproc(settings.nproc_per_node, high)
+    _check_nproc(settings.nproc_per_node, high + settings.spares)
     plan = Plan(
         run=run,
         launch_id=launch_id,

@@ -21,7 +21,7 @@ def preview(plan: Plan, starters: Sequence[Scheduler]) -> Iterator[str]:
         starters: What starts slot 0, and what starts the others.
     """
     shown: dict[tuple[str, str], WorkerRun] = {}
-    for slot in range(plan.max_nodes):
+    for slot in range(plan.slots):
         run, starter = plan.worker_run(slot, 1), starters[slot > 0]
         text = starter.prepare(run, HIDDEN).rstrip()
         first = shown.setdefault((starter.name, run.source), run)

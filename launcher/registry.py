@@ -17,7 +17,7 @@ from rendezvous.errors import AddressError, RegistryLost, UsageError
 from rendezvous.schema import printable
 from rendezvous.security import RegistryPlace, hkdf, registry_credential
 from worker.address import choose_candidates
-from worker.interfaces import look
+from worker.machine.interfaces import look
 
 logger = logging.getLogger(__name__)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from rendezvous.errors import UsageError
-from rendezvous.schema import DEFAULT_PORT, Port, Seconds
+from rendezvous.schema import DEFAULT_PORT, CheckId, Port, Seconds
 from worker.settings import NodeSettings, Rank, Settings, WorkerSettings, option
+
+_BYTES = re.compile(r"[1-9][0-9]{0,10}[KMGkmg]?")
 
 
 class LaunchSettings(NodeSettings):
@@ -62,7 +65,18 @@ class LaunchSettings(NodeSettings):
     )
     any_command: bool = option(False, "Let nodes join that would run another COMMAND.")
     last_call: Seconds = option(
-        30.0, "With MIN:MAX, seconds to wait for more nodes once MIN are in.", metavar="SECONDS"
+        30.0,
+        "With MIN:MAX or spares, seconds to wait for more nodes once enough are in.",
+        metavar="SECONDS",
+    )
+    spares: Annotated[int, Field(ge=0, le=1000)] = option(
+        0,
+        "Start this many nodes more: those that fail a check, or their peers, are left out, and "
+        "the rest is released at the go.",
+    )
+    strict: bool = option(False, "A warning of a check before the go ends the run, too.")
+    skip: list[CheckId] = option(
+        [], "A check before the go not to look at; see docs/checks.md; repeatable.", metavar="ID"
     )
     verify: Literal["on", "off"] = option(
         "on", "Whether the nodes prove that they reach each other before the table is sealed."
@@ -121,6 +135,47 @@ class LaunchSettings(NodeSettings):
         """What a node's worker is told, where this container turns out to be a worker."""
         shared = set(WorkerSettings.model_fields) & set(LaunchSettings.model_fields)
         return WorkerSettings(**{name: getattr(self, name) for name in shared})
+
+
+Launching = TypeVar("Launching", bound=LaunchSettings)
+
+
+def _check_bytes(text: str) -> str:
+    if not all(_BYTES.fullmatch(part) for part in text.split(",")):
+        raise ValueError("a size is a number of bytes, also with K, M or G: 64K,1M,16M")
+    return text
+
+
+class BenchSettings(LaunchSettings):
+    """Options of `rdzv bench`: those of `rdzv launch`, and what is measured."""
+
+    framework: Literal["torchrun", "command", "bench"] = option(
+        "bench", "Always bench.", hidden=True
+    )
+    sizes: Annotated[str, AfterValidator(_check_bytes)] | None = option(
+        None,
+        "What is all-reduced, in bytes; 4K,64K,1M,16M on CPUs and 1M,16M,128M,1G on GPUs when not "
+        "given.",
+        metavar="SIZE,...",
+    )
+    slow_below: Annotated[float, Field(gt=0, lt=1)] = option(
+        0.5, "A pair of nodes is slow below this part of what good nodes reach.", metavar="PART"
+    )
+    save: Path | None = option(None, "Write the result as JSON into this file.", metavar="FILE")
+    plot: Path | None = option(
+        None, "Draw the result into this file, .svg, .png or .pdf.", metavar="FILE"
+    )
+
+    def command(self) -> list[str]:
+        """What the measurement is told on each node."""
+        sizes = self.sizes.split(",") if self.sizes else []
+        words = [word for size in sizes for word in ("--size", str(_bytes(size)))]
+        return [*words, "--slow-below", str(self.slow_below)]
+
+
+def _bytes(text: str) -> int:
+    unit = text[-1:].upper()
+    return int(text.rstrip("KMGkmg")) << {"K": 10, "M": 20, "G": 30}.get(unit, 0)
 
 
 class ServeSettings(Settings):

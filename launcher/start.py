@@ -24,6 +24,7 @@ import click
 
 from launcher.board import Board, make_board
 from launcher.ending import end_left
+from launcher.environment import planned, planned_lines, wishes_of
 from launcher.last_line import last_line
 from launcher.launch import Launch, run_spec
 from launcher.named_hosts import on_named_hosts, working_folder
@@ -101,15 +102,16 @@ async def launch(
     draft = _plan(settings, command, environ, run, entry, logs, hosts, loopback=alone)
     local = scheduler if scheduler.name == "local" else _local(context)
     starters = [local if settings.local_node else scheduler, scheduler]
+    variables = planned(draft)
     if settings.dry_run:
-        for text in preview(draft, starters):
+        for text in (*preview(draft, starters), *planned_lines(variables)):
             click.echo(text)
         return 0
-    for slot in sorted({0, 1, draft.max_nodes - 1} & set(range(draft.max_nodes))):
+    for slot in sorted({0, 1, draft.slots - 1} & set(range(draft.slots))):
         starters[slot > 0].prepare(draft.worker_run(slot, 1), HIDDEN)
     board = make_board(json_events=settings.json_events)
-    if group_token is None and settings.node_rank is not None and alone and draft.max_nodes > 1:
-        board.say(f"there is no RDZV_TOKEN: all {draft.max_nodes} nodes run on this machine")
+    if group_token is None and settings.node_rank is not None and alone and draft.slots > 1:
+        board.say(f"there is no RDZV_TOKEN: all {draft.slots} nodes run on this machine")
     state.acquire()
     try:
         ground = await _ground(settings, state, draft, board, group_token, registry, context)
@@ -261,7 +263,8 @@ def _boot(
     bound = sock.getsockname()[1]
     place = RegistryPlace(tuple(addresses), bound, proof.trust, proof.proof)
     near = replace(place, addresses=_NEAR[:1] if alone else _NEAR)
-    state.write_record(launch_id, settings.starter, place, owns_registry=True)
+    wishes = wishes_of(settings)
+    state.write_record(launch_id, settings.starter, place, owns_registry=True, wishes=wishes)
     keys = RunKeys(secret, state.run, launch_id)
     creator = registry_credential(secret)
     return _Ground(RegistryProcess(state, sock), place, near, keys, creator)
@@ -271,7 +274,13 @@ def _on_standing_registry(settings: LaunchSettings, state: StateDir, text: str) 
     standing = RegistryString.parse(text)
     state.forget_launch()
     launch_id = secrets.token_hex(5)
-    state.write_record(launch_id, settings.starter, standing.place, owns_registry=False)
+    state.write_record(
+        launch_id,
+        settings.starter,
+        standing.place,
+        owns_registry=False,
+        wishes=wishes_of(settings),
+    )
     keys = RunKeys(state.secret(), state.run, launch_id)
     return _Ground(None, standing.place, standing.place, keys, standing.credential)
 

@@ -8,6 +8,8 @@
     journal.sqlite   the run's events
     worker-runs.jsonl    which worker runs may exist at the scheduler, and how to find them there
     status.json      the nodes and their ranks, once they are known
+    table.json       the endpoint table on which the programs were started
+    report.json      what was checked before that
     result.json      how the launch ended
     logs/            one file for each node, and the registry's own
     submissions/     rendered specs, where a scheduler needs them as files
@@ -50,6 +52,7 @@ class LaunchRecord(BaseModel):
     place: dict[str, Any]
     owns_registry: bool = True
     host: str = ""
+    wishes: dict[str, Any] = {}
     pid: int = 0
     started_at: float = 0.0
 
@@ -194,9 +197,15 @@ class StateDir:
             return None
 
     def write_record(
-        self, launch_id: str, scheduler: str, place: RegistryPlace, *, owns_registry: bool
+        self,
+        launch_id: str,
+        scheduler: str,
+        place: RegistryPlace,
+        *,
+        owns_registry: bool,
+        wishes: dict[str, Any] | None = None,
     ) -> None:
-        """Write down this launch."""
+        """Write down this launch; `wishes` are what it asked for in the programs' environment."""
         record = LaunchRecord(
             run=self.run,
             launch_id=launch_id,
@@ -204,6 +213,7 @@ class StateDir:
             place=place.to_json(),
             owns_registry=owns_registry,
             host=socket.gethostname(),
+            wishes=wishes or {},
             pid=os.getpid(),
             started_at=time.time(),
         )
@@ -251,8 +261,8 @@ class StateDir:
     def forget_launch(self) -> None:
         """Make room for a new launch; logs stay."""
         names = ["launch.json", "secret", "registry.json", "key.pem", "certificate.pem"]
-        names += ["result.json", "status.json", self.ledger.path.name]
-        names.append("certificate.der")
+        names += ["result.json", "status.json", "table.json", "report.json"]
+        names += ["certificate.der", self.ledger.path.name]
         names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
         for name in names:
             (self.path / name).unlink(missing_ok=True)

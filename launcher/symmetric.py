@@ -15,20 +15,20 @@ from pathlib import Path
 from launcher.adopt import Adopted, adopt, is_loopback, nodes_of, one_of_several
 from launcher.plan import check_run_id, parse_nnodes
 from launcher.platforms import FIELDS, Host, Value
-from launcher.settings import LaunchSettings
+from launcher.settings import Launching, LaunchSettings
 from rendezvous.errors import UsageError
 from rendezvous.schema import size_text
 from rendezvous.security import JoinString, RegistryPlace, RunKeys, hkdf, parse_group_token
-from worker.interfaces import look
+from worker.machine.interfaces import look
 
 
 def settle(
-    settings: LaunchSettings,
+    settings: Launching,
     environ: Mapping[str, str],
     sources: Mapping[str, str],
     *,
     say: Callable[[str], None],
-) -> LaunchSettings:
+) -> Launching:
     """The settings of this node of a symmetric start, with what its platform tells.
 
     Args:
@@ -43,7 +43,7 @@ def settle(
     """
     adopted = adopt(environ, given_values(settings, sources), this_host())
     adopted.check()
-    notes = check_values(adopted)
+    notes = check_values(adopted, settings.spares)
     values = adopted.values
     if adopted.platform:
         say(
@@ -55,8 +55,20 @@ def settle(
         say(note)
     found: dict[str, object] = {name: value.text for name, value in values.items()}
     found["node_rank"] = int(values["node_rank"].text)
-    found["nnodes"] = size_text(*parse_nnodes(values["nnodes"].text))
+    found["nnodes"] = _size(settings, values["nnodes"])
     return settings.model_copy(update=found)
+
+
+def _size(settings: LaunchSettings, told: Value) -> str:
+    """`--nnodes`; of a number that a platform tells, the spares are a part."""
+    low, high = parse_nnodes(told.text)
+    if settings.nnodes is None and settings.spares:
+        low, high = min(low, high - settings.spares), high - settings.spares
+        if low < 1:
+            raise UsageError(
+                f"--spares {settings.spares} leaves no node of {told.text} ({told.source})"
+            )
+    return size_text(low, high)
 
 
 def given_values(settings: LaunchSettings, sources: Mapping[str, str]) -> dict[str, Value]:
@@ -68,7 +80,7 @@ def given_values(settings: LaunchSettings, sources: Mapping[str, str]) -> dict[s
     }
 
 
-def check_values(adopted: Adopted) -> list[str]:
+def check_values(adopted: Adopted, spares: int = 0) -> list[str]:
     """Refuse values that cannot be; returns what is worth a note. Nothing is missing."""
     values = adopted.values
     rank, size, master = values["node_rank"], values["nnodes"], values["master_addr"]
@@ -76,9 +88,11 @@ def check_values(adopted: Adopted) -> list[str]:
     _, nodes = parse_nnodes(size.text)
     if not (rank.text.isascii() and rank.text.isdigit()):
         raise UsageError(f"{rank.source} is {rank.text!r}, which is no node rank")
-    if int(rank.text) >= nodes:
+    if int(rank.text) >= nodes + spares:
+        more = f", --spares {spares}" if spares else ""
         raise UsageError(
-            f"{rank.source} {rank.text} is not in 0 to {nodes - 1} ({size.source} is {size.text})"
+            f"{rank.source} {rank.text} is not in 0 to {nodes + spares - 1} "
+            f"({size.source} is {size.text}{more})"
         )
     if rank.text == "0":
         refuse = bool({"node_rank", "master_addr"} & adopted.given)

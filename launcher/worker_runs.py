@@ -98,6 +98,8 @@ class WorkerRuns:
         A part of this that has failed fails here.
         """
         self._status = status
+        if status.phase is Phase.RUNNING:
+            self._end_unneeded(status)
         for task in [task for task in self._tasks if task.done()]:
             self._tasks.discard(task)
             task.result()
@@ -116,6 +118,18 @@ class WorkerRuns:
             self._start(self._take_up(scheduler, slot))
         else:
             self._start(self._submit(scheduler, slot.slot, wanted))
+
+    def _end_unneeded(self, status: RunStatus) -> None:
+        """From the go on, the table's nodes are the run's: nobody else can join any more.
+
+        One that was released ends by itself, if its agent still can.
+        """
+        unneeded = {slot.slot for slot in status.slots if slot.rank is None}
+        for submission in self._submissions.values():
+            entry = submission.entry
+            if entry.slot in unneeded and not entry.gone and not submission.ending:
+                submission.ending = True
+                self._start(self._end_one(submission, by_itself_seconds=_END_SECONDS))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.add(asyncio.create_task(work))
@@ -217,11 +231,11 @@ class WorkerRuns:
             older = entry.slot == slot and entry.generation < generation
             if older and not entry.gone and not submission.ending:
                 submission.ending = True
-                self._start(self._end_replaced(submission))
+                self._start(self._end_one(submission))
 
-    async def _end_replaced(self, submission: Submission) -> None:
+    async def _end_one(self, submission: Submission, *, by_itself_seconds: float = 0.0) -> None:
         """What is left of it then is told when the launch ends."""
-        await self._ending.end(submission)
+        await self._ending.end(submission, by_itself_seconds=by_itself_seconds)
         submission.ending = False
         self._note(submission)
 

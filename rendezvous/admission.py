@@ -23,7 +23,7 @@ from rendezvous.schema import (
     SlotNews,
     SlotState,
 )
-from rendezvous.state import DEAD_SUBMISSIONS, GONE, OVER, Run, Slot, nnodes_text, who
+from rendezvous.state import DEAD_SUBMISSIONS, GONE, OVER, Run, Slot, nnodes_text, nodes_text, who
 
 
 def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> Event | None:
@@ -107,10 +107,16 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
             hint="give every node the same COMMAND, or allow the difference with --any-command",
         )
     here = next((c for c in request.candidates if c.is_loopback), None)
-    if here is not None and not spec.loopback and spec.max_nodes > 1:
+    if here is not None and not spec.loopback and spec.slots > 1:
         raise Mismatch(
             f"{me} offers {here.address}, which no other machine can reach",
             hint="loopback addresses are for the local scheduler; leave --loopback away",
+        )
+    if spec.verify and spec.slots > 1 and request.probe_port is None:
+        raise Mismatch(
+            f"{me} does not listen for its peers' probes, and run '{run.id}' wants its addresses "
+            "proven",
+            hint="give every node the same version of rdzv, or launch with --verify off",
         )
     _refuse_rank_clash(run, request)
 
@@ -126,10 +132,10 @@ def _refuse_rank_clash(run: Run, request: JoinRequest) -> None:
     if rank is None:
         return
     me = f"slot {request.slot} ({request.hostname})"
-    if rank >= run.spec.max_nodes:
+    if rank >= run.spec.slots:
         raise Mismatch(
-            f"{me} asks for node rank {rank} in a run of {run.spec.max_nodes}",
-            hint=f"node ranks are 0 to {run.spec.max_nodes - 1}",
+            f"{me} asks for node rank {rank} in a run of {nodes_text(run.spec)}",
+            hint=f"node ranks are 0 to {run.spec.slots - 1}",
         )
     if (rank == 0) != (request.slot == 0):
         raise Mismatch(

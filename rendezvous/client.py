@@ -25,6 +25,7 @@ from pydantic import BaseModel, ValidationError
 
 from rendezvous.errors import RdzvError, Unavailable, error_from_code
 from rendezvous.schema import (
+    EndpointTable,
     EventLine,
     ExitReport,
     JoinReply,
@@ -34,6 +35,7 @@ from rendezvous.schema import (
     Report,
     ReportReply,
     RunList,
+    RunReport,
     RunSpec,
     RunStatus,
     SlotNews,
@@ -102,6 +104,8 @@ class RegistryClient:
         self._former: list[httpx.AsyncClient] = []
         self._dial_again = False
         self._dialling = asyncio.Lock()
+        self._address = ""
+        self._late: set[str] = set()
         self.base = ""
 
     async def __aenter__(self) -> RegistryClient:
@@ -127,6 +131,9 @@ class RegistryClient:
     async def connect(self) -> str:
         """Dial all addresses side by side; returns the base URL of the first that proves itself.
 
+        Those on which an answer was late start later: small messages may pass there, as these do,
+        and large ones vanish.
+
         Raises:
             Unavailable: None did; the message says what happened at each address.
         """
@@ -138,7 +145,7 @@ class RegistryClient:
                 done, pending = await asyncio.wait(pending, return_when="FIRST_COMPLETED")
                 for task in done:
                     if (error := task.exception()) is None:
-                        del tasks[task]
+                        self._address = tasks.pop(task)
                         self._keep(task.result())
                         return self.base
                     failures[tasks[task]] = _words(error)
@@ -172,6 +179,8 @@ class RegistryClient:
 
     async def _dial(self, name: str) -> httpx.AsyncClient:
         """Dial an address, or those of a name one after another."""
+        if name in self._late:
+            await asyncio.sleep(self._seconds / 4)
         *others, last = await _addresses_of(name, self._seconds)
         for address in others:
             with contextlib.suppress(httpx.TransportError, RdzvError, OSError):
@@ -348,6 +357,11 @@ class RegistryClient:
                         return task.result()
                 if done:  # refused at once, while an older try still waits
                     await asyncio.sleep(retry_pause())
+                elif len(self.place.addresses) > 1:
+                    # Large messages may vanish on this way, or answers go to another machine that
+                    # has this node's address there.
+                    self._late.add(self._address)
+                    self._dial_again = True
                 in_time = asyncio.get_running_loop().time() < give_up_at
                 if in_time and len(tries) < _MAX_TRIES_AT_ONCE:
                     tries.add(start())
@@ -380,6 +394,14 @@ class RegistryClient:
             seconds=wait + self._seconds,
         )
         return _parse(RunStatus, data)
+
+    async def checks(self, run: str) -> RunReport:
+        """What was checked before the go, and what was found."""
+        return _parse(RunReport, await self.request("GET", f"/v1/runs/{run}/report"))
+
+    async def table(self, run: str, digest: str) -> EndpointTable:
+        """The run's endpoint table with this digest."""
+        return _parse(EndpointTable, await self.request("GET", f"/v1/runs/{run}/tables/{digest}"))
 
     async def runs(self) -> list[RunStatus]:
         """All runs of the registry."""

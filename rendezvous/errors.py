@@ -28,7 +28,8 @@
         ├── SchedulerError      a worker run could not be submitted or ended early    exit 83
         ├── RunCancelled        somebody cancelled it                                 exit 84
         ├── RegistryLost        no registry within the orphan time-out                exit 85
-        └── NodeLost            a node went silent after the go                       exit 86
+        ├── NodeLost            a node went silent after the go                       exit 86
+        └── PreflightFailed     a check of the nodes failed before the go             exit 87
 
 A message has up to three parts: what happened, with the values; what it means here; what to try.
 The last one is the hint.
@@ -59,6 +60,7 @@ class ExitCode(IntEnum):
     CANCELLED = 84
     REGISTRY_LOST = 85
     NODE_LOST = 86
+    PREFLIGHT_FAILED = 87
 
 
 EXIT_CODE_HELP: dict[ExitCode, str] = {
@@ -75,6 +77,7 @@ EXIT_CODE_HELP: dict[ExitCode, str] = {
     ExitCode.CANCELLED: "the run was cancelled",
     ExitCode.REGISTRY_LOST: "no registry answered within the orphan time-out",
     ExitCode.NODE_LOST: "a node went silent while the program was running",
+    ExitCode.PREFLIGHT_FAILED: "a check failed: of a node, between the nodes, or of what NCCL uses",
 }
 
 
@@ -300,6 +303,13 @@ class NodeLost(RunError):
 
     code = "node_lost"
     exit_code = ExitCode.NODE_LOST
+
+
+class PreflightFailed(RunError):
+    """A check failed: of a node, between the nodes, or of what NCCL uses."""
+
+    code = "preflight_failed"
+    exit_code = ExitCode.PREFLIGHT_FAILED
 
 
 def _classes(root: type[RdzvError]) -> dict[str, type[RdzvError]]:

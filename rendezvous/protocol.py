@@ -3,7 +3,10 @@
     gathering -> verifying -> arming -> running -> finished(ok | failed | cancelled)
         ^___________|___________|     a node is lost before the go: gather again
 
-A run without `verify` goes from gathering to arming.
+Verifying goes in rounds. Before the first one, what the nodes found on themselves and how they
+compare is judged; each round then proves the addresses of one network class, in order of
+preference, and is an epoch of its own. The first class is taken in which every directed pair that
+was planned has worked. A run without `verify` takes the first class, and arms.
 
 Rules
   - `rendezvous.admission` decides what a request may change, `due` gives the events that time
@@ -18,30 +21,51 @@ Rules
     fails the run.
   - Before the go, a worker run that is over for its scheduler is lost. After the go its lease says
     so: an agent that is heard of is alive, and only the lease knows since when it is not.
+  - A node that fails a check or its peers ends the run, unless enough others are there without it
+    (spares, min:max): then it is left out. The best `max_nodes` make the table: those that passed,
+    with the lowest slots. Slot 0 is never left out. Whoever is left out stays until the go, as the
+    nodes may have to gather again, and is released then.
   - The first cause is the failure that happened first, by age, not the one that was told first.
   - Each decision has its reason, in words; the reply, the log, the board and the tests use it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rendezvous import events
+from rendezvous.classes import classes_of
+from rendezvous.compare import compare, finding_text, rdma_of
 from rendezvous.errors import ExitCode
 from rendezvous.events import Event
 from rendezvous.leases import Leases, Silence
+from rendezvous.matrix import blame, to_release
+from rendezvous.rounds import (
+    count_pairs,
+    failing,
+    hint_of,
+    hostnames_of,
+    joins_of,
+    listening,
+    measured,
+    own_findings,
+    planned_pairs,
+    words_of_failing,
+)
 from rendezvous.schema import (
     DEFAULT_MASTER_PORT,
     ExitReport,
+    Finding,
     NodeState,
     Phase,
     Result,
+    Round,
     SlotNews,
     SlotState,
 )
-from rendezvous.seal import Unreachable, blame, choose_addresses, make_table
+from rendezvous.seal import Unreachable, make_table
 from rendezvous.state import (
     DEAD_SUBMISSIONS,
     GONE,
@@ -51,7 +75,7 @@ from rendezvous.state import (
     Slot,
     first_failed,
     listed,
-    nnodes_text,
+    nodes_text,
     overdue_slots,
     what_is_known,
     who,
@@ -189,7 +213,7 @@ def apply(run: Run, event: Event, now: float) -> Outcome:
 
 
 def _created(run: Run, event: events.Created, now: float) -> Outcome:
-    return Outcome(f"run '{run.id}' was created for {nnodes_text(run.spec)} nodes")
+    return Outcome(f"run '{run.id}' was created for {nodes_text(run.spec)}")
 
 
 def _slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
@@ -266,23 +290,24 @@ def _joined(run: Run, event: events.Joined, now: float) -> Outcome:
     reason = f"{who(slot)} joined from {address} as incarnation {slot.incarnations}"
     if displaced is not None:
         reason += f", in place of {displaced.join.hostname}"
-    present = run.spec.max_nodes - len(run.missing)
-    reason += f"; {present} of {run.spec.max_nodes} nodes are in"
-    _check_gathered(run, now)
-    return Outcome(reason, slot.index)
+    reason += f"; {run.present} of {run.spec.slots} nodes are in"
+    return Outcome(reason + _check_gathered(run, now), slot.index)
 
 
-def _check_gathered(run: Run, now: float) -> None:
+def _check_gathered(run: Run, now: float) -> str:
+    """Go on when all are in that may still come; begin the last call when enough are.
+
+    Returns what it did, in words that end a sentence.
+    """
     if run.phase is not Phase.GATHERING:
-        return
-    present = run.spec.max_nodes - len(run.missing)
-    if present == run.spec.max_nodes:
-        _end_gathering(run, now)
-    elif present >= run.spec.min_nodes and 0 not in run.missing:
-        if run.enough_since is None:
-            run.enough_since = now
-    else:
+        return ""
+    if run.present < run.spec.min_nodes or 0 in run.missing:
         run.enough_since = None
+    elif all(run.slots[index].given_up for index in run.missing):
+        return _end_gathering(run, now)
+    elif run.enough_since is None:
+        run.enough_since = now
+    return ""
 
 
 def _refused(run: Run, event: events.Refused, now: float) -> Outcome:
@@ -293,28 +318,112 @@ def _refused(run: Run, event: events.Refused, now: float) -> Outcome:
     return Outcome(f"refused: {event.reason}", slot.index)
 
 
-def _end_gathering(run: Run, now: float) -> None:
-    run.epoch += 1
-    run.unreachable = {}
-    if run.spec.verify:
-        _enter(run, Phase.VERIFYING, now)
-    else:
-        _seal(run, now, None)
+def _end_gathering(run: Run, now: float) -> str:
+    run.left_out, run.findings, run.rounds = {}, [], []
+    return _check_nodes(run, now)
 
 
 def _enter(run: Run, phase: Phase, now: float) -> None:
     run.phase, run.phase_since = phase, now
-    run.waiting_for = {slot.index for slot in run.members()}
+    run.waiting_for = {slot.index for slot in run.taking_part()}
     run.seq += 1
 
 
 def _gather_again(run: Run, now: float) -> None:
     """The table is dropped: nobody had started on it."""
-    run.table, run.digest, run.enough_since = None, "", None
+    run.table, run.digest, run.enough_since, run.left_out = None, "", None, {}
     for slot in run.members():
         assert slot.node is not None
         slot.node.state, slot.node.rank = NodeState.JOINED, None
     _enter(run, Phase.GATHERING, now)
+
+
+# --- checks, rounds, the seal
+
+
+def _check_nodes(run: Run, now: float) -> str:
+    """Judge what the nodes said of themselves, and begin to prove their addresses.
+
+    Returns what follows, in words that end a sentence.
+    """
+    said = ""
+    while True:
+        joins = joins_of(run)
+        kept = [finding for finding in run.findings if finding.slot in run.left_out]
+        found = own_findings(joins, run.spec) + compare(joins, run.spec)
+        run.findings = kept + found
+        if failed := failing(found, run.spec):
+            if not _leave_out(run, _by_slot(run, failed)):
+                return said + _fail_checks(run, now, failed)
+        elif isinstance(classes := classes_of(joins), Unreachable):
+            if not _leave_out(run, dict.fromkeys(classes.slots, classes.reason)):
+                return said + _fail_verification(run, now, classes)
+        else:
+            break
+        said = _without(run, run.left_out)
+    run.classes = classes
+    if run.spec.verify:
+        _begin_round(run, now, 0)
+    else:
+        run.epoch += 1
+        said += _take(run, now, 0, [])
+    return said
+
+
+def _by_slot(run: Run, failed: Collection[Finding]) -> dict[int | None, str]:
+    names = hostnames_of(run)
+    return {finding.slot: finding_text(finding, names) for finding in reversed(list(failed))}
+
+
+def _leave_out(run: Run, guilty: Mapping[int | None, str] | Mapping[int, str]) -> bool:
+    """Go on without these nodes, if there are enough others; a cause that is nobody's stays."""
+    slots = {slot for slot in guilty if slot is not None}
+    enough = len(run.taking_part()) - len(slots) >= run.spec.min_nodes
+    if not guilty or None in guilty or 0 in slots or not enough:
+        return False
+    for index in slots:
+        run.left_out[index] = guilty[index]
+    return True
+
+
+def _names(run: Run, indices: Collection[int]) -> str:
+    return listed(who(run.slots[index]) for index in sorted(indices))
+
+
+def _without(run: Run, indices: Collection[int]) -> str:
+    """Whom the run goes without, and why, in words that end a sentence."""
+    names = {index: who(run.slots[index]) for index in sorted(indices)}
+    why = {index: run.left_out[index] for index in names}
+    words = [
+        why[index] if why[index].startswith(name) else f"{name}: {why[index]}"
+        for index, name in names.items()
+    ]
+    return f"; it goes without {listed(words)}"
+
+
+def _fail_checks(run: Run, now: float, failed: list[Finding]) -> str:
+    words = f"checks before the start failed: {words_of_failing(failed, hostnames_of(run))}"
+    about = next((run.slots[f.slot] for f in failed if f.slot is not None), None)
+    code = ExitCode.PREFLIGHT_FAILED
+    _finish(run, now, _failure(code, "preflight_failed", words, about, hint_of(failed)))
+    return f"; {words}"
+
+
+def _fail_verification(run: Run, now: float, why: Unreachable) -> str:
+    about = run.slots[why.slots[0]] if why.slots else None
+    code = ExitCode.VERIFICATION_FAILED
+    _finish(run, now, _failure(code, "verification_failed", why.reason, about, why.hint))
+    return f"; {why.reason}"
+
+
+def _begin_round(run: Run, now: float, number: int) -> None:
+    """Have the addresses of a class probed: an epoch of its own."""
+    run.epoch += 1
+    run.network, run.reports, run.listening = run.classes[number], {}, listening(run)
+    for slot in run.taking_part():
+        assert slot.node is not None
+        slot.node.state = NodeState.JOINED
+    _enter(run, Phase.VERIFYING, now)
 
 
 def _probed(run: Run, event: events.Probed, now: float) -> Outcome:
@@ -322,33 +431,77 @@ def _probed(run: Run, event: events.Probed, now: float) -> Outcome:
     assert slot.node is not None
     slot.node.state = NodeState.VERIFIED
     run.waiting_for.discard(slot.index)
-    peers = {member.index for member in run.members()} - {slot.index}
-    unreachable = sorted(peers.intersection(event.report.unreachable))
+    pairs = run.reports[slot.index] = planned_pairs(run, slot.index, event.report.pairs)
+    failed = [pair for pair in pairs if pair.outcome != "ok"]
     reason = f"{who(slot)} verified its peers"
-    if unreachable:
-        run.unreachable[slot.index] = unreachable
-        reason = f"{who(slot)} cannot reach {listed(who(run.slots[i]) for i in unreachable)}"
-    if not run.waiting_for:
-        _seal(run, now, None)
-    return Outcome(reason, slot.index, usual=not unreachable)
+    if failed:
+        peers = (f"{who(run.slots[p.slot])}: {p.outcome.replace('_', ' ')}" for p in failed)
+        reason = f"{who(slot)} cannot reach {listed(peers)}"
+    over = not run.waiting_for
+    if over:
+        reason += _end_round(run, now)
+    return Outcome(reason, slot.index, usual=not failed and not over)
+
+
+def _end_round(run: Run, now: float) -> str:
+    """All have reported: take the class, try the next one, or say why none works."""
+    assert run.network is not None
+    words = run.network.words
+    slots = [slot.index for slot in run.taking_part()]
+    tried = Round(network=words, verdict="", slots=slots, reports=run.reports)
+    failed, probed = count_pairs(tried)
+    verdict = f"{failed} of {probed} directed pairs failed" if failed else "every pair works"
+    run.rounds.append(tried.model_copy(update={"verdict": verdict}))
+    number = run.classes.index(run.network)
+    if not failed:
+        return _take(run, now, number, measured(run, tried))
+    if number + 1 < len(run.classes):
+        _begin_round(run, now, number + 1)
+        return f"; {words}: {verdict}; next is {run.network.words}"
+    return _none_works(run, now)
+
+
+def _none_works(run: Run, now: float) -> str:
+    """Go on without the fewest nodes that are in the way, or say who they are."""
+    rounds = run.rounds[-len(run.classes) :]
+    guilty = [to_release(tried) for tried in rounds]
+    number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
+    words = rounds[number].network
+    why = dict.fromkeys(guilty[number], f"it and its peers do not all reach each other: {words}")
+    if _leave_out(run, why):
+        said = _without(run, why)
+        return said + _take(run, now, number, measured(run, rounds[number]))
+    run.findings += measured(run, rounds[-1])
+    return _fail_verification(run, now, blame(rounds, joins_of(run)))
+
+
+def _take(run: Run, now: float, number: int, found: list[Finding]) -> str:
+    """Seal the table on a class, unless what the probes measured is a failure."""
+    run.network = run.classes[number]
+    run.findings += found
+    said = ""
+    if failed := failing(found, run.spec):
+        guilty = _by_slot(run, failed)
+        if not _leave_out(run, guilty):
+            return _fail_checks(run, now, failed)
+        said = _without(run, [f.slot for f in failed if f.slot is not None])
+    for slot in run.taking_part()[run.spec.max_nodes :]:
+        run.left_out[slot.index] = "it is not needed: enough others are there"
+    _seal(run, now, None)
+    return f"{said}; the table is sealed on {run.network.words}"
 
 
 def _seal(run: Run, now: float, port: int | None) -> None:
-    """Choose addresses and ranks, make the table, and ask every node to arm."""
-    members = run.members()
-    joins = [slot.node.join for slot in members if slot.node is not None]
-    chosen = blame(run.unreachable) if run.unreachable else choose_addresses(joins)
-    if isinstance(chosen, Unreachable):
-        code = ExitCode.VERIFICATION_FAILED
-        slot = run.slots[chosen.slots[0]]
-        _finish(run, now, _failure(code, "verification_failed", chosen.reason, slot, chosen.hint))
-        return
-    first = joins[0].master_port or DEFAULT_MASTER_PORT
-    port = port or run.spec.master_port or first
-    run.table = make_table(run.id, run.spec.launch_id, run.epoch, joins, chosen, port)
+    """Choose ranks, make the table, and ask every node to arm."""
+    assert run.network is not None
+    joins = joins_of(run)
+    port = port or run.spec.master_port or joins[0].master_port or DEFAULT_MASTER_PORT
+    run.table = make_table(
+        run.id, run.spec.launch_id, run.epoch, joins, run.network, rdma_of(joins), port
+    )
     run.digest = run.table.digest()
     ranks = {row.slot: row.rank for row in run.table.rows}
-    for slot in members:
+    for slot in run.taking_part():
         assert slot.node is not None
         slot.node.rank = ranks[slot.index]
         slot.node.state = NodeState.VERIFIED
@@ -364,9 +517,13 @@ def _acked(run: Run, event: events.Acked, now: float) -> Outcome:
     if not run.waiting_for:
         for member in run.members():
             assert member.node is not None
-            member.node.state = NodeState.RUNNING
+            spare = member.index in run.left_out
+            member.node.state = NodeState.RELEASED if spare else NodeState.RUNNING
+            member.problem = run.left_out.get(member.index, member.problem)
         _enter(run, Phase.RUNNING, now)
         reason += "; all are: go"
+        if run.left_out:
+            reason += f", without {_names(run, run.left_out)}"
     return Outcome(reason, slot.index, usual=run.phase is not Phase.RUNNING)
 
 
@@ -394,7 +551,8 @@ def _progressed(run: Run, event: events.Progressed, now: float) -> Outcome:
     slot = run.slots[event.slot]
     assert slot.node is not None
     slot.node.progress = event.report.words
-    return Outcome(f"{who(slot)}: {event.report.words}", slot.index, usual=True)
+    usual = not event.report.warning
+    return Outcome(f"{who(slot)}: {event.report.words}", slot.index, usual=usual)
 
 
 def _exited(run: Run, event: events.Exited, now: float) -> Outcome:
@@ -474,18 +632,18 @@ def _failure(
     exit_code: int,
     code: str,
     message: str,
-    slot: Slot,
+    slot: Slot | None,
     hint: str = "",
     report: ExitReport | None = None,
 ) -> Result:
-    node = slot.node
+    node = slot.node if slot else None
     return Result(
         status="failed",
         exit_code=int(exit_code),
         code=code,
         message=message,
         hint=hint,
-        slot=slot.index,
+        slot=slot.index if slot else None,
         rank=node.rank if node else None,
         hostname=node.join.hostname if node else "",
         worker_rank=report.worker_rank if report else None,
@@ -523,6 +681,9 @@ def _lost(run: Run, event: events.Lost, now: float) -> Outcome:
 def _node_lost(run: Run, slot: Slot, why: str, silent: float, now: float) -> str:
     node = slot.node
     assert node is not None
+    if node.state is NodeState.RELEASED:
+        node.state = NodeState.LEFT
+        return f"{who(slot)}, which was released, has gone: {why}"
     ended = node.state is NodeState.EXITED
     if run.phase in (Phase.RUNNING, Phase.FINISHED):
         node.state = NodeState.LOST
@@ -565,10 +726,15 @@ _EXIT_CODES = {
 def _go_on_after(run: Run, slot: Slot, report: ExitReport | None) -> str:
     """Arrange how the run goes on without the slot's node; says how, empty when it cannot.
 
+    One that the table goes without anyway is not waited for again.
+
     Where no launcher submits worker runs, the platform that has started the node may do so again:
     Kubernetes replaces a pod that it has evicted. A node that failed by itself would fail again.
     """
     node = slot.node
+    if slot.index in run.left_out:
+        slot.given_up = True
+        return "the run goes without it"
     replaced = node is not None and node.join.generation < slot.generation
     if replaced and slot.state not in DEAD_SUBMISSIONS:
         return f"its generation {slot.generation} is on the way"
@@ -586,15 +752,16 @@ def _go_on_after(run: Run, slot: Slot, report: ExitReport | None) -> str:
 
 
 def _can_spare(run: Run, slot: Slot) -> bool:
-    """With min:max: whether the others are enough without this slot."""
+    """With min:max or spares: whether the others are enough without this slot."""
     others = [s for s in run.slots if s is not slot and not s.given_up]
     return slot.index != 0 and len(others) >= run.spec.min_nodes
 
 
 def _empty(run: Run, slot: Slot, now: float) -> None:
     """Take the node out of its slot, whose clock starts again; a table that it is in is dropped."""
-    was_in = slot.node is not None
+    was_in = slot.node is not None and slot.index not in run.left_out
     slot.node = None
+    run.left_out.pop(slot.index, None)
     slot.waited, slot.waiting_since = 0.0, None
     run.missing.add(slot.index)
     _count_waiting(slot, now)
@@ -606,10 +773,12 @@ def _empty(run: Run, slot: Slot, now: float) -> None:
 def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
     if event.phase is Phase.GATHERING:
         return _join_timed_out(run, now)
-    names = listed(who(run.slots[i]) for i in sorted(run.waiting_for))
+    names = _names(run, run.waiting_for)
     timeout = run.phase_timeout()
     verb = "report on their peers" if event.phase is Phase.VERIFYING else "acknowledge the table"
     words = f"{names} did not {verb} within {timeout:.0f} s, though still connected"
+    if event.phase is Phase.VERIFYING and _leave_out(run, dict.fromkeys(run.waiting_for, words)):
+        return Outcome(words + _check_nodes(run, now))
     code = (
         ExitCode.VERIFICATION_FAILED if event.phase is Phase.VERIFYING else ExitCode.ARMING_FAILED
     )
@@ -622,12 +791,11 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
 def _join_timed_out(run: Run, now: float) -> Outcome:
     # `apply` takes what the journal says, also from a version that judged otherwise.
     overdue = overdue_slots(run, now) or [run.slots[min(run.missing)]]
-    present = run.spec.max_nodes - len(run.missing)
     limit = run.spec.limits.join_timeout_seconds
     known = "; ".join(what_is_known(run.spec, slot) for slot in overdue[:5])
     more = f"; and {len(overdue) - 5} more" if len(overdue) > 5 else ""
     words = (
-        f"run '{run.id}' expected {nnodes_text(run.spec)} nodes and {present} joined "
+        f"run '{run.id}' expected {nodes_text(run.spec)} and {run.present} joined "
         f"within {limit:.0f} s: {known}{more}"
     )
     hint = "see the log of the missing worker run; it must be able to open the registry's address"
@@ -636,9 +804,8 @@ def _join_timed_out(run: Run, now: float) -> Outcome:
 
 
 def _last_call_over(run: Run, event: events.LastCallOver, now: float) -> Outcome:
-    present = run.spec.max_nodes - len(run.missing)
-    _end_gathering(run, now)
-    return Outcome(f"last call is over: the run goes on with {present} nodes")
+    words = f"last call is over: the run goes on with {run.present} nodes"
+    return Outcome(words + _end_gathering(run, now))
 
 
 def _verdict_fell(run: Run, event: events.VerdictFell, now: float) -> Outcome:

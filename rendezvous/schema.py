@@ -149,6 +149,7 @@ class NodeState(StrEnum):
     EXITED = "exited"
     LOST = "lost"
     LEFT = "left"
+    RELEASED = "released"
 
 
 class LinkKind(StrEnum):
@@ -201,14 +202,72 @@ class Job(Wire):
     framework: ShortWords = "torchrun"
 
 
+class RdmaPort(Wire):
+    """One port of an RDMA device, as sysfs describes it; see `worker.machine.rdma`.
+
+    What the kernel does not say is empty or 0.
+    """
+
+    device: ShortWords
+    port: Annotated[int, Field(ge=1, le=255)] = 1
+    link_layer: ShortWords = Field("", description="InfiniBand, Ethernet (RoCE) or Unknown (EFA).")
+    hca_type: ShortWords = ""
+    state: ShortWords = Field("", description="ACTIVE, INIT, DOWN ...")
+    phys_state: ShortWords = Field("", description="LinkUp, Polling ...")
+    rate_gbps: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    rate: ShortWords = Field("", description="The kernel's words: 400 Gb/sec (4X NDR).")
+    lid: Annotated[int, Field(ge=0)] = 0
+    sm_lid: Annotated[int, Field(ge=0)] = 0
+    pkeys: Annotated[list[int], Field(max_length=256)] = Field([], description="Those not 0.")
+    subnet_prefix: ShortWords = Field("", description="First 64 bits of GID 0, hex.")
+    gid_index: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Of the routable IPv4 RoCE v2 GID, where there is one."
+    )
+    gid_type: ShortWords = ""
+    mtu: Annotated[int, Field(ge=0)] = Field(0, description="Of its network interface, if any.")
+    firmware: ShortWords = ""
+    node_guid: ShortWords = ""
+    interface: ShortWords = Field("", description="Its network interface, as far as seen here.")
+    openable: bool = Field(True, description="Its uverbs node is there and may be opened.")
+    problem: Words = Field("", description="Why NCCL cannot use it; empty when it can.")
+
+
 class Facts(Wire):
-    """What is worth knowing of a node's machine; shown, and compared by later checks."""
+    """What is worth knowing of a node's machine; shown, and compared between the nodes.
+
+    What could not be found out is empty or 0.
+    """
 
     rdzv_version: ShortWords = ""
     python_version: ShortWords = ""
+    torch_version: ShortWords = ""
+    cuda_version: ShortWords = Field("", description="That torch was built for.")
+    nccl_version: ShortWords = ""
+    driver_version: ShortWords = ""
     gpus: Annotated[int, Field(ge=0)] = 0
+    gpu_models: Annotated[list[ShortWords], Field(max_length=64)] = []
+    gpu_uuids: Annotated[list[ShortWords], Field(max_length=64)] = []
     cpus: Annotated[int, Field(ge=0)] = 0
     boot_id: ShortWords = ""
+    machine_id: ShortWords = ""
+    script_digest: Digest | Literal[""] = Field("", description="Of the entry script, if a file.")
+    rdma: Annotated[list[RdmaPort], Field(max_length=128)] = []
+
+
+CheckId = Annotated[str, Field(pattern=r"^[LXMPD][0-9]{2}$")]
+
+
+class Finding(Wire):
+    """What one check found, good or bad; docs/checks.md lists the checks."""
+
+    check: CheckId
+    level: Literal["ok", "warn", "fail", "skipped"]
+    slot: SlotIndex | None = Field(None, description="The node; None for the run as a whole.")
+    subject: ShortWords = Field("", description="Device, interface, variable or pair concerned.")
+    value: Words = ""
+    expected: Words = ""
+    cause: Words = Field("", description="What it means, in one clause.")
+    fix: Words = Field("", description="The command or step that mends it.")
 
 
 class JoinRequest(Wire):
@@ -224,6 +283,10 @@ class JoinRequest(Wire):
     master_port: Port | None = Field(None, description="A port that this node found free.")
     job: Job = Job()
     facts: Facts = Facts()
+    findings: Annotated[list[Finding], Field(max_length=64)] = Field(
+        [], description="Of the checks that the node made on itself: warnings and failures."
+    )
+    probe_port: Port | None = Field(None, description="Where it answers its peers' probes.")
 
 
 class JoinReply(Wire):
@@ -250,6 +313,7 @@ class TableRow(Wire):
     prefix_length: int
     nproc_per_node: int
     mac: str
+    hcas: list[str] = Field([], description="For NCCL_IB_HCA, as DEVICE:PORT, where it is needed.")
 
 
 class EndpointTable(Wire):
@@ -260,6 +324,10 @@ class EndpointTable(Wire):
     epoch: int
     master_address: str
     master_port: int
+    network: str = Field("", description="The network class of all addresses, in words.")
+    transport: Literal["", "IB", "Socket", "Libfabric"] = Field(
+        "", description="What NCCL should say it uses; empty when nothing is expected."
+    )
     rows: list[TableRow]
 
     @property
@@ -304,19 +372,69 @@ class NodeView(Wire):
     epoch: int
     reason: str
     digest: str = ""
+    plan: ProbePlan | None = Field(None, description="While verifying: what is to be probed.")
     table: EndpointTable | None = None
+    released: list[int] = Field(
+        [], description="Slots whose nodes the table goes without: at the go they end with 0."
+    )
     stop: bool = Field(False, description="End the program: the run has a first failure.")
     result: Result | None = None
     poll_seconds: float = 2.0
 
 
+Outcome = Literal[
+    "ok",
+    "refused",  # the address answers, and nothing listens there
+    "timeout",  # no answer at all
+    "no_route",  # this host has no way there
+    "self",  # it is an address of this node itself
+    "wrong_node",  # another node of the run answered
+    "stranger",  # something answered that is no node of this run
+    "black_hole",  # small messages pass, and large ones vanish
+    "error",  # anything else; `detail` says what
+]
+
+
+class PairProbe(Wire):
+    """What a node found out about one peer, over the addresses of one network class."""
+
+    slot: SlotIndex = Field(description="The peer.")
+    outcome: Outcome
+    rtt_ms: Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)] | None = None
+    skew_seconds: Annotated[float, Field(ge=-1e10, le=1e10, allow_inf_nan=False)] | None = Field(
+        None, description="The peer's clock less this node's, at the sample of least rtt."
+    )
+    path_mtu: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+        None, description="Bytes of the largest unfragmented IP packet that was answered."
+    )
+    source: ShortWords = Field("", description="This node's address, as the peer saw it.")
+    detail: Words = ""
+
+
+class ProbePeer(Wire):
+    """One node of a probe plan: where the others are to reach it in this round."""
+
+    slot: SlotIndex
+    hostname: ShortWords
+    address: Address
+    interface: ShortWords
+    mtu: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    probe_port: Port
+
+
+class ProbePlan(Wire):
+    """Verifying: the addresses of one network class, which are to be proven in this epoch."""
+
+    network: Words = Field(description="The class, in words: eth0, 10.0.0.0/24, Ethernet, IPv4.")
+    peers: list[ProbePeer]
+
+
 class ProbeReport(Wire):
-    """Verifying: what this node found out about its peers' candidates."""
+    """Verifying: what this node found out about its peers in this epoch's plan."""
 
     kind: Literal["probe"] = "probe"
     epoch: int
-    unreachable: Annotated[list[SlotIndex], Field(max_length=MAX_NODES)] = []
-    detail: Words = ""
+    pairs: Annotated[list[PairProbe], Field(max_length=MAX_NODES)] = []
 
 
 class AckReport(Wire):
@@ -332,7 +450,7 @@ class RefuseReport(Wire):
 
     kind: Literal["refuse"] = "refuse"
     epoch: int
-    code: Literal["port_taken", "bad_table", "hosts", "contract"]
+    code: Literal["port_taken", "bad_table", "hosts", "contract", "address"]
     reason: Words
     free_port: Port | None = Field(None, description="With `port_taken`: one that is free.")
 
@@ -343,6 +461,7 @@ class ProgressReport(Wire):
     kind: Literal["progress"] = "progress"
     epoch: int
     words: Words
+    warning: bool = Field(False, description="A person should see it.")
 
 
 class ExitReport(Wire):
@@ -354,6 +473,7 @@ class ExitReport(Wire):
     age_seconds: Seconds = Field(0.0, description="Since the first local failure.")
     worker_rank: int | None = None
     stopped: bool = Field(False, description="It ended because it was told to.")
+    by_agent: bool = Field(False, description="Its agent ends it; `message` says why.")
     message: Words = ""
     tail: Annotated[list[OutputLine], Field(max_length=40)] = []
     log: Words = ""
@@ -417,6 +537,14 @@ class RunSpec(BaseModel):
     managed: bool = Field(True, description="A launcher submits the worker runs, and can again.")
     same_command: bool = Field(True, description="Refuse nodes that would run another COMMAND.")
     verify: bool = Field(True, description="Let the nodes prove that they reach each other.")
+    spares: Annotated[int, Field(ge=0, lt=MAX_NODES)] = Field(
+        0, description="Nodes beyond max_nodes that are started; the best are kept."
+    )
+    strict: bool = Field(False, description="A warning of a check fails the run, too.")
+    skip: Annotated[list[CheckId], Field(max_length=64)] = Field(
+        [], description="Checks that are not looked at."
+    )
+    require_rdma: bool = Field(False, description="Without RDMA on every node the run fails.")
     job: Job = Job()
     registry: ShortWords = Field("", description="Where nodes open the registry, for sentences.")
     token_sha256: Annotated[list[Digest], Field(max_length=MAX_NODES)] = Field(
@@ -429,9 +557,14 @@ class RunSpec(BaseModel):
     def _sizes_agree(self) -> RunSpec:
         if self.min_nodes > self.max_nodes:
             raise ValueError("min_nodes is larger than max_nodes")
-        if self.token_sha256 and len(self.token_sha256) != self.max_nodes:
-            raise ValueError("token_sha256 needs one entry for each of max_nodes slots, or none")
+        if self.token_sha256 and len(self.token_sha256) != self.slots:
+            raise ValueError("token_sha256 needs one entry for each slot, or none")
         return self
+
+    @property
+    def slots(self) -> int:
+        """How many places there are: the nodes of the table, and the spares."""
+        return self.max_nodes + self.spares
 
 
 class SlotStatus(Wire):
@@ -469,12 +602,33 @@ class RunStatus(Wire):
     trouble: str = ""
     min_nodes: int
     max_nodes: int
+    spares: int = 0
     elapsed_seconds: float
     remaining_seconds: float | None = None
     digest: str = ""
     slots: list[SlotStatus] = []
     result: Result | None = None
     everyone_left: bool = False
+
+
+class Round(Wire):
+    """One network class that was tried while verifying, and what came of it."""
+
+    network: Words
+    verdict: Words = Field(description="Why it was taken, or not.")
+    slots: list[int] = Field(description="Who took part: the order of rows and columns.")
+    reports: dict[int, list[PairProbe]] = Field(
+        {}, description="By reporting slot; only the newest round keeps the pairs that are ok."
+    )
+
+
+class RunReport(Wire):
+    """`GET /v1/runs/{run}/report`: what was checked before the start, and what was found."""
+
+    run: str
+    hostnames: dict[int, str] = {}
+    rounds: list[Round] = []
+    findings: list[Finding] = []
 
 
 class RunList(Wire):

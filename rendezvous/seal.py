@@ -1,4 +1,4 @@
-"""How an endpoint table is made: one address for each node, one rank for each node. Pure.
+"""How an endpoint table is made: an address and a rank for each node. Pure.
 
 Rank rules: slot 0 is rank 0. A requested rank is honoured. The others follow in a stable topology
 order: nodes of one subnet stand together (slot 0's subnet first), within it in natural order of the
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rendezvous.schema import Candidate, EndpointTable, JoinRequest, TableRow, natural_key
-from rendezvous.state import listed
+
+if TYPE_CHECKING:
+    from rendezvous.classes import NetworkClass
+    from rendezvous.compare import RdmaExpectation
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,73 +26,6 @@ class Unreachable:
     slots: tuple[int, ...]
     reason: str
     hint: str
-
-
-def choose_addresses(joins: list[JoinRequest]) -> dict[int, Candidate] | Unreachable:
-    """Each slot's candidate: its first one in a family that all nodes have.
-
-    An address that two nodes offer proves nothing (each host has the same docker0) and is dropped
-    for both.
-    """
-    offered = Counter(a for join in joins for a in {c.address for c in join.candidates})
-    usable = {join.slot: [c for c in join.candidates if offered[c.address] == 1] for join in joins}
-    bare = [join for join in joins if not usable[join.slot]]
-    if bare:
-        return _all_shared(bare, joins)
-    common = set.intersection(*({c.family for c in cs} for cs in usable.values()))
-    if not common:
-        return _no_common_family(usable)
-    first = usable[min(usable)][0].family
-    family = first if first in common else min(common)
-    return {slot: next(c for c in cs if c.family == family) for slot, cs in usable.items()}
-
-
-def _all_shared(bare: list[JoinRequest], joins: list[JoinRequest]) -> Unreachable:
-    first = bare[0]
-    address = first.candidates[0].address
-    others = [
-        join
-        for join in joins
-        if join is not first and any(c.address == address for c in join.candidates)
-    ]
-    boots = {join.facts.boot_id for join in (first, *others)}
-    same_machine = len(boots) == 1 and "" not in boots
-    who = listed(f"slot {join.slot} ({join.hostname})" for join in others)
-    return Unreachable(
-        tuple(join.slot for join in bare),
-        f"slot {first.slot} ({first.hostname}) has no address of its own: "
-        f"{address} is also the address of {who}",
-        "two nodes of this run are on one machine; ask the scheduler for one node a machine"
-        if same_machine
-        else "name the interface or network that differs, with --interface or --network",
-    )
-
-
-def _no_common_family(usable: dict[int, list[Candidate]]) -> Unreachable:
-    only = {
-        family: sorted(slot for slot, cs in usable.items() if {c.family for c in cs} == {family})
-        for family in (4, 6)
-    }
-    fewest = min(only.values(), key=len)
-    return Unreachable(
-        tuple(fewest),
-        f"slots {listed(map(str, only[4]))} offer IPv4 addresses only "
-        f"and slots {listed(map(str, only[6]))} IPv6 addresses only",
-        "give every node an address of one family, or choose it with --network",
-    )
-
-
-def blame(unreachable: dict[int, list[int]]) -> Unreachable:
-    """Whose fault it is that peers cannot be reached: the slot that stands in most failed pairs."""
-    pairs = [(one, other) for one, others in sorted(unreachable.items()) for other in others]
-    count = Counter(slot for pair in pairs for slot in pair)
-    guilty = min(count, key=lambda slot: (-count[slot], slot))
-    return Unreachable(
-        (guilty,),
-        f"slots cannot reach each other: {listed(f'{one} -> {other}' for one, other in pairs)}",
-        f"slot {guilty} stands in {count[guilty]} of {len(pairs)} failed pairs: "
-        "look at its network, or choose another with --network",
-    )
 
 
 def assign_ranks(joins: list[JoinRequest], chosen: dict[int, Candidate]) -> dict[int, int]:
@@ -122,10 +58,12 @@ def make_table(
     launch_id: str,
     epoch: int,
     joins: list[JoinRequest],
-    chosen: dict[int, Candidate],
+    network: NetworkClass,
+    rdma: RdmaExpectation,
     master_port: int,
 ) -> EndpointTable:
     """The table of an epoch, rows in order of rank; the master is rank 0."""
+    chosen = {join.slot: network.members[join.slot] for join in joins}
     ranks = assign_ranks(joins, chosen)
     rows = [
         TableRow(
@@ -137,6 +75,7 @@ def make_table(
             prefix_length=chosen[join.slot].prefix_length,
             nproc_per_node=join.nproc_per_node,
             mac=chosen[join.slot].mac,
+            hcas=rdma.hcas.get(join.slot, []),
         )
         for join in joins
     ]
@@ -147,5 +86,7 @@ def make_table(
         epoch=epoch,
         master_address=rows[0].address,
         master_port=master_port,
+        network=network.words,
+        transport=rdma.transport,
         rows=rows,
     )

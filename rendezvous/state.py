@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rendezvous.schema import (
     EndpointTable,
     ExitReport,
+    Finding,
     JoinRequest,
     NodeState,
+    PairProbe,
     Phase,
     Result,
+    Round,
     RunSpec,
     SlotState,
     size_text,
 )
 
+if TYPE_CHECKING:
+    from rendezvous.classes import NetworkClass
+
 GONE = (NodeState.LOST, NodeState.LEFT)
-OVER = (NodeState.EXITED, *GONE)
+OVER = (NodeState.EXITED, NodeState.RELEASED, *GONE)
 DEAD_SUBMISSIONS = (SlotState.FAILED, SlotState.ENDED)
 
 
@@ -68,7 +75,16 @@ class Slot:
 
 @dataclass(slots=True)
 class Run:
-    """The state of one run; changed by `apply` alone."""
+    """The state of one run; changed by `apply` alone.
+
+    Attributes:
+        left_out: The nodes that the table goes without, and why; spares until the go.
+        classes: The network classes of this attempt, in order of preference.
+        network: The class that is being proven, or was chosen.
+        rounds: The classes that were tried since the nodes gathered.
+        reports: What was said in the round that is on.
+        listening: The slots whose nodes answer probes in it, in order.
+    """
 
     id: str
     spec: RunSpec
@@ -85,7 +101,13 @@ class Run:
     enough_since: float | None = None
     waiting_for: set[int] = field(default_factory=set)
     port_tries: int = 0
-    unreachable: dict[int, list[int]] = field(default_factory=dict)
+    left_out: dict[int, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    classes: list[NetworkClass] = field(default_factory=list)
+    network: NetworkClass | None = None
+    rounds: list[Round] = field(default_factory=list)
+    reports: dict[int, list[PairProbe]] = field(default_factory=dict)
+    listening: list[int] = field(default_factory=list)
     command_digest: str | None = None
     stop: bool = False
     verdict_at: float | None = None
@@ -95,6 +117,15 @@ class Run:
     def members(self) -> list[Slot]:
         """The slots whose node is alive and has not ended."""
         return [slot for slot in self.slots if slot.live_node() is not None]
+
+    def taking_part(self) -> list[Slot]:
+        """The members that the table is to have: all but those that are left out."""
+        return [slot for slot in self.members() if slot.index not in self.left_out]
+
+    @property
+    def present(self) -> int:
+        """How many slots have a node."""
+        return len(self.slots) - len(self.missing)
 
     def phase_timeout(self) -> float | None:
         """Seconds that the present phase may last, when it is one with a single deadline."""
@@ -107,7 +138,7 @@ class Run:
 
 def create(run: str, spec: RunSpec, now: float) -> Run:
     """The state after `Created`: nobody is in."""
-    slots = [Slot(index, since=now, waiting_since=now) for index in range(spec.max_nodes)]
+    slots = [Slot(index, since=now, waiting_since=now) for index in range(spec.slots)]
     for index, token in enumerate(spec.token_sha256):
         slots[index].tokens[1] = token
     return Run(
@@ -115,7 +146,7 @@ def create(run: str, spec: RunSpec, now: float) -> Run:
         spec,
         now,
         slots,
-        missing=set(range(spec.max_nodes)),
+        missing=set(range(spec.slots)),
         phase_since=now,
         command_digest=spec.job.command_digest,
     )
@@ -137,6 +168,12 @@ def nnodes_text(spec: RunSpec) -> str:
     return size_text(spec.min_nodes, spec.max_nodes)
 
 
+def nodes_text(spec: RunSpec) -> str:
+    """`4 nodes`, or `4 nodes and 1 spare`."""
+    spares = f" and {spec.spares} spare{'s' * (spec.spares > 1)}" if spec.spares else ""
+    return f"{nnodes_text(spec)} nodes{spares}"
+
+
 def words_of_exit(report: ExitReport) -> str:
     """The end of a node's program, as a phrase that follows the node's name."""
     code = report.exit_code
@@ -144,6 +181,8 @@ def words_of_exit(report: ExitReport) -> str:
         return f"was stopped (exit code {code})"
     if code == 0:
         return "ended with exit code 0"
+    if report.by_agent and report.message:
+        return f"failed: {report.message}"
     rank = "the program" if report.worker_rank is None else f"rank {report.worker_rank}"
     signal = f" (signal {code - 128})" if 128 < code <= 192 else ""
     words = f"failed: {rank} ended with exit code {code}{signal}"
@@ -205,12 +244,12 @@ def first_failed(run: Run) -> Slot | None:
 def overdue_slots(run: Run, now: float) -> list[Slot]:
     """The slots without which the run cannot be, once they have had the join time-out; else none.
 
-    With min:max a slot above the minimum is nobody's fault: the run waits as long as enough others
-    may still come.
+    With min:max or spares a slot above the minimum is nobody's fault: the run waits as long as
+    enough others may still come.
     """
     limit = run.spec.limits.join_timeout_seconds
     missing = [run.slots[index] for index in sorted(run.missing)]
     lost = [slot for slot in missing if slot.given_up or slot.wait_seconds(now) >= limit]
-    may_be_there = run.spec.max_nodes - len(lost)
+    may_be_there = run.spec.slots - len(lost)
     needed = may_be_there < run.spec.min_nodes or any(slot.index == 0 for slot in lost)
     return lost if needed else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rendezvous.leases import Leases
+from rendezvous.rounds import plan_of
 from rendezvous.schema import NodeView, Phase, RunStatus, SlotState, SlotStatus, time_text
 from rendezvous.state import (
     GONE,
@@ -12,7 +13,7 @@ from rendezvous.state import (
     Slot,
     first_failed,
     listed,
-    nnodes_text,
+    nodes_text,
     slots_text,
     who,
     words_of_failure,
@@ -30,7 +31,9 @@ def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
         epoch=run.epoch,
         reason=reason(run, now),
         digest=run.digest,
+        plan=plan_of(run) if run.phase is Phase.VERIFYING else None,
         table=run.table if run.phase is Phase.ARMING else None,
+        released=sorted(run.left_out),
         stop=run.stop,
         result=run.result,
         poll_seconds=poll_seconds,
@@ -54,8 +57,7 @@ def reason(run: Run, now: float) -> str:
 
 def _reason_gathering(run: Run, now: float) -> str:
     if run.enough_since is not None:
-        present = run.spec.max_nodes - len(run.missing)
-        return f"{present} of {nnodes_text(run.spec)} nodes joined; last call{_left(run, now)}"
+        return f"{run.present} of {nodes_text(run.spec)} joined; last call{_left(run, now)}"
     awaited = [run.slots[i] for i in sorted(run.missing) if not run.slots[i].given_up]
     # In a scheduler's queue nobody's clock runs.
     left = "" if all(slot.state is SlotState.QUEUED for slot in awaited) else _left(run, now)
@@ -66,7 +68,7 @@ def _reason_gathering(run: Run, now: float) -> str:
     shown = [_why_not_here(run, slots, now) for slots in list(groups.values())[:_MOST_GROUPS]]
     more = sum(len(slots) for slots in list(groups.values())[_MOST_GROUPS:])
     shown += [f"and {more} more"] if more else []
-    text = f"waiting for {len(awaited)} of {nnodes_text(run.spec)} nodes{left}"
+    text = f"waiting for {len(awaited)} of {nodes_text(run.spec)}{left}"
     return f"{text}: {'; '.join(shown)}"
 
 
@@ -124,11 +126,11 @@ def remaining_seconds(run: Run, now: float) -> float | None:
 
 
 def _critical_wait(run: Run, now: float) -> float:
-    """How long the slot has been awaited whose time-out will end the run: with min:max, the first
-    beyond those that can be spared."""
+    """How long the slot has been awaited whose time-out will end the run: with min:max or spares,
+    the first beyond those that can be spared."""
     missing = [run.slots[index] for index in run.missing]
     waits = sorted((slot.wait_seconds(now) for slot in missing if not slot.given_up), reverse=True)
-    spare = run.spec.max_nodes - run.spec.min_nodes - (len(missing) - len(waits))
+    spare = run.spec.slots - run.spec.min_nodes - (len(missing) - len(waits))
     first = run.slots[0].wait_seconds(now) if 0 in run.missing else 0.0
     return max(first, waits[spare] if spare < len(waits) else 0.0)
 
@@ -157,6 +159,7 @@ def run_status(
         reason=_own_doubt(leases, now) + reason(run, now),
         min_nodes=run.spec.min_nodes,
         max_nodes=run.spec.max_nodes,
+        spares=run.spec.spares,
         elapsed_seconds=(now if run.finished_at is None else run.finished_at) - run.created_at,
         remaining_seconds=remaining_seconds(run, now),
         digest=run.digest,

@@ -17,7 +17,9 @@ def requires_netns() -> str | None:
     """Say why no emulated hosts can be made here; None when they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    missing = [tool for tool in ("ip", "unshare", "hostname") if shutil.which(tool) is None]
+    missing = [
+        tool for tool in ("ip", "unshare", "hostname", "mount") if shutil.which(tool) is None
+    ]
     if missing:
         return f"network namespaces need: {', '.join(missing)}"
     name = f"rdzvtry-{os.getpid()}"

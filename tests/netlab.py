@@ -1,13 +1,17 @@
 """Emulated hosts for tests: network namespaces on a bridge, each with its own hostname and names.
 
-A host has its own interfaces (`lo` and `eth0`), hostname, /etc/hosts and /etc/resolv.conf. Files,
-/tmp, /dev/shm and process ids are shared with this machine. Needs root, iproute2 and unshare.
+A host has its own interfaces (`lo`, `eth0`, and those added), hostname, machine id, boot id,
+/etc/hosts and /etc/resolv.conf. Files, /tmp, /dev/shm and process ids are shared with this machine.
+Needs root, iproute2, unshare and mount.
 
 `ip netns exec` bind-mounts a host's /etc/hosts, as container engines do: it can be written in
 place, and replacing it by a rename fails with EBUSY.
 
+More to be found on a host: `add_interface` (on the same switch or on another), `add_docker0`.
+
 Faults of the network: `cut` and `mend` (between two hosts), `lose` (at random; needs nft), `delay`
-(which puts packets out of order; needs iptables with NFQUEUE), `link_down`.
+(which puts packets out of order; needs iptables with NFQUEUE), `link_down`, `remove_interface`,
+`black_hole` (large packets vanish), `firewall`, `intercept` and `nat` (these three need nft).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -33,6 +38,7 @@ INTERFACE = "eth0"
 _PREFIX = "rdzvlab"
 _NETNS_ETC = Path("/etc/netns")
 _NETNS_RUN = Path("/run/netns")
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _LOCALHOST = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
 _FIRST_HOST = 10
 _MOST_HOSTS = 200
@@ -48,13 +54,15 @@ class Host:
 
     Attributes:
         name: Its hostname, as `gethostname` gives it to what runs there.
-        address: Its one address outside loopback, on the interface `INTERFACE`.
+        address: Its address on the interface `INTERFACE`.
         namespace: The network namespace, as `ip netns` knows it.
+        addresses: By interface; without loopback and docker0.
     """
 
     name: str
     address: str
     namespace: str
+    addresses: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
     _started: list[subprocess.Popen[str]] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -68,7 +76,14 @@ class Host:
         Every link of the chain only execs: pid, signals and exit code are those of `argv`.
         """
         enter = ["ip", "netns", "exec", self.namespace, "unshare", "--uts"]
-        return [*enter, "sh", "-c", 'hostname "$0" && exec "$@"', self.name, *argv]
+        become = f'hostname "$0" && mount --bind "$1" {_BOOT_ID} && shift && exec "$@"'
+        return [*enter, "sh", "-c", become, self.name, str(self._boot_id), *argv]
+
+    @property
+    def _boot_id(self) -> Path:
+        # Not among the host's own files: `ip netns exec` takes each of those for one of /etc.
+        bridge, _, number = self.namespace.rpartition("-")
+        return _NETNS_ETC / f"{bridge}-boot" / number
 
     def run(
         self,
@@ -164,6 +179,9 @@ class Lab:
         # The pid in the name tells a later lab whether this one still has an owner.
         self._bridge = f"{_PREFIX}-{os.getpid()}-{next(_counter)}"
         self._losses: dict[int, float] = {}
+        self._switches: set[str] = set()
+        self._ports: dict[tuple[str, str], str] = {}
+        self._rules: dict[str, dict[str, list[str]]] = {}
         self.hosts = [
             Host(name, f"{self._network}{_FIRST_HOST + index}", f"{self._bridge}-h{index}")
             for index, name in enumerate(names)
@@ -186,22 +204,72 @@ class Lab:
     ) -> None:
         self._remove()
 
-    def cut(self, sender: Host, receiver: Host, *, one_way: bool = False) -> None:
+    def add_interface(
+        self,
+        host: Host,
+        interface: str,
+        cidr: str,
+        *,
+        switch: str = "br0",
+        mtu: int = 1500,
+    ) -> None:
+        """Give a host one more interface.
+
+        Args:
+            host: A host of this lab.
+            interface: A new name on that host.
+            cidr: Its address with the length of its prefix.
+            switch: What it is plugged into: br0 is that of the interfaces eth0, any other name is a
+                network of its own.
+            mtu: In bytes.
+        """
+        if switch not in self._switches:
+            self._add_switch(switch)
+        port = f"port{len(self._ports)}"
+        self._ports[host.namespace, interface] = port
+        peer = ("peer", "name", port, "netns", self._bridge)
+        _ip("link", "add", interface, "netns", host.namespace, "type", "veth", *peer)
+        _ip("-n", self._bridge, "link", "set", port, "master", switch, "mtu", str(mtu), "up")
+        # Without "nodad" an IPv6 address cannot be bound for the first one or two seconds.
+        inside = ("-n", host.namespace)
+        _ip(*inside, "address", "add", cidr, "dev", interface, "nodad")
+        _ip(*inside, "link", "set", interface, "mtu", str(mtu), "up")
+        host.addresses[interface] = cidr.partition("/")[0]
+
+    def add_docker0(self, host: Host, cidr: str = "172.17.0.1/16") -> None:
+        """Give a host what a container engine makes there: a bridge, and a container on it."""
+        inside = ("-n", host.namespace)
+        _ip(*inside, "link", "add", "docker0", "type", "bridge")
+        _ip(*inside, "link", "add", "veth0c", "type", "veth", "peer", "name", "inside")
+        _ip(*inside, "link", "set", "veth0c", "master", "docker0", "up")
+        _ip(*inside, "link", "set", "inside", "up")
+        _ip(*inside, "address", "add", cidr, "dev", "docker0")
+        _ip(*inside, "link", "set", "docker0", "up")
+
+    def remove_interface(self, host: Host, interface: str) -> None:
+        """Take an interface out of a host that runs."""
+        _ip("-n", host.namespace, "link", "delete", interface)
+        del host.addresses[interface]
+
+    def cut(
+        self, sender: Host, receiver: Host, *, one_way: bool = False, interface: str = INTERFACE
+    ) -> None:
         """Let packets between two hosts vanish in silence, those of open connections included.
 
         Args:
             sender: Its packets no longer reach `receiver`.
             receiver: Its packets no longer reach `sender`, unless `one_way`. (A TCP connection
-                needs both ways, whoever opens it.)
+                needs both ways, whoever opens it; see `firewall`.)
+            interface: Of both; what passes through others is not cut.
         """
-        _swallow(sender, receiver.address)
+        _swallow(sender, receiver.addresses[interface], interface)
         if not one_way:
-            _swallow(receiver, sender.address)
+            _swallow(receiver, sender.addresses[interface], interface)
 
-    def mend(self, sender: Host, receiver: Host) -> None:
+    def mend(self, sender: Host, receiver: Host, *, interface: str = INTERFACE) -> None:
         """Let packets pass again between two hosts that were `cut`, both ways."""
-        for host, address in ((sender, receiver.address), (receiver, sender.address)):
-            argv = ("neighbour", "delete", address, "dev", INTERFACE)
+        for host, other in ((sender, receiver), (receiver, sender)):
+            argv = ("neighbour", "delete", other.addresses[interface], "dev", interface)
             # It is not there where the cut was one-way.
             subprocess.run(["ip", "-n", host.namespace, *argv], capture_output=True, check=False)
 
@@ -218,7 +286,7 @@ class Lab:
             if percent
         ]
         chain = f"type filter hook forward priority 0\n{''.join(rules)}"
-        _nft(self._bridge, f"table bridge lab {{\nchain forward {{\n{chain}}}\n}}\n")
+        _nft(self._bridge, "bridge", f"chain forward {{\n{chain}}}\n")
 
     def delay(self, host: Host, seconds: float, jitter: float = 0.0) -> None:
         """Delay each packet of a host on its way out and in, by `seconds` -+ `jitter`.
@@ -235,34 +303,113 @@ class Lab:
             for tool in ("iptables", "ip6tables"):
                 host.run([tool, "-A", *way, INTERFACE, *queued])
 
-    def link_down(self, host: Host) -> None:
+    def link_down(self, host: Host, interface: str = INTERFACE) -> None:
         """Take a host's interface down: it sees the carrier go, the others only silence."""
-        _ip("-n", host.namespace, "link", "set", INTERFACE, "down")
+        _ip("-n", host.namespace, "link", "set", interface, "down")
+
+    def black_hole(self, host: Host, mtu: int, interface: str = INTERFACE) -> None:
+        """Let packets to and from a host that are larger than `mtu` vanish, and nobody is told.
+
+        The port of its switch takes no larger ones, as happens when jumbo frames were not switched
+        on everywhere.
+        """
+        port = self._ports[host.namespace, interface]
+        _ip("-n", self._bridge, "link", "set", port, "mtu", str(mtu))
+        for other in self.hosts:
+            if interface in other.addresses:
+                # Large segments would pass whole where no wire of real length splits them.
+                one = ("link", "set", interface, "gso_max_segs", "1")
+                _ip("-n", other.namespace, *one)
+
+    def firewall(
+        self,
+        host: Host,
+        *,
+        sender: Host | None = None,
+        interface: str = INTERFACE,
+        allow: Sequence[int] = (),
+        reject: bool = False,
+    ) -> None:
+        """Stop what others begin with a host: connections and datagrams; answers to it do pass.
+
+        Args:
+            host: Where the firewall stands.
+            sender: Whom it stops; None for everybody.
+            interface: Of both.
+            allow: TCP ports that are open all the same.
+            reject: Say so (a TCP reset), instead of silence.
+        """
+        whom = f"{self._family} saddr {sender.addresses[interface]} " if sender else ""
+        rules = [f"tcp dport {port} accept" for port in allow]
+        stops = f'iifname "{interface}" {whom}ct state new'
+        rules += [f"{stops} meta l4proto tcp reject with tcp reset"] if reject else []
+        self._add_rules(host, "filter hook input priority 0", [*rules, f"{stops} drop"])
+
+    def intercept(
+        self, host: Host, to: str, *, ports: str = "1-65535", sender: Host | None = None
+    ) -> None:
+        """Let another program get the TCP connections that are meant for a host.
+
+        Args:
+            host: Where it happens, before the host's own programs see them.
+            to: A port of the host (":7000"), or another host's address and port.
+            ports: Of the connections that are taken: one, or "first-last".
+            sender: Whose connections; None for everybody's.
+        """
+        whom = f"{self._family} saddr {sender.address} " if sender else ""
+        taken = f'iifname "{INTERFACE}" {whom}tcp dport {ports}'
+        into = f"redirect to {to}" if to.startswith(":") else f"dnat {self._family} to {to}"
+        host.run(["sysctl", "-q", "-w", "net.ipv4.ip_forward=1"])
+        self._add_rules(host, "nat hook prerouting priority -100", [f"{taken} {into}"])
+        self._add_rules(host, "nat hook postrouting priority 100", ["ct status dnat masquerade"])
+
+    def nat(self, host: Host, address: str, *, reachable: bool) -> None:
+        """Let a host's connections seem to come from `address`, which is on none of its interfaces.
+
+        Args:
+            host: Behind the translation, by its own `INTERFACE`.
+            address: Unused so far, in the network of `INTERFACE`.
+            reachable: Whether others still reach the host by its own address.
+        """
+        at = host.run(["cat", f"/sys/class/net/{INTERFACE}/address"]).stdout.strip()
+        for other in self.hosts:
+            found = ("neighbour", "replace", address, "lladdr", at, "dev", INTERFACE)
+            _ip("-n", other.namespace, *found, "nud", "permanent")
+        source = f'oifname "{INTERFACE}" snat {self._family} to {address}'
+        self._add_rules(host, "nat hook postrouting priority 100", [source])
+        if not reachable:
+            self.firewall(host)
+
+    @property
+    def _family(self) -> str:
+        return "ip6" if ":" in self._network else "ip"
+
+    def _add_rules(self, host: Host, hook: str, rules: list[str]) -> None:
+        chains = self._rules.setdefault(host.namespace, {})
+        chains.setdefault(hook, []).extend(rules)
+        text = "".join(
+            f"chain chain{number} {{\ntype {hook}\n" + "".join(f"{one}\n" for one in ones) + "}\n"
+            for number, (hook, ones) in enumerate(chains.items())
+        )
+        _nft(host.namespace, "inet", text)
 
     def _build(self) -> None:
         # A bridge in the machine's own namespace would pass through the filters that a container
         # engine sets there; in a namespace of its own nobody meddles.
         _ip("netns", "add", self._bridge)
-        # Nobody asks for multicast groups here, and neighbour discovery must reach everyone.
-        _ip("-n", self._bridge, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
-        _ip("-n", self._bridge, "link", "set", "br0", "up")
-        for index, host in enumerate(self.hosts):
+        for host in self.hosts:
             self._write_files(host)
-            self._connect(host, f"port{index}")
+            _ip("netns", "add", host.namespace)
+            _ip("-n", host.namespace, "link", "set", "lo", "up")
+            self.add_interface(host, INTERFACE, f"{host.address}/{self._prefix_length}")
+            if self._nameserver:
+                _swallow(host, self._nameserver, INTERFACE)
 
-    def _connect(self, host: Host, port: str) -> None:
-        inside = ("-n", host.namespace)
-        _ip("netns", "add", host.namespace)
-        peer = ("peer", "name", port, "netns", self._bridge)
-        _ip("link", "add", INTERFACE, "netns", host.namespace, "type", "veth", *peer)
-        _ip("-n", self._bridge, "link", "set", port, "master", "br0", "up")
-        address = f"{host.address}/{self._prefix_length}"
-        # Without "nodad" an IPv6 address cannot be bound for the first one or two seconds.
-        _ip(*inside, "address", "add", address, "dev", INTERFACE, "nodad")
-        _ip(*inside, "link", "set", "lo", "up")
-        _ip(*inside, "link", "set", INTERFACE, "up")
-        if self._nameserver:
-            _swallow(host, self._nameserver)
+    def _add_switch(self, name: str) -> None:
+        # Nobody asks for multicast groups here, and neighbour discovery must reach everyone.
+        _ip("-n", self._bridge, "link", "add", name, "type", "bridge", "mcast_snooping", "0")
+        _ip("-n", self._bridge, "link", "set", name, "up")
+        self._switches.add(name)
 
     def _write_files(self, host: Host) -> None:
         folder = host.hosts_file.parent
@@ -270,8 +417,12 @@ class Lab:
         host.hosts_file.write_text(_LOCALHOST + self._known_names(host))
         resolver = f"nameserver {self._nameserver}\n" if self._nameserver else ""
         (folder / "resolv.conf").write_text(resolver)
-        if Path("/etc/hostname").exists():  # a bind mount needs something to cover
-            (folder / "hostname").write_text(f"{host.name}\n")
+        own = {"hostname": host.name, "machine-id": uuid.uuid4().hex}
+        for name, text in own.items():
+            if Path("/etc", name).exists():  # a bind mount needs something to cover
+                (folder / name).write_text(f"{text}\n")
+        host._boot_id.parent.mkdir(exist_ok=True)
+        host._boot_id.write_text(f"{uuid.uuid4()}\n")
 
     def _known_names(self, host: Host) -> str:
         match self._hosts_mode:
@@ -290,7 +441,8 @@ class Lab:
                 with process:  # closes its pipes and waits for it
                     process.kill()
         with ExitStack() as removals:  # one that fails does not keep the others from happening
-            for namespace in [self._bridge, *(host.namespace for host in self.hosts)]:
+            hosts = (host.namespace for host in self.hosts)
+            for namespace in [self._bridge, f"{self._bridge}-boot", *hosts]:
                 removals.callback(_remove_namespace, namespace)
 
 
@@ -299,9 +451,10 @@ def _ip(*argv: str) -> None:
     _raise_if_failed(done, "in the lab")
 
 
-def _nft(namespace: str, table: str) -> None:
+def _nft(namespace: str, family: str, chains: str) -> None:
     """Set the one table of a namespace, in place of what it was, in one step."""
-    text = f"table bridge lab\ndelete table bridge lab\n{table}"
+    table = f"table {family} lab"
+    text = f"{table}\ndelete {table}\n{table} {{\n{chains}}}\n"
     argv = ["ip", "netns", "exec", namespace, "nft", "--file", "-"]
     done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
     _raise_if_failed(done, "in the lab")
@@ -322,10 +475,10 @@ def _raise_if_failed(done: subprocess.CompletedProcess[str], where: str) -> None
         raise
 
 
-def _swallow(host: Host, address: str) -> None:
+def _swallow(host: Host, address: str, interface: str) -> None:
     # Frames to a hardware address that nobody has are lost like those behind a broken switch. A
     # blackhole route would instead fail the sender's own calls at once.
-    neighbour = (address, "lladdr", _NOBODYS_MAC, "dev", INTERFACE, "nud", "permanent")
+    neighbour = (address, "lladdr", _NOBODYS_MAC, "dev", interface, "nud", "permanent")
     _ip("-n", host.namespace, "neighbour", "replace", *neighbour)
 
 

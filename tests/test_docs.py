@@ -92,6 +92,8 @@ def others_table() -> str:
         for name, command in commands()
         if name not in ("rdzv launch", "rdzv worker", "rdzv serve")
         for option in options_of(command)
+        # Those that it shares with launch stand there.
+        if name != "rdzv bench" or option["name"] not in {*LaunchSettings.model_fields, "config"}
     ]
     return table(["command", "flag", "variable", "default", "meaning"], rows)
 

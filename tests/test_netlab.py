@@ -37,6 +37,40 @@ try:
 except OSError as error:
     print(type(error).__name__)
 """
+NAME_THE_CALLER = """
+import socket, sys
+host, port = sys.argv[1:]
+with socket.create_server((host, int(port))) as server:
+    print("ready", flush=True)
+    while True:
+        connection, (caller, _) = server.accept()
+        with connection:
+            connection.sendall(caller.encode())
+"""
+REPEAT = """
+import socket, sys, threading
+def repeat(connection):
+    while data := connection.recv(65536):
+        connection.sendall(data)
+host, port = sys.argv[1:]
+with socket.create_server((host, int(port))) as server:
+    print("ready", flush=True)
+    while True:
+        threading.Thread(target=repeat, args=server.accept()[:1], daemon=True).start()
+"""
+SEND_SIZES = """
+import socket, sys
+host, port, *sizes = sys.argv[1:]
+for size in map(int, sizes):
+    with socket.create_connection((host, int(port)), timeout=1) as connection:
+        connection.sendall(bytes(size))
+        try:
+            while size > 0:
+                size -= len(connection.recv(65536))
+            print("repeated")
+        except TimeoutError:
+            print("lost")
+"""
 RECEIVE = """
 import socket, sys
 host, port = sys.argv[1:]
@@ -109,9 +143,10 @@ def python(program: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", program, *arguments]
 
 
-def listen(host: Host, program: str) -> subprocess.Popen[str]:
-    """Start a program on the host's address and wait until it listens."""
-    process = host.start(python(program, host.address, PORT), stdout=subprocess.PIPE)
+def listen(host: Host, program: str, address: str = "") -> subprocess.Popen[str]:
+    """Start a program on the host's address, or another of its, and wait until it listens."""
+    argv = python(program, address or host.address, PORT)
+    process = host.start(argv, stdout=subprocess.PIPE)
     assert read_line(process) == "ready"
     return process
 
@@ -121,9 +156,9 @@ def read_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def dial(caller: Host, to: Host) -> str:
+def dial(caller: Host, to: Host, interface: str = "eth0") -> str:
     """Connect; give what the other side calls itself, or the kind of the failure."""
-    return caller.run(python(DIAL, to.address, PORT)).stdout.strip()
+    return caller.run(python(DIAL, to.addresses[interface], PORT)).stdout.strip()
 
 
 def send(sender: Host, to: Host, text: str) -> None:
@@ -184,6 +219,19 @@ def test_each_host_has_its_own_hostname() -> None:
         shown = [host.run(["cat", "/proc/sys/kernel/hostname"]).stdout for host in lab.hosts]
         assert shown == ["left\n", "right\n"]
         assert os.uname().nodename == before
+
+
+@pytest.mark.parametrize("file", ["/etc/machine-id", "/proc/sys/kernel/random/boot_id"])
+def test_each_host_is_a_machine_of_its_own(file: str) -> None:
+    if not Path(file).exists():
+        pytest.skip(f"this machine has no {file}")
+    here = Path(file).read_text()
+    with Lab(2) as lab:
+        read = [host.run(["cat", file]).stdout for host in lab.hosts for _ in range(2)]
+        assert read[:2] != read[2:]
+        assert read[0] == read[1] != here
+        assert read[2] == read[3] != here
+        assert Path(file).read_text() == here
 
 
 @pytest.mark.parametrize(
@@ -309,6 +357,102 @@ def test_a_link_that_is_down_loses_its_carrier_and_answers_nobody() -> None:
         assert a.run(["cat", "/sys/class/net/eth0/operstate"]).stdout == "down\n"
 
 
+def test_a_host_has_as_many_interfaces_as_it_is_given() -> None:
+    with Lab(["a", "b"]) as lab:
+        a, b = lab.hosts
+        for number, host in enumerate(lab.hosts):
+            lab.add_interface(host, "ib0", f"10.78.0.{number}/24", switch="ib", mtu=2044)
+        lab.add_interface(a, "eth1", "10.77.0.110/24")
+        assert a.addresses == {"eth0": a.address, "ib0": "10.78.0.0", "eth1": "10.77.0.110"}
+        assert a.run(["cat", "/sys/class/net/ib0/mtu"]).stdout == "2044\n"
+        listen(b, SERVE, "0.0.0.0")
+        listen(a, SERVE, "10.77.0.110")
+        assert (dial(a, b), dial(a, b, "ib0"), dial(b, a, "eth1")) == ("b", "b", "a")
+
+
+def test_a_cut_or_a_link_that_is_down_leaves_other_interfaces_alone() -> None:
+    with Lab(["a", "b", "c"]) as lab:
+        a, b, c = lab.hosts
+        for number, host in enumerate(lab.hosts):
+            lab.add_interface(host, "ib0", f"10.78.0.{number + 1}/24", switch="ib")
+            listen(host, SERVE, "0.0.0.0")
+        lab.cut(a, b, interface="ib0")
+        assert (dial(a, b, "ib0"), dial(a, c, "ib0"), dial(a, b)) == ("TimeoutError", "c", "b")
+        lab.mend(a, b, interface="ib0")
+        lab.link_down(c, "ib0")
+        assert (dial(a, b, "ib0"), dial(a, c)) == ("b", "c")
+        lab.remove_interface(b, "ib0")
+        assert (b.addresses, dial(a, b)) == ({"eth0": b.address}, "b")
+
+
+def test_through_docker0_a_host_reaches_only_itself() -> None:
+    with Lab(["a", "b"]) as lab:
+        for host in lab.hosts:
+            lab.add_docker0(host)
+            listen(host, SERVE, "0.0.0.0")
+        a = lab.hosts[0]
+        assert a.run(python(DIAL, "172.17.0.1", PORT)).stdout == "a\n"
+        assert a.run(["cat", "/sys/class/net/docker0/carrier"]).stdout == "1\n"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("victim", [0, 1])
+def test_in_a_black_hole_small_messages_pass_and_large_ones_vanish(victim: int) -> None:
+    with Lab(["a", "b", "c"]) as lab:
+        a, b, c = lab.hosts
+        for number, host in enumerate(lab.hosts):
+            lab.add_interface(host, "eth1", f"10.78.0.{number + 1}/24", switch="data", mtu=9000)
+        listen(b, REPEAT, "0.0.0.0")
+        sizes = [b.addresses["eth1"], PORT, "1000", "8000"]
+        assert a.run(python(SEND_SIZES, *sizes)).stdout.split() == ["repeated"] * 2
+        lab.black_hole(lab.hosts[victim], 1500, "eth1")
+        assert a.run(python(SEND_SIZES, *sizes)).stdout.split() == ["repeated", "lost"]
+        sizes[0] = b.address
+        assert c.run(python(SEND_SIZES, *sizes)).stdout.split() == ["repeated"] * 2
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("reject", "failure"), [(False, "TimeoutError"), (True, "ConnectionRefusedError")]
+)
+def test_a_firewall_stops_what_the_others_begin_and_nothing_else(
+    reject: bool, failure: str
+) -> None:
+    with Lab(["a", "b", "c"]) as lab:
+        a, b, c = lab.hosts
+        for host in lab.hosts:
+            listen(host, SERVE)
+        lab.firewall(a, sender=b, reject=reject)
+        assert (dial(b, a), dial(a, b), dial(c, a)) == (failure, "b", "a")
+        listen(c, ECHO)
+        assert ping(a, c, 1) == [0]
+        lab.firewall(c, allow=[int(PORT)])
+        assert (dial(a, c), ping(b, c, 1)) == ("c", [])
+
+
+@pytest.mark.faults
+def test_what_is_intercepted_another_program_answers() -> None:
+    with Lab(["a", "b", "c"]) as lab:
+        a, b, c = lab.hosts
+        for host in lab.hosts:
+            listen(host, SERVE)
+        lab.intercept(a, f"{b.address}:{PORT}", ports=PORT, sender=c)
+        assert (dial(c, a), dial(b, a), dial(c, b)) == ("b", "a", "b")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("reachable", "answer"), [(True, "a"), (False, "TimeoutError")])
+def test_a_host_behind_a_translation_is_seen_at_an_address_that_it_does_not_have(
+    reachable: bool, answer: str
+) -> None:
+    with Lab(["a", "b"]) as lab:
+        a, b = lab.hosts
+        lab.nat(a, "10.77.0.99", reachable=reachable)
+        listen(a, SERVE)
+        listen(b, NAME_THE_CALLER)
+        assert (dial(a, b), dial(b, a)) == ("10.77.0.99", answer)
+
+
 def test_labs_side_by_side_do_not_meet() -> None:
     with Lab(["left-0", "left-1"]) as left, Lab(["right-0", "right-1"]) as right:
         listen(left.hosts[0], SERVE)
@@ -322,7 +466,7 @@ def test_nothing_of_a_lab_is_left_when_it_ends() -> None:
         stubborn = ["sh", "-c", "trap '' TERM HUP; setsid sleep 60 & echo $!; wait"]
         process = lab.hosts[0].start(stubborn, stdout=subprocess.PIPE)
         child = read_line(process)
-        assert len(traces(lab)) == 5
+        assert len(traces(lab)) == 6
     assert process.returncode == -signal.SIGKILL
     assert not is_running(child)
     assert traces(lab) == []

@@ -34,6 +34,7 @@ PURE_STDLIB = {
     "math",
     "re",
     "shlex",
+    "struct",
     "sys",
     "typing",
     "unicodedata",

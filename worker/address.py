@@ -46,7 +46,7 @@ class RdmaKind:
 
 @dataclass(frozen=True)
 class Interface:
-    """One network interface as it was found; see `worker.interfaces.look`.
+    """One network interface as it was found; see `worker.machine.interfaces.look`.
 
     Attributes:
         addresses: In CIDR form, IPv4 and IPv6, in the kernel's order.
@@ -75,7 +75,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Machine:
-    """What `worker.interfaces.look` saw.
+    """What `worker.machine.interfaces.look` saw.
 
     Attributes:
         rdma: The kind of each RDMA device, also of those without a network interface here.

@@ -19,6 +19,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rendezvous.classes import peers_of
 from rendezvous.client import REQUEST_SECONDS, RegistryClient, aged, retry_pause
 from rendezvous.errors import (
     ArmingFailed,
@@ -41,8 +42,11 @@ from rendezvous.schema import (
     JoinReply,
     LeaveReport,
     NodeView,
+    PairProbe,
     Phase,
+    ProbePlan,
     ProbeReport,
+    ProgressReport,
     RefuseReport,
     Report,
     Result,
@@ -52,12 +56,19 @@ from rendezvous.schema import (
 from rendezvous.security import JoinString
 from worker.contracts import Contract, last_words, make_contract
 from worker.hosts import HostsBlock, restore_stale
+from worker.machine.interfaces import why_unusable
+from worker.nccl.conf import read_conf
+from worker.nccl.log import NcclLog, with_trouble
 from worker.offer import make_offer
 from worker.output import OutputSink, make_private
 from worker.ports import find_free, is_free
+from worker.probe.listener import ProbeListener
+from worker.probe.mesh import probe_peers
+from worker.probe.packets import Identity
 from worker.process import Ending, Program, become_subreaper, parent_lives, reap_orphans
 from worker.settings import WorkerSettings, state_home
 from worker.table import problem_of
+from worker.variables import Wishes
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +76,7 @@ HOSTS_FILE = Path("/etc/hosts")
 _SAY_SECONDS = 30.0
 _LEAVE_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 1.0
+_FAILURES_LOGGED = 8
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -92,6 +104,8 @@ class Agent:
         self._environ = environ
         self._client = RegistryClient(join.place, join.token)
         self._hosts = HostsBlock(HOSTS_FILE, join.run)
+        self._identity = Identity(join.probe_key, join.run, join.launch_id, join.slot)
+        self._listener: ProbeListener | None = None
         self._offered: set[str] = set()
         self._poll = 2.0
         self._said = ("", 0.0)
@@ -201,6 +215,7 @@ class Agent:
             if self._program is not None:
                 await self._program.stop()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            self._stop_listening()
             if self._arming is not None:  # a thread goes on: it may still write the hosts block
                 await asyncio.wait({self._arming})
             if self._client.base or not isinstance(self._fault, JoinTimeout):  # else it met nobody
@@ -224,13 +239,16 @@ class Agent:
             code, words = int(fault.exit_code), fault.message
         else:
             code, words = int(ExitCode.INTERNAL), f"a fault in rdzv itself: {fault!r}"
-        return ExitReport(epoch=self._epoch(), exit_code=code, message=printable(words, 600))
+        return ExitReport(
+            epoch=self._epoch(), exit_code=code, by_agent=True, message=printable(words, 600)
+        )
 
     # --- the watch ----------------------------------------------------------------------------
 
     async def _live(self) -> None:
         if self._settings.hosts != "off":
             await asyncio.to_thread(self._restore_stale_hosts)
+        self._listen()
         reply = await self._enter()
         self._poll = reply.poll_seconds
         after = reply.seq
@@ -275,6 +293,8 @@ class Agent:
                     offer = await asyncio.to_thread(
                         make_offer, self._settings, self._join, self._command, _host_of(base)
                     )
+                    port = self._listener.port if self._listener else None
+                    offer = offer.model_copy(update={"probe_port": port})
                     self._offered = {candidate.mac for candidate in offer.candidates}
                 reply = await self._client.join(self._join.run, offer)
             except (RegistryError, SlotTaken, TooManyRequests) as exc:
@@ -320,8 +340,10 @@ class Agent:
     async def _take_in(self, view: NodeView) -> None:
         if view.result is not None:
             self._start("finish", self._finish(view.result))
-        elif view.phase is Phase.VERIFYING:
-            await self._tell(ProbeReport(epoch=view.epoch))
+        elif self._join.slot in view.released:
+            self._stand_by(view.phase)
+        elif view.phase is Phase.VERIFYING and view.plan is not None:
+            self._verify(view.epoch, view.plan)
         elif view.phase is Phase.ARMING and view.table is not None:
             # Beside the watch, which is the heart-beat: a slow disk must not cost the slot.
             self._start(f"arm {view.epoch}", self._prepare(view.table, view.digest))
@@ -329,6 +351,12 @@ class Agent:
             self._start("stop", self._stop_program())
         elif view.phase is Phase.RUNNING and self._signal is None:
             self._go(view)
+
+    def _stand_by(self, phase: Phase) -> None:
+        """The table goes without this node: it is a spare until the go, and ends then."""
+        if phase is Phase.RUNNING:
+            logger.info("the run goes without this node: it was released")
+            self._end(int(ExitCode.OK))
 
     async def _prepare(self, table: EndpointTable, digest: str) -> None:
         """Arm for a table and tell it; not before what was begun for an older one has ended."""
@@ -361,6 +389,55 @@ class Agent:
             else:
                 return
 
+    # --- verifying ----------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Answer the peers' probes, from before the first of them can have heard of this node."""
+        try:
+            self._listener = ProbeListener(self._identity, loopback=self._settings.loopback)
+        except OSError as exc:
+            logger.warning("no port to answer the probes of peers: %s", exc)
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _verify(self, epoch: int, plan: ProbePlan) -> None:
+        """Visit this node's share of its peers, beside the watch; once in each epoch."""
+        name = f"verify {epoch}"
+        if name in self._tasks:
+            return
+        for other, task in self._tasks.items():
+            if other.startswith("verify "):  # its report would come too late
+                task.cancel()
+        self._start(name, self._visit_peers(epoch, plan))
+
+    async def _visit_peers(self, epoch: int, plan: ProbePlan) -> None:
+        slots = [peer.slot for peer in plan.peers]
+        # It stands in no plan when it found no port to answer at.
+        share = peers_of(slots, self._join.slot, epoch) if self._join.slot in slots else []
+        began = time.monotonic()
+        pairs = self._pairs_without_address(plan, share)
+        if not pairs:
+            pairs = await probe_peers(self._identity, plan, share)
+        good = sum(pair.outcome == "ok" for pair in pairs)
+        logger.info(
+            "%d of %d peers answer on %s (%.2f s)",
+            *(good, len(pairs), plan.network, time.monotonic() - began),
+        )
+        _log_failures(pairs, plan)
+        await self._tell(ProbeReport(epoch=epoch, pairs=pairs))
+
+    def _pairs_without_address(self, plan: ProbePlan, share: list[int]) -> list[PairProbe]:
+        """What is known of the peers without a visit: nothing is reached from a lost address."""
+        own = next((peer for peer in plan.peers if peer.slot == self._join.slot), None)
+        problem = why_unusable(own.address, own.interface) if own else ""
+        return [
+            PairProbe(slot=slot, outcome="no_route", detail=printable(problem, 120))
+            for slot in (share if problem else [])
+        ]
+
     # --- arming -------------------------------------------------------------------------------
 
     def _arm(self, table: EndpointTable, digest: str) -> AckReport | RefuseReport:
@@ -368,6 +445,7 @@ class Agent:
         try:
             self._check_table(table)
             contract = self._contract(table)
+            self._check_address(table)
             self._check_port(table)
             self._write_hosts(table)
         except _Refusal as exc:
@@ -401,6 +479,8 @@ class Agent:
                 self._environ,
                 framework=self._settings.framework,
                 backend=self._settings.rdzv_backend,
+                wishes=self._wishes(table),
+                configured=read_conf(self._environ),
             )
         except UsageError as exc:
             raise _Refusal("contract", exc.message) from exc
@@ -409,6 +489,24 @@ class Agent:
         if shutil.which(program, path=path) is None:
             raise _Refusal("contract", _words_of_missing(program, path))
         return contract
+
+    def _wishes(self, table: EndpointTable) -> Wishes:
+        """What was asked for beside the table, and where NCCL's log would go."""
+        row = table.row_of_slot(self._join.slot)
+        folder = self._log_folder() / f"nccl-{self._join.launch_id}"
+        file = f"{folder / f'node-{row.rank}'}".replace("%", "%%") + ".%p.log" if row else ""
+        return Wishes(
+            require_rdma=self._settings.require_rdma,
+            env_for=tuple(self._settings.env_for),
+            nccl_log=self._settings.nccl_log,
+            nccl_file=file,
+        )
+
+    def _check_address(self, table: EndpointTable) -> None:
+        own = table.row_of_slot(self._join.slot)
+        assert own is not None
+        if problem := why_unusable(own.address, own.interface):
+            raise _Refusal("address", f"{problem} since it joined")
 
     def _check_port(self, table: EndpointTable) -> None:
         own = table.row_of_slot(self._join.slot)
@@ -442,6 +540,7 @@ class Agent:
     # --- the program --------------------------------------------------------------------------
 
     def _go(self, view: NodeView) -> None:
+        self._stop_listening()
         if self._acked is None or self._acked[0] != view.digest:
             raise ArmingFailed(
                 f"the run goes on table {view.digest[:12]}, which this node has not acknowledged"
@@ -454,6 +553,7 @@ class Agent:
         contract = self._contract(table)
         self._log = self._log_file(row.rank)
         self._sink = OutputSink(self._log, prefix=f"[{row.rank}] " if self._settings.prefix else "")
+        nccl = await asyncio.to_thread(self._nccl_log, contract, table)
         logger.info("node %d starts: %s", row.rank, " ".join(contract.argv))
         self._program = await Program.start(
             contract.argv,
@@ -465,11 +565,46 @@ class Agent:
             await self._program.stop()
         elif contract.fatal_workers:
             self._start("failing", self._foretell(self._program, table.epoch))
+        if nccl is not None:
+            self._start("nccl", self._follow_nccl(nccl, table.epoch))
         ending = await self._program.wait()
         logger.info("%s", ending.reason)
         self._program = None
         self._sink.close()
-        await self._tell(self._exit_report(table.epoch, ending))
+        report = self._exit_report(table.epoch, ending)
+        if nccl is not None and report.exit_code and not report.stopped:
+            report = with_trouble(report, await asyncio.to_thread(nccl.trouble))
+        await self._tell(report)
+
+    def _nccl_log(self, contract: Contract, table: EndpointTable) -> NcclLog | None:
+        """What NCCL's processes will say of their network; None when nobody keeps it."""
+        if not contract.nccl_log:
+            return None
+        if contract.variables.get("NCCL_DEBUG_FILE"):
+            try:
+                make_private(Path(contract.nccl_log.replace("%%", "%")).parent)
+            except OSError as exc:
+                logger.warning("NCCL's log cannot be kept: %s", exc.strerror)
+                return None
+        logger.info("NCCL's log of each process: %s", contract.nccl_log)
+        required = self._settings.require_rdma
+        return NcclLog(contract.nccl_log, table.transport, required=required)
+
+    async def _follow_nccl(self, log: NcclLog, epoch: int) -> None:
+        """Tell what NCCL uses; what may not be ends the run, long before anybody would notice."""
+        async for verdict in log.verdicts():
+            if self._stopping or self._program is None:
+                return
+            logger.log(logging.INFO if verdict.level == "ok" else logging.WARNING, verdict.words)
+            report: Report = ProgressReport(
+                epoch=epoch, words=verdict.words, warning=verdict.level == "warn"
+            )
+            if verdict.level == "fail":
+                code = int(ExitCode.PREFLIGHT_FAILED)
+                report = ExitReport(
+                    epoch=epoch, exit_code=code, by_agent=True, message=verdict.words
+                )
+            await self._tell(report)
 
     async def _foretell(self, program: Program, epoch: int) -> None:
         """Report the program's end once a worker has failed and torchrun waits for the others.
@@ -519,8 +654,11 @@ class Agent:
     def _epoch(self) -> int:
         return self._acked[1].epoch if self._acked else 0
 
+    def _log_folder(self) -> Path:
+        return self._settings.log_dir or state_home(self._environ) / self._join.run / "logs"
+
     def _log_file(self, rank: int) -> Path | None:
-        folder = self._settings.log_dir or state_home(self._environ) / self._join.run / "logs"
+        folder = self._log_folder()
         try:
             make_private(folder)
         except OSError as exc:
@@ -537,6 +675,17 @@ class _Refusal(Exception):
         self.code = code
         self.reason = printable(reason, 600)
         self.free_port = free_port
+
+
+def _log_failures(pairs: Sequence[PairProbe], plan: ProbePlan) -> None:
+    """One line for each of the first failures: the registry has them all."""
+    peers = {peer.slot: peer for peer in plan.peers}
+    for pair in [pair for pair in pairs if pair.outcome != "ok"][:_FAILURES_LOGGED]:
+        peer = peers[pair.slot]
+        logger.warning(
+            "slot %d (%s) at %s port %d: %s: %s",
+            *(peer.slot, peer.hostname, peer.address, peer.probe_port, pair.outcome, pair.detail),
+        )
 
 
 def _words_of_missing(program: str, path: str) -> str:

@@ -1,30 +1,35 @@
-"""What this node offers when it joins: addresses, processes, facts, signed with the row key."""
+"""What this node offers when it joins: addresses, signed with the row key, facts, findings."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
-import platform
 import secrets
-import socket
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from rendezvous.errors import UsageError
+from rendezvous.errors import AddressError, UsageError
 from rendezvous.schema import (
     DEFAULT_MASTER_PORT,
-    Facts,
+    Candidate,
     Job,
     JoinRequest,
     canonical_json,
-    printable,
 )
 from rendezvous.security import JoinString, sign_candidate
-from rendezvous.version import rdzv_version
-from worker.address import choose_candidates
-from worker.interfaces import count_cpus, count_gpus, look, route_source
-from worker.ports import find_free
+from worker.address import Choice, choose_candidates
+from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
+from worker.machine.kernel import read_arp
+from worker.machine.surroundings import (
+    LIMIT_SECONDS,
+    PATIENT_SECONDS,
+    Surroundings,
+    look_around,
+    user_program,
+)
+from worker.ports import find_free, is_free
+from worker.preflight.checks import check_node, worth_telling
 from worker.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
@@ -33,59 +38,136 @@ _LOOPBACK_PORTS = 1_000
 
 
 def make_offer(
-    settings: WorkerSettings, join: JoinString, command: Sequence[str], registry_host: str
+    settings: WorkerSettings,
+    join: JoinString,
+    command: Sequence[str],
+    registry_host: str,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    probe_port: int | None = None,
 ) -> JoinRequest:
-    """Look at this machine and write the join.
+    """Look at this machine, check it, and write the join.
 
     Args:
         settings: What the person said.
         join: The worker run's join string.
         command: The COMMAND; only its digest is sent.
         registry_host: The address at which the registry was reached.
+        environ: The user's environment.
+        probe_port: Where this node answers its peers' probes.
 
     Raises:
         AddressError, UsageError: What the person asked for is not to be had here.
     """
-    choice = choose_candidates(
-        look(),
-        route_source=route_source(registry_host),
-        prefer=settings.prefer,
-        overrides=[*settings.address, *settings.interface, *settings.network],
-        loopback=settings.loopback,
-    )
-    for skipped in choice.skipped:
-        logger.debug("not offered: %s %s: %s", skipped.interface, skipped.address, skipped.reason)
-    hostname = printable(socket.gethostname(), 253) or "localhost"
     nproc = processes(settings.nproc_per_node, join.slot)
-    candidates = [
-        sign_candidate(
-            candidate,
-            join.row_key,
-            run=join.run,
-            launch_id=join.launch_id,
-            slot=join.slot,
-            hostname=hostname,
-            nproc_per_node=nproc,
-        )
-        for candidate in choice.candidates
-    ]
+    here = survey(
+        settings,
+        command,
+        environ,
+        registry_host=registry_host,
+        nproc=nproc,
+        master_port=_master_port(settings, join),
+    )
+    if not here.candidates:
+        message, hint = here.address_problem
+        raise AddressError(message, hint=hint)
+    hostname = here.hostname or "localhost"
     return JoinRequest(
         slot=join.slot,
         generation=join.generation,
         join_id=secrets.token_urlsafe(16),
         hostname=hostname,
         nproc_per_node=nproc,
-        candidates=candidates,
+        candidates=[_signed(one, join, hostname, nproc) for one in here.candidates],
         requested_rank=settings.node_rank,
-        master_port=settings.master_port
-        or (find_free(_first_port(settings, join)) if join.slot == 0 else None),
+        master_port=here.master_port,
         job=Job(
             nnodes=settings.nnodes,
             command_digest=command_digest(command),
             framework=settings.framework,
         ),
-        facts=facts(),
+        facts=here.facts,
+        findings=worth_telling(check_node(here)),
+        probe_port=probe_port,
     )
+
+
+def _signed(candidate: Candidate, join: JoinString, hostname: str, nproc: int) -> Candidate:
+    return sign_candidate(
+        candidate,
+        join.row_key,
+        run=join.run,
+        launch_id=join.launch_id,
+        slot=join.slot,
+        hostname=hostname,
+        nproc_per_node=nproc,
+    )
+
+
+def survey(
+    settings: WorkerSettings,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    registry_host: str = "",
+    nproc: int | None = None,
+    master_port: int | None = None,
+    patient: bool = False,
+) -> Surroundings:
+    """Look at this machine as a run with these settings would find it.
+
+    Args:
+        settings: What the person said.
+        command: The COMMAND; may be empty.
+        environ: The user's environment.
+        registry_host: Where the registry is; its route counts in the choice of addresses.
+        nproc: Processes that will be started here, where known.
+        master_port: Where torch will listen, if this node is to be rank 0.
+        patient: A person waits for the answer, and not a run: slow answers are awaited.
+    """
+    machine, choice, problem = look(), Choice([], []), ("", "")
+    try:
+        choice = choose_candidates(
+            machine,
+            route_source=route_source(registry_host) if registry_host else None,
+            prefer=settings.prefer,
+            overrides=[*settings.address, *settings.interface, *settings.network],
+            loopback=settings.loopback,
+        )
+    except AddressError as exc:
+        problem = (exc.message, exc.hint)
+    for skipped in choice.skipped:
+        logger.debug("not offered: %s %s: %s", skipped.interface, skipped.address, skipped.reason)
+    return replace(
+        look_around(
+            user_program(command, settings.framework),
+            command,
+            environ,
+            folders=[settings.log_dir] if settings.log_dir else [],
+            # Nodes of one machine share its disks, and the launcher has written to them just now.
+            probe="sync" if patient else "space" if settings.loopback else "write",
+            resolve=patient,
+            limit_seconds=PATIENT_SECONDS if patient else LIMIT_SECONDS,
+        ),
+        machine=machine,
+        candidates=tuple(choice.candidates),
+        skipped=tuple(choice.skipped),
+        address_problem=problem,
+        arp=read_arp(dict.fromkeys(one.interface for one in choice.candidates)),
+        nproc=nproc,
+        hosts=settings.hosts,
+        master_port=master_port,
+        is_master_port_free=None if master_port is None else is_free(master_port),
+        loopback=settings.loopback,
+        require_rdma=settings.require_rdma,
+    )
+
+
+def _master_port(settings: WorkerSettings, join: JoinString) -> int | None:
+    """The port to listen on as rank 0: as asked for, or one that is free now."""
+    if settings.master_port or join.slot != 0:
+        return settings.master_port
+    return find_free(_first_port(settings, join))
 
 
 def _first_port(settings: WorkerSettings, join: JoinString) -> int:
@@ -131,18 +213,3 @@ def processes(text: str, slot: int) -> int:
     if word in ("gpu", "auto") and gpus:
         return gpus
     return count_cpus()
-
-
-def facts() -> Facts:
-    """What is worth knowing of this machine."""
-    try:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot_id = ""
-    return Facts(
-        rdzv_version=rdzv_version(),
-        python_version=platform.python_version(),
-        gpus=count_gpus(),
-        cpus=os.cpu_count() or 0,
-        boot_id=boot_id,
-    )

@@ -84,10 +84,10 @@ class NodeSettings(Settings):
         env=["GPUS_PER_NODE"],
         metavar="N|auto|gpu|cpu",
     )
-    framework: Literal["torchrun", "command"] = option(
+    framework: Literal["torchrun", "command", "bench"] = option(
         "torchrun",
         "How COMMAND is started: as a torchrun target (a script or -m module), or as it is, once "
-        "on each node.",
+        "on each node; bench is what 'rdzv bench' starts.",
     )
     rdzv_backend: Literal["static", "c10d"] = option(
         "static", "torchrun's rendezvous backend; static starts fastest and keeps our ranks."
@@ -102,11 +102,28 @@ class NodeSettings(Settings):
         [], "Offer the addresses inside this network; repeatable.", metavar="CIDR"
     )
     prefer: Literal["auto", "ib", "fastest"] = option(
-        "auto", "Which kind of address is offered first."
+        "auto",
+        "Which address is offered first: of the front-end network (auto), of IPoIB (ib), or of the "
+        "fastest link (fastest).",
     )
     hosts: Literal["auto", "require", "off"] = option(
         "auto",
         "Write the nodes' names into /etc/hosts: if it can be written, or else fail, or never.",
+    )
+    require_rdma: bool = option(
+        False,
+        "End the run when a node has no usable InfiniBand, RoCE or EFA, or NCCL does not use it.",
+    )
+    env_for: list[Literal["ucx", "mpi"]] = option(
+        [],
+        "Write variables for this library as well: UCX_NET_DEVICES (ucx), "
+        "OMPI_MCA_btl_tcp_if_include (mpi); repeatable.",
+        metavar="ucx|mpi",
+    )
+    nccl_log: Literal["auto", "on", "off"] = option(
+        "auto",
+        "Keep NCCL's log in files, one for each process, and compare the network that it names "
+        "with what was expected: where NCCL_DEBUG is INFO or with --require-rdma, always, never.",
     )
     master_port: Port | None = option(
         None, "MASTER_PORT on rank 0's node; a free one is chosen when not given."

@@ -37,6 +37,7 @@ from rendezvous.schema import (
     ReportReply,
     RunId,
     RunList,
+    RunReport,
     RunSpec,
     RunStatus,
     SlotNews,
@@ -259,6 +260,15 @@ def _add_run_routes(api: FastAPI, service: Service) -> None:
         if found is None or host.run.digest != digest:
             raise NotFound(f"run '{host.run.id}' has no table {printable(digest, 64)} now")
         return found
+
+    @api.get(
+        "/v1/runs/{run}/report",
+        summary="What was checked before the go: findings, and who reached whom.",
+        response_model=RunReport,
+    )
+    async def checks(host: Reader) -> Any:
+        body = (await service.checks(host)).model_dump_json().encode()
+        return Response(body, media_type="application/json")
 
     @api.post(
         "/v1/runs/{run}/slots/{slot}",

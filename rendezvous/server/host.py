@@ -113,7 +113,7 @@ class Host:
     ) -> None:
         lease = spec.limits.lease_seconds
         self.run: Run = create(name, spec, now)
-        self.leases = Leases(lease, poll_seconds(spec.max_nodes, lease), trust_close=trust_close)
+        self.leases = Leases(lease, poll_seconds(spec.slots, lease), trust_close=trust_close)
         self._gone: list[Key] = []
         self.launcher_at = now
         self.number = number
@@ -203,7 +203,7 @@ class Host:
         """What a poll without news answers: the reason of the moment, made twice a second."""
         fresh = now - self._idle_at < _IDLE_SECONDS
         if self._view is not None and self.is_durable and not fresh:
-            changed = {"table": None, "reason": reason(self.run, now)}
+            changed = {"plan": None, "table": None, "reason": reason(self.run, now)}
             view = self._view.model_copy(update=changed)
             self._idle = Body(view.model_dump_json(exclude_none=True).encode())
             self._idle_at = now

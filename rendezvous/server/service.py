@@ -33,6 +33,7 @@ from rendezvous.errors import (
 from rendezvous.events import Event, load_event
 from rendezvous.leases import SWEEP_SECONDS, Key
 from rendezvous.protocol import due, launcher_gone
+from rendezvous.rounds import run_report
 from rendezvous.schema import (
     EventLine,
     ExitReport,
@@ -41,6 +42,7 @@ from rendezvous.schema import (
     Phase,
     Report,
     ReportReply,
+    RunReport,
     RunSpec,
     RunStatus,
     SlotNews,
@@ -255,6 +257,10 @@ class Service:
         """The state of a run."""
         status = await self._look(lambda now: host.status(now, slots=slots))
         return status.model_copy(update={"trouble": self._trouble}) if self._trouble else status
+
+    async def checks(self, host: Host) -> RunReport:
+        """What was checked before the go."""
+        return await self._look(lambda _: run_report(host.run))
 
     async def statuses(self) -> list[RunStatus]:
         """All runs, without their slots."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from rendezvous.errors import NotFound
-from rendezvous.schema import ProbeReport
 from rendezvous.security import SERVER_NAME, Credential, hkdf, node_credential, parse_credential
 from rendezvous.server.app import make_app
 from rendezvous.server.journal import MemoryJournal
+from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import Launch
 from tests.rendezvous.served import OPERATOR, SECRET, FakeClock, Served, ask
 
@@ -45,7 +45,7 @@ class Stage:
             await self._start(launch)
         await self._replace_slot_0()
         for slot, incarnation in ((0, 2), (1, 1)):
-            await self.served.report(self.mine, slot, ProbeReport(epoch=2), incarnation)
+            await self.served.report(self.mine, slot, make_probe(2, slot, [1 - slot]), incarnation)
         self._collect(replaced)
         self.served.clock.seconds += SILENCE
         self.before = self.effects()

@@ -185,7 +185,7 @@ class Scene:
             run = "new" if name == "make" else self.launch.run
             body = json.dumps(bodies[name]).encode() if name in bodies else b""
             path = route.format(run=run, slot=0, node=0, digest="0" * 64)
-            operators = name in ("metrics", "runs", "make")
+            operators = name in ("text", "runs", "make")
             right = self.registry.operator if operators else shown.get(name, keys.admin)
             yield method, path, body, right
 

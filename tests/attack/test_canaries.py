@@ -333,7 +333,7 @@ def test_the_traceback_of_a_fault_leaks_nothing(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     (tmp_path / "program.py").chmod(0o700)
     with by_hand(scene, "--framework", "command") as hosts:
-        start_changed(scene, hosts, "fault", "exec ", "ulimit -n 9; exec ", 70)
+        start_changed(scene, hosts, "fault", "exec ", "ulimit -n 13; exec ", 70)
         assert hosts.finish("launch") == 70, scene.outputs["launch"]
     assert "Traceback" in scene.outputs["fault"]
     scene.check()

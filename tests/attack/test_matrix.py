@@ -33,13 +33,14 @@ CODES = {
 """What each number in the tables means: the answer's status, and the code of its refusal."""
 
 ROUTES = {
-    "health": ("GET", "/healthz"),
-    "metrics": ("GET", "/metrics"),
+    "ping": ("GET", "/healthz"),
+    "text": ("GET", "/metrics"),
     "runs": ("GET", "/v1/runs"),
     "make": ("PUT", "/v1/runs/{run}"),
     "status": ("GET", "/v1/runs/{run}"),
     "events": ("GET", "/v1/runs/{run}/events"),
     "table": ("GET", "/v1/runs/{run}/tables/{digest}"),
+    "checks": ("GET", "/v1/runs/{run}/report"),
     "cancel": ("DELETE", "/v1/runs/{run}"),
     "slot": ("POST", "/v1/runs/{run}/slots/{slot}"),
     "join": ("POST", "/v1/runs/{run}/nodes"),
@@ -53,41 +54,41 @@ HOT = ("join", "watch", "report")
 # A node that was replaced may still look at its run. A credential of the wrong kind is told so by
 # the operator's routes, whoever's it is; the routes of a run tell nothing to those it is not for.
 MATRIX = """\
-                        health metrics runs make status events table cancel slot join watch report
-none                    200    401     401  401  401    401    401   401    401  401  401   401
-garbage                 200    401     401  401  401    401    401   401    401  401  401   401
-wrong join              200    403     403  403  404    404    404   404    404  401  401   401
-wrong node              200    403     403  403  404    404    404   404    404  401  401   401
-wrong read              200    403     403  403  404    404    404   404    404  401  401   401
-wrong admin             200    403     403  403  404    404    404   404    404  401  401   401
-wrong operator          200    401     401  401  401    401    401   401    401  401  401   401
-replaced launch's join  200    403     403  403  404    404    404   404    404  401  401   401
-replaced launch's node  200    403     403  403  404    404    404   404    404  401  410   410
-replaced launch's read  200    403     403  403  404    404    404   404    404  401  401   401
-replaced launch's admin 200    403     403  403  404    404    404   404    404  401  401   401
-old generation's join   200    403     403  403  404    404    404   404    404  401  401   401
-other run's join        200    403     403  403  404    404    404   404    404  401  401   401
-other run's node        200    403     403  403  404    404    404   404    404  401  401   401
-other run's read        200    403     403  403  404    404    404   404    404  401  401   401
-other run's admin       200    403     403  403  404    404    404   404    404  401  401   401
-other slot's join       200    403     403  403  404    404    404   404    404  401  401   401
-other slot's node       200    403     403  403  200    200    200   403    403  401  403   403
-old incarnation's node  200    403     403  403  200    200    200   403    403  401  409   409
-future node             200    403     403  403  404    404    404   404    404  401  401   401
-join                    200    403     403  403  404    404    404   404    404  200  401   401
-node                    200    403     403  403  200    200    200   403    403  401  200   200
-read                    200    403     403  403  200    200    200   403    403  401  401   401
-admin                   200    403     403  403  200    200    200   200    200  401  401   401
-operator                200    200     200  200  200    200    200   200    200  401  401   401
+                        ping text runs make status events table checks cancel slot join watch report
+none                    200  401  401  401  401    401    401   401    401    401  401  401   401
+garbage                 200  401  401  401  401    401    401   401    401    401  401  401   401
+wrong join              200  403  403  403  404    404    404   404    404    404  401  401   401
+wrong node              200  403  403  403  404    404    404   404    404    404  401  401   401
+wrong read              200  403  403  403  404    404    404   404    404    404  401  401   401
+wrong admin             200  403  403  403  404    404    404   404    404    404  401  401   401
+wrong operator          200  401  401  401  401    401    401   401    401    401  401  401   401
+replaced launch's join  200  403  403  403  404    404    404   404    404    404  401  401   401
+replaced launch's node  200  403  403  403  404    404    404   404    404    404  401  410   410
+replaced launch's read  200  403  403  403  404    404    404   404    404    404  401  401   401
+replaced launch's admin 200  403  403  403  404    404    404   404    404    404  401  401   401
+old generation's join   200  403  403  403  404    404    404   404    404    404  401  401   401
+other run's join        200  403  403  403  404    404    404   404    404    404  401  401   401
+other run's node        200  403  403  403  404    404    404   404    404    404  401  401   401
+other run's read        200  403  403  403  404    404    404   404    404    404  401  401   401
+other run's admin       200  403  403  403  404    404    404   404    404    404  401  401   401
+other slot's join       200  403  403  403  404    404    404   404    404    404  401  401   401
+other slot's node       200  403  403  403  200    200    200   200    403    403  401  403   403
+old incarnation's node  200  403  403  403  200    200    200   200    403    403  401  409   409
+future node             200  403  403  403  404    404    404   404    404    404  401  401   401
+join                    200  403  403  403  404    404    404   404    404    404  200  401   401
+node                    200  403  403  403  200    200    200   200    403    403  401  200   200
+read                    200  403  403  403  200    200    200   200    403    403  401  401   401
+admin                   200  403  403  403  200    200    200   200    200    200  401  401   401
+operator                200  200  200  200  200    200    200   200    200    200  401  401   401
 """
 
 OVER = """\
-         status events table cancel slot join watch report
-join     404    404    404   404    404  410  401   401
-node     200    200    404   403    403  401  200   200
-read     200    200    404   403    403  401  401   401
-admin    200    200    404   200    200  401  401   401
-operator 200    200    404   200    200  401  401   401
+         status events table checks cancel slot join watch report
+join     404    404    404   404    404    404  410  401   401
+node     200    200    404   200    403    403  401  200   200
+read     200    200    404   200    403    403  401  401   401
+admin    200    200    404   200    200    200  401  401   401
+operator 200    200    404   200    200    200  401  401   401
 """
 """The same for a run that was cancelled before it had a table."""
 

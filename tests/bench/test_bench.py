@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 import bench.__main__ as program
-from bench import rows
+from bench import mesh, rows
 from bench.crowd import TableCheck, WrongAnswer
 from bench.meeting import meeting
 from bench.offer import make_join
 from bench.rows import Figure, Report, Row, row
+from rendezvous.classes import classes_of
+from rendezvous.compare import RdmaExpectation
 from rendezvous.schema import EndpointTable, JoinRequest
-from rendezvous.seal import choose_addresses, make_table
+from rendezvous.seal import make_table
 from rendezvous.security import RunKeys, row_is_genuine
 
 KEYS = RunKeys(b"secret", "run", "launch01")
@@ -26,9 +28,9 @@ KEYS = RunKeys(b"secret", "run", "launch01")
 
 def table(nodes: int = 4) -> EndpointTable:
     joins = [make_join(KEYS, slot) for slot in range(nodes)]
-    chosen = choose_addresses(joins)
-    assert isinstance(chosen, dict)
-    return make_table("run", "launch01", 1, joins, chosen, 29_500)
+    classes = classes_of(joins)
+    assert isinstance(classes, list)
+    return make_table("run", "launch01", 1, joins, classes[0], RdmaExpectation(""), 29_500)
 
 
 def answer(**changes: Any) -> bytes:
@@ -48,6 +50,13 @@ def test_every_node_of_a_real_registry_gets_the_table_and_the_go(
     for times in (last, together):
         assert [len(times.table), len(times.go), len(times.cpu)] == [1, 1, 1]
         assert 0 < times.table[0] <= times.go[0]
+
+
+def test_nodes_prove_all_their_addresses_before_they_have_the_table() -> None:
+    (made,) = mesh.verify(4, 1)
+    assert (made.system, made.nodes, made.what, made.rounds) == ("rdzv", 4, "verify", 1)
+    assert made.median_ms > 0
+    assert made.note.startswith("12 probes, ")
 
 
 def test_nodes_may_come_without_open_connections() -> None:

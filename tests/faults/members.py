@@ -30,11 +30,10 @@ from rendezvous.schema import (
     LeaveReport,
     NodeView,
     Phase,
-    ProbeReport,
     RunSpec,
 )
 from rendezvous.security import RegistryString
-from tests.rendezvous.registry import Launch, Node
+from tests.rendezvous.registry import Launch, Node, all_reached
 
 LOOK_SECONDS = 0.5
 T = TypeVar("T")
@@ -90,7 +89,7 @@ class Member:
     async def _take_in(self, view: NodeView) -> None:
         report = self._node.report
         if view.phase is Phase.VERIFYING:
-            await patiently(lambda: report(ProbeReport(epoch=view.epoch)))
+            await patiently(lambda: report(all_reached(view, self._node.slot)))
         elif view.phase is Phase.ARMING:
             await patiently(lambda: report(AckReport(epoch=view.epoch, digest=view.digest)))
         elif view.phase is Phase.RUNNING and self._end_at is None:

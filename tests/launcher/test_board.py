@@ -221,6 +221,8 @@ def test_the_live_board_leaves_the_terminal_to_the_programs_when_they_run() -> N
     board.status(running)
     board.status(running)
     board.event(event("slot 0 is running", "acked", usual=True))
+    board.event(event("slot 0: NCCL uses IB", "progressed", usual=True))
+    board.event(event("slot 0: NCCL uses sockets", "progressed"))
     board.event(event("slot 0: it [exited] with 0", "exited"))
     board.event(event("the verdict fell", "verdict"))
     board.say("a worker run could not be cancelled: [why]\nhint")
@@ -230,6 +232,7 @@ def test_the_live_board_leaves_the_terminal_to_the_programs_when_they_run() -> N
         slot  rank  worker run  node    address   procs  state
         0     0     running     node-0  10.0.0.1  8      running
         running on 1 nodes
+        rdzv: slot 0: NCCL uses sockets
         rdzv: slot 0: it [exited] with 0
         rdzv: a worker run could not be cancelled: [why]; hint
     """)

@@ -370,7 +370,10 @@ def test_a_dry_run_shows_every_worker_run_and_leaves_nothing(tmp_path: Path) -> 
     )
     logs = tmp_path / "state" / "llama" / "logs"
     assert result.exit_code == 0
-    assert result.stdout == (
+    runs, mark, variables = result.stdout.partition("# each node's program is given")
+    assert mark
+    assert "\n#   RDZV_ID=llama " in variables
+    assert runs == (
         "# slot 0, by local: rdzv-to-be-made-0-1\n"
         "argv:\n- rdzv\n- worker\n"
         '- "--nnodes"\n- "2"\n- "--nproc-per-node"\n- "1"\n'

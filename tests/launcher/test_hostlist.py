@@ -130,10 +130,10 @@ def test_this_machine_is_known_by_its_names_and_addresses(name: str, is_here: bo
 
 
 def placed(
-    names: str, *, nnodes: str | None = None, local_node: bool = True, own: list[str] | None = None
+    names: str, *, nnodes: str | None = None, local_node: bool = True, spares: int = 0
 ) -> list[str]:
     hosts = read_hostlist([names])
-    found = place(hosts, nnodes=nnodes, local_node=local_node, own_names=own or OWN)
+    found = place(hosts, nnodes=nnodes, local_node=local_node, own_names=OWN, spares=spares)
     return [host.name for host in found]
 
 
@@ -186,6 +186,19 @@ def test_another_number_of_nodes_is_refused(nnodes: str, local_node: bool) -> No
     assert caught.value.hint == "give --nnodes 3, or leave it away"
 
 
+def test_spares_have_machines_of_their_own() -> None:
+    assert placed("n0,n1,n2", nnodes="2", spares=1) == ["n0", "n1", "n2"]
+    assert placed("n1,n2", nnodes="2", spares=1) == ["localhost", "n1", "n2"]
+    with pytest.raises(UsageError) as caught:
+        placed("n0,n1,n2", nnodes="3", spares=1)
+    assert caught.value.message == (
+        "--nnodes 3 with --spares 1 does not fit the hosts, which are 3: n0, n1, n2"
+    )
+    assert caught.value.hint == "give --nnodes 2, or leave it away"
+    with pytest.raises(UsageError, match="--spares 1 leaves no node of the hosts: 1: n0"):
+        placed("n0", spares=1)
+
+
 def test_a_machine_that_is_named_in_two_ways_is_refused() -> None:
     with pytest.raises(UsageError, match="n0 and 10\\.0\\.0\\.5 are both this machine"):
         placed("n0,n1,10.0.0.5")
@@ -206,6 +219,11 @@ def test_slots_on_some_hosts_alone_are_refused() -> None:
 
 
 # ---- from the options ----------------------------------------------------------------------------
+
+
+def test_hosts_that_are_spares_do_not_count_as_nodes() -> None:
+    found, hosts = on_named_hosts(LaunchSettings(hostlist=["localhost,n1,n2"], spares=1))
+    assert (found.nnodes, len(hosts)) == ("2", 3)
 
 
 def test_options_say_more_than_the_hosts_do() -> None:

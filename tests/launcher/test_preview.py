@@ -53,6 +53,13 @@ def test_many_slots_are_a_line_each(tmp_path: Path) -> None:
     assert max(map(len, lines)) < 110
 
 
+def test_spares_are_shown_as_well(tmp_path: Path) -> None:
+    lines = shown(tmp_path, nnodes="2", spares=1)
+    assert lines[-1] == (
+        "# slot 2, by manual: rdzv-to-be-made-2-1, as slot 0 but for SLOT 2, NODE_RANK 2"
+    )
+
+
 def test_what_each_starter_starts_first_is_shown_in_full(tmp_path: Path) -> None:
     plan = make_plan(
         LaunchSettings(nnodes="3", hosts="off"),

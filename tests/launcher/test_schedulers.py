@@ -250,7 +250,7 @@ async def test_a_wrapped_local_worker_run_ends_with_all_that_it_started(
     run = own_run(spec("sh", "-c", script))
     handle = await scheduler.submit(run, join_text(1))
     await until(pids.exists)
-    await scheduler.cancel(run, handle, grace_seconds=5.0)
+    await scheduler.cancel(run, handle, grace_seconds=50.0)
     words = f"pid {handle} ended with signal {int(signal.SIGTERM)}"
     assert await scheduler.describe(run, handle) == Description(SlotState.FAILED, words)
     sleeper = int(pids.read_text())

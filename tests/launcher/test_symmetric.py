@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 
 from launcher.cli import main
 from rendezvous.security import group_token_text, new_secret
-from rendezvous.version import rdzv_version
 from tests.launcher import environments as env
 
 TOKEN = group_token_text(new_secret())
@@ -60,6 +59,16 @@ def test_a_node_says_what_it_has_adopted() -> None:
 def test_a_node_that_was_told_everything_adopts_nothing() -> None:
     given = {"NUM_NODES": "4", "NODE_RANK": "2", "MASTER_ADDR": "gpu-c03", "RDZV_ID": "mine"}
     assert launch(environ=env.SRUN | given | {"RDZV_TOKEN": TOKEN}) == []
+
+
+def test_of_the_nodes_that_a_platform_tells_the_spares_are_a_part() -> None:
+    environ = env.SRUN | {"RDZV_TOKEN": TOKEN}
+    result = rdzv("launch", "--dry-run", "--spares", "1", "--", "train.py", environ=environ)
+    assert "--nnodes 3" in result.stdout
+    *_, message = launch("--spares", "4", environ=environ, code=2)
+    assert message == "rdzv: --spares 4 leaves no node of 4 (SLURM_STEP_NUM_NODES)"
+    *_, message = launch("--spares", "1", environ=environ | {"NODE_RANK": "6"}, code=2)
+    assert "NODE_RANK 6 is not in 0 to 4 (SLURM_STEP_NUM_NODES is 4, --spares 1)" in message
 
 
 def test_options_come_before_variables_and_these_before_the_platforms() -> None:
@@ -275,14 +284,3 @@ def test_the_doctor_shows_no_secret() -> None:
 def test_a_name_that_could_move_the_cursor_is_shown_without() -> None:
     result = rdzv("doctor", "--env", environ=env.SRUN | {"MASTER_ADDR": "a\x1b[2Jb"})
     assert "\x1b" not in result.stdout
-
-
-def test_the_doctor_says_what_is_installed_and_what_else_he_can_look_at() -> None:
-    result = rdzv("doctor")
-    first, *_, last = result.stdout.splitlines()
-    assert first == f"rdzv       {rdzv_version()}"
-    assert last.endswith("rdzv doctor --env")
-    facts = json.loads(rdzv("doctor", "--json").stdout)
-    assert [*facts] == ["rdzv", "python", "launcher", "torchrun", "host"]
-    assert facts["launcher"] == "all packages installed"
-    assert facts["torchrun"] == "not on PATH"

@@ -105,6 +105,15 @@ class Stage:
                 await asyncio.sleep(0.01)
 
 
+def running(*ranks: int | None) -> RunStatus:
+    """A run after its go: the rank of each slot, None for those that the table goes without."""
+    found = status(*((slot, 1, 1) for slot in range(len(ranks))), phase=Phase.RUNNING)
+    slots = zip(found.slots, ranks, strict=True)
+    return found.model_copy(
+        update={"slots": [slot.model_copy(update={"rank": rank}) for slot, rank in slots]}
+    )
+
+
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     made = Stage(tmp_path)
@@ -227,6 +236,23 @@ async def test_after_the_go_the_agents_words_are_enough(stage: Stage) -> None:
     launcher.see(status((1, 1, 1), phase=Phase.RUNNING), submit=True)
     stage.fleet.made[f"rdzv-{LAUNCH}-1-1"].state = SlotState.ENDED
     await stage.until(lambda: (1, 1, "ended", "") in stage.told)
+
+
+async def test_from_the_go_on_a_worker_run_without_a_rank_is_ended(stage: Stage) -> None:
+    launcher = stage.launcher()
+    launcher.see(status((0, 0, 1), (1, 0, 1), (2, 0, 1)), submit=True)
+    await stage.until(lambda: [each[2] for each in stage.told].count("running") == 3)
+    for _ in range(2):  # once, however often it is seen
+        launcher.see(running(0, None, 1), submit=True)
+    await stage.until(lambda: stage.fleet.told)
+    await stage.until(lambda: (1, 1, "ended", "") in stage.told)
+    states = {name[-3:]: made.state for name, made in stage.fleet.made.items()}
+    assert states == {
+        "0-1": SlotState.RUNNING,
+        "1-1": SlotState.ENDED,
+        "2-1": SlotState.RUNNING,
+    }
+    assert len(stage.fleet.told) == 1
 
 
 async def test_a_scheduler_that_cannot_be_asked_is_told_and_asked_again(stage: Stage) -> None:

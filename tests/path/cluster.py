@@ -21,12 +21,19 @@ _MANUAL = ("--rdzv-id", "r", "--scheduler", "manual")
 class Cluster:
     """A launcher on host 0, and the means to start the other nodes' worker runs."""
 
-    def __init__(self, lab: Lab, folder: Path, *options: str, command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        folder: Path,
+        *options: str,
+        command: Sequence[str] = (),
+        verb: str = "launch",
+    ) -> None:
         self.told: dict[int, str] = {}
         self.lab = lab
         self.folder = folder
-        self._argv = [RDZV, "launch", "--nnodes", str(len(lab.hosts)), *_MANUAL, *options]
-        self._argv += ["--", *command]
+        self._argv = [RDZV, verb, "--nnodes", str(len(lab.hosts)), *_MANUAL, *options]
+        self._argv += ["--", *command] if command else []
         self.launcher = self.launch()
         self.workers: dict[int, subprocess.Popen[str]] = {}
 
@@ -92,6 +99,8 @@ class Cluster:
 
 
 @contextmanager
-def cluster(lab: Lab, folder: Path, *options: str, command: Sequence[str]) -> Iterator[Cluster]:
-    """A cluster whose processes are ended with the lab."""
-    yield Cluster(lab, folder, *options, command=command)
+def cluster(
+    lab: Lab, folder: Path, *options: str, command: Sequence[str] = (), verb: str = "launch"
+) -> Iterator[Cluster]:
+    """A cluster whose processes are ended with the lab; `verb` is what rdzv is to do."""
+    yield Cluster(lab, folder, *options, command=command, verb=verb)

@@ -92,7 +92,7 @@ def test_a_quota_is_named_while_it_is_waited_for_and_an_interrupt_ends_everythin
     farm: Farm,
 ) -> None:
     farm.has("capacity", "1")
-    with farm.launching("--nnodes", "4", "--join-timeout", "3", command=shell("true")) as launched:
+    with farm.launching("--nnodes", "4", "--join-timeout", "8", command=shell("true")) as launched:
         launched.wait_for("joined", 2)
         until(lambda: "queued" in waited_for(farm))
         # The join time-out does not run in a queue.
@@ -110,11 +110,11 @@ def test_a_quota_is_named_while_it_is_waited_for_and_an_interrupt_ends_everythin
 def test_runs_that_stay_in_no_known_state_are_named_at_the_join_timeout(farm: Farm) -> None:
     farm.has("capacity", "1")
     farm.change_profile('queued = ["QUEUED"]', "queued = []")
-    with farm.launching("--nnodes", "4", "--join-timeout", "3", command=shell("true")) as launched:
+    with farm.launching("--nnodes", "4", "--join-timeout", "8", command=shell("true")) as launched:
         outcome = launched.finish()
     assert outcome.code == 80
     last = outcome.last_line
-    assert "expected 4 nodes and 2 joined within 3 s" in last
+    assert "expected 4 nodes and 2 joined within 8 s" in last
     names = re.findall(r"slot (\d) \(worker run rdzv-\w+-\d-1, generation 1\) never reached", last)
     assert len(names) == 2
     assert farm.living() == []

@@ -376,7 +376,7 @@ def test_a_dry_run_shows_every_worker_run_and_no_secret(tmp_path: Path) -> None:
     outcome = launch(tmp_path, "--nnodes", "3", "--dry-run", command=["train.py", "--lr", "1e-3"])
     assert outcome.code == 0
     assert outcome.out.count("RDZV_JOIN-hidden") == 1
-    assert [line.split(",")[0] for line in outcome.out.splitlines() if line[:1] == "#"] == [
+    assert [line.split(",")[0] for line in outcome.out.splitlines() if line[:6] == "# slot"] == [
         "# slot 0",
         "# slot 1",
         "# slot 2",

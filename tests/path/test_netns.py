@@ -216,13 +216,14 @@ def test_a_registry_killed_while_training_disturbs_nobody(tmp_path: Path) -> Non
 
 
 def test_a_node_that_is_missing_or_describes_another_job_is_named(tmp_path: Path) -> None:
-    options = ("--framework", "command", "--join-timeout", "3")
+    options = ("--framework", "command")
     with Lab(3) as lab:
-        with cluster(lab, tmp_path / "a", *options, command=["true"]) as run:
+        short = ("--join-timeout", "6")
+        with cluster(lab, tmp_path / "a", *options, *short, command=["true"]) as run:
             run.start_workers(1)
             outcome = run.finish()
         assert outcome.code == 80
-        assert "expected 3 nodes and 2 joined within 3 s: slot 2 (worker run" in outcome.last_line
+        assert "expected 3 nodes and 2 joined within 6 s: slot 2 (worker run" in outcome.last_line
         assert "never reached the registry" in outcome.last_line
         assert run.workers[1].returncode == 80
         with cluster(lab, tmp_path / "b", *options, command=["true"]) as run:

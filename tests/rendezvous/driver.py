@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from hypothesis import settings
 
 from rendezvous import events
 from rendezvous.admission import decide_join, decide_report, decide_slot, refusal
+from rendezvous.classes import peers_of
 from rendezvous.errors import Mismatch
 from rendezvous.events import Event
 from rendezvous.leases import SWEEP_SECONDS, Leases, poll_seconds
@@ -21,6 +22,7 @@ from rendezvous.schema import (
     JoinRequest,
     Limits,
     NodeState,
+    PairProbe,
     Phase,
     ProbeReport,
     ProgressReport,
@@ -31,6 +33,7 @@ from rendezvous.schema import (
     SlotNews,
     SlotState,
 )
+from rendezvous.schema import Outcome as Outcomes
 from rendezvous.state import Node, Slot, create
 
 FEW = settings(max_examples=100, derandomize=True, deadline=None)
@@ -67,6 +70,7 @@ def make_join(
         "join_id": f"join-{slot}-{generation}-{attempt:08d}",
         "hostname": f"host{slot}",
         "nproc_per_node": 1,
+        "probe_port": 7_000 + slot,
         "candidates": [
             c if isinstance(c, Candidate) else make_candidate(c, f"eth{i}")
             for i, c in enumerate(offered)
@@ -80,6 +84,15 @@ def make_candidate(address: str, interface: str = "eth0", prefix_length: int = 2
     return Candidate(interface=interface, address=address, prefix_length=prefix_length)
 
 
+def make_probe(
+    epoch: int, own: int, peers: Iterable[int], bad: Collection[int] = (), how: Outcomes = "timeout"
+) -> ProbeReport:
+    """The report of a node that has reached all its peers, but for the bad ones."""
+    told = dict.fromkeys([*peers, *bad])
+    pairs = [PairProbe(slot=p, outcome=how if p in bad else "ok") for p in told if p != own]
+    return ProbeReport(epoch=epoch, pairs=pairs)
+
+
 class Drive:
     """One run, wired as the registry wires it: decisions, leases, and a clock that is moved."""
 
@@ -87,7 +100,7 @@ class Drive:
         self.now = now
         self.run = create("r", spec, now)
         lease = spec.limits.lease_seconds
-        self.leases = Leases(lease, poll_seconds(spec.max_nodes, lease))
+        self.leases = Leases(lease, poll_seconds(spec.slots, lease))
         self.journal: list[tuple[float, Event]] = []
         self.outcomes: list[Outcome] = []
         self.apply(events.Created(run="r", spec=spec))
@@ -141,9 +154,11 @@ class Drive:
         self.leases.heard((slot, number), self.now)
         return self._apply_if(decide_report(self.run, slot, number, report))
 
-    def probe(self, slot: int, *unreachable: int) -> Outcome | None:
-        """The node reports on its peers."""
-        return self.report(slot, ProbeReport(epoch=self.run.epoch, unreachable=list(unreachable)))
+    def probe(self, slot: int, *bad: int, how: Outcomes = "timeout") -> Outcome | None:
+        """The node reports on the peers that it was to probe."""
+        run = self.run
+        peers = peers_of(run.listening, slot, run.epoch) if slot in run.listening else []
+        return self.report(slot, make_probe(run.epoch, slot, peers, bad, how))
 
     def ack(self, slot: int) -> Outcome | None:
         """The node acknowledges the present table."""

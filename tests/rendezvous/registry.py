@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rendezvous.certificate import make_certificate, public_key_pin
+from rendezvous.classes import peers_of
 from rendezvous.client import RegistryClient, retry_pause
 from rendezvous.errors import RegistryError
 from rendezvous.schema import (
@@ -39,6 +40,7 @@ from rendezvous.schema import (
     Limits,
     LinkKind,
     NodeView,
+    PairProbe,
     Phase,
     ProbeReport,
     RunSpec,
@@ -71,6 +73,15 @@ async def is_waiting(task: asyncio.Task[Any], seconds: float = 0.05) -> bool:
     return bool(waiting)
 
 
+def all_reached(view: NodeView, slot: int) -> ProbeReport:
+    """The report of a node that has reached every peer of its plan."""
+    listening = [] if view.plan is None else sorted(peer.slot for peer in view.plan.peers)
+    peers = peers_of(listening, slot, view.epoch) if slot in listening else []
+    return ProbeReport(
+        epoch=view.epoch, pairs=[PairProbe(slot=peer, outcome="ok") for peer in peers]
+    )
+
+
 class Launch:
     """The maker of a run: its keys, and what it says about the run and its nodes."""
 
@@ -87,7 +98,9 @@ class Launch:
             "max_nodes": nodes,
             "limits": Limits(**limits),
             "loopback": True,
-            "token_sha256": [self.token(slot).sha256() for slot in range(nodes)],
+            "token_sha256": [
+                self.token(slot).sha256() for slot in range(nodes + changes.get("spares", 0))
+            ],
             "read_sha256": self.keys.read.sha256(),
             "admin_sha256": self.keys.admin.sha256(),
         }
@@ -105,6 +118,7 @@ class Launch:
             "join_id": f"join-{slot}-{attempt:012d}",
             "hostname": f"host{slot}",
             "nproc_per_node": 1 + slot % 2,
+            "probe_port": 7_000 + slot % 1_000,
         } | changes
         offered = Candidate(
             interface="lo",
@@ -311,8 +325,10 @@ class Node:
                     view = await self.watch()
                     if end(view):
                         return view
+                    if self.slot in view.released:
+                        continue
                     if view.phase is Phase.VERIFYING:
-                        await self.report(ProbeReport(epoch=view.epoch))
+                        await self.report(all_reached(view, self.slot))
                     elif view.phase is Phase.ARMING:
                         await self.report(AckReport(epoch=view.epoch, digest=view.digest))
                 except RegistryError:

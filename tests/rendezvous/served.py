@@ -16,7 +16,6 @@ from rendezvous.schema import (
     JoinReply,
     NodeView,
     Phase,
-    ProbeReport,
     Report,
     RunStatus,
 )
@@ -24,6 +23,7 @@ from rendezvous.security import SERVER_NAME, Credential, hkdf, registry_credenti
 from rendezvous.server.host import Host
 from rendezvous.server.journal import Journal
 from rendezvous.server.service import Service
+from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import LIMIT_SECONDS, Launch
 
 SECRET = bytes(32)
@@ -118,8 +118,9 @@ class Served:
         await self.create(launch, nodes, **changes)
         await asyncio.gather(*(self.join(launch, slot) for slot in range(nodes)))
         if phase is not Phase.VERIFYING:
-            probe = ProbeReport(epoch=1)
-            await asyncio.gather(*(self.report(launch, s, probe) for s in range(nodes)))
+            everyone = range(nodes)
+            probes = [make_probe(1, slot, everyone) for slot in everyone]
+            await asyncio.gather(*(self.report(launch, s, probes[s]) for s in everyone))
         if phase is Phase.RUNNING:
             ack = AckReport(epoch=1, digest=self.host(launch).run.digest)
             await asyncio.gather(*(self.report(launch, s, ack) for s in range(nodes)))

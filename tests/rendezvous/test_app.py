@@ -25,6 +25,7 @@ from rendezvous.schema import (
     Phase,
     ProbeReport,
     ProgressReport,
+    RunReport,
     RunStatus,
     canonical_json,
 )
@@ -33,6 +34,7 @@ from rendezvous.server.app import make_api, make_app
 from rendezvous.server.guard import Guard
 from rendezvous.server.journal import MemoryJournal, Record
 from tests.attack.fuzz.mangle import CANARY, mangled
+from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import Launch, is_waiting, until
 from tests.rendezvous.served import OPERATOR, Answer, FakeClock, Served, ask
 
@@ -82,7 +84,7 @@ class Door:
         for slot in range(nodes):
             await self.join(slot)
         for slot in range(nodes):
-            await self.report(slot, ProbeReport(epoch=1))
+            await self.report(slot, make_probe(1, slot, range(nodes)))
         return view_of(await self.watch(0))
 
 
@@ -122,6 +124,17 @@ def door(request: pytest.FixtureRequest, served: Served) -> Door:
 # A run
 
 
+async def test_what_was_checked_before_the_go_is_told_to_whoever_may_read(door: Door) -> None:
+    await door.arm()
+    answer = await door.ask("GET", "/report", door.launch.keys.read)
+    report = RunReport.model_validate_json(answer.body)
+    assert (answer.status, report.hostnames) == (200, {0: "host0", 1: "host1"})
+    assert [(tried.verdict, tried.slots) for tried in report.rounds] == [
+        ("every pair works", [0, 1])
+    ]
+    assert (await door.ask("GET", "/report", None)).problem == (401, "unauthorized")
+
+
 async def test_a_run_goes_from_creation_to_its_end(door: Door) -> None:
     assert RunStatus.model_validate_json((await door.create()).body).phase is Phase.GATHERING
     replies = [JoinReply.model_validate_json((await door.join(slot)).body) for slot in (0, 1)]
@@ -130,7 +143,7 @@ async def test_a_run_goes_from_creation_to_its_end(door: Door) -> None:
     ] * 2
     assert view_of(await door.watch(0)).phase is Phase.VERIFYING
     for slot in (0, 1):
-        assert (await door.report(slot, ProbeReport(epoch=1))).json == {"seq": 2 + slot}
+        assert (await door.report(slot, make_probe(1, slot, [1 - slot]))).json == {"seq": 2 + slot}
     view = view_of(await door.watch(1))
     assert view.table is not None
     assert [row.address for row in view.table.rows] == ["127.0.1.1", "127.0.1.2"]
@@ -547,7 +560,7 @@ async def test_mangled_requests_never_break_the_registry(served: Served) -> None
         ("PUT", "", OPERATOR, spec),
     ]
     for report in (
-        ProbeReport(epoch=1),
+        make_probe(1, 0, [1]),
         AckReport(epoch=1, digest="0" * 64),
         ProgressReport(epoch=1, words="x"),
         ExitReport(epoch=1, exit_code=1, tail=["x"], worker_rank=3),

@@ -550,6 +550,22 @@ async def test_after_a_new_dial_the_old_connection_is_kept_until_the_new_one_has
         await until(lambda: not server.lines[0].is_open)
 
 
+async def test_an_address_where_an_answer_is_late_is_left_for_another() -> None:
+    """Small messages may pass there, as those that are dialled with, and large ones vanish."""
+
+    async def vanishing(line: Line) -> None:
+        await healthy(line)
+        await until_closed(line)
+
+    async with fake(vanishing) as first:
+        again = fake(replies((200, make_view())), address="127.0.0.2", port=first.port)
+        async with again, client_of(first.place, 1.0) as client:
+            await client.connect()
+            client.place = replace(first.place, addresses=("127.0.0.1", "127.0.0.2"))
+            view = await client.watch("r", 0, 0, 0.1)
+            assert (view.seq, client.base) == (3, f"http://127.0.0.2:{first.port}")
+
+
 async def test_a_refusal_ends_the_poll_though_an_older_try_still_waits() -> None:
     problem = {"code": "fenced", "message": "replaced"}
 
@@ -739,6 +755,8 @@ async def test_every_call_of_a_launcher_and_a_node(tls_registry: Registry) -> No
         await node.run()
         async with tls_registry.client(launch.keys.read) as reader:
             status = await reader.status("calls")
+            assert (await reader.checks("calls")).hostnames == {0: "host0"}
+            assert (await reader.table("calls", status.digest)).digest() == status.digest
             later = asyncio.create_task(reader.status("calls", after=status.version, wait=5))
             await node.report(ExitReport(epoch=1, exit_code=0))
             assert (await later).version > status.version

@@ -22,11 +22,11 @@ from rendezvous.schema import (
     AckReport,
     EndpointTable,
     ExitReport,
+    Finding,
     Job,
     LeaveReport,
     NodeState,
     Phase,
-    ProbeReport,
     Report,
     Result,
     SlotNews,
@@ -35,8 +35,9 @@ from rendezvous.schema import (
 )
 from rendezvous.state import create
 from rendezvous.views import reason
-from tests.rendezvous.driver import FEW, LAUNCH, Drive, in_phase, make_spec, sha
+from tests.rendezvous.driver import FEW, LAUNCH, Drive, in_phase, make_probe, make_spec, sha
 
+ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"
 BEFORE_GO = [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING]
 
 
@@ -63,6 +64,8 @@ def test_a_run_goes_from_the_first_join_to_a_good_end() -> None:
         epoch=1,
         master_address="10.0.0.1",
         master_port=29_500,
+        network=ETH0,
+        transport="Socket",
         rows=[row(0, nproc_per_node=1), row(1, nproc_per_node=2)],
     )
     assert drive.run.digest == drive.run.table.digest()
@@ -77,7 +80,7 @@ def test_a_run_goes_from_the_first_join_to_a_good_end() -> None:
         "slot 1 (host1) joined from 10.0.0.2 as incarnation 1; 1 of 2 nodes are in",
         "slot 0 (host0) joined from 10.0.0.1 as incarnation 1; 2 of 2 nodes are in",
         "slot 0 (host0) verified its peers",
-        "slot 1 (host1) verified its peers",
+        f"slot 1 (host1) verified its peers; the table is sealed on {ETH0}",
         f"node 0 (host0, slot 0) is ready on table {drive.run.digest[:12]}",
         f"node 1 (host1, slot 1) is ready on table {drive.run.digest[:12]}; all are: go",
         "node 0 (host0, slot 0) ended with exit code 0",
@@ -553,11 +556,11 @@ def test_a_node_that_others_cannot_reach_is_blamed() -> None:
         drive.probe(slot, 3)
     outcome = drive.probe(3)
     assert outcome is not None
-    assert drive.reasons[-4] == "slot 0 (host0) cannot reach slot 3 (host3)"
+    assert drive.reasons[-4] == "slot 0 (host0) cannot reach slot 3 (host3): timeout"
     result = drive.result
     assert (result.exit_code, result.code, result.slot) == (81, "verification_failed", 3)
-    assert result.message == "slots cannot reach each other: 0 -> 3, 1 -> 3, 2 -> 3"
-    assert result.hint.startswith("slot 3 stands in 3 of 3 failed pairs")
+    assert result.message.startswith("slot 3 (host3) cannot be reached by the 3 others over eth0")
+    assert "iptables -L on host3" in result.hint
 
 
 def test_what_a_node_reported_of_its_peers_is_forgotten_in_the_next_round() -> None:
@@ -581,7 +584,7 @@ def test_nodes_of_two_families_end_the_run_with_both_named() -> None:
     drive.join(1, addresses=["fd00::2"])
     drive.verify()
     assert (drive.result.exit_code, drive.result.code) == (81, "verification_failed")
-    assert "slots 0 offer IPv4 addresses only and slots 1 IPv6" in drive.result.message
+    assert "slot 0 can offer IPv4 addresses only and slot 1 IPv6" in drive.result.message
     assert "--network" in drive.result.hint
 
 
@@ -1028,6 +1031,14 @@ def test_nodes_that_were_lost_after_a_failure_are_named_beside_it(
     )
 
 
+def test_what_an_agent_ends_its_node_for_is_said_without_the_exit_code() -> None:
+    drive = in_phase(Phase.RUNNING, 2, verdict_seconds=0)
+    drive.exit(0, 87, by_agent=True, message="NCCL uses sockets")
+    drive.exit(1, 143, stopped=True)
+    assert drive.result.message == "node 0 (host0, slot 0) failed: NCCL uses sockets"
+    assert drive.result.exit_code == 87
+
+
 def test_a_lost_node_fails_the_run() -> None:
     drive = in_phase(Phase.RUNNING, 3)
     drive.wait(16, silent={2})
@@ -1259,13 +1270,17 @@ class Machine(RuleBasedStateMachine):
     @initialize(
         phase=st.sampled_from([*BEFORE_GO, Phase.RUNNING]),
         least=st.integers(3, 4),
+        spares=st.integers(0, 1),
         verify=st.booleans(),
     )
-    def start(self, phase: Phase, least: int, verify: bool) -> None:
+    def start(self, phase: Phase, least: int, spares: int, verify: bool) -> None:
         verify = verify or phase is Phase.VERIFYING
+        nodes = 4 - spares
+        sizes = {"least": min(least, nodes), "spares": spares}
         limits = {"last_call_seconds": 5, "submit_retries": 3}
-        self.drive = in_phase(phase, 4, least=least, verify=verify, **limits)
+        self.drive = in_phase(phase, nodes, verify=verify, **sizes, **limits)
         self.tables: dict[int, str] = {}
+        self.proven: set[str] = set()
         self.final: Result | None = None
 
     def tried(self, call: Any, *arguments: Any, **changes: Any) -> None:
@@ -1323,6 +1338,7 @@ class Machine(RuleBasedStateMachine):
         address=ADDRESSES,
         rank=st.sampled_from([None] * 12 + [1, 2, 4]),
         nnodes=st.sampled_from([None] * 12 + ["5"]),
+        sick=st.sampled_from([False] * 8 + [True]),
     )
     def a_node_joins(
         self,
@@ -1332,9 +1348,12 @@ class Machine(RuleBasedStateMachine):
         address: str,
         rank: int | None,
         nnodes: str | None,
+        sick: bool,
     ) -> None:
         offered = [address, f"10.1.{slot % 2}.{slot + 1}"]
-        changes = {"addresses": offered, "requested_rank": rank, "job": Job(nnodes=nnodes)}
+        found = [Finding(check="L12", level="fail", cause="it is sick")] * sick
+        changes: dict[str, Any] = {"addresses": offered, "requested_rank": rank}
+        changes |= {"findings": found, "job": Job(nnodes=nnodes)}
         self.tried(self.drive.join, slot, generation, attempt=attempt, **changes)
 
     @rule(
@@ -1345,7 +1364,7 @@ class Machine(RuleBasedStateMachine):
     )
     def a_node_probes(self, slot: int, back: int, epoch: int, cut_off: list[int]) -> None:
         run = self.drive.run
-        report = ProbeReport(epoch=run.epoch - epoch, unreachable=cut_off)
+        report = make_probe(run.epoch - epoch, slot, run.listening, cut_off)
         self.report(slot, back, report, epoch)
 
     @rule(slot=SLOTS, back=MOSTLY_NOW, epoch=MOSTLY_NOW, right=st.booleans())
@@ -1409,7 +1428,32 @@ class Machine(RuleBasedStateMachine):
             assert (
                 len({r.slot for r in table.rows}) == len({r.address for r in table.rows}) == count
             )
-            assert count >= self.drive.run.spec.min_nodes
+            assert self.drive.run.spec.min_nodes <= count <= self.drive.run.spec.max_nodes
+            assert not {r.slot for r in table.rows} & set(self.drive.run.left_out)
+
+    @invariant()
+    def nobody_in_a_table_is_sick(self) -> None:
+        table = self.drive.run.table
+        for r in table.rows if table is not None else []:
+            node = self.drive.slot(r.slot).node
+            assert node is None or not node.join.findings
+
+    @invariant()
+    def a_table_stands_on_pairs_that_were_proven(self) -> None:
+        run = self.drive.run
+        if run.phase is not Phase.ARMING or run.digest in self.proven or not run.spec.verify:
+            return
+        assert run.table is not None
+        self.proven.add(run.digest)
+        nodes = {r.slot: self.drive.node(r.slot).incarnation for r in run.table.rows}
+        proven = {
+            (event.slot, pair.slot)
+            for _, event in self.drive.journal
+            if isinstance(event, events.Probed) and nodes.get(event.slot) == event.incarnation
+            for pair in event.report.pairs
+            if pair.outcome == "ok"
+        }
+        assert {(a, b) for a in nodes for b in nodes if a != b} <= proven
 
     @invariant()
     def nobody_runs_on_a_table_that_not_all_have_acknowledged(self) -> None:

@@ -19,10 +19,13 @@ from rendezvous.schema import (
     EndpointTable,
     ExitReport,
     Facts,
+    Finding,
     Job,
     JoinRequest,
     Limits,
+    PairProbe,
     ProbeReport,
+    RdmaPort,
     RunId,
     RunSpec,
     ShortWords,
@@ -248,6 +251,9 @@ CANDIDATE = {"interface": "eth0", "address": "fd00::1", "prefix_length": 64}
 JOIN = json.loads(make_join(1).model_dump_json())
 EXIT = {"epoch": 1, "exit_code": 1}
 SPEC = json.loads(make_spec(2, least=1).model_dump_json())
+PAIR = json.loads(PairProbe(slot=1, outcome="ok").model_dump_json())
+FINDING = json.loads(Finding(check="L12", level="fail").model_dump_json())
+PORT = json.loads(RdmaPort(device="mlx5_0").model_dump_json())
 SPEC_OF_MOST = SPEC | {"max_nodes": MAX_NODES}
 DIGESTS = [sha("t")] * (MAX_NODES + 1)
 
@@ -274,7 +280,24 @@ DIGESTS = [sha("t")] * (MAX_NODES + 1)
         (JoinRequest, JOIN, "candidates", [JOIN["candidates"] * 64], [[], JOIN["candidates"] * 65]),
         (JoinRequest, JOIN, "requested_rank", [None, 0, 19_999], [-1, 20_000]),
         (JoinRequest, JOIN, "master_port", [None, 1, 65_535], [0, 65_536]),
-        (ProbeReport, {"epoch": 1}, "unreachable", [[], [7] * 20_000], [[7] * 20_001, [20_000]]),
+        (ProbeReport, {"epoch": 1}, "pairs", [[], [PAIR] * 20_000], [[PAIR] * 20_001]),
+        (PairProbe, PAIR, "slot", [0, 19_999], [-1, 20_000]),
+        (PairProbe, PAIR, "rtt_ms", [None, 0.0, 1e7], [-0.1, 1.1e7]),
+        (PairProbe, PAIR, "skew_seconds", [None, -1e10, 1e10], [-1.1e10, 1.1e10]),
+        (PairProbe, PAIR, "path_mtu", [None, 0, 1_000_000], [-1, 1_000_001]),
+        (PairProbe, PAIR, "outcome", ["ok", "self"], ["OK", "", 1, None]),
+        (PairProbe, PAIR, "detail", ["", "w" * 600], ["w" * 601, "a\nb"]),
+        (JoinRequest, JOIN, "probe_port", [None, 1, 65_535], [0, 65_536]),
+        (JoinRequest, JOIN, "findings", [[], [FINDING] * 64], [[FINDING] * 65]),
+        (Finding, FINDING, "check", ["L01", "X99", "P01"], ["L1", "l01", "L001", "Z01", "L01\n"]),
+        (Finding, FINDING, "level", ["ok", "skipped"], ["error"]),
+        (Finding, FINDING, "slot", [None, 0, 19_999], [-1, 20_000]),
+        (Facts, {}, "rdma", [[], [PORT] * 128], [[PORT] * 129]),
+        (Facts, {}, "script_digest", ["", sha("x")], ["x"]),
+        (RdmaPort, PORT, "port", [1, 255], [0, 256]),
+        (RdmaPort, PORT, "rate_gbps", [0.0, 1e6], [-1.0, 1.1e6]),
+        (RunSpec, SPEC, "spares", [0, 5], [-1, 20_000]),
+        (RunSpec, SPEC, "skip", [[], ["L01"] * 64], [["L01"] * 65, ["everything"]]),
         (ExitReport, EXIT, "exit_code", [0, 255], [-1, 256]),
         (ExitReport, EXIT, "age_seconds", [0.0, 10_000_000.0], [-0.001, 10_000_000.5]),
         (ExitReport, EXIT, "tail", [[], ["l" * 400] * 40], [["l"] * 41, ["l" * 401]]),
@@ -386,7 +409,8 @@ def test_limits_outside_their_bounds_are_refused(name: str, value: float) -> Non
         ({"max_nodes": 20_001}, "max_nodes"),
         ({"max_nodes": "2"}, "max_nodes"),
         ({"max_nodes": True}, "max_nodes"),
-        ({"token_sha256": [sha("t")]}, "one entry for each of max_nodes slots"),
+        ({"token_sha256": [sha("t")]}, "one entry for each slot"),
+        ({"token_sha256": [sha("t")] * 2, "spares": 1}, "one entry for each slot"),
         ({"launch_id": "UPPERCASE"}, "launch_id"),
         ({"launch_id": "short"}, "launch_id"),
         ({"master_port": 0}, "master_port"),

@@ -1,141 +1,27 @@
-"""One address and one rank for each node."""
+"""One rank for each node, and the table."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.schema import EndpointTable, Facts, JoinRequest, TableRow
-from rendezvous.seal import Unreachable, assign_ranks, blame, choose_addresses, make_table
+from rendezvous.classes import NetworkClass
+from rendezvous.compare import RdmaExpectation
+from rendezvous.schema import EndpointTable, JoinRequest, TableRow
+from rendezvous.seal import assign_ranks, make_table
 from tests.rendezvous.driver import FEW, make_candidate, make_join, sha
 
 
-def chosen(*joins: JoinRequest) -> list[str]:
-    """The address of each node, in order of slots; there must be a choice."""
-    choice = choose_addresses(list(joins))
-    assert not isinstance(choice, Unreachable), choice
-    return [choice[slot].address for slot in sorted(choice)]
-
-
-def refused(*joins: JoinRequest) -> Unreachable:
-    choice = choose_addresses(list(joins))
-    assert isinstance(choice, Unreachable)
-    return choice
+def network_of(joins: list[JoinRequest]) -> NetworkClass:
+    """Every node's first address, as one network."""
+    return NetworkClass("eth0", 4, {join.slot: join.candidates[0] for join in joins})
 
 
 def ranks(*joins: JoinRequest) -> list[int]:
     """The slots in order of their ranks."""
-    choice = choose_addresses(list(joins))
-    assert not isinstance(choice, Unreachable)
-    given_ranks = assign_ranks(list(joins), choice)
+    given_ranks = assign_ranks(list(joins), network_of(list(joins)).members)
     assert sorted(given_ranks.values()) == list(range(len(joins)))
     return sorted(given_ranks, key=lambda slot: given_ranks[slot])
-
-
-# --- addresses ------------------------------------------------------------------------------------
-
-
-def test_each_nodes_first_address_is_taken() -> None:
-    assert chosen(
-        make_join(0, addresses=["10.0.0.1", "10.9.0.1"]),
-        make_join(1, addresses=["10.0.0.2", "10.9.0.2"]),
-    ) == ["10.0.0.1", "10.0.0.2"]
-
-
-def test_an_address_that_two_nodes_offer_is_dropped_for_both() -> None:
-    docker0 = "172.17.0.1"
-    assert chosen(
-        make_join(0, addresses=[docker0, "10.0.0.1"]),
-        make_join(1, addresses=["10.0.0.2", docker0]),
-        make_join(2, addresses=[docker0, "10.0.0.3"]),
-    ) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
-
-
-def test_a_node_may_offer_one_address_twice() -> None:
-    twice = [make_candidate("10.0.0.1", "eth0"), make_candidate("10.0.0.1", "bond0")]
-    assert chosen(make_join(0, addresses=twice), make_join(1)) == ["10.0.0.1", "10.0.0.2"]
-
-
-def test_a_node_with_no_address_of_its_own_is_named_with_the_others() -> None:
-    assert refused(
-        make_join(0),
-        make_join(1, addresses=["172.17.0.2"]),
-        make_join(2, addresses=["172.17.0.2", "10.0.0.3"]),
-    ) == Unreachable(
-        (1,),
-        "slot 1 (host1) has no address of its own: "
-        "172.17.0.2 is also the address of slot 2 (host2)",
-        "name the interface or network that differs, with --interface or --network",
-    )
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [("a", "a", True), ("a", "b", False), ("a", "", False), ("", "", False)],
-)
-def test_two_nodes_on_one_machine_are_recognised_by_its_boot(
-    one: str, other: str, same: bool
-) -> None:
-    joins = [
-        make_join(slot, addresses=["10.0.0.1"], facts=Facts(boot_id=boot))
-        for slot, boot in enumerate((one, other))
-    ]
-    found = refused(*joins)
-    assert found.slots == (0, 1)
-    assert ("are on one machine" in found.hint) is same
-
-
-def test_a_thousand_nodes_with_one_address_are_told_in_a_sentence() -> None:
-    found = refused(*(make_join(slot, addresses=["172.17.0.2"]) for slot in range(1_000)))
-    assert len(found.slots) == 1_000
-    assert found.reason.endswith("slot 5 (host5) and 994 more")
-
-
-def test_the_family_that_slot_0_prefers_is_taken_when_all_have_it() -> None:
-    both = ["fd00::1", "10.0.0.1"]
-    assert chosen(
-        make_join(0, addresses=both), make_join(1, addresses=["10.0.0.2", "fd00::2"])
-    ) == [
-        "fd00::1",
-        "fd00::2",
-    ]
-
-
-def test_the_family_that_all_have_is_taken() -> None:
-    both = ["fd00::1", "10.0.0.1"]
-    assert chosen(make_join(0, addresses=both), make_join(1)) == ["10.0.0.1", "10.0.0.2"]
-
-
-def test_a_shared_address_does_not_count_for_the_family() -> None:
-    assert chosen(
-        make_join(0, addresses=["172.17.0.1", "fd00::1"]),
-        make_join(1, addresses=["172.17.0.1", "fd00::2"]),
-    ) == ["fd00::1", "fd00::2"]
-
-
-def test_without_a_common_family_the_fewer_are_named() -> None:
-    four = [make_join(slot) for slot in range(3)]
-    six = [make_join(3, addresses=["fd00::3"]), make_join(4, addresses=["fd00::4", "10.0.0.4"])]
-    assert refused(*four, *six) == Unreachable(
-        (3,),
-        "slots 0, 1, 2 offer IPv4 addresses only and slots 3 IPv6 addresses only",
-        "give every node an address of one family, or choose it with --network",
-    )
-
-
-def test_the_slot_in_most_failed_pairs_is_to_blame() -> None:
-    assert blame({2: [1], 0: [1], 1: [0, 3]}) == Unreachable(
-        (1,),
-        "slots cannot reach each other: 0 -> 1, 1 -> 0, 1 -> 3, 2 -> 1",
-        "slot 1 stands in 4 of 4 failed pairs: "
-        "look at its network, or choose another with --network",
-    )
-
-
-def test_many_failed_pairs_are_told_in_a_sentence() -> None:
-    everybody = {slot: [other for other in range(300) if other != slot] for slot in range(300)}
-    assert len(blame(everybody).reason) < 120
 
 
 # --- ranks ----------------------------------------------------------------------------------------
@@ -211,15 +97,16 @@ def test_the_table_has_its_rows_in_order_of_rank_and_rank_0_as_master() -> None:
         make_join(0, hostname="b"),
         make_join(1, hostname="a", addresses=[candidate], nproc_per_node=8),
     ]
-    choice = choose_addresses(joins)
-    assert not isinstance(choice, Unreachable)
-    table = make_table("r", "launch", 3, joins[::-1], choice, 29_501)
+    rdma = RdmaExpectation("IB", {1: ["mlx5_0:1"]})
+    table = make_table("r", "launch", 3, joins[::-1], network_of(joins), rdma, 29_501)
     assert table == EndpointTable(
         run="r",
         launch_id="launch",
         epoch=3,
         master_address="10.0.0.1",
         master_port=29_501,
+        network="eth0",
+        transport="IB",
         rows=[
             TableRow(
                 rank=0,
@@ -240,6 +127,7 @@ def test_the_table_has_its_rows_in_order_of_rank_and_rank_0_as_master() -> None:
                 prefix_length=16,
                 nproc_per_node=8,
                 mac=sha("row"),
+                hcas=["mlx5_0:1"],
             ),
         ],
     )

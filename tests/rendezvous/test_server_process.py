@@ -24,6 +24,7 @@ from rendezvous.errors import StorageFull, TooLarge, Unavailable
 from rendezvous.schema import ExitReport, LeaveReport, NodeView, Phase
 from rendezvous.security import SERVER_NAME, parse_credential
 from rendezvous.server.journal import Record, SqliteJournal, read_journal
+from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import Launch, Node, Registry, running, until
 
 
@@ -127,8 +128,8 @@ async def test_many_nodes_get_a_compressed_table_at_once(shared: Registry) -> No
             for slot in range(count)
         ]
         shown = [join.json()["credential"] for join in joins]
-        probe = {"kind": "probe", "epoch": 1}
         for slot in range(count):
+            probe = make_probe(1, slot, range(count)).model_dump(mode="json")
             await call("POST", f"/nodes/{slot}/reports", shown[slot], probe)
         watches = await asyncio.gather(
             *(call("GET", f"/nodes/{slot}/watch", shown[slot]) for slot in range(count))

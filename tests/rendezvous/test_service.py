@@ -31,7 +31,6 @@ from rendezvous.schema import (
     LeaveReport,
     NodeView,
     Phase,
-    ProbeReport,
     ProgressReport,
     Report,
     SlotNews,
@@ -40,6 +39,7 @@ from rendezvous.schema import (
 from rendezvous.security import Credential, parse_credential
 from rendezvous.server import service as service_module
 from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal
+from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import Launch, is_waiting, until
 from tests.rendezvous.served import FakeClock, Served
 
@@ -134,10 +134,10 @@ async def test_a_watch_hears_of_an_event_once_it_is_kept(
     served: Served, journal: TroubledJournal, launch: Launch
 ) -> None:
     await served.bring_to(Phase.VERIFYING, launch)
-    await served.report(launch, 0, ProbeReport(epoch=1))
+    await served.report(launch, 0, make_probe(1, 0, [1]))
     poll = served.watch(launch, after=served.host(launch).news_seq)
     journal.open.clear()
-    report = asyncio.create_task(served.report(launch, 1, ProbeReport(epoch=1)))
+    report = asyncio.create_task(served.report(launch, 1, make_probe(1, 1, [0])))
     assert await is_waiting(poll)
     assert await is_waiting(report)
     journal.open.set()
@@ -343,9 +343,9 @@ async def test_a_fault_in_a_decision_is_answered_and_concerns_nobody_else(
     await served.bring_to(Phase.VERIFYING, launch)
     nonsense: Any = object()
     outcomes = await asyncio.gather(
-        served.report(launch, 0, ProbeReport(epoch=1)),
+        served.report(launch, 0, make_probe(1, 0, [1])),
         served.report(launch, 0, nonsense),
-        served.report(launch, 1, ProbeReport(epoch=1)),
+        served.report(launch, 1, make_probe(1, 1, [0])),
         return_exceptions=True,
     )
     assert [isinstance(outcome, InternalError) for outcome in outcomes] == [False, True, False]
@@ -754,7 +754,7 @@ class Chaos:
         else:
             run = self.served.host(launch).run
             reports: list[Report] = [
-                ProbeReport(epoch=run.epoch),
+                make_probe(run.epoch, slot, range(len(run.slots))),
                 AckReport(epoch=run.epoch, digest=run.digest or "0" * 64),
                 ExitReport(epoch=run.epoch, exit_code=self.dice.randrange(2)),
                 LeaveReport(),

@@ -152,7 +152,7 @@ def _isolate(world: World, fault: Fault) -> None:
         if run is not None and run.spec.launch_id == facts.launch_id:
             states = [slot.node.state for slot in run.slots if slot.node is not None]
             here = sum(state not in (NodeState.LOST, NodeState.LEFT) for state in states)
-        for slot in range(facts.launch.nodes):
+        for slot in range(facts.launch.slots):
             path = world.network.path(facts.index, slot)
             held = alone and here >= 3 and fault.seconds < 1.25 * facts.launch.lease
             path.light += 1 if held else 2
@@ -275,6 +275,9 @@ KINDS: dict[str, Kind] = {
     "port taken": Kind("{node} finds its master port taken, {count} times", _mark),
     "hosts refused": Kind("{node} cannot write its hosts file", _mark),
     "unreachable": Kind("{node} cannot reach a peer", _mark),
+    "network cut": Kind("{node}: its first network is cut off", _mark),
+    "silent probes": Kind("{node} leaves a peer out of its report", _mark),
+    "sick": Kind("{node} fails a check of its own", _mark),
     "other job": Kind("{node} comes with another job", _mark),
     "program fails": Kind("{node}: its program fails", _fail_program),
     "slow exit": Kind("{node} tells of its failure {seconds:.1f} s late", _mark),

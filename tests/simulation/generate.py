@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from tests.simulation.schedule import Fault, Launch, Schedule
 
@@ -85,7 +86,43 @@ def generate(seed: int) -> Schedule:
         when = f"joined {launches[0].nodes} after"
         faults = [Fault(when, "isolated", seconds=seconds)]
     keep = 2.0 if draw.random() < 0.1 else 3_600.0
+    more = random.Random(f"{seed} verifying")
+    launches = [_with_networks(more, _with_spares(more, launch)) for launch in launches]
+    for index, launch in enumerate(launches):
+        faults += _bad_hosts(more, index, launch)
     return Schedule(seed, tuple(launches), tuple(faults), keep)
+
+
+def _with_spares(draw: random.Random, launch: Launch) -> Launch:
+    if draw.random() >= 0.2:
+        return launch
+    spares = draw.choice([1, 1, 2])
+    more = range(spares)
+    return replace(
+        launch,
+        spares=spares,
+        queue=launch.queue + tuple(round(draw.uniform(0.0, 2.0), 3) for _ in more),
+        boot=launch.boot + tuple(round(draw.uniform(0.05, 1.5), 3) for _ in more),
+        program=launch.program + launch.program[:1] * spares,
+        ranks=launch.ranks + (None,) * spares,
+    )
+
+
+def _with_networks(draw: random.Random, launch: Launch) -> Launch:
+    return replace(launch, networks=2) if draw.random() < 0.3 else launch
+
+
+def _bad_hosts(draw: random.Random, index: int, launch: Launch) -> list[Fault]:
+    """Hosts that are not fit for the run, or do not reach each other."""
+    chance = 0.5 if launch.spares or launch.networks > 1 else 0.06
+    if draw.random() >= chance:
+        return []
+    kinds = draw.choices(["sick", "network cut", "unreachable", "silent probes"], k=2)
+    slots = range(launch.slots)
+    return [
+        Fault(0.0, what, launch=index, slot=draw.choice(slots))
+        for what in kinds[: draw.randint(1, 2)]
+    ]
 
 
 def _launch(draw: random.Random, run: str, at: float) -> Launch:

@@ -69,6 +69,7 @@ class Facts:
     sealed: dict[str, EndpointTable] = field(default_factory=dict)
     news: dict[int, News] = field(default_factory=dict)
     acks: set[tuple[int, int, str]] = field(default_factory=set)
+    proven: set[tuple[int, int, int, str]] = field(default_factory=set)
     starts: list[tuple[int, int, str]] = field(default_factory=list)
     joined: dict[str, int] = field(default_factory=dict)
     owners: dict[tuple[int, int], Process] = field(default_factory=dict)

@@ -212,13 +212,36 @@ def a_table_never_changes_within_its_epoch(
 
 
 def a_table_holds_those_who_are_there(history: History, run: Run, event: Event, at: float) -> Wrong:
-    """Until the go, the table is of exactly the nodes that are in, and of enough of them."""
+    """Until the go, the table is of exactly the nodes that take part, and of as many as may be."""
     if run.table is None or run.phase is not Phase.ARMING:
         return None
-    there = {slot.index: slot.node.join.hostname for slot in run.members() if slot.node}
+    there = {slot.index: slot.node.join.hostname for slot in run.taking_part() if slot.node}
     rows = {row.slot: row.hostname for row in run.table.rows}
-    if rows != there or len(rows) < run.spec.min_nodes:
+    if rows != there or not run.spec.min_nodes <= len(rows) <= run.spec.max_nodes:
         return f"rows {rows}, nodes {there}"
+    return None
+
+
+def a_table_stands_on_proven_pairs(history: History, run: Run, event: Event, at: float) -> Wrong:
+    """Every node of a table has really reached every other one at the address of its row."""
+    if run.table is None or run.phase is not Phase.ARMING or not run.spec.verify:
+        return None
+    proven = history.of(run).proven
+    nodes = {row.slot: run.slots[row.slot].incarnations for row in run.table.rows}
+    for row in run.table.rows:
+        for slot, incarnation in nodes.items():
+            if slot != row.slot and (slot, incarnation, row.slot, row.address) not in proven:
+                return f"slot {slot} never reached slot {row.slot} at {row.address}"
+    return None
+
+
+def a_sick_node_is_in_no_table(history: History, run: Run, event: Event, at: float) -> Wrong:
+    """A node that failed a check of its own is in no table."""
+    rows = run.table.rows if run.table is not None and run.phase is Phase.ARMING else []
+    for row in rows:
+        node = run.slots[row.slot].node
+        if node is not None and any(f.level == "fail" for f in node.join.findings):
+            return f"slot {row.slot}"
     return None
 
 
@@ -283,7 +306,7 @@ def a_time_out_has_somebody_who_is_late(
     if not isinstance(event, events.TimedOut) or event.phase is Phase.GATHERING:
         return None
     owners = history.of(run).owners
-    for index in run.waiting_for:
+    for index in run.waiting_for | set(run.left_out):
         process = owners.get((index, run.slots[index].incarnations))
         if process is None or process.stuck or process.was_slow or process.troubled:
             return None
@@ -297,6 +320,8 @@ OF_STATES: list[Callable[..., Wrong]] = [
     nobody_is_twice_in_a_table,
     a_table_never_changes_within_its_epoch,
     a_table_holds_those_who_are_there,
+    a_table_stands_on_proven_pairs,
+    a_sick_node_is_in_no_table,
     the_epoch_never_goes_back,
     the_go_needs_every_acknowledgement,
     the_result_never_changes,
@@ -613,7 +638,27 @@ def everybody_is_told_the_result(history: History, world: World) -> Wrong:
             continue
         node = run.slots[process.slot].node
         mine = node is not None and node.incarnation == process.incarnation
-        if mine and not is_troubled(process) and process.result is None:
+        told = process.result is not None or process.released
+        if mine and not is_troubled(process) and not told:
+            return f"{process.name} ended with {process.ended}"
+    return None
+
+
+def nobody_who_was_released_is_to_blame(history: History, world: World) -> Wrong:
+    """After the go only a node of the table can be the first cause of a failure."""
+    for run in history.runs.values():
+        after_go = run.result is not None and run.result.code in ("program_failed", "node_lost")
+        if run.result is None or not after_go or not history.of(run).starts or run.table is None:
+            continue
+        if run.result.slot not in {row.slot for row in run.table.rows}:
+            return run.result.message
+    return None
+
+
+def a_released_node_ends_well(history: History, world: World) -> Wrong:
+    """A node that the run goes without starts nothing, and ends with 0."""
+    for process in history.processes:
+        if process.released and (process.started_at is not None or process.ended not in (0, 137)):
             return f"{process.name} ended with {process.ended}"
     return None
 
@@ -629,6 +674,8 @@ OF_ENDS: list[Callable[..., Wrong]] = [
     the_first_cause_is_the_first,
     a_failure_stops_everybody_soon,
     everybody_is_told_the_result,
+    nobody_who_was_released_is_to_blame,
+    a_released_node_ends_well,
 ]
 
 ALL = [

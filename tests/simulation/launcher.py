@@ -199,6 +199,7 @@ class Launcher:
             launch_id=self._keys.launch_id,
             min_nodes=launch.least,
             max_nodes=launch.nodes,
+            spares=launch.spares,
             limits=Limits(
                 join_timeout_seconds=launch.join_timeout,
                 last_call_seconds=3.0,

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from rendezvous.classes import peers_of
 from rendezvous.client import REQUEST_SECONDS
 from rendezvous.errors import (
     ExitCode,
@@ -23,12 +24,15 @@ from rendezvous.schema import (
     AckReport,
     Candidate,
     ExitReport,
+    Finding,
     Job,
     JoinReply,
     JoinRequest,
     LeaveReport,
     NodeView,
+    PairProbe,
     Phase,
+    ProbePlan,
     ProbeReport,
     RefuseReport,
     Report,
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 _LEAVE_SECONDS = 3.0
 _ORPHAN_SECONDS = 60.0
 _STOP_SECONDS = 0.3
+_SICK = Finding(check="L12", level="fail", cause="RDMA cannot register memory")
 
 
 class Process:
@@ -82,6 +87,7 @@ class Process:
         self.troubled = False
         self.was_paused = False
         self.stuck = False
+        self.released = False
         self.was_slow = False
         self.incarnation = 0
         self.last_heard = 0.0
@@ -241,8 +247,15 @@ class Process:
             hostname=f"host{self.number}",
             nproc_per_node=1,
             candidates=[
-                Candidate(interface="eth0", address=f"10.1.{high}.{low + 1}", prefix_length=16)
+                Candidate(
+                    interface=f"eth{network}",
+                    address=f"10.{network + 1}.{high}.{low + 1}",
+                    prefix_length=16,
+                )
+                for network in range(self.launch.networks)
             ],
+            findings=[_SICK] if self.world.is_sick(self) else [],
+            probe_port=7_000,
             requested_rank=self.launch.ranks[self.slot],
             job=Job(nnodes="99") if self.world.has_other_job(self) else Job(),
         )
@@ -317,17 +330,37 @@ class Process:
     async def _take_in(self, view: NodeView) -> None:
         if view.result is not None:
             self._start("finish", self._finish(view.result))
+        elif self.slot in view.released:
+            if view.phase is Phase.RUNNING and not self._over.done():
+                self.released = True
+                self._over.set_result(0)
         elif self.stuck and view.phase in (Phase.VERIFYING, Phase.ARMING):
             return
         elif view.phase is Phase.VERIFYING:
-            unreachable = self.world.unreachable(self)
-            await self._tell(lambda: ProbeReport(epoch=view.epoch, unreachable=unreachable))
+            if view.plan is not None and self.slot in [peer.slot for peer in view.plan.peers]:
+                report = ProbeReport(epoch=view.epoch, pairs=self._probe(view.epoch, view.plan))
+                await self._tell(lambda: report)
         elif view.phase is Phase.ARMING and view.table is not None:
             self._start(f"arm {view.epoch}", self._prepare(view))
         elif view.phase is Phase.RUNNING and view.stop:
             self._start("stop", self._stop_program())
         elif view.phase is Phase.RUNNING and not self.signal_told:
             self._go(view)
+
+    def _probe(self, epoch: int, plan: ProbePlan) -> list[PairProbe]:
+        """Visit the peers; what was really proven is noted for the judge."""
+        peers = {peer.slot: peer for peer in plan.peers}
+        slots = peers_of(list(peers), self.slot, epoch)
+        left_out = self.world.leaves_out(self, slots)
+        pairs = []
+        for slot in slots:
+            good = self.world.reaches(self, slot, peers[slot].interface)
+            if slot != left_out:
+                pairs.append(PairProbe(slot=slot, outcome="ok" if good else "timeout"))
+            if good and slot != left_out:
+                address = peers[slot].address
+                self.facts.proven.add((self.slot, self.incarnation, slot, address))
+        return pairs
 
     async def _prepare(self, view: NodeView) -> None:
         async with self._one_arms:

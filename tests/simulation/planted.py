@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from rendezvous import admission, events, leases, protocol
+from rendezvous import admission, events, leases, protocol, rounds
 from rendezvous.errors import Fenced, RdzvError
 from rendezvous.leases import Leases
-from rendezvous.schema import ExitReport, Phase, SlotState
+from rendezvous.schema import ExitReport, NodeState, Phase, ProbeReport, SlotState
 from rendezvous.server import access, service
 from rendezvous.server.host import Host
 from rendezvous.server.service import Service
@@ -161,9 +161,9 @@ def _a_table_changes_within_its_epoch() -> list[Patch]:
 def _the_epoch_stays_when_gathering_again() -> list[Patch]:
     real = protocol._end_gathering
 
-    def end(run: Run, now: float) -> None:
+    def end(run: Run, now: float) -> str:
         run.epoch -= run.epoch > 0
-        real(run, now)
+        return real(run, now)
 
     return [_replace(protocol, "_end_gathering", end)]
 
@@ -178,14 +178,14 @@ def _a_lost_node_stays_in_the_table() -> list[Patch]:
 
 
 def _the_last_call_needs_no_slot_0() -> list[Patch]:
-    def check(run: Run, now: float) -> None:
+    def check(run: Run, now: float) -> str:
         if run.phase is not Phase.GATHERING:
-            return
-        present = run.spec.max_nodes - len(run.missing)
-        if present == run.spec.max_nodes:
-            protocol._end_gathering(run, now)
-        elif present >= run.spec.min_nodes:
+            return ""
+        if not run.missing:
+            return protocol._end_gathering(run, now)
+        if run.present >= run.spec.min_nodes:
             run.enough_since = run.enough_since or now
+        return ""
 
     return [_replace(protocol, "_check_gathered", check)]
 
@@ -204,6 +204,66 @@ def _an_exit_before_the_go_is_an_end() -> list[Patch]:
             run.phase = phase if run.phase is Phase.RUNNING else run.phase
 
     return [_move("exited", exited)]
+
+
+# --- what is proven before the go -----------------------------------------------------------------
+
+
+def _failed_pairs_are_forgiven() -> list[Patch]:
+    return [_replace(protocol, "count_pairs", lambda _: (0, 1))]
+
+
+def _what_is_not_said_counts_as_good() -> list[Patch]:
+    real = rounds.planned_pairs
+
+    def planned(run: Run, slot: int, said: Any) -> Any:
+        told = {pair.slot for pair in said}
+        return [pair for pair in real(run, slot, said) if pair.slot in told]
+
+    return [_replace(protocol, "planned_pairs", planned)]
+
+
+def _an_old_rounds_report_counts() -> list[Patch]:
+    real = admission.decide_report
+
+    def decide(run: Run, slot: int, incarnation: int, report: Any) -> Any:
+        awaited = run.phase is Phase.VERIFYING and slot in run.waiting_for
+        if isinstance(report, ProbeReport) and awaited:
+            return events.Probed(slot=slot, incarnation=incarnation, report=report)
+        return real(run, slot, incarnation, report)
+
+    return [_replace(service, "decide_report", decide)]
+
+
+def _failed_checks_are_forgiven() -> list[Patch]:
+    return [_replace(protocol, "failing", lambda *_: [])]
+
+
+def _every_spare_is_in_the_table() -> list[Patch]:
+    real = protocol._take
+
+    def take(run: Run, now: float, number: int, found: Any) -> str:
+        spec = run.spec
+        run.spec = spec.model_copy(update={"max_nodes": spec.slots, "spares": 0})
+        try:
+            return real(run, now, number, found)
+        finally:
+            run.spec = spec
+
+    return [_replace(protocol, "_take", take)]
+
+
+def _released_nodes_are_the_runs() -> list[Patch]:
+    real = protocol._acked
+
+    def acked(run: Run, event: Any, now: float) -> Any:
+        outcome = real(run, event, now)
+        for slot in run.slots:
+            if slot.node is not None and slot.node.state is NodeState.RELEASED:
+                slot.node.state = NodeState.RUNNING
+        return outcome
+
+    return [_move("acked", acked)]
 
 
 # --- leases ---------------------------------------------------------------------------------------
@@ -416,6 +476,22 @@ BUGS: dict[str, Bug] = {
     "early exit is an end": Bug(
         "a node that ends before the go has done its part", _an_exit_before_the_go_is_an_end
     ),
+    "failed pairs forgiven": Bug(
+        "a network is taken on which a pair has failed", _failed_pairs_are_forgiven
+    ),
+    "silence is good": Bug(
+        "a pair of which nothing was said is good", _what_is_not_said_counts_as_good
+    ),
+    "old rounds count": Bug(
+        "what was said of one network counts for the next", _an_old_rounds_report_counts
+    ),
+    "failed checks forgiven": Bug(
+        "a node that failed a check is taken", _failed_checks_are_forgiven
+    ),
+    "spares in the table": Bug(
+        "the table has more nodes than it may", _every_spare_is_in_the_table
+    ),
+    "released nodes count": Bug("a released node that goes is lost", _released_nodes_are_the_runs),
     "no leases after restart": Bug(
         "after a restart nobody has a lease", _no_leases_after_a_restart
     ),

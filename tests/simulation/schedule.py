@@ -19,6 +19,8 @@ class Launch:
         program: By slot, how long the program runs and with which code it ends.
         ranks: By slot, the node rank that it asks for.
         contagion: Seconds after which the other programs fail of a node that failed; 0: never.
+        spares: Slots beyond `nodes`; what is given by slot is given for them as well.
+        networks: How many interfaces each node has.
     """
 
     run: str
@@ -34,6 +36,13 @@ class Launch:
     program: tuple[tuple[float, int], ...]
     ranks: tuple[int | None, ...]
     contagion: float
+    spares: int = 0
+    networks: int = 1
+
+    @property
+    def slots(self) -> int:
+        """How many places there are."""
+        return self.nodes + self.spares
 
 
 @dataclass(frozen=True)

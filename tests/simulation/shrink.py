@@ -46,26 +46,34 @@ def _plainer(schedule: Schedule) -> Iterator[Schedule]:
             yield replace(schedule, launches=schedule.launches[:-1], faults=kept)
         for plain in _plainer_launches(launch):
             launches = (*schedule.launches[:index], plain, *schedule.launches[index + 1 :])
-            kept = tuple(f for f in schedule.faults if f.launch != index or f.slot < plain.nodes)
+            kept = tuple(f for f in schedule.faults if f.launch != index or f.slot < plain.slots)
             yield replace(schedule, launches=launches, faults=kept)
+
+
+def _cut(launch: Launch) -> Launch:
+    """What is given by slot, for the slots that are left."""
+    slots = launch.slots
+    return replace(
+        launch,
+        queue=launch.queue[:slots],
+        boot=launch.boot[:slots],
+        program=launch.program[:slots],
+        ranks=launch.ranks[:slots],
+    )
 
 
 def _plainer_launches(launch: Launch) -> Iterator[Launch]:
     if launch.nodes > 1:
         fewer = launch.nodes - 1
-        yield replace(
-            launch,
-            nodes=fewer,
-            least=min(launch.least, fewer),
-            queue=launch.queue[:fewer],
-            boot=launch.boot[:fewer],
-            program=launch.program[:fewer],
-            ranks=launch.ranks[:fewer],
-        )
+        yield _cut(replace(launch, nodes=fewer, least=min(launch.least, fewer)))
+    if launch.spares:
+        yield _cut(replace(launch, spares=launch.spares - 1))
+    if launch.networks > 1:
+        yield replace(launch, networks=1)
     if launch.least < launch.nodes:
         yield replace(launch, least=launch.nodes)
     if any(launch.ranks):
-        yield replace(launch, ranks=(None,) * launch.nodes)
+        yield replace(launch, ranks=(None,) * launch.slots)
     if launch.contagion:
         yield replace(launch, contagion=0.0)
     if launch.verify:

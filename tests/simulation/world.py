@@ -228,11 +228,23 @@ class World:
     def _mark(self, what: str, process: Process) -> Fault | None:
         return self.marks.get((what, process.facts.index, process.slot))
 
-    def unreachable(self, process: Process) -> list[int]:
-        """The peers that a node cannot reach."""
-        if self._mark("unreachable", process) is None:
-            return []
-        return [(process.slot + 1) % process.launch.nodes]
+    def reaches(self, process: Process, peer: int, interface: str) -> bool:
+        """Whether a node reaches a peer over the addresses of an interface."""
+        index = process.facts.index
+        cut = any(("network cut", index, slot) in self.marks for slot in (process.slot, peer))
+        if cut and interface == "eth0":
+            return False
+        follower = (process.slot + 1) % process.launch.slots
+        return self._mark("unreachable", process) is None or peer != follower
+
+    def leaves_out(self, process: Process, peers: list[int]) -> int | None:
+        """The peer of which a node says nothing."""
+        silent = self._mark("silent probes", process) is not None
+        return peers[0] if silent and peers else None
+
+    def is_sick(self, process: Process) -> bool:
+        """Whether the node finds on itself what must not be."""
+        return self._mark("sick", process) is not None
 
     def arming_seconds(self, process: Process) -> float:
         """How long a node takes to prepare."""

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
 from rendezvous.errors import AddressError
 from rendezvous.schema import Candidate, JoinRequest, LinkKind
 from tests.worker.fake_sysfs import (
+    DOWN,
     IPOIB,
     LOOPBACK,
     NONE,
-    Addresses,
+    SLOW,
+    UNMANAGED,
+    Builder,
+    Trees,
     efa_p5,
     nd_h100_v5,
     roce_8x400,
     tcp_only,
 )
-from worker.address import Choice, Interface, Machine, RdmaKind, Skipped, choose_candidates
-from worker.interfaces import look
+from worker.address import Choice, Interface, Machine, Prefer, RdmaKind, Skipped, choose_candidates
+from worker.machine.interfaces import look
 
 LO = Interface("lo", ("127.0.0.1/8", "::1/128"), link_type=LOOPBACK)
 LO_SKIPPED = [
@@ -29,8 +33,9 @@ LO_SKIPPED = [
 ]
 
 
-def see(root: Path, build: Callable[[Path], Addresses]) -> Machine:
-    return look(root, addresses=build(root))
+def see(trees: Trees, build: Builder) -> Machine:
+    root, addresses = trees(build)
+    return look(root, addresses=addresses)
 
 
 def offered(choice: Choice) -> list[str]:
@@ -54,8 +59,8 @@ def refusal(machine: Machine, *overrides: str, loopback: bool = False) -> Addres
 # ---- the four machine types ---------------------------------------------------------------------
 
 
-def test_an_infiniband_machine_offers_its_front_end_before_ipoib(tmp_path: Path) -> None:
-    choice = choose_candidates(see(tmp_path, nd_h100_v5), route_source="10.0.0.4")
+def test_an_infiniband_machine_offers_its_front_end_before_ipoib(trees: Trees) -> None:
+    choice = choose_candidates(see(trees, nd_h100_v5), route_source="10.0.0.4")
     ipoib = "IPoIB, rail of the collectives, IPv4, 400 Gb/s"
     assert offered(choice) == [
         "eth0 10.0.0.4/24: Ethernet, IPv4, on the route to the registry, 100 Gb/s",
@@ -69,8 +74,8 @@ def test_an_infiniband_machine_offers_its_front_end_before_ipoib(tmp_path: Path)
     ]
 
 
-def test_a_candidate_carries_all_that_is_known_of_it(tmp_path: Path) -> None:
-    choice = choose_candidates(see(tmp_path, nd_h100_v5), route_source=None)
+def test_a_candidate_carries_all_that_is_known_of_it(trees: Trees) -> None:
+    choice = choose_candidates(see(trees, nd_h100_v5), route_source=None)
     assert choice.candidates[:2] == [
         Candidate(
             interface="eth0",
@@ -93,8 +98,8 @@ def test_a_candidate_carries_all_that_is_known_of_it(tmp_path: Path) -> None:
     ]
 
 
-def test_an_infiniband_machine_without_ipoib_offers_its_front_end_alone(tmp_path: Path) -> None:
-    machine = look(tmp_path, addresses=nd_h100_v5(tmp_path, ipoib=False))
+def test_an_infiniband_machine_without_ipoib_offers_its_front_end_alone(trees: Trees) -> None:
+    machine = see(trees, partial(nd_h100_v5, ipoib=False))
     choice = choose_candidates(machine, route_source="10.0.0.4")
     assert places(choice) == ["eth0 10.0.0.4"]
     assert [s for s in choice.skipped if s.interface.startswith("ib")] == [
@@ -102,17 +107,73 @@ def test_an_infiniband_machine_without_ipoib_offers_its_front_end_alone(tmp_path
     ]
 
 
-def test_rails_that_are_down_are_not_offered(tmp_path: Path) -> None:
-    bad = {2: {"state": "1: DOWN"}, 5: {"state": "2: INIT"}}
-    machine = look(tmp_path, addresses=nd_h100_v5(tmp_path, bad=bad))
+def test_a_degraded_infiniband_machine_offers_the_rails_that_are_up(trees: Trees) -> None:
+    """A rail at half its rate carries addresses, and so does one whose uverbs node is missing."""
+    bad = {2: DOWN, 5: UNMANAGED, 6: SLOW}
+    machine = see(trees, partial(nd_h100_v5, bad=bad, without_uverbs=[7]))
     choice = choose_candidates(machine, route_source=None)
-    assert [c.interface for c in choice.candidates] == [
-        "eth0", "ib0", "ib1", "ib3", "ib4", "ib6", "ib7",
-    ]  # fmt: skip
+    rail = "IPoIB, rail of the collectives, IPv4"
+    assert offered(choice) == [
+        "eth0 10.0.0.4/24: Ethernet, IPv4, 100 Gb/s",
+        f"ib0 172.16.1.4/16: {rail}, 400 Gb/s",
+        f"ib1 172.17.1.4/16: {rail}, 400 Gb/s",
+        f"ib3 172.19.1.4/16: {rail}, 400 Gb/s",
+        f"ib4 172.20.1.4/16: {rail}, 400 Gb/s",
+        f"ib7 172.23.1.4/16: {rail}, 400 Gb/s",
+        f"ib6 172.22.1.4/16: {rail}, 200 Gb/s",
+    ]
+    assert choice.skipped == [
+        Skipped("docker0", "172.17.0.1/16", "no carrier"),
+        Skipped("eth0", "fe80::20d:3aff:fe00:1/64", "link-local"),
+        Skipped("eth1", "fe80::20d:3aff:fe00:1/64", "slave of eth0"),
+        Skipped("ib2", "", "no carrier"),
+        Skipped("ib5", "", "no carrier"),
+        *LO_SKIPPED,
+    ]
 
 
-def test_a_roce_machine_offers_its_front_end_before_the_rails(tmp_path: Path) -> None:
-    choice = choose_candidates(see(tmp_path, roce_8x400), route_source=None)
+def test_a_degraded_roce_machine_offers_the_rails_that_are_up(trees: Trees) -> None:
+    machine = see(trees, partial(roce_8x400, bad={1: DOWN, 3: SLOW}))
+    choice = choose_candidates(machine, route_source="10.140.0.4")
+    rail = "Ethernet, rail of the collectives, IPv4"
+    assert offered(choice) == [
+        "eth0 10.140.0.4/20: Ethernet, IPv4, on the route to the registry, 100 Gb/s",
+        *(f"rdma{i} 10.224.{i}.4/24: {rail}, 400 Gb/s" for i in (0, 2, 4, 5, 6, 7)),
+        f"rdma3 10.224.3.4/24: {rail}, 200 Gb/s",
+    ]
+    assert choice.skipped == [*LO_SKIPPED, Skipped("rdma1", "", "no carrier")]
+
+
+IB, RAILS = [f"ib{i}" for i in range(8)], [f"rdma{i}" for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("build", "prefer", "expected"),
+    [
+        (nd_h100_v5, "auto", ["eth0", *IB]),
+        (nd_h100_v5, "ib", [*IB, "eth0"]),
+        (nd_h100_v5, "fastest", [*IB, "eth0"]),
+        (partial(nd_h100_v5, ipoib=False), "ib", ["eth0"]),
+        (partial(nd_h100_v5, bad={0: DOWN}), "ib", [*IB[1:], "eth0"]),
+        (partial(nd_h100_v5, bad={0: SLOW}), "ib", [*IB[1:], "ib0", "eth0"]),
+        (roce_8x400, "auto", ["eth0", *RAILS]),
+        (roce_8x400, "ib", ["eth0", *RAILS]),
+        (roce_8x400, "fastest", [*RAILS, "eth0"]),
+        (partial(roce_8x400, v4=False), "fastest", ["eth0"]),
+        (partial(roce_8x400, bad={0: SLOW}), "fastest", [*RAILS[1:], "rdma0", "eth0"]),
+        *((efa_p5, prefer, ["eth0"]) for prefer in ("auto", "ib", "fastest")),
+        *((tcp_only, prefer, ["eth0", "eth0"]) for prefer in ("auto", "ib", "fastest")),
+    ],
+)
+def test_each_machine_offers_what_is_preferred_first(
+    trees: Trees, build: Builder, prefer: Prefer, expected: Sequence[str]
+) -> None:
+    choice = choose_candidates(see(trees, build), route_source=None, prefer=prefer)
+    assert [c.interface for c in choice.candidates] == expected
+
+
+def test_a_roce_machine_offers_its_front_end_before_the_rails(trees: Trees) -> None:
+    choice = choose_candidates(see(trees, roce_8x400), route_source=None)
     rail = "Ethernet, rail of the collectives, IPv4, 400 Gb/s"
     assert offered(choice) == [
         "eth0 10.140.0.4/20: Ethernet, IPv4, 100 Gb/s",
@@ -121,8 +182,8 @@ def test_a_roce_machine_offers_its_front_end_before_the_rails(tmp_path: Path) ->
     assert choice.skipped == LO_SKIPPED
 
 
-def test_a_roce_machine_whose_rails_have_no_address_offers_its_front_end(tmp_path: Path) -> None:
-    machine = look(tmp_path, addresses=roce_8x400(tmp_path, v4=False))
+def test_a_roce_machine_whose_rails_have_no_address_offers_its_front_end(trees: Trees) -> None:
+    machine = see(trees, partial(roce_8x400, v4=False))
     choice = choose_candidates(machine, route_source=None)
     assert places(choice) == ["eth0 10.140.0.4"]
     assert choice.skipped == [
@@ -131,14 +192,14 @@ def test_a_roce_machine_whose_rails_have_no_address_offers_its_front_end(tmp_pat
     ]
 
 
-def test_an_efa_machine_offers_its_one_interface(tmp_path: Path) -> None:
-    choice = choose_candidates(see(tmp_path, efa_p5), route_source="10.1.3.4")
+def test_an_efa_machine_offers_its_one_interface(trees: Trees) -> None:
+    choice = choose_candidates(see(trees, efa_p5), route_source="10.1.3.4")
     assert offered(choice) == ["eth0 10.1.3.4/20: Ethernet, IPv4, on the route to the registry"]
     assert choice.skipped == LO_SKIPPED
 
 
-def test_a_machine_that_runs_containers_offers_none_of_their_networks(tmp_path: Path) -> None:
-    choice = choose_candidates(see(tmp_path, tcp_only), route_source="10.128.0.4")
+def test_a_machine_that_runs_containers_offers_none_of_their_networks(trees: Trees) -> None:
+    choice = choose_candidates(see(trees, tcp_only), route_source="10.128.0.4")
     assert offered(choice) == [
         "eth0 10.128.0.4/32: Ethernet, IPv4, on the route to the registry",
         "eth0 fd20:1::4/128: Ethernet, IPv6",
@@ -154,23 +215,6 @@ def test_a_machine_that_runs_containers_offers_none_of_their_networks(tmp_path: 
 
 
 # ---- the order ----------------------------------------------------------------------------------
-
-
-def test_prefer_ib_puts_ipoib_first(tmp_path: Path) -> None:
-    choice = choose_candidates(see(tmp_path, nd_h100_v5), route_source="10.0.0.4", prefer="ib")
-    assert [c.interface for c in choice.candidates] == [*(f"ib{i}" for i in range(8)), "eth0"]
-
-
-def test_prefer_ib_changes_nothing_where_there_is_none(tmp_path: Path) -> None:
-    machine = see(tmp_path, roce_8x400)
-    assert choose_candidates(machine, route_source=None, prefer="ib") == choose_candidates(
-        machine, route_source=None
-    )
-
-
-def test_prefer_fastest_goes_by_speed_then_as_usual(tmp_path: Path) -> None:
-    choice = choose_candidates(see(tmp_path, roce_8x400), route_source=None, prefer="fastest")
-    assert [c.interface for c in choice.candidates] == [*(f"rdma{i}" for i in range(8)), "eth0"]
 
 
 @pytest.mark.parametrize(
@@ -439,8 +483,8 @@ def test_a_long_list_of_what_exists_is_cut(count: int, more: str) -> None:
 # ---- one machine --------------------------------------------------------------------------------
 
 
-def test_a_run_on_one_machine_offers_loopback_and_nothing_else(tmp_path: Path) -> None:
-    choice = choose_candidates(see(tmp_path, efa_p5), route_source="10.1.3.4", loopback=True)
+def test_a_run_on_one_machine_offers_loopback_and_nothing_else(trees: Trees) -> None:
+    choice = choose_candidates(see(trees, efa_p5), route_source="10.1.3.4", loopback=True)
     assert choice == Choice(
         [
             Candidate(
@@ -502,9 +546,9 @@ def test_loopback_that_is_down_is_said() -> None:
 
 
 def test_the_choice_does_not_depend_on_the_order_in_which_interfaces_are_seen(
-    tmp_path: Path,
+    trees: Trees,
 ) -> None:
-    machine = see(tmp_path, nd_h100_v5)
+    machine = see(trees, nd_h100_v5)
     turned = Machine(machine.interfaces[::-1], machine.rdma[::-1])
     assert (
         choose_candidates(machine, route_source=None).candidates

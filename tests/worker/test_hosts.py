@@ -547,7 +547,7 @@ def test_a_full_file_system_leaves_the_old_text(tmp_path: Path, free_pages: int)
     printf '127.0.0.1 localhost n0\n127.0.1.1 n0' > "$1/hosts"
     dd if=/dev/zero of="$1/rest" bs=4096 count="$2" 2>/dev/null
     """
-    rows = [row(i, f"n{i}", f"10.0.{i // 250}.{i % 250 + 1}") for i in range(1000)]
+    rows = [row(i, f"n{i}", f"10.0.{i // 250}.{i % 250 + 1}") for i in range(700)]
     full = str(7 - free_pages)
     seen = attempt(setup, str(tmp_path / "hosts"), str(tmp_path), full, rows=table(*rows))
     assert "No space left on device" in str(seen["error"])

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import platform
+import hashlib
+import os
 import socket
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rendezvous.errors import AddressError, UsageError
-from rendezvous.schema import Candidate, Facts, Job, JoinRequest, LinkKind, TableRow
+from rendezvous.schema import Candidate, Job, JoinRequest, LinkKind, TableRow
 from rendezvous.security import JoinString, RegistryPlace, RunKeys, row_is_genuine
-from worker.interfaces import count_cpus, count_gpus, look
-from worker.offer import command_digest, facts, make_offer, processes
+from worker.machine.interfaces import count_cpus, count_gpus, look
+from worker.offer import command_digest, make_offer, processes, survey
 from worker.ports import is_free
 from worker.settings import WorkerSettings
 
@@ -58,7 +60,9 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
         requested_rank=3,
         master_port=None,
         job=Job(nnodes="4", command_digest=command_digest(COMMAND), framework="command"),
-        facts=facts(),
+        facts=made.facts,
+        findings=made.findings,
+        probe_port=None,
     )
 
 
@@ -170,17 +174,42 @@ def test_a_node_without_gpus_cannot_have_a_process_for_each(
     assert caught.value.message.startswith("--nproc-per-node gpu, and this node shows no GPU")
 
 
-# ---- facts --------------------------------------------------------------------------------------
+# ---- facts and findings -------------------------------------------------------------------------
 
 
 def test_the_facts_say_what_runs_here() -> None:
-    found = facts()
-    assert found == Facts(
-        rdzv_version=version("rdzv"),
-        python_version=platform.python_version(),
-        gpus=count_gpus(),
-        cpus=found.cpus,
-        boot_id=found.boot_id,
-    )
+    found = offer().facts
+    assert found.rdzv_version == version("rdzv")
+    assert found.gpus == count_gpus()
     assert found.cpus >= count_cpus()
     assert len(found.boot_id) == 36
+
+
+def test_the_entry_script_is_told_by_its_digest(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('hello')\n")
+    found = survey(WorkerSettings(), ["--max-restarts", "0", str(script), "x.py"], os.environ)
+    assert found.facts.script_digest == hashlib.sha256(script.read_bytes()).hexdigest()
+    assert survey(WorkerSettings(), ["-m", "train"], os.environ).facts.script_digest == ""
+
+
+def test_a_node_without_an_address_says_so_and_is_looked_at_all_the_same() -> None:
+    found = survey(WorkerSettings(address=["192.0.2.1"]), [], os.environ)
+    assert found.candidates == ()
+    assert "192.0.2.1" in found.address_problem[0]
+    assert found.hostname == socket.gethostname()
+
+
+def test_what_the_checks_find_goes_with_the_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nosuch0")
+    findings = {finding.check: finding for finding in offer().findings}
+    assert findings["L17"].level == "fail"
+    assert (findings["L17"].subject, findings["L17"].value) == ("GLOO_SOCKET_IFNAME", "nosuch0")
+    assert {finding.level for finding in findings.values()} <= {"fail", "warn"}
+
+
+def test_a_master_port_that_is_taken_is_a_warning() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        port = server.getsockname()[1]
+        [finding] = [f for f in offer(0, master_port=port).findings if f.check == "L03"]
+    assert (finding.level, finding.value) == ("warn", "taken by another program")

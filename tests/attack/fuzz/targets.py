@@ -24,6 +24,7 @@ from rendezvous.errors import ArmingFailed, BadRequest, TemplateError, UsageErro
 from rendezvous.schema import (
     EndpointTable,
     JoinRequest,
+    PairProbe,
     Report,
     RunSpec,
     SlotNews,
@@ -46,6 +47,7 @@ from rendezvous.server.replay import _text as _text_of
 from rendezvous.server.replay import replay
 from tests.attack.fuzz.door import check_door, door_seeds
 from worker.hosts_text import HostsEntry, plan_hosts, remove_blocks, render_hosts
+from worker.probe.packets import Hello, Identity, Packets
 from worker.settings import read_size
 
 T = TypeVar("T")
@@ -275,6 +277,31 @@ def table_seeds() -> list[bytes]:
     return stored("EndpointTable")
 
 
+# ---- probes -------------------------------------------------------------------------------------
+
+PEER = Packets(Identity(bytes(32), "llama", "k3m9x2p7", 3))
+SAID = Hello(3, 1, bytes(16))
+
+
+def check_probe(data: bytes) -> None:
+    """Unsigned it is nothing; what a node has signed fits into a report, or is nothing."""
+    for text in (data, PEER._signed(data)):
+        hellos = [PEER.read_hello("tcp", text), PEER.read_hello("udp", text)]
+        replies = [PEER.read_reply("tcp", text), PEER.read_reply("udp", text)]
+        if text is data:
+            assert not any([*hellos, *replies])
+        for reply in filter(None, replies):
+            PairProbe(slot=1, outcome="ok", skew_seconds=reply.clock, source=reply.source)
+
+
+def probe_seeds() -> list[bytes]:
+    """Each packet, without its signature."""
+    packets = [PEER.hello("tcp", 1, SAID.nonce), PEER.hello("udp", 1, SAID.nonce)]
+    seen: dict[str, Any] = {"clock": 1.5, "source": "::ffff:10.0.0.7", "size": 64}
+    packets += [PEER.reply("tcp", SAID, **seen), PEER.reply("udp", SAID, **seen)]
+    return [packet[:-32] for packet in packets]
+
+
 # ---- templates ----------------------------------------------------------------------------------
 
 VARIABLES: Mapping[str, Value] = {
@@ -377,6 +404,7 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "hosts table": Target(check_hosts_table, table_seeds, is_json=True),
+    "probe": Target(check_probe, probe_seeds, ("rdzv-ht1", "rdzv-rt1", "::ffff:", "%eth0")),
     "yaml template": _template(Form.YAML),
     "json template": _template(Form.JSON),
     "shell template": _template(Form.SHELL),

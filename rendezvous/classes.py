@@ -1,0 +1,213 @@
+"""Which addresses belong together: the network classes that a run can be proven on. Pure.
+
+A *network class* is one candidate of each node. Slot 0's candidates lead, in their order: with each
+of them goes, of every other node, the candidate in the same subnet; what is left of a node's
+candidates goes, in order, with what is left of slot 0's of the same family and kind (where every
+rack, or every host, is a subnet of its own). A class in which a node has no candidate is none.
+For a family without any, the first addresses of all nodes are tried, whatever they are made of.
+
+An address that two nodes offer proves nothing (each host has the same docker0) and is dropped for
+both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rendezvous.schema import Candidate, JoinRequest, LinkKind, printable
+from rendezvous.seal import Unreachable
+from rendezvous.state import listed, slots_text
+
+FULL_MESH = 128
+"""Up to so many nodes, everyone probes everyone."""
+
+PEERS_EACH = 64
+"""How many peers each node probes, and is probed by, in a larger run."""
+
+_KINDS = {
+    LinkKind.ETHERNET: "Ethernet",
+    LinkKind.IPOIB: "IP over InfiniBand",
+    LinkKind.LOOPBACK: "loopback",
+    LinkKind.VIRTUAL: "virtual",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkClass:
+    """One address of each node.
+
+    Attributes:
+        words: `eth0, 10.0.0.0/24, Ethernet, IPv4`; no two classes of a run have the same.
+        family: 4 or 6.
+        members: The candidate of each slot.
+    """
+
+    words: str
+    family: int
+    members: dict[int, Candidate]
+
+
+def classes_of(joins: Sequence[JoinRequest]) -> list[NetworkClass] | Unreachable:
+    """The classes in which every node has an address of its own, the preferred one first.
+
+    There is at least one, or the reason why there is none.
+    """
+    usable = _usable(joins)
+    bare = [join for join in joins if not usable[join.slot]]
+    if bare:
+        return _all_shared(bare, joins)
+    if not set.intersection(*({c.family for c in cs} for cs in usable.values())):
+        return _no_common_family(usable)
+    lead = min(usable)
+    partners = {s: _partners(usable[lead], own) for s, own in usable.items() if s != lead}
+    found = [
+        {lead: candidate} | {s: others[place] for s, others in partners.items()}
+        for place, candidate in enumerate(usable[lead])
+        if all(place in others for others in partners.values())
+    ]
+    families = {members[lead].family for members in found}
+    found += (m for m in _first_of_each_family(usable) if m[lead].family not in families)
+    return _named(found)
+
+
+def _usable(joins: Sequence[JoinRequest]) -> dict[int, list[Candidate]]:
+    """The candidates of each slot whose address no other node offers."""
+    offered = Counter(a for join in joins for a in {c.address for c in join.candidates})
+    return {join.slot: [c for c in join.candidates if offered[c.address] == 1] for join in joins}
+
+
+def _all_shared(bare: list[JoinRequest], joins: Sequence[JoinRequest]) -> Unreachable:
+    first = bare[0]
+    address = first.candidates[0].address
+    others = [
+        join
+        for join in joins
+        if join is not first and any(c.address == address for c in join.candidates)
+    ]
+    boots = {join.facts.boot_id for join in (first, *others)}
+    same_machine = len(boots) == 1 and "" not in boots
+    who = listed(f"slot {join.slot} ({join.hostname})" for join in others)
+    return Unreachable(
+        tuple(join.slot for join in bare),
+        f"slot {first.slot} ({first.hostname}) has no address of its own: "
+        f"{address} is also the address of {who}",
+        "two nodes of this run are on one machine; ask the scheduler for one node a machine"
+        if same_machine
+        else "name the interface or network that differs, with --interface or --network",
+    )
+
+
+def _no_common_family(usable: dict[int, list[Candidate]]) -> Unreachable:
+    only = {
+        family: sorted(slot for slot, cs in usable.items() if {c.family for c in cs} == {family})
+        for family in (4, 6)
+    }
+    fewest = min(only.values(), key=len)
+    return Unreachable(
+        tuple(fewest),
+        f"{slots_text(only[4])} can offer IPv4 addresses only "
+        f"and {slots_text(only[6])} IPv6 addresses only",
+        "give every node an address of one family, or choose it with --network",
+    )
+
+
+def _partners(lead: Sequence[Candidate], own: Sequence[Candidate]) -> dict[int, Candidate]:
+    """Which of a node's candidates goes with each of slot 0's, by that one's place."""
+    led = [_subnet(candidate) for candidate in lead]
+    near, left = defaultdict(list), defaultdict(list)
+    for candidate in own:
+        if (subnet := _subnet(candidate)) in led:
+            near[subnet].append(candidate)
+        else:
+            left[candidate.family, candidate.kind].append(candidate)
+    found = {}
+    for place, subnet in enumerate(led):
+        if near[subnet]:  # of several in one subnet each has its turn, and the last again
+            found[place] = near[subnet].pop(0) if len(near[subnet]) > 1 else near[subnet][0]
+    for place, candidate in enumerate(lead):
+        same_kind = left[candidate.family, candidate.kind]
+        if place not in found and same_kind:
+            found[place] = same_kind.pop(0)
+    return found
+
+
+def _subnet(candidate: Candidate) -> tuple[int, int, int]:
+    address = ipaddress.ip_address(candidate.address)
+    length = candidate.prefix_length
+    return address.version, length, int(address) >> (address.max_prefixlen - length)
+
+
+def _first_of_each_family(usable: dict[int, list[Candidate]]) -> Iterator[dict[int, Candidate]]:
+    common = set.intersection(*({c.family for c in cs} for cs in usable.values()))
+    first = usable[min(usable)][0].family
+    for family in sorted(common, key=lambda family: family != first):
+        yield {s: next(c for c in cs if c.family == family) for s, cs in usable.items()}
+
+
+def _named(found: Iterable[dict[int, Candidate]]) -> list[NetworkClass]:
+    """Each once, under a name of its own."""
+    classes: list[NetworkClass] = []
+    taken: set[str] = set()
+    for members in found:
+        if any(members == other.members for other in classes):
+            continue
+        words = plain = printable(_words(list(members.values())), 500)
+        number = 2
+        while words in taken:
+            words, number = f"{plain} ({number})", number + 1
+        taken.add(words)
+        classes.append(NetworkClass(words, members[min(members)].family, members))
+    return classes
+
+
+def _words(candidates: list[Candidate]) -> str:
+    subnets = {_subnet(c): c for c in candidates}
+    first = candidates[0]
+    network = ipaddress.ip_network((first.address, first.prefix_length), strict=False)
+    kinds = dict.fromkeys(_KINDS[c.kind] for c in candidates)
+    return ", ".join(
+        (
+            _some(list(dict.fromkeys(c.interface for c in candidates)), "interface names"),
+            str(network) if len(subnets) == 1 else f"{len(subnets)} subnets",
+            " and ".join(kinds),
+            f"IPv{first.family}",
+        )
+    )
+
+
+def _some(names: list[str], what: str, limit: int = 3) -> str:
+    """`eth0 or ens3`; of more only how many."""
+    return " or ".join(names) if len(names) <= limit else f"{len(names)} {what}"
+
+
+def peers_of(slots: Collection[int], own: int, epoch: int) -> list[int]:
+    """Whom a node probes in an epoch: a function of its arguments alone.
+
+    Up to `FULL_MESH` nodes: everybody else. Above, `PEERS_EACH` of them: nodes stand in a ring, in
+    order of their slots, and each probes those 1, 2, 4, 8 ... places away in both directions (so
+    that both directions of these pairs are seen, and any two nodes are connected by few proven
+    pairs), and those at distances drawn by the epoch's digest. As all use the same distances,
+    everyone is probed by exactly as many as it probes. So a node that nobody reaches is seen by 64
+    others; a single bad direction among n (n - 1) is found with a chance of 64 in n - 1.
+    """
+    ring = sorted(slots)
+    here = ring.index(own)
+    if len(ring) <= FULL_MESH:
+        return [slot for slot in ring if slot != own]
+    return sorted(ring[(here + way) % len(ring)] for way in _distances(len(ring), epoch))
+
+
+def _distances(size: int, epoch: int) -> set[int]:
+    powers = [2**n for n in range(size.bit_length()) if 2**n <= size // 2]
+    ways = {way % size for power in powers for way in (power, -power)}
+    draw = 0
+    while len(ways) < PEERS_EACH:
+        digest = hashlib.sha256(f"{epoch}/{draw}".encode()).digest()
+        way = int.from_bytes(digest[:8], "big") % size
+        ways |= {way} - {0}
+        draw += 1
+    return ways

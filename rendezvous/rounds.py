@@ -1,0 +1,151 @@
+"""What is looked at before the go: findings that fail a run, and what a round of probes has shown.
+
+Pure. `rendezvous.protocol` acts on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rendezvous.classes import FULL_MESH, peers_of
+from rendezvous.compare import told_once
+from rendezvous.matrix import findings_of
+from rendezvous.schema import (
+    Finding,
+    JoinRequest,
+    PairProbe,
+    ProbePeer,
+    ProbePlan,
+    Round,
+    RunReport,
+    RunSpec,
+)
+from rendezvous.state import Run
+
+_MOST_CLAUSES = 16
+_MOST_HINTS = 3
+
+
+def joins_of(run: Run) -> list[JoinRequest]:
+    """How the nodes joined that the table is to have, in order of their slots."""
+    return [slot.node.join for slot in run.taking_part() if slot.node is not None]
+
+
+def hostnames_of(run: Run) -> dict[int, str]:
+    """The hostname of every slot that has a node."""
+    return {slot.index: slot.node.join.hostname for slot in run.slots if slot.node is not None}
+
+
+def own_findings(joins: Iterable[JoinRequest], spec: RunSpec) -> list[Finding]:
+    """What the nodes found on themselves; whatever they say, it is about themselves."""
+    return [
+        finding.model_copy(
+            update={
+                "slot": join.slot,
+                "level": "skipped" if finding.check in spec.skip else finding.level,
+            }
+        )
+        for join in joins
+        for finding in join.findings
+    ]
+
+
+def failing(findings: Iterable[Finding], spec: RunSpec) -> list[Finding]:
+    """Those that end a run."""
+    levels = ("fail", "warn") if spec.strict else ("fail",)
+    return [finding for finding in findings if finding.level in levels]
+
+
+def words_of_failing(findings: Sequence[Finding], hostnames: Mapping[int, str]) -> str:
+    """All of them, in one sentence; of very many only the first."""
+    told = [f"{text} ({finding.check})" for finding, text in told_once(findings, hostnames)]
+    more = [f"and {len(told) - _MOST_CLAUSES} more"] if len(told) > _MOST_CLAUSES else []
+    return "; ".join(told[:_MOST_CLAUSES] + more)
+
+
+def hint_of(findings: Sequence[Finding]) -> str:
+    """What mends them: the first few that are not the same."""
+    return "; ".join(list(dict.fromkeys(f.fix for f in findings if f.fix))[:_MOST_HINTS])
+
+
+def plan_of(run: Run) -> ProbePlan:
+    """Where the nodes are to reach each other in the round that is on."""
+    assert run.network is not None
+    peers = []
+    for join in joins_of(run):
+        if join.probe_port is not None:
+            candidate = run.network.members[join.slot]
+            peers.append(
+                ProbePeer(
+                    slot=join.slot,
+                    hostname=join.hostname,
+                    address=candidate.address,
+                    interface=candidate.interface,
+                    mtu=candidate.mtu,
+                    probe_port=join.probe_port,
+                )
+            )
+    return ProbePlan(network=run.network.words, peers=peers)
+
+
+def listening(run: Run) -> list[int]:
+    """The slots whose nodes answer probes."""
+    return [join.slot for join in joins_of(run) if join.probe_port is not None]
+
+
+def planned_pairs(run: Run, slot: int, said: Iterable[PairProbe]) -> list[PairProbe]:
+    """What a node says of the peers that it was to probe; what it leaves away is not proven."""
+    if slot not in run.listening:
+        return []
+    found = {pair.slot: pair for pair in said}
+    return [
+        found.get(peer) or PairProbe(slot=peer, outcome="error", detail="it was not probed")
+        for peer in peers_of(run.listening, slot, run.epoch)
+    ]
+
+
+def count_pairs(round_: Round) -> tuple[int, int]:
+    """How many directed pairs failed, and how many were probed."""
+    outcomes = [pair.outcome for pairs in round_.reports.values() for pair in pairs]
+    return sum(outcome != "ok" for outcome in outcomes), len(outcomes)
+
+
+def measured(run: Run, round_: Round) -> list[Finding]:
+    """What a round has shown of those that still take part, beside who reaches whom."""
+    joins = joins_of(run)
+    return findings_of(_among(round_, [join.slot for join in joins]), joins)
+
+
+def _among(round_: Round, slots: Sequence[int]) -> Round:
+    """The round as if only these slots had taken part."""
+    if round_.slots == slots:
+        return round_
+    kept = set(slots)
+    reports = {
+        slot: [pair for pair in pairs if pair.slot in kept]
+        for slot, pairs in round_.reports.items()
+        if slot in kept
+    }
+    return round_.model_copy(update={"slots": slots, "reports": reports})
+
+
+def run_report(run: Run) -> RunReport:
+    """What was checked, for people; the good pairs of the newest round alone, if it was small."""
+    small = len(run.slots) <= FULL_MESH
+    last = run.rounds[-1:] if small else []
+    older = [_without_good(round_) for round_ in run.rounds[: len(run.rounds) - len(last)]]
+    return RunReport(
+        run=run.id,
+        hostnames=hostnames_of(run),
+        rounds=older + last,
+        findings=run.findings,
+    )
+
+
+def _without_good(round_: Round) -> Round:
+    bad = {
+        slot: failed
+        for slot, pairs in round_.reports.items()
+        if (failed := [pair for pair in pairs if pair.outcome != "ok"])
+    }
+    return round_.model_copy(update={"reports": bad})

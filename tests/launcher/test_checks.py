@@ -1,0 +1,306 @@
+"""What was checked before the start, as a person reads it, and as a picture."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from launcher.checks import check_lines, lines_of, rtt_line, warning_lines
+from launcher.cli import main
+from launcher.heatmap import draw_heat_map
+from launcher.state_dir import StateDir
+from rendezvous.errors import UsageError
+from rendezvous.schema import Finding, PairProbe, Round, RunReport
+from rendezvous.security import RegistryPlace
+from tests.rendezvous.mesh import ETH, RAIL, both, into, tried
+from tests.rendezvous.registry import Launch, Node, running
+
+LAUNCH_ID = "k7f2a9c1xy"
+NAMES = {slot: f"h{slot}" for slot in range(128)}
+
+
+def report(*rounds: Round, findings: list[Finding] | None = None) -> RunReport:
+    return RunReport(run="llama", hostnames=NAMES, rounds=list(rounds), findings=findings or [])
+
+
+NCCL = Finding(
+    check="X02",
+    level="fail",
+    slot=9,
+    subject="NCCL",
+    value="2.19.3",
+    expected="2.21.5",
+    cause="slot 9 (h9) is alone with NCCL 2.19.3; the 15 others have 2.21.5",
+    fix="use one image",
+)
+SHM = Finding(
+    check="L14",
+    level="warn",
+    slot=3,
+    subject="/dev/shm",
+    value="512 MiB",
+    expected="at least 1 GiB",
+    cause="NCCL keeps its buffers there",
+    fix="docker run --shm-size 1g",
+)
+CUDA = Finding(check="X02", level="ok", subject="CUDA", cause="all nodes have CUDA 12.6")
+GPUS = Finding(check="X03", level="skipped", cause="the nodes are split 8/8 over GPU count")
+
+
+# --- when it starts all the same ------------------------------------------------------------------
+
+
+def odd(slot: int) -> Finding:
+    cause = f"slot {slot} (h{slot}) is alone with driver 535.54; the 15 others have 550.90"
+    return Finding(check="X03", level="warn", slot=slot, subject="driver", cause=cause)
+
+
+def test_at_the_start_the_differences_are_told_and_the_nodes_own_warnings_counted() -> None:
+    assert warning_lines(report(findings=[CUDA, SHM, GPUS, odd(9)])) == [
+        "warning: slot 9 (h9) is alone with driver 535.54; the 15 others have 550.90 (X03)",
+        "1 more warning of the checks: rdzv status llama --checks",
+    ]
+
+
+def test_at_the_start_nothing_is_said_of_what_is_good() -> None:
+    assert warning_lines(report(findings=[CUDA, GPUS])) == []
+
+
+def test_at_the_start_many_warnings_are_cut_short() -> None:
+    lines = warning_lines(report(findings=[SHM, *map(odd, range(20))]))
+    assert len(lines) == 9
+    assert lines[-1] == "13 more warnings of the checks: rdzv status llama --checks"
+
+
+# --- below a failure ------------------------------------------------------------------------------
+
+
+def test_below_a_failure_stand_findings_with_what_mends_them_and_the_matrix() -> None:
+    good = report(
+        tried(3, [(0, 1), (1, 2), (2, 0)]).model_copy(update={"verdict": "3 of 6 pairs failed"}),
+        tried(3, into(2, 3), network=RAIL),
+        findings=[CUDA, SHM, GPUS, NCCL],
+    )
+    assert lines_of(good) == [
+        "fail    X02  slot 9 (h9) is alone with NCCL 2.19.3; the 15 others have 2.21.5",
+        "             use one image",
+        (
+            "warn    L14  slot 3 (h3): /dev/shm 512 MiB, expected at least 1 GiB: "
+            "NCCL keeps its buffers there"
+        ),
+        "             docker run --shm-size 1g",
+        f"{ETH}: 3 of 6 pairs failed",
+        f"{RAIL}: 2 of 6 directed pairs fail",
+        "  from \\ to  0 1 2",
+        "  0 h0       - . T",
+        "  1 h1       . - T",
+        "  2 h2       . . -",
+        "  . good, T no answer",
+    ]
+
+
+def test_what_all_nodes_found_alike_is_told_once() -> None:
+    alike = [SHM.model_copy(update={"slot": slot}) for slot in range(128)]
+    assert lines_of(report(findings=alike))[0] == (
+        "warn    L14  all 128 nodes: /dev/shm 512 MiB, expected at least 1 GiB: "
+        "NCCL keeps its buffers there"
+    )
+    assert lines_of(report(findings=alike[4:8]))[0].startswith("warn    L14  slots 4-7: /dev/shm")
+    assert lines_of(report(findings=alike[4:6]))[0].startswith(
+        "warn    L14  slot 4 (h4), slot 5 (h5): /dev/shm"
+    )
+
+
+def test_of_many_findings_the_worst_are_shown() -> None:
+    many = [SHM.model_copy(update={"slot": s, "value": f"{s} MiB"}) for s in range(128)]
+    lines = lines_of(report(findings=[*many, NCCL]))
+    assert len(lines) == 2 * 20 + 1
+    assert lines[0].startswith("fail    X02")
+    assert lines[-1] == "and 109 more findings: rdzv status llama --checks"
+
+
+def test_of_a_start_without_checks_there_is_nothing_to_say() -> None:
+    assert lines_of(report()) == []
+
+
+# --- rdzv status ----------------------------------------------------------------------------------
+
+
+def test_all_checks_are_listed_the_worst_first() -> None:
+    assert check_lines(report(findings=[CUDA, GPUS, SHM, NCCL])) == [
+        "fail    X02  slot 9 (h9) is alone with NCCL 2.19.3; the 15 others have 2.21.5",
+        "             use one image",
+        (
+            "warn    L14  slot 3 (h3): /dev/shm 512 MiB, expected at least 1 GiB: "
+            "NCCL keeps its buffers there"
+        ),
+        "             docker run --shm-size 1g",
+        "skipped X03  the nodes are split 8/8 over GPU count",
+        "ok      X02  all nodes have CUDA 12.6",
+        "1 failed, 1 warnings, 1 skipped, 1 ok",
+    ]
+    assert check_lines(report()) == ["no check has found anything yet"]
+
+
+def test_the_time_of_the_good_pairs_is_told() -> None:
+    round_ = tried(4, both((0, 1)), probe=lambda a, b: {"rtt_ms": 1.9 if (a, b) == (2, 3) else 0.2})
+    assert rtt_line(round_, report(round_)) == (
+        "round-trip time: median 0.2 ms, longest 1.9 ms (slot 2 (h2) to slot 3 (h3))"
+    )
+    nothing = tried(2, both((0, 1)))
+    assert rtt_line(nothing, report(nothing)) == ""
+
+
+def rdzv(*words: str, state: Path) -> Result:
+    return CliRunner().invoke(main, ["status", *words, "--state-dir", str(state)], prog_name="rdzv")
+
+
+def state_of_run(root: Path, place: RegistryPlace, kept: RunReport | None = None) -> StateDir:
+    state = StateDir(root, "llama")
+    state.acquire()
+    state.write_record(LAUNCH_ID, "local", place, owns_registry=True)
+    state.secret()
+    if kept is not None:
+        state.write("report.json", kept.model_dump_json().encode())
+    state.release()
+    return state
+
+
+NOWHERE = RegistryPlace(("127.0.0.1",), 1)
+
+
+def test_after_the_run_its_checks_are_still_known(tmp_path: Path) -> None:
+    state_of_run(tmp_path, NOWHERE, report(tried(3, into(2, 3)), findings=[NCCL]))
+    checks = rdzv("llama", "--checks", state=tmp_path)
+    assert (checks.exit_code, checks.stdout.splitlines()[-1]) == (0, "1 failed")
+    matrix = rdzv("llama", "--matrix", state=tmp_path)
+    assert matrix.exit_code == 0
+    assert matrix.stdout.splitlines()[3:] == [
+        "  1 h1       . - T",
+        "  2 h2       . . -",
+        "  . good, T no answer",
+        "round-trip time: median 0.2 ms, longest 0.2 ms (slot 2 (h2) to slot 1 (h1))",
+    ]
+
+
+def test_checks_and_matrix_are_there_as_json(tmp_path: Path) -> None:
+    kept = report(tried(2), findings=[NCCL])
+    state_of_run(tmp_path, NOWHERE, kept)
+    checks = rdzv("llama", "--checks", "--json", state=tmp_path)
+    assert RunReport.model_validate_json(checks.stdout) == kept
+    matrix = json.loads(rdzv("llama", "--matrix", "--json", state=tmp_path).stdout)
+    assert sorted(matrix) == ["hostnames", "rounds", "run"]
+
+
+def test_where_nothing_was_probed_that_is_said(tmp_path: Path) -> None:
+    state_of_run(tmp_path, NOWHERE, report())
+    words = "the nodes of run 'llama' have not probed each other (yet, or --verify off)"
+    assert rdzv("llama", "--matrix", state=tmp_path).stdout == f"{words}\n"
+    drawn = rdzv("llama", "--matrix", str(tmp_path / "m.svg"), state=tmp_path)
+    assert (drawn.exit_code, drawn.stderr) == (2, f"rdzv: {words}\n")
+
+
+def test_of_a_run_whose_registry_is_gone_and_that_kept_nothing_that_is_said(
+    tmp_path: Path,
+) -> None:
+    state = state_of_run(tmp_path, NOWHERE)
+    result = rdzv("llama", "--checks", state=tmp_path)
+    assert result.exit_code == 2
+    assert "nothing is known of the checks of run 'llama': " in result.stderr
+    assert "they are made when all nodes have joined" in result.stderr
+    state.write("report.json", b"{")
+    assert rdzv("llama", "--checks", state=tmp_path).exit_code == 2
+
+
+def test_checks_and_matrix_need_a_run(tmp_path: Path) -> None:
+    result = rdzv("--matrix", state=tmp_path)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "rdzv: --checks and --matrix need a RUN\n      rdzv status RUN --matrix\n",
+    )
+
+
+async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> None:
+    with running(tmp_path) as registry:
+        state = state_of_run(tmp_path / "state", registry.place)
+        launch = Launch("llama", LAUNCH_ID, state.secret())
+        ask = ("llama", "--matrix")
+        before = await asyncio.to_thread(rdzv, *ask, state=tmp_path / "state")
+        assert before.exit_code == 2
+        assert "nothing is known of the checks of run 'llama': " in before.stderr
+        await registry.create(launch, 2)
+        async with (
+            Node(registry.place, launch, 0) as first,
+            Node(registry.place, launch, 1) as second,
+        ):
+            await asyncio.gather(first.run(), second.run())
+            during = await asyncio.to_thread(rdzv, *ask, state=tmp_path / "state")
+            assert during.stdout == "lo, 127.0.0.0/8, loopback, IPv4: 0 of 2 directed pairs fail\n"
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("round_", "name"),
+    [
+        (tried(4), "good.svg"),
+        (tried(4, into(2, 4)), "failing.svg"),
+        (tried(2, both((0, 1))), "nothing good.svg"),
+        (tried(70, into(9, 70)), "large.png"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_round_is_drawn(round_: Round, name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / name
+    draw_heat_map(round_, {0: "a$b$", 1: "<b>&"}, path)
+    start = {".svg": b"<?xml", ".png": b"\x89PNG"}[path.suffix]
+    assert path.read_bytes().startswith(start)
+
+
+def test_reports_of_others_than_the_runs_nodes_are_not_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    foreign = {7: [PairProbe(slot=0, outcome="ok", rtt_ms=1.0)]}
+    draw_heat_map(tried(2).model_copy(update={"reports": foreign}), {}, tmp_path / "m.svg")
+    assert (tmp_path / "m.svg").exists()
+
+
+def test_the_picture_is_asked_for_by_a_files_name(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    state_of_run(tmp_path, NOWHERE, report(tried(4, into(2, 4))))
+    path = tmp_path / "m.svg"
+    assert rdzv("llama", "--matrix", str(path), state=tmp_path).stdout == f"drawn: {path}\n"
+    assert b"<svg" in path.read_bytes()
+
+
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    state_of_run(tmp_path, NOWHERE, report(tried(4)))
+    result = rdzv("llama", "--matrix", "m.pdf", state=tmp_path)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "rdzv: cannot draw into m.pdf\n      name a file that ends in .svg or .png\n",
+    )
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(UsageError, match=r"cannot write .*/none/m.svg: No such file"):
+        draw_heat_map(tried(2), {}, tmp_path / "none" / "m.svg")
+
+
+def test_without_matplotlib_the_way_to_get_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules: dict[str, Any] = {"matplotlib.figure": None}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    with pytest.raises(UsageError) as caught:
+        draw_heat_map(tried(2), {}, tmp_path / "m.svg")
+    assert caught.value.hint.startswith("pip install 'rdzv[plot]'")
