@@ -295,7 +295,8 @@ def _major_minor(version: str) -> str:
 
 def _versions(joins: Sequence[JoinRequest]) -> list[Finding]:
     torch = {_major_minor(join.facts.torch_version) for join in joins} - {""}
-    nccl = Property("X02", "fail", "NCCL", f"NCCL refuses a peer of another version: {_ONE_IMAGE}")
+    told = f"NCCL refuses a peer of another version: {_ONE_IMAGE}"
+    nccl = Property("X02", _level(joins), "NCCL", told)
     return [
         *_each(joins, nccl, lambda f: f.nccl_version),
         *_each(joins, _version("torch", "fail" if len(torch) > 1 else "warn"), _torch),
@@ -317,18 +318,25 @@ def _torch(facts: Facts) -> str:
 def _gpus(joins: Sequence[JoinRequest]) -> list[Finding]:
     count = Property(
         "X03",
-        "fail",
+        "warn",
         "GPU count",
         f"see nvidia-smi -L there: a GPU is lost, or not given to it; {_SKIP.format('X03')}",
     )
+    short = {j.slot for j in joins if (j.facts.gpus or 1) < j.nproc_per_node}
     model = Property("X03", "warn", "GPU model", "the slowest sets the pace of all")
     driver = Property("X03", "warn", "NVIDIA driver", "install one driver on all machines")
     have_any = any(join.facts.gpus for join in joins)
+    counts = _each(joins, count, lambda f: str(f.gpus) if have_any else "")
     return [
-        *_each(joins, count, lambda f: str(f.gpus) if have_any else ""),
+        *(f.model_copy(update={"level": "fail"}) if _blames(f, short) else f for f in counts),
         *_each(joins, model, lambda f: ", ".join(sorted(set(f.gpu_models)))),
         *_each(joins, driver, lambda f: f.driver_version),
     ]
+
+
+def _blames(finding: Finding, slots: Collection[int]) -> bool:
+    """Whether it is about one of these nodes; what is about nobody in particular is about all."""
+    return finding.level == "warn" and bool(slots) and finding.slot in (None, *slots)
 
 
 def _each(
@@ -349,6 +357,17 @@ def _level(joins: Sequence[JoinRequest], *, required: bool = False) -> Level:
     return "fail" if required or any(join.facts.gpus for join in joins) else "warn"
 
 
+def _rdma_level(joins: Sequence[JoinRequest], *, required: bool = False) -> Level:
+    """Who has switched RDMA off does without it; and a node without GPUs, beside those with."""
+    wanted = any(join.facts.gpus and join.facts.wants_rdma for join in joins)
+    return "fail" if required or wanted else "warn"
+
+
+def _using(joins: Sequence[JoinRequest]) -> list[JoinRequest]:
+    """The nodes whose programs use NCCL: those with GPUs, or all when none has."""
+    return [join for join in joins if join.facts.gpus] or list(joins)
+
+
 def usable_ports(facts: Facts) -> list[RdmaPort]:
     """Those that NCCL can use."""
     return [port for port in facts.rdma if not port.problem]
@@ -357,9 +376,9 @@ def usable_ports(facts: Facts) -> list[RdmaPort]:
 def _rdma_ports(joins: Sequence[JoinRequest], *, required: bool) -> list[Finding]:
     if not any(join.facts.rdma for join in joins) and not required:
         return []
-    ports = Property("X04", _level(joins, required=required), "RDMA ports", _SEE)
+    ports = Property("X04", _rdma_level(joins, required=required), "RDMA ports", _SEE)
     without = [join for join in joins if required and not usable_ports(join.facts)]
-    rest = [join for join in joins if join not in without]
+    rest = [join for join in _using(joins) if join not in without]
     card = Property("X04", "warn", "RDMA adapter type")
     firmware = Property("X04", "warn", "RDMA firmware", "update the adapters' firmware")
     return [
@@ -389,10 +408,16 @@ def _missing(
 
 
 def _uneven(ports: Property, joins: Sequence[JoinRequest]) -> list[Finding]:
-    """Who has other ports than most, and what is wrong there that is not wrong elsewhere."""
+    """Who has other ports than most, and what is wrong there that is not wrong elsewhere.
+
+    Where the rails are the same, as with a port more or less for storage, it is worth a warning.
+    """
     facts = {join.slot: join.facts for join in joins}
     have_any = any(usable_ports(own) for own in facts.values())
     values = {s: ports_text(usable_ports(own)) if have_any else "" for s, own in facts.items()}
+    rails = {s: ports_text(_rail(usable_ports(own))) for s, own in facts.items()}
+    if len(set(rails.values())) == 1:
+        ports = replace(ports, level="warn")
     found = differences(ports, values, hostnames_of(joins))
     sound = facts.keys() - {finding.slot for finding in found}
     usual = {problem for slot in sound for problem in _problems(facts[slot])}
@@ -463,14 +488,14 @@ def _partition_keys(joins: Sequence[JoinRequest]) -> list[Finding]:
     keys = {
         join.slot: set.intersection(*(_full_keys(port) for port in ports))
         for join in joins
-        if (ports := _of(join.facts, "InfiniBand"))
+        if (ports := _of(join.facts, "InfiniBand")) and all(port.pkeys for port in ports)
     }
     if not keys or (common := set.intersection(*keys.values())):
         texts = {slot: _set_text(hex(key) for key in common) for slot in keys}
     else:
         texts = {slot: _set_text(map(hex, own)) or _NO_KEY for slot, own in keys.items()}
     fix = "the subnet manager's partitions.conf gives the keys: ask for one that all ports have"
-    what = Property("X05", _level(joins), "partition key (full member)", fix)
+    what = Property("X05", _rdma_level(joins), "partition key (full member)", fix)
     if set(texts.values()) == {_NO_KEY}:
         return []  # each node has said so by itself
     return differences(what, texts, hostnames_of(joins))
@@ -526,7 +551,9 @@ def _nccl_would_take(facts: Facts) -> int:
 
 
 def _rail(ports: Sequence[RdmaPort]) -> list[RdmaPort]:
-    """The ports of the commonest kind and rate; of two as common, the faster."""
+    """The ports of the kind that carries most together."""
     count = Counter((p.link_layer, p.hca_type, p.rate_gbps) for p in ports)
-    kind = max(count, key=lambda kind: (count[kind], kind[2], kind))
+    if not count:
+        return []
+    kind = max(count, key=lambda kind: (count[kind] * kind[2], count[kind], kind))
     return [p for p in ports if (p.link_layer, p.hca_type, p.rate_gbps) == kind]

@@ -353,7 +353,12 @@ def _check_nodes(run: Run, now: float) -> str:
         found = own_findings(joins, run.spec) + compare(joins, run.spec)
         run.findings = kept + found
         if failed := failing(found, run.spec):
-            if not _leave_out(run, _by_slot(run, failed)):
+            guilty = _by_slot(run, failed)
+            if not _leave_out(run, guilty):
+                if _others_may_come(run, guilty, now):
+                    run.enough_since, run.left_out = now, {}
+                    words = words_of_failing(failed, hostnames_of(run))
+                    return f"; the others are waited for once more: {words}"
                 return said + _fail_checks(run, now, failed)
         elif isinstance(classes := classes_of(joins), Unreachable):
             if not _leave_out(run, dict.fromkeys(classes.slots, classes.reason)):
@@ -384,6 +389,15 @@ def _leave_out(run: Run, guilty: Mapping[int | None, str] | Mapping[int, str]) -
     for index in slots:
         run.left_out[index] = guilty[index]
     return True
+
+
+def _others_may_come(run: Run, guilty: Mapping[int | None, str], now: float) -> bool:
+    """Whether nodes that may still join could take the place of the guilty ones."""
+    limit = run.spec.limits.join_timeout_seconds
+    missing = [run.slots[index] for index in run.missing]
+    awaited = sum(not slot.given_up and slot.wait_seconds(now) < limit for slot in missing)
+    left = len(run.taking_part()) - len(guilty)
+    return None not in guilty and 0 not in guilty and left + awaited >= run.spec.min_nodes > left
 
 
 def _names(run: Run, indices: Collection[int]) -> str:
@@ -804,7 +818,7 @@ def _join_timed_out(run: Run, now: float) -> Outcome:
 
 
 def _last_call_over(run: Run, event: events.LastCallOver, now: float) -> Outcome:
-    words = f"last call is over: the run goes on with {run.present} nodes"
+    words = f"last call is over: {run.present} nodes are in"
     return Outcome(words + _end_gathering(run, now))
 
 

@@ -113,7 +113,9 @@ def count_pairs(round_: Round) -> tuple[int, int]:
 def measured(run: Run, round_: Round) -> list[Finding]:
     """What a round has shown of those that still take part, beside who reaches whom."""
     joins = joins_of(run)
-    return findings_of(_among(round_, [join.slot for join in joins]), joins)
+    found = findings_of(_among(round_, [join.slot for join in joins]), joins)
+    skip = run.spec.skip
+    return [f.model_copy(update={"level": "skipped"}) if f.check in skip else f for f in found]
 
 
 def _among(round_: Round, slots: Sequence[int]) -> Round:

@@ -252,6 +252,7 @@ class Facts(Wire):
     machine_id: ShortWords = ""
     script_digest: Digest | Literal[""] = Field("", description="Of the entry script, if a file.")
     rdma: Annotated[list[RdmaPort], Field(max_length=128)] = []
+    wants_rdma: bool = Field(True, description="NCCL may use it: no variable switches it off.")
 
 
 CheckId = Annotated[str, Field(pattern=r"^[LXMPD][0-9]{2}$")]

@@ -30,6 +30,7 @@ from worker.machine.surroundings import (
 )
 from worker.ports import find_free, is_free
 from worker.preflight.checks import check_node, worth_telling
+from worker.preflight.rdma import switched_off
 from worker.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ def make_offer(
             command_digest=command_digest(command),
             framework=settings.framework,
         ),
-        facts=here.facts,
+        facts=here.facts.model_copy(update={"wants_rdma": not switched_off(here)}),
         findings=worth_telling(check_node(here)),
         probe_port=probe_port,
     )

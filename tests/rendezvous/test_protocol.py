@@ -414,7 +414,7 @@ def test_min_max_goes_on_without_the_others_after_the_last_call() -> None:
     assert drive.run.epoch == 0
     drive.wait(1)
     assert (drive.phase, drive.run.epoch) == ("verifying", 1)
-    assert drive.reasons[-1] == "last call is over: the run goes on with 2 nodes"
+    assert drive.reasons[-1] == "last call is over: 2 nodes are in"
     drive.verify().arm()
     assert drive.run.table is not None
     assert [(r.rank, r.slot) for r in drive.run.table.rows] == [(0, 0), (1, 2)]

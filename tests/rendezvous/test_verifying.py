@@ -37,7 +37,8 @@ MEMLOCK = Finding(
     cause="RDMA cannot register memory",
     fix="ulimit -l unlimited",
 )
-OLD_NCCL, NEW_NCCL = Facts(nccl_version="2.19.3"), Facts(nccl_version="2.21.5")
+OLD_NCCL = Facts(gpus=8, nccl_version="2.19.3")
+NEW_NCCL = Facts(gpus=8, nccl_version="2.21.5")
 
 
 def two_networks(slot: int) -> list[str]:
@@ -468,6 +469,30 @@ def test_a_spare_that_never_comes_is_not_waited_for_longer_than_the_last_call() 
     assert drive.phase is Phase.VERIFYING
     drive.verify()
     assert table_slots(drive) == [0, 1]
+
+
+def test_a_sick_spare_is_not_counted_while_a_good_node_may_still_come() -> None:
+    drive = Drive(make_spec(2, spares=1, last_call_seconds=30, join_timeout_seconds=100))
+    drive.news(1, SlotState.QUEUED)
+    drive.gather(0)
+    drive.join(2, findings=[MEMLOCK])
+    drive.wait(200)
+    assert drive.phase is Phase.GATHERING
+    assert "last call is over: 2 nodes are in; the others are waited for once more" in (
+        " ".join(drive.reasons)
+    )
+    drive.gather(1).verify()
+    assert (table_slots(drive), released(drive)) == ([0, 1], [2])
+
+
+def test_nodes_that_never_come_in_place_of_a_sick_one_are_waited_for_to_the_join_timeout() -> None:
+    spec = make_spec(2, spares=1, last_call_seconds=30, join_timeout_seconds=100)
+    drive = Drive(spec).gather(0)
+    drive.join(2, findings=[MEMLOCK])
+    drive.wait(95)
+    assert drive.phase is Phase.GATHERING
+    drive.wait(40)
+    assert (drive.result.code, drive.result.slot) == ("preflight_failed", 2)
 
 
 def test_a_spare_whose_worker_run_ended_for_good_is_not_waited_for() -> None:

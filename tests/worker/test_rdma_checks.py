@@ -260,3 +260,10 @@ def test_rdma_is_wanted_where_gpus_would_use_it() -> None:
     assert wants_rdma(machine(given={"NCCL_IB_DISABLE": "0"}))
     assert not wants_rdma(machine(given={"NCCL_NET": "Socket"}))
     assert wants_rdma(machine(given={"NCCL_NET": "Socket"}, require_rdma=True))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_plain_network_card_that_can_do_rdma_fails_nobody(number: int) -> None:
+    cards = [roce(i, openable=False, problem="it is not in /dev/infiniband") for i in range(number)]
+    found = complaints(machine(rdma=cards, limits=LOCKED))
+    assert {level for _, level, _, _ in found} == {"warn"}

@@ -43,17 +43,13 @@ def switched_off(here: Surroundings) -> str:
 
 
 def rails(here: Surroundings) -> list[RdmaPort]:
-    """The ports of the commonest kind; of two as common, InfiniBand or the faster one."""
+    """The ports of the kind that carries most together; of two that carry as much, InfiniBand."""
     ports = [port for port in here.rdma if not _is_accelerated(port, here)]
-    kinds = Counter(map(_kind, ports))
+    rates: Counter[tuple[str, str]] = Counter()
+    for port in ports:
+        rates[_kind(port)] += int(port.rate_gbps)
     best = max(
-        ports,
-        key=lambda port: (
-            kinds[_kind(port)],
-            port.link_layer == "InfiniBand",
-            port.rate_gbps,
-        ),
-        default=None,
+        ports, key=lambda port: (rates[_kind(port)], port.link_layer == "InfiniBand"), default=None
     )
     return [port for port in ports if best is not None and _kind(port) == _kind(best)]
 
@@ -73,7 +69,11 @@ def _name(port: RdmaPort) -> str:
 
 
 def _grave(here: Surroundings) -> Level:
-    return "fail" if wants_rdma(here) else "warn"
+    """How bad it is when the rails cannot be used: one or two Ethernet ports are as likely plain
+    network cards, on which the training would run well over TCP."""
+    ports = rails(here)
+    are_rails = len(ports) > 2 or any(port.link_layer != "Ethernet" for port in ports)
+    return "fail" if here.require_rdma or (wants_rdma(here) and are_rails) else "warn"
 
 
 def _grouped(
@@ -188,9 +188,8 @@ def roce_addresses(here: Surroundings) -> list[Verdict]:
     if not bare:
         indexes = sorted({str(port.gid_index) for port in ports})
         return ok(f"routable RoCE v2 GID at index {', '.join(indexes)}")
-    # A single port is as likely a plain network card as a rail.
     return _grouped(
-        _grave(here) if len(ports) > 1 else "warn",
+        _grave(here),
         bare,
         lambda port: "no IPv4 RoCE v2 GID",
         expected="a GID of type RoCE v2 with an IPv4 address",
