@@ -328,11 +328,21 @@ class Node:
                     if self.slot in view.released:
                         continue
                     if view.phase is Phase.VERIFYING:
-                        await self.report(all_reached(view, self.slot))
+                        await self.tell(all_reached(view, self.slot))
                     elif view.phase is Phase.ARMING:
-                        await self.report(AckReport(epoch=view.epoch, digest=view.digest))
+                        await self.tell(AckReport(epoch=view.epoch, digest=view.digest))
                 except RegistryError:
                     await asyncio.sleep(retry_pause())
+
+    async def tell(self, report: Any) -> None:
+        """Report until it is taken in, as an agent does."""
+        while True:
+            try:
+                await self.report(report)
+            except RegistryError:
+                await asyncio.sleep(retry_pause())
+            else:
+                return
 
     async def run(self) -> NodeView:
         """Come to the go."""

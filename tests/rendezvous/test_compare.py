@@ -633,7 +633,7 @@ def test_partition_keys_that_cannot_be_read_are_not_compared() -> None:
 
 
 def test_another_nccl_fails_nobody_who_has_no_gpu() -> None:
-    bare: dict[str, Any] = {"gpus": 0, "gpu_models": [], "gpu_uuids": [], "driver_version": "", "rdma": []}
+    bare: dict[str, Any] = {"gpus": 0, "gpu_models": [], "gpu_uuids": [], "rdma": []}
     own = {slot: facts(slot, **bare) for slot in range(3)}
     own[1] = own[1].model_copy(update={"nccl_version": "2.19.3"})
     assert levels(cluster(own, 3)) == {"X02": {"warn"}}
