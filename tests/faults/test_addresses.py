@@ -448,10 +448,9 @@ def test_the_one_node_with_another_nccl_is_named(
         run.start_workers(2)
         started = time.monotonic()
         outcome = run.finish()
-    said = sentence(outcome)
-    record("one node has another NCCL than the others", said, time.monotonic() - started)
-    assert outcome.code == ExitCode.PREFLIGHT_FAILED
-    assert "slot 1 (h1) is alone with NCCL 2.19.3; the 2 others have 2.27.5" in said
+    said = proving(outcome)
+    record("one node without GPUs has another NCCL", said, time.monotonic() - started)
+    assert "warning: slot 1 (h1) is alone with NCCL 2.19.3; the 2 others have 2.27.5 (X02)" in said
 
 
 def test_an_interface_that_gloo_was_told_to_use_and_is_not_there_is_named(tmp_path: Path) -> None:
