@@ -63,7 +63,13 @@ def compare(joins: Sequence[JoinRequest], spec: RunSpec) -> list[Finding]:
         *_rdma_ports(joins, required=spec.require_rdma),
         *_fabric(joins),
     ]
-    return [f.model_copy(update={"level": "skipped"}) if f.check in spec.skip else f for f in found]
+    return mark_skipped(found, spec)
+
+
+def mark_skipped(findings: Iterable[Finding], spec: RunSpec) -> list[Finding]:
+    """The findings, those of checks that are left out as `skipped`."""
+    skip = {"level": "skipped"}
+    return [f.model_copy(update=skip) if f.check in spec.skip else f for f in findings]
 
 
 def finding_text(finding: Finding, hostnames: Mapping[int, str]) -> str:
@@ -352,9 +358,9 @@ _LOOK = "see rdzv doctor there: is /dev/infiniband given to the container, is a 
 _SEE = "see rdzv doctor there, and ibstat: NCCL would use fewer links, or fall back to sockets"
 
 
-def _level(joins: Sequence[JoinRequest], *, required: bool = False) -> Level:
+def _level(joins: Sequence[JoinRequest]) -> Level:
     """Programs without GPUs do without NCCL."""
-    return "fail" if required or any(join.facts.gpus for join in joins) else "warn"
+    return "fail" if any(join.facts.gpus for join in joins) else "warn"
 
 
 def _rdma_level(joins: Sequence[JoinRequest], *, required: bool = False) -> Level:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rendezvous.classes import FULL_MESH, peers_of
-from rendezvous.compare import told_once
+from rendezvous.compare import mark_skipped, told_once
 from rendezvous.matrix import findings_of
 from rendezvous.schema import (
     Finding,
@@ -38,16 +38,8 @@ def hostnames_of(run: Run) -> dict[int, str]:
 
 def own_findings(joins: Iterable[JoinRequest], spec: RunSpec) -> list[Finding]:
     """What the nodes found on themselves; whatever they say, it is about themselves."""
-    return [
-        finding.model_copy(
-            update={
-                "slot": join.slot,
-                "level": "skipped" if finding.check in spec.skip else finding.level,
-            }
-        )
-        for join in joins
-        for finding in join.findings
-    ]
+    own = (f.model_copy(update={"slot": join.slot}) for join in joins for f in join.findings)
+    return mark_skipped(own, spec)
 
 
 def failing(findings: Iterable[Finding], spec: RunSpec) -> list[Finding]:
@@ -114,8 +106,7 @@ def measured(run: Run, round_: Round) -> list[Finding]:
     """What a round has shown of those that still take part, beside who reaches whom."""
     joins = joins_of(run)
     found = findings_of(_among(round_, [join.slot for join in joins]), joins)
-    skip = run.spec.skip
-    return [f.model_copy(update={"level": "skipped"}) if f.check in skip else f for f in found]
+    return mark_skipped(found, run.spec)
 
 
 def _among(round_: Round, slots: Sequence[int]) -> Round:

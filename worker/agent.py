@@ -291,10 +291,10 @@ class Agent:
                 if offer is None:
                     base = await self._client.connect()
                     offer = await asyncio.to_thread(
-                        make_offer, self._settings, self._join, self._command, _host_of(base)
+                        make_offer,
+                        *(self._settings, self._join, self._command, _host_of(base)),
+                        probe_port=self._listener.port if self._listener else None,
                     )
-                    port = self._listener.port if self._listener else None
-                    offer = offer.model_copy(update={"probe_port": port})
                     self._offered = {candidate.mac for candidate in offer.candidates}
                 reply = await self._client.join(self._join.run, offer)
             except (RegistryError, SlotTaken, TooManyRequests) as exc:

@@ -148,13 +148,14 @@ def _network_problem(port: RdmaPort, device: Path, path: Path) -> str:
 def _fabric_problem(port: RdmaPort, path: Path) -> str:
     if sysfs.number(path / "lid", -1) == 0:  # not where it could not be read
         return "it has no LID: no subnet manager has configured it"
-    if port.pkeys and not any(_is_full_member(key) for key in port.pkeys):
+    if port.pkeys and not any(is_full_member(key) for key in port.pkeys):
         keys = ", ".join(f"0x{key:04x}" for key in port.pkeys[:4])
         return f"it is a full member of no partition (pkeys {keys})"
     return ""
 
 
-def _is_full_member(pkey: int) -> bool:
+def is_full_member(pkey: int) -> bool:
+    """Whether the key makes its port a full member of a partition: bit 15, and a partition."""
     return bool(pkey & _FULL_MEMBER and pkey != _FULL_MEMBER)
 
 

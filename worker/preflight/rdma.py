@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from rendezvous.schema import RdmaPort
 from rendezvous.state import listed
+from worker.machine.rdma import is_full_member
 from worker.machine.surroundings import EFA, EFA_LIBRARIES, Surroundings
 from worker.nccl.env import network_kind
 from worker.preflight.verdict import Check, Judge, Level, Verdict, ok, room, skipped
@@ -20,7 +21,6 @@ _MOST_NAMED = 4
 _NO_LIBRARY = ("libibverbs cannot be loaded", "libibverbs has no driver")
 _NO_LID = "it has no LID"
 _UNCONFIGURED = ("INIT", "ARMED")
-_FULL_MEMBER = 0x8000
 _ENOUGH_MEMLOCK = 1 << 30
 
 
@@ -161,9 +161,9 @@ def partitions(here: Surroundings) -> list[Verdict]:
     ports = [port for port in _active(here) if port.link_layer == "InfiniBand" and port.pkeys]
     if not ports:
         return skipped("no InfiniBand port with a partition table is up")
-    limited = [port for port in ports if not any(_is_full(key) for key in port.pkeys)]
+    limited = [port for port in ports if not any(is_full_member(key) for key in port.pkeys)]
     if not limited:
-        first = next(key for key in ports[0].pkeys if _is_full(key))
+        first = next(key for key in ports[0].pkeys if is_full_member(key))
         return ok(f"full member of 0x{first:04x}")
     return _grouped(
         _grave(here),
@@ -173,10 +173,6 @@ def partitions(here: Surroundings) -> list[Verdict]:
         cause="limited members of a partition do not reach each other",
         fix="have the fabric's administrator make this port a full member (partitions.conf)",
     )
-
-
-def _is_full(pkey: int) -> bool:
-    return bool(pkey & _FULL_MEMBER and pkey != _FULL_MEMBER)
 
 
 def roce_addresses(here: Surroundings) -> list[Verdict]:
