@@ -32,8 +32,12 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(os.environ["FARM_FOLDER"])
-# The program's own shell waits for it, so that its exit code is known whatever ends it.
-_SHEPHERD = 'trap : TERM; sh "$0" > "$1.log" 2>&1; echo $? > "$1.new"; mv "$1.new" "$1.exit"'
+# The program's own shell waits for it, so that its exit code is known whatever ends it; a run is
+# up once a signal ends the program, and no longer the shell.
+_SHEPHERD = (
+    'trap : TERM; (: > "$1.up"; exec sh "$0") > "$1.log" 2>&1; '
+    'echo $? > "$1.new"; mv "$1.new" "$1.exit"'
+)
 
 
 def main(verb: str, *words: str) -> None:
@@ -112,6 +116,8 @@ def _begin_queued() -> None:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+            while not base.with_suffix(".up").exists():
+                time.sleep(0.001)
             _write(run | {"state": "STARTED", "pid": started.pid})
 
 
