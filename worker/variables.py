@@ -186,14 +186,15 @@ def _rdma(place: Place, wishes: Wishes) -> Iterator[Variable]:
     if wishes.require_rdma:
         yield Variable(
             "NCCL_NET",
-            "Libfabric" if place.transport == "Libfabric" else "IB",
+            # Every version of aws-ofi-nccl takes its full name; up to 1.11 no other.
+            "AWS Libfabric" if place.transport == "Libfabric" else "IB",
             "--require-rdma: with it NCCL fails, where it would fall back to sockets",
         )
 
 
 def _on_request(place: Place, wishes: Wishes) -> Iterator[Variable]:
     # Naming the interface alone would forbid UCX the ports over which it is to go.
-    if "ucx" in wishes.env_for and (place.hcas or place.transport != "IB"):
+    if "ucx" in wishes.env_for and (place.hcas or place.transport == "Socket"):
         yield Variable(
             "UCX_NET_DEVICES",
             ",".join([*place.hcas, place.interface]),

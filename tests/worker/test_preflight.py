@@ -14,6 +14,7 @@ from worker.machine.kernel import Arp, Clock
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
 from worker.preflight.checks import CHECKS, check_node, worth_telling
 
+GONE = "No such file or directory"
 MIB = 1 << 20
 BARE = Surroundings(candidates=HEALTHY.candidates)
 """A machine of which nothing else could be found out."""
@@ -116,7 +117,10 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
         {"limits": limits(stack_bytes=None)},
         ("L15", "warn", "ulimit -s", "unlimited"),
     ),
-    "a GPU is lost": ({"gpus": Gpus("570", gpus().gpus[1:])}, ("L16", "fail", "GPUs", "7 of 8")),
+    "a GPU is missing": (
+        {"gpus": Gpus("570", gpus().gpus[1:])},
+        ("L16", "warn", "GPUs", "7 of 8"),
+    ),
     "a GPU fell off the bus": (
         {"gpus": gpus(Gpu(0, problem="GPU is lost"))},
         ("L16", "fail", "GPU 0", "GPU is lost"),
@@ -159,8 +163,12 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
         ("L18", "warn", "/work", "Read-only file system"),
     ),
     "TMPDIR cannot be written": (
-        {"disks": (Disk("/tmp", 0, 0, "No such file or directory"),)},
-        ("L18", "fail", "/tmp", "No such file or directory"),
+        {"disks": (Disk("/tmp", 0, 0, "Read-only file system"),)},
+        ("L18", "fail", "/tmp", "Read-only file system"),
+    ),
+    "TMPDIR is another node's": (
+        {"disks": (Disk("/scratch/slurm.7", 0, 0, GONE),), "temporary": "/scratch/slurm.7"},
+        ("L18", "warn", "/scratch/slurm.7", GONE),
     ),
     "a disk hangs": (
         {"disks": (Disk("/tmp", problem=NO_ANSWER),)},
@@ -255,3 +263,8 @@ def test_odd_words_of_the_machine_are_made_fit_to_be_told() -> None:
     told = worth_telling(check_node(here))
     assert {finding.check for finding in told} == {"L02", "L18"}
     assert all("\n" not in f.subject and "\x1b" not in f.value for f in told)
+
+
+def test_gpus_outside_the_jobs_device_cgroup_are_not_judged() -> None:
+    others = Gpu(0, problem="Insufficient Permissions")
+    assert complaints(machine(gpus=gpus(others))) == []

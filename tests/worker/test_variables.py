@@ -129,7 +129,7 @@ def test_the_ports_are_named_exactly_where_the_facts_ask_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transport", "net"), [("IB", "IB"), ("", "IB"), ("Libfabric", "Libfabric")]
+    ("transport", "net"), [("IB", "IB"), ("", "IB"), ("Libfabric", "AWS Libfabric")]
 )
 def test_required_rdma_makes_a_fall_back_fail_inside_of_nccl(transport: str, net: str) -> None:
     found = as_set(written(wishes=Wishes(require_rdma=True), transport=transport))
@@ -159,7 +159,7 @@ def test_such_a_variable_in_a_file_is_refused_with_the_file() -> None:
 
 def test_required_rdma_over_efa_goes_without_verbs() -> None:
     found = written({"NCCL_IB_DISABLE": "1"}, Wishes(require_rdma=True), transport="Libfabric")
-    assert as_set(found)["NCCL_NET"] == "Libfabric"
+    assert as_set(found)["NCCL_NET"] == "AWS Libfabric"
 
 
 def test_required_rdma_lets_a_plugin_of_the_users_be() -> None:
@@ -242,7 +242,8 @@ def test_what_keeps_nccl_from_what_the_nodes_have_is_said(
 
 def test_ucx_and_mpi_are_told_only_on_request() -> None:
     both = Wishes(env_for=("ucx", "mpi"))
-    more = set(as_set(written(wishes=both))) - set(as_set(written()))
+    plain = written(transport="Socket")
+    more = set(as_set(written(wishes=both, transport="Socket"))) - set(as_set(plain))
     assert more == {"UCX_NET_DEVICES", "OMPI_MCA_btl_tcp_if_include"}
     found = as_set(written(wishes=both, transport="IB", row={"hcas": PORTS}))
     assert found["UCX_NET_DEVICES"] == "mlx5_0:1,mlx5_1:1,eth1"

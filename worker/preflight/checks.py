@@ -7,7 +7,9 @@ docs/checks.md lists every check.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
 from collections.abc import Collection, Iterator, Sequence
 
 from rendezvous.schema import Finding, LinkKind
@@ -187,6 +189,9 @@ def open_files(here: Surroundings) -> list[Verdict]:
     return found or ok(f"{limits.files or 'any number of'} open files")
 
 
+_NOT_OURS = "Insufficient Permissions"  # NVML's words of a GPU outside the job's device cgroup
+
+
 def gpus(here: Surroundings) -> list[Verdict]:
     """L16: the driver sees every GPU, and none asks for help."""
     driver, found = here.gpus, []
@@ -197,11 +202,11 @@ def gpus(here: Surroundings) -> list[Verdict]:
     if driver.count < here.gpu_nodes and not driver.problems:
         found.append(
             Verdict(
-                "fail",
+                "warn",
                 f"{driver.count} of {here.gpu_nodes}",
                 "GPUs",
-                "every GPU that this container was given",
-                "the driver has lost one",
+                "every GPU that has a device node here",
+                "this job was given a part of them, or the driver has lost one",
                 "nvidia-smi; dmesg | grep -i xid; then restart the node",
             )
         )
@@ -215,6 +220,7 @@ def gpus(here: Surroundings) -> list[Verdict]:
             f"nvidia-smi -q -i {index}; then reset the GPU or restart the node",
         )
         for index, words, level in driver.problems
+        if _NOT_OURS not in words
     ]
     if here.nproc is not None and here.nproc > here.facts.gpus > 0:
         found.append(
@@ -247,6 +253,9 @@ def _silent_driver(here: Surroundings, problem: str) -> Verdict:
     )
 
 
+_MISSING = os.strerror(errno.ENOENT)
+
+
 def disks(here: Surroundings) -> list[Verdict]:
     """L18: the program can write where it is likely to."""
     found = [verdict for disk in here.disks for verdict in _disk(disk, here)]
@@ -261,7 +270,8 @@ def _disk(disk: Disk, here: Surroundings) -> Iterator[Verdict]:
     is_temporary = disk.path == here.temporary
     if disk.problem:
         yield Verdict(
-            "fail" if is_temporary and disk.problem != NO_ANSWER else "warn",
+            # Where TMPDIR is missing (another node's, say), Python and the like take /tmp.
+            "fail" if is_temporary and disk.problem not in (NO_ANSWER, _MISSING) else "warn",
             disk.problem,
             disk.path,
             "a folder that can be written",
