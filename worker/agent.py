@@ -550,7 +550,7 @@ class Agent:
     async def _run_program(self, table: EndpointTable) -> None:
         row = table.row_of_slot(self._join.slot)
         assert row is not None
-        contract = self._contract(table)
+        contract = await asyncio.to_thread(self._contract, table)  # it reads nccl.conf
         self._log = self._log_file(row.rank)
         self._sink = OutputSink(self._log, prefix=f"[{row.rank}] " if self._settings.prefix else "")
         nccl = await asyncio.to_thread(self._nccl_log, contract, table)
@@ -573,7 +573,9 @@ class Agent:
         self._sink.close()
         report = self._exit_report(table.epoch, ending)
         if nccl is not None and report.exit_code and not report.stopped:
-            report = with_trouble(report, await asyncio.to_thread(nccl.trouble))
+            with contextlib.suppress(TimeoutError):  # the log's disk may hang, and all wait
+                async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                    report = with_trouble(report, await asyncio.to_thread(nccl.trouble))
         await self._tell(report)
 
     def _nccl_log(self, contract: Contract, table: EndpointTable) -> NcclLog | None:

@@ -174,6 +174,10 @@ class _Files:
     script_digest: str = ""
 
 
+_NO_RDMA: tuple[list[RdmaPort], dict[str, dict[str, int]]] = ([], {})
+"""What is known where a device does not answer: its files in sysfs are questions to its driver."""
+
+
 def look_around(
     program: str,
     command: Sequence[str],
@@ -209,7 +213,8 @@ def look_around(
     disks = later(lambda: _disks(paths, probe, limit), unknown)
     files = later(lambda: _read_files(program, command, environ, root), _Files())
     addresses = later(lambda: _addresses_of(hostname, root, resolve), None)
-    counted, ports, nodes = error_counters(root), look_rdma(root), count_gpus(root, {})
+    seen = later(lambda: (look_rdma(root), error_counters(root)), _NO_RDMA).get()
+    (ports, counted), nodes = seen, count_gpus(root, {})
     names = list(dict.fromkeys(p.device for p in ports if not p.problem and root == _HOST))
     patient = PATIENT_SECONDS - _SLACK_SECONDS
     closed = dict.fromkeys(names, _SILENT_DRIVER)
@@ -232,7 +237,7 @@ def look_around(
         gpus=driver.get(),
         libraries=libraries.get(),
         disks=disks.get(),
-        rdma_errors=rises(counted, error_counters(root)),
+        rdma_errors=rises(counted, later(lambda: error_counters(root), counted).get()),
     )
 
 
