@@ -91,8 +91,15 @@ def _all_shared(bare: list[JoinRequest], joins: Sequence[JoinRequest]) -> Unreac
     boots = {join.facts.boot_id for join in (first, *others)}
     same_machine = len(boots) == 1 and "" not in boots
     who = listed(f"slot {join.slot} ({join.hostname})" for join in others)
+    seen: set[str] = set()
+    later = []  # without these, those before them have their addresses to themselves
+    for join in sorted(bare, key=lambda join: join.slot):
+        own = {candidate.address for candidate in join.candidates}
+        if own & seen:
+            later.append(join.slot)
+        seen |= own
     return Unreachable(
-        tuple(join.slot for join in bare),
+        tuple(later) or (first.slot,),
         f"slot {first.slot} ({first.hostname}) has no address of its own: "
         f"{address} is also the address of {who}",
         "two nodes of this run are on one machine; ask the scheduler for one node a machine"

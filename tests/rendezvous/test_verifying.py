@@ -417,6 +417,17 @@ def test_a_node_without_a_network_of_the_others_is_replaced_by_a_spare() -> None
     assert table_slots(drive) == [0, 2]
 
 
+@pytest.mark.parametrize(("twins", "kept"), [((1, 2), [0, 1]), ((0, 2), [0, 1]), ((0, 1), [0, 2])])
+def test_of_two_nodes_on_one_machine_the_later_is_replaced_by_a_spare(
+    twins: tuple[int, int], kept: list[int]
+) -> None:
+    drive = Drive(make_spec(2, spares=1))
+    for slot in range(3):
+        drive.join(slot, addresses=["10.0.0.9"] if slot in twins else None)
+    drive.verify()
+    assert table_slots(drive) == kept
+
+
 def test_a_clock_that_is_off_costs_a_strict_run_the_node_when_there_is_a_spare() -> None:
     drive = in_phase(Phase.VERIFYING, 3, spares=1, strict=True)
     for slot in range(4):
