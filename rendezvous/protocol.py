@@ -499,10 +499,36 @@ def _take(run: Run, now: float, number: int, found: list[Finding]) -> str:
         if not _leave_out(run, guilty):
             return _fail_checks(run, now, failed)
         said = _without(run, [f.slot for f in failed if f.slot is not None])
-    for slot in run.taking_part()[run.spec.max_nodes :]:
-        run.left_out[slot.index] = "it is not needed: enough others are there"
+    _leave_surplus(run)
     _seal(run, now, None)
     return f"{said}; the table is sealed on {run.network.words}"
+
+
+_NOT_NEEDED = "it is not needed: enough others are there"
+
+
+def _leave_surplus(run: Run) -> None:
+    for slot in run.taking_part()[run.spec.max_nodes :]:
+        run.left_out[slot.index] = _NOT_NEEDED
+
+
+def _seal_without(run: Run, guilty: Mapping[int, str], now: float) -> str:
+    """Seal anew without nodes that cannot start, on the network that is proven; spares step in.
+
+    Returns what follows, in words that end a sentence; empty when there are too few others.
+    """
+    before = run.left_out
+    run.left_out = {slot: why for slot, why in before.items() if why != _NOT_NEEDED}
+    if not _leave_out(run, guilty):
+        run.left_out = before
+        return ""
+    for index in guilty:
+        if (node := run.slots[index].node) is not None:
+            node.state, node.rank = NodeState.JOINED, None
+    _leave_surplus(run)
+    run.epoch += 1
+    _seal(run, now, None)
+    return f"; a new table goes without {'it' if len(guilty) == 1 else 'them'}"
 
 
 def _seal(run: Run, now: float, port: int | None) -> None:
@@ -541,6 +567,9 @@ def _acked(run: Run, event: events.Acked, now: float) -> Outcome:
     return Outcome(reason, slot.index, usual=run.phase is not Phase.RUNNING)
 
 
+_OF_THE_RUN = ("port_taken", "bad_table")  # refusals that another node would not mend
+
+
 def _arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
     slot, report = run.slots[event.slot], event.report
     assert run.table is not None
@@ -552,6 +581,8 @@ def _arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
         run.epoch += 1
         _seal(run, now, port)
         return Outcome(f"{reason}; new table with master port {port}", slot.index)
+    if report.code not in _OF_THE_RUN and (then := _seal_without(run, {slot.index: reason}, now)):
+        return Outcome(reason + then, slot.index)
     hint = "choose another with --master-port" if report.code == "port_taken" else ""
     _finish(run, now, _failure(ExitCode.ARMING_FAILED, "arming_failed", reason, slot, hint))
     return Outcome(reason, slot.index)
@@ -793,6 +824,10 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
     words = f"{names} did not {verb} within {timeout:.0f} s, though still connected"
     if event.phase is Phase.VERIFYING and _leave_out(run, dict.fromkeys(run.waiting_for, words)):
         return Outcome(words + _check_nodes(run, now))
+    if event.phase is Phase.ARMING:
+        late = dict.fromkeys(run.waiting_for, words)
+        if then := _seal_without(run, late, now):
+            return Outcome(words + then)
     code = (
         ExitCode.VERIFICATION_FAILED if event.phase is Phase.VERIFYING else ExitCode.ARMING_FAILED
     )

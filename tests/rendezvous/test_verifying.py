@@ -531,6 +531,30 @@ def test_a_spare_stands_in_for_a_node_that_is_lost_while_arming() -> None:
     assert drive.states() == ["running", "-", "running"]
 
 
+def test_a_spare_steps_in_for_a_node_that_cannot_start() -> None:
+    drive = in_phase(Phase.ARMING, 2, spares=1)
+    drive.refuse(1, "contract", "'torchrun' is not on this node's PATH")
+    assert drive.reasons[-1].endswith(
+        "'torchrun' is not on this node's PATH; a new table goes without it"
+    )
+    assert (drive.phase, table_slots(drive), released(drive)) == (Phase.ARMING, [0, 2], [1])
+    drive.arm()
+    assert drive.states() == ["running", "released", "running"]
+
+
+def test_a_spare_steps_in_for_a_node_that_does_not_acknowledge() -> None:
+    drive = in_phase(Phase.ARMING, 2, spares=1, arm_timeout_seconds=20)
+    drive.ack(0)
+    drive.wait(21)
+    assert (drive.phase, table_slots(drive), released(drive)) == (Phase.ARMING, [0, 2], [1])
+
+
+def test_without_a_spare_a_node_that_cannot_start_ends_the_run() -> None:
+    drive = in_phase(Phase.ARMING, 2)
+    drive.refuse(1, "contract", "'torchrun' is not on this node's PATH")
+    assert (drive.result.code, drive.result.slot) == ("arming_failed", 1)
+
+
 def test_with_min_max_a_sick_node_is_left_out_as_well() -> None:
     drive = Drive(make_spec(3, least=2)).gather(0, 1)
     drive.join(2, findings=[MEMLOCK])
