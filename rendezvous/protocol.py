@@ -366,7 +366,7 @@ def _check_nodes(run: Run, now: float) -> str:
         else:
             break
         said = _without(run, run.left_out)
-    run.classes = classes
+    run.classes, run.verifying_since = classes, now
     if run.spec.verify:
         _begin_round(run, now, 0)
     else:
@@ -469,7 +469,8 @@ def _end_round(run: Run, now: float) -> str:
     number = run.classes.index(run.network)
     if not failed:
         return _take(run, now, number, measured(run, tried))
-    if number + 1 < len(run.classes):
+    in_time = now - run.verifying_since < run.spec.limits.verify_timeout_seconds
+    if number + 1 < len(run.classes) and in_time:
         _begin_round(run, now, number + 1)
         return f"; {words}: {verdict}; next is {run.network.words}"
     return _none_works(run, now)
@@ -477,7 +478,8 @@ def _end_round(run: Run, now: float) -> str:
 
 def _none_works(run: Run, now: float) -> str:
     """Go on without the fewest nodes that are in the way, or say who they are."""
-    rounds = run.rounds[-len(run.classes) :]
+    assert run.network is not None
+    rounds = run.rounds[-(run.classes.index(run.network) + 1) :]
     guilty = [to_release(tried) for tried in rounds]
     number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
     words = rounds[number].network

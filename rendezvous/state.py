@@ -98,6 +98,7 @@ class Run:
     table: EndpointTable | None = None
     digest: str = ""
     phase_since: float = 0.0
+    verifying_since: float = 0.0
     enough_since: float | None = None
     waiting_for: set[int] = field(default_factory=set)
     port_tries: int = 0

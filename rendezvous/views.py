@@ -52,6 +52,9 @@ def reason(run: Run, now: float) -> str:
             return f"{words_of_failure(failed)}; the others are being stopped"
         return f"running on {len(run.table.rows) if run.table else 0} nodes"
     todo = "report on their peers" if run.phase is Phase.VERIFYING else "acknowledge the table"
+    if run.phase is Phase.VERIFYING and run.network is not None and run.network in run.classes[1:]:
+        number = run.classes.index(run.network) + 1
+        todo += f" ({run.network.words}: network {number} of {len(run.classes)})"
     return f"waiting for {_some(run, run.waiting_for)} to {todo}{_left(run, now)}"
 
 

@@ -588,3 +588,23 @@ def test_a_node_need_not_listen_where_nobody_probes_it(changes: dict[str, Any]) 
     assert view.plan is None or view.plan.peers == []
     drive.verify()
     assert drive.phase is Phase.ARMING
+
+
+# --- many networks --------------------------------------------------------------------------------
+
+
+def test_the_time_out_of_verifying_is_for_all_networks_together() -> None:
+    drive = Drive(make_spec(2, verify_timeout_seconds=20))
+    for slot in range(2):
+        drive.join(slot, addresses=[f"10.{net}.0.{slot + 1}" for net in range(4)])
+    for number in range(2):
+        if number:
+            assert "(eth1, 10.1.0.0/24, Ethernet, IPv4: network 2 of 4)" in reason(
+                drive.run, drive.now
+            )
+        drive.wait(12)
+        drive.probe(0, 1)
+        drive.probe(1, 0)
+    assert drive.result.code == "verification_failed"
+    assert "over eth0, 10.0.0.0/24" in drive.result.message
+    assert len(run_report(drive.run).rounds) == 2
