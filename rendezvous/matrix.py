@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rendezvous.classes import FULL_MESH, classes_of
+from rendezvous.classes import FULL_MESH, PEERS_EACH, classes_of
 from rendezvous.compare import (
     Property,
     differences,
@@ -608,9 +608,8 @@ def text_matrix(tried: Round, hostnames: Mapping[int, str]) -> list[str]:
     more than so many of each.
     """
     failed = failures(tried)
-    known = sum(len(tried.reports.get(slot, ())) for slot in tried.slots)
-    whole = len(tried.slots) * (len(tried.slots) - 1)
-    every = whole if len(tried.slots) <= FULL_MESH else max(known, len(failed))
+    size = len(tried.slots)
+    every = size * (size - 1 if size <= FULL_MESH else PEERS_EACH)
     lines = [f"{tried.network}: {len(failed)} of {every} directed pairs fail"]
     rows = columns = sorted(tried.slots)
     if len(rows) > TEXT_NODES:

@@ -48,6 +48,7 @@ from rendezvous.rounds import (
     hint_of,
     hostnames_of,
     joins_of,
+    kept_rounds,
     listening,
     measured,
     own_findings,
@@ -501,6 +502,7 @@ def _take(run: Run, now: float, number: int, found: list[Finding]) -> str:
         if not _leave_out(run, guilty):
             return _fail_checks(run, now, failed)
         said = _without(run, [f.slot for f in failed if f.slot is not None])
+    run.rounds, run.reports = kept_rounds(run), {}
     _leave_surplus(run)
     _seal(run, now, None)
     return f"{said}; the table is sealed on {run.network.words}"

@@ -124,15 +124,19 @@ def _among(round_: Round, slots: Sequence[int]) -> Round:
 
 def run_report(run: Run) -> RunReport:
     """What was checked, for people; the good pairs of the newest round alone, if it was small."""
-    small = len(run.slots) <= FULL_MESH
-    last = run.rounds[-1:] if small else []
-    older = [_without_good(round_) for round_ in run.rounds[: len(run.rounds) - len(last)]]
     return RunReport(
         run=run.id,
         hostnames=hostnames_of(run),
-        rounds=older + last,
+        rounds=kept_rounds(run),
         findings=run.findings,
     )
+
+
+def kept_rounds(run: Run) -> list[Round]:
+    """The rounds; their good pairs only of the newest one, and if it was small."""
+    last = run.rounds[-1:] if len(run.slots) <= FULL_MESH else []
+    older = run.rounds[: len(run.rounds) - len(last)]
+    return [_without_good(round_) for round_ in older] + last
 
 
 def _without_good(round_: Round) -> Round:

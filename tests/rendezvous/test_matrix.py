@@ -654,7 +654,7 @@ def test_pairs_that_nobody_was_to_probe_are_blank() -> None:
     reports[8] = [PairProbe(slot=9, outcome="refused")]
     round_ = Round(network=ETH, verdict="", slots=slots, reports=reports)
     assert text_matrix(round_, hostnames(200)) == [
-        f"{ETH}: 3 of 202 directed pairs fail",
+        f"{ETH}: 3 of 12800 directed pairs fail",
         "  from \\ to  7 9",
         "  3 h3       R",
         "  5 h5       R",
