@@ -12,7 +12,7 @@ from launcher.heatmap import draw_heat_map
 from launcher.inspect import find_run, registry_of
 from launcher.state_dir import StateDir
 from rendezvous.compare import node_name, told_once
-from rendezvous.errors import NotFound, RdzvError, UsageError
+from rendezvous.errors import RdzvError, UsageError
 from rendezvous.matrix import ms_text, nearest, text_matrix
 from rendezvous.schema import Finding, Round, RunReport, printable
 
@@ -146,8 +146,6 @@ async def _report(state: StateDir) -> RunReport:
     try:
         async with registry_of(state) as client:
             return await client.checks(state.run)
-    except NotFound as exc:
-        why = exc.message
     except RdzvError as exc:
         kept = _kept(state)
         if kept is not None:

@@ -16,7 +16,7 @@ from rendezvous import events
 from rendezvous.events import Event, dump_event
 from rendezvous.leases import Key, Leases, poll_seconds
 from rendezvous.protocol import apply
-from rendezvous.schema import EventLine, NodeView, RunSpec, RunStatus
+from rendezvous.schema import EventLine, NodeState, NodeView, RunSpec, RunStatus
 from rendezvous.server.guard import whole_answer
 from rendezvous.server.journal import Record
 from rendezvous.state import Run, create
@@ -171,7 +171,8 @@ class Host:
         return [
             (slot.index, slot.node.incarnation)
             for slot in self.run.slots
-            if slot.node is not None and (slot.live_node() or slot.node.exit)
+            if slot.node is not None
+            and (slot.live_node() or slot.node.exit or slot.node.state is NodeState.RELEASED)
         ]
 
     def grant_leases(self, now: float) -> None:
