@@ -16,11 +16,11 @@ from typing import Any
 import click
 
 from launcher import start
+from launcher.drawing import check_picture, new_figure, save_picture
 from launcher.settings import BenchSettings
 from rendezvous.errors import UsageError
 from worker.programs.bandwidth import RESULT_VARIABLE, pair_of, report, size_words
 
-_PLOTS = (".svg", ".png", ".pdf")
 _SLOW = 1
 
 
@@ -71,9 +71,7 @@ def _check(settings: BenchSettings) -> None:
         if not path.absolute().parent.is_dir():
             raise UsageError(f"{flag} {path}: there is no folder {path.absolute().parent}")
     if settings.plot is not None:
-        if settings.plot.suffix not in _PLOTS:
-            raise UsageError(f"--plot {settings.plot} does not end in {', '.join(_PLOTS)}")
-        _figure()
+        check_picture(settings.plot)
 
 
 def _show(result: Mapping[str, Any], settings: BenchSettings) -> None:
@@ -91,21 +89,9 @@ def _write(path: Path, data: bytes) -> None:
         raise UsageError(f"{path} cannot be written: {exc.strerror}") from exc
 
 
-def _figure() -> Any:
-    """matplotlib's Figure, which draws without a display; raises UsageError where it is missing."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as exc:
-        raise UsageError(
-            "--plot needs matplotlib, which is not installed",
-            hint="install it: pip install 'rdzv[plot]'",
-        ) from exc
-    return Figure
-
-
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Draw bus bandwidth by size, and all pairs as a heat map. Raises UsageError."""
-    figure = _figure()(figsize=(11, 5), layout="constrained")
+    figure = new_figure(11, 5)
     by_size, pairs = figure.subplots(1, 2)
     rows = result["all_reduce"]
     by_size.plot([size_words(row["bytes"]) for row in rows], [row["bus_gb"] for row in rows], "o-")
@@ -116,10 +102,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         axis.get_major_locator().set_params(integer=True)
     figure.colorbar(image, ax=pairs)
     figure.suptitle(_title(result))
-    try:
-        figure.savefig(path)
-    except OSError as exc:
-        raise UsageError(f"{path} cannot be written: {exc.strerror}") from exc
+    save_picture(figure, path)
 
 
 def _title(result: Mapping[str, Any]) -> str:

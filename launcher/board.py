@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Protocol, TextIO, cast
 
 from rich.console import Console, Group
@@ -123,7 +124,7 @@ class JsonBoard:
 
     def event(self, line: EventLine) -> None:
         """See the protocol."""
-        self._write(line.model_dump(mode="json"))
+        self._write(asdict(line))
 
     def say(self, text: str) -> None:
         """See the protocol."""

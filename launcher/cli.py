@@ -262,7 +262,7 @@ def _root(state_dir: Path | None) -> Path:
     is_flag=False,
     flag_value="-",
     metavar="[FILE]",
-    help="Show instead which nodes reach which; drawn into FILE, if it ends in .svg or .png.",
+    help="Show instead which nodes reach which; drawn into FILE: .svg, .png or .pdf.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the state as JSON.")
 def status(

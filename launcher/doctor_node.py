@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import click
 
+from launcher.settings import known_check
 from rendezvous.errors import ExitCode, UsageError
 from rendezvous.schema import DEFAULT_MASTER_PORT, Finding, RdmaPort, printable
 from rendezvous.state import listed
@@ -52,14 +53,16 @@ def show_node(
         The exit code: 1 when a check failed, else 0.
 
     Raises:
-        UsageError: There is no such check.
+        UsageError: There is no such check, not even between nodes.
     """
-    unknown = sorted(set(skip) - set(_TITLES))
-    if unknown:
-        raise UsageError(
-            f"--skip {unknown[0]}: there is no such check of a single node",
-            hint=f"known are {', '.join(_TITLES)}",
-        )
+    for word in skip:
+        try:
+            known_check(word)
+        except ValueError as exc:
+            raise UsageError(
+                f"--skip cannot be '{printable(word, 100)}': {exc}",
+                hint=f"of a single node there are {', '.join(_TITLES)}",
+            ) from exc
     began = time.monotonic()
     here = survey(
         WorkerSettings(),

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rendezvous.errors import UsageError
+from launcher.drawing import check_picture, new_figure, save_picture
 from rendezvous.matrix import failures, legend_of, letter_of
 from rendezvous.schema import Round, printable
 
-_KINDS = (".svg", ".png")
 _MOST_NAMES = 64
 
 Colour = tuple[float, float, float, float]
@@ -21,26 +20,11 @@ _RED: Colour = (0.84, 0.15, 0.16, 1.0)
 
 
 def draw_heat_map(tried: Round, hostnames: Mapping[int, str], path: Path) -> None:
-    """Draw who reaches whom, and how fast, into an SVG or PNG file.
-
-    Raises:
-        UsageError: Another kind of file, no matplotlib, or the file cannot be written.
-    """
-    if path.suffix not in _KINDS:
-        raise UsageError(f"cannot draw into {path}", hint="name a file that ends in .svg or .png")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as exc:
-        raise UsageError(
-            "matplotlib is not installed, which draws the matrix",
-            hint="pip install 'rdzv[plot]'; without FILE the matrix is printed as text",
-        ) from exc
-    figure = Figure(figsize=_inches(len(tried.slots)), layout="constrained")
+    """Draw who reaches whom, and how fast, into an SVG, PNG or PDF file; raises UsageError."""
+    check_picture(path)
+    figure = new_figure(*_inches(len(tried.slots)))
     _draw(figure, tried, hostnames)
-    try:
-        figure.savefig(path, dpi=120)
-    except OSError as exc:
-        raise UsageError(f"cannot write {path}: {exc.strerror}") from exc
+    save_picture(figure, path)
 
 
 def _inches(size: int) -> tuple[float, float]:

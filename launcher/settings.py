@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
 from rendezvous.errors import UsageError
-from rendezvous.schema import DEFAULT_PORT, CheckId, Port, Seconds
+from rendezvous.schema import CHECK_IDS, DEFAULT_PORT, Port, Seconds
 from worker.settings import NodeSettings, Rank, Settings, WorkerSettings, option
 
 _BYTES = re.compile(r"[1-9][0-9]{0,10}[KMGkmg]?")
+
+
+LEAST_VERIFY_SECONDS = 30.0
+"""A round of probes takes up to 20 s where peers are silent; who has not reported is blamed."""
+
+
+def _outlast_a_round(seconds: float) -> float:
+    if seconds < LEAST_VERIFY_SECONDS:
+        raise ValueError(
+            f"below {LEAST_VERIFY_SECONDS:g} s good nodes would be blamed, which take up to 20 s "
+            "to report that their peers are silent"
+        )
+    return seconds
+
+
+def known_check(word: str) -> str:
+    """A check that can be skipped; raises ValueError with the one that is nearest."""
+    if word not in CHECK_IDS:
+        [nearest] = get_close_matches(word.upper(), CHECK_IDS, n=1, cutoff=0.0)
+        raise ValueError(f"there is no such check; the nearest is {nearest}, see docs/checks.md")
+    return word
 
 
 class LaunchSettings(NodeSettings):
@@ -75,14 +97,14 @@ class LaunchSettings(NodeSettings):
         "the rest is released at the go.",
     )
     strict: bool = option(False, "A warning of a check before the go ends the run, too.")
-    skip: list[CheckId] = option(
+    skip: list[Annotated[str, AfterValidator(known_check)]] = option(
         [], "A check before the go not to look at; see docs/checks.md; repeatable.", metavar="ID"
     )
     verify: Literal["on", "off"] = option(
         "on", "Whether the nodes prove that they reach each other before the table is sealed."
     )
-    verify_timeout: Seconds = option(
-        60.0, "Seconds for the nodes to report on their peers.", metavar="SECONDS"
+    verify_timeout: Annotated[Seconds, AfterValidator(_outlast_a_round)] = option(
+        60.0, "Seconds for the nodes to report on their peers; 30 at least.", metavar="SECONDS"
     )
     arm_timeout: Seconds = option(
         60.0, "Seconds for the nodes to acknowledge the table.", metavar="SECONDS"

@@ -7,7 +7,7 @@ same answer), or raises.
 from __future__ import annotations
 
 from rendezvous import events
-from rendezvous.errors import Fenced, Mismatch, RdzvError, RunOver, SlotTaken
+from rendezvous.errors import Fenced, Mismatch, RdzvError, RunOver, SlotTaken, TooLate
 from rendezvous.events import Event
 from rendezvous.leases import Leases
 from rendezvous.schema import (
@@ -35,7 +35,7 @@ def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> E
         `Joined`, or None when this join was accepted before: the same answer is due again.
 
     Raises:
-        RunOver, Fenced, SlotTaken: The slot cannot be had (any more, or yet).
+        RunOver, TooLate, Fenced, SlotTaken: The slot cannot be had (any more, or yet).
         Mismatch: The node describes another job. The caller journals `Refused`.
     """
     slot = run.slots[request.slot]
@@ -71,6 +71,10 @@ def _refuse_when_held(slot: Slot, request: JoinRequest, now: float, leases: Leas
 
 
 def _refuse_when_closed(run: Run, slot: Slot) -> None:
+    if _does_without(run, slot):
+        raise TooLate(
+            f"slot {slot.index} came too late: run '{run.id}' went on without it, and well"
+        )
     if run.result is not None:
         raise RunOver(f"run '{run.id}' is over: {run.result.message}")
     if run.phase is Phase.RUNNING:
@@ -82,6 +86,15 @@ def _refuse_when_closed(run: Run, slot: Slot) -> None:
             f"run '{run.id}' has ended its last call and is {run.phase} without "
             f"slot {slot.index}; the slot opens again only if a node is lost before the go"
         )
+
+
+def _does_without(run: Run, slot: Slot) -> bool:
+    """Whether the run goes, or went, well on a table that this slot is not in."""
+    if run.phase is Phase.FINISHED:
+        is_well = run.result is not None and run.result.status == "ok"
+    else:
+        is_well = run.phase is Phase.RUNNING and not run.stop
+    return is_well and run.table is not None and run.table.row_of_slot(slot.index) is None
 
 
 def _refuse_other_job(run: Run, request: JoinRequest) -> None:

@@ -7,7 +7,8 @@ rack, or every host, is a subnet of its own). A class in which a node has no can
 For a family without any, the first addresses of all nodes are tried, whatever they are made of.
 
 An address that two nodes offer proves nothing (each host has the same docker0) and is dropped for
-both.
+both. A network that most nodes prefer is not given up in silence for some that have no address in
+it: they are named.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rendezvous.schema import Candidate, JoinRequest, LinkKind, printable
+from rendezvous.compare import Property, group_name, hostnames_of, make_finding
+from rendezvous.schema import Candidate, Finding, JoinRequest, LinkKind, printable
 from rendezvous.seal import Unreachable
 from rendezvous.state import listed, slots_text
 
@@ -189,6 +191,72 @@ def _words(candidates: list[Candidate]) -> str:
 def _some(names: list[str], what: str, limit: int = 3) -> str:
     """`eth0 or ens3`; of more only how many."""
     return " or ".join(names) if len(names) <= limit else f"{len(names)} {what}"
+
+
+_GIVEN_UP = Property(
+    "X09",
+    "warn",
+    "network",
+    "rdzv doctor there says why no address of it is offered (interface down, without an address, "
+    "another --interface or --network); or choose another one for all with --network",
+)
+
+
+def given_up(joins: Sequence[JoinRequest], taken: NetworkClass) -> list[Finding]:
+    """X09: networks that nodes prefer to the one that is taken, and the few that are not in them.
+
+    What only a minority has is none of the run's.
+
+    Args:
+        joins: Of the nodes that take part.
+        taken: The first of their classes.
+    """
+    usable = _usable(joins)
+    lead = _typical(joins, usable, taken)
+    partners = {s: _partners(usable[lead], own) for s, own in usable.items() if s != lead}
+    found: list[Finding] = []
+    for place, candidate in enumerate(usable[lead]):
+        if candidate == taken.members[lead]:
+            break
+        without = [slot for slot in sorted(partners) if place not in partners[slot]]
+        subnet = _subnet(candidate)  # in which some of them may offer what another offers, too
+        none = [j for j in joins if j.slot in without and subnet not in map(_subnet, j.candidates)]
+        if without and 2 * len(none) <= len(joins):
+            inside = [others[place] for others in partners.values() if place in others]
+            found += _without(without, _words([candidate, *inside]), taken.words, joins)
+    return found
+
+
+def _typical(
+    joins: Sequence[JoinRequest], usable: dict[int, list[Candidate]], taken: NetworkClass
+) -> int:
+    """A slot whose first address is of the most frequent kind and subnet; better one not taken."""
+    first = {join.slot: join.candidates[0] for join in joins}
+    kinds = Counter((c.family, c.kind) for c in first.values())
+    subnets = Counter(_subnet(c) for c in first.values())
+
+    def rank(slot: int) -> tuple[int, int, bool, int]:
+        own = usable[slot][0]
+        is_taken = own == taken.members[slot]
+        return -kinds[own.family, own.kind], -subnets[_subnet(own)], is_taken, slot
+
+    return min(usable, key=rank)
+
+
+def _without(
+    slots: list[int], network: str, taken: str, joins: Sequence[JoinRequest]
+) -> Iterator[Finding]:
+    """Each node by itself, if they are few; else nobody is the odd one."""
+    names, rest = hostnames_of(joins), len(joins) - len(slots)
+    others = f"{rest} other{'s have' if rest > 1 else ' has'}"
+    few = 2 * len(slots) < len(joins)
+    for group in [[slot] for slot in slots] if few else [slots]:
+        verb, whose = ("has", "its") if len(group) == 1 else ("have", "their")
+        sentence = (
+            f"{group_name(group, names)} {verb} no address of {whose} own in {network}, where the "
+            f"{others} one: the run goes without that network and takes {taken}"
+        )
+        yield make_finding(_GIVEN_UP, "warn", sentence, slot=group[0] if few else None)
 
 
 def peers_of(slots: Collection[int], own: int, epoch: int) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -18,10 +19,10 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rendezvous.errors import RdzvError, Unavailable, error_from_code
 from rendezvous.schema import (
@@ -64,7 +65,7 @@ _OTHER_JOIN = (
     "launch that runs now"
 )
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model")
 
 
 def retry_pause() -> float:
@@ -488,14 +489,20 @@ async def _give_up(tasks: set[asyncio.Task[Any]]) -> None:
             await result.aclose()
 
 
+@functools.cache
+def _adapter(model: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(model)
+
+
 def _parse(model: type[Model], data: bytes) -> Model:
     try:
-        return model.model_validate_json(data)
+        found: Model = _adapter(cast(Any, model)).validate_json(data)
     except ValidationError as exc:
         raise Unavailable(
             f"the registry's answer is no {model.__name__}: {exc.errors()[0]['msg']}",
             hint="another version of rdzv, or something else, answers there",
         ) from exc
+    return found
 
 
 def _parse_view(data: bytes) -> NodeView:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from rendezvous.schema import Facts, Finding, JoinRequest, RdmaPort, RunSpec, printable
+from rendezvous.rails import rails
+from rendezvous.schema import Facts, Finding, JoinRequest, PairProbe, RdmaPort, RunSpec, printable
 from rendezvous.state import listed, slots_text
 
 Level = Literal["ok", "warn", "fail"]
@@ -351,6 +352,72 @@ def _each(
     return differences(what, {j.slot: read(j.facts) for j in joins}, hostnames_of(joins))
 
 
+# --- X08: names -------------------------------------------------------------------------------
+
+
+_NAMES = Property(
+    "X08",
+    "warn",
+    "hostname",
+    "mend the line in /etc/hosts there: programs that go by hostnames (torchrun with c10d, Gloo "
+    "without GLOO_SOCKET_IFNAME, JAX on CPUs, Horovod) would look for the node elsewhere",
+)
+_MOST_NAMES = 16
+
+
+def wrong_names(
+    reports: Mapping[int, Sequence[PairProbe]], joins: Sequence[JoinRequest]
+) -> list[Finding]:
+    """X08: hostnames that some nodes' hosts files lead to an address which is not the node's.
+
+    An address that it does not offer may be its own all the same, where all nodes agree on it.
+
+    Args:
+        reports: What the nodes told of their peers, by slot.
+        joins: Of these nodes.
+    """
+    offered = {join.slot: {one.address for one in join.candidates} for join in joins}
+    owners = defaultdict(set)
+    for slot, own in offered.items():
+        for address in own:
+            owners[address].add(slot)
+    asked = Counter(pair.slot for pairs in reports.values() for pair in pairs)
+    wrong: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for slot, pairs in sorted(reports.items()):
+        for pair in pairs:
+            if pair.resolved and pair.slot in offered:
+                wrong[pair.slot, pair.resolved].append(slot)
+    found: list[Finding] = []
+    for (peer, words), slots in sorted(wrong.items()):
+        addresses = words.split(", ")
+        whose = {slot for address in addresses for slot in owners.get(address, ())}
+        is_agreed = len(slots) == asked[peer] and not whose and not _has_loopback(addresses)
+        if peer not in whose and not is_agreed and len(found) < _MOST_NAMES:
+            found.append(_wrong_name(peer, words, slots, sorted(whose), joins))
+    return found
+
+
+def _has_loopback(addresses: Iterable[str]) -> bool:
+    return any(address == "::1" or address.startswith("127.") for address in addresses)
+
+
+def _wrong_name(
+    peer: int, words: str, slots: Sequence[int], others: Sequence[int], joins: Sequence[JoinRequest]
+) -> Finding:
+    hostnames = hostnames_of(joins)
+    own = next(join.candidates[0].address for join in joins if join.slot == peer)
+    whose = f", which is {group_name(others, hostnames)}" if others else ""
+    return make_finding(
+        _NAMES,
+        "warn",
+        f"on {group_name(slots, hostnames)}, /etc/hosts leads from {hostnames[peer]} to "
+        f"{words}{whose}; {node_name(peer, hostnames)} is {own}",
+        slot=slots[0] if len(slots) == 1 else None,
+        value=words,
+        expected=own,
+    )
+
+
 # --- X04 to X06: RDMA -------------------------------------------------------------------------
 
 
@@ -375,8 +442,8 @@ def _using(joins: Sequence[JoinRequest]) -> list[JoinRequest]:
 
 
 def usable_ports(facts: Facts) -> list[RdmaPort]:
-    """Those that NCCL can use."""
-    return [port for port in facts.rdma if not port.problem]
+    """Those that NCCL can use, and that the user lets it use."""
+    return [port for port in facts.rdma if not port.problem and port.chosen]
 
 
 def _rdma_ports(joins: Sequence[JoinRequest], *, required: bool) -> list[Finding]:
@@ -421,8 +488,8 @@ def _uneven(ports: Property, joins: Sequence[JoinRequest]) -> list[Finding]:
     facts = {join.slot: join.facts for join in joins}
     have_any = any(usable_ports(own) for own in facts.values())
     values = {s: ports_text(usable_ports(own)) if have_any else "" for s, own in facts.items()}
-    rails = {s: ports_text(_rail(usable_ports(own))) for s, own in facts.items()}
-    if len(set(rails.values())) == 1:
+    texts = {s: ports_text(rails(usable_ports(own))) for s, own in facts.items()}
+    if len(set(texts.values())) == 1:
         ports = replace(ports, level="warn")
     found = differences(ports, values, hostnames_of(joins))
     sound = facts.keys() - {finding.slot for finding in found}
@@ -448,8 +515,9 @@ def _problems(facts: Facts) -> dict[str, list[str]]:
     """What is wrong with ports of a node, and with which."""
     found = defaultdict(list)
     for port in facts.rdma:
-        if port.problem:
-            found[port.problem].append(f"{port.device}:{port.port}")
+        problem = port.problem if port.chosen else "NCCL_IB_HCA leaves it out"
+        if problem:
+            found[problem].append(f"{port.device}:{port.port}")
     return found
 
 
@@ -540,26 +608,18 @@ def _of_verbs(ports: Mapping[int, list[RdmaPort]], seen: Mapping[int, int]) -> R
     """Of usable ports, where NCCL by itself would take as many as are `seen`."""
     if len({len(own) for own in ports.values()}) > 1:
         return RdmaExpectation("", reason="the nodes differ in the number of RDMA ports")
-    rails = {slot: _rail(own) for slot, own in ports.items()}
-    have = ports_text(rails[min(rails)])
-    if all(len(own) == seen[slot] for slot, own in rails.items()):
+    used = {slot: rails(own) for slot, own in ports.items()}
+    have = ports_text(used[min(used)])
+    if all(len(own) == seen[slot] for slot, own in used.items()):
         return RdmaExpectation("IB", reason=f"every node has {have}")
-    if len({ports_text(own) for own in rails.values()}) > 1:
+    if len({ports_text(own) for own in used.values()}) > 1:
         return RdmaExpectation("IB", reason="the nodes' RDMA ports are of different rates")
-    hcas = {slot: [f"{p.device}:{p.port}" for p in own] for slot, own in rails.items()}
-    more = f"{max(seen.values()) - len(rails[min(rails)])} of another kind, which NCCL would take"
+    hcas = {slot: [f"{p.device}:{p.port}" for p in own] for slot, own in used.items()}
+    more = f"{max(seen.values()) - len(used[min(used)])} of another kind, which NCCL would take"
     return RdmaExpectation("IB", hcas, f"every node has {have}, and {more}")
 
 
 def _nccl_would_take(facts: Facts) -> int:
     """NCCL asks no more of a port; what is wrong otherwise it finds out too late."""
-    return sum(p.openable and p.state == "ACTIVE" for p in facts.rdma if p.link_layer in _VERBS)
-
-
-def _rail(ports: Sequence[RdmaPort]) -> list[RdmaPort]:
-    """The ports of the kind that carries most together."""
-    count = Counter((p.link_layer, p.hca_type, p.rate_gbps) for p in ports)
-    if not count:
-        return []
-    kind = max(count, key=lambda kind: (count[kind] * kind[2], count[kind], kind))
-    return [p for p in ports if (p.link_layer, p.hca_type, p.rate_gbps) == kind]
+    seen = [port for port in facts.rdma if port.link_layer in _VERBS and port.chosen]
+    return sum(port.openable and port.state == "ACTIVE" for port in seen)

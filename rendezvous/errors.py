@@ -15,6 +15,7 @@
     │   ├── SlotTaken           409   a live node holds the slot; retry once it is suspect
     │   ├── Fenced              409   a newer incarnation or generation has the slot    exit 75
     │   ├── RunOver             410   the run is finished
+    │   │   └── TooLate         410   the run goes well without this node            exit 0
     │   ├── TooLarge            413   more bytes than the registry reads
     │   └── TooManyRequests     429   wait, then retry
     ├── RegistryError           the registry cannot do it now (5xx)
@@ -202,6 +203,13 @@ class RunOver(RequestError):
 
     code = "run_over"
     status = 410
+
+
+class TooLate(RunOver):
+    """The run goes, or went, well on a table without this node: it is not needed."""
+
+    code = "too_late"
+    exit_code = ExitCode.OK
 
 
 class TooLarge(RequestError):

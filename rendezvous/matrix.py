@@ -10,10 +10,10 @@ is anybody when half of the nodes or more would be: then the nodes are split.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from rendezvous.classes import FULL_MESH, PEERS_EACH, classes_of
+from rendezvous.classes import FULL_MESH, PEERS_EACH, NetworkClass
 from rendezvous.compare import (
     Property,
     differences,
@@ -29,6 +29,7 @@ from rendezvous.state import listed, slots_text
 SKEW_WARN_SECONDS = 0.5
 RTT_TIMES_MEDIAN = 5.0
 RTT_LEAST_MS = 1.0
+_LARGEST_PACKET = 65_535  # of larger ones (loopback) nobody asks
 TEXT_NODES = 32
 """Up to so many nodes the text matrix is whole; above, only what fails is in it."""
 
@@ -128,6 +129,40 @@ def to_release(tried: Round) -> list[int]:
     return sorted(out.union(guilty, (max(pair) for pair in single)))
 
 
+def why_released(
+    tried: Round, joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
+) -> dict[int, str]:
+    """Of each slot of `to_release`: whom it does not reach, or who not it, and the likeliest cause.
+
+    Those that fail alike with the nodes that stay are told of together.
+
+    Args:
+        tried: A round in which a pair failed.
+        joins: Of the nodes that took part.
+        classes: What the round was about is one of them.
+    """
+    story, out = _Story.of(tried, joins, classes), to_release(tried)
+    failed: defaultdict[int, dict[Pair, PairProbe]] = defaultdict(dict)
+    for pair, probe in story.failed.items():
+        for slot in pair:
+            failed[slot][pair] = probe
+    gone = frozenset(out)
+    groups: defaultdict[frozenset[tuple[int, bool]], list[int]] = defaultdict(list)
+    for slot in out:
+        stay = frozenset(_others(slot, (p for p in failed[slot] if not gone.issuperset(p))))
+        groups[stay or frozenset({(slot, True)})].append(slot)
+    told: dict[int, str] = {}
+    for slots in groups.values():
+        pairs = {pair: probe for slot in slots for pair, probe in failed[slot].items()}
+        told |= dict.fromkeys(slots, _of_nodes(replace(story, failed=pairs), slots, []).reason)
+    return told
+
+
+def _others(slot: int, pairs: Iterable[Pair]) -> Iterator[tuple[int, bool]]:
+    """The other end of each pair, and whether it is the slot that does not reach it."""
+    return ((b, True) if a == slot else (a, False) for a, b in pairs)
+
+
 def _guilty(pairs: Iterable[Pair]) -> tuple[list[int], list[Pair]]:
     """The nodes that fail with several others, worst first; and the single pairs that are left."""
     peers: defaultdict[int, set[int]] = defaultdict(set)
@@ -164,9 +199,11 @@ class _Story:
     foreign: Mapping[int, str]
 
     @classmethod
-    def of(cls, tried: Round, joins: Sequence[JoinRequest]) -> _Story:
+    def of(
+        cls, tried: Round, joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
+    ) -> _Story:
         seen = _foreign_addresses(joins, _good(tried))
-        return cls(tried, failures(tried), hostnames_of(joins), members_of(tried, joins), seen)
+        return cls(tried, failures(tried), hostnames_of(joins), members_of(tried, classes), seen)
 
     def name(self, slot: int) -> str:
         return node_name(slot, self.hostnames)
@@ -222,23 +259,23 @@ class _Story:
         )
 
 
-def members_of(tried: Round, joins: Sequence[JoinRequest]) -> dict[int, Candidate]:
-    """The candidates that a round was about."""
-    classes = classes_of(joins)
-    if isinstance(classes, Unreachable):
-        return {}
+def members_of(tried: Round, classes: Iterable[NetworkClass]) -> dict[int, Candidate]:
+    """The candidates that a round was about; none when it was of none of these classes."""
     return next((c.members for c in classes if c.words == tried.network), {})
 
 
-def blame(rounds: Sequence[Round], joins: Sequence[JoinRequest]) -> Unreachable:
+def blame(
+    rounds: Sequence[Round], joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
+) -> Unreachable:
     """Why no network class works, told of the one that came nearest.
 
     Args:
         rounds: All that were tried; at least one, and in each of them a pair failed.
         joins: Of the nodes that took part.
+        classes: What the rounds were about.
     """
     tried = nearest(rounds)
-    story = _Story.of(tried, joins)
+    story = _Story.of(tried, joins, classes)
     guilty, single = _guilty(story.failed)
     groups = _groups(tried.slots, story.failed) if len(tried.slots) <= FULL_MESH else []
     nobody = len(tried.slots) > 2 and len(groups) == len(tried.slots)
@@ -357,6 +394,12 @@ _PATH_MTU = Property(
     "TCP finds its way around it, UDP and RoCE do not: set the MTU of switches and interfaces to "
     "the same value",
 )
+_UDP = Property(
+    "M02",
+    "warn",
+    "path MTU",
+    "let UDP through between the nodes as well as TCP (security group; iptables -L), or --skip M02",
+)
 _CLOCK = Property(
     "M03",
     "warn",
@@ -378,15 +421,24 @@ _NAT = Property(
 )
 
 
-def findings_of(tried: Round, joins: Sequence[JoinRequest]) -> list[Finding]:
+def findings_of(
+    tried: Round, joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
+) -> list[Finding]:
     """What a round shows beside reachability: M02 to M04 and X07, and M01 when all pairs are good.
 
     A finding's slot is the node that is the odd one out; None where nobody is.
+
+    Args:
+        tried: The round.
+        joins: Of the nodes that it is about: fewer than have probed, if some were left out since.
+        classes: What the nodes have probed, as they were called then.
     """
     names, good = hostnames_of(joins), _good(tried)
+    members = {slot: c for slot, c in members_of(tried, classes).items() if slot in tried.slots}
     return [
         *_reached(tried, good),
-        *_mtus(tried, joins, good),
+        *_mtus(tried, names, members, good),
+        *_unmeasured(joins, members, good),
         *_skews(tried.slots, good, names),
         *_slow(tried.slots, good, names),
         *_behind_nat(joins, good, names),
@@ -410,10 +462,11 @@ def _reached(tried: Round, good: Mapping[Pair, PairProbe]) -> list[Finding]:
 
 
 def _mtus(
-    tried: Round, joins: Sequence[JoinRequest], good: Mapping[Pair, PairProbe]
+    tried: Round,
+    names: Mapping[int, str],
+    members: Mapping[int, Candidate],
+    good: Mapping[Pair, PairProbe],
 ) -> list[Finding]:
-    names = hostnames_of(joins)
-    members = {slot: c for slot, c in members_of(tried, joins).items() if slot in tried.slots}
     mtu = {slot: c.mtu for slot, c in members.items()}
     found = [
         f if f.slot is None else f.model_copy(update={"fix": _set_mtu(f, members[f.slot], names)})
@@ -448,6 +501,69 @@ def _mtus(
         )
         for slot in sorted(guilty)
     ]
+
+
+def _unmeasured(
+    joins: Sequence[JoinRequest],
+    members: Mapping[int, Candidate],
+    good: Mapping[Pair, PairProbe],
+) -> list[Finding]:
+    """Who answers no datagrams, or hears no answer to any: most likely a firewall is behind it."""
+    mute, deaf = _mute_and_deaf(members, good)
+    names = hostnames_of(joins)
+    found = [(slots, f"{_udp_ports(slots, joins)} no answer") for slots in _apart(mute, names)]
+    for slots in _apart(deaf, names):
+        verb = "gets" if len(slots) == 1 else "get"
+        who = group_name(slots, names)
+        found.append((slots, f"{who} {verb} no answer from the UDP ports of the others"))
+    return [
+        make_finding(
+            _UDP,
+            "warn",
+            f"{text}: the path MTU could not be measured",
+            slot=slots[0] if 2 * len(slots) < len(joins) else None,
+            value="unknown",
+        )
+        for slots, text in found
+    ]
+
+
+def _mute_and_deaf(
+    members: Mapping[int, Candidate], good: Mapping[Pair, PairProbe]
+) -> tuple[list[int], list[int]]:
+    """Slots none of whose peers were answered by UDP, and those that no other peer answers.
+
+    A mute pair among good ones says nothing: a busy node may answer too late.
+    """
+    mtu = {slot: candidate.mtu for slot, candidate in members.items()}
+    to: defaultdict[int, list[bool]] = defaultdict(list)
+    of: defaultdict[int, list[bool]] = defaultdict(list)
+    asked = {
+        pair: probe.path_mtu is None
+        for pair, probe in good.items()
+        if 0 < min(mtu.get(slot, 0) for slot in pair) <= _LARGEST_PACKET
+    }
+    for (_, other), is_mute in asked.items():
+        to[other].append(is_mute)
+    mute = [slot for slot in sorted(to) if all(to[slot])]
+    for (one, other), is_mute in asked.items():
+        if other not in mute:
+            of[one].append(is_mute)
+    return mute, [slot for slot in sorted(of) if all(of[slot])]
+
+
+def _apart(slots: list[int], every: Collection[int]) -> list[list[int]]:
+    """Each by itself, or all together where they are half of the nodes or more."""
+    return [[slot] for slot in slots] if 2 * len(slots) < len(every) else [slots]
+
+
+def _udp_ports(slots: Sequence[int], joins: Sequence[JoinRequest]) -> str:
+    """`UDP port 23456 of slot 1 (h1) gets`."""
+    names = hostnames_of(joins)
+    ports = dict.fromkeys(str(join.probe_port) for join in joins if join.slot in slots)
+    who = group_name(slots, names) if len(slots) < len(joins) else "all nodes"
+    several = len(ports) > 1
+    return f"UDP port{'s' * several} {listed(ports, 3)} of {who} get{'s' * (not several)}"
 
 
 def _set_mtu(found: Finding, odd: Candidate, names: Mapping[int, str]) -> str:

@@ -36,17 +36,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from rendezvous import events
-from rendezvous.classes import classes_of
-from rendezvous.compare import compare, finding_text, rdma_of
+from rendezvous.classes import classes_of, given_up
+from rendezvous.compare import compare, finding_text, mark_skipped, rdma_of
 from rendezvous.errors import ExitCode
 from rendezvous.events import Event
 from rendezvous.leases import Leases, Silence
-from rendezvous.matrix import blame, to_release
+from rendezvous.matrix import blame, to_release, why_released
 from rendezvous.rounds import (
     count_pairs,
     failing,
     hint_of,
-    hostnames_of,
     joins_of,
     kept_rounds,
     listening,
@@ -70,6 +69,7 @@ from rendezvous.seal import Unreachable, make_table
 from rendezvous.state import (
     DEAD_SUBMISSIONS,
     GONE,
+    NOT_NEEDED,
     OVER,
     Node,
     Run,
@@ -351,17 +351,23 @@ def _check_nodes(run: Run, now: float) -> str:
     while True:
         joins = joins_of(run)
         kept = [finding for finding in run.findings if finding.slot in run.left_out]
-        found = own_findings(joins, run.spec) + compare(joins, run.spec)
+        classes = classes_of(joins)
+        missed = [] if isinstance(classes, Unreachable) else given_up(joins, classes[0])
+        found = [
+            *own_findings(joins, run.spec),
+            *compare(joins, run.spec),
+            *mark_skipped(missed, run.spec),
+        ]
         run.findings = kept + found
         if failed := failing(found, run.spec):
             guilty = _by_slot(run, failed)
             if not _leave_out(run, guilty):
                 if _others_may_come(run, guilty, now):
                     run.enough_since, run.left_out = now, {}
-                    words = words_of_failing(failed, hostnames_of(run))
+                    words = words_of_failing(failed, run.hostnames())
                     return f"; the others are waited for once more: {words}"
                 return said + _fail_checks(run, now, failed)
-        elif isinstance(classes := classes_of(joins), Unreachable):
+        elif isinstance(classes, Unreachable):
             if not _leave_out(run, dict.fromkeys(classes.slots, classes.reason)):
                 return said + _fail_verification(run, now, classes)
         else:
@@ -377,19 +383,21 @@ def _check_nodes(run: Run, now: float) -> str:
 
 
 def _by_slot(run: Run, failed: Collection[Finding]) -> dict[int | None, str]:
-    names = hostnames_of(run)
+    names = run.hostnames()
     return {finding.slot: finding_text(finding, names) for finding in reversed(list(failed))}
 
 
 def _leave_out(run: Run, guilty: Mapping[int | None, str] | Mapping[int, str]) -> bool:
     """Go on without these nodes, if there are enough others; a cause that is nobody's stays."""
-    slots = {slot for slot in guilty if slot is not None}
-    enough = len(run.taking_part()) - len(slots) >= run.spec.min_nodes
-    if not guilty or None in guilty or 0 in slots or not enough:
+    if not _can_leave_out(run, guilty):
         return False
-    for index in slots:
-        run.left_out[index] = guilty[index]
+    run.left_out |= {slot: why for slot, why in guilty.items() if slot is not None}
     return True
+
+
+def _can_leave_out(run: Run, guilty: Collection[int | None]) -> bool:
+    enough = len(run.taking_part()) - len(guilty) >= run.spec.min_nodes
+    return bool(guilty) and None not in guilty and 0 not in guilty and enough
 
 
 def _others_may_come(run: Run, guilty: Mapping[int | None, str], now: float) -> bool:
@@ -406,18 +414,17 @@ def _names(run: Run, indices: Collection[int]) -> str:
 
 
 def _without(run: Run, indices: Collection[int]) -> str:
-    """Whom the run goes without, and why, in words that end a sentence."""
-    names = {index: who(run.slots[index]) for index in sorted(indices)}
-    why = {index: run.left_out[index] for index in names}
-    words = [
-        why[index] if why[index].startswith(name) else f"{name}: {why[index]}"
-        for index, name in names.items()
-    ]
-    return f"; it goes without {listed(words)}"
+    """Why the run goes without these nodes, in words that end a sentence."""
+    why = (_named(who(run.slots[index]), run.left_out[index]) for index in sorted(indices))
+    return f"; {listed(dict.fromkeys(why), 3)}; it goes without {_names(run, indices)}"
+
+
+def _named(name: str, why: str) -> str:
+    return why if why.startswith(name) else f"{name}: {why}"
 
 
 def _fail_checks(run: Run, now: float, failed: list[Finding]) -> str:
-    words = f"checks before the start failed: {words_of_failing(failed, hostnames_of(run))}"
+    words = f"checks before the start failed: {words_of_failing(failed, run.hostnames())}"
     about = next((run.slots[f.slot] for f in failed if f.slot is not None), None)
     code = ExitCode.PREFLIGHT_FAILED
     _finish(run, now, _failure(code, "preflight_failed", words, about, hint_of(failed)))
@@ -483,13 +490,12 @@ def _none_works(run: Run, now: float) -> str:
     rounds = run.rounds[-(run.classes.index(run.network) + 1) :]
     guilty = [to_release(tried) for tried in rounds]
     number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
-    words = rounds[number].network
-    why = dict.fromkeys(guilty[number], f"it and its peers do not all reach each other: {words}")
-    if _leave_out(run, why):
-        said = _without(run, why)
+    if _can_leave_out(run, guilty[number]):
+        run.left_out |= why_released(rounds[number], joins_of(run), run.classes)
+        said = _without(run, guilty[number])
         return said + _take(run, now, number, measured(run, rounds[number]))
     run.findings += measured(run, rounds[-1])
-    return _fail_verification(run, now, blame(rounds, joins_of(run)))
+    return _fail_verification(run, now, blame(rounds, joins_of(run), run.classes))
 
 
 def _take(run: Run, now: float, number: int, found: list[Finding]) -> str:
@@ -508,12 +514,9 @@ def _take(run: Run, now: float, number: int, found: list[Finding]) -> str:
     return f"{said}; the table is sealed on {run.network.words}"
 
 
-_NOT_NEEDED = "it is not needed: enough others are there"
-
-
 def _leave_surplus(run: Run) -> None:
     for slot in run.taking_part()[run.spec.max_nodes :]:
-        run.left_out[slot.index] = _NOT_NEEDED
+        run.left_out[slot.index] = NOT_NEEDED
 
 
 def _seal_without(run: Run, guilty: Mapping[int, str], now: float) -> str:
@@ -522,7 +525,7 @@ def _seal_without(run: Run, guilty: Mapping[int, str], now: float) -> str:
     Returns what follows, in words that end a sentence; empty when there are too few others.
     """
     before = run.left_out
-    run.left_out = {slot: why for slot, why in before.items() if why != _NOT_NEEDED}
+    run.left_out = {slot: why for slot, why in before.items() if why != NOT_NEEDED}
     if not _leave_out(run, guilty):
         run.left_out = before
         return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rendezvous.classes import FULL_MESH, peers_of
-from rendezvous.compare import mark_skipped, told_once
+from rendezvous.compare import mark_skipped, told_once, wrong_names
 from rendezvous.matrix import findings_of
 from rendezvous.schema import (
     Finding,
@@ -29,11 +29,6 @@ _MOST_HINTS = 3
 def joins_of(run: Run) -> list[JoinRequest]:
     """How the nodes joined that the table is to have, in order of their slots."""
     return [slot.node.join for slot in run.taking_part() if slot.node is not None]
-
-
-def hostnames_of(run: Run) -> dict[int, str]:
-    """The hostname of every slot that has a node."""
-    return {slot.index: slot.node.join.hostname for slot in run.slots if slot.node is not None}
 
 
 def own_findings(joins: Iterable[JoinRequest], spec: RunSpec) -> list[Finding]:
@@ -105,7 +100,8 @@ def count_pairs(round_: Round) -> tuple[int, int]:
 def measured(run: Run, round_: Round) -> list[Finding]:
     """What a round has shown of those that still take part, beside who reaches whom."""
     joins = joins_of(run)
-    found = findings_of(_among(round_, [join.slot for join in joins]), joins)
+    tried = _among(round_, [join.slot for join in joins])
+    found = [*findings_of(tried, joins, run.classes), *wrong_names(tried.reports, joins)]
     return mark_skipped(found, run.spec)
 
 
@@ -126,7 +122,7 @@ def run_report(run: Run) -> RunReport:
     """What was checked, for people; the good pairs of the newest round alone, if it was small."""
     return RunReport(
         run=run.id,
-        hostnames=hostnames_of(run),
+        hostnames=run.hostnames(),
         rounds=kept_rounds(run),
         findings=run.findings,
     )

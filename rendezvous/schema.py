@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.dataclasses import dataclass
 
 MAX_NODES = 20_000
 DEFAULT_PORT = 29_600
@@ -108,6 +109,10 @@ SlotIndex = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 Generation = Annotated[int, Field(ge=1, le=1_000_000)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Seconds = Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)]
+
+
+# What a registry holds very many of is a dataclass, of a sixth of a model's memory.
+_STRICT = ConfigDict(strict=True, extra="ignore")
 
 
 class Wire(BaseModel):
@@ -221,7 +226,7 @@ class RdmaPort(Wire):
     pkeys: Annotated[list[int], Field(max_length=256)] = Field([], description="Those not 0.")
     subnet_prefix: ShortWords = Field("", description="First 64 bits of GID 0, hex.")
     gid_index: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Of the routable IPv4 RoCE v2 GID, where there is one."
+        None, description="Of the RoCE port's GID that NCCL takes, where there is one."
     )
     gid_type: ShortWords = ""
     mtu: Annotated[int, Field(ge=0)] = Field(0, description="Of its network interface, if any.")
@@ -230,6 +235,7 @@ class RdmaPort(Wire):
     interface: ShortWords = Field("", description="Its network interface, as far as seen here.")
     openable: bool = Field(True, description="Its uverbs node is there and may be opened.")
     problem: Words = Field("", description="Why NCCL cannot use it; empty when it can.")
+    chosen: bool = Field(True, description="NCCL_IB_HCA, if the user has set it, takes it in.")
 
 
 class Facts(Wire):
@@ -256,6 +262,9 @@ class Facts(Wire):
 
 
 CheckId = Annotated[str, Field(pattern=r"^[LXMPD][0-9]{2}$")]
+_CHECKS = {"L": 21, "X": 9, "M": 4}
+CHECK_IDS = tuple(f"{kind}{n:02}" for kind, last in _CHECKS.items() for n in range(1, last + 1))
+"""The checks before the go, as docs/checks.md lists them."""
 
 
 class Finding(Wire):
@@ -378,6 +387,9 @@ class NodeView(Wire):
     released: list[int] = Field(
         [], description="Slots whose nodes the table goes without: at the go they end with 0."
     )
+    why_released: dict[int, Words] = Field(
+        {}, description="Of those that are left out for a cause (the first 256): what it is."
+    )
     stop: bool = Field(False, description="End the program: the run has a first failure.")
     result: Result | None = None
     poll_seconds: float = 2.0
@@ -396,19 +408,24 @@ Outcome = Literal[
 ]
 
 
-class PairProbe(Wire):
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class PairProbe:
     """What a node found out about one peer, over the addresses of one network class."""
 
-    slot: SlotIndex = Field(description="The peer.")
+    slot: Annotated[SlotIndex, Field(description="The peer.")]
     outcome: Outcome
     rtt_ms: Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)] | None = None
     skew_seconds: Annotated[float, Field(ge=-1e10, le=1e10, allow_inf_nan=False)] | None = Field(
-        None, description="The peer's clock less this node's, at the sample of least rtt."
+        default=None, description="The peer's clock less this node's, at the sample of least rtt."
     )
     path_mtu: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        None, description="Bytes of the largest unfragmented IP packet that was answered."
+        default=None, description="Bytes of the largest unfragmented IP packet that was answered."
     )
-    source: ShortWords = Field("", description="This node's address, as the peer saw it.")
+    source: ShortWords = Field(default="", description="This node's address, as the peer saw it.")
+    resolved: ShortWords = Field(
+        default="",
+        description="Where this node's hosts file leads to for the peer's hostname, if elsewhere.",
+    )
     detail: Words = ""
 
 
@@ -638,7 +655,8 @@ class RunList(Wire):
     runs: list[RunStatus]
 
 
-class EventLine(Wire):
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class EventLine:
     """One event of a run as `rdzv replay`, `--json` and `/events` show it."""
 
     number: int
@@ -648,7 +666,7 @@ class EventLine(Wire):
     phase: Phase
     epoch: int
     slot: int | None = None
-    usual: bool = Field(False, description="Every node does the like.")
+    usual: bool = Field(default=False, description="Every node does the like.")
 
 
 class Problem(Wire):

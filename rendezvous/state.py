@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 GONE = (NodeState.LOST, NodeState.LEFT)
 OVER = (NodeState.EXITED, NodeState.RELEASED, *GONE)
+NOT_NEEDED = "it is not needed: enough others are there"
 DEAD_SUBMISSIONS = (SlotState.FAILED, SlotState.ENDED)
 
 
@@ -122,6 +123,10 @@ class Run:
     def taking_part(self) -> list[Slot]:
         """The members that the table is to have: all but those that are left out."""
         return [slot for slot in self.members() if slot.index not in self.left_out]
+
+    def hostnames(self) -> dict[int, str]:
+        """The hostname of every slot that has a node."""
+        return {slot.index: slot.node.join.hostname for slot in self.slots if slot.node is not None}
 
     @property
     def present(self) -> int:

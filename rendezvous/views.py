@@ -6,9 +6,18 @@ from collections.abc import Mapping
 
 from rendezvous.leases import Leases
 from rendezvous.rounds import plan_of
-from rendezvous.schema import NodeView, Phase, RunStatus, SlotState, SlotStatus, time_text
+from rendezvous.schema import (
+    NodeView,
+    Phase,
+    RunStatus,
+    SlotState,
+    SlotStatus,
+    printable,
+    time_text,
+)
 from rendezvous.state import (
     GONE,
+    NOT_NEEDED,
     Run,
     Slot,
     first_failed,
@@ -20,6 +29,7 @@ from rendezvous.state import (
 )
 
 _MOST_GROUPS = 3
+_MOST_CAUSES = 256
 _LATE_SECONDS = 30.0
 
 
@@ -34,10 +44,17 @@ def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
         plan=plan_of(run) if run.phase is Phase.VERIFYING else None,
         table=run.table if run.phase is Phase.ARMING else None,
         released=sorted(run.left_out),
+        why_released=_why_released(run),
         stop=run.stop,
         result=run.result,
         poll_seconds=poll_seconds,
     )
+
+
+def _why_released(run: Run) -> dict[int, str]:
+    """Of the nodes that the table goes without for a cause: what it is."""
+    causes = {slot: why for slot, why in sorted(run.left_out.items()) if why != NOT_NEEDED}
+    return {slot: printable(causes[slot], 600) for slot in list(causes)[:_MOST_CAUSES]}
 
 
 def reason(run: Run, now: float) -> str:

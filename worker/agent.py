@@ -54,8 +54,10 @@ from rendezvous.schema import (
     without_times,
 )
 from rendezvous.security import JoinString
+from rendezvous.state import NOT_NEEDED
+from worker.background import in_background
 from worker.contracts import Contract, last_words, make_contract
-from worker.hosts import HostsBlock, restore_stale
+from worker.hosts import HostsBlock, known_names, restore_stale
 from worker.machine.interfaces import why_unusable
 from worker.nccl.conf import read_conf
 from worker.nccl.log import NcclLog, with_trouble
@@ -64,7 +66,9 @@ from worker.output import OutputSink, make_private
 from worker.ports import find_free, is_free
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers
+from worker.probe.names import with_names
 from worker.probe.packets import Identity
+from worker.probe.plan import unfit_peers
 from worker.process import Ending, Program, become_subreaper, parent_lives, reap_orphans
 from worker.settings import WorkerSettings, state_home
 from worker.table import problem_of
@@ -73,6 +77,9 @@ from worker.variables import Wishes
 logger = logging.getLogger(__name__)
 
 HOSTS_FILE = Path("/etc/hosts")
+HOSTS_SECONDS = 10.0
+"""How long a node that ends waits until its hosts file is put back."""
+_NAMES_SECONDS = 1.0
 _SAY_SECONDS = 30.0
 _LEAVE_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 1.0
@@ -216,8 +223,6 @@ class Agent:
                 await self._program.stop()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             self._stop_listening()
-            if self._arming is not None:  # a thread goes on: it may still write the hosts block
-                await asyncio.wait({self._arming})
             if self._client.base or not isinstance(self._fault, JoinTimeout):  # else it met nobody
                 if (report := self._own_fault()) is not None:
                     await self._say_goodbye(report)
@@ -225,10 +230,23 @@ class Agent:
             await self._client.close()
         finally:
             if self._settings.hosts != "off":
-                try:
-                    await asyncio.to_thread(self._hosts.remove)
-                except ArmingFailed as exc:
-                    logger.warning("%s could not be put back: %s", HOSTS_FILE, exc.message)
+                await self._put_hosts_back()
+
+    async def _put_hosts_back(self) -> None:
+        """Take this node's names out of the hosts file, unless that hangs."""
+        try:
+            async with asyncio.timeout(HOSTS_SECONDS):
+                if self._arming is not None:  # its thread goes on, and may still write them
+                    await asyncio.wait({self._arming})
+                await in_background(self._hosts.remove)
+        except ArmingFailed as exc:
+            logger.warning("%s could not be put back: %s", HOSTS_FILE, exc.message)
+        except TimeoutError:
+            logger.warning(
+                "%s could not be put back within %g s, as a disk or network file system hangs; the "
+                "node ends all the same, and the next rdzv on this machine puts it back",
+                *(HOSTS_FILE, HOSTS_SECONDS),
+            )
 
     def _own_fault(self) -> ExitReport | None:
         """What ended this node, when that is the node's own and nobody else knows it."""
@@ -247,7 +265,7 @@ class Agent:
 
     async def _live(self) -> None:
         if self._settings.hosts != "off":
-            await asyncio.to_thread(self._restore_stale_hosts)
+            await in_background(self._restore_stale_hosts)
         self._listen()
         reply = await self._enter()
         self._poll = reply.poll_seconds
@@ -290,7 +308,7 @@ class Agent:
             try:
                 if offer is None:
                     base = await self._client.connect()
-                    offer = await asyncio.to_thread(
+                    offer = await in_background(
                         make_offer,
                         *(self._settings, self._join, self._command, _host_of(base)),
                         probe_port=self._listener.port if self._listener else None,
@@ -341,7 +359,7 @@ class Agent:
         if view.result is not None:
             self._start("finish", self._finish(view.result))
         elif self._join.slot in view.released:
-            self._stand_by(view.phase)
+            self._stand_by(view)
         elif view.phase is Phase.VERIFYING and view.plan is not None:
             self._verify(view.epoch, view.plan)
         elif view.phase is Phase.ARMING and view.table is not None:
@@ -352,16 +370,18 @@ class Agent:
         elif view.phase is Phase.RUNNING and self._signal is None:
             self._go(view)
 
-    def _stand_by(self, phase: Phase) -> None:
+    def _stand_by(self, view: NodeView) -> None:
         """The table goes without this node: it is a spare until the go, and ends then."""
-        if phase is Phase.RUNNING:
-            logger.info("the run goes without this node: it was released")
+        if view.phase is Phase.RUNNING:
+            cause = view.why_released.get(self._join.slot)
+            level = logging.INFO if cause is None else logging.WARNING
+            logger.log(level, "this node is released: %s", cause or NOT_NEEDED)
             self._end(int(ExitCode.OK))
 
     async def _prepare(self, table: EndpointTable, digest: str) -> None:
         """Arm for a table and tell it; not before what was begun for an older one has ended."""
         async with self._one_arms:
-            arm = asyncio.to_thread(self._arm, table, digest)
+            arm = in_background(self._arm, table, digest)
             self._arming = asyncio.create_task(arm)
             report = await asyncio.shield(self._arming)
         await self._tell(report)
@@ -420,14 +440,27 @@ class Agent:
         began = time.monotonic()
         pairs = self._pairs_without_address(plan, share)
         if not pairs:
-            pairs = await probe_peers(self._identity, plan, share)
+            pairs = unfit_peers(plan, share, loopback=self._settings.loopback)
+            unfit = {pair.slot for pair in pairs}
+            fit = [slot for slot in share if slot not in unfit]
+            pairs += await probe_peers(self._identity, plan, fit)
         good = sum(pair.outcome == "ok" for pair in pairs)
         logger.info(
             "%d of %d peers answer on %s (%.2f s)",
             *(good, len(pairs), plan.network, time.monotonic() - began),
         )
         _log_failures(pairs, plan)
+        pairs = await self._with_names(pairs, plan)
         await self._tell(ProbeReport(epoch=epoch, pairs=pairs))
+
+    async def _with_names(self, pairs: list[PairProbe], plan: ProbePlan) -> list[PairProbe]:
+        """Add what the hosts file says of the peers, unless it hangs."""
+        try:
+            async with asyncio.timeout(_NAMES_SECONDS):
+                names = await in_background(known_names, HOSTS_FILE, self._join.run)
+        except TimeoutError:
+            return pairs
+        return with_names(pairs, plan, self._join.slot, names)
 
     def _pairs_without_address(self, plan: ProbePlan, share: list[int]) -> list[PairProbe]:
         """What is known of the peers without a visit: nothing is reached from a lost address."""
@@ -550,10 +583,10 @@ class Agent:
     async def _run_program(self, table: EndpointTable) -> None:
         row = table.row_of_slot(self._join.slot)
         assert row is not None
-        contract = await asyncio.to_thread(self._contract, table)  # it reads nccl.conf
+        contract = await in_background(self._contract, table)  # it reads nccl.conf
         self._log = self._log_file(row.rank)
         self._sink = OutputSink(self._log, prefix=f"[{row.rank}] " if self._settings.prefix else "")
-        nccl = await asyncio.to_thread(self._nccl_log, contract, table)
+        nccl = await in_background(self._nccl_log, contract, table)
         logger.info("node %d starts: %s", row.rank, " ".join(contract.argv))
         self._program = await Program.start(
             contract.argv,
@@ -575,7 +608,7 @@ class Agent:
         if nccl is not None and report.exit_code and not report.stopped:
             with contextlib.suppress(TimeoutError):  # the log's disk may hang, and all wait
                 async with asyncio.timeout(_LAST_WORDS_SECONDS):
-                    report = with_trouble(report, await asyncio.to_thread(nccl.trouble))
+                    report = with_trouble(report, await in_background(nccl.trouble))
         await self._tell(report)
 
     def _nccl_log(self, contract: Contract, table: EndpointTable) -> NcclLog | None:
@@ -723,5 +756,5 @@ async def run_agent(
     try:
         return await Agent(settings, join, command, environ).run()
     except (Fenced, RunOver) as exc:
-        logger.error("%s", exc.message)
-        return int(ExitCode.FENCED if isinstance(exc, Fenced) else exc.exit_code)
+        logger.log(logging.ERROR if exc.exit_code else logging.INFO, "%s", exc.message)
+        return int(exc.exit_code)

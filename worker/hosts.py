@@ -31,6 +31,7 @@ from worker.hosts_text import (
     hollow,
     lines_of,
     missing_lines,
+    names_in,
     original_of,
     plan_hosts,
     remove_blocks,
@@ -105,6 +106,15 @@ def restore_stale(path: Path) -> list[str]:
     if path.exists():
         edit_hosts(path, lambda text: remove_blocks(text, is_stale))
     return list(stale)
+
+
+def known_names(path: Path, run: str) -> dict[str, set[str]]:
+    """The addresses by name, in lower case, that a hosts file has beside the run's own block."""
+    try:
+        text = path.read_bytes().decode("latin-1") if path.is_file() else ""
+    except OSError:
+        text = ""
+    return names_in(text, besides=run)
 
 
 # ---- the file -----------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def plan_hosts(current: str, table: EndpointTable, own_slot: int, *, run: str) -
     Raises:
         ArmingFailed: The table holds something that is no node's address.
     """
-    elsewhere = _names_in(current, besides=run)
+    elsewhere = names_in(current, besides=run)
     hostnames = Counter(row.hostname.lower() for row in table.rows)
     entries, problems = [], []
     own_names: frozenset[str] = frozenset()
@@ -345,7 +345,7 @@ def _fields(line: str) -> Fields:
     return fields if len(fields) > 1 else ()
 
 
-def _names_in(text: str, *, besides: str) -> dict[str, set[str]]:
+def names_in(text: str, *, besides: str) -> dict[str, set[str]]:
     """The addresses that each name has without this run's block, other runs' blocks included."""
     original, blocks = _parse(text)
     found: dict[str, set[str]] = {}

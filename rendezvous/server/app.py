@@ -14,7 +14,8 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -223,8 +224,12 @@ def _add_run_routes(api: FastAPI, service: Service) -> None:
     async def writer(run: Run, shown: Shown) -> Host:
         return service.access.run(run, shown, write=True)
 
-    Reader = Annotated[Host, Depends(reader)]
-    Writer = Annotated[Host, Depends(writer)]
+    _add_changes(api, service, Annotated[Host, Depends(writer)])
+    _add_views(api, service, Annotated[Host, Depends(reader)])
+
+
+def _add_changes(api: FastAPI, service: Service, Writer: Any) -> None:
+    """What the maker of a run says."""
 
     @api.put("/v1/runs/{run}", summary="Make a run.", openapi_extra=_body(RunSpec))
     async def create(run: Run, shown: Shown, request: Request) -> RunStatus:
@@ -236,6 +241,19 @@ def _add_run_routes(api: FastAPI, service: Service) -> None:
         host: Writer, reason: Annotated[str, Query(max_length=300)] = "asked for"
     ) -> RunStatus:
         return await service.cancel(host, printable(reason, 300))
+
+    @api.post(
+        "/v1/runs/{run}/slots/{slot}",
+        summary="What the scheduler says of a slot.",
+        openapi_extra=_body(SlotNews),
+    )
+    async def slot_news(host: Writer, slot: Node, request: Request) -> RunStatus:
+        news = hot.parse(_SLOT_NEWS, await read_body(request.receive))
+        return await service.slot_news(host, slot, news)
+
+
+def _add_views(api: FastAPI, service: Service, Reader: Any) -> None:
+    """What is told to people."""
 
     @api.get("/v1/runs/{run}", summary="The state of a run; waits for a version above `after`.")
     async def status(
@@ -256,7 +274,7 @@ def _add_run_routes(api: FastAPI, service: Service) -> None:
 
     @api.get("/v1/runs/{run}/tables/{digest}", summary="The endpoint table with this digest.")
     async def table(host: Reader, digest: str) -> EndpointTable:
-        found = host.run.table
+        found: EndpointTable | None = host.run.table
         if found is None or host.run.digest != digest:
             raise NotFound(f"run '{host.run.id}' has no table {printable(digest, 64)} now")
         return found
@@ -270,15 +288,6 @@ def _add_run_routes(api: FastAPI, service: Service) -> None:
         body = (await service.checks(host)).model_dump_json().encode()
         return Response(body, media_type="application/json")
 
-    @api.post(
-        "/v1/runs/{run}/slots/{slot}",
-        summary="What the scheduler says of a slot.",
-        openapi_extra=_body(SlotNews),
-    )
-    async def slot_news(host: Writer, slot: Node, request: Request) -> RunStatus:
-        news = hot.parse(_SLOT_NEWS, await read_body(request.receive))
-        return await service.slot_news(host, slot, news)
-
 
 async def _lines(service: Service, host: Host, after: int) -> AsyncIterator[bytes]:
     while True:
@@ -287,7 +296,7 @@ async def _lines(service: Service, host: Host, after: int) -> AsyncIterator[byte
             return
         after = lines[-1].number if lines else after
         # An empty line now and then tells a quiet run from a dead registry.
-        yield b"".join(line.model_dump_json().encode() + b"\n" for line in lines) or b"\n"
+        yield b"".join(to_json(line) + b"\n" for line in lines) or b"\n"
 
 
 def _add_node_routes(api: FastAPI, service: Service) -> None:
@@ -321,7 +330,7 @@ def _content(media_type: str, schema: dict[str, str]) -> dict[int | str, dict[st
     return {200: {"content": {media_type: {"schema": schema}}}}
 
 
-def _ref(model: type[BaseModel]) -> dict[str, str]:
+def _ref(model: type[Any]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 

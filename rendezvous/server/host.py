@@ -11,6 +11,7 @@ import gzip
 import itertools
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from rendezvous import events
 from rendezvous.events import Event, dump_event
@@ -204,7 +205,12 @@ class Host:
         """What a poll without news answers: the reason of the moment, made twice a second."""
         fresh = now - self._idle_at < _IDLE_SECONDS
         if self._view is not None and self.is_durable and not fresh:
-            changed = {"plan": None, "table": None, "reason": reason(self.run, now)}
+            changed: dict[str, Any] = {
+                "plan": None,
+                "table": None,
+                "why_released": {},
+                "reason": reason(self.run, now),
+            }
             view = self._view.model_copy(update=changed)
             self._idle = Body(view.model_dump_json(exclude_none=True).encode())
             self._idle_at = now

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from rendezvous import events
@@ -68,7 +69,7 @@ def main() -> None:
 
 def _text(run: str, line: EventLine, *, as_json: bool) -> str:
     if as_json:
-        return json.dumps({"run": run, **line.model_dump(mode="json")})
+        return json.dumps({"run": run, **asdict(line)})
     place = f"{run} {line.phase} epoch {line.epoch}"
     text = f"{line.number:5d} {line.at_seconds:9.3f} s  {place}: {line.reason}"
     return printable(text, _MAX_LINE)  # the journal may be somebody else's

@@ -572,6 +572,40 @@ def test_there_are_enough_lies() -> None:
     assert len({lie.name for lie in LIES}) == len(LIES) >= 60
 
 
+# Plans of probes, whose rows are not signed
+
+
+def verifying(story: Story, *places: tuple[str, int]) -> bytes:
+    """A view that wants the agent to probe slots 0, 2, 3 ... at these places."""
+    own = {"slot": 1, "address": story.offered["address"], "interface": story.offered["interface"]}
+    others = [
+        {"slot": slot, "address": address, "interface": "eth0", "probe_port": port}
+        for slot, (address, port) in zip((0, *range(2, 99)), places, strict=False)
+    ]
+    peers = [{"hostname": "h", "probe_port": 30_000, "mtu": 1500} | row for row in (own, *others)]
+    plan = {"network": "eth0", "peers": peers}
+    view = {"seq": 1, "phase": "verifying", "epoch": 1, "reason": "probe", "digest": "0" * 64}
+    return json.dumps(view | {"plan": plan, "poll_seconds": 0.1}).encode()
+
+
+async def test_a_plan_makes_no_node_knock_where_no_node_can_be(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.9", 0)) as trap:
+        trap.setblocking(False)
+        there = trap.getsockname()
+        places = [there, there, ("127.0.0.8", 22), ("192.0.2.1", 30_000)]
+        [told] = await tell(tmp_path, [lambda story: [verifying(story, *places)]])
+        with pytest.raises(BlockingIOError):
+            trap.accept()
+    [report] = [report for report in told.story.reports if report["kind"] == "probe"]
+    several = f"port {there[1]} is said to be the address of several nodes"
+    assert [(pair["slot"], pair["outcome"], pair["detail"]) for pair in report["pairs"]] == [
+        (0, "error", f"not visited: 127.0.0.9 {several}"),
+        (2, "error", f"not visited: 127.0.0.9 {several}"),
+        (3, "error", "not visited: 127.0.0.8 port 22 needs privileges, and no node answers there"),
+        (4, "error", "not visited: 192.0.2.1 port 30000 is not loopback"),
+    ]
+
+
 # What is not refused
 
 

@@ -65,6 +65,14 @@ def proving(outcome: Outcome) -> str:
     return "; ".join(line for line in lines if any(w in line for w in words)) or outcome.last_line
 
 
+def end_of(run: Cluster, *last: int) -> tuple[Outcome, float]:
+    """Start these workers (or all); the end of the run, and after how many seconds it came."""
+    started = time.monotonic()
+    run.start_workers(*last)
+    outcome = run.finish()
+    return outcome, time.monotonic() - started
+
+
 # The run starts
 
 
@@ -119,6 +127,7 @@ STARTS = [
         networks.eth0_is_missing_on_one,
         ETH1,
         master="10.78.0.10",
+        says=("warning: slot 2 (h2) has no address of its own in eth0", "takes eth1"),
     ),
     Start(
         "one node's first interface has no carrier",
@@ -182,10 +191,7 @@ def test_a_run_starts_on_the_first_network_that_is_proven(tmp_path: Path, case: 
     with Lab(3) as lab:
         case.situation(lab)
         with cluster(lab, tmp_path, *NO_TORCH, *case.options, command=SHOW) as run:
-            run.start_workers()
-            started = time.monotonic()
-            outcome = run.finish()
-            seconds = time.monotonic() - started
+            outcome, seconds = end_of(run)
         record(case.fault, proving(outcome), seconds)
         assert outcome.code == 0, outcome.err
         assert chosen(run) == told(case.interfaces, case.master)
@@ -309,10 +315,7 @@ def test_a_run_that_cannot_start_names_what_is_wrong(tmp_path: Path, case: Failu
     with Lab(case.hosts) as lab:
         case.situation(lab)
         with cluster(lab, tmp_path, *NO_TORCH, *case.options, command=SHOW) as run:
-            run.start_workers()
-            started = time.monotonic()
-            outcome = run.finish()
-            seconds = time.monotonic() - started
+            outcome, seconds = end_of(run)
         said = sentence(outcome)
         record(case.fault, said, seconds)
         assert outcome.code == case.code, outcome.err
@@ -346,10 +349,8 @@ def test_an_interface_that_disappears_after_the_join_is_gone_without(tmp_path: P
         networks.infiniband(lab)
         with two_of_three(lab, tmp_path, *IB_FIRST) as run:
             lab.remove_interface(lab.hosts[1], "ib0")
-            started = time.monotonic()
-            run.start_workers(2)
-            outcome = run.finish()
-            record("ib0 disappears after the join", proving(outcome), time.monotonic() - started)
+            outcome, seconds = end_of(run, 2)
+            record("ib0 disappears after the join", proving(outcome), seconds)
         assert outcome.code == 0, outcome.err
         assert chosen(run) == told(ETH0)
     assert "slot 1 (h1) cannot reach slot 0 (h0): no route, slot 2 (h2): no route" in outcome.err
@@ -360,11 +361,9 @@ def test_an_only_interface_that_disappears_after_the_join_is_named(tmp_path: Pat
         networks.data(lab)
         with two_of_three(lab, tmp_path, *ONLY_ETH1) as run:
             lab.remove_interface(lab.hosts[1], "eth1")
-            started = time.monotonic()
-            run.start_workers(2)
-            outcome = run.finish()
+            outcome, seconds = end_of(run, 2)
         said = sentence(outcome)
-        record("the only interface disappears after the join", said, time.monotonic() - started)
+        record("the only interface disappears after the join", said, seconds)
     assert outcome.code == ExitCode.VERIFICATION_FAILED
     assert "slot 1 (h1) and the 2 others do not reach each other" in said
     assert "its address 10.78.0.11 (eth1) is gone" in said
@@ -376,11 +375,9 @@ def test_an_interface_that_disappears_before_arming_is_named_by_its_node(tmp_pat
         networks.data(lab)
         with two_of_three(lab, tmp_path, *ONLY_ETH1, "--verify", "off") as run:
             lab.remove_interface(lab.hosts[1], "eth1")
-            started = time.monotonic()
-            run.start_workers(2)
-            outcome = run.finish()
+            outcome, seconds = end_of(run, 2)
         said = sentence(outcome)
-        record("the same, `--verify off`", said, time.monotonic() - started)
+        record("the same, `--verify off`", said, seconds)
     assert outcome.code == ExitCode.ARMING_FAILED
     assert "node 1 (h1, slot 1) cannot start: its address 10.78.0.11 (eth1) is gone" in said
 
@@ -392,11 +389,9 @@ def test_another_node_that_answers_in_a_nodes_place_is_named(tmp_path: Path) -> 
             ports = {slot: join["probe_port"] for slot, join in joined(run).items()}
             to = f"{first.address}:{ports[0]}"
             lab.intercept(second, to, ports=str(ports[1]), sender=third)
-            started = time.monotonic()
-            run.start_workers(2)
-            outcome = run.finish()
+            outcome, seconds = end_of(run, 2)
         said = sentence(outcome)
-        record("another node answers in a node's place", said, time.monotonic() - started)
+        record("another node answers in a node's place", said, seconds)
     assert outcome.code == ExitCode.VERIFICATION_FAILED
     assert "slot 2 (h2) does not reach slot 1 (h1)" in said
     assert "slot 0 answers at 10.77.0.11" in said
@@ -445,22 +440,18 @@ def test_the_one_node_with_another_nccl_is_named(
     monkeypatch.setenv("PATH", python_environment(tmp_path / "good", "2.27.5"))
     with Lab(3) as lab, cluster(lab, tmp_path, *NO_TORCH, command=["train"]) as run:
         run.workers[1] = run.start(1, ["sh", str(run.script(1))], PATH=odd)
-        run.start_workers(2)
-        started = time.monotonic()
-        outcome = run.finish()
+        outcome, seconds = end_of(run, 2)
     said = proving(outcome)
-    record("one node without GPUs has another NCCL", said, time.monotonic() - started)
+    record("one node without GPUs has another NCCL", said, seconds)
     assert "warning: slot 1 (h1) is alone with NCCL 2.19.3; the 2 others have 2.27.5 (X02)" in said
 
 
 def test_an_interface_that_gloo_was_told_to_use_and_is_not_there_is_named(tmp_path: Path) -> None:
     with Lab(3) as lab, cluster(lab, tmp_path, *NO_TORCH, command=SHOW) as run:
         run.workers[1] = run.start(1, ["sh", str(run.script(1))], GLOO_SOCKET_IFNAME="ib9")
-        run.start_workers(2)
-        started = time.monotonic()
-        outcome = run.finish()
+        outcome, seconds = end_of(run, 2)
     said = sentence(outcome)
-    record("GLOO_SOCKET_IFNAME=ib9 on one node without ib9", said, time.monotonic() - started)
+    record("GLOO_SOCKET_IFNAME=ib9 on one node without ib9", said, seconds)
     assert outcome.code == ExitCode.PREFLIGHT_FAILED
     assert "slot 1 (h1)" in said
     assert "GLOO_SOCKET_IFNAME" in said
@@ -499,6 +490,18 @@ def test_two_nodes_with_one_hostname_start_and_are_named(tmp_path: Path) -> None
     assert "slot 2 (twin)" in outcome.err
 
 
+def test_a_hosts_file_that_takes_one_node_for_another_is_named(tmp_path: Path) -> None:
+    with Lab(3) as lab:
+        lab.hosts[1].hosts_file.write_text(f"127.0.0.1 localhost\n{lab.hosts[0].address} h2\n")
+        with cluster(lab, tmp_path, *NO_TORCH, command=SHOW) as run:
+            run.start_workers()
+            outcome = run.finish()
+    record("one node's /etc/hosts leads from h2 to h0", proving(outcome))
+    assert outcome.code == 0, outcome.err
+    said = "on slot 1 (h1), /etc/hosts leads from h2 to 10.77.0.10, which is slot 0 (h0)"
+    assert f"{said}; slot 2 (h2) is 10.77.0.12" in outcome.err
+
+
 def test_two_agents_on_one_machine_are_told_so(tmp_path: Path) -> None:
     with Lab(3) as lab, cluster(lab, tmp_path, *NO_TORCH, command=SHOW) as run:
         run.start_workers(1)
@@ -527,15 +530,14 @@ def test_a_spare_takes_the_place_of_a_node_that_nobody_reaches(tmp_path: Path) -
         networks.closed_by_a_firewall(lab)
         options = ("--nnodes", "3", "--spares", "1")
         with cluster(lab, tmp_path, *NO_TORCH, *options, command=SHOW) as run:
-            run.start_workers()
-            started = time.monotonic()
-            outcome = run.finish()
-        record("a firewall on one node, `--spares 1`", proving(outcome), time.monotonic() - started)
+            outcome, seconds = end_of(run)
+        record("a firewall on one node, `--spares 1`", proving(outcome), seconds)
         assert outcome.code == 0, outcome.err
         assert chosen(run) == told(ETH0)
         assert not list((run.state(2) / "r" / "logs").glob("node-*.log"))
     assert run.workers[2].returncode == 0
-    assert "slot 2 (h2)" in outcome.err
+    assert "slot 2 (h2) cannot be reached by the 3 others over eth0" in outcome.err
+    assert "; it goes without slot 2 (h2); the table is sealed" in outcome.err
 
 
 @pytest.mark.torch
@@ -545,11 +547,9 @@ def test_torchrun_trains_on_the_network_that_is_left(tmp_path: Path) -> None:
         networks.docker_everywhere(lab)
         networks.infiniband_cut_between_two(lab)
         with cluster(lab, tmp_path, *IB_FIRST, command=[PROGRAM]) as run:
-            run.start_workers()
-            started = time.monotonic()
-            outcome = run.finish()
+            outcome, seconds = end_of(run)
         fault = "torchrun: ib0 cut between two nodes, docker0, own names on 127.0.1.1"
-        record(fault, outcome, time.monotonic() - started)
+        record(fault, outcome, seconds)
         assert outcome.code == 0, outcome.err
         results = run.results(outcome)
     assert [(r["sum"], r["master_addr"]) for r in results] == [(6, "10.77.0.10")] * 3

@@ -90,7 +90,7 @@ def test_the_dry_run_shows_a_worker_run_that_needs_no_path_of_this_machine() -> 
         (["--sizes", "1M,2X"], "--sizes cannot be '1M,2X': a size is a number of bytes"),
         (["--sizes", ""], "--sizes cannot be ''"),
         (["--slow-below", "1.5"], "--slow-below cannot be 1.5"),
-        (["--plot", "p.gif"], "--plot p.gif does not end in .svg, .png, .pdf"),
+        (["--plot", "p.gif"], "cannot draw into p.gif"),
         (["--save", "/nowhere/r.json"], "--save /nowhere/r.json: there is no folder /nowhere"),
         (["--save", "r.json", "--no-local-node"], "--save needs rank 0 on this machine"),
         (["train.py"], "Got unexpected extra argument"),
@@ -111,7 +111,7 @@ def test_a_plot_without_matplotlib_is_refused_with_the_command_that_brings_it(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     refused = bench("--plot", "p.svg")
     assert refused.stderr.splitlines() == [
-        "rdzv: --plot needs matplotlib, which is not installed",
+        "rdzv: drawing needs matplotlib, which is not installed",
         "      install it: pip install 'rdzv[plot]'",
     ]
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -282,25 +281,23 @@ def test_the_picture_is_asked_for_by_a_files_name(tmp_path: Path) -> None:
 
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     state_of_run(tmp_path, NOWHERE, report(tried(4)))
-    result = rdzv("llama", "--matrix", "m.pdf", state=tmp_path)
+    result = rdzv("llama", "--matrix", "m.gif", state=tmp_path)
     assert (result.exit_code, result.stderr) == (
         2,
-        "rdzv: cannot draw into m.pdf\n      name a file that ends in .svg or .png\n",
+        "rdzv: cannot draw into m.gif\n      name a file that ends in .svg, .png or .pdf\n",
     )
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    with pytest.raises(UsageError, match=r"cannot write .*/none/m.svg: No such file"):
+    with pytest.raises(UsageError, match=r"none/m.svg cannot be written: No such file"):
         draw_heat_map(tried(2), {}, tmp_path / "none" / "m.svg")
 
 
 def test_without_matplotlib_the_way_to_get_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    modules: dict[str, Any] = {"matplotlib.figure": None}
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UsageError) as caught:
         draw_heat_map(tried(2), {}, tmp_path / "m.svg")
-    assert caught.value.hint.startswith("pip install 'rdzv[plot]'")
+    assert caught.value.hint == "install it: pip install 'rdzv[plot]'"

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from launcher.cli import main
 from launcher.doctor_node import page
+from rendezvous.schema import CHECK_IDS
 from rendezvous.version import rdzv_version
 from tests.worker.machines import candidate, machine, port, roce
 from worker.address import Skipped
@@ -95,11 +96,12 @@ def test_the_json_form_has_every_check_with_all_that_is_known_of_it() -> None:
 
 
 def test_a_check_that_does_not_exist_is_a_usage_error() -> None:
-    result = doctor("--skip", "L99")
+    result = doctor("--skip", "x2")
     assert result.exit_code == 2
     message, hint = result.stderr.splitlines()
-    assert message == "rdzv: --skip L99: there is no such check of a single node"
-    assert hint.strip().startswith("known are L01, L02, ")
+    problem = "there is no such check; the nearest is X02, see docs/checks.md"
+    assert message == f"rdzv: --skip cannot be 'x2': {problem}"
+    assert hint.strip().startswith("of a single node there are L01, L02, ")
     assert doctor("--bogus").exit_code == 2
 
 
@@ -233,6 +235,7 @@ def test_every_check_is_documented_once() -> None:
     assert len(documented()) == len(set(documented()))
     assert {check.id for check in CHECKS} <= named_in_the_code()
     assert set(documented()) == named_in_the_code() | {"P01"}
+    assert [check for check in documented() if check != "P01"] == list(CHECK_IDS)
 
 
 def test_every_row_of_the_checks_says_what_how_how_bad_and_what_to_do() -> None:

@@ -12,8 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from launcher.options import flag_of, options_from, read, variables_of
-from launcher.settings import LaunchSettings, ServeSettings
+from launcher.settings import LEAST_VERIFY_SECONDS, LaunchSettings, ServeSettings
 from rendezvous.errors import UsageError
+from worker.probe.mesh import Pace
 from worker.settings import Settings, WorkerSettings
 
 UGLY = [
@@ -184,6 +185,27 @@ def test_a_repeatable_option_keeps_its_order() -> None:
             ["--lease", "1"],
             "--lease cannot be 1.0: Input should be greater than or equal to 2",
         ),
+        (
+            ["--skip", "L06", "--skip", "L99"],
+            (
+                "--skip cannot be 'L99': there is no such check; the nearest is L19, see "
+                "docs/checks.md"
+            ),
+        ),
+        (
+            ["--skip", "P01"],
+            (
+                "--skip cannot be 'P01': there is no such check; the nearest is X01, see "
+                "docs/checks.md"
+            ),
+        ),
+        (
+            ["--verify-timeout", "5"],
+            (
+                "--verify-timeout cannot be 5.0: below 30 s good nodes would be blamed, which take "
+                "up to 20 s to report that their peers are silent"
+            ),
+        ),
     ],
 )
 def test_a_value_out_of_range_names_the_flag_and_what_it_takes(
@@ -204,7 +226,7 @@ def test_a_value_out_of_range_names_the_flag_and_what_it_takes(
         ("--submit-retries", ["0", "100"], ["-1", "101"]),
         ("--node-rank", ["0", "19999"], ["-1", "20000"]),
         ("--last-call", ["0", "1e7"], ["-0.001", "10000000.5", "inf"]),
-        ("--verify-timeout", ["0", "1e7"], ["-0.001", "10000000.5", "inf"]),
+        ("--verify-timeout", ["30", "1e7"], ["29.9", "0", "-0.001", "10000000.5", "inf"]),
         ("--arm-timeout", ["0", "1e7"], ["-0.001", "10000000.5", "inf"]),
     ],
 )
@@ -216,6 +238,10 @@ def test_a_bound_is_taken_and_what_lies_beyond_it_is_not(
     for word in refused:
         with pytest.raises(UsageError, match=f"{flag} cannot be"):
             launch(flag, word)
+
+
+def test_the_least_time_to_verify_outlasts_the_longest_round_of_probes() -> None:
+    assert 1.5 * Pace().round_seconds <= LEAST_VERIFY_SECONDS
 
 
 @pytest.mark.parametrize(

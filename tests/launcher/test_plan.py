@@ -201,7 +201,7 @@ def test_the_times_of_the_settings_are_the_runs_limits() -> None:
     made = plan(
         join_timeout=1.0,
         last_call=2.0,
-        verify_timeout=3.0,
+        verify_timeout=33.0,
         arm_timeout=4.0,
         lease=5.0,
         grace=6.0,
@@ -210,7 +210,7 @@ def test_the_times_of_the_settings_are_the_runs_limits() -> None:
     assert made.limits() == Limits(
         join_timeout_seconds=1.0,
         last_call_seconds=2.0,
-        verify_timeout_seconds=3.0,
+        verify_timeout_seconds=33.0,
         arm_timeout_seconds=4.0,
         lease_seconds=5.0,
         grace_seconds=6.0,

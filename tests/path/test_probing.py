@@ -60,7 +60,7 @@ def probe(
     found: list[dict[tuple[int, int], PairProbe]] = [{} for _ in networks]
     for slot in range(len(hosts)):
         for pairs, told in zip(found, json.loads(written(folder / f"{slot}.found")), strict=True):
-            pairs |= {(slot, one["slot"]): PairProbe.model_validate(one) for one in told}
+            pairs |= {(slot, one["slot"]): PairProbe(**one) for one in told}
     return found
 
 

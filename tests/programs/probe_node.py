@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from rendezvous.schema import ProbePlan
@@ -28,7 +29,7 @@ async def main(slot: int, folder: Path) -> None:
             plan = ProbePlan.model_validate(text)
             slots = [peer.slot for peer in plan.peers]
             pairs = await probe_peers(identity, plan, slots)
-            found.append([pair.model_dump() for pair in pairs])
+            found.append([asdict(pair) for pair in pairs])
         write(folder / f"{slot}.found", json.dumps(found))
         await asyncio.sleep(600)
 

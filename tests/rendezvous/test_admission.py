@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rendezvous.admission import decide_join, decide_report, decide_slot, refusal
-from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken
+from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.events import Joined, Left, Refused
 from rendezvous.schema import (
     AckReport,
@@ -118,6 +118,35 @@ def test_nobody_joins_a_running_run(generation: int) -> None:
     drive.wait(7, silent={1})
     with pytest.raises(RunOver, match="is running on its sealed table; slot 1 cannot be filled"):
         drive.join(1, generation, attempt=2)
+
+
+@pytest.mark.parametrize("run_is", ["running", "over"])
+@pytest.mark.parametrize("missing", [{"least": 2}, {"spares": 1}], ids=str)
+def test_a_node_that_comes_after_the_go_and_is_not_needed_is_too_late_and_no_failure(
+    missing: dict[str, int], run_is: str
+) -> None:
+    nodes = 2 if "spares" in missing else 3
+    drive = Drive(make_spec(nodes, last_call_seconds=5, **missing)).gather(0, 1)
+    drive.wait(5)
+    drive.verify().arm()
+    if run_is == "over":
+        drive.exit(0, 0)
+        drive.exit(1, 0)
+    with pytest.raises(TooLate, match="slot 2 came too late: run 'r' went on without it") as caught:
+        drive.join(2)
+    assert caught.value.exit_code == 0
+
+
+def test_who_comes_too_late_for_a_run_that_fails_is_told_of_the_failure() -> None:
+    drive = Drive(make_spec(2, spares=1, last_call_seconds=5)).gather(0, 1)
+    drive.wait(5)
+    drive.verify().arm()
+    drive.exit(0, 3)
+    for message in ("slot 2 cannot be filled now", "run 'r' is over: .* exit code 3"):
+        with pytest.raises(RunOver, match=message) as caught:
+            drive.join(2)
+        assert type(caught.value) is RunOver
+        drive.exit(1, 143, stopped=True)
 
 
 @pytest.mark.parametrize("phase", [Phase.VERIFYING, Phase.ARMING])

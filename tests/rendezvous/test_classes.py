@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.classes import FULL_MESH, PEERS_EACH, NetworkClass, classes_of, peers_of
+from rendezvous.classes import (
+    FULL_MESH,
+    PEERS_EACH,
+    NetworkClass,
+    classes_of,
+    given_up,
+    peers_of,
+)
 from rendezvous.schema import Candidate, Facts, JoinRequest, LinkKind
 from rendezvous.seal import Unreachable
 from tests.rendezvous.driver import FEW, make_candidate, make_join
@@ -227,6 +234,91 @@ def test_every_class_has_one_address_of_every_node_and_no_address_twice(
         assert list(one.members) == [join.slot for join in joins]
         assert all(one.members[join.slot] in join.candidates for join in joins)
         assert len({c.address for c in one.members.values()}) == len(joins)
+
+
+# --- networks that are given up -------------------------------------------------------------------
+
+
+ETH = "eth0, 10.0.0.0/24, Ethernet, IPv4"
+IB = "ib0, 172.16.0.0/16, IP over InfiniBand, IPv4"
+
+
+def missed(*joins: JoinRequest) -> list[tuple[int | None, str]]:
+    """Whom the findings name, and what they say."""
+    found = given_up(joins, classes(*joins)[0])
+    assert {(f.check, f.level) for f in found} <= {("X09", "warn")}
+    return [(f.slot, f.cause) for f in found]
+
+
+def with_infiniband(size: int, *without: int) -> list[JoinRequest]:
+    """Nodes with InfiniBand before Ethernet, but for those without."""
+    return [
+        make_join(
+            slot,
+            addresses=[
+                *(ipoib(f"172.16.0.{slot + 1}") for _ in range(slot not in without)),
+                make_candidate(f"10.0.0.{slot + 1}"),
+            ],
+        )
+        for slot in range(size)
+    ]
+
+
+@pytest.mark.parametrize("slot", [0, 3])
+def test_a_node_without_the_network_that_the_others_prefer_is_named(slot: int) -> None:
+    """Also the first one, whose candidates lead."""
+    said = (
+        f"slot {slot} (host{slot}) has no address of its own in {IB}, where the 3 others have one: "
+        f"the run goes without that network and takes {ETH}"
+    )
+    assert missed(*with_infiniband(4, slot)) == [(slot, said)]
+
+
+@pytest.mark.parametrize("without", [0, 1])
+def test_of_two_nodes_neither_is_the_odd_one(without: int) -> None:
+    [(slot, cause)] = missed(*with_infiniband(2, without))
+    assert slot is None
+    assert cause.startswith(
+        f"slot {without} (host{without}) has no address of its own in {IB}, where the 1 other has"
+    )
+
+
+def test_several_nodes_without_it_are_each_named() -> None:
+    assert [slot for slot, _ in missed(*with_infiniband(8, 0, 1, 5))] == [0, 1, 5]
+
+
+def test_what_only_a_few_have_is_not_missed() -> None:
+    assert missed(*with_infiniband(4, 0, 1, 3)) == []
+    ethernets = [make_join(s, addresses=[f"10.0.0.{s}"]) for s in (1, 2, 3)]
+    assert missed(make_join(0, addresses=["10.1.0.9", "10.0.0.9"]), *ethernets) == []
+
+
+@pytest.mark.parametrize("without", [(), (0, 1, 2, 3)])
+def test_nothing_is_given_up_where_all_are_alike(without: tuple[int, ...]) -> None:
+    assert missed(*with_infiniband(4, *without)) == []
+
+
+def test_a_network_behind_the_one_that_is_taken_is_not_missed() -> None:
+    joins = [make_join(s, addresses=[f"10.0.0.{s}", f"10.1.0.{s}"]) for s in (1, 2, 3)]
+    assert missed(*joins, make_join(4, addresses=["10.0.0.4"])) == []
+
+
+def test_where_every_rack_is_a_subnet_the_node_without_is_found() -> None:
+    joins = [
+        make_join(s, addresses=[ipoib(f"172.{16 + s // 3}.0.{s}"), f"10.0.0.{s}"]) for s in range(5)
+    ]
+    assert [slot for slot, _ in missed(*joins, make_join(5))] == [5]
+
+
+def test_an_address_that_two_nodes_offer_gives_the_network_up_for_all() -> None:
+    twice = [ipoib(f"172.16.0.{n}") for n in (1, 2, 2)]
+    joins = [make_join(s, addresses=[ib, f"10.0.0.{s}"]) for s, ib in enumerate(twice)]
+    [(slot, cause)] = missed(*joins)
+    assert slot is None
+    assert cause.startswith(
+        f"slot 1 (host1), slot 2 (host2) have no address of their own in {IB}, where the 1 other "
+        "has one"
+    )
 
 
 # --- who probes whom ------------------------------------------------------------------------------

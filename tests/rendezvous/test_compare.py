@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rendezvous.compare import RdmaExpectation, compare, finding_text, rdma_of
-from rendezvous.schema import Facts, Finding, JoinRequest, RdmaPort
+from rendezvous.compare import RdmaExpectation, compare, finding_text, rdma_of, wrong_names
+from rendezvous.schema import Facts, Finding, JoinRequest, PairProbe, RdmaPort
 from tests.rendezvous.driver import make_join, make_spec, sha
 
 MANY = 128
@@ -402,6 +402,68 @@ def test_containers_of_one_machine_see_the_same_adapters_and_no_guid_is_none(
     assert wrong(cluster({2: facts(2, rdma=zero), 3: facts(3, **changes)}, 4)) == []
 
 
+# --- hostnames ------------------------------------------------------------------------------------
+
+
+def resolved(size: int, told: dict[tuple[int, int], str]) -> list[tuple[str, str, int | None, str]]:
+    """What is said when these pairs of reporter and peer have these addresses in a hosts file."""
+    joins = cluster(size=size)
+    reports = {
+        slot: [
+            PairProbe(slot=peer, outcome="ok", resolved=told.get((slot, peer), ""))
+            for peer in range(size)
+            if peer != slot
+        ]
+        for slot in range(size)
+    }
+    return [(f.check, f.level, f.slot, f.cause) for f in wrong_names(reports, joins)]
+
+
+def test_hosts_files_that_lead_where_the_nodes_are_say_nothing() -> None:
+    assert resolved(3, {}) == []
+    assert resolved(3, {(0, 1): "10.0.0.2, 192.168.7.2"}) == []
+
+
+def test_one_of_128_nodes_whose_hosts_file_leads_to_another_node_is_named() -> None:
+    assert resolved(MANY, {(ODD, 3): "10.0.0.6"}) == [
+        (
+            "X08",
+            "warn",
+            ODD,
+            (
+                "on slot 77 (h77), /etc/hosts leads from h3 to 10.0.0.6, which is slot 5 (h5); "
+                "slot 3 (h3) is 10.0.0.4"
+            ),
+        )
+    ]
+
+
+def test_an_address_that_nobody_offers_is_wrong_where_some_nodes_do_not_have_it() -> None:
+    assert resolved(5, {(0, 3): "10.7.0.1", (1, 3): "10.7.0.1", (2, 3): "10.7.0.1"}) == [
+        (
+            "X08",
+            "warn",
+            None,
+            "on slots 0-2, /etc/hosts leads from h3 to 10.7.0.1; slot 3 (h3) is 10.0.0.4",
+        )
+    ]
+
+
+def test_an_address_on_which_all_nodes_agree_is_another_one_of_the_node() -> None:
+    assert resolved(4, {(slot, 3): "192.168.7.3" for slot in range(3)}) == []
+
+
+@pytest.mark.parametrize("address", ["127.0.1.1", "::1", "10.0.0.1"])
+def test_loopback_and_another_nodes_address_are_wrong_although_all_agree(address: str) -> None:
+    [(check, level, slot, _)] = resolved(4, {(slot, 3): address for slot in range(3)})
+    assert (check, level, slot) == ("X08", "warn", None)
+
+
+def test_of_very_many_wrong_names_the_first_are_told() -> None:
+    told = {(0, peer): f"10.9.0.{peer}" for peer in range(1, MANY)}
+    assert len(resolved(MANY, told)) == 16
+
+
 # --- what the person asked for --------------------------------------------------------------------
 
 
@@ -609,6 +671,39 @@ def test_a_head_node_without_gpus_or_rdma_does_not_fail_the_others() -> None:
 def test_a_port_more_for_storage_is_worth_a_warning() -> None:
     more = facts(1, rdma=[*facts(1).rdma, roce(9, 1, rate_gbps=100.0, firmware="28.39.1002")])
     assert levels(cluster({1: more}, 3))["X04"] == {"warn"}
+
+
+def storage(slot: int, **changes: Any) -> RdmaPort:
+    """A port of the rails' chip, at half their rate."""
+    return infiniband(9, slot, rate_gbps=200.0, **changes)
+
+
+def test_ports_of_the_rails_chip_at_another_rate_are_no_rails() -> None:
+    own = {slot: facts(slot, rdma=[*facts(slot).rdma, storage(slot)]) for slot in range(3)}
+    names = [f"mlx5_ib{number}:1" for number in range(8)]
+    assert levels(cluster(own, 3)) == {}
+    assert rdma_of(cluster(own, 3)).hcas == {0: names, 1: names, 2: names}
+
+
+def test_ports_that_the_user_leaves_out_are_not_compared() -> None:
+    odd = storage(ODD, chosen=False, pkeys=[0x7FFF], firmware="1", subnet_prefix="")
+    more = facts(ODD, rdma=[*facts(ODD).rdma, odd])
+    assert wrong(cluster({ODD: more})) == []
+    assert rdma_of(cluster({ODD: more})).reason == "every node has 8 x 400 Gb/s InfiniBand"
+
+
+def test_rails_that_one_node_leaves_out_are_missing_there() -> None:
+    assert said(cluster({ODD: with_port(ODD, 6, chosen=False)})) == [
+        (
+            "X04",
+            "fail",
+            ODD,
+            (
+                "slot 77 (h77) is alone with RDMA ports 7 x 400 Gb/s InfiniBand"
+                f"{OTHERS} {EIGHT} (mlx5_ib6:1: NCCL_IB_HCA leaves it out)"
+            ),
+        )
+    ]
 
 
 def test_two_fast_ethernet_ports_are_no_rails_beside_a_faster_infiniband_port() -> None:

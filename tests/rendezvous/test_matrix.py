@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rendezvous.classes import NetworkClass, classes_of
 from rendezvous.matrix import (
     blame,
     failures,
@@ -18,7 +19,7 @@ from rendezvous.matrix import (
     text_matrix,
     to_release,
 )
-from rendezvous.schema import Finding, PairProbe, Round
+from rendezvous.schema import Finding, JoinRequest, PairProbe, Round
 from rendezvous.seal import Unreachable
 from tests.rendezvous.driver import FEW, make_join
 from tests.rendezvous.mesh import ETH, RAIL, Pair, between, both, into, nodes, out_of, tried
@@ -31,7 +32,18 @@ CUT = "most likely a firewall drops the packets, or the link or the route betwee
 
 
 def verdict(round_: Round, *more: Round) -> Unreachable:
-    return blame([round_, *more], nodes(len(round_.slots)))
+    joins = nodes(len(round_.slots))
+    return blame([round_, *more], joins, classes(joins))
+
+
+def classes(joins: Sequence[JoinRequest]) -> list[NetworkClass]:
+    found = classes_of(joins)
+    assert not isinstance(found, Unreachable)
+    return found
+
+
+def found_in(round_: Round, joins: Sequence[JoinRequest]) -> list[Finding]:
+    return findings_of(round_, joins, classes(joins))
 
 
 # --- blame ----------------------------------------------------------------------------------------
@@ -181,7 +193,8 @@ def test_above_a_full_mesh_a_guilty_node_is_found_all_the_same() -> None:
         for a in slots
     }
     round_ = Round(network=ETH, verdict="", slots=slots, reports=reports)
-    found = blame([round_], [make_join(s, addresses=[f"10.0.{s // 200}.{s % 200}"]) for s in slots])
+    joins = [make_join(s, addresses=[f"10.0.{s // 200}.{s % 200}"]) for s in slots]
+    found = blame([round_], joins, classes(joins))
     assert found.slots == (7,)
     assert "slot 7 (host7) and 64 of the 299 others (slots 0-6, 8-39, 275-299)" in found.reason
 
@@ -319,11 +332,7 @@ def test_a_node_that_reaches_itself_is_named_with_the_address() -> None:
 
 def test_of_a_network_that_no_node_offers_any_more_the_addresses_are_not_known() -> None:
     round_ = tried(4, into(2, 4), network="gone", outcome="self")
-    assert (
-        members_of(round_, nodes(4))
-        == members_of(round_, [make_join(0), make_join(1, addresses=["10.0.0.1"])])
-        == {}
-    )
+    assert members_of(round_, classes(nodes(4))) == {}
     found = verdict(round_)
     assert ": the dialler reaches itself;" in found.reason
     vanished = verdict(tried(4, into(2, 4), network="gone", outcome="black_hole"))
@@ -382,7 +391,7 @@ def test_without_those_that_are_in_the_way_every_pair_is_good(bad: set[Pair]) ->
     assert 0 not in released
     assert all(a in released or b in released for a, b in bad)
     if bad:
-        found = blame([round_], nodes(7))
+        found = verdict(round_)
         assert len(found.reason) <= 1000
         assert 2 * len(found.slots) < 7
         assert {slot for pair in bad for slot in pair} >= set(found.slots)
@@ -409,12 +418,12 @@ def shown(
     size: int, probe: Callable[[int, int], dict[str, Any]] = lambda one, other: {}, **mtus: int
 ) -> list[tuple[str, str, int | None, str]]:
     """What is not ok in a round in which every pair is good."""
-    found = findings_of(tried(size, probe=probe), nodes(size, **mtus))
+    found = found_in(tried(size, probe=probe), nodes(size, **mtus))
     return [(f.check, f.level, f.slot, f.cause) for f in found if f.level != "ok"]
 
 
 def test_of_a_good_round_there_is_one_line_for_each_check() -> None:
-    assert [(f.check, f.level, f.slot, f.cause) for f in findings_of(tried(16), nodes(16))] == [
+    assert [(f.check, f.level, f.slot, f.cause) for f in found_in(tried(16), nodes(16))] == [
         ("M01", "ok", None, f"all 240 directed pairs proved themselves over {ETH}"),
         ("M02", "ok", None, "all nodes have MTU 1500"),
         ("M03", "ok", None, "the clocks of the nodes agree within 0.0 ms"),
@@ -423,18 +432,18 @@ def test_of_a_good_round_there_is_one_line_for_each_check() -> None:
 
 
 def test_of_a_failed_round_reachability_is_not_praised() -> None:
-    found = findings_of(tried(3, [(0, 1)]), nodes(3))
+    found = found_in(tried(3, [(0, 1)]), nodes(3))
     assert [f.check for f in found] == ["M02", "M03", "M04"]
 
 
 def test_of_a_round_without_any_good_pair_only_the_interfaces_are_known() -> None:
-    assert [f.check for f in findings_of(tried(2, both((0, 1))), nodes(2))] == ["M02"]
+    assert [f.check for f in found_in(tried(2, both((0, 1))), nodes(2))] == ["M02"]
 
 
 def test_probes_may_leave_everything_open() -> None:
     nothing = {"rtt_ms": None, "skew_seconds": None, "path_mtu": None}
-    found = findings_of(tried(3, probe=lambda a, b: nothing), nodes(3))
-    assert [f.check for f in found] == ["M01", "M02"]
+    found = found_in(tried(3, probe=lambda a, b: nothing), nodes(3))
+    assert [(f.check, f.level) for f in found] == [("M01", "ok"), ("M02", "ok"), ("M02", "warn")]
 
 
 def test_a_node_with_another_mtu_is_named() -> None:
@@ -490,6 +499,73 @@ def test_a_path_that_is_narrow_for_all_blames_nobody() -> None:
     ]
 
 
+def mute(*pairs: Pair) -> Callable[[int, int], dict[str, Any]]:
+    """Probes whose datagrams nobody answers in these pairs."""
+    return lambda a, b: {"path_mtu": None} if (a, b) in pairs else {}
+
+
+UNMEASURED = ": the path MTU could not be measured"
+
+
+@pytest.mark.parametrize(
+    ("size", "pairs", "said"),
+    [
+        (
+            *(4, both(*[(a, b) for a in range(4) for b in range(a)])),
+            [
+                (
+                    None,
+                    f"UDP ports 7000, 7001, 7002 and 1 more of all nodes get no answer{UNMEASURED}",
+                )
+            ],
+        ),
+        (
+            *(4, into(2, 4)),
+            [(2, f"UDP port 7002 of slot 2 (h2) gets no answer{UNMEASURED}")],
+        ),
+        (
+            *(4, out_of(2, 4)),
+            [(2, f"slot 2 (h2) gets no answer from the UDP ports of the others{UNMEASURED}")],
+        ),
+        (
+            *(2, [(0, 1)]),
+            [
+                (
+                    None,
+                    f"UDP port 7001 of slot 1 (h1) gets no answer{UNMEASURED}",
+                )
+            ],
+        ),
+        (
+            *(4, into(2, 4) + into(3, 4)),
+            [(None, f"UDP ports 7002, 7003 of slot 2 (h2), slot 3 (h3) get no answer{UNMEASURED}")],
+        ),
+        (4, [(0, 1), (2, 3)], []),  # a busy node may answer too late for once
+    ],
+)
+def test_where_datagrams_are_not_answered_the_port_is_named(
+    size: int, pairs: list[Pair], said: list[tuple[int | None, str]]
+) -> None:
+    assert shown(size, mute(*pairs)) == [("M02", "warn", slot, text) for slot, text in said]
+
+
+def test_what_opens_the_way_for_datagrams_is_told() -> None:
+    joins = nodes(4)
+    (finding,) = [
+        f for f in found_in(tried(4, probe=mute(*into(2, 4))), joins) if f.value == "unknown"
+    ]
+    assert finding.fix == (
+        "let UDP through between the nodes as well as TCP (security group; iptables -L), or "
+        "--skip M02"
+    )
+
+
+def test_where_no_packet_is_as_large_as_the_interface_takes_nothing_is_missed() -> None:
+    for mtu in (0, 65_536):  # not known; loopback
+        every = mute(*both((0, 1)))
+        assert shown(2, every, h0=mtu, h1=mtu) == []
+
+
 @pytest.mark.parametrize(
     ("ahead", "words"),
     [(42.0, "42.0 s ahead of"), (-2.5, "2.5 s behind"), (86_400.0, "1440 min ahead of")],
@@ -521,7 +597,7 @@ def test_clocks_are_compared_along_the_pairs_that_were_probed() -> None:
         for a in range(5)
     }
     round_ = Round(network=ETH, verdict="", slots=list(range(6)), reports=reports)
-    assert [f.cause for f in findings_of(round_, nodes(6)) if f.check == "M03"] == [
+    assert [f.cause for f in found_in(round_, nodes(6)) if f.check == "M03"] == [
         "the clock of slot 3 (h3) is 5.0 s ahead of the others'"
     ]
 
@@ -564,12 +640,12 @@ def test_a_node_behind_nat_is_named_with_the_address_that_others_see() -> None:
 
 def test_on_loopback_everyone_is_seen_as_127_0_0_1() -> None:
     joins = [make_join(s, addresses=[f"127.0.0.{s + 1}"]) for s in range(3)]
-    found = findings_of(tried(3, probe=lambda a, b: {"source": "127.0.0.1"}), joins)
+    found = found_in(tried(3, probe=lambda a, b: {"source": "127.0.0.1"}), joins)
     assert [f.check for f in found if f.level != "ok"] == []
 
 
 def test_a_finding_says_what_mends_it() -> None:
-    [_, finding, *_] = findings_of(tried(3), nodes(3, h1=9000))
+    [_, finding, *_] = found_in(tried(3), nodes(3, h1=9000))
     assert finding == Finding(
         check="M02",
         level="warn",

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from rendezvous.errors import UsageError
 from rendezvous.schema import EventLine, ExitReport, LeaveReport, Phase, SlotNews, SlotState
@@ -88,7 +89,7 @@ async def test_it_prints_json_lines_for_programs(served: Served, tmp_path: Path)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     for run, expected in told.items():
         of_run = [json.dumps(line) for line in lines if line["run"] == run]
-        assert [EventLine.model_validate_json(line) for line in of_run] == expected
+        assert [TypeAdapter(EventLine).validate_json(line) for line in of_run] == expected
 
 
 def without_last_page(log: bytes) -> bytes:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from rendezvous.schema import (
     ExitReport,
     JoinRequest,
     LeaveReport,
+    NodeState,
     NodeView,
     Phase,
     ProgressReport,
@@ -39,6 +40,7 @@ from rendezvous.schema import (
 from rendezvous.security import Credential, parse_credential
 from rendezvous.server import service as service_module
 from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal
+from rendezvous.state import Slot
 from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import Launch, is_waiting, until
 from tests.rendezvous.served import FakeClock, Served
@@ -311,10 +313,12 @@ async def test_nobody_is_lost_because_the_disk_was_full_for_a_moment(
     assert len(served.host(launch).run.members()) == 2
 
 
-async def _stay(served: Served, launch: Launch, seconds: int) -> None:
-    """Time passes in which both nodes are heard of."""
+async def _stay(
+    served: Served, launch: Launch, seconds: int, slots: Sequence[int] = (0, 1)
+) -> None:
+    """Time passes in which these nodes are heard of."""
     for _ in range(seconds):
-        for slot in (0, 1):
+        for slot in slots:
             served.service.heard(served.host(launch), slot, 1, None)
         await served.clock.move(1)
 
@@ -428,6 +432,43 @@ async def test_after_a_restart_every_node_has_a_full_lease(
     await until(lambda: not again.host(launch).run.members())
     assert again.reasons(launch)[-1].startswith("node 1 (host1, slot 1) was lost: it was silent")
     await again.end()
+
+
+@pytest.mark.parametrize("restarts", ["before the go", "after the go"])
+async def test_a_released_node_that_dies_after_a_restart_is_noticed(
+    served: Served, journal: TroubledJournal, launch: Launch, restarts: str
+) -> None:
+    await served.create(launch, 1, spares=1, lease_seconds=4)
+    await asyncio.gather(*(served.join(launch, slot) for slot in (0, 1)))
+    for slot in (0, 1):
+        await served.report(launch, slot, make_probe(1, slot, (0, 1)))
+    now = served
+    if restarts == "before the go":
+        now = await restarted(served, journal)
+    ack = AckReport(epoch=1, digest=now.host(launch).run.digest)
+    await now.report(launch, 0, ack)
+    if restarts == "after the go":
+        now = await restarted(served, journal)
+    spare = now.host(launch).run.slots[1]
+    assert (now.host(launch).run.phase, _state(spare)) == (Phase.RUNNING, NodeState.RELEASED)
+    await _stay(now, launch, 6, slots=[0])
+    assert _state(spare) is NodeState.LEFT
+    assert now.reasons(launch)[-1].startswith(
+        "slot 1 (host1), which was released, has gone: it was silent"
+    )
+    await now.end()
+
+
+async def restarted(served: Served, journal: Journal) -> Served:
+    """The service after its process was killed and started again."""
+    await served.end()
+    again = await recovered(journal, served.clock)
+    again.start()
+    return again
+
+
+def _state(slot: Slot) -> NodeState | None:
+    return slot.node.state if slot.node is not None else None
 
 
 async def test_a_finished_run_is_not_restarted(

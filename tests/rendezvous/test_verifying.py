@@ -24,7 +24,7 @@ from rendezvous.schema import (
     SlotState,
 )
 from rendezvous.views import node_view, reason, run_status
-from tests.rendezvous.driver import Drive, in_phase, make_probe, make_spec
+from tests.rendezvous.driver import Drive, in_phase, make_candidate, make_probe, make_spec
 
 ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"
 ETH1 = "eth1, 10.1.0.0/24, Ethernet, IPv4"
@@ -297,6 +297,35 @@ def test_a_warning_is_kept_and_ends_a_strict_run_only() -> None:
     assert drive.result.code == "preflight_failed"
 
 
+def without_the_second_network(*, strict: bool, **changes: Any) -> Drive:
+    """Slot 2 of three has no address in the network that the others prefer."""
+    drive = Drive(make_spec(3, strict=strict, **changes))
+    for slot in range(3):
+        preferred = [f"10.9.0.{slot + 1}"] if slot != 2 else []
+        drive.join(slot, addresses=[*preferred, f"10.0.0.{slot + 1}"])
+    return drive
+
+
+def test_a_network_that_one_node_lacks_is_not_given_up_in_silence() -> None:
+    drive = without_the_second_network(strict=False)
+    assert drive.phase is Phase.VERIFYING
+    assert [(f.level, f.slot) for f in run_report(drive.run).findings if f.check == "X09"] == [
+        ("warn", 2)
+    ]
+    drive = without_the_second_network(strict=True, skip=["X09"])
+    assert drive.phase is Phase.VERIFYING
+    drive = without_the_second_network(strict=True)
+    assert (drive.result.code, drive.result.slot) == ("preflight_failed", 2)
+    assert "slot 2 (host2) has no address of its own in eth0, 10.9.0.0/24" in drive.result.message
+
+
+def test_a_strict_run_with_a_spare_keeps_the_network_and_leaves_the_node_out() -> None:
+    drive = without_the_second_network(strict=True, least=2)
+    assert drive.run.network is not None
+    assert drive.run.network.words == "eth0, 10.9.0.0/24, Ethernet, IPv4"
+    assert [peer.slot for peer in plan(drive).peers] == [0, 1]
+
+
 def test_a_check_that_is_skipped_fails_nobody() -> None:
     drive = Drive(make_spec(3, skip=["L12", "X02"], strict=True))
     for slot in range(3):
@@ -368,8 +397,8 @@ def test_a_node_that_fails_a_check_is_replaced_by_a_spare() -> None:
     drive.join(1, findings=[MEMLOCK])
     drive.join(2)
     assert drive.reasons[-1].endswith(
-        "3 of 3 nodes are in; it goes without slot 1 (host1): "
-        "memlock 64 KiB, expected unlimited: RDMA cannot register memory"
+        "3 of 3 nodes are in; slot 1 (host1): memlock 64 KiB, expected unlimited: "
+        "RDMA cannot register memory; it goes without slot 1 (host1)"
     )
     assert [peer.slot for peer in plan(drive).peers] == [0, 2]
     drive.verify().arm()
@@ -392,14 +421,115 @@ def test_a_node_that_its_peers_do_not_reach_is_replaced_by_a_spare() -> None:
         drive.probe(0, 1)
         drive.probe(1)
         drive.probe(2, 1)
-    assert "it goes without slot 1 (host1): it and its peers" in drive.reasons[-1]
+    why = (
+        f"slot 1 (host1) cannot be reached by the 2 others over {ETH0}: no answer; the other "
+        "direction works, so most likely a firewall there drops what comes in"
+    )
+    assert drive.reasons[-1].endswith(
+        f"{why}; it goes without slot 1 (host1); the table is sealed on {ETH0}"
+    )
     assert (table_slots(drive), released(drive), drive.run.network) == (
         [0, 2],
         [1],
         drive.run.classes[0],
     )
     drive.arm()
-    assert "do not all reach each other" in drive.slot(1).problem
+    assert drive.states()[1] == "released"
+    assert run_status(drive.run, drive.now).slots[1].problem == why
+    assert node_view(drive.run, drive.now, 2.0).why_released == {1: why}
+
+
+def test_a_spare_that_is_not_needed_is_released_without_a_cause() -> None:
+    view = node_view(in_phase(Phase.RUNNING, 2, spares=1).run, 100.0, 2.0)
+    assert (view.released, view.why_released) == ([2], {})
+
+
+def test_of_very_many_released_nodes_the_first_causes_are_told() -> None:
+    drive = Drive(make_spec(400, least=1)).gather(0)
+    for slot in range(1, 400):
+        address = f"10.0.{slot // 200}.{slot % 200 + 1}"
+        drive.join(slot, addresses=[address], findings=[MEMLOCK])
+    view = node_view(drive.verify().run, drive.now, 2.0)
+    assert (len(view.released), list(view.why_released)) == (399, list(range(1, 257)))
+
+
+def test_nodes_that_fail_alike_are_told_of_together_and_others_by_themselves() -> None:
+    drive = in_phase(Phase.VERIFYING, 2, spares=4)
+    bad = {0: (2, 3), 1: (2, 3, 4)}
+    for slot in range(6):
+        drive.probe(slot, *bad.get(slot, ()))
+    (together,) = {drive.run.left_out[slot] for slot in (2, 3)}
+    assert together.startswith("slot 2 (host2), slot 3 (host3) cannot be reached by 2 of the 4 ")
+    assert drive.run.left_out[4].startswith(
+        f"slot 4 (host4) cannot be reached by 1 of the 5 others (slot 1) over {ETH0}"
+    )
+    assert "; it goes without slot 2 (host2), slot 3 (host3), slot 4 (host4); " in drive.reasons[-1]
+
+
+# --- splits ---------------------------------------------------------------------------------------
+
+
+def split(drive: Drive, *halves: set[int]) -> Drive:
+    """Nodes of different halves do not reach each other; those in none reach all."""
+    for slot in sorted(drive.run.waiting_for):
+        own = next((half for half in halves if slot in half), None)
+        drive.probe(slot, *(p for half in halves for p in half if own and half is not own))
+    return drive
+
+
+@pytest.mark.parametrize(
+    ("spares", "halves", "kept"),
+    [
+        (2, ({0, 1}, {2, 3}), [0, 1, 4, 5]),
+        (2, ({2, 3}, {4, 5}), [0, 1, 2, 3]),
+        (4, ({0, 2, 4, 6}, {1, 3, 5, 7}), [0, 2, 4, 6]),
+    ],
+)
+def test_of_a_split_cluster_the_half_of_slot_0_is_kept_when_it_is_enough(
+    spares: int, halves: tuple[set[int], set[int]], kept: list[int]
+) -> None:
+    assert table_slots(split(in_phase(Phase.VERIFYING, 4, spares=spares), *halves)) == kept
+
+
+def test_of_a_split_mesh_that_is_not_whole_the_half_of_slot_0_is_kept_as_well() -> None:
+    even, odd = set(range(0, 200, 2)), set(range(1, 200, 2))
+    drive = split(in_phase(Phase.VERIFYING, 100, spares=100), even, odd)
+    assert table_slots(drive) == sorted(even)
+
+
+def test_of_a_split_cluster_without_enough_on_the_side_of_slot_0_nobody_is_blamed() -> None:
+    drive = split(in_phase(Phase.VERIFYING, 3, spares=1), {0, 1}, {2, 3})
+    assert (drive.result.code, drive.result.slot) == ("verification_failed", None)
+    assert drive.result.message.startswith(
+        f"the nodes are split 2/2: slots 0-1 and slots 2-3 do not reach each other over {ETH0}"
+    )
+
+
+def test_what_was_measured_counts_also_when_the_network_is_called_otherwise_without_a_node() -> (
+    None
+):
+    """Without slot 2 no interface is called ens3, and the network has another name."""
+    drive = Drive(make_spec(2, spares=1))
+    for slot, interface in enumerate(("eth0", "eth0", "ens3")):
+        offered = make_candidate(f"10.0.0.{slot + 1}", interface)
+        drive.join(slot, addresses=[offered.model_copy(update={"mtu": 9000})])
+    for slot in range(3):
+        outcomes = {peer: "timeout" if 2 in (slot, peer) else "ok" for peer in range(3)}
+        pairs = [
+            PairProbe(slot=peer, outcome=how, path_mtu=1500 if how == "ok" else None)  # type: ignore[arg-type]
+            for peer, how in outcomes.items()
+            if peer != slot
+        ]
+        drive.report(slot, ProbeReport(epoch=1, pairs=pairs))
+    assert table_slots(drive) == [0, 1]
+    told = [f.cause for f in run_report(drive.run).findings if f.check == "M02"]
+    assert told[0] == "all nodes have MTU 9000"
+    assert told[1:] == [
+        (
+            "only packets of up to 1500 bytes pass between slot 0 (host0) and slot 1 (host1), "
+            "though the interfaces take 9000"
+        )
+    ]
 
 
 def test_of_a_single_bad_pair_one_end_is_left_out_but_never_slot_0() -> None:
@@ -442,8 +572,7 @@ def test_a_clock_that_is_off_costs_a_strict_run_the_node_when_there_is_a_spare()
         ]
         drive.report(slot, ProbeReport(epoch=1, pairs=pairs))
     assert (table_slots(drive), released(drive)) == ([0, 1, 2], [3])
-    assert "it goes without slot 3 (host3)" in drive.reasons[-1]
-    assert "; the table is sealed" in drive.reasons[-1]
+    assert "; it goes without slot 3 (host3); the table is sealed" in drive.reasons[-1]
 
 
 def test_a_node_that_does_not_report_is_replaced_by_a_spare() -> None:

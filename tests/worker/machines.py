@@ -9,6 +9,7 @@ from rendezvous.schema import Candidate, Facts, LinkKind, RdmaPort
 from worker.address import Interface, Machine
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Clock, Limits
+from worker.machine.rdma import chosen
 from worker.machine.surroundings import Disk, Surroundings
 from worker.machine.user_python import UserPython
 from worker.nccl.env import Given
@@ -79,6 +80,8 @@ def machine(**changes: Any) -> Surroundings:
         if name in changes:
             facts = facts.model_copy(update={field: changes.pop(name)})
     given = {name: Given(value) for name, value in changes.pop("given", {}).items()}
+    if "NCCL_IB_HCA" in given:
+        facts = facts.model_copy(update={"rdma": chosen(facts.rdma, given["NCCL_IB_HCA"].value)})
     return replace(HEALTHY, facts=facts, given=given, **changes)
 
 

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.worker import fake_drivers
-from worker.machine.gpus import Gpu, Gpus, Severity, look_gpus
+from worker.machine.gpus import (
+    Gpu,
+    Gpus,
+    Severity,
+    hidden_gpus,
+    look_gpus,
+    uuids_of,
+    visible_gpus,
+)
 
 
 def h100(index: int) -> Gpu:
@@ -96,3 +104,70 @@ def test_a_machine_without_a_driver_has_no_gpus_and_no_error(
     (tmp_path / "libnvidia-ml.so.1").write_text("no library\n")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     assert look_gpus() == Gpus(problem="NVML: NVML Shared Library Not Found")
+
+
+def test_a_gpu_in_slices_tells_those_that_may_be_used(driver: Callable[[str], None]) -> None:
+    driver("ok mig=2 mig=0")
+    whole, sliced, empty = look_gpus().gpus
+    assert (whole.slices, sliced.slices, empty.slices) == (None, ("MIG-1-0", "MIG-1-2"), ())
+    assert uuids_of(look_gpus().gpus) == ["GPU-00000000", "MIG-1-0", "MIG-1-2"]
+
+
+LOST = Gpu(2, problem="GPU is lost")
+FOUR = Gpus(gpus=(Gpu(0, uuid="GPU-aa01"), Gpu(1, uuid="GPU-bb02"), LOST, Gpu(3, uuid="GPU-cc03")))
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        ("", []),
+        ("1, 3", [1, 3]),
+        ("2", [2]),
+        ("GPU-b", [1]),
+        ("GPU-aa,MIG-x", [0, 2]),  # the lost one may be that of the slice
+    ],
+)
+def test_the_program_sees_the_gpus_that_cuda_is_told(words: str, seen: list[int]) -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": words, "NVIDIA_VISIBLE_DEVICES": "0"}
+    assert [gpu.index for gpu in visible_gpus(FOUR, environ)] == seen
+    assert hidden_gpus(FOUR, environ) == {0, 1, 2, 3} - set(seen)
+    assert visible_gpus(None, environ) == []
+    assert hidden_gpus(None, environ) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        (None, [0, 1, 2, 3]),
+        ("all", [0, 1, 2, 3]),
+        ("void", [0, 1, 2, 3]),
+        ("", [0, 1, 2, 3]),
+        ("0,3", [0, 3]),
+        ("GPU-bb02,GPU-cc03", [1, 3]),
+        ("4,5,6,7", [0, 1, 2, 3]),
+        ("3,4,5,6", [0, 1, 2, 3]),
+    ],
+    ids=[
+        "not set",
+        "all",
+        "void",
+        "empty",
+        "numbers",
+        "names",
+        "of the host",
+        "partly of the host",
+    ],
+)
+def test_without_cudas_word_the_program_sees_what_the_container_was_given(
+    words: str | None, seen: list[int]
+) -> None:
+    environ = {} if words is None else {"NVIDIA_VISIBLE_DEVICES": words}
+    assert [gpu.index for gpu in visible_gpus(FOUR, environ)] == seen
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"])
+def test_of_a_gpu_in_slices_those_that_are_named_are_told(name: str) -> None:
+    gpus = Gpus(gpus=(Gpu(0, uuid="GPU-aa01", slices=("MIG-1", "MIG-2", "MIG-3")),))
+    assert uuids_of(visible_gpus(gpus, {name: "MIG-2"})) == ["MIG-2"]
+    assert uuids_of(visible_gpus(gpus, {name: "MIG-GPU-aa01/3/0"})) == []
+    assert uuids_of(visible_gpus(gpus, {name: "0"})) == ["MIG-1", "MIG-2", "MIG-3"]

@@ -33,6 +33,27 @@ def test_a_list_takes_beginnings_unless_a_sign_says_otherwise(
     assert selects(words, name) is taken
 
 
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        ("mlx5", True),
+        ("mlx5_1", True),
+        ("=mlx5_1", False),
+        ("=mlx5_10:2", True),
+        ("=mlx5_10:1", False),
+        ("mlx5_1:2", True),
+        ("mlx5_1:1", False),
+        ("=mlx5_9:1,mlx5_10:2:0:1", True),
+        ("^mlx5_1", False),
+        ("^=mlx5_1", True),
+        ("^=mlx5_10:1", True),
+        ("^=mlx5_10:2", False),
+    ],
+)
+def test_a_list_of_devices_may_name_a_port_of_each(words: str, taken: bool) -> None:
+    assert selects(words, "mlx5_10", port=2) is taken
+
+
 @pytest.mark.parametrize(("words", "taken"), [("eth1", True), ("ib0,eth1", True), ("eth", False)])
 def test_gloo_takes_whole_names(words: str, taken: bool) -> None:
     assert selects(words, "eth1", exact=True) is taken

@@ -265,6 +265,17 @@ def test_odd_words_of_the_machine_are_made_fit_to_be_told() -> None:
     assert all("\n" not in f.subject and "\x1b" not in f.value for f in told)
 
 
+def test_a_sick_gpu_that_the_program_will_not_see_is_told_and_fails_nobody() -> None:
+    here = machine(
+        gpus=gpus(UNREMAPPED, Gpu(1, problem="GPU is lost")), hidden_gpus=frozenset({0, 1})
+    )
+    [found] = [finding for finding in check_node(here) if finding.check == "L16"]
+    words = "6 x NVIDIA H100, no complaints; GPU 0, 1, not of this job, has some"
+    assert (found.level, found.value) == ("ok", words)
+    seen = replace(here, hidden_gpus=frozenset({1}))
+    assert complaints(seen) == [("L16", "fail", "GPU 0", UNREMAPPED.problems[0][0])]
+
+
 def test_gpus_outside_the_jobs_device_cgroup_are_not_judged() -> None:
     others = Gpu(0, problem="Insufficient Permissions")
     assert complaints(machine(gpus=gpus(others))) == []

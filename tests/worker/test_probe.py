@@ -124,6 +124,36 @@ async def test_nodes_reach_each_other_and_learn_what_is_worth_knowing(address: s
         assert abs(pair.skew_seconds) < 30
 
 
+async def test_a_node_is_seen_under_its_address_of_the_plan() -> None:
+    """Whichever of its addresses the kernel would take."""
+    seen: set[str] = set()
+
+    class Seen(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+            seen.add(addr[0])
+
+    with ProbeListener(identity(1)) as peer:
+        (pair,) = await probe_peers(identity(0), own_at("127.0.0.5", peer.port), [1])
+    assert (pair.outcome, pair.source, pair.path_mtu) == ("ok", "127.0.0.5", 1_500)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(Seen, ("127.0.0.1", 0))
+    with contextlib.closing(transport), PathMtu(Packets(identity(0)), 4, "127.0.0.5") as path:
+        await path.ask(1, "127.0.0.1", transport.get_extra_info("sockname")[1], 1_500)
+    assert seen == {"127.0.0.5"}
+
+
+async def test_from_an_address_of_the_plan_that_this_node_has_not_there_is_no_way() -> None:
+    with ProbeListener(identity(1)) as peer:
+        (pair,) = await probe_peers(identity(0), own_at("192.0.2.9", peer.port), [1])
+    assert failed(pair) == ("no_route", "Cannot assign requested address")
+
+
+def own_at(address: str, port: int) -> ProbePlan:
+    """Slot 0 is said to be at this address, and slot 1 at this port of 127.0.0.1."""
+    own, peer = plan(1, port).peers
+    return ProbePlan(network="lo", peers=[own.model_copy(update={"address": address}), peer])
+
+
 async def test_every_node_of_a_mesh_proves_itself_to_every_other() -> None:
     with ExitStack() as stack:
         listeners = [stack.enter_context(ProbeListener(identity(slot))) for slot in range(12)]
@@ -418,6 +448,41 @@ async def test_a_peer_whose_datagrams_vanish_is_good_and_its_packet_size_unknown
     assert (pair.outcome, pair.path_mtu) == ("ok", None)
 
 
+async def test_where_no_peer_answers_datagrams_only_the_first_few_are_asked() -> None:
+    """As with a firewall that lets TCP alone pass: to wait for each would cost a start seconds."""
+    asked: set[bytes] = set()
+
+    class Mute(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+            asked.add(data[:HELLO_BYTES])
+
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(Mute, ("127.0.0.1", 0))
+    port = transport.get_extra_info("sockname")[1]
+    with contextlib.closing(transport), PathMtu(Packets(identity(0)), 4) as path:
+        first = [path.ask(slot, "127.0.0.1", port, 1_500) for slot in range(1, 5)]
+        assert await asyncio.gather(*first) == [None] * 4
+        assert [await path.ask(s, "127.0.0.1", port, 1_500) for s in range(5, 30)] == [None] * 25
+    assert len(asked) == 4
+
+
+async def test_mute_peers_among_others_keep_nobody_from_being_measured() -> None:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(lambda: Narrow(1_500), ("127.0.0.1", 0))
+    port = transport.get_extra_info("sockname")[1]
+    with (
+        contextlib.closing(transport),
+        PathMtu(Packets(identity(0)), 4) as path,
+        socket.socket(type=socket.SOCK_DGRAM) as mute,
+    ):
+        mute.bind(("127.0.0.1", 0))
+        assert await path.ask(1, "127.0.0.1", port, 1_500) == 1_500
+        deaf = mute.getsockname()[1]
+        mutes = [path.ask(slot, "127.0.0.1", deaf, 1_500) for slot in range(2, 10)]
+        assert await asyncio.gather(*mutes) == [None] * 8
+        assert await path.ask(10, "127.0.0.1", port, 1_500) == 1_500
+
+
 class Narrow(asyncio.DatagramProtocol):
     """A peer behind a way that datagrams over a size do not pass, nor some of the others."""
 
@@ -529,6 +594,58 @@ async def test_hundreds_of_silent_connections_keep_nobody_away_and_the_oldest_ar
             while not all(map(was_closed, opened[:144])):
                 await asyncio.sleep(0.05)
         assert not any(map(was_closed, opened[-200:]))
+
+
+async def closed(sock: socket.socket) -> bytes:
+    """What comes over a connection until the other side closes it."""
+    data, loop = b"", asyncio.get_running_loop()
+    async with asyncio.timeout(HOLD_SECONDS):
+        with contextlib.suppress(ConnectionError):
+            while more := await loop.sock_recv(sock, 10_000):
+                data += more
+    return data
+
+
+def talking(stack: ExitStack, port: int, words: bytes) -> socket.socket:
+    """A connection that says these words, and no more."""
+    sock = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+    sock.sendall(words)
+    sock.setblocking(False)
+    return sock
+
+
+async def test_a_hello_that_was_overheard_opens_nothing_again() -> None:
+    """Whoever listens on the way could hold connections without end, all of them proven."""
+    hello = Packets(identity(0)).hello("tcp", 1, os.urandom(NONCE_BYTES))
+    with ProbeListener(identity(1)) as listener, ExitStack() as stack:
+        true = talking(stack, listener.port, hello)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(HOLD_SECONDS):
+            assert len(await loop.sock_recv(true, 10_000)) == REPLY_BYTES
+        replayed = [talking(stack, listener.port, hello) for _ in range(300)]
+        assert [await closed(one) for one in replayed] == [b""] * 300
+        assert not was_closed(true)
+        assert (await visit(listener.port)).outcome == "ok"
+
+
+async def test_a_hello_to_another_node_is_answered_and_holds_nothing() -> None:
+    hello = Packets(identity(0)).hello("tcp", 7, os.urandom(NONCE_BYTES))
+    with ProbeListener(identity(1)) as listener, ExitStack() as stack:
+        reply = Packets(identity(0)).read_reply(
+            "tcp", await closed(talking(stack, listener.port, hello))
+        )
+    assert reply is not None
+    assert reply.slot == 1
+
+
+async def test_connections_end_in_time_also_when_nobody_else_comes() -> None:
+    hello = Packets(identity(0)).hello("tcp", 1, os.urandom(NONCE_BYTES))
+    with ProbeListener(identity(1), life_seconds=0.3) as listener, ExitStack() as stack:
+        proven = talking(stack, listener.port, hello)
+        assert len(await closed(proven)) == REPLY_BYTES
+        for _ in range(2):  # the timer runs again for those who come later
+            (mute,) = silent(stack, listener.port, 1)
+            assert await closed(mute) == b""
 
 
 async def test_a_listener_without_a_file_for_a_connection_goes_on_once_it_has_one() -> None:

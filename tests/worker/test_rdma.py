@@ -32,6 +32,7 @@ from tests.worker.fake_sysfs import (
     tcp_only,
 )
 from worker.machine.rdma import error_counters, look_rdma, open_devices, opened
+from worker.nccl.env import Given, gid_wish
 
 ND_RAILS = [f"mlx5_ib{i}" for i in range(8)]
 ROCE_RAILS = [f"mlx5_{i}" for i in (0, 3, 4, 5, 6, 9, 10, 11)]
@@ -294,6 +295,38 @@ def test_the_gid_is_the_first_that_nccl_would_take_by_itself(
 ) -> None:
     port = one_port(tmp_path, {"link_layer": "Ethernet"}, gids=gids)
     assert (port.gid_index, port.gid_type) == (index, "" if index is None else V2)
+
+
+SITE_V6 = "fd00:0000:0000:0000:0000:0000:0000:0002"
+LINK_LOCAL_V6 = "fe80:0000:0000:0000:0000:0000:0000:0001"
+
+
+@pytest.mark.parametrize(
+    ("given", "index", "kind"),
+    [
+        ({}, 4, V2),
+        ({"NCCL_IB_ADDR_FAMILY": "AF_INET"}, 4, V2),
+        ({"NCCL_IB_ADDR_FAMILY": "AF_INET6"}, 3, V2),
+        ({"NCCL_IB_GID_INDEX": "1"}, 1, V2),
+        ({"NCCL_IB_GID_INDEX": "0"}, 0, V1),
+        ({"NCCL_IB_GID_INDEX": "5"}, None, ""),
+        ({"NCCL_IB_GID_INDEX": "-1", "NCCL_IB_ADDR_FAMILY": "AF_INET6"}, 3, V2),
+        ({"NCCL_IB_GID_INDEX": "one"}, 4, V2),
+    ],
+)
+def test_the_gid_is_the_one_that_the_user_asks_nccl_for(
+    tmp_path: Path, given: dict[str, str], index: int | None, kind: str
+) -> None:
+    gids = [(LINK_LOCAL_V6, V1, ""), (LINK_LOCAL_V6, V2, ""), (SITE_V6, V1, ""), (SITE_V6, V2, "")]
+    one_port(
+        tmp_path,
+        {"link_layer": "Ethernet"},
+        gids=[*gids, (V4, V2, ""), (EMPTY_GID, "", "")],
+    )
+    wish = gid_wish({name: Given(value) for name, value in given.items()})
+    [port] = look_rdma(tmp_path, wish)
+    assert (port.gid_index, port.gid_type) == (index, kind)
+    assert port.problem == ("" if index is not None else "no GID at index 5")
 
 
 @pytest.mark.parametrize(

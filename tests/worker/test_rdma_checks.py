@@ -24,14 +24,20 @@ from worker.address import Interface, Machine
 from worker.machine.interfaces import look
 from worker.machine.kernel import Limits
 from worker.machine.rdma import look_rdma
-from worker.machine.surroundings import EFA_LIBRARIES, Surroundings
+from worker.machine.surroundings import EFA_LIBRARIES, Surroundings, look_around
 from worker.nccl.env import Given
 from worker.preflight.checks import check_node
 from worker.preflight.rdma import RDMA_CHECKS, rails, wants_rdma
 
 MIB = 1 << 20
 LOCKED = Limits(memlock_bytes=8 * MIB, may_lock=False, files=None, stack_bytes=8 << 20)
+LOST = port(1, state="DOWN", phys_state="Polling", problem="down")
 NO_EFA = dict.fromkeys(EFA_LIBRARIES, "cannot open shared object file")
+
+
+def half_rate(number: int, **values: Any) -> RdmaPort:
+    """A port of the rails' chip, at half their rate."""
+    return port(number, **({"rate_gbps": 200.0, "rate": "200 Gb/sec (2X NDR)"} | values))
 
 
 def with_first(first: RdmaPort, make: Any = port) -> list[RdmaPort]:
@@ -69,6 +75,13 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
         {"rdma": with_first(port(0, rate_gbps=200.0, rate="200 Gb/sec (2X NDR)"))},
         ("L06", "fail", "mlx5_0:1", "200 Gb/sec (2X NDR)"),
     ),
+    "half the rate, of the port that the user names": (
+        {
+            "rdma": [*(port(i) for i in range(3)), half_rate(3), port(4, device="mlx5_bond_0")],
+            "given": {"NCCL_IB_HCA": "^=mlx5_bond_0"},
+        },
+        ("L06", "fail", "mlx5_3:1", "200 Gb/sec (2X NDR)"),
+    ),
     "one lane everywhere": (
         {"rdma": [port(0, rate_gbps=100.0, rate="100 Gb/sec (1X NDR)")]},
         ("L06", "fail", "mlx5_0:1", "100 Gb/sec (1X NDR)"),
@@ -84,6 +97,13 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
     "the one RoCE port without an address": (
         {"rdma": [roce(0, gid_index=None, problem="no GID")]},
         ("L08", "warn", "mlx5_0:1", "no IPv4 RoCE v2 GID"),
+    ),
+    "RoCE without an address of the family that is named": (
+        {
+            "rdma": with_first(roce(0, gid_index=None, problem="no GID"), roce),
+            "given": {"NCCL_IB_ADDR_FAMILY": "AF_INET6"},
+        },
+        ("L08", "fail", "mlx5_0:1", "no IPv6 RoCE v2 GID"),
     ),
     "no uverbs nodes": (
         {"rdma": [port(i, openable=False, problem="uverbs is missing") for i in range(2)]},
@@ -151,7 +171,7 @@ def test_on_a_node_whose_program_uses_no_rdma_nothing_of_it_is_a_failure(
     name: str, changes: dict[str, Any]
 ) -> None:
     wrong, _ = WRONG[name]
-    assert "fail" not in {level for _, level, _, _ in complaints(machine(**wrong, **changes))}
+    assert "fail" not in {level for _, level, _, _ in complaints(machine(**(wrong | changes)))}
 
 
 def test_require_rdma_makes_it_a_failure_without_gpus_too() -> None:
@@ -168,14 +188,34 @@ def test_every_check_of_this_file_is_seen_to_complain() -> None:
     "changes",
     [
         {"rdma": [port(0), port(1, device="mlx5_9", hca_type="MT4125", state="DOWN"), port(2)]},
-        {"rdma": [port(i, rate_gbps=200.0, rate="200 Gb/sec (2X NDR)") for i in range(8)]},
+        {"rdma": [half_rate(i) for i in range(8)]},
+        {"rdma": [*(port(i) for i in range(8)), half_rate(8), half_rate(9)]},
+        {"rdma": [*(port(i) for i in range(8)), half_rate(8, state="INIT", lid=0, sm_lid=0)]},
+        {"rdma": [*(port(i) for i in range(8)), half_rate(8, state="DOWN", phys_state="Polling")]},
+        {"rdma": [*(port(i) for i in range(4)), half_rate(8)]},
+        {"rdma": [port(0), LOST], "given": {"NCCL_IB_HCA": "=mlx5_0"}},
+        {"rdma": [port(0), LOST], "given": {"NCCL_IB_HCA": "^=mlx5_1:1"}},
         {"rdma": [port(i) for i in range(4)] + [roce(9, hca_type="MT4125", gid_index=None)]},
         {"rdma": [efa(0)], "libraries": NO_EFA | {EFA_LIBRARIES[1]: ""}},
         {"rdma": [efa(0)], "libraries": NO_EFA, "given": {"NCCL_NET_PLUGIN": "ofi"}},
         {"limits": replace(LOCKED, may_lock=True)},
         {"rdma": []},
     ],
-    ids=["spare port", "NDR200", "front end", "EFA", "named plugin", "IPC_LOCK", "no RDMA"],
+    ids=[
+        "spare port",
+        "NDR200",
+        "storage at another rate",
+        "storage without subnet manager",
+        "storage that is down",
+        "a rail for two GPUs, and storage",
+        "a port that is not named",
+        "a port that is excluded",
+        "front end",
+        "EFA",
+        "named plugin",
+        "IPC_LOCK",
+        "no RDMA",
+    ],
 )
 def test_what_is_no_fault_is_not_complained_of(changes: dict[str, Any]) -> None:
     assert complaints(machine(**changes)) == []
@@ -227,6 +267,26 @@ def test_roce_rails_without_addresses_are_all_named_at_once(tmp_path: Path) -> N
     here = real(tmp_path, roce_8x400(tmp_path, v4=False))
     names = "mlx5_0:1, mlx5_3:1, mlx5_4:1, mlx5_5:1 and 4 more"
     assert complaints(here) == [("L08", "fail", names, "no IPv4 RoCE v2 GID")]
+
+
+def test_of_roce_over_ipv6_its_ipv6_addresses_are_judged(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.conf"
+    file.write_text("NCCL_IB_ADDR_FAMILY=AF_INET6\n")
+    roce_8x400(tmp_path / "v4")
+    environ = {"PATH": "", "NCCL_CONF_FILE": str(file)}
+    here = look_around("torchrun", [], environ, root=tmp_path / "v4")
+    assert {port.gid_index for port in here.rdma} == {None}
+    assert {port.gid_index for port in look_rdma(tmp_path / "v4")} == {3}
+
+
+def test_an_index_that_names_no_gid_is_said(tmp_path: Path) -> None:
+    bare = [roce(i, gid_index=None, problem="no GID at index 9") for i in range(8)]
+    given = {"NCCL_IB_GID_INDEX": "9"}
+    found = {
+        (check, level, value)
+        for check, level, _, value in complaints(machine(rdma=bare, given=given))
+    }
+    assert ("L08", "fail", "no GID at index 9") in found
 
 
 def test_a_container_that_sees_all_devices_and_was_given_none_is_told_so(tmp_path: Path) -> None:

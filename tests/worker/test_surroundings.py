@@ -12,7 +12,6 @@ import pytest
 from tests.faults.disks import failing_disk, run, small_disk
 from tests.worker.fake_sysfs import efa_p5, nd_h100_v5
 from worker.machine import aside, loadable
-from worker.machine.gpus import Gpu, Gpus
 from worker.machine.surroundings import (
     EFA_LIBRARIES,
     NO_ANSWER,
@@ -21,7 +20,6 @@ from worker.machine.surroundings import (
     look_around,
     rises,
     user_program,
-    visible_gpus,
 )
 
 
@@ -53,6 +51,22 @@ def test_the_ports_of_a_machine_are_facts_and_nothing_of_it_is_opened(tmp_path: 
     assert found.rdma_errors == {}
 
 
+@pytest.mark.parametrize("words", ["=mlx5_ib0:1,mlx5_ib1", "^=mlx5_an0,mlx5_ib2"])
+def test_the_ports_that_nccls_file_leaves_out_are_told(tmp_path: Path, words: str) -> None:
+    nd_h100_v5(tmp_path)
+    file = tmp_path / "cluster.conf"
+    file.write_text(f"NCCL_IB_HCA={words}\n")
+    here = around({"PATH": "", "NCCL_CONF_FILE": str(file)}, root=tmp_path)
+    out = {"mlx5_an0"} | {f"mlx5_ib{i}" for i in (range(2, 8) if words[0] == "=" else [2])}
+    assert {port.device for port in here.rdma if not port.chosen} == out
+
+
+def test_nccls_list_of_devices_says_nothing_of_efa(tmp_path: Path) -> None:
+    efa_p5(tmp_path)
+    here = around({"PATH": "", "NCCL_IB_HCA": "mlx5"}, root=tmp_path)
+    assert {port.chosen for port in here.rdma} == {True}
+
+
 def test_where_there_is_efa_its_libraries_are_tried(tmp_path: Path) -> None:
     efa_p5(tmp_path)
     tried = around(root=tmp_path).libraries
@@ -69,27 +83,6 @@ def test_counters_that_rise_are_told_by_port() -> None:
     }
     assert rises(before, after) == {"mlx5_0:1": {"symbol_error": 4}}
     assert rises({}, {}) == {}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "seen"),
-    [
-        (None, [0, 1, 3]),
-        ("", []),
-        ("1, 3", [1, 3]),
-        ("2", []),
-        ("GPU-b", [1]),
-        ("GPU-aa,MIG-x", [0]),
-    ],
-)
-def test_a_node_tells_the_gpus_that_its_program_will_see(
-    wanted: str | None, seen: list[int]
-) -> None:
-    lost = Gpu(2, problem="GPU is lost")
-    ids = {0: "GPU-aa01", 1: "GPU-bb02", 3: "GPU-cc03"}
-    gpus = Gpus(gpus=(*(Gpu(i, uuid=uuid) for i, uuid in ids.items()), lost))
-    assert [gpu.index for gpu in visible_gpus(gpus, wanted)] == seen
-    assert visible_gpus(None, wanted) == []
 
 
 def test_the_own_name_is_looked_up_in_the_hosts_file_and_no_name_server_is_asked(

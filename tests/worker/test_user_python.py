@@ -44,7 +44,7 @@ def script(path: Path, first: str) -> Path:
 
 def found(*folders: Path, program: str = "torchrun", **environ: str) -> UserPython:
     path = ":".join(str(folder) for folder in folders)
-    return look_user_python(program, {"PATH": path, **environ}, root=Path("/nonexistent"))
+    return look_user_python(program, {"PATH": path, **environ})
 
 
 def test_torchrun_tells_the_interpreter_and_that_one_the_versions(tmp_path: Path) -> None:
@@ -128,15 +128,34 @@ def test_packages_of_the_users_home_count_outside_of_a_virtual_environment(tmp_p
     assert found(tmp_path / "env/bin", HOME=str(home)).torch == "2.9.0+cu128"
 
 
-def test_a_vendors_torch_takes_the_systems_nccl(tmp_path: Path) -> None:
+def library(folder: Path, version: str) -> None:
+    """NCCL's library, installed as its makers do."""
+    (folder / f"libnccl.so.{version}").touch()
+    (folder / "libnccl.so.2").symlink_to(f"libnccl.so.{version}")
+
+
+def test_the_torch_of_conda_takes_the_nccl_of_its_environment(tmp_path: Path) -> None:
+    python = interpreter(tmp_path / "conda")
+    packages(tmp_path / "conda")
+    script(tmp_path / "conda/bin/torchrun", f"#!{python}")
+    library(tmp_path / "conda/lib", "2.27.5")
+    assert found(tmp_path / "conda/bin").nccl == "2.27.5"
+
+
+def test_a_virtual_environment_sees_the_nccl_of_conda_when_it_shares_it(tmp_path: Path) -> None:
+    interpreter(tmp_path / "conda")
+    packages(tmp_path / "conda")
+    library(tmp_path / "conda/lib", "2.27.5")
+    home = f"home = {tmp_path}/conda/bin\nversion = 3.12.1\n"
+    interpreter(tmp_path / "shared", config=f"{home}include-system-site-packages = true\n")
+    assert found(tmp_path / "shared/bin").nccl == "2.27.5"
+
+
+def test_the_version_of_the_systems_nccl_is_not_taken_for_torchs(tmp_path: Path) -> None:
     interpreter(tmp_path / "env")
     packages(tmp_path / "env")
-    library = tmp_path / "lib"
-    library.mkdir()
-    (library / "libnccl.so.2.26.2").touch()
-    (library / "libnccl.so.2").symlink_to("libnccl.so.2.26.2")
-    assert found(tmp_path / "env/bin", LD_LIBRARY_PATH=f"/nowhere:{library}").nccl == "2.26.2"
-    assert found(tmp_path / "env/bin").nccl == ""
+    library(tmp_path, "2.26.2")
+    assert found(tmp_path / "env/bin", LD_LIBRARY_PATH=str(tmp_path)).nccl == ""
 
 
 def test_the_running_interpreter_is_described_as_it_describes_itself() -> None:

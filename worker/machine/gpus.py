@@ -5,7 +5,8 @@ Without nvidia-ml-py, or without a driver, there is nothing to tell, and nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -26,6 +27,7 @@ _ACTIONS = {
     6: "to reset the GPU's bus",
     7: "to restart the system",
 }
+_NOT_NAMED = (None, "all", "none", "void")
 _FABRIC = {1: "not started", 2: "in progress", 3: "completed"}
 
 
@@ -36,6 +38,7 @@ class Gpu:
     Attributes:
         index: As NVML counts.
         problem: Why the driver cannot use it, such as a GPU that fell off the bus.
+        slices: The UUIDs of its MIG instances that may be used here; None where it is whole.
         ecc_errors: Uncorrected, since the driver was loaded; None when it does not count them.
         remap_pending: A row of its memory is to be replaced: it needs a reset.
         remap_failed: A row could not be replaced: it needs to be exchanged.
@@ -47,6 +50,7 @@ class Gpu:
     model: str = ""
     uuid: str = ""
     problem: str = ""
+    slices: tuple[str, ...] | None = None
     ecc_errors: int | None = None
     remap_pending: bool = False
     remap_failed: bool = False
@@ -111,6 +115,7 @@ class _GpuAnswer(BaseModel):
     model: str = ""
     uuid: str = ""
     problem: str = ""
+    slices: list[str] | None = None
     ecc_errors: int | None = None
     remap_pending: bool = False
     remap_failed: bool = False
@@ -141,6 +146,7 @@ def _gpu(said: _GpuAnswer) -> Gpu:
         model=_words(said.model),
         uuid=_words(said.uuid),
         problem=_words(said.problem),
+        slices=None if said.slices is None else tuple(map(_words, said.slices)),
         ecc_errors=said.ecc_errors,
         remap_pending=said.remap_pending,
         remap_failed=said.remap_failed,
@@ -151,3 +157,49 @@ def _gpu(said: _GpuAnswer) -> Gpu:
 
 def _words(text: str) -> str:
     return printable(text, 253)
+
+
+def visible_gpus(gpus: Gpus | None, environ: Mapping[str, str]) -> list[Gpu]:
+    """The GPUs that the program will see, of MIG those instances; one that is lost may be of them.
+
+    Args:
+        gpus: All that the driver knows.
+        environ: The user's environment: CUDA_VISIBLE_DEVICES counts, else NVIDIA_VISIBLE_DEVICES.
+    """
+    present = list(gpus.gpus) if gpus else []
+    cuda, container = environ.get("CUDA_VISIBLE_DEVICES"), environ.get("NVIDIA_VISIBLE_DEVICES")
+    words = _words_of(container if cuda is None else cuda)
+    named = [one for gpu in present if (one := _named(gpu, words)) is not None]
+    # Inside a container there are no others than those it was given, and they count from 0.
+    is_given = len(words) >= len(present) and all(word.isdecimal() for word in words)
+    if cuda is None and (container in _NOT_NAMED or not named or is_given):
+        return present
+    uuids = {uuid for gpu in named for uuid in (gpu.uuid, *(gpu.slices or ()))}
+    unknown = [w for w in words if not w.isdecimal() and not any(u.startswith(w) for u in uuids)]
+    lost = [gpu for gpu in present if unknown and not gpu.uuid and gpu not in named]
+    return sorted(named + lost, key=lambda gpu: gpu.index)
+
+
+def hidden_gpus(gpus: Gpus | None, environ: Mapping[str, str]) -> frozenset[int]:
+    """The others, as NVML counts."""
+    seen = {gpu.index for gpu in visible_gpus(gpus, environ)}
+    return frozenset(gpu.index for gpu in gpus.gpus) - seen if gpus else frozenset()
+
+
+def uuids_of(gpus: Sequence[Gpu]) -> list[str]:
+    """What tells whether two nodes compute on the same: of a GPU in MIG's mode, its instances."""
+    return [uuid for gpu in gpus for uuid in ((gpu.uuid,) if gpu.slices is None else gpu.slices)]
+
+
+def _words_of(text: str | None) -> list[str]:
+    return [word for part in (text or "").split(",") if (word := part.strip())]
+
+
+def _named(gpu: Gpu, words: Sequence[str]) -> Gpu | None:
+    """The GPU, with those of its MIG instances that are named; None when nothing of it is."""
+    if str(gpu.index) in words or any(gpu.uuid and gpu.uuid.startswith(w) for w in words):
+        return gpu
+    # Also in the older form: MIG-GPU-UUID/INSTANCE/SLICE.
+    slices = [s for s in gpu.slices or () if any(s.startswith(w) for w in words)]
+    parent = any(gpu.uuid and w.startswith(f"MIG-{gpu.uuid}/") for w in words)
+    return replace(gpu, slices=tuple(slices)) if slices or parent else None

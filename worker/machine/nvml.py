@@ -5,6 +5,7 @@ It is started as `python -I nvml.py` by `worker.machine.gpus`; nvidia-ml-py may 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -39,7 +40,23 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
         gpu["uuid"] = _plain(nvml.nvmlDeviceGetUUID(handle))
     except nvml.NVMLError as error:
         return {"index": index, "problem": str(error)}
-    return gpu | _health(nvml, handle)
+    return gpu | {"slices": _slices(nvml, handle)} | _health(nvml, handle)
+
+
+def _slices(nvml: Any, gpu: Any) -> list[str] | None:
+    """The UUIDs of a GPU's MIG instances that this process may see; None where it is whole."""
+    try:
+        if nvml.nvmlDeviceGetMigMode(gpu)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+            return None
+        most = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)
+    except (nvml.NVMLError, AttributeError):
+        return None
+    found = []
+    for index in range(most):
+        with contextlib.suppress(nvml.NVMLError):  # there are fewer of them
+            instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
+            found.append(_plain(nvml.nvmlDeviceGetUUID(instance)))
+    return found
 
 
 def _health(nvml: Any, handle: Any) -> dict[str, Any]:

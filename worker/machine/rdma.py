@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rendezvous.schema import RdmaPort, printable
 from worker.machine import aside, sysfs, verbs
+from worker.nccl.env import GidWish, selects
 
 OPEN_SECONDS = 10.0
 _MOST_PORTS = 128
@@ -22,6 +23,7 @@ _MOST_PKEYS = 256
 _ROCE_V2 = "RoCE v2"
 _RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9]+)?) Gb/sec")
 _FULL_MEMBER = 0x8000
+_USUAL_GID = GidWish()
 _SUBNET = re.compile(r"(?:[0-9a-f]{4}:){7}[0-9a-f]{4}\Z")
 _STATES = {
     "INIT": "no subnet manager has configured it",
@@ -34,15 +36,16 @@ _PHYSICAL = {
 }
 
 
-def look_rdma(root: Path = Path("/")) -> list[RdmaPort]:
+def look_rdma(root: Path = Path("/"), wish: GidWish = _USUAL_GID) -> list[RdmaPort]:
     """See which RDMA ports there are, in natural order, each with why NCCL cannot use it.
 
     Nothing is opened, so what libibverbs makes of a device is not known yet: see `open_devices`.
 
     Args:
         root: The directory that holds `sys` and `dev`.
+        wish: Which of its GIDs NCCL takes of a RoCE port.
     """
-    return list(islice(_ports(root), _MOST_PORTS))
+    return list(islice(_ports(root, wish), _MOST_PORTS))
 
 
 def error_counters(root: Path = Path("/")) -> dict[str, dict[str, int]]:
@@ -68,6 +71,18 @@ def opened(ports: Sequence[RdmaPort], problems: Mapping[str, str]) -> list[RdmaP
     ]
 
 
+def chosen(ports: Sequence[RdmaPort], words: str) -> list[RdmaPort]:
+    """The ports, those marked that the user's NCCL_IB_HCA leaves out; EFA does not go by it."""
+    if not words:
+        return list(ports)
+    return [
+        port.model_copy(update={"chosen": selects(words, port.device, port=port.port)})
+        if port.link_layer in ("InfiniBand", "Ethernet")
+        else port
+        for port in ports
+    ]
+
+
 def open_devices(names: Sequence[str], limit_seconds: float = OPEN_SECONDS) -> dict[str, str]:
     """Open RDMA devices through libibverbs, as NCCL does: by name nothing, or what is wrong.
 
@@ -82,17 +97,17 @@ def open_devices(names: Sequence[str], limit_seconds: float = OPEN_SECONDS) -> d
     return {name: problems.get(name, silent) for name in names}
 
 
-def _ports(root: Path) -> Iterator[RdmaPort]:
+def _ports(root: Path, wish: GidWish) -> Iterator[RdmaPort]:
     for device in sysfs.entries(root / "sys/class/infiniband"):
         unopenable = _unopenable(root, device)
         for path in sysfs.entries(device / "ports"):
             if path.name.isdecimal() and 1 <= int(path.name) <= 255:
-                yield _port(root, device, path, unopenable)
+                yield _port(root, device, path, unopenable, wish)
 
 
-def _port(root: Path, device: Path, path: Path, unopenable: str) -> RdmaPort:
+def _port(root: Path, device: Path, path: Path, unopenable: str, wish: GidWish) -> RdmaPort:
     link_layer = sysfs.text(path / "link_layer")
-    gid = _routable_gid(path) if link_layer == "Ethernet" else None
+    gid = _wanted_gid(path, wish) if link_layer == "Ethernet" else None
     interface = _interface(device, path, gid)
     rate = sysfs.text(path / "rate")
     number = _RATE.match(rate)
@@ -110,14 +125,14 @@ def _port(root: Path, device: Path, path: Path, unopenable: str) -> RdmaPort:
         pkeys=_pkeys(path),
         subnet_prefix=_subnet_prefix(path) if link_layer == "InfiniBand" else "",
         gid_index=gid,
-        gid_type=_ROCE_V2 if gid is not None else "",
+        gid_type=sysfs.text(path / f"gid_attrs/types/{gid}") if gid is not None else "",
         mtu=_count(root / "sys/class/net" / interface / "mtu") if interface else 0,
         firmware=sysfs.text(device / "fw_ver"),
         node_guid=sysfs.text(device / "node_guid"),
         interface=interface,
         openable=not unopenable,
     )
-    problem = _link_problem(port) or unopenable or _network_problem(port, device, path)
+    problem = _link_problem(port) or unopenable or _network_problem(port, device, path, wish)
     return port.model_copy(update={"problem": problem})
 
 
@@ -132,13 +147,14 @@ def _link_problem(port: RdmaPort) -> str:
     return f"the port is {port.state}{link}" + (f": {why}" if why else "")
 
 
-def _network_problem(port: RdmaPort, device: Path, path: Path) -> str:
+def _network_problem(port: RdmaPort, device: Path, path: Path, wish: GidWish) -> str:
     """Why NCCL finds no peer through the port, although its link is up."""
     if port.link_layer == "InfiniBand":
         return _fabric_problem(port, path)
     if port.link_layer == "Ethernet":
-        at = ": its interface has no IPv4 address" if port.interface else ""
-        return "" if port.gid_index is not None else f"no IPv4 {_ROCE_V2} GID{at}"
+        has_reason = port.interface and wish.index is None
+        at = f": its interface has no {wish.family} address" if has_reason else ""
+        return "" if port.gid_index is not None else f"no {wish}{at}"
     kind = sysfs.text(device / "node_type")
     if kind.endswith("unspecified"):  # EFA, which NCCL uses through a plugin
         return ""
@@ -192,21 +208,26 @@ def _port_of(net: Path) -> int:
     return 1 + max(sysfs.number(net / "dev_port", 0), sysfs.number(net / "dev_id", 0))
 
 
-def _routable_gid(path: Path) -> int | None:
-    """The index of the GID that NCCL takes by itself: RoCE v2, IPv4, not link-local."""
+def _wanted_gid(path: Path, wish: GidWish) -> int | None:
+    """The index of the GID that NCCL takes: RoCE v2, of the family and not link-local; or any."""
     for gid in sysfs.entries(path / "gids"):
-        address = _mapped(sysfs.text(gid))
-        is_routable = address is not None and not (address.is_link_local or address.is_unspecified)
-        if is_routable and sysfs.text(path / "gid_attrs/types" / gid.name) == _ROCE_V2:
-            return int(gid.name) if gid.name.isdecimal() else None
+        address = _address_of(sysfs.text(gid))
+        if address is None or address.is_unspecified or not gid.name.isdecimal():
+            continue
+        index, version = int(gid.name), "IPv4" if address.version == 4 else "IPv6"
+        kind = sysfs.text(path / "gid_attrs/types" / gid.name)
+        is_routable = version == wish.family and kind == _ROCE_V2 and not address.is_link_local
+        if index == wish.index if wish.index is not None else is_routable:
+            return index
     return None
 
 
-def _mapped(gid: str) -> ipaddress.IPv4Address | None:
+def _address_of(gid: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.IPv6Address(gid).ipv4_mapped
+        address = ipaddress.IPv6Address(gid)
     except ValueError:
         return None
+    return address.ipv4_mapped or address
 
 
 def _subnet_prefix(path: Path) -> str:

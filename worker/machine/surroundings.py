@@ -24,13 +24,13 @@ from rendezvous.schema import Candidate, Facts, RdmaPort, printable
 from rendezvous.version import rdzv_version
 from worker.address import Machine, Skipped
 from worker.machine import aside, disk_probe, kernel, loadable, sysfs
-from worker.machine.gpus import Gpu, Gpus, look_gpus
+from worker.machine.gpus import Gpus, hidden_gpus, look_gpus, uuids_of, visible_gpus
 from worker.machine.interfaces import count_gpus
 from worker.machine.kernel import Arp, Clock, Limits
-from worker.machine.rdma import error_counters, look_rdma, open_devices, opened
+from worker.machine.rdma import chosen, error_counters, look_rdma, open_devices, opened
 from worker.machine.user_python import UserPython, look_user_python
 from worker.nccl.conf import read_conf
-from worker.nccl.env import Given, given_by
+from worker.nccl.env import GidWish, Given, gid_wish, given_by
 from worker.ports import ephemeral_range
 
 LIMIT_SECONDS = 1.3
@@ -48,6 +48,7 @@ EFA_LIBRARIES = ("libnccl-net.so", "libnccl-net-ofi.so", "libnccl-net-aws-ofi.so
 _HOST = Path("/")
 _HOSTS_FILE = Path("/etc/hosts")
 _SLACK_SECONDS = 0.3
+_PATIENT = PATIENT_SECONDS - _SLACK_SECONDS
 _SILENT_DRIVER = "its driver gives no answer in time"
 _SCRIPTS = (".py", ".sh")
 _MOST_SCRIPT_BYTES = 16 << 20
@@ -94,6 +95,7 @@ class Surroundings:
         arp: By interface.
         rdma_errors: By port, the error counters that rose while we looked.
         gpus: As the driver sees them; None where this container has none.
+        hidden_gpus: Those that the program will not see, as NVML counts.
         gpu_nodes: How many GPUs this container was given.
         nproc: Processes that will be started here; None when not known.
         is_direct: Whether network cards may reach the GPUs' memory.
@@ -123,6 +125,7 @@ class Surroundings:
     arp: Mapping[str, Arp] = field(default_factory=dict)
     rdma_errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     gpus: Gpus | None = None
+    hidden_gpus: frozenset[int] = frozenset()
     gpu_nodes: int = 0
     nproc: int | None = None
     is_direct: bool = True
@@ -174,6 +177,8 @@ class _Files:
     script_digest: str = ""
 
 
+_NO_DISKS: tuple[Disk, ...] = ()
+_SILENT_GPUS: Gpus | None = Gpus(problem=_SILENT_DRIVER)
 _NO_RDMA: tuple[list[RdmaPort], dict[str, dict[str, int]]] = ([], {})
 """What is known where a device does not answer: its files in sysfs are questions to its driver."""
 
@@ -202,28 +207,26 @@ def look_around(
             is opened.
         limit_seconds: For all that may hang, together.
     """
-    began, limit = time.monotonic(), limit_seconds - _SLACK_SECONDS
+    began, limit, nodes = time.monotonic(), limit_seconds - _SLACK_SECONDS, count_gpus(root, {})
 
     def later(ask: Callable[[], _T], default: _T, seconds: float = limit_seconds) -> _Later[_T]:
         return _Later(ask, default, began + seconds)
 
     hostname, temporary = socket.gethostname(), Path(environ.get("TMPDIR") or "/tmp")  # noqa: S108
     paths = [*_working_directory(), temporary, *folders]
-    unknown: tuple[Disk, ...] = ()
-    disks = later(lambda: _disks(paths, probe, limit), unknown)
-    files = later(lambda: _read_files(program, command, environ, root), _Files())
+    disks = later(lambda: _disks(paths, probe, limit), _NO_DISKS)
+    files = later(lambda: _read_files(program, command, environ), _Files())
     addresses = later(lambda: _addresses_of(hostname, root, resolve), None)
-    seen = later(lambda: (look_rdma(root), error_counters(root)), _NO_RDMA).get()
-    (ports, counted), nodes = seen, count_gpus(root, {})
-    names = list(dict.fromkeys(p.device for p in ports if not p.problem and root == _HOST))
-    patient = PATIENT_SECONDS - _SLACK_SECONDS
-    closed = dict.fromkeys(names, _SILENT_DRIVER)
-    tried = later(lambda: _open(names, patient), closed, PATIENT_SECONDS)
-    silent_driver: Gpus | None = Gpus(problem=_SILENT_DRIVER)
-    driver = later(lambda: _ask_driver(nodes, limit), silent_driver)
+    ports, counted = later(lambda: (look_rdma(root), error_counters(root)), _NO_RDMA).get()
+    driver = later(lambda: _ask_driver(nodes, limit), _SILENT_GPUS)
     efa = EFA_LIBRARIES if any(port.link_layer == EFA for port in ports) else ()
     unloaded = dict.fromkeys(efa, NO_ANSWER)
-    libraries = later(lambda: _load(efa, patient) if efa else {}, unloaded, PATIENT_SECONDS)
+    libraries = later(lambda: _load(efa, _PATIENT), unloaded, PATIENT_SECONDS)
+    if (wish := gid_wish(files.get().given)) != GidWish():  # files may keep us waiting from here on
+        ports = later(lambda: look_rdma(root, wish), ports).get()
+    names = list(dict.fromkeys(p.device for p in ports if not p.problem and root == _HOST))
+    closed = dict.fromkeys(names, _SILENT_DRIVER)
+    tried = later(lambda: _open(names, _PATIENT), closed, PATIENT_SECONDS)
     return replace(
         _quick(root, nodes),
         hostname=printable(hostname, 253),
@@ -235,6 +238,7 @@ def look_around(
         hostname_addresses=addresses.get(),
         is_name_server_silent=resolve and addresses.get() is None,
         gpus=driver.get(),
+        hidden_gpus=hidden_gpus(driver.get(), environ),
         libraries=libraries.get(),
         disks=disks.get(),
         rdma_errors=rises(counted, later(lambda: error_counters(root), counted).get()),
@@ -276,24 +280,6 @@ def rises(
     return {port: gained for port, gained in gains.items() if gained}
 
 
-def visible_gpus(gpus: Gpus | None, wanted: str | None) -> list[Gpu]:
-    """The GPUs that the program will see: two nodes on one machine have different ones.
-
-    Args:
-        gpus: All that the driver knows.
-        wanted: CUDA_VISIBLE_DEVICES; None when it is not set.
-    """
-    working = [gpu for gpu in gpus.gpus if not gpu.problem][:_MOST_GPUS] if gpus else []
-    if wanted is None:
-        return working
-    words = [word for part in wanted.split(",") if (word := part.strip())]
-    return [
-        gpu
-        for gpu in working
-        if str(gpu.index) in words or any(gpu.uuid.startswith(word) for word in words)
-    ]
-
-
 def _working_directory() -> list[Path]:
     """Where the program will be started; it may have been removed."""
     try:
@@ -302,14 +288,12 @@ def _working_directory() -> list[Path]:
         return []
 
 
-def _read_files(
-    program: str, command: Sequence[str], environ: Mapping[str, str], root: Path
-) -> _Files:
+def _read_files(program: str, command: Sequence[str], environ: Mapping[str, str]) -> _Files:
     given = given_by(environ, read_conf(environ))
     given = {name: value for name, value in given.items() if name.startswith(_JUDGED)}
     named = {name: given[name].value for name in _FILE_VARIABLES if name in given}
     return _Files(
-        python=look_user_python(program, environ, root=root),
+        python=look_user_python(program, environ),
         given=given,
         missing=frozenset(name for name, path in named.items() if not Path(path).is_file()),
         script_digest=_script_digest(command),
@@ -323,8 +307,8 @@ def _facts(
     gpus: Gpus | None,
     root: Path,
 ) -> Facts:
-    python = files.python
-    visible = visible_gpus(gpus, environ.get("CUDA_VISIBLE_DEVICES"))
+    python, hcas = files.python, files.given.get("NCCL_IB_HCA")
+    visible = [gpu for gpu in visible_gpus(gpus, environ) if not gpu.problem]
     return Facts(
         rdzv_version=rdzv_version(),
         python_version=python.version,
@@ -333,13 +317,13 @@ def _facts(
         nccl_version=python.nccl,
         driver_version=(gpus.driver if gpus else "") or kernel.driver_version(root),
         gpus=count_gpus(root, environ),
-        gpu_models=[gpu.model for gpu in visible],
-        gpu_uuids=[gpu.uuid for gpu in visible],
+        gpu_models=[gpu.model for gpu in visible][:_MOST_GPUS],
+        gpu_uuids=uuids_of(visible)[:_MOST_GPUS],
         cpus=os.cpu_count() or 0,
         boot_id=sysfs.text(root / "proc/sys/kernel/random/boot_id"),
         machine_id=sysfs.text(root / "etc/machine-id"),
         script_digest=files.script_digest,
-        rdma=list(ports),
+        rdma=chosen(ports, hcas.value if hcas else ""),
     )
 
 
@@ -404,6 +388,8 @@ def _space(path: Path) -> Disk:
 
 
 def _load(names: Sequence[str], limit_seconds: float) -> dict[str, str]:
+    if not names:
+        return {}
     answer = aside.ask(Path(loadable.__file__), *names, limit_seconds=limit_seconds)
     lines = (line.partition("\t") for line in answer.text.splitlines())
     problems = {name: printable(problem, 300) for name, _, problem in lines}

@@ -22,14 +22,10 @@ _TORCH_VERSION = re.compile(r"^__version__ *= *['\"]([^'\"\n]+)['\"]", re.MULTIL
 _TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= *['\"]([0-9.]+)['\"]", re.MULTILINE)
 _NCCL = re.compile(r"nvidia_nccl_cu[0-9]+-(?P<version>[0-9][0-9.]*[0-9])\.dist-info\Z", re.I)
 _LIBNCCL = re.compile(r"libnccl\.so\.([0-9]+\.[0-9]+\.[0-9]+)\Z")
-_LIBRARY_FOLDERS = (
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "usr/lib64",
-    "usr/local/lib",
-    "usr/local/nccl/lib",
-    "usr/local/cuda/lib64",
-)
+_SHARED = re.compile(r"^include-system-site-packages *= *true", re.MULTILINE | re.IGNORECASE)
+_HOME = re.compile(r"^home *= *(.+)$", re.MULTILINE)
+_DEBIAN = (Path("/usr"), Path("/"))
+_SYSTEM = (*_DEBIAN, Path("/usr/local"))
 _HEAD_BYTES = 2_048
 
 
@@ -52,16 +48,13 @@ class UserPython:
     nccl: str = ""
 
 
-def look_user_python(
-    program: str, environ: Mapping[str, str], *, root: Path = Path("/")
-) -> UserPython:
+def look_user_python(program: str, environ: Mapping[str, str]) -> UserPython:
     """Find the interpreter that the program will run on, and what is installed for it.
 
     Args:
         program: `torchrun`, or COMMAND's first word; of one that is no Python program, the user's
             `torchrun` or `python3` is looked at.
-        environ: The user's environment: PATH, PYTHONPATH, HOME and LD_LIBRARY_PATH count.
-        root: The directory that holds `usr`, for the system's libraries.
+        environ: The user's environment: PATH, PYTHONPATH and HOME count.
     """
     interpreter = _interpreter(program, environ)
     if interpreter is None:
@@ -69,7 +62,7 @@ def look_user_python(
     version = _version(interpreter)
     folders = list(_folders(interpreter, version, environ))
     torch, cuda = _torch(folders)
-    nccl = _nccl(folders) or _system_nccl(environ, root) if cuda else ""
+    nccl = _nccl(folders) or _own_nccl(interpreter) if cuda else ""
     return UserPython(str(interpreter), version, torch, cuda, nccl)
 
 
@@ -125,17 +118,23 @@ def _folders(interpreter: Path, version: str, environ: Mapping[str, str]) -> Ite
     """Where this interpreter looks for packages, in its order."""
     yield from (Path(word) for word in environ.get("PYTHONPATH", "").split(":") if word)
     config = _config(interpreter)
-    shared = re.search(r"^include-system-site-packages *= *true", config, re.MULTILINE | re.I)
-    if environ.get("HOME") and (not config or shared):
+    if environ.get("HOME") and (not config or _SHARED.search(config)):
         yield Path(environ["HOME"], f".local/lib/python{version}/site-packages")
-    yield from _site_folders(interpreter.parent.parent, version)
-    home = re.search(r"^home *= *(.+)$", config, re.MULTILINE)
-    if shared and home:
-        yield from _site_folders(Path(home[1].strip()).parent, version)
+    for prefix in _prefixes(interpreter):
+        yield from _site_folders(prefix, version)
+
+
+def _prefixes(interpreter: Path) -> Iterator[Path]:
+    """Where this interpreter is installed, and what a virtual environment shares with another."""
+    yield interpreter.parent.parent
+    config = _config(interpreter)
+    home = _HOME.search(config) if _SHARED.search(config) else None
+    if home:
+        yield Path(home[1].strip()).parent
 
 
 def _site_folders(prefix: Path, version: str) -> Iterator[Path]:
-    if prefix in (Path("/usr"), Path("/")):  # Debian's
+    if prefix in _DEBIAN:
         yield Path(f"/usr/local/lib/python{version}/dist-packages")
         yield Path("/usr/lib/python3/dist-packages")
     for lib in ("lib", "lib64"):
@@ -163,11 +162,14 @@ def _nccl(folders: Sequence[Path]) -> str:
     return ""
 
 
-def _system_nccl(environ: Mapping[str, str], root: Path) -> str:
-    """The version of the system's library, which the torch of a vendor's container uses."""
-    own = [Path(word) for word in environ.get("LD_LIBRARY_PATH", "").split(":") if word]
-    for folder in [*own, *(root / name for name in _LIBRARY_FOLDERS)]:
-        found = _LIBNCCL.match((folder / "libnccl.so.2").resolve().name)
+def _own_nccl(interpreter: Path) -> str:
+    """The version of the library in the interpreter's own `lib`, which conda's torch loads.
+
+    The system's library tells nothing: a torch may bring its own inside.
+    """
+    prefixes = [prefix for prefix in _prefixes(interpreter) if prefix not in _SYSTEM]
+    for prefix in prefixes:
+        found = _LIBNCCL.match((prefix / "lib/libnccl.so.2").resolve().name)
         if found:
             return found[1]
     return ""

@@ -50,21 +50,46 @@ def conf_values(text: str) -> dict[str, str]:
     return found
 
 
-def selects(words: str, name: str, *, exact: bool = False) -> bool:
-    """Whether a list of interfaces takes `name` in.
+def selects(words: str, name: str, *, exact: bool = False, port: int | None = None) -> bool:
+    """Whether a list of interfaces, or of RDMA devices, takes `name` in.
 
     Args:
-        words: `eth,ib0` (beginnings of names), `=eth0` (whole names), `^docker` (all but these).
-        name: The interface's.
+        words: `eth,ib0` (beginnings of names), `=eth0` (whole names), `^docker` (all but these);
+            each may end in a `:PORT`.
+        name: The interface's or device's.
         exact: Names are whole ones and signs mean nothing: Gloo and TensorPipe read it so.
+        port: The device's port; interfaces have none, and their ports do not count.
     """
     if exact:
         return name in words.split(",")
     rest = words.removeprefix("^")
     whole = rest.startswith("=")
-    listed = [word.partition(":")[0] for word in rest.removeprefix("=").split(",") if word]
-    found = name in listed if whole else any(name.startswith(word) for word in listed)
+    found = False
+    for entry in filter(None, rest.removeprefix("=").split(",")):
+        word, *numbers = entry.split(":")  # port, and then rail and plane
+        is_port = port is None or not numbers or numbers[0] in ("", str(port))
+        found = found or (is_port and (name == word if whole else name.startswith(word)))
     return found != words.startswith("^")
+
+
+@dataclass(frozen=True, slots=True)
+class GidWish:
+    """Which GID of a RoCE port NCCL takes: the first of a family, or the one at an index."""
+
+    family: Literal["IPv4", "IPv6"] = "IPv4"
+    index: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.family} RoCE v2 GID" if self.index is None else f"GID at index {self.index}"
+
+
+def gid_wish(given: Mapping[str, Given]) -> GidWish:
+    """What the user's NCCL_IB_GID_INDEX and NCCL_IB_ADDR_FAMILY ask for."""
+    family, index = given.get("NCCL_IB_ADDR_FAMILY"), given.get("NCCL_IB_GID_INDEX")
+    return GidWish(
+        family="IPv6" if family and family.value == "AF_INET6" else "IPv4",
+        index=int(index.value) if index and index.value.isdecimal() else None,
+    )
 
 
 def network_kind(name: str) -> NetworkKind:

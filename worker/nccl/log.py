@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rendezvous.schema import ExitReport, printable
+from worker.background import in_background
 from worker.nccl.verdict import Heard, Verdict, judge, take_in
 
 LOOK_SECONDS = 1.0
@@ -77,7 +78,7 @@ class NcclLog:
         """What is to be said of this node, each once, as long as it is asked."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for verdict in await asyncio.to_thread(self.look):
+            for verdict in await in_background(self.look):
                 yield verdict
 
     def look(self) -> list[Verdict]:

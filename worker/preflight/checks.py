@@ -13,6 +13,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 
 from rendezvous.schema import Finding, LinkKind
+from worker.machine.gpus import Gpus
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
 from worker.preflight.rdma import RDMA_CHECKS
 from worker.preflight.variables import variables
@@ -220,7 +221,7 @@ def gpus(here: Surroundings) -> list[Verdict]:
             f"nvidia-smi -q -i {index}; then reset the GPU or restart the node",
         )
         for index, words, level in driver.problems
-        if _NOT_OURS not in words
+        if _NOT_OURS not in words and index not in here.hidden_gpus
     ]
     if here.nproc is not None and here.nproc > here.facts.gpus > 0:
         found.append(
@@ -233,7 +234,16 @@ def gpus(here: Surroundings) -> list[Verdict]:
                 "--nproc-per-node gpu, or look at CUDA_VISIBLE_DEVICES",
             )
         )
-    return found or ok(f"{driver.count} x {next(iter(driver.models), 'GPU')}, no complaints")
+    used = [gpu for gpu in driver.gpus if gpu.index not in here.hidden_gpus and not gpu.problem]
+    model = used[0].model if used else "GPU"
+    return found or ok(f"{len(used)} x {model or 'GPU'}, no complaints{_beside(here, driver)}")
+
+
+def _beside(here: Surroundings, driver: Gpus) -> str:
+    """What is said of sick GPUs that this job does not use."""
+    told = [index for index, words, _ in driver.problems if _NOT_OURS not in words]
+    sick = [str(index) for index in dict.fromkeys(told) if index in here.hidden_gpus]
+    return f"; GPU {', '.join(sick)}, not of this job, has some" if sick else ""
 
 
 def _silent_driver(here: Surroundings, problem: str) -> Verdict:

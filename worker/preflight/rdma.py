@@ -1,7 +1,8 @@
 """The checks of a node's RDMA ports and of what NCCL needs to use them (L04 to L13, L20).
 
-The *rails* are the ports of the commonest kind: they carry the collectives. A front-end port that
-happens to speak RDMA, and the accelerated half of a virtual machine's network card, are no rails.
+The *rails* carry the collectives: see `rendezvous.rails`. A front-end port that happens to speak
+RDMA, and the accelerated half of a virtual machine's network card, are no rails.
+
 A fault is a failure where the program would use RDMA, and a warning elsewhere.
 """
 
@@ -10,11 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from rendezvous.rails import rails as rails_of
+from rendezvous.rails import siblings
 from rendezvous.schema import RdmaPort
 from rendezvous.state import listed
 from worker.machine.rdma import is_full_member
 from worker.machine.surroundings import EFA, EFA_LIBRARIES, Surroundings
-from worker.nccl.env import network_kind
+from worker.nccl.env import gid_wish, network_kind
 from worker.preflight.verdict import Check, Judge, Level, Verdict, ok, room, skipped
 
 _MOST_NAMED = 4
@@ -43,19 +46,15 @@ def switched_off(here: Surroundings) -> str:
 
 
 def rails(here: Surroundings) -> list[RdmaPort]:
-    """The ports of the kind that carries most together; of two that carry as much, InfiniBand."""
-    ports = [port for port in here.rdma if not _is_accelerated(port, here)]
-    rates: Counter[tuple[str, str]] = Counter()
-    for port in ports:
-        rates[_kind(port)] += int(port.rate_gbps)
-    best = max(
-        ports, key=lambda port: (rates[_kind(port)], port.link_layer == "InfiniBand"), default=None
-    )
-    return [port for port in ports if best is not None and _kind(port) == _kind(best)]
+    """The ports that carry the collectives; where enough of them are up, no others."""
+    found = rails_of(port for port in here.rdma if not _is_accelerated(port, here))
+    up = [port for port in found if port.state == "ACTIVE"]
+    return up if 0 < here.gpu_nodes <= len(up) and _is_whole(len(up)) else found
 
 
-def _kind(port: RdmaPort) -> tuple[str, str]:
-    return port.link_layer, port.hca_type
+def _is_whole(count: int) -> bool:
+    """Whether so many rails are likely all of a machine: they come as 1, 2, 4, 8 or 16."""
+    return count.bit_count() == 1
 
 
 def _is_accelerated(port: RdmaPort, here: Surroundings) -> bool:
@@ -144,6 +143,7 @@ def port_rates(here: Surroundings) -> list[Verdict]:
     usual_words = next(port.rate for port in ports if port.rate_gbps == usual)
     one_lane = [p for p in ports if p.link_layer == "InfiniBand" and "(1X" in p.rate]
     slow = [port for port in ports if port.rate_gbps < usual or port in one_lane]
+    slow += _sick_siblings(here, usual)
     if not slow:
         return ok(f"{len(ports)} x {usual_words}")
     return _grouped(
@@ -152,8 +152,21 @@ def port_rates(here: Surroundings) -> list[Verdict]:
         lambda port: port.rate,
         expected=usual_words if usual_words not in {port.rate for port in slow} else "4X",
         cause="the slowest port sets the pace of all nodes",
-        fix="reseat or exchange cable and transceiver, then: mlxlink -d DEVICE, or ibdiagnet",
+        fix="reseat or exchange cable and transceiver, then: mlxlink -d DEVICE, or ibdiagnet; "
+        "where it is for storage, name the others: NCCL_IB_HCA",
     )
+
+
+def _sick_siblings(here: Surroundings, usual: float) -> list[RdmaPort]:
+    """The slower ports of the rails' chip, where they are rails as well, and not for storage.
+
+    A node alone cannot tell but by number: only with them they are all that such a machine has. Or
+    the user has said which ports are to be used. Where other nodes have more, X04 tells.
+    """
+    found = rails(here)
+    slower = [p for p in siblings(here.rdma, found) if 0 < p.rate_gbps < usual]
+    is_short = _is_whole(len(found) + len(slower)) and not _is_whole(len(found))
+    return slower if is_short or not all(port.chosen for port in here.rdma) else []
 
 
 def partitions(here: Surroundings) -> list[Verdict]:
@@ -177,20 +190,32 @@ def partitions(here: Surroundings) -> list[Verdict]:
 
 def roce_addresses(here: Surroundings) -> list[Verdict]:
     """L08: a RoCE port has the address by which NCCL reaches other subnets."""
+    wish = gid_wish(here.given)
     ports = [port for port in _active(here) if port.link_layer == "Ethernet"]
     if not ports:
         return skipped("no RoCE rail is up")
     bare = [port for port in ports if port.gid_index is None]
     if not bare:
         indexes = sorted({str(port.gid_index) for port in ports})
-        return ok(f"routable RoCE v2 GID at index {', '.join(indexes)}")
+        named = "NCCL_IB_GID_INDEX" if wish.index is not None else "routable RoCE v2 GID"
+        return ok(f"{named} at index {', '.join(indexes)}")
+    if wish.index is not None:
+        return _grouped(
+            _grave(here),
+            bare,
+            lambda port: f"no {wish}",
+            expected="a GID there, as NCCL_IB_GID_INDEX names it",
+            cause="NCCL opens no connection from an empty GID",
+            fix="unset NCCL_IB_GID_INDEX: NCCL since 2.21 finds the index by itself",
+        )
     return _grouped(
         _grave(here),
         bare,
-        lambda port: "no IPv4 RoCE v2 GID",
-        expected="a GID of type RoCE v2 with an IPv4 address",
+        lambda port: f"no {wish}",
+        expected=f"a GID of type RoCE v2 with an {wish.family} address",
         cause="NCCL falls back to link-local RoCE v1, which reaches one segment at most",
-        fix="give the port's interface an IPv4 address; in a container, its interface itself",
+        fix=f"give the port's interface an {wish.family} address (in a container, its interface "
+        "itself), or name the other family: NCCL_IB_ADDR_FAMILY",
     )
 
 

@@ -68,8 +68,7 @@ def _networks(here: Surroundings) -> Iterator[Verdict]:
 def _devices(here: Surroundings) -> Iterator[Verdict]:
     listed, index = here.given.get("NCCL_IB_HCA"), here.given.get("NCCL_IB_GID_INDEX")
     devices = sorted({port.device for port in here.rdma if not port.problem})
-    selected = [name for name in devices if listed and selects(listed.value, name)]
-    if listed and listed.value and devices and not selected:
+    if listed and devices and not any(p.chosen for p in here.rdma if not p.problem):
         yield Verdict(
             "fail" if wants_rdma(here) else "warn",
             str(listed),

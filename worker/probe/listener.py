@@ -1,7 +1,8 @@
 """Where a node answers its peers' probes, from before it joins until the go.
 
 Only who proves to be a node of the run is answered; the rest is bounded: a connection that does not
-begin with a hello is closed, and of too many that have said nothing yet the oldest.
+begin with a hello is closed, so is one whose hello was said before (somebody has overheard it), and
+of too many that have said nothing yet the oldest. No connection lasts longer than a visit may.
 
 Sockets are read in the event loop without its transports, which would cost more than all else, and
 by their numbers: it writes out a socket, addresses and all, whenever it does not know it yet.
@@ -25,6 +26,7 @@ _BACKLOG = 1_024
 _MOST_UNPROVEN = 256
 _MOST_AT_ONCE = 64
 _LIFE_SECONDS = 10.0
+_MOST_NONCES = 65_536  # some 10 MiB; the nodes of a run say fewer hellos by far
 _PAUSE_SECONDS = 0.1
 _SEND_BUFFER_BYTES = 4 * BULK_BYTES  # so that whatever is answered fits in at once
 _FIRST_PORT = 20_000
@@ -42,6 +44,7 @@ class ProbeListener:
         identity: Who answers.
         clock: Seconds since 1970, for the peers to compare with theirs.
         loopback: All nodes live on this machine: nobody else is listened to.
+        life_seconds: How long a connection may last.
 
     Raises:
         OSError: No port can be had.
@@ -51,16 +54,24 @@ class ProbeListener:
     """
 
     def __init__(
-        self, identity: Identity, clock: Clock = time.time, *, loopback: bool = False
+        self,
+        identity: Identity,
+        clock: Clock = time.time,
+        *,
+        loopback: bool = False,
+        life_seconds: float = _LIFE_SECONDS,
     ) -> None:
         self._packets = Packets(identity)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._stream, self._datagrams = _bind(_preferred_port(identity), loopback=loopback)
         self.port: int = self._stream.getsockname()[1]
+        self._life_seconds = life_seconds
         self._visitors: dict[socket.socket, _Visitor] = {}
+        self._nonces: dict[bytes, None] = {}
         self._buffer = bytearray(HELLO_BYTES)
         self._pause: asyncio.TimerHandle | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
         self._loop.add_reader(self._stream.fileno(), self._accept)
         self._loop.add_reader(self._datagrams.fileno(), self._echo)
 
@@ -72,8 +83,9 @@ class ProbeListener:
 
     def close(self) -> None:
         """Answer no longer."""
-        if self._pause is not None:
-            self._pause.cancel()
+        for timer in (self._pause, self._sweeping):
+            if timer is not None:
+                timer.cancel()
         for sock in (self._stream, self._datagrams):
             self._loop.remove_reader(sock.fileno())
             sock.close()
@@ -94,19 +106,28 @@ class ProbeListener:
             visitor = self._visitors[sock] = _Visitor(sock, peer[0], self._loop.time())
             self._loop.add_reader(sock.fileno(), self._serve, visitor)
             self._make_room()
+            if self._sweeping is None:
+                self._sweeping = self._loop.call_later(self._life_seconds, self._sweep)
 
     def _open_again(self) -> None:
         self._loop.add_reader(self._stream.fileno(), self._accept)
 
     def _make_room(self) -> None:
-        """Close who has been here too long, and the oldest of too many who have proven nothing."""
-        long_ago = self._loop.time() - _LIFE_SECONDS
-        while (oldest := next(iter(self._visitors.values()))).came < long_ago:
-            self._dismiss(oldest)
+        """Close the oldest of too many who have proven nothing."""
         if len(self._visitors) > _MOST_UNPROVEN:
             unproven = [visitor for visitor in self._visitors.values() if not visitor.proven]
             for visitor in unproven[: len(unproven) - _MOST_UNPROVEN]:
                 self._dismiss(visitor)
+
+    def _sweep(self) -> None:
+        """Close who has been here too long, and come back when the next one has."""
+        self._sweeping = None
+        for visitor in [*self._visitors.values()]:
+            ends = visitor.came + self._life_seconds
+            if ends > self._loop.time():
+                self._sweeping = self._loop.call_at(ends, self._sweep)
+                return
+            self._dismiss(visitor)
 
     def _dismiss(self, visitor: _Visitor) -> None:
         if self._visitors.pop(visitor.sock, None) is not None:
@@ -131,7 +152,7 @@ class ProbeListener:
             if len(visitor.hello) < HELLO_BYTES:
                 return True
             said = self._packets.read_hello("tcp", visitor.hello[:HELLO_BYTES])
-            if said is None:
+            if said is None or not self._is_new(said.nonce):
                 return False
             visitor.proven = True
             clock, source = self._clock(), visitor.source
@@ -139,10 +160,21 @@ class ProbeListener:
                 self._packets.reply("tcp", said, clock=clock, source=source, size=HELLO_BYTES)
             )
             data = visitor.hello[HELLO_BYTES:]
+            if said.receiver != self._packets.slot:  # it learns who is here, and wants no more
+                return False
         if data and not visitor.echoed:
             visitor.sock.send(RECEIPT)  # apart: it arrives where packets of full size do not
         visitor.echoed += len(data)
         return visitor.echoed <= BULK_BYTES and visitor.sock.send(data) == len(data)
+
+    def _is_new(self, nonce: bytes) -> bool:
+        """Whether a hello was not said before: a node says none twice."""
+        if nonce in self._nonces:
+            return False
+        self._nonces[nonce] = None
+        if len(self._nonces) > _MOST_NONCES:
+            del self._nonces[next(iter(self._nonces))]
+        return True
 
     def _echo(self) -> None:
         """Tell the nodes of the run which of their datagrams have arrived, in full length."""

@@ -3,7 +3,8 @@
 Each peer of the plan is asked to prove who it is, over TCP, at the address that the plan names: a
 connection that succeeds proves nothing by itself (every host may have the same docker0, and
 connecting there reaches oneself). Then 16 KiB go there and back, as small messages pass where large
-ones vanish. Round-trip time, clocks and the path MTU come from the same visit.
+ones vanish. Round-trip time, clocks and the path MTU come from the same visit. All of it leaves by
+the address at which the peers are to reach this node, and by no other of this host.
 
 A round ends within `Pace.round_seconds`, whatever the network does.
 """
@@ -20,7 +21,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, TypeAlias
 
 from rendezvous.schema import Outcome, PairProbe, ProbePeer, ProbePlan, printable
@@ -41,6 +42,7 @@ _TCP_INFO_BYTES = 160
 _MIN_RTT = struct.Struct("=I")
 _MIN_RTT_AT = 148
 _NO_MIN_RTT = 0xFFFF_FFFF
+_IP_BIND_ADDRESS_NO_PORT = 24  # the port is chosen when connecting, which allows for more of them
 
 _NO_WAY = (errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL, errno.EINVAL)
 _NOBODY = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.EHOSTDOWN)
@@ -105,18 +107,24 @@ async def probe_peers(
     found = {p.slot: PairProbe(slot=p.slot, outcome="timeout", detail=words) for p in peers}
     with contextlib.ExitStack() as opened:
         packets = Packets(identity)
+        own = known.get(identity.slot)
         mtus = {}
         for family in {family_of(peer.address) for peer in peers}:
             with contextlib.suppress(OSError):  # not of this host: visits will say so
-                mtus[family] = opened.enter_context(PathMtu(packets, family))
-        own_mtu = known[identity.slot].mtu if identity.slot in known else 0
-        visitor = _Visitor(packets, mtus, own_mtu, pace, clock)
+                path = PathMtu(packets, family, _source_of(own, family))
+                mtus[family] = opened.enter_context(path)
+        visitor = _Visitor(packets, mtus, own, pace, clock)
         # From the next one on: not everybody visits the first ones first.
         peers_in_turn = sorted(peers, key=lambda peer: (peer.slot < identity.slot, peer.slot))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pace.round_seconds):
                 await visitor.visit_all(peers_in_turn, found)
     return [found[peer.slot] for peer in peers]
+
+
+def _source_of(own: ProbePeer | None, family: int) -> str:
+    """The address to leave by, for peers of a family; empty for the kernel's choice."""
+    return own.address if own is not None and family_of(own.address) == family else ""
 
 
 class _Fault(Exception):
@@ -135,13 +143,13 @@ class _Visitor:
         self,
         packets: Packets,
         mtus: dict[int, PathMtu],
-        own_mtu: int,
+        own: ProbePeer | None,
         pace: Pace,
         clock: Callable[[], float],
     ) -> None:
         self._packets = packets
         self._mtus = mtus
-        self._own_mtu = own_mtu
+        self._own = own
         self._pace = pace
         self._clock = clock
         self._bulk = os.urandom(BULK_BYTES)
@@ -166,11 +174,11 @@ class _Visitor:
             if pair.outcome in _AGAIN:
                 pair = found[peer.slot] = await self._visit_again(peer, pair)
             path = self._mtus.get(family_of(peer.address))
-            mtu = min(self._own_mtu, peer.mtu)
+            mtu = min(self._own.mtu if self._own else 0, peer.mtu)
             large_vanish = pair.detail == _VANISHED_THERE[1]
             if path is not None and mtu and (pair.outcome == "ok" or large_vanish):
                 size = await path.ask(peer.slot, peer.address, peer.probe_port, mtu)
-                found[peer.slot] = pair.model_copy(update={"path_mtu": size})
+                found[peer.slot] = replace(pair, path_mtu=size)
 
     async def _visit_again(self, peer: ProbePeer, first: PairProbe) -> PairProbe:
         """Visit a silent peer more often: what is heard first counts, else what was usual."""
@@ -204,7 +212,7 @@ class _Visitor:
     async def _visit(self, peer: ProbePeer, ends: float | None = None) -> PairProbe:
         """Visit a peer once, until `ends`; without it, each step has its own limit."""
         try:
-            with _Wire(peer.address) as wire:
+            with _Wire(peer.address, _source_of(self._own, family_of(peer.address))) as wire:
                 return await self._talk(wire, peer, ends)
         except OSError as exc:
             fault = _fault_of(exc, peer.address)
@@ -295,13 +303,18 @@ class _Wire:
 
     Leaner than the loop's own transports, which would cost more than all else.
 
+    Args:
+        address: Of the peer.
+        source: This node's address to leave by; the kernel's choice if empty.
+
     Attributes:
         silence: What it means when nothing is heard now; None when it means nothing.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, source: str = "") -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self.silence: Silence | None = _NO_CONNECTION
+        self._source = source
         self._loop = asyncio.get_running_loop()
         self._awaited: asyncio.Future[None] = self._loop.create_future()
         self._size = 0
@@ -324,6 +337,10 @@ class _Wire:
 
     async def connect(self, address: str, port: int) -> None:
         """Connect; raises OSError."""
+        if self._source:
+            with contextlib.suppress(OSError):  # Linux before 4.2
+                self._socket.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+            self._socket.bind((self._source, 0))
         number = self._socket.connect_ex((address, port))
         if number == errno.EINPROGRESS:
             self._loop.add_writer(self._file, self._settle)

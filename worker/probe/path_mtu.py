@@ -3,6 +3,8 @@
 One of the size that both ends' interfaces can take is sent first. Where it is lost, it is sent
 again with all the usual sizes below it, and the largest that is answered counts. As packets are
 also lost by chance, the largest gets some more tries before it is given up.
+
+Where the first few peers are all mute, UDP is closed, and the rest are not asked.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ _USUAL_SIZES = (
 )
 _WAIT_SECONDS = 0.4
 _TO_BE_SURE = 8
+_MUTE_ENOUGH = 4
 
 
 class PathMtu:
@@ -38,14 +41,21 @@ class PathMtu:
     Args:
         packets: This node's.
         family: 4 or 6.
+        source: The address of this node to ask from; the kernel's choice if empty.
+
+    Raises:
+        OSError: The family, or the address, is not to be had on this host.
     """
 
-    def __init__(self, packets: Packets, family: int) -> None:
+    def __init__(self, packets: Packets, family: int, source: str = "") -> None:
         self._packets = packets
         self._family = family
         self._header = _HEADER_BYTES[family]
         self._waiting: dict[bytes, _Asked] = {}
-        self._socket = _socket(family)
+        self._mute = 0
+        self._closed = False
+        self._heard = False
+        self._socket = _socket(family, source)
 
     def __enter__(self) -> Self:
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._receive)
@@ -67,6 +77,8 @@ class PathMtu:
         largest = mtu - self._header
         if mtu > _LARGEST_PACKET or largest < HELLO_BYTES:  # loopback: no packet is as large
             return None
+        if self._closed:
+            return None
         nonce = os.urandom(NONCE_BYTES)
         hello = self._packets.hello("udp", slot, nonce)
         asked = self._waiting[nonce] = _Asked(largest)
@@ -80,7 +92,16 @@ class PathMtu:
                 await self._send(hello, (address, port), [mtu] * _TO_BE_SURE, asked)
         finally:
             del self._waiting[nonce]
+        if not asked.best:
+            self._count_mute()
         return asked.best + self._header if asked.best else None
+
+    def _count_mute(self) -> None:
+        self._mute += 1
+        if self._mute >= _MUTE_ENOUGH and not self._heard:
+            self._closed = True
+            for asked in self._waiting.values():
+                asked.settled.set()
 
     async def _send(
         self, hello: bytes, place: tuple[str, int], sizes: Sequence[int], asked: _Asked
@@ -89,7 +110,7 @@ class PathMtu:
 
         A smaller one is not answered before a larger one, if that arrives.
         """
-        for size in sizes:
+        for size in () if self._closed else sizes:
             with contextlib.suppress(OSError):  # too large for this very host, or no way there
                 if size - self._header >= len(hello):
                     self._socket.sendto(hello.ljust(size - self._header, b"\0"), place)
@@ -106,6 +127,7 @@ class PathMtu:
             reply = self._packets.read_reply("udp", data)
             asked = self._waiting.get(reply.nonce) if reply else None
             if reply and asked:
+                self._heard = True
                 asked.answered(reply.size)
 
     def _known(self, address: str) -> int:
@@ -132,15 +154,20 @@ class _Asked:
             self.settled.set()
 
 
-def _socket(family: int) -> socket.socket:
+def _socket(family: int, source: str = "") -> socket.socket:
     """For datagrams that are lost rather than cut to pieces."""
     kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
-    if family == 4:
-        sock = socket.socket(socket.AF_INET, kind)
-        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
-    else:
-        sock = socket.socket(socket.AF_INET6, kind)
-        sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
+    sock = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, kind)
+    try:
+        if family == 4:
+            sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
+        else:
+            sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
+        if source:
+            sock.bind((source, 0))
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 

@@ -1,13 +1,15 @@
 /* An NVML whose GPUs are in FAKE_NVML, a word for each: ok, lost, ecc=2, pending, failed,
-   recovery=1, fabric=2, old (a driver that knows no health), hang. "error=18" alone: no start.
+   recovery=1, fabric=2, old (a driver that knows no health), hang, mig=2 (in slices, of which
+   those with numbers 0 and 2 may be used). "error=18" alone: no start.
    FAKE_NODE becomes part of their UUIDs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { NOT_SUPPORTED = 3, LOST = 15 };
+enum { NOT_SUPPORTED = 3, NOT_FOUND = 6, LOST = 15 };
 static char *gpus[64];
+static char slices[64][7]; /* a place for each, to point to */
 static unsigned count;
 
 typedef struct {
@@ -57,7 +59,28 @@ int nvmlDeviceGetName(char **gpu, char *text, unsigned length) {
     return 0;
 }
 
+int nvmlDeviceGetMigMode(char **gpu, unsigned *current, unsigned *pending) {
+    *current = *pending = !strncmp(*gpu, "mig=", 4);
+    return strcmp(*gpu, "old") ? 0 : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(char **gpu, unsigned *most) {
+    *most = 7;
+    return 0;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(char **gpu, unsigned index, void **slice) {
+    int last = number(*gpu, "mig", 0);
+    *slice = &slices[gpu - gpus][index];
+    return last && (index == 0 || index == last) ? 0 : NOT_FOUND;
+}
+
 int nvmlDeviceGetUUID(char **gpu, char *text, unsigned length) {
+    if ((char *)gpu >= slices[0] && (char *)gpu < slices[64]) {
+        long place = (char *)gpu - slices[0];
+        snprintf(text, length, "MIG-%ld-%ld", place / 7, place % 7);
+        return 0;
+    }
     char *node = getenv("FAKE_NODE");
     snprintf(text, length, "GPU-%s%08lx", node ? node : "", (unsigned long)(gpu - gpus));
     return 0;
