@@ -220,7 +220,8 @@ def given_up(joins: Sequence[JoinRequest], taken: NetworkClass) -> list[Finding]
             break
         without = [slot for slot in sorted(partners) if place not in partners[slot]]
         subnet = _subnet(candidate)  # in which some of them may offer what another offers, too
-        none = [j for j in joins if j.slot in without and subnet not in map(_subnet, j.candidates)]
+        out = set(without)
+        none = [j for j in joins if j.slot in out and subnet not in map(_subnet, j.candidates)]
         if without and 2 * len(none) <= len(joins):
             inside = [others[place] for others in partners.values() if place in others]
             found += _without(without, _words([candidate, *inside]), taken.words, joins)

@@ -30,6 +30,7 @@ SKEW_WARN_SECONDS = 0.5
 RTT_TIMES_MEDIAN = 5.0
 RTT_LEAST_MS = 1.0
 _LARGEST_PACKET = 65_535  # of larger ones (loopback) nobody asks
+_MUTE_ENOUGH = 4  # so many mute peers, and a node asks no other
 TEXT_NODES = 32
 """Up to so many nodes the text matrix is whole; above, only what fails is in it."""
 
@@ -300,11 +301,12 @@ def _how_bad(tried: Round) -> int:
 
 
 def _of_nodes(story: _Story, guilty: list[int], single: list[Pair]) -> Unreachable:
-    others = [slot for slot in story.tried.slots if slot not in guilty]
-    into = [pair for pair in story.failed if pair[0] in others and pair[1] in guilty]
-    out = [pair for pair in story.failed if pair[0] in guilty and pair[1] in others]
+    inside = set(guilty)
+    others = set(story.tried.slots) - inside
+    into = [pair for pair in story.failed if pair[0] in others and pair[1] in inside]
+    out = [pair for pair in story.failed if pair[0] in inside and pair[1] in others]
     who, touched = group_name(guilty, story.hostnames), into + out
-    peers = {slot for pair in touched for slot in pair if slot not in guilty}
+    peers = {slot for pair in touched for slot in pair} - inside
     if len(peers) == len(others):
         some = f"the {len(others)} others"
     else:
@@ -545,11 +547,13 @@ def _mute_and_deaf(
     }
     for (_, other), is_mute in asked.items():
         to[other].append(is_mute)
-    mute = [slot for slot in sorted(to) if all(to[slot])]
+    mute = {slot: None for slot in sorted(to) if all(to[slot])}
+    if len(mute) >= _MUTE_ENOUGH:  # who met these first has asked no other node
+        return list(mute), []
     for (one, other), is_mute in asked.items():
         if other not in mute:
             of[one].append(is_mute)
-    return mute, [slot for slot in sorted(of) if all(of[slot])]
+    return list(mute), [slot for slot in sorted(of) if all(of[slot])]
 
 
 def _apart(slots: list[int], every: Collection[int]) -> list[list[int]]:

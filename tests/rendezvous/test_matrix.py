@@ -549,6 +549,12 @@ def test_where_datagrams_are_not_answered_the_port_is_named(
     assert shown(size, mute(*pairs)) == [("M02", "warn", slot, text) for slot, text in said]
 
 
+def test_a_node_that_met_mute_peers_first_and_asked_no_other_is_not_named() -> None:
+    rack = range(4, 8)
+    pairs = [pair for slot in rack for pair in into(slot, 16)] + out_of(3, 16)
+    assert [slot for _, _, slot, _ in shown(16, mute(*pairs))] == list(rack)
+
+
 def test_what_opens_the_way_for_datagrams_is_told() -> None:
     joins = nodes(4)
     (finding,) = [

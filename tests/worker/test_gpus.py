@@ -125,6 +125,9 @@ FOUR = Gpus(gpus=(Gpu(0, uuid="GPU-aa01"), Gpu(1, uuid="GPU-bb02"), LOST, Gpu(3,
         ("2", [2]),
         ("GPU-b", [1]),
         ("GPU-aa,MIG-x", [0, 2]),  # the lost one may be that of the slice
+        ("-1", []),
+        ("none", []),
+        ("0,-1", [0]),
     ],
 )
 def test_the_program_sees_the_gpus_that_cuda_is_told(words: str, seen: list[int]) -> None:

@@ -61,6 +61,11 @@ def test_what_is_no_address_and_what_is_too_much_is_not_told(tmp_path: Path) -> 
     assert seen == {1: words, 2: ""}
 
 
+def test_an_address_of_any_length_is_told_as_far_as_it_goes(tmp_path: Path) -> None:
+    seen = told(f"fe80::1%{'x' * 300} h1\nfe80::1%\x07 h2\n", tmp_path, "h0", "h1", "h2")
+    assert seen == {1: f"fe80::1%{'x' * 244}…", 2: "fe80::1%?"}
+
+
 def test_names_of_this_run_do_not_count_and_a_missing_file_has_none(tmp_path: Path) -> None:
     block = "# BEGIN rdzv run=r1 pid=1 start=2 boot=b ns=3 own=\n10.7.7.7 h1\n# END rdzv run=r1\n"
     assert told(block, tmp_path, "h0", "h1") == {1: ""}

@@ -175,7 +175,8 @@ def visible_gpus(gpus: Gpus | None, environ: Mapping[str, str]) -> list[Gpu]:
     if cuda is None and (container in _NOT_NAMED or not named or is_given):
         return present
     uuids = {uuid for gpu in named for uuid in (gpu.uuid, *(gpu.slices or ()))}
-    unknown = [w for w in words if not w.isdecimal() and not any(u.startswith(w) for u in uuids)]
+    by_uuid = [word for word in words if word.startswith(("GPU-", "MIG-"))]  # others name none
+    unknown = [word for word in by_uuid if not any(uuid.startswith(word) for uuid in uuids)]
     lost = [gpu for gpu in present if unknown and not gpu.uuid and gpu not in named]
     return sorted(named + lost, key=lambda gpu: gpu.index)
 

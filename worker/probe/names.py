@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from rendezvous.schema import PairProbe, ProbePlan
+from rendezvous.schema import PairProbe, ProbePlan, printable
 
 _MOST_ADDRESSES = 4
+_MOST_LETTERS = 253
 
 
 def with_names(
@@ -31,7 +32,7 @@ def with_names(
         name = peer.hostname.lower()
         addresses = [text for text in sorted(known.get(name, ())) if _is_address(text)]
         is_other = addresses and name != own and peer.address not in addresses
-        words = ", ".join(addresses[:_MOST_ADDRESSES])
+        words = printable(", ".join(addresses[:_MOST_ADDRESSES]), _MOST_LETTERS)
         found.append(replace(pair, resolved=words) if is_other else pair)
     return found
 
