@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import sys
@@ -85,16 +86,18 @@ def _rdzv(nodes: int, rounds: int, *, tls: bool, journal: str) -> Iterator[Row |
     yield Figure("go", nodes, go, "ms", None, rounds, note=note)
 
 
-def _peer(system: str, nodes: int, rounds: int) -> list[Row]:
+def _peer(system: str, nodes: int, rounds: int) -> Iterator[Row | Figure]:
     from bench.peers import peers
 
     note = _C10D_NOTE if system == "c10d" else "bare: no credentials, no acknowledgement"
     with peers(system, nodes) as met:
         last, together = met.last_to_all(rounds), met.assembly(rounds)
-    return [
-        row(system, nodes, "last_to_all", last, note=note),
-        row(system, nodes, "assembly", together, note=note),
-    ]
+    for what, times in (("last_to_all", last), ("assembly", together)):
+        if any(map(math.isfinite, times)):
+            yield row(system, nodes, what, times, note=note)
+        else:
+            words = f"rounds of {what} that ended; {note}"
+            yield Figure(system, nodes, 0, f"of {len(times)}", None, len(times), note=words)
 
 
 def _measure(report: Report, work: Callable[[], Iterable[Row | Figure]]) -> None:

@@ -13,6 +13,7 @@ it: they are named.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import ipaddress
 from collections import Counter, defaultdict
@@ -20,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rendezvous.compare import Property, group_name, hostnames_of, make_finding
-from rendezvous.schema import Candidate, Finding, JoinRequest, LinkKind, printable
+from rendezvous.schema import MAX_NODES, Candidate, Finding, JoinRequest, LinkKind, printable
 from rendezvous.seal import Unreachable
 from rendezvous.state import listed, slots_text
 
@@ -145,8 +146,12 @@ def _partners(lead: Sequence[Candidate], own: Sequence[Candidate]) -> dict[int, 
 
 
 def _subnet(candidate: Candidate) -> tuple[int, int, int]:
-    address = ipaddress.ip_address(candidate.address)
-    length = candidate.prefix_length
+    return _subnet_of(candidate.address, candidate.prefix_length)
+
+
+@functools.lru_cache(maxsize=MAX_NODES)  # each is asked for several times while a table is made
+def _subnet_of(text: str, length: int) -> tuple[int, int, int]:
+    address = ipaddress.ip_address(text)
     return address.version, length, int(address) >> (address.max_prefixlen - length)
 
 
@@ -212,6 +217,8 @@ def given_up(joins: Sequence[JoinRequest], taken: NetworkClass) -> list[Finding]
         taken: The first of their classes.
     """
     usable = _usable(joins)
+    if all(own[0] is taken.members[slot] for slot, own in usable.items()):
+        return []
     lead = _typical(joins, usable, taken)
     partners = {s: _partners(usable[lead], own) for s, own in usable.items() if s != lead}
     found: list[Finding] = []

@@ -533,6 +533,8 @@ def _set_text(values: Iterable[str]) -> str:
 
 
 def _fabric(joins: Sequence[JoinRequest]) -> list[Finding]:
+    if not any(join.facts.rdma for join in joins):
+        return []
     prefix = Property(
         "X05",
         "warn",
