@@ -15,6 +15,7 @@ import signal
 import sys
 
 _SECRETS = ("RDZV_JOIN", "RDZV_TOKEN", "RDZV_REGISTRY")
+_RSH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker", "programs", "rsh.py")
 
 
 def _hide(name: str) -> None:
@@ -29,6 +30,8 @@ def _hide(name: str) -> None:
 
 def main() -> None:
     """Run `rdzv` in an interpreter that ignores PYTHONPATH and the working directory."""
+    if sys.argv[1:2] == ["rsh"] and sys.argv[2:3] != ["--help"]:  # it has to start quickly
+        os.execv(sys.executable, [sys.executable, "-I", "-S", _RSH, *sys.argv[2:]])  # noqa: S606
     secret = any(name in os.environ for name in _SECRETS)
     if secret or not (sys.flags.ignore_environment and sys.flags.safe_path):
         for name in _SECRETS:

@@ -302,6 +302,29 @@ def status(
 @main.command()
 @click.argument("run")
 @_STATE_DIR
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw each value over the steps into FILE, which ends in .svg, .png or .pdf.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print every row, one JSON object a line.")
+def metrics(run: str, state_dir: Path | None, plot: Path | None, as_json: bool) -> None:
+    """Show how the program gets on: the loss and the like that it has sent, until now or its end.
+
+    examples/rdzv_metrics.py is what a program sends it with.
+    """
+    _need_launcher_packages()
+    from launcher.metrics import show_metrics
+
+    if plot is not None and as_json:
+        raise UsageError("--plot draws and --json prints", hint="give one of them")
+    _exit(show_metrics(_root(state_dir), run, as_json=as_json, plot=plot))
+
+
+@main.command()
+@click.argument("run")
+@_STATE_DIR
 @click.option("--reason", default="rdzv cancel", show_default=True, help="Why, for the record.")
 def cancel(run: str, state_dir: Path | None, reason: str) -> None:
     """End a run that was launched here, and what a killed launcher has left of it."""
@@ -343,6 +366,23 @@ def logs(
 
     state = find_run(_root(state_dir), run)
     _exit(show_logs(state, os.environ, node=node, rank=rank, lines=lines, follow=follow))
+
+
+@main.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog="Exit codes: the command's own; 255 when it could not be run, or its end is not known.",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] HOST COMMAND...")
+def rsh(words: tuple[str, ...]) -> None:
+    """Run a command on another node of the run, from inside the run's program.
+
+    Takes ssh's command line, for programs that would call ssh: HOST is an address of the table, a
+    hostname or node-RANK. Works while the run is running, where it was launched with --allow-exec
+    or with a framework that starts on rank 0 alone.
+    """
+    from worker.programs.rsh import main as run
+
+    sys.exit(run(words))
 
 
 @main.group(invoke_without_command=True)

@@ -17,6 +17,7 @@ from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir
 from rendezvous.errors import RdzvError, UsageError
 from rendezvous.schema import EndpointTable, printable
+from worker.contracts import Paths, file_variables
 from worker.nccl.env import given_by
 from worker.settings import NodeSettings
 from worker.variables import Place, Variable, Wishes, for_transports, from_table, place_of
@@ -56,7 +57,8 @@ def planned(plan: Plan) -> list[Variable]:
         sealed=False,
     )
     wishes = _wishes(wishes_of(settings), "<rank>")
-    return from_table(place) + for_transports(place, wishes, given_by(plan.passed))
+    files = file_variables(Paths("<logs>/node-<rank>", socket="<socket>"))
+    return from_table(place) + files + for_transports(place, wishes, given_by(plan.passed))
 
 
 def planned_lines(variables: Sequence[Variable]) -> Iterator[str]:
@@ -125,7 +127,8 @@ def _kept(state: StateDir) -> EndpointTable | None:
 
 def _of_row(table: EndpointTable, rank: int, wishes: Wishes) -> list[Variable]:
     place = place_of(table, _row(table, rank))
-    return from_table(place) + for_transports(place, wishes, {})
+    files = file_variables(Paths(f"<logs>/node-{rank}", socket="<socket>"))
+    return from_table(place) + files + for_transports(place, wishes, {})
 
 
 def _row(table: EndpointTable, rank: int) -> Any:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import click
-from rich.console import Console
+from rich.console import Console, Group
 
 from launcher.board import draw
 from launcher.ending import end_left
 from launcher.last_line import last_line
+from launcher.progress import draw_metrics, show
 from launcher.schedulers import SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir, known_runs
 from rendezvous.client import RegistryClient
 from rendezvous.errors import RdzvError, Unavailable, UsageError
-from rendezvous.schema import RunStatus
+from rendezvous.schema import RunMetrics, RunStatus
 
 
 def find_run(root: Path, run: str) -> StateDir:
@@ -55,11 +57,25 @@ async def show_status(root: Path, run: str | None, *, as_json: bool) -> int:
         click.echo(result.model_dump_json(indent=1) if as_json else last_line(run, result, state))
         return 0
     status = await _ask(state)
+    metrics = await _ask_metrics(state)
+    rows = metrics.rows if metrics is not None else []
     if as_json:
-        click.echo(status.model_dump_json(indent=1))
-    else:
-        Console(file=sys.stdout, highlight=False).print(draw(status))
+        shown = [row.model_dump() for row in rows]
+        click.echo(json.dumps({**status.model_dump(mode="json"), "metrics": shown}, indent=1))
+        return 0
+    Console(file=sys.stdout, highlight=False).print(draw(status))
+    if metrics is not None and rows:
+        elapsed = metrics.elapsed_seconds
+        show(Group("", draw_metrics(rows, status=status, elapsed_seconds=elapsed)))
     return 0
+
+
+async def _ask_metrics(state: StateDir) -> RunMetrics | None:
+    """How the processes get on; None where the registry does not tell."""
+    async with registry_of(state) as client:
+        with contextlib.suppress(RdzvError):
+            return await client.metrics(state.run)
+    return None
 
 
 async def _ask(state: StateDir) -> RunStatus:

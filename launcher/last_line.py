@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from launcher.state_dir import StateDir
 from rendezvous.schema import Result
+
+_SAYS = re.compile(r"\w")
+"""mpirun ends what it says with a line of dashes."""
 
 
 def last_line(run: str, result: Result, state: StateDir) -> str:
@@ -16,7 +20,8 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
         text = result.message
     if result.status == "failed" and result.tail:
         lines += [f"last output of {_where(result)}:", *(f"  | {line}" for line in result.tail)]
-        text += f"; its last words: {result.tail[-1].strip()!r}"
+        last = next((line for line in reversed(result.tail) if _SAYS.search(line)), result.tail[-1])
+        text += f"; its last words: {last.strip()!r}"
     if result.hint:
         text += f"; {result.hint}"
     record = state.record()

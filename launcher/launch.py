@@ -19,6 +19,7 @@ from typing import Any
 
 from launcher.board import Board
 from launcher.checks import lines_of, warning_lines
+from launcher.metrics import Keeper
 from launcher.plan import Plan
 from launcher.registry import RegistryProcess
 from launcher.schedulers import Scheduler
@@ -45,6 +46,7 @@ from rendezvous.schema import (
     printable,
 )
 from rendezvous.security import Credential, JoinString, RegistryPlace, RunKeys
+from worker.contracts import is_led
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +103,7 @@ class Launch:
         self._said: set[str] = set()
         self._kept_epoch = 0
         self._checks_shown = False
+        self._metrics = Keeper(self._viewer, state, board.say)
         self._storage_full: tuple[float, StorageFull] | None = None
         self._worker_runs = WorkerRuns(
             plan,
@@ -130,7 +133,8 @@ class Launch:
     async def _form_and_follow(self) -> Result:
         try:
             await self._create()
-            return await self._follow()
+            async with self._metrics.following():
+                return await self._follow()
         except Exception as exc:
             # Nobody else would tell the nodes that their launcher gives up.
             await self._tell_failure(exc)
@@ -289,6 +293,7 @@ class Launch:
                     finished_at = finished_at or time.monotonic()
                     await self._show_checks(status.result)
                     if self._may_go(status, finished_at):
+                        await self._metrics.fetch()
                         return status.result
         finally:
             events.cancel()
@@ -394,6 +399,7 @@ class Launch:
 def run_spec(plan: Plan, keys: RunKeys, place: RegistryPlace, *, managed: bool) -> RunSpec:
     """What the registry is told of the run; `managed` when a launcher submits its worker runs."""
     unmanaged = range(0 if managed else plan.slots)
+    led = is_led(plan.settings.framework, plan.command)
     return RunSpec(
         launch_id=keys.launch_id,
         min_nodes=plan.min_nodes,
@@ -408,6 +414,8 @@ def run_spec(plan: Plan, keys: RunKeys, place: RegistryPlace, *, managed: bool) 
         strict=plan.settings.strict,
         skip=plan.settings.skip,
         require_rdma=plan.settings.require_rdma,
+        allow_exec=plan.settings.allow_exec or led,
+        led=led or plan.settings.tf_ps > 0,  # parameter servers never end by themselves
         job=plan.job(),
         registry=_where(place),
         token_sha256=[keys.join_token(slot, 1).sha256() for slot in unmanaged],

@@ -23,6 +23,8 @@ _SETTING = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)\Z", re.DOTALL)
 # What a worker has to know of the settings; the defaults are its own.
 _FOR_WORKERS = (
     "framework",
+    "tf_chief",
+    "tf_ps",
     "rdzv_backend",
     "interface",
     "network",
@@ -30,6 +32,7 @@ _FOR_WORKERS = (
     "hosts",
     "require_rdma",
     "env_for",
+    "allow_exec",
     "nccl_log",
     "master_port",
     "grace",
@@ -110,7 +113,7 @@ class Plan:
 
     def job(self) -> Job:
         """What the nodes must agree on."""
-        return Job(framework=self.settings.framework)
+        return Job(framework=self.settings.framework_words)
 
     def worker_run(self, slot: int, generation: int) -> WorkerRun:
         """What is submitted for a slot."""

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 from rendezvous.errors import UsageError
 from rendezvous.schema import CHECK_IDS, DEFAULT_PORT, Port, Seconds
+from worker.contracts import Name
 from worker.settings import NodeSettings, Rank, Settings, WorkerSettings, option
 
 _BYTES = re.compile(r"[1-9][0-9]{0,10}[KMGkmg]?")
@@ -171,9 +172,7 @@ def _check_bytes(text: str) -> str:
 class BenchSettings(LaunchSettings):
     """Options of `rdzv bench`: those of `rdzv launch`, and what is measured."""
 
-    framework: Literal["torchrun", "command", "bench"] = option(
-        "bench", "Always bench.", hidden=True
-    )
+    framework: Name = option("bench", "Always bench.", hidden=True)
     sizes: Annotated[str, AfterValidator(_check_bytes)] | None = option(
         None,
         "What is all-reduced, in bytes; 4K,64K,1M,16M on CPUs and 1M,16M,128M,1G on GPUs when not "

@@ -23,6 +23,7 @@ from pathlib import Path
 import click
 
 from launcher.board import Board, make_board
+from launcher.commands import check_start, command_lines
 from launcher.ending import end_left
 from launcher.environment import planned, planned_lines, wishes_of
 from launcher.last_line import last_line
@@ -103,8 +104,10 @@ async def launch(
     local = scheduler if scheduler.name == "local" else _local(context)
     starters = [local if settings.local_node else scheduler, scheduler]
     variables = planned(draft)
+    check_start(draft)
     if settings.dry_run:
-        for text in (*preview(draft, starters), *planned_lines(variables)):
+        lines = (*command_lines(draft), *planned_lines(variables))
+        for text in (*preview(draft, starters), *lines):
             click.echo(text)
         return 0
     for slot in sorted({0, 1, draft.slots - 1} & set(range(draft.slots))):

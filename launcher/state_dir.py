@@ -10,6 +10,7 @@
     status.json      the nodes and their ranks, once they are known
     table.json       the endpoint table on which the programs were started
     report.json      what was checked before that
+    metrics.jsonl    what the programs have told of their progress, a row a line
     result.json      how the launch ended
     logs/            one file for each node, and the registry's own
     submissions/     rendered specs, where a scheduler needs them as files
@@ -261,7 +262,7 @@ class StateDir:
     def forget_launch(self) -> None:
         """Make room for a new launch; logs stay."""
         names = ["launch.json", "secret", "registry.json", "key.pem", "certificate.pem"]
-        names += ["result.json", "status.json", "table.json", "report.json"]
+        names += ["result.json", "status.json", "table.json", "report.json", "metrics.jsonl"]
         names += ["certificate.der", self.ledger.path.name]
         names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
         for name in names:

@@ -26,16 +26,24 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rendezvous.errors import RdzvError, Unavailable, error_from_code
 from rendezvous.schema import (
+    RELAY_POLL_SECONDS,
     EndpointTable,
     EventLine,
     ExitReport,
     JoinReply,
     JoinRequest,
+    MetricBatch,
+    MetricReply,
     NodeView,
+    Parcel,
     Problem,
+    RelayMail,
+    RelayPost,
+    RelayReply,
     Report,
     ReportReply,
     RunList,
+    RunMetrics,
     RunReport,
     RunSpec,
     RunStatus,
@@ -322,6 +330,26 @@ class RegistryClient:
         data = await self._persistently("POST", path, now, late=self._seconds)
         return _parse(ReportReply, data)
 
+    async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
+        """Tell how this node's processes get on; what is lost on the way may be sent again."""
+        path = f"/v1/runs/{run}/nodes/{slot}/metrics"
+        return _parse(MetricReply, await self.request("POST", path, batch))
+
+    async def relay_give(self, run: str, slot: int, parcels: list[Parcel]) -> RelayReply:
+        """Send frames of remote commands to other nodes."""
+        path = f"/v1/runs/{run}/nodes/{slot}/relay"
+        return _parse(RelayReply, await self.request("POST", path, RelayPost(parcels=parcels)))
+
+    async def relay_take(self, run: str, slot: int, after: int, session: str) -> RelayMail:
+        """The frames of remote commands for this node after those that it has; waits for one."""
+        data = await self.request(
+            "GET",
+            f"/v1/runs/{run}/nodes/{slot}/relay",
+            params={"after": after, "session": session},
+            seconds=RELAY_POLL_SECONDS + self._seconds,
+        )
+        return _parse(RelayMail, data)
+
     async def _persistently(
         self,
         method: str,
@@ -399,6 +427,12 @@ class RegistryClient:
     async def checks(self, run: str) -> RunReport:
         """What was checked before the go, and what was found."""
         return _parse(RunReport, await self.request("GET", f"/v1/runs/{run}/report"))
+
+    async def metrics(self, run: str, after: int | None = None) -> RunMetrics:
+        """The newest row of each process; with `after`, the rows numbered above it."""
+        params = None if after is None else {"after": after}
+        data = await self.request("GET", f"/v1/runs/{run}/metrics", params=params)
+        return _parse(RunMetrics, data)
 
     async def table(self, run: str, digest: str) -> EndpointTable:
         """The run's endpoint table with this digest."""

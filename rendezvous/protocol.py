@@ -25,6 +25,8 @@ Rules
     (spares, min:max): then it is left out. The best `max_nodes` make the table: those that passed,
     with the lowest slots. Slot 0 is never left out. Whoever is left out stays until the go, as the
     nodes may have to gather again, and is released then.
+  - In a led run only rank 0 has a program, and the other nodes serve it: the run is over with its
+    end. A node that is lost ends the run as ever.
   - The first cause is the failure that happened first, by age, not the one that was told first.
   - Each decision has its reason, in words; the reply, the log, the board and the tests use it.
 """
@@ -621,6 +623,9 @@ def _exited(run: Run, event: events.Exited, now: float) -> Outcome:
     if failed:
         node.failed_at = now - report.age_seconds
         _begin_stop(run, now)
+    leader_ended = run.spec.led and node.rank == 0 and report.exit_code == 0
+    if leader_ended and not run.stop:
+        _give_verdict(run, now)
     _check_all_over(run, now)
     return Outcome(reason, slot.index, usual=not failed)
 
@@ -645,6 +650,11 @@ def _give_verdict(run: Run, now: float) -> None:
         elapsed = now - run.phase_since
         count = len(run.table.rows) if run.table else 0
         words = f"all {count} nodes ended with exit code 0 after {elapsed:.0f} s"
+        if run.spec.led:
+            words = (
+                f"the program of node 0, which led {count} nodes, ended with exit code 0 after "
+                f"{elapsed:.0f} s"
+            )
         _finish(run, now, Result(status="ok", exit_code=0, message=words))
         return
     assert first.node is not None

@@ -19,8 +19,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic.dataclasses import dataclass
 
 MAX_NODES = 20_000
+MAX_COMMAND_BYTES = 128 * 1024 - 1
+"""Of a remote command; the kernel takes no longer one."""
+COMMAND_PIECE_BYTES = 32 * 1024
+COMMAND_WINDOW_BYTES = 128 * 1024
+"""So much of a remote command's output may be on its way; then it waits for its reader."""
+RELAY_POLL_SECONDS = 10.0
 DEFAULT_PORT = 29_600
 DEFAULT_MASTER_PORT = 29_500
+MOST_METRICS = 32
+"""Values in one row of metrics."""
+MOST_METRIC_ROWS = 256
+"""Rows in one batch of metrics; its bytes are bounded as well."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62})\Z")
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)\Z")
@@ -29,6 +39,10 @@ _PRINTABLE = re.compile(
 )
 
 _TIME = re.compile(r"(?:[:,]| for)? \d+ (?:s|min|h)(?: (?:left|ago))?\b")
+
+
+def _base64_length(count: int) -> int:
+    return (count + 2) // 3 * 4
 
 
 def _check_run_id(value: str) -> str:
@@ -105,6 +119,7 @@ Words = Annotated[str, Field(max_length=600), AfterValidator(_check_printable)]
 ShortWords = Annotated[str, Field(max_length=253), AfterValidator(_check_printable)]
 OutputLine = Annotated[str, Field(max_length=400), AfterValidator(lambda t: printable(t, 400))]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Base64 = Annotated[str, Field(pattern=r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2,3}={1,2})?$")]
 SlotIndex = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 Generation = Annotated[int, Field(ge=1, le=1_000_000)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -515,6 +530,141 @@ class ReportReply(Wire):
     seq: int
 
 
+MetricName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_./-]{1,64}$")]
+ProcessRank = Annotated[int, Field(ge=0, lt=MAX_NODES * 4096)]
+
+
+class MetricRow(Wire):
+    """What one process of the program says of its progress."""
+
+    rank: ProcessRank = Field(description="Of the process, as the program counts them.")
+    step: Annotated[int, Field(ge=0, lt=2**53)]
+    values: Annotated[
+        dict[MetricName, Annotated[float, Field(allow_inf_nan=False)]],
+        Field(max_length=MOST_METRICS),
+    ] = {}
+
+
+class MetricBatch(Wire):
+    """`POST /v1/runs/{run}/nodes/{node}/metrics`. A node numbers its rows from 1.
+
+    What was taken in before is left out, and where numbers are missing, rows were dropped.
+    """
+
+    first: Annotated[int, Field(ge=1, lt=2**53)] = Field(description="Number of the first row.")
+    rows: Annotated[list[MetricRow], Field(max_length=MOST_METRIC_ROWS)]
+
+
+class MetricReply(Wire):
+    """The number of the row that is expected next."""
+
+    expected: int
+
+
+class MetricLine(MetricRow):
+    """A row as the registry keeps it."""
+
+    number: int = Field(description="Counts the rows of the run, from 1.")
+    slot: int
+    at_seconds: float = Field(description="Since the run was made.")
+
+
+class RunMetrics(Wire):
+    """`GET /v1/runs/{run}/metrics`: the newest row of each process, or the rows above `after`."""
+
+    session: str = Field(description="Another one: the numbers have begun anew.")
+    newest: int = Field(description="Number of the newest row.")
+    dropped: int = Field(0, description="Rows that nodes had to drop before they were sent.")
+    elapsed_seconds: float = Field(description="Since the run was made.")
+    rows: list[MetricLine] = []
+
+
+CommandNumber = Annotated[int, Field(ge=1, lt=1 << 53)]
+OutputOffset = Annotated[int, Field(ge=0, lt=1 << 60)]
+
+
+class CommandStart(Wire):
+    """Caller to target: run this. Told again, it counts once.
+
+    `mac` is the caller's proof that it is a node of the run; see `rendezvous.security`.
+    """
+
+    kind: Literal["start"] = "start"
+    number: CommandNumber = Field(description="Counts the caller's commands for this target.")
+    command: Annotated[Base64, Field(max_length=_base64_length(MAX_COMMAND_BYTES))] = Field(
+        description="For `sh -c`."
+    )
+    mac: Digest
+
+
+class CommandOutput(Wire):
+    """Target to caller: a piece of what it printed."""
+
+    kind: Literal["output"] = "output"
+    number: CommandNumber
+    offset: OutputOffset = Field(description="Bytes of both streams before this piece.")
+    stream: Literal["stdout", "stderr"]
+    data: Annotated[Base64, Field(max_length=_base64_length(COMMAND_PIECE_BYTES))]
+
+
+class CommandTaken(Wire):
+    """Caller to target: so many bytes of output are where they belong; more may come."""
+
+    kind: Literal["taken"] = "taken"
+    number: CommandNumber
+    offset: OutputOffset
+
+
+class CommandExit(Wire):
+    """Target to caller: it ended, or was not run and `message` says why."""
+
+    kind: Literal["exit"] = "exit"
+    number: CommandNumber
+    offset: OutputOffset = Field(0, description="Bytes of both streams in all.")
+    code: Annotated[int, Field(ge=0, le=255)]
+    message: Words = ""
+
+
+class CommandEnd(Wire):
+    """Caller to target: nobody waits for it any more; what is left of it ends."""
+
+    kind: Literal["end"] = "end"
+    number: CommandNumber
+
+
+CommandFrame = Annotated[
+    CommandStart | CommandOutput | CommandTaken | CommandExit | CommandEnd,
+    Field(discriminator="kind"),
+]
+
+
+class Parcel(Wire):
+    """One frame on its way from node to node."""
+
+    peer: SlotIndex = Field(description="To whom when it is given, from whom when it is taken.")
+    frame: CommandFrame
+
+
+class RelayPost(Wire):
+    """`POST /v1/runs/{run}/nodes/{node}/relay`: frames for other nodes, in order."""
+
+    parcels: Annotated[list[Parcel], Field(min_length=1, max_length=256)]
+
+
+class RelayReply(Wire):
+    """They are taken in."""
+
+    session: str = Field(description="Changes when the registry was started again.")
+
+
+class RelayMail(Wire):
+    """`GET /v1/runs/{run}/nodes/{node}/relay`: the frames for this node numbered above `after`."""
+
+    session: str = Field(description="What was not taken of an older one is lost.")
+    seq: int = Field(description="The number of the last frame.")
+    parcels: list[Parcel] = []
+
+
 class SlotNews(Wire):
     """`POST /v1/runs/{run}/slots/{slot}`: what the launcher knows of a slot's worker run."""
 
@@ -563,6 +713,12 @@ class RunSpec(BaseModel):
         [], description="Checks that are not looked at."
     )
     require_rdma: bool = Field(False, description="Without RDMA on every node the run fails.")
+    allow_exec: bool = Field(
+        False, description="Nodes may run commands on each other while the run is running."
+    )
+    led: bool = Field(
+        False, description="Only rank 0 has a program, and its end is the run's; the others serve."
+    )
     job: Job = Job()
     registry: ShortWords = Field("", description="Where nodes open the registry, for sentences.")
     token_sha256: Annotated[list[Digest], Field(max_length=MAX_NODES)] = Field(

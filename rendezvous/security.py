@@ -27,7 +27,7 @@ from typing import Any, Literal, get_args
 from pydantic import TypeAdapter
 
 from rendezvous.errors import UsageError
-from rendezvous.schema import Candidate, RunId, TableRow, row_text
+from rendezvous.schema import Candidate, RunId, TableRow, canonical_json, row_text
 
 SERVER_NAME = "rdzv.internal"
 """The one name in the registry's certificate, sent as SNI and Host whatever address is dialled."""
@@ -219,6 +219,31 @@ def row_is_genuine(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -
     )
     expected = hmac.new(row_key, text, "sha256").hexdigest()
     return hmac.compare_digest(expected.encode(), row.mac.encode("utf-8", "replace"))
+
+
+def command_mac(
+    row_key: bytes, *, digest: str, sender: int, target: int, number: int, command: bytes
+) -> str:
+    """By what a node knows that a command comes from a node of its run, and was meant for it.
+
+    The registry passes commands on and does not hold the row key: it can neither make nor change
+    one, nor pass it on to another node, in another epoch, or a second time.
+
+    Args:
+        row_key: Of the run; see `RunKeys`.
+        digest: Of the endpoint table.
+        sender: The caller's slot.
+        target: The slot that is to run it.
+        number: Counts the commands of this caller for this target.
+        command: What `sh -c` is given.
+    """
+    text = canonical_json(["command", digest, sender, target, number])
+    return hmac.new(row_key, text + b"\n" + command, "sha256").hexdigest()
+
+
+def is_command_mac(mac: str, row_key: bytes, **command: Any) -> bool:
+    """Whether it is the `command_mac` of this command."""
+    return hmac.compare_digest(command_mac(row_key, **command), mac)
 
 
 def client_context(certificate: bytes) -> ssl.SSLContext:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.frameworks.environments import ENVIRONMENTS, takes_all
+
 
 @functools.cache
 def requires_netns() -> str | None:
@@ -44,9 +46,18 @@ def requires_faults() -> str | None:
 
 
 def missing_programs(*programs: str) -> str | None:
-    """Say which of the programs of a `schedulers` mark are not here; None when all are."""
+    """Say which of the programs that a mark names are not here; None when all are."""
     missing = [program for program in programs if shutil.which(program) is None]
     return f"this test needs: {', '.join(missing)}" if missing else None
+
+
+def missing_framework(environment: str = "", *programs: str) -> str | None:
+    """Say what of a `frameworks` mark is not here; None when all is."""
+    if not environment:
+        return None
+    if not ENVIRONMENTS[environment].is_made:
+        return f"environment {environment} is not installed; make test-frameworks does it"
+    return missing_programs(*programs)
 
 
 _REQUIREMENTS: dict[str, Callable[[], str | None]] = {
@@ -63,6 +74,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         why_not() for mark, why_not in _REQUIREMENTS.items() if item.get_closest_marker(mark)
     ]
     reasons += [missing_programs(*mark.args) for mark in item.iter_markers("schedulers")]
+    for mark in item.iter_markers("frameworks"):
+        if mark.args and not (ENVIRONMENTS[mark.args[0]].everyday or takes_all()):
+            pytest.skip(f"{mark.args[0]} takes minutes to build: RDZV_FRAMEWORKS=all runs this")
+    reasons += [missing_framework(*mark.args) for mark in item.iter_markers("frameworks")]
     for reason in filter(None, reasons):
         if os.environ.get("RDZV_CI") == "1":
             pytest.fail(f"{reason}, and RDZV_CI=1 lets no test be skipped", pytrace=False)

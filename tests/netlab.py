@@ -143,6 +143,10 @@ class Host:
         self._started.append(process)
         return process
 
+    def pids(self) -> list[int]:
+        """What runs on this host."""
+        return _processes(self.namespace)
+
 
 class Lab:
     """A context manager that makes emulated hosts on a network of their own, and removes them.

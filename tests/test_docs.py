@@ -23,7 +23,7 @@ from launcher.settings import LaunchSettings
 from launcher.template import Form
 from rendezvous.errors import EXIT_CODE_HELP
 from rendezvous.schema import EndpointTable, TableRow
-from worker.contracts import SECRET_VARIABLES, make_contract
+from worker.contracts import SECRET_VARIABLES, Paths, make_contract
 from worker.settings import NodeSettings
 
 ROOT = Path(__file__).parent.parent
@@ -169,7 +169,7 @@ def test_every_variable_that_a_program_sees_or_loses_is_documented() -> None:
     sealed = EndpointTable(
         run="r", launch_id="l", epoch=1, master_address=row.address, master_port=1, rows=[row]
     )
-    contract = make_contract(["train.py"], sealed, 0, {})
+    contract = make_contract(["train.py"], sealed, 0, {}, paths=Paths("/f", socket="/s"))
     for name in (*contract.variables, *SECRET_VARIABLES):
         assert f"`{name}`" in reference(), name
 

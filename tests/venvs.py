@@ -14,28 +14,52 @@ import pytest
 FOLDER = Path(__file__).parent.parent / "build" / "venvs"
 
 
+class CannotInstall(Exception):
+    """What pip, or the making of an environment, said."""
+
+
 def python_with(requirement: str) -> str:
     """The Python of an environment that holds a pinned requirement: `azure-ai-ml==1.35.2`.
 
     Where it cannot be installed the test is skipped, with the reason; in CI it fails.
     """
-    venv = FOLDER / re.sub(r"[^\w.]+", "-", requirement)
+    try:
+        return str(installed(re.sub(r"[^\w.]+", "-", requirement), requirement) / "bin" / "python")
+    except CannotInstall as error:
+        _give_up(str(error))
+        raise
+
+
+def installed(name: str, *requirements: str) -> Path:
+    """The folder of the environment of this name, which holds the requirements and nothing else.
+
+    Made where it is missing, and anew where it was made for other requirements. Raises
+    CannotInstall.
+    """
+    venv = FOLDER / name
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / f"{venv.name}.lock").open("w") as lock:
+    with (FOLDER / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (venv / "complete").exists():
-            _install(venv, requirement)
-    return str(venv / "bin" / "python")
+        if not is_installed(name, *requirements):
+            _install(venv, requirements)
+    return venv
 
 
-def _install(venv: Path, requirement: str) -> None:
+def is_installed(name: str, *requirements: str) -> bool:
+    """Whether the environment is there, whole, and made for these requirements."""
+    stamp = FOLDER / name / "complete"
+    return stamp.exists() and stamp.read_text() == "\n".join(requirements)
+
+
+def _install(venv: Path, requirements: tuple[str, ...]) -> None:
     python = str(venv / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--quiet", requirement]
+    pip = [python, "-m", "pip", "install", "--quiet", *requirements]
     for argv in ([sys.executable, "-m", "venv", "--clear", str(venv)], pip):
         done = subprocess.run(argv, capture_output=True, text=True)
         if done.returncode != 0:
-            _give_up(f"{requirement} cannot be installed here: {done.stderr.strip()[-300:]}")
-    (venv / "complete").touch()
+            words = " ".join(requirements)
+            raise CannotInstall(f"{words} cannot be installed here: {done.stderr.strip()[-300:]}")
+    (venv / "complete").write_text("\n".join(requirements))
 
 
 def _give_up(reason: str) -> None:

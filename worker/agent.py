@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import shutil
 import signal
+import sys
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,23 @@ from rendezvous.schema import (
 from rendezvous.security import JoinString
 from rendezvous.state import NOT_NEEDED
 from worker.background import in_background
-from worker.contracts import Contract, last_words, make_contract
+from worker.contracts import (
+    Contract,
+    Paths,
+    files_of,
+    is_led,
+    last_words,
+    make_contract,
+    rank_of_failure,
+)
 from worker.hosts import HostsBlock, known_names, restore_stale
+from worker.local_socket import LocalSocket
 from worker.machine.interfaces import why_unusable
+from worker.metrics import Metrics
 from worker.nccl.conf import read_conf
 from worker.nccl.log import NcclLog, with_trouble
+from worker.needs import missing_of
+from worker.node_files import write_files
 from worker.offer import make_offer
 from worker.output import OutputSink, make_private
 from worker.ports import find_free, is_free
@@ -70,6 +82,9 @@ from worker.probe.names import with_names
 from worker.probe.packets import Identity
 from worker.probe.plan import unfit_peers
 from worker.process import Ending, Program, become_subreaper, parent_lives, reap_orphans
+from worker.rsh.remote import RemoteCommands
+from worker.rsh.served import Shell
+from worker.rsh.shims import write_shims
 from worker.settings import WorkerSettings, state_home
 from worker.table import problem_of
 from worker.variables import Wishes
@@ -117,6 +132,17 @@ class Agent:
         self._poll = 2.0
         self._said = ("", 0.0)
         self._acked: tuple[str, EndpointTable] | None = None
+        self._folder = ""
+        self._remote = RemoteCommands(
+            self._client,
+            join,
+            allowed=settings.allow_exec or is_led(settings.framework, command),
+        )
+        self._metrics = Metrics(self._client, join.run, join.slot)
+        self._socket = LocalSocket(
+            take={"metrics": self._metrics.take}, serve={"exec": self._remote.serve}
+        )
+        self._served_enough = asyncio.Event()
         self._program: Program | None = None
         self._sink: OutputSink | None = None
         self._log: Path | None = None
@@ -219,9 +245,9 @@ class Agent:
         for task in self._tasks.values():
             task.cancel()
         try:
-            if self._program is not None:
-                await self._program.stop()
+            await self._end_programs(f"this node's agent is ending: {self._said[0]}")
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self._socket.close()
             self._stop_listening()
             if self._client.base or not isinstance(self._fault, JoinTimeout):  # else it met nobody
                 if (report := self._own_fault()) is not None:
@@ -381,10 +407,20 @@ class Agent:
     async def _prepare(self, table: EndpointTable, digest: str) -> None:
         """Arm for a table and tell it; not before what was begun for an older one has ended."""
         async with self._one_arms:
+            await self._open_socket()
             arm = in_background(self._arm, table, digest)
             self._arming = asyncio.create_task(arm)
             report = await asyncio.shield(self._arming)
         await self._tell(report)
+
+    async def _open_socket(self) -> None:
+        """Let this node's program speak to its agent."""
+        if self._socket.path:
+            return
+        try:
+            await self._socket.open(self._environ)
+        except OSError as exc:
+            logger.warning("no socket for this node's program: %s", exc.strerror)
 
     async def _tell(self, report: Report) -> None:
         """Report until it is taken in, as long as the registry may come back.
@@ -477,9 +513,11 @@ class Agent:
         """Check the table, take it into /etc/hosts, see that the program can start on it."""
         try:
             self._check_table(table)
+            self._folder = self._write_files(table)
+            self._write_shims()
             contract = self._contract(table)
             self._check_address(table)
-            self._check_port(table)
+            self._check_port(table, contract)
             self._write_hosts(table)
         except _Refusal as exc:
             if exc.code == "bad_table":  # whoever made it may not pass it on
@@ -514,14 +552,48 @@ class Agent:
                 backend=self._settings.rdzv_backend,
                 wishes=self._wishes(table),
                 configured=read_conf(self._environ),
+                paths=self._paths(),
             )
         except UsageError as exc:
             raise _Refusal("contract", exc.message) from exc
-        program = contract.argv[0]
-        path = contract.environment(self._environ).get("PATH", "")
-        if shutil.which(program, path=path) is None:
-            raise _Refusal("contract", _words_of_missing(program, path))
+        env = contract.environment(self._environ)
+        if missing := missing_of(contract.needs, env):
+            raise _Refusal("contract", missing)
         return contract
+
+    def _paths(self) -> Paths:
+        folder = Path(self._folder, "bin") if self._folder and self._remote.allowed else ""
+        return Paths(
+            folder=self._folder,
+            python=sys.executable,
+            bin=str(folder),
+            socket=self._socket.path,
+        )
+
+    def _write_shims(self) -> None:
+        """Write what programs call to have a command run on another node."""
+        if not self._remote.allowed:
+            return
+        if not self._folder or not self._socket.path:
+            words = "nowhere to put rdzv-rsh, or the agent's socket, which remote commands need"
+            raise _Refusal("contract", words)
+        try:
+            write_shims(Path(self._paths().bin), self._socket.path)
+        except OSError as exc:
+            words = f"{self._paths().bin} cannot be written: {exc.strerror}"
+            raise _Refusal("contract", words) from exc
+
+    def _write_files(self, table: EndpointTable) -> str:
+        """Write the hostfiles and the table; the folder, or nothing where it cannot be had."""
+        row = table.row_of_slot(self._join.slot)
+        assert row is not None
+        folder = self._log_folder() / f"node-{row.rank}"
+        try:
+            write_files(folder, files_of(table))
+        except OSError as exc:
+            logger.warning("no hostfile: %s cannot be written: %s", folder, exc.strerror)
+            return ""
+        return str(folder.resolve())
 
     def _wishes(self, table: EndpointTable) -> Wishes:
         """What was asked for beside the table, and where NCCL's log would go."""
@@ -533,6 +605,9 @@ class Agent:
             env_for=tuple(self._settings.env_for),
             nccl_log=self._settings.nccl_log,
             nccl_file=file,
+            tf_chief=self._settings.tf_chief,
+            tf_ps=self._settings.tf_ps,
+            grace_seconds=self._settings.grace,
         )
 
     def _check_address(self, table: EndpointTable) -> None:
@@ -541,14 +616,16 @@ class Agent:
         if problem := why_unusable(own.address, own.interface):
             raise _Refusal("address", f"{problem} since it joined")
 
-    def _check_port(self, table: EndpointTable) -> None:
-        own = table.row_of_slot(self._join.slot)
-        if own is None or own.rank != 0 or is_free(table.master_port):
+    def _check_port(self, table: EndpointTable, contract: Contract) -> None:
+        port = contract.port
+        if port is None or is_free(port):
             return
+        free, ahead = find_free(port + 1), port - table.master_port
+        name = "master port" if ahead == 0 else "port"
         raise _Refusal(
             "port_taken",
-            f"master port {table.master_port} is taken by another program on this node",
-            find_free(table.master_port + 1),
+            f"{name} {port} is taken by another program on this node",
+            free - ahead if free else None,
         )
 
     def _write_hosts(self, table: EndpointTable) -> None:
@@ -584,9 +661,16 @@ class Agent:
         row = table.row_of_slot(self._join.slot)
         assert row is not None
         contract = await in_background(self._contract, table)  # it reads nccl.conf
+        self._allow_remote(contract, table)
+        self._start("metrics", self._metrics.send(nodes=len(table.rows)))
+        nccl = await in_background(self._nccl_log, contract, table)
+        if not contract.argv:
+            if nccl is not None:
+                self._start("nccl", self._follow_nccl(nccl, table.epoch))
+            await self._serve(table)
+            return
         self._log = self._log_file(row.rank)
         self._sink = OutputSink(self._log, prefix=f"[{row.rank}] " if self._settings.prefix else "")
-        nccl = await in_background(self._nccl_log, contract, table)
         logger.info("node %d starts: %s", row.rank, " ".join(contract.argv))
         self._program = await Program.start(
             contract.argv,
@@ -602,6 +686,7 @@ class Agent:
             self._start("nccl", self._follow_nccl(nccl, table.epoch))
         ending = await self._program.wait()
         logger.info("%s", ending.reason)
+        await self._send_last_metrics()
         self._program = None
         self._sink.close()
         report = self._exit_report(table.epoch, ending)
@@ -611,11 +696,52 @@ class Agent:
                     report = with_trouble(report, await in_background(nccl.trouble))
         await self._tell(report)
 
+    def _allow_remote(self, contract: Contract, table: EndpointTable) -> None:
+        """Run commands for the other nodes from now on, where the run allows it."""
+        if self._remote.allowed and self._acked is not None and not self._stopping:
+            row = table.row_of_slot(self._join.slot)
+            assert row is not None
+            shell = Shell(
+                f"node {row.rank} ({row.hostname})",
+                contract.served_environment(self._environ),
+                self._settings.grace,
+            )
+            self._remote.begin(table, self._acked[0], shell)
+            self._start("remote", self._remote.work())
+
+    async def _end_programs(self, why: str) -> None:
+        """End this node's program, and what it runs for others."""
+        ending: list[Awaitable[object]] = [self._remote.close(why)]
+        if self._program is not None:
+            ending.append(self._program.stop())
+        await asyncio.gather(*ending)
+
+    async def _serve(self, table: EndpointTable) -> None:
+        """Be there for the launcher of rank 0, which starts this node's processes from there."""
+        logger.info("this node serves the program of node 0")
+        await self._served_enough.wait()
+        await self._remote.close(f"the run is ending: {self._said[0]}")
+        await self._send_last_metrics()
+        told = self._signal
+        report = ExitReport(
+            epoch=table.epoch,
+            exit_code=128 + told if told else 0,
+            stopped=told is None,
+            by_agent=told is not None,
+            message=f"its agent was told to end ({signal.Signals(told).name})" if told else "",
+        )
+        await self._tell(report)
+
+    async def _send_last_metrics(self) -> None:
+        """What the program has said before it ended; the launcher reads it before the end."""
+        await self._socket.hear_out(_LAST_WORDS_SECONDS)
+        await self._metrics.flush()
+
     def _nccl_log(self, contract: Contract, table: EndpointTable) -> NcclLog | None:
         """What NCCL's processes will say of their network; None when nobody keeps it."""
         if not contract.nccl_log:
             return None
-        if contract.variables.get("NCCL_DEBUG_FILE"):
+        if "NCCL_DEBUG_FILE" in contract.variables | contract.withheld:
             try:
                 make_private(Path(contract.nccl_log.replace("%%", "%")).parent)
             except OSError as exc:
@@ -628,7 +754,8 @@ class Agent:
     async def _follow_nccl(self, log: NcclLog, epoch: int) -> None:
         """Tell what NCCL uses; what may not be ends the run, long before anybody would notice."""
         async for verdict in log.verdicts():
-            if self._stopping or self._program is None:
+            program_is_over = self._sink is not None and self._program is None
+            if self._stopping or program_is_over:
                 return
             logger.log(logging.INFO if verdict.level == "ok" else logging.WARNING, verdict.words)
             report: Report = ProgressReport(
@@ -655,6 +782,9 @@ class Agent:
 
     def _exit_report(self, epoch: int, ending: Ending) -> ExitReport:
         first = ending.first_failure
+        rank = first.worker_rank if first else None
+        if rank is None and self._sink is not None:
+            rank = rank_of_failure(self._sink.tail)
         code = ending.exit_code
         if code != 0 and first is not None and first.worker_rank is not None:
             code = first.exit_code  # torchrun itself ends with 1, whatever its worker said
@@ -666,7 +796,7 @@ class Agent:
             epoch=epoch,
             exit_code=code,
             age_seconds=max(0.0, ending.age_seconds),
-            worker_rank=first.worker_rank if first else None,
+            worker_rank=rank,
             stopped=self._stopping and self._signal is None and first is None,
             message=printable(message, 600),
             tail=last_words(self._sink.tail) if self._sink else [],
@@ -675,8 +805,8 @@ class Agent:
 
     async def _stop_program(self) -> None:
         self._stopping = True
-        if self._program is not None:
-            await self._program.stop()
+        self._served_enough.set()
+        await self._end_programs(f"the run is ending: {self._said[0]}")
         if "program" in self._tasks:
             await asyncio.wait({self._tasks["program"]})
 
@@ -721,17 +851,6 @@ def _log_failures(pairs: Sequence[PairProbe], plan: ProbePlan) -> None:
             "slot %d (%s) at %s port %d: %s: %s",
             *(peer.slot, peer.hostname, peer.address, peer.probe_port, pair.outcome, pair.detail),
         )
-
-
-def _words_of_missing(program: str, path: str) -> str:
-    if program == "torchrun":
-        return (
-            f"'torchrun' is not on this node's PATH ({path}); activate the environment that has "
-            "torch before rdzv is started"
-        )
-    if "/" in program and Path(program).exists():
-        return f"'{program}' of COMMAND is not executable (chmod +x, or name its interpreter)"
-    return f"'{program}' of COMMAND is not on this node's PATH ({path})"
 
 
 def _more_than_code(reason: str) -> str:

@@ -220,17 +220,26 @@ class Keeper:
 
     def _end_everything(self) -> None:
         """Only the keeper can reap its children, so "no child" cannot be said too early."""
+        told: set[int] = set()
         if not self._alone and not self._told_to_kill:
-            terminate(descendants(os.getpid()))
+            told = self._terminate(descendants(os.getpid()))
         deadline = time.monotonic() + self._grace_seconds
         while not self._alone and not self._told_to_kill and time.monotonic() < deadline:
             self._turn(deadline - time.monotonic())
+            # A child that was born while its parent was being told has nobody now who would.
+            orphans = [p for p in descendants(os.getpid()) if p.parent == os.getpid()]
+            told |= self._terminate([p for p in orphans if p.pid not in told])
         deadline = time.monotonic() + KILL_SECONDS
         while not self._alone and time.monotonic() < deadline:
             kill(descendants(os.getpid()))
             self._turn(0.01)
         if not self._alone:
             complain(still_there(descendants(os.getpid())))
+
+    @staticmethod
+    def _terminate(everyone: list[Process]) -> set[int]:
+        terminate(everyone)
+        return {process.pid for process in everyone}
 
 
 def still_there(left: list[Process]) -> str:

@@ -85,7 +85,7 @@ def make_offer(
         job=Job(
             nnodes=settings.nnodes,
             command_digest=command_digest(command),
-            framework=settings.framework,
+            framework=settings.framework_words,
         ),
         facts=here.facts.model_copy(update={"wants_rdma": not switched_off(here)}),
         findings=worth_telling(check_node(here)),

@@ -63,7 +63,7 @@ class Program:
         self,
         process: asyncio.subprocess.Process,
         lifeline: socket.socket,
-        pump: Pump,
+        pump: Pump | None,
         grace_seconds: float,
     ) -> None:
         self._process = process
@@ -104,32 +104,19 @@ class Program:
             UsageError: The working directory, or an argument, cannot be.
             RunError: This machine cannot start one more process.
         """
-        ours, theirs = socket.socketpair()
-        with contextlib.ExitStack() as undo, theirs:
-            undo.callback(ours.close)
-            pipes = [os.pipe(), os.pipe()]
-            for reader, _ in pipes:
-                undo.callback(os.close, reader)
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-I", "-S", "-X", "utf8", Path(keeper.__file__).resolve()),
-                    *(str(theirs.fileno()), str(grace_seconds), "--", *argv),
-                    env=env,
-                    cwd=cwd,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=pipes[0][1],
-                    stderr=pipes[1][1],
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,  # a terminal's Ctrl-C is the agent's to pass on
-                )
-            except (OSError, ValueError) as error:
-                raise _cannot_start(argv[0], cwd, error) from error
-            finally:
-                for _, writer in pipes:
-                    os.close(writer)
-            undo.pop_all()
-        streams: dict[int, Stream] = {pipes[0][0]: "stdout", pipes[1][0]: "stderr"}
-        return cls(process, ours, Pump(streams, output), grace_seconds)
+        process, lifeline, streams = await _start_keeper(argv, env, cwd, grace_seconds)
+        return cls(process, lifeline, Pump(streams, output), grace_seconds)
+
+    @classmethod
+    async def start_unread(
+        cls, argv: Sequence[str], env: Mapping[str, str], *, grace_seconds: float
+    ) -> tuple[Program, dict[int, Stream]]:
+        """As `start`, with pipes that the caller reads to their end; the file descriptors are its.
+
+        Nobody watches the program's children, and its end does not wait for its output.
+        """
+        process, lifeline, streams = await _start_keeper(argv, env, None, grace_seconds)
+        return cls(process, lifeline, None, grace_seconds), streams
 
     @property
     def pid(self) -> int:
@@ -223,7 +210,7 @@ class Program:
         self._main_pid = pid
         for number in self._early_signals:
             self.signal(number)
-        if not self._stopped:
+        if not self._stopped and self._pump is not None:
             self._watch.open(pid)
 
     async def _supervise(self) -> Ending:
@@ -239,7 +226,8 @@ class Program:
         ended_at = self._ended_at or time.monotonic()
         if status < 0:
             await end_descendants(self._grace_seconds, spare=_keepers)
-        await asyncio.to_thread(self._pump.finish)
+        if self._pump is not None:
+            await asyncio.to_thread(self._pump.finish)
         code = keeper.unsigned(status if self._code is None else self._code)
         first = self._watch.first_failure(ended_at)
         return Ending(code, self._reason(code, first, status), ended_at, first)
@@ -260,6 +248,37 @@ class Program:
         if killed and not self._stopped:
             words += "; the SIGKILL came from elsewhere"
         return words
+
+
+async def _start_keeper(
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path | None, grace_seconds: float
+) -> tuple[asyncio.subprocess.Process, socket.socket, dict[int, Stream]]:
+    """Start a program below a keeper: the keeper, its lifeline, and what is to be read."""
+    ours, theirs = socket.socketpair()
+    with contextlib.ExitStack() as undo, theirs:
+        undo.callback(ours.close)
+        pipes = [os.pipe(), os.pipe()]
+        for reader, _ in pipes:
+            undo.callback(os.close, reader)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", "-X", "utf8", Path(keeper.__file__).resolve()),
+                *(str(theirs.fileno()), str(grace_seconds), "--", *argv),
+                env=env,
+                cwd=cwd,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=pipes[0][1],
+                stderr=pipes[1][1],
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # a terminal's Ctrl-C is the agent's to pass on
+            )
+        except (OSError, ValueError) as error:
+            raise _cannot_start(argv[0], cwd, error) from error
+        finally:
+            for _, writer in pipes:
+                os.close(writer)
+        undo.pop_all()
+    return process, ours, {pipes[0][0]: "stdout", pipes[1][0]: "stderr"}
 
 
 def become_subreaper() -> None:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from rendezvous.schema import MAX_NODES, Port, Seconds, size_text
+from worker.contracts import Name
 
 
 def option(default: Any, description: str, **extra: Any) -> Any:
@@ -84,10 +85,15 @@ class NodeSettings(Settings):
         env=["GPUS_PER_NODE"],
         metavar="N|auto|gpu|cpu",
     )
-    framework: Literal["torchrun", "command", "bench"] = option(
+    framework: Name = option(
         "torchrun",
-        "How COMMAND is started: as a torchrun target (a script or -m module), or as it is, once "
-        "on each node; bench is what 'rdzv bench' starts.",
+        "How COMMAND is started: by this framework's launcher, told what the table says; env: a "
+        "process for each rank; command: as it is, once on each node; bench is what 'rdzv bench' "
+        "starts. See docs/frameworks.md.",
+    )
+    tf_chief: bool = option(False, "TensorFlow: rank 0's node is the chief, and no worker.")
+    tf_ps: Annotated[int, Field(ge=0, lt=MAX_NODES)] = option(
+        0, "TensorFlow: so many of the last nodes are parameter servers.", metavar="N"
     )
     rdzv_backend: Literal["static", "c10d"] = option(
         "static", "torchrun's rendezvous backend; static starts fastest and keeps our ranks."
@@ -120,6 +126,11 @@ class NodeSettings(Settings):
         "OMPI_MCA_btl_tcp_if_include (mpi); repeatable.",
         metavar="ucx|mpi",
     )
+    allow_exec: bool = option(
+        False,
+        "Let the nodes run commands on each other while the run is running ('rdzv rsh'); "
+        "frameworks that start on rank 0 alone always may.",
+    )
     nccl_log: Literal["auto", "on", "off"] = option(
         "auto",
         "Keep NCCL's log in files, one for each process, and compare the network that it names "
@@ -150,6 +161,13 @@ class NodeSettings(Settings):
     log_level: Literal["debug", "info", "warning", "error"] = option(
         "info", "What rdzv says of itself on standard error."
     )
+
+    @property
+    def framework_words(self) -> str:
+        """The framework, with all that its nodes have to agree on."""
+        chief = " --tf-chief" if self.tf_chief else ""
+        servers = f" --tf-ps {self.tf_ps}" if self.tf_ps else ""
+        return f"{self.framework}{chief}{servers}"
 
 
 class WorkerSettings(NodeSettings):

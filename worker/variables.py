@@ -11,7 +11,7 @@ All are of the node: never LOCAL_RANK, and RANK only where rdzv starts the proce
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,7 @@ from rendezvous.schema import EndpointTable, TableRow
 from worker.nccl.env import Given, network_kind, selects
 
 LogWish = Literal["auto", "on", "off"]
+_FILES_OF_A_NODE = ("RDZV_HOSTFILE", "RDZV_HOSTFILE_MPICH", "RDZV_TABLE")
 _TELLING_LEVELS = ("INFO", "TRACE")
 _FAMILIES = {"IPv4": "AF_INET", "IPv6": "AF_INET6"}
 _TRANSPORTS = {"IB": "usable InfiniBand or RoCE", "Libfabric": "EFA", "Socket": "sockets"}
@@ -34,12 +35,18 @@ class Wishes:
         env_for: `ucx`, `mpi`: variables that are written only on request.
         nccl_log: Whether NCCL's log is kept in files: auto, on or off.
         nccl_file: Where, in NCCL's form: /logs/node-0.%p.log; empty: nowhere.
+        tf_chief: TensorFlow's cluster has a chief, on rank 0's node.
+        tf_ps: So many of the last nodes are TensorFlow's parameter servers.
+        grace_seconds: Between TERM and KILL, for processes that rdzv starts itself.
     """
 
     require_rdma: bool = False
     env_for: tuple[str, ...] = ()
     nccl_log: LogWish = "auto"
     nccl_file: str = ""
+    tf_chief: bool = False
+    tf_ps: int = 0
+    grace_seconds: float = 10.0
 
 
 NO_WISHES = Wishes()
@@ -77,6 +84,7 @@ class Variable:
         reason: Why it is set, in one clause.
         kept: The user's own, which stands in its place; None where `value` is set.
         conflict: What the user's own goes against; empty when it does not.
+        by_framework: It belongs to the framework that was asked for.
     """
 
     name: str
@@ -84,6 +92,7 @@ class Variable:
     reason: str
     kept: Given | None = None
     conflict: str = ""
+    by_framework: bool = False
 
 
 def place_of(table: EndpointTable, row: TableRow) -> Place:
@@ -146,6 +155,21 @@ def for_transports(place: Place, wishes: Wishes, given: Mapping[str, Given]) -> 
         found.append(Variable(one.name, one.value, one.reason, kept, conflict))
     named = {one.name for one in found}
     return found + [one for one in _unasked(place, given) if one.name not in named]
+
+
+def of_one_node(table: EndpointTable, names: Iterable[str]) -> list[str]:
+    """Which of these variables another node of the table may have with another value."""
+    if len(table.rows) == 1:
+        return []
+    differing = {"NODE_RANK", "NCCL_DEBUG_FILE"}
+    if len({row.nproc_per_node for row in table.rows}) > 1:
+        differing.add("NPROC_PER_NODE")
+    if len({row.interface for row in table.rows}) > 1:
+        differing |= {f"{name}_SOCKET_IFNAME" for name in ("NCCL", "GLOO", "TP")}
+        differing.add("UCX_NET_DEVICES")
+    if len({tuple(row.hcas) for row in table.rows}) > 1:
+        differing |= {"NCCL_IB_HCA", "UCX_NET_DEVICES"}
+    return [name for name in names if name in differing or name in _FILES_OF_A_NODE]
 
 
 def log_file(variables: list[Variable]) -> str:

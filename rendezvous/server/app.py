@@ -32,12 +32,18 @@ from rendezvous.schema import (
     EventLine,
     JoinReply,
     JoinRequest,
+    MetricBatch,
+    MetricReply,
     NodeView,
     Problem,
+    RelayMail,
+    RelayPost,
+    RelayReply,
     Report,
     ReportReply,
     RunId,
     RunList,
+    RunMetrics,
     RunReport,
     RunSpec,
     RunStatus,
@@ -59,7 +65,10 @@ logger = logging.getLogger(__name__)
 _RUN_SPEC: TypeAdapter[RunSpec] = TypeAdapter(RunSpec)
 _SLOT_NEWS: TypeAdapter[SlotNews] = TypeAdapter(SlotNews)
 
+_RELAY_POST: TypeAdapter[RelayPost] = TypeAdapter(RelayPost)
+
 _MAX_SPEC_BYTES = 4 * 1024 * 1024
+_MAX_RELAY_BYTES = 256 * 1024
 _MAX_WAIT_SECONDS = 25.0
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Problem, "description": "Refused; `code` says why."},
@@ -77,10 +86,13 @@ def make_app(service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
 
 
 def _body_limit(scope: Scope) -> int:
-    """Only the maker of a run may send a large body: a spec with a token for each slot."""
+    """The maker of a run may send a large body: a spec with a token for each slot; and a node what
+    remote commands print."""
     credential = hot.credential_of(scope)
-    makes = scope["method"] == "PUT" and credential is not None and credential.kind == "registry"
-    return _MAX_SPEC_BYTES if makes else MAX_BODY_BYTES
+    if credential is not None and (scope["method"], credential.kind) == ("PUT", "registry"):
+        return _MAX_SPEC_BYTES
+    relays = credential is not None and credential.kind == "node"
+    return _MAX_RELAY_BYTES if relays and scope["path"].endswith("/relay") else MAX_BODY_BYTES
 
 
 class _Door:
@@ -133,6 +145,7 @@ def make_api(service: Service) -> FastAPI:
     _add_open_routes(api, service)
     _add_run_routes(api, service)
     _add_node_routes(api, service)
+    _add_relay_routes(api, service)
     # Starlette's outermost layer would answer 500 to every error that the guard answers.
     stack = api.build_middleware_stack()
     assert isinstance(stack, ServerErrorMiddleware)
@@ -288,6 +301,15 @@ def _add_views(api: FastAPI, service: Service, Reader: Any) -> None:
         body = (await service.checks(host)).model_dump_json().encode()
         return Response(body, media_type="application/json")
 
+    @api.get(
+        "/v1/runs/{run}/metrics",
+        summary="How the program's processes get on: the newest row of each, or with `after` the "
+        "rows numbered above it.",
+        response_model=RunMetrics,
+    )
+    async def run_metrics(host: Reader, after: int | None = None) -> Any:
+        return Response(service.metrics(host, after), media_type="application/json")
+
 
 async def _lines(service: Service, host: Host, after: int) -> AsyncIterator[bytes]:
     while True:
@@ -325,6 +347,47 @@ def _add_node_routes(api: FastAPI, service: Service) -> None:
         data = await read_body(request.receive)
         return await hot.report(service, request.scope, run, node, shown, data)
 
+    @api.post(
+        "/v1/runs/{run}/nodes/{node}/metrics",
+        summary="How the program's processes on this node get on.",
+        openapi_extra=_body(MetricBatch),
+    )
+    async def metrics(run: Run, node: Node, shown: Shown, request: Request) -> MetricReply:
+        data = await read_body(request.receive)
+        return await hot.metrics(service, request.scope, run, node, shown, data)
+
+
+def _add_relay_routes(api: FastAPI, service: Service) -> None:
+    """What the nodes of a run say to each other about remote commands."""
+
+    async def member(run: Run, node: Node, shown: Shown) -> Host:
+        return service.access.node(run, node, shown)
+
+    Member = Annotated[Host, Depends(member)]
+
+    @api.post(
+        "/v1/runs/{run}/nodes/{node}/relay",
+        summary="Frames of remote commands for other nodes.",
+        openapi_extra=_body(RelayPost),
+    )
+    async def give(host: Member, node: Node, request: Request) -> RelayReply:
+        data = await read_body(request.receive)
+        return service.relay_give(host, node, hot.parse(_RELAY_POST, data))
+
+    @api.get(
+        "/v1/runs/{run}/nodes/{node}/relay",
+        summary="Frames of remote commands for this node numbered above `after`; waits for one.",
+        response_model=RelayMail,
+    )
+    async def take(
+        host: Member,
+        node: Node,
+        after: Annotated[int, Query(ge=0)] = 0,
+        session: Annotated[str, Query(max_length=64)] = "",
+    ) -> Any:
+        mail = await service.relay_take(host, node, after, session)
+        return Response(mail.model_dump_json(), media_type="application/json")
+
 
 def _content(media_type: str, schema: dict[str, str]) -> dict[int | str, dict[str, Any]]:
     return {200: {"content": {media_type: {"schema": schema}}}}
@@ -349,7 +412,7 @@ def openapi() -> dict[str, Any]:
     """The OpenAPI of the registry, as it stands in `docs/openapi.json`."""
     document = make_api(Service(MemoryJournal(), b"", "")).openapi()
     components = document["components"]
-    for model in (RunSpec, SlotNews, JoinRequest, Report, list[EventLine]):
+    for model in (RunSpec, SlotNews, JoinRequest, Report, MetricBatch, RelayPost, list[EventLine]):
         components["schemas"] |= _schema(model).get("$defs", {})
     bearer = {"type": "http", "scheme": "bearer", "description": "The path says whose is needed."}
     components["securitySchemes"] = {"credential": bearer}

@@ -11,17 +11,21 @@ import gzip
 import itertools
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rendezvous import events
 from rendezvous.events import Event, dump_event
 from rendezvous.leases import Key, Leases, poll_seconds
 from rendezvous.protocol import apply
-from rendezvous.schema import EventLine, NodeState, NodeView, RunSpec, RunStatus
+from rendezvous.schema import EventLine, NodeState, NodeView, Phase, RunSpec, RunStatus
 from rendezvous.server.guard import whole_answer
 from rendezvous.server.journal import Record
+from rendezvous.server.metrics import Metrics
 from rendezvous.state import Run, create
 from rendezvous.views import node_view, reason, run_status
+
+if TYPE_CHECKING:
+    from rendezvous.server.relay import Relay
 
 _WAKE_FIRST, _WAKE = 64, 1_000
 _EVENT_LINES = 20_000
@@ -123,6 +127,8 @@ class Host:
         self.lines: deque[EventLine] = deque(maxlen=_EVENT_LINES)
         self.nodes = Waiters()
         self.people = Waiters()
+        self.metrics = Metrics()
+        self.relay: Relay | None = None
         self.news = Body(b"")
         self.news_seq = 0
         self.version = 0
@@ -186,7 +192,12 @@ class Host:
         self.version, self.told = self.run.version, self.number
         for key in self._gone:
             self.leases.forget(key)
+            if self.relay is not None:
+                self.relay.forget(key[0])
         self._gone.clear()
+        if self.relay is not None and self.run.phase is Phase.FINISHED:
+            self.relay.close()
+            self.relay = None
         if self.run.seq != self.news_seq:
             self._view = node_view(self.run, now, self.leases.poll)
             self.news = Body.of(self._view.model_dump_json(exclude_none=True).encode())

@@ -1,8 +1,9 @@
-"""The three calls that every node makes, served without a framework's cost for each request.
+"""The calls that every node makes, served without a framework's cost for each request.
 
     POST /v1/runs/{run}/nodes                  join
     GET  /v1/runs/{run}/nodes/{node}/watch     long poll; renews the lease
     POST /v1/runs/{run}/nodes/{node}/reports   probe results, acknowledgement, exit ...
+    POST /v1/runs/{run}/nodes/{node}/metrics   progress of the program's processes
 
 They are declared in `app` as well, for the OpenAPI; both end in the same calls of the service.
 """
@@ -13,22 +14,31 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rendezvous.errors import BadRequest, MethodNotAllowed
-from rendezvous.schema import JoinReply, JoinRequest, Report, ReportReply, printable
+from rendezvous.schema import (
+    JoinReply,
+    JoinRequest,
+    MetricBatch,
+    MetricReply,
+    Report,
+    ReportReply,
+    printable,
+)
 from rendezvous.security import Credential, parse_credential
 from rendezvous.server.access import required
 from rendezvous.server.guard import read_body
 from rendezvous.server.host import Body, Host
 from rendezvous.server.service import Service
 
-_PATH = re.compile(r"/v1/runs/([^/]{1,63})/nodes(?:/([0-9]{1,6})/(watch|reports))?\Z")
+_PATH = re.compile(r"/v1/runs/([^/]{1,63})/nodes(?:/([0-9]{1,6})/(watch|reports|metrics))?\Z")
 _AFTER = re.compile(rb"(?:^|&)after=([^&]*)")
 _NUMBER = re.compile(rb"-?[0-9]{1,100}\Z")
 _JOIN: TypeAdapter[JoinRequest] = TypeAdapter(JoinRequest)
 _REPORT: TypeAdapter[Report] = TypeAdapter(Report)
+_METRICS: TypeAdapter[MetricBatch] = TypeAdapter(MetricBatch)
 
 T = TypeVar("T")
 
@@ -91,6 +101,25 @@ async def report(
     return await service.report(host, slot, credential.number, said)
 
 
+async def metrics(
+    service: Service, scope: Scope, run: str, slot: int, credential: Credential | None, data: bytes
+) -> MetricReply:
+    """A node tells how its program's processes get on."""
+    host = service.access.node(run, slot, credential)
+    assert credential is not None
+    batch = parse(_METRICS, data)
+    _heard(service, host, slot, credential.number, scope)
+    return service.take_metrics(host, slot, credential.number, batch)
+
+
+_SAID: dict[str | None, Callable[..., Awaitable[BaseModel]]] = {
+    None: join,
+    "reports": report,
+    "metrics": metrics,
+}
+"""By the end of the path: what is called with what a node sends."""
+
+
 def _heard(service: Service, host: Host, slot: int, incarnation: int, scope: Scope) -> None:
     service.heard(host, slot, incarnation, scope.get("state", {}).get("connection"))
 
@@ -116,10 +145,10 @@ class HotPath:
             after = _after(scope["query_string"])
             body = await watch(self._service, scope, run, int(node), credential, after)
         else:
-            call: Callable[..., Awaitable[Any]] = report if verb else join
             where = (run, int(node)) if verb else (run,)
             required(credential)  # nothing is read from somebody who shows nothing
-            reply = await call(self._service, scope, *where, credential, await read_body(receive))
+            data = await read_body(receive)
+            reply = await _SAID[verb](self._service, scope, *where, credential, data)
             body = Body(reply.model_dump_json().encode())
         await send_body(send, scope, body)
 

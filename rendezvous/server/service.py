@@ -39,7 +39,12 @@ from rendezvous.schema import (
     ExitReport,
     JoinReply,
     JoinRequest,
+    MetricBatch,
+    MetricReply,
     Phase,
+    RelayMail,
+    RelayPost,
+    RelayReply,
     Report,
     ReportReply,
     RunReport,
@@ -51,6 +56,7 @@ from rendezvous.security import Credential
 from rendezvous.server.access import Access
 from rendezvous.server.host import Body, Host
 from rendezvous.server.journal import Journal, Record, applying
+from rendezvous.server.relay import only_living, relay_of
 from rendezvous.views import everyone_left
 
 logger = logging.getLogger(__name__)
@@ -65,7 +71,7 @@ _QUIET_SECONDS = 10.0
 _STALL_SECONDS = 1.0
 _MOMENT = 0.001
 _FAILED = "the registry failed; its log says where"
-_COUNTERS = ("joins", "watches", "reports", "events", "commits", "refusals")
+_COUNTERS = ("joins", "watches", "reports", "metrics", "events", "commits", "refusals")
 
 
 class Connection(Protocol):
@@ -184,6 +190,8 @@ class Service:
         for host in self._hosts.values():
             host.nodes.wake_all()
             host.people.wake_all()
+            if host.relay is not None:
+                host.relay.close()
 
     # --- calls of people and launchers --------------------------------------------------------
 
@@ -268,6 +276,13 @@ class Service:
             lambda now: [host.status(now, slots=False) for host in self._hosts.values()]
         )
 
+    def metrics(self, host: Host, after: int | None) -> bytes:
+        """JSON of a RunMetrics: the rows above `after`, or else the newest of each process."""
+        elapsed = self.now() - host.run.created_at
+        if after is None:
+            return host.metrics.newest(elapsed)
+        return host.metrics.after(after, elapsed)
+
     async def wait_status(self, host: Host, after: int, seconds: float) -> RunStatus:
         """The status once its version is above `after`, or when the time is over."""
         if host.version <= after and not self.closing.is_set():
@@ -350,6 +365,15 @@ class Service:
         await self._change_run(host, lambda _: decide_report(host.run, slot, incarnation, report))
         return ReportReply(seq=host.news_seq)
 
+    def take_metrics(
+        self, host: Host, slot: int, incarnation: int, batch: MetricBatch
+    ) -> MetricReply:
+        """Take in what the processes of a node say of their progress."""
+        self.counters["metrics"] += len(batch.rows)
+        at = self.now() - host.run.created_at
+        expected = host.metrics.take(slot, incarnation, batch, epoch=host.run.epoch, at_seconds=at)
+        return MetricReply(expected=expected)
+
     def heard(self, host: Host, slot: int, incarnation: int, connection: Connection | None) -> None:
         """Renew the lease of a node whose request just came in on this connection."""
         key = (slot, incarnation)
@@ -374,6 +398,19 @@ class Service:
         if self.closing.is_set():
             raise Unavailable("the registry is closing")
         return host.news if host.news_seq > after else host.idle(self.now())
+
+    def relay_give(self, host: Host, slot: int, post: RelayPost) -> RelayReply:
+        """Pass on what a node says to others about remote commands."""
+        relay = relay_of(host, slot)
+        relay.give(slot, only_living(host.run, post.parcels))
+        return RelayReply(session=relay.session)
+
+    async def relay_take(self, host: Host, slot: int, after: int, session: str) -> RelayMail:
+        """What others say to a node about remote commands, after what it has; waits for it."""
+        mail = await relay_of(host, slot).take(slot, after, session)
+        if self.closing.is_set():
+            raise Unavailable("the registry is closing")
+        return mail
 
     # --- the sequencer ------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from rendezvous.errors import NotFound
+from rendezvous.schema import AckReport, Phase
 from rendezvous.security import SERVER_NAME, Credential, hkdf, node_credential, parse_credential
 from rendezvous.server.app import make_app
 from rendezvous.server.journal import MemoryJournal
@@ -51,7 +52,7 @@ class Stage:
         self.before = self.effects()
 
     async def _start(self, launch: Launch) -> None:
-        await self.served.create(launch, 2)
+        await self.served.create(launch, 2, allow_exec=True)
         for slot in (0, 1):
             await self.served.join(launch, slot)
 
@@ -66,6 +67,14 @@ class Stage:
         assert (await ask(app, "POST", slot, self.mine.keys.admin, news)).status == 200
         reply = await self.served.join(self.mine, 0, **GENERATION_2)
         assert parse_credential(reply.credential) == self.node(self.mine, 0, 2)
+
+    async def go(self) -> None:
+        """Let run `demo` run."""
+        run = self.served.host(self.mine).run
+        for slot, incarnation in ((0, 2), (1, 1)):
+            ack = AckReport(epoch=run.epoch, digest=run.digest)
+            await self.served.report(self.mine, slot, ack, incarnation)
+        assert run.phase is Phase.RUNNING
 
     def node(self, launch: Launch, slot: int, incarnation: int = 1) -> Credential:
         """The credential that the registry gives to this incarnation."""
@@ -119,6 +128,13 @@ class Stage:
                 "code": "contract",
                 "reason": "no such program",
             },
+            ("POST", "/v1/runs/{run}/nodes/{node}/metrics"): {
+                "first": 1,
+                "rows": [{"rank": 0, "step": 1, "values": {"loss": 0.5}}],
+            },
+            ("POST", "/v1/runs/{run}/nodes/{node}/relay"): {
+                "parcels": [{"peer": 1, "frame": {"kind": "end", "number": 1}}]
+            },
         }
         digest = self.served.host(self.mine).run.digest
         path = route.format(run=made, slot=0, node=0, digest=digest)
@@ -134,7 +150,10 @@ class Stage:
             for slot in (0, 1)
             for incarnation in (1, 2, 3)
         ]
-        return list(self.journal.read()), [repr(host.run) for host in hosts], silence, self._runs()
+        told = [host.metrics.newest(0.0) for host in hosts]
+        told += [b"%d" % host.relay.held_bytes if host.relay else b"" for host in hosts]
+        states = [repr(host.run) for host in hosts]
+        return list(self.journal.read()), states, silence, told, self._runs()
 
     def _runs(self) -> list[str]:
         """Which runs there are; a stranger may have made one."""

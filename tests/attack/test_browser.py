@@ -179,8 +179,17 @@ class Scene:
             "slot": {"generation": 1, "state": "failed"},
             "join": self.launch.join(1).model_dump(mode="json"),
             "report": {"kind": "leave"},
+            "steps": {"first": 1, "rows": []},
+            "give": {"parcels": [{"peer": 1, "frame": {"kind": "end", "number": 1}}]},
         }
-        shown = {"join": self.launch.token(1), "watch": self.node, "report": self.node}
+        shown = {
+            "join": self.launch.token(1),
+            "watch": self.node,
+            "report": self.node,
+            "steps": self.node,
+            "give": self.node,
+            "take": self.node,
+        }
         for name, (method, route) in ROUTES.items():
             run = "new" if name == "make" else self.launch.run
             body = json.dumps(bodies[name]).encode() if name in bodies else b""
@@ -282,4 +291,9 @@ def test_a_request_that_no_page_made_gets_through_and_no_page_may_read_the_answe
         assert b"cache-control: no-store" in head
         found[method, path.removeprefix("/v1/runs/")] = int(head.split(b" ", 2)[1])
     refused = {key: status for key, status in found.items() if status != 200}
-    assert refused == {("GET", "demo/tables/" + "0" * 64): 404, ("POST", "demo/nodes"): 410}
+    assert refused == {
+        ("GET", "demo/tables/" + "0" * 64): 404,
+        ("POST", "demo/nodes"): 410,
+        ("POST", "demo/nodes/0/relay"): 403,  # this run allows no remote commands
+        ("GET", "demo/nodes/0/relay"): 403,
+    }

@@ -41,58 +41,62 @@ ROUTES = {
     "events": ("GET", "/v1/runs/{run}/events"),
     "table": ("GET", "/v1/runs/{run}/tables/{digest}"),
     "checks": ("GET", "/v1/runs/{run}/report"),
+    "curves": ("GET", "/v1/runs/{run}/metrics"),
     "cancel": ("DELETE", "/v1/runs/{run}"),
     "slot": ("POST", "/v1/runs/{run}/slots/{slot}"),
     "join": ("POST", "/v1/runs/{run}/nodes"),
     "watch": ("GET", "/v1/runs/{run}/nodes/{node}/watch"),
     "report": ("POST", "/v1/runs/{run}/nodes/{node}/reports"),
+    "steps": ("POST", "/v1/runs/{run}/nodes/{node}/metrics"),
+    "give": ("POST", "/v1/runs/{run}/nodes/{node}/relay"),
+    "take": ("GET", "/v1/runs/{run}/nodes/{node}/relay"),
 }
 """The columns of the tables."""
 
-HOT = ("join", "watch", "report")
+HOT = ("join", "watch", "report", "steps")
 
 # A node that was replaced may still look at its run. A credential of the wrong kind is told so by
 # the operator's routes, whoever's it is; the routes of a run tell nothing to those it is not for.
 MATRIX = """\
-                        ping text runs make status events table checks cancel slot join watch report
-none                    200  401  401  401  401    401    401   401    401    401  401  401   401
-garbage                 200  401  401  401  401    401    401   401    401    401  401  401   401
-wrong join              200  403  403  403  404    404    404   404    404    404  401  401   401
-wrong node              200  403  403  403  404    404    404   404    404    404  401  401   401
-wrong read              200  403  403  403  404    404    404   404    404    404  401  401   401
-wrong admin             200  403  403  403  404    404    404   404    404    404  401  401   401
-wrong operator          200  401  401  401  401    401    401   401    401    401  401  401   401
-replaced launch's join  200  403  403  403  404    404    404   404    404    404  401  401   401
-replaced launch's node  200  403  403  403  404    404    404   404    404    404  401  410   410
-replaced launch's read  200  403  403  403  404    404    404   404    404    404  401  401   401
-replaced launch's admin 200  403  403  403  404    404    404   404    404    404  401  401   401
-old generation's join   200  403  403  403  404    404    404   404    404    404  401  401   401
-other run's join        200  403  403  403  404    404    404   404    404    404  401  401   401
-other run's node        200  403  403  403  404    404    404   404    404    404  401  401   401
-other run's read        200  403  403  403  404    404    404   404    404    404  401  401   401
-other run's admin       200  403  403  403  404    404    404   404    404    404  401  401   401
-other slot's join       200  403  403  403  404    404    404   404    404    404  401  401   401
-other slot's node       200  403  403  403  200    200    200   200    403    403  401  403   403
-old incarnation's node  200  403  403  403  200    200    200   200    403    403  401  409   409
-future node             200  403  403  403  404    404    404   404    404    404  401  401   401
-join                    200  403  403  403  404    404    404   404    404    404  200  401   401
-node                    200  403  403  403  200    200    200   200    403    403  401  200   200
-read                    200  403  403  403  200    200    200   200    403    403  401  401   401
-admin                   200  403  403  403  200    200    200   200    200    200  401  401   401
-operator                200  200  200  200  200    200    200   200    200    200  401  401   401
-"""
+                        ping text runs make status events table checks curves cancel slot join watch report steps give take
+none                    200  401  401  401  401    401    401   401    401    401    401  401  401   401    401   401  401
+garbage                 200  401  401  401  401    401    401   401    401    401    401  401  401   401    401   401  401
+wrong join              200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+wrong node              200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+wrong read              200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+wrong admin             200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+wrong operator          200  401  401  401  401    401    401   401    401    401    401  401  401   401    401   401  401
+replaced launch's join  200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+replaced launch's node  200  403  403  403  404    404    404   404    404    404    404  401  410   410    410   410  410
+replaced launch's read  200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+replaced launch's admin 200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+old generation's join   200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+other run's join        200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+other run's node        200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+other run's read        200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+other run's admin       200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+other slot's join       200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+other slot's node       200  403  403  403  200    200    200   200    200    403    403  401  403   403    403   403  403
+old incarnation's node  200  403  403  403  200    200    200   200    200    403    403  401  409   409    409   409  409
+future node             200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
+join                    200  403  403  403  404    404    404   404    404    404    404  200  401   401    401   401  401
+node                    200  403  403  403  200    200    200   200    200    403    403  401  200   200    200   403  403
+read                    200  403  403  403  200    200    200   200    200    403    403  401  401   401    401   401  401
+admin                   200  403  403  403  200    200    200   200    200    200    200  401  401   401    401   401  401
+operator                200  200  200  200  200    200    200   200    200    200    200  401  401   401    401   401  401
+"""  # noqa: E501 (a line is a credential)
 
 OVER = """\
-         status events table checks cancel slot join watch report
-join     404    404    404   404    404    404  410  401   401
-node     200    200    404   200    403    403  401  200   200
-read     200    200    404   200    403    403  401  401   401
-admin    200    200    404   200    200    200  401  401   401
-operator 200    200    404   200    200    200  401  401   401
+         status events table checks curves cancel slot join watch report steps give take
+join     404    404    404   404    404    404    404  410  401   401    401   401  401
+node     200    200    404   200    200    403    403  401  200   200    200   410  410
+read     200    200    404   200    200    403    403  401  401   401    401   401  401
+admin    200    200    404   200    200    200    200  401  401   401    401   401  401
+operator 200    200    404   200    200    200    200  401  401   401    401   401  401
 """
 """The same for a run that was cancelled before it had a table."""
 
-CHANGES = ("make", "cancel", "slot", "join", "watch", "report")
+CHANGES = ("make", "cancel", "slot", "join", "watch", "report", "steps")
 """The columns whose requests have an effect where they are allowed; a poll renews the lease."""
 
 METHODS = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "POST", "PATCH", "DELETE", "CONNECT", "BREW")
@@ -154,7 +158,7 @@ def test_every_route_of_the_application_is_a_column() -> None:
     assert len(api.routes) == len(ROUTES)  # nothing that is mounted beside them
 
 
-async def test_the_hot_path_takes_three_of_these_routes_and_nothing_else() -> None:
+async def test_the_hot_path_takes_its_own_routes_and_nothing_else() -> None:
     passed_on: list[str] = []
 
     async def behind(scope: Scope, _: Receive, __: Send) -> None:

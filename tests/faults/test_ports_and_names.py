@@ -7,7 +7,6 @@ import http.server
 import json
 import random
 import socket
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -21,7 +20,7 @@ from tests.faults.late import late_slot_1
 from tests.faults.record import record
 from tests.netlab import Host, Lab
 from tests.path.cluster import cluster
-from tests.path.launching import RDZV, Launched, environment, launching, shell, until
+from tests.path.launching import RDZV, environment, launching, shell, until
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
 COMMAND = ("--framework", "command")
@@ -46,20 +45,12 @@ def web_server(port: int) -> Iterator[None]:
             thread.join()
 
 
-def offered_master_port(launched: Launched) -> int:
-    """The master port that slot 0's node found free when it joined."""
-    with contextlib.closing(sqlite3.connect(launched.folder / "journal.sqlite")) as journal:
-        bodies = [json.loads(body) for (body,) in journal.execute("SELECT body FROM events")]
-    (port,) = [b["request"]["master_port"] for b in bodies if b["kind"] == "joined"]
-    return int(port)
-
-
 def test_a_master_port_that_a_web_server_takes_before_the_go_is_exchanged(tmp_path: Path) -> None:
     options = ("--nnodes", "2", *late_slot_1(tmp_path), *COMMAND)
     command = shell("echo port $MASTER_PORT")
     with launching(tmp_path / "s", *options, command=command) as launched:
         launched.wait_for("joined")
-        port = offered_master_port(launched)
+        port = launched.offered_master_port()
         with web_server(port):
             started = time.monotonic()
             (tmp_path / "join").touch()

@@ -370,8 +370,14 @@ def test_a_dry_run_shows_every_worker_run_and_leaves_nothing(tmp_path: Path) -> 
     )
     logs = tmp_path / "state" / "llama" / "logs"
     assert result.exit_code == 0
-    runs, mark, variables = result.stdout.partition("# each node's program is given")
+    runs, _, rest = result.stdout.partition("# each node then starts:\n")
+    commands, mark, variables = rest.partition("# each node's program is given")
     assert mark
+    flags = "--nnodes 2 --nproc-per-node 1 --rdzv-backend static --rdzv-id llama"
+    master = "--master-addr <address of node 0> --master-port <port> train.py 'two words'"
+    assert commands.splitlines() == [
+        f"#   node {rank}: torchrun {flags} --node-rank {rank} {master}" for rank in range(2)
+    ]
     assert "\n#   RDZV_ID=llama " in variables
     assert runs == (
         "# slot 0, by local: rdzv-to-be-made-0-1\n"

@@ -85,22 +85,30 @@ def state_of_run(root: Path, place: RegistryPlace, **settings: Any) -> StateDir:
 
 
 def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table_knows() -> None:
-    text = """
-# each node's program is given, beside what its environment has:
-#   MASTER_ADDR=<address>            # rank 0's address in the table
-#   MASTER_PORT=<port>               # a port that is free on rank 0's node
-#   NODE_RANK=<rank>                 # this node's rank in the table
-#   NNODES=4                         # the nodes of the table
-#   NPROC_PER_NODE=8                 # the processes of this node
-#   RDZV_ID=llama                    # the run
-#   NCCL_SOCKET_IFNAME==<interface>  # this node's interface in the table ('=': this name alone)
-#   GLOO_SOCKET_IFNAME=<interface>   # the same for Gloo, which else asks for the hostname
-#   TP_SOCKET_IFNAME=<interface>     # the same for TensorPipe (torch's RPC)
-#   NCCL_SOCKET_FAMILY=<family>      # the table's addresses are of this family
-# NCCL_IB_HCA as well, where the active RDMA ports of a node differ in kind or rate.
-"""
+    found = {
+        "MASTER_ADDR=<address>": "rank 0's address in the table",
+        "MASTER_PORT=<port>": "a port that is free on rank 0's node",
+        "NODE_RANK=<rank>": "this node's rank in the table",
+        "NNODES=4": "the nodes of the table",
+        "NPROC_PER_NODE=8": "the processes of this node",
+        "RDZV_ID=llama": "the run",
+        "RDZV_SOCKET=<socket>": "this node's agent: 'rdzv rsh', metrics",
+        "RDZV_HOSTFILE=<logs>/node-<rank>/hostfile": "the nodes as 'ADDRESS slots=PROCESSES'",
+        "RDZV_HOSTFILE_MPICH=<logs>/node-<rank>/hostfile.mpich": "as 'ADDRESS:PROCESSES'",
+        "RDZV_TABLE=<logs>/node-<rank>/table.json": "the endpoint table as JSON",
+        "NCCL_SOCKET_IFNAME==<interface>": "this node's interface in the table ('=': this name "
+        "alone)",
+        "GLOO_SOCKET_IFNAME=<interface>": "the same for Gloo, which else asks for the hostname",
+        "TP_SOCKET_IFNAME=<interface>": "the same for TensorPipe (torch's RPC)",
+        "NCCL_SOCKET_FAMILY=<family>": "the table's addresses are of this family",
+    }
+    text = [
+        "# each node's program is given, beside what its environment has:",
+        *(f"#   {left:44}  # {reason}" for left, reason in found.items()),
+        "# NCCL_IB_HCA as well, where the active RDMA ports of a node differ in kind or rate.",
+    ]
     shown = list(planned_lines(planned(plan())))
-    assert shown == [*text.strip().splitlines(), *KEPT]
+    assert shown == [*text, *KEPT]
 
 
 def test_the_dry_run_shows_what_the_options_and_the_launchers_environment_change() -> None:
@@ -146,6 +154,10 @@ def test_of_a_table_the_nodes_own_values_are_shown() -> None:
         "NNODES=2",
         "NPROC_PER_NODE=8",
         "RDZV_ID=llama",
+        "RDZV_SOCKET=<socket>",
+        "RDZV_HOSTFILE=<logs>/node-1/hostfile",
+        "RDZV_HOSTFILE_MPICH=<logs>/node-1/hostfile.mpich",
+        "RDZV_TABLE=<logs>/node-1/table.json",
         "NCCL_SOCKET_IFNAME==eth0",
         "GLOO_SOCKET_IFNAME=eth0",
         "TP_SOCKET_IFNAME=eth0",

@@ -131,7 +131,7 @@ def test_the_program_sees_the_users_environment_and_modules(folder: Path) -> Non
     assert (launcher, worker) == (str(folder / "launcher.py"), str(folder / "worker.py"))
     given = environment(folder.parent / "state", **extra)
     assert {name: seen.get(name) for name in given} == given
-    port = seen["MASTER_PORT"]
+    port, files = seen["MASTER_PORT"], folder.parent / "state" / "llama" / "logs" / "node-0"
     assert {name: value for name, value in seen.items() if name not in given} == {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
@@ -139,6 +139,10 @@ def test_the_program_sees_the_users_environment_and_modules(folder: Path) -> Non
         "NNODES": "1",
         "NPROC_PER_NODE": "1",
         "RDZV_ID": "llama",
+        "RDZV_SOCKET": seen["RDZV_SOCKET"],
+        "RDZV_HOSTFILE": str(files / "hostfile"),
+        "RDZV_HOSTFILE_MPICH": str(files / "hostfile.mpich"),
+        "RDZV_TABLE": str(files / "table.json"),
         "GLOO_SOCKET_IFNAME": "lo",
         "TP_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "=lo",

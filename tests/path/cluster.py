@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,8 +28,10 @@ class Cluster:
         *options: str,
         command: Sequence[str] = (),
         verb: str = "launch",
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.told: dict[int, str] = {}
+        self._env = env or {}
         self.lab = lab
         self.folder = folder
         self._argv = [RDZV, verb, "--nnodes", str(len(lab.hosts)), *_MANUAL, *options]
@@ -46,7 +48,7 @@ class Cluster:
         """Start a command on a host; its runs' state lives in a folder of the host's own."""
         return self.lab.hosts[host].start(
             argv,
-            env=environment(self.state(host), **env),
+            env=environment(self.state(host), **{**self._env, **env}),
             stdout=subprocess.PIPE,
         )
 
@@ -56,9 +58,17 @@ class Cluster:
 
     def script(self, slot: int, generation: int = 1) -> Path:
         """What the manual scheduler has written for a slot; waits for it."""
-        path = self.state(0) / "r" / "submissions" / f"slot-{slot}.sh"
+        path = self._script(slot)
         until(lambda: path.exists() and f"-{slot}-{generation} " in path.read_text())
         return path
+
+    def _script(self, slot: int) -> Path:
+        return self.state(0) / "r" / "submissions" / f"slot-{slot}.sh"
+
+    def has_submitted(self) -> bool:
+        """Whether the launcher came to its first worker run; waits for it, or for its end."""
+        until(lambda: self._script(1).exists() or self.launcher.poll() is not None)
+        return self._script(1).exists()
 
     def start_workers(self, *slots: int) -> None:
         """Start the worker runs of these slots, each on the host of its number."""
@@ -100,7 +110,15 @@ class Cluster:
 
 @contextmanager
 def cluster(
-    lab: Lab, folder: Path, *options: str, command: Sequence[str] = (), verb: str = "launch"
+    lab: Lab,
+    folder: Path,
+    *options: str,
+    command: Sequence[str] = (),
+    verb: str = "launch",
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
-    """A cluster whose processes are ended with the lab; `verb` is what rdzv is to do."""
-    yield Cluster(lab, folder, *options, command=command, verb=verb)
+    """A cluster whose processes are ended with the lab.
+
+    `verb` is what rdzv is to do; `env`, variables on every host.
+    """
+    yield Cluster(lab, folder, *options, command=command, verb=verb, env=env)

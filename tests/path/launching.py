@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -89,6 +91,13 @@ class Launched:
             check=False,
         )
         return [json.loads(line) for line in shown.stdout.splitlines()]
+
+    def offered_master_port(self) -> int:
+        """The master port that slot 0's node found free when it joined, alone so far."""
+        with contextlib.closing(sqlite3.connect(self.folder / "journal.sqlite")) as journal:
+            bodies = [json.loads(body) for (body,) in journal.execute("SELECT body FROM events")]
+        (port,) = [b["request"]["master_port"] for b in bodies if b["kind"] == "joined"]
+        return int(port)
 
     def wait_for(self, kind: str, count: int = 1) -> None:
         """Until the journal holds so many events of a kind."""

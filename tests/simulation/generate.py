@@ -88,6 +88,8 @@ def generate(seed: int) -> Schedule:
     keep = 2.0 if draw.random() < 0.1 else 3_600.0
     more = random.Random(f"{seed} verifying")
     launches = [_with_networks(more, _with_spares(more, launch)) for launch in launches]
+    if random.Random(f"{seed} led").random() < 0.1:
+        launches = [replace(launch, led=True) for launch in launches]
     for index, launch in enumerate(launches):
         faults += _bad_hosts(more, index, launch)
     return Schedule(seed, tuple(launches), tuple(faults), keep)

@@ -283,6 +283,15 @@ def every_wait_has_a_reason(history: History, run: Run, event: Event, at: float)
     return None
 
 
+def a_led_run_is_over_with_its_leader(history: History, run: Run, event: Event, at: float) -> Wrong:
+    """Once rank 0 of a led run has ended well, the run is over: the others only serve."""
+    if not run.spec.led or run.phase is not Phase.RUNNING or run.stop:
+        return None
+    leader = run.slots[0].node
+    ended = leader is not None and leader.exit is not None and leader.exit.exit_code == 0
+    return f"{run.id} goes on without its leader" if ended else None
+
+
 def time_in_the_schedulers_queue_does_not_count(
     history: History, run: Run, event: Event, at: float
 ) -> Wrong:
@@ -327,6 +336,7 @@ OF_STATES: list[Callable[..., Wrong]] = [
     the_result_never_changes,
     every_wait_has_a_reason,
     a_time_out_has_somebody_who_is_late,
+    a_led_run_is_over_with_its_leader,
     time_in_the_schedulers_queue_does_not_count,
 ]
 
@@ -537,19 +547,20 @@ def an_undisturbed_run_ends_well(history: History, world: World) -> Wrong:
         return None
     launch = history.of(run).launch
     ranks = [rank for rank in launch.ranks if rank is not None]
-    is_sound = len(set(ranks)) == len(ranks) and all(code == 0 for _, code in launch.program)
+    programs = launch.program[:1] if launch.led else launch.program
+    is_sound = len(set(ranks)) == len(ranks) and all(code == 0 for _, code in programs)
     return f"{run.result}" if is_sound and run.result.status != "ok" else None
 
 
 def a_good_end_means_that_every_program_ended_well(history: History, world: World) -> Wrong:
-    """'ok' is said only when each node of the table ran its program to a good end."""
+    """'ok' is said only when each program, or that which led the others, came to a good end."""
     for run in history.runs.values():
         if run.result is None or run.result.status != "ok" or run.table is None:
             continue
         facts = history.of(run)
         for row in run.table.rows:
             owner = facts.owners.get((row.slot, run.slots[row.slot].incarnations))
-            if owner is not None and owner.program_code != 0:
+            if owner is not None and owner.program_code != 0 and not owner.serves:
                 return f"{owner.name} ended with {owner.program_code}: {run.result.message}"
     return None
 

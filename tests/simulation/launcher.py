@@ -209,6 +209,7 @@ class Launcher:
                 submit_retries=launch.retries,
             ),
             verify=launch.verify,
+            led=launch.led,
             read_sha256=self._keys.read.sha256(),
             admin_sha256=self._keys.admin.sha256(),
         )

@@ -115,6 +115,11 @@ class Process:
         """How it is named in violations."""
         return f"{self.machine.name} (incarnation {self.incarnation})"
 
+    @property
+    def serves(self) -> bool:
+        """Whether it has no program of its own: it is there for that of slot 0."""
+        return self.launch.led and self.slot != 0
+
     # --- life ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -396,7 +401,8 @@ class Process:
         fails = self.world.program_fails(self)
         if fails is not None:
             seconds, code = fails, 1
-        loop.call_later(seconds, self._program_ends, code)
+        if not self.serves:
+            loop.call_later(seconds, self._program_ends, code)
         if self.launch.contagion:
             self.facts.on_failure.append(self._caught_it)
         code = await self._program_over
@@ -417,7 +423,7 @@ class Process:
 
     def _program_ends(self, code: int) -> None:
         """By itself."""
-        if self._program_over.done():
+        if self._program_over.done() or self.serves:
             return
         if code != 0 and not self._stopping:
             self._note_failure()
@@ -445,7 +451,7 @@ class Process:
         self._stopping = True
         await asyncio.sleep(_STOP_SECONDS)
         if "program" in self._tasks:
-            self._end_program(143)
+            self._end_program(0 if self.serves else 143)
             await asyncio.wait({self._tasks["program"]})
 
     async def _finish(self, result: Result) -> None:

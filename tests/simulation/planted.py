@@ -376,6 +376,19 @@ def _the_result_is_written_over() -> list[Patch]:
     ]
 
 
+def _a_led_run_waits_for_everybody() -> list[Patch]:
+    real = protocol._exited
+
+    def exited(run: Run, event: Any, now: float) -> Any:
+        spec, run.spec = run.spec, run.spec.model_copy(update={"led": False})
+        try:
+            return real(run, event, now)
+        finally:
+            run.spec = spec
+
+    return [_move("exited", exited)]
+
+
 def _nobody_is_told_to_stop() -> list[Patch]:
     real = protocol._begin_stop
 
@@ -517,6 +530,9 @@ BUGS: dict[str, Bug] = {
         "time in the scheduler's queue counts for the join time-out", _time_in_the_queue_counts
     ),
     "result written over": Bug("a later result replaces the first", _the_result_is_written_over),
+    "led runs wait for all": Bug(
+        "the end of a led run's only program does not end it", _a_led_run_waits_for_everybody
+    ),
     "nobody told to stop": Bug("a failure is no news for the other nodes", _nobody_is_told_to_stop),
     "verifying has no end": Bug("a node may verify for ever", _verifying_has_no_end),
     "answers before the commit": Bug(

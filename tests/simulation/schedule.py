@@ -21,6 +21,7 @@ class Launch:
         contagion: Seconds after which the other programs fail of a node that failed; 0: never.
         spares: Slots beyond `nodes`; what is given by slot is given for them as well.
         networks: How many interfaces each node has.
+        led: Only slot 0 has a program, and the other nodes serve it.
     """
 
     run: str
@@ -38,6 +39,7 @@ class Launch:
     contagion: float
     spares: int = 0
     networks: int = 1
+    led: bool = False
 
     @property
     def slots(self) -> int:

@@ -12,8 +12,11 @@ from rendezvous.schema import EndpointTable, TableRow
 from worker.contracts import (
     SECRET_VARIABLES,
     Contract,
+    Need,
     check_command,
+    last_words,
     make_contract,
+    rank_of_failure,
 )
 from worker.nccl.env import Given
 from worker.variables import Wishes
@@ -92,6 +95,8 @@ def test_static_torchrun_is_given_our_ranks_and_the_masters_address(rank: int) -
         removed=frozenset(SECRET_VARIABLES),
         notes=[],
         fatal_workers=True,
+        needs=(Need("torch", "pip install torch", program="torchrun"),),
+        port=(29500, None)[rank],
     )
 
 
@@ -231,16 +236,44 @@ def test_no_command_at_all_is_refused(framework: Any) -> None:
     assert caught.value.message == "no COMMAND was given"
 
 
+# ---- last words ---------------------------------------------------------------------------------
+
+
+def test_what_the_starter_says_of_a_failed_process_does_not_hide_the_programs_last_line() -> None:
+    told = "rdzv: process 3 (local rank 1) failed first, with exit code 1; ending the others"
+    assert last_words(["epoch 1", "ValueError: nan", told]) == [told, "epoch 1", "ValueError: nan"]
+    assert last_words([told]) == [told]
+
+
+def test_the_rank_of_a_failed_process_is_read_off_what_the_starter_says() -> None:
+    told = "rdzv: process 12 (local rank 1) failed first, with signal 9"
+    assert rank_of_failure(["epoch 1", told, "Terminated"]) == 12
+    assert rank_of_failure([f"> {told}", "rdzv: process x (local rank 1) failed first"]) is None
+
+
 # ---- any command --------------------------------------------------------------------------------
 
 
 def test_another_command_is_started_as_it_is_with_the_same_variables() -> None:
     command = ("accelerate", "launch", "--nnodes", "9", "")
-    made = contract(*command, framework="command", environ={"PET_NNODES": "9"})
+    made = contract(*command, framework="command", environ={"PATH": "/bin"})
     assert made.argv == list(command)
     assert made.variables == contract().variables
     assert made.removed == frozenset(SECRET_VARIABLES)
     assert made.notes == []
+
+
+def test_another_command_keeps_what_is_not_from_the_table_and_the_log_says_so() -> None:
+    environ = {"PET_NNODES": "9", "RANK": "3"}
+    made = contract("make", framework="command", environ=environ)
+    assert environ.items() <= made.environment(environ).items()
+    assert made.notes == [
+        "RANK=3 is kept as you set it: it is not from the table, and the same for all of COMMAND",
+        (
+            "PET_NNODES=9 is kept as you set it: a torchrun in COMMAND takes it where no flag says "
+            "otherwise"
+        ),
+    ]
 
 
 # ---- the user's environment ---------------------------------------------------------------------

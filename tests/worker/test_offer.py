@@ -66,6 +66,11 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
     )
 
 
+def test_the_nodes_have_to_agree_on_the_roles_of_tensorflows_cluster() -> None:
+    made = offer(framework="tensorflow", tf_chief=True, tf_ps=2)
+    assert made.job.framework == "tensorflow --tf-chief --tf-ps 2"
+
+
 def test_every_join_has_an_id_of_its_own() -> None:
     assert offer().join_id != offer().join_id
 

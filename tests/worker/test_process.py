@@ -36,6 +36,17 @@ for child in children:
 """
 
 
+ONE_THAT_STARTS_ANOTHER_ON_TERM = """
+import os, signal, subprocess, time
+def told(*_):
+    print("pid", subprocess.Popen(["sleep", "300"]).pid, flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, told)
+print("ready", flush=True)
+time.sleep(300)
+"""
+
+
 class Recording:
     """An output that keeps what it is given."""
 
@@ -253,6 +264,14 @@ async def test_stop_ends_workers_in_sessions_of_their_own_that_ignore_sigterm(st
     assert 0.5 <= time.monotonic() - begun < 1.5
     assert (ending.exit_code, ending.first_failure) == (143, None)
     assert [is_gone(pid) for pid in output.pids()] == [True, True]
+
+
+async def test_a_child_born_while_its_parent_is_told_to_stop_is_told_so_too(start: Start) -> None:
+    output = Recording()
+    program = await start(*PYTHON, ONE_THAT_STARTS_ANOTHER_ON_TERM, grace=50, output=output)
+    await until(lambda: b"ready" in output.of("stdout"))
+    await asyncio.wait_for(program.stop(), 20)
+    assert [is_gone(pid) for pid in output.pids()] == [True]
 
 
 async def test_kill_now_cuts_the_grace_of_a_stop_short(start: Start) -> None:

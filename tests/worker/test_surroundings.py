@@ -191,9 +191,14 @@ def test_a_library_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
         (["python3", "train.py"], "command", "python3"),
         ([], "command", "torchrun"),
         (["--sizes", "1"], "bench", "torchrun"),
+        (["python3", "train.py"], "torchrun", "torchrun"),
+        (["/env/bin/python", "train.py"], "env", "/env/bin/python"),
+        (["train.py"], "lightning", "python3"),
+        (["train.py"], "accelerate", "accelerate"),
+        (["/env/bin/deepspeed", "train.py"], "deepspeed", "/env/bin/deepspeed"),
     ],
 )
-def test_what_starts_the_program_is_torchrun_or_command_itself(
+def test_what_starts_the_program_is_its_launcher_or_command_itself(
     command: list[str], framework: str, program: str
 ) -> None:
     assert user_program(command, framework) == program

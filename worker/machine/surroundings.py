@@ -20,9 +20,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Literal, TypeAlias, TypeVar
 
+from rendezvous.errors import UsageError
 from rendezvous.schema import Candidate, Facts, RdmaPort, printable
 from rendezvous.version import rdzv_version
 from worker.address import Machine, Skipped
+from worker.contracts import FRAMEWORKS
 from worker.machine import aside, disk_probe, kernel, loadable, sysfs
 from worker.machine.gpus import Gpus, hidden_gpus, look_gpus, uuids_of, visible_gpus
 from worker.machine.interfaces import count_gpus
@@ -260,9 +262,12 @@ def _quick(root: Path, nodes: int) -> Surroundings:
 
 
 def user_program(command: Sequence[str], framework: str) -> str:
-    """What starts the user's program: torchrun, unless COMMAND is started as it is."""
-    first = command[0] if command else "torchrun"
-    return first if framework == "command" or Path(first).name == "torchrun" else "torchrun"
+    """What the user's Python is found by: the framework's launcher, or COMMAND's own program."""
+    try:
+        needs = FRAMEWORKS[framework].needs(command) if command else ()
+    except UsageError:  # it is refused where it would be started
+        needs = ()
+    return needs[0].program if needs else "torchrun"
 
 
 def rises(

@@ -66,6 +66,46 @@ def look_user_python(program: str, environ: Mapping[str, str]) -> UserPython:
     return UserPython(str(interpreter), version, torch, cuda, nccl)
 
 
+def has_module(program: str, environ: Mapping[str, str], names: Sequence[str]) -> bool | None:
+    """Whether one of these modules is installed for the Python that a program runs on.
+
+    Args:
+        program: An interpreter, or a script that names one in its first line.
+        environ: The user's environment.
+        names: Modules of the first level.
+
+    Returns:
+        None when that cannot be told: no Python, or none whose folders are known.
+    """
+    found = shutil.which(program, path=environ.get("PATH", ""))
+    interpreter = _python_of(Path(found), environ) if found else None
+    version = _version(interpreter) if interpreter else ""
+    if interpreter is None or not version:
+        return None
+
+    folders = [each for each in _folders(interpreter, version, environ) if each.is_dir()]
+    folders += [linked for each in folders for linked in _linked(each)]
+    return any(_holds(each, name) for each in folders for name in names) if folders else None
+
+
+def _linked(folder: Path) -> Iterator[Path]:
+    """The folders that a site folder's .pth files add to the path."""
+    for entry in sysfs.entries(folder):
+        if entry.suffix == ".pth":
+            lines = (line.strip() for line in _text(entry).splitlines())
+            yield from (folder / line for line in lines if line and not line.startswith("import "))
+
+
+def _holds(folder: Path, name: str) -> bool:
+    """Whether a folder holds a module; one that is installed for editing has its record alone."""
+    return (
+        (folder / name).is_dir()
+        or (folder / f"{name}.py").is_file()
+        or any(folder.glob(f"{name}-*.dist-info"))
+        or any(folder.glob(f"{name}.*.so"))
+    )
+
+
 def _interpreter(program: str, environ: Mapping[str, str]) -> Path | None:
     """Of the program itself, else of torchrun, else `python3` or `python`."""
     for word in (program, "torchrun", "python3", "python"):

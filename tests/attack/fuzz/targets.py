@@ -24,7 +24,9 @@ from rendezvous.errors import ArmingFailed, BadRequest, TemplateError, UsageErro
 from rendezvous.schema import (
     EndpointTable,
     JoinRequest,
+    MetricBatch,
     PairProbe,
+    RelayPost,
     Report,
     RunSpec,
     SlotNews,
@@ -387,6 +389,8 @@ TARGETS: dict[str, Target] = {
         lambda: stored("Ack", "Exit", "Leave", "Probe", "Progress", "Refuse"),
         is_json=True,
     ),
+    "relay": Target(_check_message(RelayPost), lambda: stored("RelayPost"), is_json=True),
+    "metrics": Target(_check_message(MetricBatch), lambda: stored("MetricBatch"), is_json=True),
     "run spec": Target(_check_message(RunSpec), lambda: stored("RunSpec"), is_json=True),
     "slot news": Target(_check_message(SlotNews), lambda: stored("SlotNews"), is_json=True),
     "settings": Target(check_settings, lambda: SETTINGS, ("auto", "gpu", "cpu"), is_json=True),

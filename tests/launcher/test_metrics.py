@@ -1,0 +1,353 @@
+"""Progress on the launcher's side: kept in the run's folder, shown, drawn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from launcher import metrics
+from launcher.cli import main
+from launcher.curves import draw_curves
+from launcher.metrics import Keeper, read_metrics
+from launcher.progress import draw_metrics, in_one_line
+from launcher.state_dir import StateDir
+from rendezvous.client import RegistryClient
+from rendezvous.errors import Unavailable, UsageError
+from rendezvous.schema import MetricBatch, MetricLine, MetricRow, NodeState, RunStatus
+from rendezvous.security import RegistryPlace
+from tests.launcher.test_board import node, run_status
+from tests.launcher.test_checks import LAUNCH_ID, NOWHERE
+from tests.rendezvous.registry import Launch, Node, Registry, running
+
+
+def line(rank: int, step: int, at: float = 1.0, **values: float) -> MetricLine:
+    """A row as the registry tells it; rank r is in slot r // 2."""
+    number = step * 100 + rank
+    return MetricLine(
+        rank=rank, step=step, values=values, number=number, slot=rank // 2, at_seconds=at
+    )
+
+
+def shown(*rows: MetricLine, status: RunStatus | None = None, elapsed: float | None = None) -> str:
+    console = Console(width=100, file=io.StringIO(), highlight=False)
+    with console.capture() as capture:
+        console.print(draw_metrics(rows, status=status, elapsed_seconds=elapsed))
+    return "\n".join(text.rstrip() for text in capture.get().splitlines())
+
+
+def rdzv(*words: str, state: Path) -> Result:
+    return CliRunner().invoke(main, [*words, "--state-dir", str(state)], prog_name="rdzv")
+
+
+def launched(root: Path, *rows: MetricLine, place: RegistryPlace = NOWHERE) -> StateDir:
+    """A run that was launched here, with the rows that were kept of it."""
+    state = StateDir(root, "llama")
+    state.path.mkdir(parents=True)
+    state.write_record(LAUNCH_ID, "local", place, owns_registry=True)
+    state.secret()
+    if rows:
+        kept = b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
+        state.write("metrics.jsonl", kept)
+    return state
+
+
+# --- shown ----------------------------------------------------------------------------------------
+
+
+def test_each_rank_has_a_row_with_its_step_and_values_and_when_it_told_them() -> None:
+    rows = [line(1, 120, 60.0, loss=0.123456, lr=1e-4), line(0, 121, 95.0, loss=1.5, epoch=2)]
+    assert shown(*rows, elapsed=100.0) == (
+        "rank  step    loss  epoch      lr  told\n"
+        "0      121     1.5      2          now\n"
+        "1      120  0.1235         0.0001  40 s ago\n"
+        "slowest: rank 1 (slot 0) at step 120, the median is at 120.5"
+    )
+
+
+def test_the_slowest_rank_is_named_with_its_node() -> None:
+    status = run_status(
+        node(0, NodeState.RUNNING, rank=1), node(1, NodeState.RUNNING, rank=0, hostname="gpu-7")
+    )
+    rows = [line(rank, 50, loss=1.0) for rank in range(3)] + [line(3, 20, loss=1.0)]
+    last = shown(*rows, status=status).splitlines()[-1]
+    assert last == "slowest: rank 3 (node 0, gpu-7) at step 20, the median is at 50"
+
+
+def test_where_all_are_at_one_step_nobody_is_slow() -> None:
+    assert shown(line(0, 5, loss=2.0), line(1, 5, loss=3.0)) == (
+        "rank  step  loss\n0        5     2\n1        5     3"
+    )
+
+
+def test_many_ranks_are_told_of_by_least_median_and_most() -> None:
+    rows = [line(rank, 100 + rank % 3, loss=rank / 10) for rank in range(33)]
+    assert shown(*rows, elapsed=10.0) == (
+        "33 ranks  step  loss\n"
+        "least      100     0\n"
+        "median     101   1.6\n"
+        "most       102   3.2\n"
+        "slowest: rank 0 (slot 0) at step 100, the median is at 101"
+    )
+    assert len(shown(*rows[:32]).splitlines()) == 34
+
+
+def test_of_many_values_the_first_are_shown_and_the_others_counted() -> None:
+    text = shown(line(0, 1, **{f"v{n:02}": 1.0 for n in range(11)}))
+    assert text.splitlines()[0].split() == ["rank", "step", *(f"v{n:02}" for n in range(8))]
+    assert text.splitlines()[-1] == "and 3 more values: rdzv metrics RUN --json"
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([line(0, 7, loss=0.5)], "progress: step 7 on 1 rank, loss 0.5"),
+        (
+            [line(0, 7, loss=0.5), line(1, 9, loss=1.5, lr=0.1), line(2, 9, loss=0.9)],
+            "progress: steps 7 to 9 on 3 ranks, median loss 0.9, median lr 0.1",
+        ),
+        ([line(0, 7)], "progress: step 7 on 1 rank"),
+    ],
+)
+def test_the_board_has_one_line(rows: list[MetricLine], words: str) -> None:
+    assert in_one_line(rows) == words
+
+
+def test_after_the_run_its_metrics_are_still_shown(tmp_path: Path) -> None:
+    launched(tmp_path, line(0, 1, loss=2.0), line(1, 1, loss=3.0), line(0, 2, loss=1.0))
+    result = rdzv("metrics", "llama", state=tmp_path)
+    assert [text.rstrip() for text in result.stdout.splitlines()] == [
+        "run llama   3 rows of 2 ranks, steps 1 to 2",
+        "rank  step  loss",
+        "0        2     1",
+        "1        1     3",
+        "slowest: rank 1 (slot 0) at step 1, the median is at 1.5",
+    ]
+    as_json = rdzv("metrics", "llama", "--json", state=tmp_path).stdout.splitlines()  # as it came
+    assert [json.loads(text)["step"] for text in as_json] == [1, 1, 2]
+
+
+def test_a_value_that_not_every_row_has_is_shown_as_it_was_told_last(tmp_path: Path) -> None:
+    names = {f"a_value_with_a_long_name_{n}": 1.0 for n in range(4)}
+    launched(tmp_path, line(0, 1, loss=2.0, **{"eval/loss": 3.0}), line(0, 2, loss=1.0, **names))
+    last = rdzv("metrics", "llama", state=tmp_path).stdout.splitlines()[-2:]
+    assert last[0].split() == ["rank", "step", "loss", "eval/loss", *names]
+    assert last[1].split() == ["0", "2", "1", "3", "1", "1", "1", "1"]
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    state = launched(tmp_path, line(0, 1), line(0, 2))
+    whole = (state.path / "metrics.jsonl").read_bytes()
+    (state.path / "metrics.jsonl").write_bytes(whole[:-20] + b"\n\xff\n" + whole)
+    assert [row.step for row in read_metrics(state)] == [1, 1, 2]
+
+
+def test_of_a_program_that_tells_nothing_it_is_said_how_it_would(tmp_path: Path) -> None:
+    launched(tmp_path)
+    result = rdzv("metrics", "llama", state=tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "rdzv: run 'llama' has told of no metrics yet\n"
+        "      the program sends them: see rdzv_metrics.send in examples/rdzv_metrics.py\n"
+    )
+    assert rdzv("metrics", "llama", "--json", state=tmp_path).stdout == ""
+
+
+def test_drawing_and_printing_at_once_is_refused(tmp_path: Path) -> None:
+    result = rdzv("metrics", "llama", "--json", "--plot", "x.svg", state=tmp_path)
+    assert result.exit_code == 2
+    assert "--plot draws and --json prints" in result.stderr
+
+
+# --- kept -----------------------------------------------------------------------------------------
+
+
+async def tell(node: Node, first: int, *steps: int) -> None:
+    """Tell it until the registry has taken it in, as an agent does."""
+    rows = [MetricRow(rank=node.slot, step=step, values={"loss": 1.0}) for step in steps]
+    batch = MetricBatch(first=first, rows=rows)
+    async with asyncio.timeout(40):
+        while True:
+            with contextlib.suppress(Unavailable):
+                await node.client.send_metrics("llama", node.slot, batch)
+                return
+            await asyncio.sleep(0.05)
+
+
+def keeper_of(
+    registry: Registry, launch: Launch, state: StateDir, say: Callable[[str], Any]
+) -> tuple[RegistryClient, Keeper]:
+    viewer = registry.client(launch.keys.read)
+    return viewer, Keeper(viewer, state, say)
+
+
+async def test_what_nodes_tell_is_kept_once_whatever_becomes_of_the_registry(
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    with running(tmp_path) as registry:
+        state = launched(tmp_path / "state", place=registry.place)
+        launch = Launch("llama", LAUNCH_ID, state.secret())
+        await registry.create(launch, 1)
+        viewer, keeper = keeper_of(registry, launch, state, said.append)
+        async with viewer, Node(registry.place, launch, 0) as node:
+            await node.join()
+            await keeper.fetch()
+            await tell(node, 1, 10, 11)
+            await asyncio.gather(keeper.fetch(), keeper.fetch())
+            await tell(node, 3, 12)
+            await keeper.fetch()
+            registry.end()
+            registry.start()
+            await tell(node, 4, 13)
+            async with asyncio.timeout(40):
+                while len(list(read_metrics(state))) < 4:
+                    await keeper.fetch()
+    assert [row.step for row in read_metrics(state)] == [10, 11, 12, 13]
+    assert (state.path / "metrics.jsonl").stat().st_mode & 0o777 == 0o600
+    assert said == ["progress: step 11 on 1 rank, loss 1"]  # and the next one in a minute
+
+
+async def test_that_rows_were_dropped_is_said_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    with running(tmp_path) as registry:
+        state = launched(tmp_path / "state", place=registry.place)
+        launch = Launch("llama", LAUNCH_ID, state.secret())
+        await registry.create(launch, 1)
+        viewer, keeper = keeper_of(registry, launch, state, said.append)
+        async with viewer, Node(registry.place, launch, 0) as node:
+            await node.join()
+            for first in (1, 5, 9):
+                await tell(node, first, first)
+                await keeper.fetch()
+    (words,) = (words for words in said if "dropped" in words)
+    assert words == (
+        "metrics come faster than they can be sent, and some rows were dropped; send fewer of "
+        "them (every tenth step, or from rank 0 alone)"
+    )
+
+
+async def test_a_registry_that_is_away_ends_nothing(tmp_path: Path) -> None:
+    said: list[str] = []
+    state = launched(tmp_path)
+    async with RegistryClient(NOWHERE, Launch("llama").keys.read) as viewer:
+        await Keeper(viewer, state, said.append).fetch()
+    assert (said, list(read_metrics(state))) == ([], [])
+
+
+@pytest.mark.parametrize("how", ["full", "unwritable"])
+async def test_a_file_that_cannot_take_more_ends_the_keeping_and_that_is_said(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    with running(tmp_path) as registry:
+        state = launched(tmp_path / "state", place=registry.place)
+        file = state.path / "metrics.jsonl"
+        if how == "full":
+            monkeypatch.setattr(metrics, "_MOST_BYTES", 10)
+        else:
+            file.mkdir()
+        launch = Launch("llama", LAUNCH_ID, state.secret())
+        await registry.create(launch, 1)
+        viewer, keeper = keeper_of(registry, launch, state, said.append)
+        async with viewer, Node(registry.place, launch, 0) as node:
+            await node.join()
+            await tell(node, 1, 1)
+            await keeper.fetch()
+            await tell(node, 2, 2)
+            await keeper.fetch()
+    words = {"full": "has 0 MB", "unwritable": "cannot be written: Is a directory"}[how]
+    assert f"{file} {words}: no more metrics are kept" in said
+    assert len(list(read_metrics(state))) == (how == "full")
+
+
+async def test_the_status_of_a_run_that_goes_on_shows_its_ranks(tmp_path: Path) -> None:
+    with running(tmp_path) as registry:
+        state = launched(tmp_path / "state", place=registry.place)
+        launch = Launch("llama", LAUNCH_ID, state.secret())
+        await registry.create(launch, 1)
+        async with Node(registry.place, launch, 0) as node:
+            await node.join()
+            before = await asyncio.to_thread(rdzv, "status", "llama", state=tmp_path / "state")
+            await tell(node, 1, 41, 42)
+            after = await asyncio.to_thread(rdzv, "status", "llama", state=tmp_path / "state")
+            text = await asyncio.to_thread(
+                rdzv, "status", "llama", "--json", state=tmp_path / "state"
+            )
+    assert "step" not in before.stdout
+    assert [row.split() for row in after.stdout.splitlines()[-2:]] == [
+        ["rank", "step", "loss", "told"],
+        ["0", "42", "1", "now"],
+    ]
+    told = json.loads(text.stdout)
+    assert told["run"] == "llama"
+    assert [(row["rank"], row["step"], row["values"]) for row in told["metrics"]] == [
+        (0, 42, {"loss": 1.0})
+    ]
+
+
+# --- drawn ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ranks", "name", "start"),
+    [(1, "one.svg", b"<?xml"), (3, "few.png", b"\x89PNG"), (9, "many.pdf", b"%PDF")],
+)
+def test_the_curves_are_drawn(ranks: int, name: str, start: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = [
+        line(rank, step, loss=1 / (step + 1), **{"lr": 0.1} if rank == 0 else {})
+        for step in range(5)
+        for rank in range(ranks)
+    ]
+    draw_curves(rows, "run a$b$", tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_the_picture_is_asked_for_by_a_file_s_name(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    launched(tmp_path, line(0, 1, loss=2.0), line(0, 2, loss=1.0), line(0, 3))
+    path = tmp_path / "loss.svg"
+    result = rdzv("metrics", "llama", "--plot", str(path), state=tmp_path)
+    assert (result.exit_code, result.stdout) == (0, f"drawn: {path}\n")
+    assert b"<svg" in path.read_bytes()
+
+
+def test_rows_without_values_make_an_empty_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw_curves([line(0, 1)], "run r", tmp_path / "m.svg")
+    assert (tmp_path / "m.svg").exists()
+
+
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        draw_curves([line(0, 1)], "run r", tmp_path / "m.gif")
+    assert refused.value.hint == "name a file that ends in .svg, .png or .pdf"
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(UsageError, match=r"/none/m.svg cannot be written: No such file"):
+        draw_curves([line(0, 1, loss=1.0)], "run r", tmp_path / "none" / "m.svg")
+
+
+def test_without_matplotlib_the_way_to_get_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    launched(tmp_path, line(0, 1, loss=2.0))
+    result = rdzv("metrics", "llama", "--plot", "m.svg", state=tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "rdzv: drawing needs matplotlib, which is not installed\n"
+        "      install it: pip install 'rdzv[plot]'\n"
+    )

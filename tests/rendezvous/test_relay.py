@@ -1,0 +1,265 @@
+"""The relay: what the nodes of a run say to each other about remote commands, by the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from rendezvous.errors import TooManyRequests
+from rendezvous.schema import (
+    COMMAND_PIECE_BYTES,
+    MAX_COMMAND_BYTES,
+    CommandEnd,
+    CommandOutput,
+    CommandStart,
+    LeaveReport,
+    Parcel,
+    Phase,
+    RelayMail,
+)
+from rendezvous.security import SERVER_NAME, Credential, hkdf, node_credential
+from rendezvous.server import relay
+from rendezvous.server.app import make_app
+from rendezvous.server.journal import MemoryJournal
+from rendezvous.server.relay import Relay
+from tests.rendezvous.registry import Launch, is_waiting
+from tests.rendezvous.served import SECRET, Answer, FakeClock, Served, ask
+
+MAC = "0" * 64
+
+
+def end(peer: int, number: int) -> Parcel:
+    return Parcel(peer=peer, frame=CommandEnd(number=number))
+
+
+def start(peer: int, command: bytes, number: int = 1) -> Parcel:
+    text = base64.b64encode(command).decode()
+    return Parcel(peer=peer, frame=CommandStart(number=number, command=text, mac=MAC))
+
+
+def piece(peer: int, size: int, offset: int = 0) -> Parcel:
+    data = base64.b64encode(bytes(size)).decode()
+    frame = CommandOutput(number=1, offset=offset, stream="stdout", data=data)
+    return Parcel(peer=peer, frame=frame)
+
+
+def numbers(mail: RelayMail) -> list[int]:
+    return [parcel.frame.number for parcel in mail.parcels]
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+async def test_frames_wait_in_their_order_until_their_node_has_them() -> None:
+    kept = Relay()
+    kept.give(0, [end(1, 1), end(2, 7), end(1, 2)])
+    kept.give(2, [end(1, 3)])
+    mail = await kept.take(1, 0, "")
+    assert mail == RelayMail(session=kept.session, seq=3, parcels=[end(0, 1), end(0, 2), end(2, 3)])
+    assert await kept.take(1, 0, kept.session) == mail  # the answer was lost
+    kept.give(0, [end(1, 4)])
+    assert numbers(await kept.take(1, 2, kept.session)) == [3, 4]
+    assert numbers(await kept.take(2, 0, kept.session)) == [7]
+
+
+async def test_what_a_node_has_is_forgotten() -> None:
+    kept = Relay()
+    kept.give(0, [piece(1, 30_000)])
+    assert kept.held_bytes > 40_000
+    seq = (await kept.take(1, 0, kept.session)).seq
+    kept.close()
+    assert (await kept.take(1, seq, kept.session)).parcels == []
+    assert kept.held_bytes == 0
+
+
+async def test_a_node_that_was_told_of_another_session_has_nothing_yet() -> None:
+    kept = Relay()
+    kept.give(0, [end(1, 1)])
+    assert numbers(await kept.take(1, 50, "that before the restart")) == [1]
+    assert await kept.take(2, 50, "") == RelayMail(session=kept.session, seq=0)
+    assert Relay().session != kept.session
+
+
+async def test_who_asks_for_more_waits_for_it() -> None:
+    kept = Relay()
+    asked = asyncio.create_task(kept.take(1, 0, kept.session))
+    assert await is_waiting(asked)
+    kept.give(0, [end(1, 1)])
+    assert numbers(await asked) == [1]
+
+
+async def test_who_waits_is_answered_when_a_node_is_gone_or_the_run_is_over() -> None:
+    kept = Relay()
+    kept.give(0, [end(2, 1)])
+    lost, over = (asyncio.create_task(kept.take(slot, 0, kept.session)) for slot in (1, 3))
+    assert await is_waiting(lost)
+    kept.forget(1)
+    kept.forget(2)
+    assert (await lost).parcels == []
+    assert kept.held_bytes == 0
+    assert await is_waiting(over)
+    kept.close()
+    assert (await over).parcels == []
+
+
+async def test_an_answer_has_a_bounded_size_and_always_something() -> None:
+    kept = Relay()
+    kept.give(0, [piece(1, COMMAND_PIECE_BYTES, offset) for offset in range(20)])
+    first = await kept.take(1, 0, kept.session)
+    assert 1 < len(first.parcels) < 20
+    assert len(first.model_dump_json()) < 256 << 10
+    second = await kept.take(1, first.seq, kept.session)
+    assert second.parcels[0].frame.model_dump()["offset"] == len(first.parcels)
+
+
+async def test_what_is_not_taken_is_bounded_and_goes_on_once_it_is() -> None:
+    kept = Relay()
+    full = [piece(1, COMMAND_PIECE_BYTES)]
+    kept.give(0, full)
+    for _ in range(relay.MOST_BYTES // kept.held_bytes - 1):
+        kept.give(0, full)
+    with pytest.raises(TooManyRequests, match="32 MiB of remote commands' output"):
+        kept.give(0, full)
+    held = kept.held_bytes
+    assert relay.MOST_BYTES - 50_000 < held <= relay.MOST_BYTES
+    with pytest.raises(TooManyRequests):
+        kept.give(2, full)
+    assert kept.held_bytes == held
+    seq = (await kept.take(1, 0, kept.session)).seq
+    await kept.take(1, seq, kept.session)
+    kept.give(0, full)
+
+
+# --- over HTTP ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    made = Served(MemoryJournal(), FakeClock())
+    made.start()
+    yield made
+    await made.end()
+
+
+def node(launch: Launch, slot: int) -> Credential:
+    key = hkdf(SECRET, "nodes")
+    return node_credential(key, launch.run, launch.keys.launch_id, slot, 1)
+
+
+async def give(served: Served, launch: Launch, slot: int, *parcels: Parcel) -> Answer:
+    app = make_app(served.service, allowed_hosts=[SERVER_NAME])
+    body = {"parcels": [parcel.model_dump() for parcel in parcels]}
+    return await ask(
+        app, "POST", f"/v1/runs/{launch.run}/nodes/{slot}/relay", node(launch, slot), body
+    )
+
+
+async def take(served: Served, launch: Launch, slot: int, query: str = "") -> Answer:
+    app = make_app(served.service, allowed_hosts=[SERVER_NAME])
+    path = f"/v1/runs/{launch.run}/nodes/{slot}/relay{query}"
+    return await ask(app, "GET", path, node(launch, slot))
+
+
+async def test_a_node_tells_another_one_and_the_registry_says_from_whom(served: Served) -> None:
+    launch = Launch("demo")
+    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
+    given = await give(served, launch, 0, start(1, b"echo hi"))
+    taken = await take(served, launch, 1)
+    mail = RelayMail.model_validate_json(taken.body)
+    assert given.json == {"session": mail.session}
+    assert mail == RelayMail(session=mail.session, seq=1, parcels=[start(0, b"echo hi")])
+
+
+async def test_nothing_of_it_is_journalled_and_nothing_is_kept_where_it_is_not_used(
+    served: Served,
+) -> None:
+    launch = Launch("demo")
+    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
+    host = served.host(launch)
+    before = host.number
+    assert host.relay is None
+    await give(served, launch, 0, start(1, b"echo hi"))
+    assert host.number == before
+    await served.service.cancel(host, "enough")
+    assert host.relay is None
+
+
+async def refusal(served: Served, launch: Launch, slot: int) -> dict[str, Any]:
+    answers = [await give(served, launch, slot, end(1, 1)), await take(served, launch, slot)]
+    assert answers[0].json == answers[1].json
+    return {"status": answers[0].status, **json.loads(answers[0].body)}
+
+
+async def test_a_run_that_was_not_launched_for_it_passes_nothing_on(served: Served) -> None:
+    launch = Launch("demo")
+    await served.bring_to(Phase.RUNNING, launch)
+    assert await refusal(served, launch, 0) == {
+        "status": 403,
+        "code": "forbidden",
+        "message": "run 'demo' allows no remote commands",
+        "hint": "launch it with --allow-exec",
+        "retryable": False,
+    }
+
+
+@pytest.mark.parametrize("phase", [Phase.VERIFYING, Phase.ARMING])
+async def test_before_the_go_nothing_is_passed_on(served: Served, phase: Phase) -> None:
+    launch = Launch("demo")
+    await served.bring_to(phase, launch, allow_exec=True)
+    told = await refusal(served, launch, 0)
+    words = f"run 'demo' is {phase}: commands run while it is running"
+    assert (told["status"], told["message"]) == (403, words)
+
+
+async def test_after_the_end_nothing_is_passed_on(served: Served) -> None:
+    launch = Launch("demo")
+    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
+    await give(served, launch, 0, start(1, b"echo hi"))
+    await served.service.cancel(served.host(launch), "enough")
+    told = await refusal(served, launch, 1)
+    assert (told["status"], told["code"]) == (410, "run_over")
+    assert told["message"] == "run 'demo' is over: run 'demo' was cancelled: enough"
+
+
+async def test_frames_for_a_node_that_is_gone_are_not_kept(served: Served) -> None:
+    launch = Launch("demo")
+    await served.bring_to(Phase.RUNNING, launch, 3, allow_exec=True)
+    await give(served, launch, 0, start(1, b"true"), start(2, b"true"))
+    held = served.host(launch).relay
+    assert held is not None
+    await served.report(launch, 1, LeaveReport())
+    before = held.held_bytes
+    assert (await give(served, launch, 0, start(1, b"true", number=2))).status == 200
+    assert (await give(served, launch, 0, start(19_999, b"true"))).status == 200
+    assert held.held_bytes == before
+    assert (await take(served, launch, 1)).problem == (403, "forbidden")
+    assert (await take(served, launch, 2)).json["seq"] == 1
+
+
+async def test_the_longest_command_passes_and_a_longer_body_does_not(served: Served) -> None:
+    launch = Launch("demo")
+    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
+    assert (await give(served, launch, 0, start(1, b"x" * MAX_COMMAND_BYTES))).status == 200
+    app = make_app(served.service, allowed_hosts=[SERVER_NAME])
+    path = "/v1/runs/demo/nodes/0/relay"
+    large = b"{" + b" " * (256 << 10)
+    assert (await ask(app, "POST", path, node(launch, 0), large)).problem == (413, "too_large")
+    other = "/v1/runs/demo/nodes/0/reports"
+    assert (await ask(app, "POST", other, node(launch, 0), large)).problem == (413, "too_large")
+    spoilt = {"parcels": [start(1, b"true").model_dump() | {"peer": -1}]}
+    assert (await ask(app, "POST", path, node(launch, 0), spoilt)).problem == (400, "bad_request")
+
+
+async def test_who_waits_is_told_that_the_registry_closes(served: Served) -> None:
+    launch = Launch("demo")
+    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
+    session = (await take(served, launch, 0)).json["session"]
+    asked = asyncio.create_task(take(served, launch, 0, f"?session={session}"))
+    assert await is_waiting(asked)
+    served.service.closing.set()
+    assert (await asked).problem == (503, "unavailable")

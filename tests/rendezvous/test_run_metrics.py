@@ -1,0 +1,267 @@
+"""What the registry keeps of the progress that nodes tell of: newest rows, a bounded series."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from rendezvous.schema import (
+    MOST_METRIC_ROWS,
+    MetricBatch,
+    MetricRow,
+    Phase,
+    RunMetrics,
+)
+from rendezvous.security import SERVER_NAME, hkdf, node_credential
+from rendezvous.server import metrics
+from rendezvous.server.app import make_app
+from rendezvous.server.guard import MAX_BODY_BYTES
+from rendezvous.server.journal import MemoryJournal
+from rendezvous.server.metrics import Metrics
+from tests.rendezvous.registry import Launch
+from tests.rendezvous.served import SECRET, FakeClock, Served, ask
+
+
+def batch(first: int, *steps: int, rank: int = 0, **values: float) -> MetricBatch:
+    """Rows of one rank, numbered from `first`."""
+    rows = [MetricRow(rank=rank, step=step, values=values) for step in steps]
+    return MetricBatch(first=first, rows=rows)
+
+
+def take(
+    kept: Metrics, slot: int, sent: MetricBatch, *, incarnation: int = 1, epoch: int = 1
+) -> int:
+    return kept.take(slot, incarnation, sent, epoch=epoch, at_seconds=1.0)
+
+
+def newest(kept: Metrics) -> RunMetrics:
+    return RunMetrics.model_validate_json(kept.newest(2.0))
+
+
+def series(kept: Metrics, after: int = 0) -> RunMetrics:
+    return RunMetrics.model_validate_json(kept.after(after, 2.0))
+
+
+def steps(told: RunMetrics) -> list[tuple[int, int]]:
+    return [(row.rank, row.step) for row in told.rows]
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def test_the_newest_row_of_each_rank_is_told_by_rank_and_all_rows_in_their_order() -> None:
+    kept = Metrics()
+    assert take(kept, 1, batch(1, 10, rank=3, loss=0.5)) == 2
+    assert take(kept, 0, batch(1, 10, 11, rank=0, loss=0.25)) == 3
+    assert take(kept, 1, batch(2, 12, rank=3, loss=0.125)) == 3
+    told = newest(kept)
+    assert steps(told) == [(0, 11), (3, 12)]
+    assert (told.newest, told.dropped, told.elapsed_seconds) == (4, 0, 2.0)
+    assert told.rows[1].model_dump() == {
+        "rank": 3,
+        "step": 12,
+        "values": {"loss": 0.125},
+        "number": 4,
+        "slot": 1,
+        "at_seconds": 1.0,
+    }
+    assert steps(series(kept)) == [(3, 10), (0, 10), (0, 11), (3, 12)]
+    assert steps(series(kept, 3)) == [(3, 12)]
+    assert steps(series(kept, 4)) == []
+
+
+def test_a_batch_that_is_sent_again_after_a_lost_answer_counts_once() -> None:
+    kept = Metrics()
+    take(kept, 0, batch(1, 1, 2))
+    assert take(kept, 0, batch(1, 1, 2)) == 3
+    assert take(kept, 0, batch(2, 2, 3)) == 4
+    assert take(kept, 0, batch(1, 1)) == 4
+    assert steps(series(kept)) == [(0, 1), (0, 2), (0, 3)]
+    assert newest(kept).dropped == 0
+
+
+def test_rows_that_a_node_had_to_drop_are_counted() -> None:
+    kept = Metrics()
+    take(kept, 0, batch(1, 1))
+    take(kept, 0, batch(5, 5))
+    assert newest(kept).dropped == 3
+    assert steps(series(kept)) == [(0, 1), (0, 5)]
+
+
+def test_the_next_incarnation_of_a_slot_numbers_its_rows_anew() -> None:
+    kept = Metrics()
+    take(kept, 0, batch(1, 1, 2, 3))
+    assert take(kept, 0, batch(1, 1), incarnation=2) == 2
+    assert steps(series(kept)) == [(0, 1), (0, 2), (0, 3), (0, 1)]
+
+
+def test_a_registry_that_was_started_again_takes_a_node_as_it_comes_and_says_so() -> None:
+    before, after = Metrics(), Metrics()
+    take(before, 0, batch(1, 1, 2))
+    assert take(after, 0, batch(3, 3)) == 4
+    assert newest(after).dropped == 0
+    assert newest(before).session != newest(after).session
+
+
+def test_with_another_table_the_ranks_of_the_former_one_are_forgotten() -> None:
+    kept = Metrics()
+    take(kept, 0, batch(1, 1, rank=5))
+    take(kept, 0, batch(2, 2, rank=0), epoch=2)
+    assert steps(newest(kept)) == [(0, 2)]
+    assert steps(series(kept)) == [(5, 1), (0, 2)]
+
+
+def test_a_long_series_is_told_in_pieces() -> None:
+    kept = Metrics()
+    for number in range(1, 1_300, 100):
+        take(kept, 0, batch(number, *range(number, number + 100)))
+    first = series(kept)
+    assert [row.number for row in first.rows] == list(range(1, 1_001))
+    assert [row.number for row in series(kept, 1_000).rows] == list(range(1_001, 1_301))
+
+
+def test_memory_is_bounded_for_the_series_and_for_the_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics, "_SERIES_BYTES", 1_000)
+    monkeypatch.setattr(metrics, "_NEWEST_BYTES", 1_000)
+    kept = Metrics()
+    for rank in range(100):
+        take(kept, rank, batch(1, 1, rank=rank, loss=0.5))
+    told = newest(kept)
+    assert 5 < len(told.rows) < 15
+    assert [row.rank for row in told.rows] == list(range(len(told.rows)))  # the first that came
+    last = series(kept).rows
+    assert 5 < len(last) < 15
+    assert last[-1].number == told.newest == 100
+    take(kept, 0, batch(2, 2, rank=0, loss=0.25))  # a rank that is known goes on
+    assert newest(kept).rows[0].step == 2
+
+
+# --- what is taken in -----------------------------------------------------------------------------
+
+GOOD: dict[str, Any] = {"rank": 0, "step": 1, "values": {"loss": 0.5, "eval/top-1_acc.": 3}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rank": -1},
+        {"rank": 1.0},
+        {"rank": True},
+        {"rank": 1 << 40},
+        {"step": -1},
+        {"step": "1"},
+        {"step": 1 << 60},
+        {"values": {"": 1.0}},
+        {"values": {"a b": 1.0}},
+        {"values": {"loss\n": 1.0}},
+        {"values": {"é": 1.0}},
+        {"values": {"x" * 65: 1.0}},
+        {"values": {"loss": "0.5"}},
+        {"values": {"loss": None}},
+        {"values": {"loss": math.nan}},
+        {"values": {"loss": math.inf}},
+        {"values": {"loss": {"a": 1.0}}},
+        {"values": {f"v{n}": 1.0 for n in range(33)}},
+        {"values": [["loss", 1.0]]},
+    ],
+    ids=str,
+)
+def test_a_row_that_is_not_as_agreed_is_refused(change: dict[str, Any]) -> None:
+    MetricRow.model_validate(GOOD)
+    with pytest.raises(ValidationError):
+        MetricRow.model_validate(GOOD | change)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=70),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["do", "rank", "step", "values", "loss", "a\x00"]), inner
+            )
+        ),
+        max_leaves=12,
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_whatever_is_taken_in_can_be_told_again(value: Any) -> None:
+    try:
+        row = MetricRow.model_validate(value)
+    except ValidationError:
+        return
+    kept = Metrics()
+    take(kept, 0, MetricBatch(first=1, rows=[row]))
+    (told,) = newest(kept).rows
+    assert (told.rank, told.step, told.values) == (row.rank, row.step, row.values)
+    json.loads(kept.newest(0.0), parse_constant=pytest.fail)
+
+
+def test_a_batch_of_the_largest_rows_that_an_agent_sends_fits_into_a_body() -> None:
+    values = {f"{'x' * 62}{n:02}": -1.2345678901234567e-300 for n in range(32)}
+    row = MetricRow(rank=81_919_999, step=2**53 - 1, values=values)
+    assert len(row.model_dump_json()) < MAX_BODY_BYTES / 10
+    with pytest.raises(ValidationError):
+        MetricBatch(first=1, rows=[row] * (MOST_METRIC_ROWS + 1))
+
+
+# --- the routes -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[tuple[Served, Launch]]:
+    """A run of two nodes that goes."""
+    served, launch = Served(MemoryJournal(), FakeClock()), Launch("demo")
+    served.start()
+    await served.bring_to(Phase.RUNNING, launch)
+    yield served, launch
+    await served.end()
+
+
+async def test_what_a_node_tells_is_read_by_those_who_may_look(
+    served: tuple[Served, Launch],
+) -> None:
+    service, launch = served
+    app = make_app(service.service, allowed_hosts=[SERVER_NAME])
+    node = node_credential(hkdf(SECRET, "nodes"), "demo", launch.keys.launch_id, 1, 1)
+    url = "/v1/runs/demo/nodes/1/metrics"
+    said = batch(1, 7, 8, rank=2, loss=0.5).model_dump(mode="json")
+    service.let_pass(3.0)
+    answer = await ask(app, "POST", url, node, said)
+    assert (answer.status, answer.json) == (200, {"expected": 3})
+    told = await ask(app, "GET", "/v1/runs/demo/metrics", launch.keys.read)
+    assert [(row["rank"], row["step"], row["slot"]) for row in told.json["rows"]] == [(2, 8, 1)]
+    assert told.json["rows"][0]["at_seconds"] == told.json["elapsed_seconds"] >= 3.0
+    told = await ask(app, "GET", "/v1/runs/demo/metrics?after=0", launch.keys.read)
+    assert [row["step"] for row in told.json["rows"]] == [7, 8]
+    told = await ask(app, "GET", "/v1/runs/demo/metrics?after=1", launch.keys.read)
+    assert [row["step"] for row in told.json["rows"]] == [8]
+    assert "rdzv_metrics_total 2" in service.service.metrics_text()
+
+
+async def test_metrics_are_in_no_journal_and_wake_nobody(served: tuple[Served, Launch]) -> None:
+    service, launch = served
+    host = service.host(launch)
+    before = host.number, host.version, host.news_seq
+    service.service.take_metrics(host, 0, 1, batch(1, 1))
+    assert (host.number, host.version, host.news_seq) == before
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"first":1}', b'{"first":0,"rows":[]}'])
+async def test_a_body_that_is_no_batch_is_refused_without_an_echo(
+    served: tuple[Served, Launch], body: bytes
+) -> None:
+    service, launch = served
+    app = make_app(service.service, allowed_hosts=[SERVER_NAME])
+    node = node_credential(hkdf(SECRET, "nodes"), "demo", launch.keys.launch_id, 1, 1)
+    answer = await ask(app, "POST", "/v1/runs/demo/nodes/1/metrics", node, body)
+    assert answer.problem == (400, "bad_request")

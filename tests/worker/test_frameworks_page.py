@@ -1,0 +1,95 @@
+"""docs/frameworks.md keeps up with the contracts: every framework, and every variable of each.
+
+`python -m tests.worker.test_frameworks_page` writes its table of variables anew.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise, product
+from pathlib import Path
+
+import pytest
+
+from tests.worker.test_contracts import table
+from worker.contracts import FRAMEWORKS, Paths, make_contract
+from worker.contracts.horovod import HOROVOD_VARIABLES
+from worker.contracts.processes import OWN_RANKS
+
+PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
+BLOCK = re.compile(r"(<!-- variables -->\n).*?(<!-- end -->)", re.DOTALL)
+PATHS = Paths("/run/node-0", "/usr/bin/python3", "/run/node-0/bin", "/run/socket")
+FORMS = {
+    "deepspeed": [["deepspeed", "--launcher", how, "x.py"] for how in ("openmpi", "mpich", "impi")],
+    "horovod": [["horovodrun", "x.py"]],
+}
+"""COMMANDs beside `x.py` that make another contract of a framework."""
+
+
+def variables_table() -> str:
+    lines = ["| `--framework` | set, in place of yours | set where you have not | removed | kept |"]
+    lines.append("| --- | --- | --- | --- | --- |")
+    for name, kind in FRAMEWORKS.items():
+        columns = (*of_framework(name), {*kind.keeps})
+        cells = [", ".join(f"`{one}`" for one in sorted(names)) for names in columns]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def of_framework(name: str) -> tuple[set[str], set[str], set[str]]:
+    """What a framework's contracts set, offer and remove."""
+    owned, offered, removed = set(), set(), {*FRAMEWORKS[name].removes}
+    here = table(("127.0.0.1", "127.0.0.2"))
+    for command, sealed in product((["x.py"], *FORMS.get(name, [])), (table(), here)):
+        bare = make_contract(command, sealed, 10, {}, framework=name, paths=PATHS)
+        names = {one.name for one in bare.explained if one.by_framework}
+        theirs = dict.fromkeys(names, "mine")
+        made = make_contract(command, sealed, 10, theirs, framework=name, paths=PATHS)
+        kept = {one.name for one in made.explained if one.by_framework and one.kept}
+        owned |= names - kept
+        offered |= kept
+        owned |= of_each_process(bare.argv)
+        removed |= of_led(name, command)
+    return owned, offered, removed - owned
+
+
+def of_each_process(argv: list[str]) -> set[str]:
+    """What our own starter sets for each process."""
+    if "--processes" not in argv:
+        return set()
+    after = {word.partition("=")[0] for flag, word in pairwise(argv) if flag == "--set"}
+    return after | ({*OWN_RANKS} - {"GROUP_WORLD_SIZE"})
+
+
+def of_led(name: str, command: list[str]) -> set[str]:
+    """What is removed for this COMMAND beside what the framework always removes."""
+    seen = {"SLURM_JOB_ID": "1", "PMI_RANK": "0", "RANK": "0"}
+    made = make_contract(command, table(), 10, seen, framework=name, paths=PATHS)
+    return {*FRAMEWORKS["openmpi"].removes} if "SLURM_JOB_ID" in made.removed else set()
+
+
+def page() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def test_the_table_of_variables_is_as_the_contracts_say() -> None:
+    found = BLOCK.search(page())
+    assert found is not None
+    hint = "run python -m tests.worker.test_frameworks_page"
+    assert found[0] == f"<!-- variables -->\n{variables_table()}<!-- end -->", hint
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_what_command_is_stands_there_for_every_framework(name: str) -> None:
+    first = page().partition("## Frameworks that are led")[0]
+    assert re.search(rf"^\| [^|]*`{re.escape(name)}`[^|]* \| .* \| .* \|", first, re.MULTILINE)
+
+
+def test_the_variables_of_each_horovod_process_are_in_the_table() -> None:
+    assert HOROVOD_VARIABLES.keys() <= of_framework("horovod")[0]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(
+        BLOCK.sub(lambda place: place[1] + variables_table() + place[2], page()), encoding="utf-8"
+    )

@@ -1,0 +1,184 @@
+"""Rows on their way from the program to the registry: none twice, none held for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from rendezvous.errors import NotFound, RdzvError, Unavailable
+from rendezvous.schema import MOST_METRIC_ROWS, MetricBatch, MetricReply
+from tests.rendezvous.registry import until
+from worker import metrics
+from worker.metrics import Metrics
+
+
+class FakeRegistry:
+    """Takes batches in as the registry does; may be away, or silent."""
+
+    def __init__(self) -> None:
+        self.batches: list[MetricBatch] = []
+        self.error: RdzvError | None = None
+        self.lose_answer = False
+        self.silent = False
+
+    async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
+        assert (run, slot) == ("r", 3)
+        if self.silent:
+            await asyncio.get_running_loop().create_future()
+        if self.error is not None:
+            raise self.error
+        self.batches.append(batch)
+        if self.lose_answer:
+            self.lose_answer = False
+            raise Unavailable("the answer was lost")
+        return MetricReply(expected=batch.first + len(batch.rows))
+
+    @property
+    def numbered(self) -> list[tuple[int, int]]:
+        """Each row that came: its number, and its step."""
+        return [
+            (batch.first + place, row.step)
+            for batch in self.batches
+            for place, row in enumerate(batch.rows)
+        ]
+
+
+def row(step: int, **changes: Any) -> dict[str, object]:
+    return {"do": "metrics", "rank": 1, "step": step, "values": {"loss": 0.5}} | changes
+
+
+@pytest.fixture
+def registry() -> FakeRegistry:
+    return FakeRegistry()
+
+
+@pytest.fixture
+def sender(registry: FakeRegistry) -> Metrics:
+    made = Metrics(registry, "r", 3)
+    made.interval_seconds = 0.01
+    return made
+
+
+async def test_what_comes_together_goes_in_one_batch(
+    registry: FakeRegistry, sender: Metrics
+) -> None:
+    task = asyncio.create_task(sender.send())
+    assert [sender.take(row(step)) for step in (1, 2)] == ["", ""]
+    await until(lambda: len(registry.batches) == 1)
+    assert sender.take(row(3)) == ""
+    await until(lambda: len(registry.batches) == 2)
+    task.cancel()
+    assert registry.numbered == [(1, 1), (2, 2), (3, 3)]
+    assert registry.batches[0].rows[0].model_dump() == {
+        "rank": 1,
+        "step": 1,
+        "values": {"loss": 0.5},
+    }
+
+
+async def test_rows_wait_for_a_registry_that_is_away(
+    registry: FakeRegistry, sender: Metrics
+) -> None:
+    registry.error = Unavailable("nobody is there")
+    task = asyncio.create_task(sender.send())
+    sender.take(row(1))
+    await asyncio.sleep(0.05)
+    registry.error = None
+    await until(lambda: bool(registry.batches))
+    task.cancel()
+    assert registry.numbered == [(1, 1)]
+
+
+async def test_after_a_lost_answer_the_same_rows_come_with_the_same_numbers(
+    registry: FakeRegistry, sender: Metrics
+) -> None:
+    registry.lose_answer = True
+    sender.take(row(1))
+    await sender.flush()
+    sender.take(row(2))
+    await sender.flush()
+    assert registry.numbered == [(1, 1), (1, 1), (2, 2)]
+
+
+async def test_too_many_rows_go_in_several_batches(registry: FakeRegistry, sender: Metrics) -> None:
+    for step in range(MOST_METRIC_ROWS + 10):
+        sender.take(row(step))
+    await sender.flush()
+    assert [len(batch.rows) for batch in registry.batches] == [MOST_METRIC_ROWS, 10]
+    assert [number for number, _ in registry.numbered] == list(range(1, MOST_METRIC_ROWS + 11))
+
+
+async def test_a_batch_of_large_rows_stays_below_the_size_of_a_body(
+    registry: FakeRegistry, sender: Metrics
+) -> None:
+    values = {f"{'x' * 62}{n:02}": -1.2345678901234567e-300 for n in range(32)}
+    for step in range(40):
+        assert sender.take(row(step, values=values)) == ""
+    await sender.flush()
+    assert len(registry.numbered) == 40
+    assert all(len(batch.model_dump_json()) < 64 << 10 for batch in registry.batches)
+
+
+async def test_of_too_many_that_wait_the_oldest_are_dropped_and_that_is_said_once(
+    registry: FakeRegistry,
+    sender: Metrics,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(metrics, "_MOST_WAITING", 3)
+    with caplog.at_level(logging.WARNING):
+        for step in range(1, 8):
+            sender.take(row(step))
+    await sender.flush()
+    assert registry.numbered == [(5, 5), (6, 6), (7, 7)]
+    words = "1 rows of metrics were dropped, the oldest first: they come faster than the registry"
+    assert [record.message for record in caplog.records] == [f"{words} is told of them"]
+
+
+async def test_a_registry_that_knows_no_metrics_is_not_asked_again(
+    registry: FakeRegistry, sender: Metrics
+) -> None:
+    registry.error = NotFound("there is no such route")
+    sender.take(row(1))
+    await asyncio.wait_for(sender.send(), 5)
+    registry.error = None
+    sender.take(row(2))
+    await sender.flush()
+    assert registry.batches == []
+
+
+async def test_a_registry_that_is_silent_holds_nobody_up_at_the_end(
+    registry: FakeRegistry, sender: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_FLUSH_SECONDS", 0.05)
+    registry.silent = True
+    sender.take(row(1))
+    await asyncio.wait_for(sender.flush(), 5)
+    assert registry.batches == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"step": "7"}, "metrics: step: Input should be a valid integer"),
+        ({"values": {"a b": 1}}, "metrics: values.a b.[key]: String should match pattern"),
+        ({"values": {"loss": float("nan")}}, "metrics: values.loss: Input should be a finite"),
+    ],
+)
+async def test_what_is_not_as_agreed_is_refused_with_its_place(
+    change: dict[str, object], words: str, registry: FakeRegistry, sender: Metrics
+) -> None:
+    assert sender.take(row(1) | change).startswith(words)
+    await sender.flush()
+    assert registry.batches == []
+
+
+async def test_a_key_that_is_none_of_a_row_s_is_ignored(
+    registry: FakeRegistry, sender: Metrics
+) -> None:
+    assert sender.take(row(1, host="x")) == ""
+    await sender.flush()
+    assert registry.numbered == [(1, 1)]

@@ -1,0 +1,131 @@
+"""`rdzv rsh` reads ssh's command line, and says why it cannot do what was asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from worker.programs import rsh
+from worker.programs.rsh import RefusedError, parse
+from worker.rsh.shims import write_shims
+
+
+@pytest.mark.parametrize(
+    ("words", "host", "command"),
+    [
+        (["h1", "true"], "h1", "true"),
+        (["h1", "echo", "a  b", "'c d'"], "h1", "echo a  b 'c d'"),
+        (["user@h1", "true"], "h1", "true"),
+        (["-l", "root", "h1", "true"], "h1", "true"),
+        (["-lroot", "-p22", "-p", "22", "h1", "true"], "h1", "true"),
+        (["-x", "h1", "/bin/hydra", "--port", "h0:1"], "h1", "/bin/hydra --port h0:1"),
+        (["-q", "-x", "h1", "cmd", "-x"], "h1", "cmd -x"),
+        (["-oConnectTimeout=10", "-2", "-a", "-x", "h1", "cd /;", "ls"], "h1", "cd /; ls"),
+        (["-o", "A=b", "-o", "C=d", "h1", "-o", "ConnectTimeout=10", "true"], "h1", "true"),
+        (["-nTq", "h1", "true"], "h1", "true"),
+        (["h1", "--", "-x"], "h1", "-x"),
+        (["--", "h1", "true"], "h1", "true"),
+        (["h1", " orted", "-mca", "ess", '"env"'], "h1", ' orted -mca ess "env"'),
+        (["h1", "A=/b:$A ; export A ;", "orted"], "h1", "A=/b:$A ; export A ; orted"),
+        (["h1", "echo", "[a-z]*", "\n", "ü"], "h1", "echo [a-z]* \n ü"),
+    ],
+)
+def test_the_host_is_found_and_the_words_are_joined_as_ssh_joins_them(
+    words: list[str], host: str, command: str
+) -> None:
+    assert parse(words) == (host, command)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "no HOST: rdzv rsh"),
+        (["-x"], "no HOST: rdzv rsh"),
+        (["h1"], "no COMMAND, and there is no shell to type into: rdzv rsh"),
+        (["--", "h1"], "no COMMAND"),
+        (["h1", "-p"], "-p needs a value"),
+        (["-L", "80:h2:80", "h1", "true"], "ssh's option -L asks for what rdzv rsh cannot do"),
+        (["-xN", "h1", "true"], "ssh's option -N asks"),
+        (["--help"], "ssh's option -- asks"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_its_reason(words: list[str], why: str) -> None:
+    with pytest.raises(RefusedError, match=why):
+        parse(words)
+
+
+def run(*words: str, **env: str) -> tuple[int, str]:
+    """The program as it is started by mpirun: exit code, and what it says on standard error."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", rsh.__file__, *words],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_outside_of_a_run_it_says_so_and_exits_as_ssh_does() -> None:
+    assert run("h1", "true") == (
+        255,
+        "rdzv rsh: RDZV_SOCKET is not set: it is for the program of a node of a run\n",
+    )
+
+
+def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = str(tmp_path / "agent")
+    assert run("h1", "true", RDZV_SOCKET=path) == (
+        255,
+        f"rdzv rsh: no agent of a node at {path}: No such file or directory\n",
+    )
+
+
+@pytest.mark.parametrize("host", ['a"b', "a\\b", "ä", "a\nb"])
+def test_a_host_that_is_no_name_is_refused(host: str) -> None:
+    code, said = run(host, "true", RDZV_SOCKET="/nowhere")
+    assert (code, said) == (255, f"rdzv rsh: {host!a} is no name of a host\n")
+
+
+def test_a_command_that_is_too_long_for_a_shell_is_refused() -> None:
+    long = ["x" * 100_000, "y" * 100_000]
+    assert run("h1", *long, RDZV_SOCKET="/nowhere") == (
+        255,
+        "rdzv rsh: COMMAND has 200001 bytes; at most 131071 can be run\n",
+    )
+
+
+def test_it_imports_next_to_nothing() -> None:
+    """Each of these would cost every process that mpirun starts elsewhere several milliseconds."""
+    shown = (
+        f"exec(compile(open({rsh.__file__!r}).read(), 'rsh', 'exec'), {{'__name__': 'rsh'}}); "
+        "import sys; heavy = {'json', 'socket', 're', 'enum', 'collections', 'typing'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    lean = [sys.executable, "-I", "-S", "-c", shown]
+    done = subprocess.run(lean, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_the_scripts_that_programs_find_call_it_with_the_agents_socket(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder's" / "bin"
+    write_shims(folder, "/no where/agent")
+    write_shims(folder, "/no where/agent")
+    assert sorted(path.name for path in folder.iterdir()) == ["rdzv-rsh", "ssh"]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for name in ("rdzv-rsh", "ssh"):
+        done = subprocess.run(
+            [folder / name, "h1", "true"],
+            env={"PATH": os.environ["PATH"], "RDZV_SOCKET": "/another"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        why = "no agent of a node at /no where/agent: No such file or directory"
+        assert (done.returncode, done.stderr) == (255, f"rdzv rsh: {why}\n")

@@ -1,0 +1,573 @@
+"""Remote commands between the agents of a run: by a relay that loses, doubles and forgets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import resource
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rendezvous.errors import Forbidden, TooManyRequests, Unavailable
+from rendezvous.schema import (
+    COMMAND_WINDOW_BYTES,
+    CommandExit,
+    CommandOutput,
+    CommandStart,
+    EndpointTable,
+    Parcel,
+    RelayMail,
+    RelayReply,
+    TableRow,
+)
+from rendezvous.security import Credential, JoinString, RegistryPlace, command_mac
+from rendezvous.server.relay import Relay
+from tests.rendezvous.registry import until
+from worker.local_socket import Caller, Request
+from worker.rsh import exchange, remote
+from worker.rsh.remote import RemoteCommands
+from worker.rsh.served import Shell
+
+KEY = b"k" * 32
+NODES = 3
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again soon."""
+    monkeypatch.setattr(exchange, "retry_pause", lambda: 0.01)
+
+
+class Wire:
+    """The registry as a node's client sees it, in front of a real relay.
+
+    Attributes:
+        relay: The registry's; another one after a restart.
+        seen: All that was given.
+        doubled: Whether each frame arrives, and its answer is lost, so that it is given again.
+        down: Whether it answers nobody.
+        refused: What it answers to everybody.
+    """
+
+    def __init__(self) -> None:
+        self.relay = Relay()
+        self.seen: list[Parcel] = []
+        self.doubled = False
+        self.down = False
+        self.refused: Exception | None = None
+        self._odd = False
+
+    def restart(self) -> None:
+        """Forget all."""
+        self.relay.close()
+        self.relay = Relay()
+
+    def _answer(self) -> None:
+        if self.refused is not None:
+            raise self.refused
+        if self.down:
+            raise Unavailable("it is down")
+
+    async def relay_give(self, run: str, slot: int, parcels: list[Parcel]) -> RelayReply:
+        self._answer()
+        self.seen += parcels
+        self.relay.give(slot, parcels)
+        self._odd = not self._odd
+        if self.doubled and self._odd:
+            raise Unavailable("its answer was lost")
+        return RelayReply(session=self.relay.session)
+
+    async def relay_take(self, run: str, slot: int, after: int, session: str) -> RelayMail:
+        self._answer()
+        relay = self.relay
+        mail = await relay.take(slot, after, session)
+        if relay is not self.relay:
+            raise Unavailable("it was started again meanwhile")
+        self._answer()
+        return mail
+
+
+class Process(Caller):
+    """A process that has asked its agent, as the socket shows it."""
+
+    def __init__(self) -> None:
+        self.told: list[Request] = []
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.killed = asyncio.Event()
+
+    async def tell(self, answer: Request) -> None:
+        if self.killed.is_set():
+            raise BrokenPipeError
+        await self.reads.wait()
+        self.told.append(answer)
+
+    async def gone(self) -> None:
+        await self.killed.wait()
+
+    def said(self, stream: str = "stdout") -> bytes:
+        """What the command has printed."""
+        return b"".join(base64.b64decode(t[stream]) for t in self.told if stream in t)
+
+
+def table() -> EndpointTable:
+    rows = [
+        TableRow(
+            rank=slot,
+            slot=slot,
+            hostname=f"h{slot}",
+            address=f"10.0.0.{10 + slot}",
+            interface="eth0",
+            prefix_length=24,
+            nproc_per_node=1,
+            mac="",
+        )
+        for slot in range(NODES)
+    ]
+    return EndpointTable(
+        run="r", launch_id="l", epoch=1, master_address="10.0.0.10", master_port=1, rows=rows
+    )
+
+
+TABLE = table()
+DIGEST = TABLE.digest()
+
+
+class Cluster:
+    """Agents of some nodes, as far as remote commands go."""
+
+    def __init__(self, allowed: bool = True) -> None:
+        self.wire = Wire()
+        self.nodes = [
+            RemoteCommands(self.wire, join_of(slot), allowed=allowed) for slot in range(NODES)
+        ]
+        self.asked: set[asyncio.Task[None]] = set()
+
+    def ask(self, own: int, host: str, command: str | bytes) -> tuple[Process, asyncio.Task[None]]:
+        """A process of a node asks for a command."""
+        data = command if isinstance(command, bytes) else command.encode()
+        request = {"do": "exec", "host": host, "command": base64.b64encode(data).decode()}
+        process = Process()
+        task = asyncio.create_task(self.nodes[own].serve(request, process))
+        self.asked.add(task)
+        return process, task
+
+    async def run(self, own: int, host: str, command: str | bytes) -> Process:
+        """The same, to its end."""
+        process, task = self.ask(own, host, command)
+        await asyncio.wait_for(task, 30)
+        return process
+
+
+def join_of(slot: int) -> JoinString:
+    place = RegistryPlace(("127.0.0.1",), 1)
+    return JoinString(place, "r", "l", slot, 1, Credential("join", bytes(32)), KEY, KEY)
+
+
+@contextlib.asynccontextmanager
+async def running() -> AsyncIterator[Cluster]:
+    """A cluster whose run is running."""
+    made = Cluster()
+    work = []
+    for slot, node in enumerate(made.nodes):
+        environ = {"PATH": os.environ["PATH"], "NODE_RANK": str(slot)}
+        node.begin(TABLE, DIGEST, Shell(f"node {slot}", environ, grace_seconds=5.0))
+        work.append(asyncio.create_task(node.work()))
+    try:
+        yield made
+    finally:
+        await asyncio.gather(*(node.close("the test is over") for node in made.nodes))
+        for task in (*work, *made.asked):
+            task.cancel()
+        await asyncio.gather(*work, *made.asked, return_exceptions=True)
+
+
+# --- what a command does --------------------------------------------------------------------------
+
+
+async def test_a_command_runs_on_its_host_with_the_nodes_own_environment_alone() -> None:
+    os.environ["RDZV_TEST_OF_CALLER"] = "seen"
+    try:
+        async with running() as cluster:
+            told = await cluster.run(0, "h1", "env | grep -c RDZV_TEST; echo $NODE_RANK; exit 7")
+    finally:
+        del os.environ["RDZV_TEST_OF_CALLER"]
+    assert told.said() == b"0\n1\n"
+    assert told.told[-1] == {"exit": 7}
+
+
+async def test_both_streams_are_carried_through_as_bytes() -> None:
+    every = bytes(range(256)) * 500
+    async with running() as cluster:
+        octal = "".join(f"\\{n:03o}" for n in range(256))
+        told = await cluster.run(
+            0, "node-1", f"for i in $(seq 500); do printf '{octal}'; done; echo oh >&2"
+        )
+    assert told.said() == every
+    assert told.said("stderr") == b"oh\n"
+    assert told.told[-1] == {"exit": 0}
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill $$", 143), ("exit 255", 255)]
+)
+async def test_exit_codes_and_signals_are_a_shells(command: str, code: int) -> None:
+    async with running() as cluster:
+        told = await cluster.run(0, "h1", command)
+    assert told.told == [{"exit": code}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'quoted' \"words\" ; [x] $5 `", "two\nlines\n", "üñí 漢字", "--tree-spawn -mca x \"\\\"\"",
+        "\udcff\udc80 no UTF-8", "x" * 60_000,
+    ],
+    ids=lambda text: ascii(text[:12]),
+)  # fmt: skip
+async def test_words_arrive_as_they_were_said(text: str) -> None:
+    data = os.fsencode(text)
+    command = b"printf %s '" + data.replace(b"'", b"'\\''") + b"'"
+    async with running() as cluster:
+        told = await cluster.run(0, "h1", command)
+    assert told.said() == data
+
+
+async def test_its_input_is_empty() -> None:
+    async with running() as cluster:
+        assert (await cluster.run(0, "h1", "cat; echo end")).said() == b"end\n"
+
+
+async def test_a_node_runs_its_own_commands_without_the_registry() -> None:
+    async with running() as cluster:
+        cluster.wire.down = True
+        assert (await cluster.run(2, "10.0.0.12", "echo $NODE_RANK")).said() == b"2\n"
+    assert cluster.wire.seen == []
+
+
+async def test_any_node_may_ask_any_other_and_many_do_so_at_once() -> None:
+    async with running() as cluster:
+        told = await asyncio.gather(
+            *(
+                cluster.run(number % NODES, f"h{(number + 1) % NODES}", f"echo {number} $NODE_RANK")
+                for number in range(24)
+            )
+        )
+    assert [t.said() for t in told] == [
+        b"%d %d\n" % (number, (number + 1) % NODES) for number in range(24)
+    ]
+
+
+# --- a slow reader --------------------------------------------------------------------------------
+
+
+async def test_a_reader_that_does_not_read_holds_up_the_command_and_fills_nothing() -> None:
+    async with running() as cluster:
+        told, task = cluster.ask(0, "h1", "head -c 3000000 /dev/zero; echo done >&2")
+        told.reads.clear()
+        sent = 0
+
+        def settled() -> bool:
+            nonlocal sent
+            before, sent = sent, bytes_in(cluster.wire.seen)
+            return sent >= COMMAND_WINDOW_BYTES and sent == before
+
+        await until(settled)
+        assert sent <= COMMAND_WINDOW_BYTES + 32 * 1024
+        assert cluster.wire.relay.held_bytes < 2 * COMMAND_WINDOW_BYTES
+        told.reads.set()
+        await asyncio.wait_for(task, 30)
+    assert (len(told.said()), told.said("stderr")) == (3_000_000, b"done\n")
+
+
+def bytes_in(parcels: list[Parcel]) -> int:
+    frames = [p.frame for p in parcels if isinstance(p.frame, CommandOutput)]
+    return sum(len(base64.b64decode(frame.data)) for frame in frames)
+
+
+async def test_a_target_that_sends_more_than_it_may_fills_nothing() -> None:
+    async with running() as cluster:
+        told, task = cluster.ask(0, "h1", "sleep 60")
+        await until(lambda: bool(cluster.wire.seen))
+        told.reads.clear()
+        data = base64.b64encode(bytes(32_768)).decode()
+        for number in range(100):
+            frame = CommandOutput(number=1, offset=number * 32_768, stream="stdout", data=data)
+            cluster.wire.relay.give(1, [Parcel(peer=0, frame=frame)])
+        call = cluster.nodes[0]._calls[1, 1]
+        await until(lambda: cluster.wire.relay.held_bytes == 0)
+        assert call._came.qsize() <= 2 * COMMAND_WINDOW_BYTES // 32_768 + 2
+        told.killed.set()
+        await asyncio.wait_for(task, 30)
+
+
+# --- what gets lost -------------------------------------------------------------------------------
+
+
+async def test_nothing_is_doubled_when_answers_are_lost(tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    async with running() as cluster:
+        cluster.wire.doubled = True
+        for number in range(10):
+            told = await cluster.run(0, "h1", f"echo x >> {count}; seq 2000; exit {number}")
+            assert told.said() == b"".join(b"%d\n" % n for n in range(1, 2001))
+            assert told.told[-1] == {"exit": number}
+    assert count.read_text() == "x\n" * 10
+
+
+async def test_commands_go_on_over_a_restart_of_the_registry(tmp_path: Path) -> None:
+    """What it held is lost: both ends tell again what the other has not acknowledged."""
+    count, gate = tmp_path / "count", tmp_path / "gate"
+    script = f"echo x >> {count}; seq 50000; until [ -e {gate} ]; do sleep 0.02; done; seq 50000"
+    async with running() as cluster:
+        told, task = cluster.ask(0, "h1", script)
+        await until(lambda: bytes_in(cluster.wire.seen) > 0)
+        for _ in range(5):
+            cluster.wire.restart()
+            await asyncio.sleep(0.02)
+        gate.touch()
+        for _ in range(20):
+            cluster.wire.restart()
+            await asyncio.sleep(0.01)
+        await asyncio.wait_for(task, 30)
+    assert told.said() == b"".join(b"%d\n" % n for n in range(1, 50_001)) * 2
+    assert told.told[-1] == {"exit": 0}
+    assert count.read_text() == "x\n"
+
+
+async def test_a_start_and_an_end_that_were_lost_are_told_again() -> None:
+    async with running() as cluster:
+        await cluster.run(0, "h1", "true")  # both know the session
+        cluster.wire.down = True
+        told, task = cluster.ask(0, "h1", "echo here")
+        await asyncio.sleep(0.05)
+        cluster.wire.restart()
+        cluster.wire.down = False
+        await asyncio.wait_for(task, 30)
+    assert told.said() == b"here\n"
+
+
+async def test_a_registry_that_is_full_for_a_while_delays_and_loses_nothing() -> None:
+    async with running() as cluster:
+        cluster.wire.refused = TooManyRequests("full")
+        told, task = cluster.ask(0, "h1", "echo here")
+        await asyncio.sleep(0.05)
+        cluster.wire.refused = None
+        await asyncio.wait_for(task, 30)
+    assert told.told[-1] == {"exit": 0}
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+async def pid_in(path: Path) -> int:
+    await until(lambda: path.exists() and path.read_text().strip() != "")
+    return int(path.read_text())
+
+
+async def test_a_caller_that_is_gone_ends_the_command_and_all_that_it_started(
+    tmp_path: Path,
+) -> None:
+    pids = [tmp_path / "shell", tmp_path / "child"]
+    command = f"echo $$ > {pids[0]}; setsid sh -c 'echo $$ > {pids[1]}; exec sleep 300' & wait"
+    async with running() as cluster:
+        told, task = cluster.ask(0, "h1", command)
+        running_pids = [await pid_in(path) for path in pids]
+        assert all(map(psutil.pid_exists, running_pids))
+        told.killed.set()
+        await asyncio.wait_for(task, 30)
+        await until(lambda: not any(map(psutil.pid_exists, running_pids)))
+        await until(lambda: not cluster.nodes[1]._served)
+
+
+async def test_what_ignores_term_is_killed_after_the_grace(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    async with running() as cluster:
+        cluster.nodes[1].begin(TABLE, DIGEST, Shell("node 1", {"PATH": os.environ["PATH"]}, 0.1))
+        told, _ = cluster.ask(0, "h1", f"trap '' TERM; echo $$ > {pid}; while :; do sleep 1; done")
+        shell = await pid_in(pid)
+        told.killed.set()
+        await until(lambda: not psutil.pid_exists(shell))
+
+
+async def test_a_command_that_ends_takes_along_what_it_left_in_the_background(
+    tmp_path: Path,
+) -> None:
+    pid = tmp_path / "pid"
+    async with running() as cluster:
+        told = await cluster.run(0, "h1", f"sleep 300 & echo $! > {pid}")
+        assert told.told == [{"exit": 0}]
+        assert not psutil.pid_exists(int(pid.read_text()))
+
+
+async def test_the_end_of_the_run_ends_commands_and_says_so(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    async with running() as cluster:
+        told, task = cluster.ask(0, "h1", f"echo $$ > {pid}; exec sleep 300")
+        shell = await pid_in(pid)
+        await asyncio.gather(
+            cluster.nodes[0].close("the run is ending: node 2 was lost"),
+            cluster.nodes[1].close("the run is ending: node 2 was lost"),
+        )
+        await asyncio.wait_for(task, 30)
+        assert not psutil.pid_exists(shell)
+        late = await cluster.run(0, "h1", "true")
+    assert told.told == late.told == [{"error": "the run is ending: node 2 was lost"}]
+
+
+async def test_a_registry_that_refuses_for_good_ends_the_waiting() -> None:
+    async with running() as cluster:
+        told, task = cluster.ask(0, "h1", "sleep 300")
+        await until(lambda: bool(cluster.wire.seen))
+        cluster.wire.refused = Forbidden("run 'r' allows no remote commands")
+        cluster.wire.relay.close()
+        await asyncio.wait_for(task, 30)
+    assert told.told == [{"error": "run 'r' allows no remote commands"}]
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+async def test_before_the_go_and_where_it_is_not_allowed_nothing_is_asked() -> None:
+    early = Cluster()
+    assert (await early.run(0, "h1", "true")).told == [{"error": "run 'r' is not running yet"}]
+    words = "run 'r' allows no remote commands: launch it with --allow-exec"
+    assert (await Cluster(allowed=False).run(0, "h1", "true")).told == [{"error": words}]
+
+
+async def test_a_host_outside_of_the_run_is_refused_with_those_inside() -> None:
+    async with running() as cluster:
+        told = await cluster.run(0, "h7", "true")
+    assert told.told == [
+        {
+            "error": "'h7' is no node of run 'r', which has 10.0.0.10 (h0, node-0), "
+            "10.0.0.11 (h1, node-1), 10.0.0.12 (h2, node-2)"
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        ({}, '"exec" needs "host" and "command", which is base64'),
+        ({"host": "h1", "command": 5}, '"exec" needs "host" and "command", which is base64'),
+        ({"host": "h1", "command": "ä"}, '"command" is not base64'),
+        ({"host": "h1", "command": "a"}, '"command" is not base64'),
+        ({"host": "h1", "command": ""}, "a command has 1 to 131071 bytes, and no zero among them"),
+        ({"host": "h1", "command": "AAAA"}, "a command has 1 to 131071 bytes, and no zero"),
+    ],
+)
+async def test_a_request_that_is_none_is_told_so(request_: dict[str, Any], error: str) -> None:
+    async with running() as cluster:
+        process = Process()
+        await cluster.nodes[0].serve(request_, process)
+    assert process.told[0]["error"].startswith(error)
+
+
+def start_of(changes: dict[str, Any]) -> CommandStart:
+    """A start for slot 1 from slot 0, but for what the changes say of its MAC."""
+    true: dict[str, Any] = {
+        "digest": DIGEST, "sender": 0, "target": 1, "number": 1, "command": b"touch $MARK"
+    }  # fmt: skip
+    key = changes.pop("key", KEY)
+    mac = command_mac(key, **(true | changes))
+    return CommandStart(number=1, command=base64.b64encode(b"touch $MARK").decode(), mac=mac)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"key": b"x" * 32},
+        {"digest": "0" * 64},
+        {"sender": 2},
+        {"target": 2},
+        {"number": 2},
+        {"command": b"true"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+async def test_a_command_that_no_node_has_made_for_this_one_is_not_run(
+    changes: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a registry could that lies: it holds credentials, and not the key of the run's nodes."""
+    words = "node 1: this command was not made by a node of this run for it"
+    async with running() as cluster:
+        cluster.wire.relay.give(0, [Parcel(peer=1, frame=start_of(dict(changes)))])
+        await until(lambda: bool(cluster.wire.seen))
+        assert cluster.wire.seen[0].frame == CommandExit(number=1, code=255, message=words)
+        assert cluster.nodes[1]._served == {}
+    assert f"a remote command of slot 0 was not run: {words}" in caplog.text
+
+
+async def test_a_command_that_is_shown_again_is_not_run_again(tmp_path: Path) -> None:
+    """Nor later, when its caller has long forgotten it."""
+    count = tmp_path / "count"
+    async with running() as cluster:
+        await cluster.run(0, "h1", f"echo x >> {count}")
+        [first] = [p for p in cluster.wire.seen if isinstance(p.frame, CommandStart)]
+        await until(lambda: not cluster.nodes[1]._served)
+        cluster.wire.relay.give(0, [first] * 3)
+        await until(lambda: cluster.wire.relay.held_bytes == 0)
+        await cluster.run(0, "h1", f"echo y >> {count}")
+    assert count.read_text() == "x\ny\n"
+
+
+async def test_more_commands_at_once_than_a_node_takes_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote, "MOST_CALLS", 2)
+    monkeypatch.setattr(remote, "MOST_SERVED", 2)
+    async with running() as cluster:
+        for own in (0, 2):
+            cluster.ask(own, "h1", "sleep 300")
+        await until(lambda: len(cluster.nodes[1]._served) == 2)
+        third = await cluster.run(0, "h1", "true")
+        assert third.told == [{"error": "node 1 runs 2 remote commands already"}]
+        cluster.ask(0, "h2", "sleep 300")
+        await asyncio.sleep(0)
+        fourth = await cluster.run(0, "h2", "true")
+    assert fourth.told == [{"error": "this node waits for 2 remote commands already"}]
+
+
+async def test_a_node_that_has_no_file_left_says_so_and_goes_on() -> None:
+    async with running() as cluster:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            told = await cluster.run(0, "h1", "true")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        again = await cluster.run(0, "h1", "true")
+    words = "node 1 cannot run one more command: Too many open files"
+    assert (told.told, again.told) == ([{"error": words}], [{"exit": 0}])
+
+
+async def test_a_caller_of_whose_end_the_news_was_lost_ends_its_command_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """The registry forgets that it has gone; the target asks after the restart, and is told."""
+    pid = tmp_path / "pid"
+    async with running() as cluster:
+        told, task = cluster.ask(0, "h1", f"echo $$ > {pid}; exec sleep 300")
+        shell = await pid_in(pid)
+        cluster.wire.refused = TooManyRequests("full")
+        told.killed.set()
+        await asyncio.wait_for(task, 30)
+        cluster.nodes[0]._exchange._waiting.clear()
+        cluster.wire.restart()
+        cluster.wire.refused = None
+        await until(lambda: not psutil.pid_exists(shell))
+
+
+async def test_a_shell_that_cannot_be_started_is_no_end_of_the_agent() -> None:
+    async with running() as cluster:
+        cluster.nodes[1].begin(TABLE, DIGEST, Shell("node 1", {"PATH": "/nowhere"}, 1.0))
+        told = await cluster.run(0, "h1", "true")
+    assert told.told[-1] == {"exit": 127}
+    assert b"cannot start 'sh': not found in any folder of PATH" in told.said("stderr")

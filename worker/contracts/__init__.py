@@ -1,0 +1,272 @@
+"""What a framework's launcher is given: argv, environment and files, from the table and one node.
+
+Pure. Each framework is a `Framework`, found by its name in `FRAMEWORKS`. Most have a program on
+every node; one that is *led* has it on rank 0's node alone, and its launcher reaches the others,
+which serve it, through `rdzv rsh`.
+
+Which variables every program is given, and why, says `worker.variables`; docs/frameworks.md lists
+what is written for each framework, and which of the user's variables are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rendezvous.errors import UsageError
+from rendezvous.schema import EndpointTable, printable
+from worker.contracts import (
+    accelerate,
+    deepspeed,
+    horovod,
+    lightning,
+    mpi,
+    plain,
+    processes,
+    tensorflow,
+    torchrun,
+)
+from worker.contracts.files import file_variables, files_of
+from worker.contracts.framework import Ask, Backend, Framework, Name, Need, Paths
+from worker.contracts.torchrun import BENCH_PROGRAM
+from worker.contracts.words import last_words, rank_of_failure
+from worker.nccl.env import Given, given_by
+from worker.variables import (
+    NO_WISHES,
+    Variable,
+    Wishes,
+    for_transports,
+    from_table,
+    log_file,
+    of_one_node,
+    place_of,
+)
+
+__all__ = [
+    "make_contract",
+    "check_command",
+    "is_led",
+    "files_of",
+    "file_variables",
+    "last_words",
+    "rank_of_failure",
+    "Contract",
+    "Paths",
+    "NO_PATHS",
+    "Need",
+    "Framework",
+    "FRAMEWORKS",
+    "Name",
+    "Backend",
+    "SECRET_VARIABLES",
+    "BENCH_PROGRAM",
+]
+
+SECRET_VARIABLES = (
+    "RDZV_JOIN",
+    "RDZV_JOIN_FILE",
+    "RDZV_TOKEN",
+    "RDZV_TOKEN_FILE",
+    "RDZV_REGISTRY",
+    "RDZV_REGISTRY_FILE",
+)
+"""Never passed on to the program."""
+
+NO_PATHS = Paths()
+
+FRAMEWORKS: dict[str, Framework] = {
+    one.name: one
+    for one in (
+        torchrun.TORCHRUN,
+        torchrun.LAUNCH,
+        processes.ENV,
+        accelerate.ACCELERATE,
+        lightning.LIGHTNING,
+        deepspeed.DEEPSPEED,
+        mpi.OPEN_MPI,
+        mpi.MPICH,
+        mpi.INTEL_MPI,
+        horovod.HOROVOD,
+        tensorflow.TENSORFLOW,
+        processes.JAX,
+        plain.COMMAND,
+        torchrun.BENCH,
+    )
+}
+"""Every framework, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """How one node's program is started.
+
+    Attributes:
+        argv: The command line; its first word is looked up on the user's PATH. Empty on a node
+            that serves the launcher of rank 0.
+        variables: Set for the program, in place of what was there.
+        removed: Variables that the program must not see.
+        notes: What was changed in the user's environment and why; for the log.
+        fatal_workers: Whether the first worker that fails ends the program, however long it takes.
+        explained: Every variable with its reason, those of the user's that were kept among them.
+        nccl_log: Where NCCL keeps its log, in its own form (%p, %h); empty when nothing is told.
+        needs: What has to be installed on this node.
+        port: Where the node's program will listen, so that it must be free; None: nowhere.
+        withheld: This node's variables that rank 0's launcher must not see, as it would take them
+            to every other node; a remote command on this node is given them.
+        path_first: A folder in front of the program's PATH; empty: none.
+    """
+
+    argv: list[str]
+    variables: dict[str, str]
+    removed: frozenset[str] = frozenset()
+    notes: list[str] = field(default_factory=list)
+    fatal_workers: bool = False
+    explained: list[Variable] = field(default_factory=list)
+    nccl_log: str = ""
+    needs: tuple[Need, ...] = ()
+    port: int | None = None
+    withheld: dict[str, str] = field(default_factory=dict)
+    path_first: str = ""
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The program's environment: the user's own, but for what the contract says."""
+        kept = {name: value for name, value in environ.items() if name not in self.removed}
+        found = kept | self.variables
+        if self.path_first:
+            found["PATH"] = f"{self.path_first}:{found.get('PATH', '')}".rstrip(":")
+        return found
+
+    def served_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """What a remote command on this node is given: the node's own variables among it."""
+        return self.environment(environ) | self.withheld
+
+
+def is_led(framework: str, command: Sequence[str]) -> bool:
+    """Whether only rank 0's node has a program, whose launcher starts the rest through the agents.
+
+    Args:
+        framework: A name of `FRAMEWORKS`.
+        command: The COMMAND.
+    """
+    return FRAMEWORKS[framework].is_led(command)
+
+
+def check_command(command: Sequence[str], framework: str) -> None:
+    """Refuse a COMMAND that cannot work, before anything is submitted; raises UsageError."""
+    if not command and framework != "bench":
+        raise UsageError(
+            "no COMMAND was given",
+            hint="put it after '--': rdzv launch --nnodes 4 -- train.py --epochs 3",
+        )
+    FRAMEWORKS[framework].check(command)
+
+
+def make_contract(
+    command: Sequence[str],
+    table: EndpointTable,
+    slot: int,
+    environ: Mapping[str, str],
+    *,
+    framework: str = "torchrun",
+    backend: Backend = "static",
+    wishes: Wishes = NO_WISHES,
+    configured: Mapping[str, Given] | None = None,
+    paths: Paths = NO_PATHS,
+) -> Contract:
+    """The contract of the node in `slot`.
+
+    Args:
+        command: The COMMAND, in the form that the framework takes.
+        table: The sealed table.
+        slot: The node's slot; it stands in the table.
+        environ: The user's environment; decides which variables are left alone.
+        framework: A name of `FRAMEWORKS`.
+        backend: torchrun's rendezvous backend.
+        wishes: What was asked for beside the table.
+        configured: What NCCL's configuration files set; they are the user's as well.
+        paths: Where things lie on this node.
+
+    Raises:
+        UsageError: COMMAND cannot be started this way, or not with these wishes.
+    """
+    row = table.row_of_slot(slot)
+    if row is None:
+        raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
+    kind = FRAMEWORKS[framework]
+    start = kind.start(Ask(list(command), table, row, environ, backend, wishes, paths))
+    place = place_of(table, row)
+    given = given_by(environ, configured)
+    ours = [replace(one, by_framework=True) for one in start.owned]
+    owned = [*from_table(place), *file_variables(paths), *ours]
+    others = for_transports(place, wishes, given)
+    named = {one.name for one in (*owned, *others)}
+    others += [_offer(one, given) for one in start.offered if one.name not in named]
+    variables = {one.name: one.value for one in (*owned, *others) if one.kept is None}
+    withheld: dict[str, str] = {}
+    if kind.jobwide(command):
+        withheld = {name: variables.pop(name) for name in of_one_node(table, variables)}
+    dropped = _dropped({**kind.removes, **start.removes}, environ, {*variables})
+    return Contract(
+        start.argv,
+        variables,
+        frozenset(SECRET_VARIABLES) | dropped.keys() | withheld.keys(),
+        [
+            *_notes(owned, others, environ),
+            *(f"{name} was removed: {reason}" for name, reason in dropped.items()),
+            *_kept(kind.keeps, environ),
+        ],
+        fatal_workers=start.fatal_workers,
+        explained=owned + others,
+        nccl_log="" if start.argv and "NCCL_DEBUG_FILE" in withheld else log_file(others),
+        needs=tuple(n for n in kind.needs(command) if start.argv or n.everywhere),
+        port=start.port,
+        withheld=withheld,
+        path_first=start.path_first,
+    )
+
+
+def _offer(one: Variable, given: Mapping[str, Given]) -> Variable:
+    """A variable that gives way to the user's own."""
+    one = replace(one, by_framework=True)
+    kept = given.get(one.name)
+    if kept is None:
+        return one
+    conflict = "" if kept.value == one.value else f"rdzv would set {one.value}, {one.reason}"
+    return replace(one, kept=kept, conflict=conflict)
+
+
+def _dropped(
+    removes: Mapping[str, str], environ: Mapping[str, str], set_anyway: set[str]
+) -> dict[str, str]:
+    """What of the user's the program must not see, with the reason."""
+    found = {}
+    for pattern, reason in removes.items():
+        start = pattern.removesuffix("*")
+        names = [n for n in environ if n.startswith(start)] if start != pattern else [pattern]
+        found.update({n: reason for n in names if n in environ and n not in set_anyway})
+    return found
+
+
+def _kept(keeps: Mapping[str, str], environ: Mapping[str, str]) -> list[str]:
+    """What of the user's is left alone, although it may contradict the table."""
+    return [
+        f"{name}={printable(environ[name], 200)} is kept as you set it: {reason}"
+        for name, reason in keeps.items()
+        if name in environ
+    ]
+
+
+def _notes(
+    owned: Sequence[Variable], others: Sequence[Variable], environ: Mapping[str, str]
+) -> list[str]:
+    """What is changed in the user's environment, and what of it goes against the table."""
+    changed = [
+        f"{one.name} is {printable(one.value, 200)} (from the table), "
+        f"not {printable(environ[one.name], 200)}"
+        for one in owned
+        if environ.get(one.name, one.value) != one.value
+    ]
+    kept = [one for one in others if one.conflict]
+    return changed + [
+        f"{one.name}={one.kept} is kept as you set it: {one.conflict}" for one in kept
+    ]

@@ -1,0 +1,122 @@
+"""Hugging Face's `accelerate launch`, on every node, with everything from the table. Pure.
+
+It says one total for all nodes and divides it, so uneven nodes cannot be said. Inside it is
+torchrun's static rendezvous: the same port on rank 0's node, and PET_* reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rendezvous.errors import UsageError
+from worker.contracts.flags import Flag, read_flags
+from worker.contracts.framework import (
+    Ask,
+    Framework,
+    Need,
+    Start,
+    basename,
+    no_target,
+    refuse_flag,
+    refuse_uneven,
+)
+from worker.contracts.torchrun import PET, master_port, may_restart
+
+_OWNED_FLAGS = (
+    "num-machines",
+    "num-processes",
+    "machine-rank",
+    "main-process-ip",
+    "main-process-port",
+    "rdzv-backend",
+    "rdzv-conf",
+)
+_BARE_FLAGS = (
+    "cpu",
+    "debug",
+    "downcast-bf16",
+    "dynamo-use-dynamic",
+    "dynamo-use-fullgraph",
+    "dynamo-use-regional-compilation",
+    "enable-cpu-affinity",
+    "fp8-use-autocast-during-eval",
+    "h",
+    "help",
+    "m",
+    "module",
+    "multi-gpu",
+    "no-python",
+    "no-tpu-cluster",
+    "q",
+    "quiet",
+    "same-network",
+    "tpu",
+    "tpu-cluster",
+    "tpu-use-sudo",
+    "use-deepspeed",
+    "use-fsdp",
+    "use-megatron-lm",
+    "use-parallelism-config",
+)
+# One of these says what kind of job it is; without one of them, --multi_gpu does.
+_KINDS = (
+    "multi-gpu",
+    "cpu",
+    "tpu",
+    "use-deepspeed",
+    "use-fsdp",
+    "use-megatron-lm",
+    "config-file",
+)
+_DEEPSPEED = "deepspeed-multinode-launcher"
+
+
+def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
+    """accelerate's name, its flags in COMMAND, and all that follows `accelerate launch`."""
+    launcher, words = "accelerate", list(command)
+    if basename(command[0]) == "accelerate" and [*command[1:2]] == ["launch"]:
+        launcher, words = command[0], list(command[2:])
+    elif basename(command[0]) == "accelerate-launch":
+        words = list(command[1:])
+    flags, position = read_flags(words, _BARE_FLAGS)
+    for flag in flags:
+        if flag.is_long and flag.is_one_of(_OWNED_FLAGS):
+            raise refuse_flag(flag.word, "accelerate")
+        if flag.name == _DEEPSPEED and flag.value != "standard":
+            raise UsageError(
+                f"{flag.word} {flag.value} stands in COMMAND, and that launcher goes by ssh",
+                hint="leave it away: rdzv starts accelerate on every node (standard); or use "
+                "--framework deepspeed with deepspeed's own --launcher",
+            )
+    if position >= len(words):
+        raise no_target(words, "accelerate launch")
+    return launcher, flags, words
+
+
+def _start(ask: Ask) -> Start:
+    launcher, flags, words = _words(ask.command)
+    refuse_uneven(ask, "accelerate gives every node as many: it takes one total and divides it")
+    table, names = ask.table, {flag.name for flag in flags}
+    own = ["--num_machines", str(len(table.rows)), "--num_processes", str(table.world_size)]
+    own += ["--machine_rank", str(ask.row.rank), "--main_process_ip", table.master_address]
+    own += ["--main_process_port", str(table.master_port)]
+    if table.world_size > 1 and not names & {*_KINDS}:
+        own.append("--multi_gpu")  # also what starts one process for each rank on CPUs
+    if names & {"use-deepspeed", "config-file"} and _DEEPSPEED not in names:
+        own += ["--deepspeed_multinode_launcher", "standard"]
+    return Start(
+        [launcher, "launch", *own, *words],
+        port=master_port(ask),
+        fatal_workers=not may_restart(words, ask.environ),
+    )
+
+
+def _check(command: Sequence[str]) -> None:
+    _words(command)
+
+
+def _needs(command: Sequence[str]) -> tuple[Need, ...]:
+    return (Need("accelerate", "pip install accelerate", program=_words(command)[0]),)
+
+
+ACCELERATE = Framework("accelerate", _start, check=_check, needs=_needs, removes=PET)

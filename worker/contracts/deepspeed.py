@@ -1,0 +1,162 @@
+"""DeepSpeed's own launcher. Pure.
+
+Without a word of its own it runs on every node (`--no_ssh`), no remote shell is called and no name
+is resolved. With `--launcher pdsh|openmpi|mpich|impi` in COMMAND it runs on rank 0's node alone and
+reaches the others through the agents: `ssh` on its PATH is `rdzv rsh`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rendezvous.errors import UsageError
+from worker.contracts import mpi
+from worker.contracts.files import HOSTFILE
+from worker.contracts.flags import Flag, read_flags
+from worker.contracts.framework import (
+    Ask,
+    Framework,
+    Need,
+    Start,
+    basename,
+    no_target,
+    refuse_flag,
+    refuse_uneven,
+    removal,
+)
+from worker.contracts.torchrun import master_port
+from worker.variables import Variable, place_of
+
+_OWNED_FLAGS = (
+    "hostfile",
+    "include",
+    "exclude",
+    "num-nodes",
+    "num-gpus",
+    "num-accelerators",
+    "master-port",
+    "master-addr",
+    "node-rank",
+    "no-ssh",
+)
+_OWNED_LETTERS = ("H", "i", "e")
+_BARE_FLAGS = (
+    "bind-cores-to-rank",
+    "force-multi",
+    "h",
+    "help",
+    "module",
+    "no-local-rank",
+    "no-python",
+    "no-ssh",
+    "no-ssh-check",
+    "q",
+    "quiet",
+    "save-pid",
+)
+_LAUNCHERS = ("pdsh", "openmpi", "mpich", "impi")
+
+
+def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
+    """deepspeed's name, its flags in COMMAND, and all that follows its name."""
+    named = basename(command[0]) in ("deepspeed", "ds")
+    launcher = command[0] if named else "deepspeed"
+    words = list(command[1:] if named else command)
+    flags, position = read_flags(words, _BARE_FLAGS)
+    for flag in flags:
+        # --no_ssh_check is a flag, and no beginning of one of these.
+        is_ours = flag.is_one_of(_OWNED_FLAGS) and flag.name != "no-ssh-check"
+        if (flag.is_long and is_ours) or flag.name in _OWNED_LETTERS:
+            raise refuse_flag(flag.word, "deepspeed")
+    if position >= len(words):
+        raise no_target(words, "deepspeed")
+    return launcher, flags, words
+
+
+def _launcher_of(flags: Sequence[Flag]) -> str:
+    """What `--launcher` says; empty: nothing. Raises UsageError."""
+    found = next((flag.value or "" for flag in flags if flag.name == "launcher"), "").lower()
+    if found and found not in _LAUNCHERS:
+        raise UsageError(
+            f"deepspeed --launcher {found} is none that can reach nodes without ssh of its own",
+            hint=f"known are {', '.join(_LAUNCHERS)}; without --launcher rdzv starts every node",
+        )
+    return found
+
+
+def _start(ask: Ask) -> Start:
+    program, flags, words = _words(ask.command)
+    how = _launcher_of(flags)
+    refuse_uneven(
+        ask, "DeepSpeed then numbers the local ranks wrongly (LOCAL_RANK = RANK % processes)"
+    )
+    own = ["--hostfile", ask.file(HOSTFILE)]
+    own += ["--master_addr", ask.table.master_address, "--master_port", str(ask.table.master_port)]
+    if how:
+        return _led(ask, [program, *own, *_nic(ask, how, flags), *words], how)
+    own += ["--no_ssh", "--node_rank", str(ask.row.rank)]
+    return Start([program, *own, *words], port=master_port(ask))
+
+
+def _led(ask: Ask, argv: list[str], how: str) -> Start:
+    owned: list[Variable] = []
+    offered: list[Variable] = []
+    if how == "openmpi":
+        owned, offered = mpi.open_mpi(ask), mpi.open_mpi_offers(ask)
+    elif how == "mpich":
+        owned, offered = mpi.mpich(ask), mpi.mpich_offers(ask)
+    elif how == "impi":
+        owned, offered = mpi.intel_mpi(ask), mpi.intel_mpi_offers(ask)
+    return Start(
+        argv if ask.row.rank == 0 else [],
+        owned=owned,
+        offered=offered,
+        port=master_port(ask),
+        path_first=ask.paths.bin,
+        removes=mpi.REMOVES,
+    )
+
+
+def _nic(ask: Ask, how: str, flags: Sequence[Flag]) -> list[str]:
+    """Its Open MPI runner names eth0, unless it is told another interface."""
+    subnet = place_of(ask.table, ask.row).subnet
+    if how != "openmpi" or not subnet or any(flag.name == "launcher-args" for flag in flags):
+        return []
+    return ["--launcher_args", f"--mca btl_tcp_if_include {subnet}"]
+
+
+def _is_led(command: Sequence[str]) -> bool:
+    return bool(_launcher_of(_words(command)[1]))
+
+
+def _check(command: Sequence[str]) -> None:
+    _is_led(command)
+
+
+def _needs(command: Sequence[str]) -> tuple[Need, ...]:
+    program, flags, _ = _words(command)
+    needs = [Need("deepspeed", "pip install deepspeed", program=program)]
+    match _launcher_of(flags):
+        case "pdsh":
+            needs.append(Need("pdsh", "apt install pdsh", program="pdsh", everywhere=False))
+        case "openmpi":
+            needs += mpi.OPEN_MPI.needs(("x",))
+        case "mpich":
+            needs += mpi.MPICH.needs(("x",))
+        case "impi":
+            needs += mpi.INTEL_MPI.needs(("x",))
+    return tuple(needs)
+
+
+DEEPSPEED = Framework(
+    "deepspeed",
+    _start,
+    check=_check,
+    needs=_needs,
+    is_led=_is_led,
+    removes=removal(
+        ["AZUREML_EXPERIMENT_ID"],
+        "DeepSpeed would take the master's address from AZ_BATCH_MASTER_NODE",
+    ),
+    jobwide=_is_led,
+)

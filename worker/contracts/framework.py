@@ -1,0 +1,226 @@
+"""What a framework is asked, and what it answers: the terms of the contracts. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rendezvous.errors import UsageError
+from rendezvous.schema import EndpointTable, TableRow
+from worker.variables import Variable, Wishes
+
+Name = Literal[
+    "torchrun",
+    "torch.distributed.launch",
+    "env",
+    "accelerate",
+    "lightning",
+    "deepspeed",
+    "openmpi",
+    "mpich",
+    "intelmpi",
+    "horovod",
+    "tensorflow",
+    "jax",
+    "command",
+    "bench",
+]
+Backend = Literal["static", "c10d"]
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where on this node things lie, or will lie, that a contract names.
+
+    Attributes:
+        folder: Of the node's files (see `worker.contracts.files`); empty when it has none.
+        python: The interpreter that rdzv runs on, for programs of ours.
+        bin: A folder with `rdzv-rsh`, which takes ssh's command line and goes by the agents, and
+            with the same as `ssh`; empty when there is none.
+        socket: The agent's; empty when there is none.
+    """
+
+    folder: str = ""
+    python: str = "python3"
+    bin: str = ""
+    socket: str = ""
+
+    @property
+    def rsh(self) -> str:
+        """The program that starts what belongs on another node."""
+        return f"{self.bin}/rdzv-rsh" if self.bin else ""
+
+    def file(self, name: str) -> str:
+        """One of the node's files."""
+        return f"{self.folder}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that has to be installed on a node.
+
+    Attributes:
+        name: What a person calls it.
+        install: The command that installs it.
+        program: Looked up on the user's PATH; empty when no program is needed.
+        modules: One of these has to be there for the interpreter of the user's program.
+        everywhere: Whether a node that only serves rank 0's launcher needs it as well.
+    """
+
+    name: str
+    install: str
+    program: str = ""
+    modules: tuple[str, ...] = ()
+    everywhere: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One node of a table, and what is to be started there."""
+
+    command: list[str]
+    table: EndpointTable
+    row: TableRow
+    environ: Mapping[str, str]
+    backend: Backend
+    wishes: Wishes
+    paths: Paths
+
+    @property
+    def first_rank(self) -> int:
+        """The global rank of this node's first process."""
+        return sum(row.nproc_per_node for row in self.table.rows if row.rank < self.row.rank)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether every node has as many processes."""
+        return len({row.nproc_per_node for row in self.table.rows}) == 1
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether all nodes are on one machine."""
+        return ipaddress.ip_address(self.row.address).is_loopback
+
+    def file(self, name: str) -> str:
+        """A file of the node that the framework's launcher reads. Raises UsageError."""
+        if not self.paths.folder:
+            raise UsageError(
+                "this node's hostfile could not be written, and the launcher reads it",
+                hint="give a folder that can be written with --log-dir or RDZV_STATE_DIR",
+            )
+        return self.paths.file(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a framework is started on one node.
+
+    Attributes:
+        argv: The command line; empty on a node that only serves the one of rank 0.
+        owned: Variables that the framework's contract decides, whatever was there before.
+        offered: Variables that are set where the user has set none.
+        port: Where a program of this node will listen; None when none does.
+        fatal_workers: Whether the first worker that fails ends the program, however long it takes.
+        path_first: A folder in front of the program's PATH; empty: none.
+        removes: As of the framework, and beside those.
+    """
+
+    argv: list[str]
+    owned: list[Variable] = field(default_factory=list)
+    offered: list[Variable] = field(default_factory=list)
+    port: int | None = None
+    fatal_workers: bool = False
+    path_first: str = ""
+    removes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """One way to start a COMMAND on the nodes of a table.
+
+    Attributes:
+        name: Of `--framework`.
+        start: What one node starts. Raises UsageError.
+        check: Refuses a COMMAND that cannot work. Raises UsageError.
+        needs: What has to be installed where a COMMAND is started.
+        is_led: Whether only rank 0's node has a program, whose launcher reaches the others.
+        removes: Variables (NAME, or PREFIX*) that a program must not see, each with the reason.
+        keeps: Variables that are left as they are, each with what they go against.
+        jobwide: Whether the launcher takes its whole environment to every node, so that what
+            differs between them must not be in it; asked with the COMMAND.
+    """
+
+    name: Name
+    start: Callable[[Ask], Start]
+    check: Callable[[Sequence[str]], None] = lambda command: None
+    needs: Callable[[Sequence[str]], tuple[Need, ...]] = lambda command: ()
+    is_led: Callable[[Sequence[str]], bool] = lambda command: False
+    removes: Mapping[str, str] = field(default_factory=dict)
+    keeps: Mapping[str, str] = field(default_factory=dict)
+    jobwide: Callable[[Sequence[str]], bool] = lambda command: False
+
+
+OF_A_PROCESS = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+)
+"""What belongs to one process: around several, it would give all of them the same."""
+
+
+def removal(names: Sequence[str], reason: str) -> dict[str, str]:
+    """The same reason for several variables."""
+    return dict.fromkeys(names, reason)
+
+
+def program(command: Sequence[str]) -> list[str]:
+    """COMMAND as it is started: a script or `-m` module by Python, as torchrun does it."""
+    if command[0].endswith(".py") or command[0] == "-m":
+        return ["python3", "-u", *command]
+    return list(command)
+
+
+def basename(word: str) -> str:
+    """The last part of a path."""
+    return word.rsplit("/", 1)[-1]
+
+
+def refuse_uneven(ask: Ask, why: str) -> None:
+    """Refuse a table whose nodes have different numbers of processes. Raises UsageError."""
+    if ask.is_even:
+        return
+    first = ask.table.rows[0]
+    other = next(r for r in ask.table.rows if r.nproc_per_node != first.nproc_per_node)
+    raise UsageError(
+        f"node 0 ({first.hostname}) has {first.nproc_per_node} processes and node {other.rank} "
+        f"({other.hostname}) has {other.nproc_per_node}, and {why}",
+        hint="give every node the same --nproc-per-node, or use --framework torchrun",
+    )
+
+
+def bracketed(address: str) -> str:
+    """An address in front of a port."""
+    return f"[{address}]" if ":" in address else address
+
+
+def refuse_flag(word: str, launcher: str) -> UsageError:
+    """The error of a flag that comes from the table."""
+    return UsageError(
+        f"{word} stands in COMMAND, and rdzv gives {launcher} this flag from the table",
+        hint="leave it away; --nnodes, --nproc-per-node, --rdzv-id, --master-port and "
+        "--rdzv-backend are options of rdzv",
+    )
+
+
+def no_target(words: Sequence[str], launcher: str) -> UsageError:
+    """The error of a COMMAND that ends before it names what to start."""
+    return UsageError(
+        f"COMMAND names no script or module for {launcher}: {shlex.join(words) or launcher}",
+        hint="for example: -- train.py --epochs 3, or -- -m package.module",
+    )

@@ -1,0 +1,52 @@
+"""PyTorch Lightning: the script once on each node, where it starts its own processes. Pure.
+
+`num_nodes` and `devices` stand in the script, which can read NNODES and NPROC_PER_NODE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from worker.contracts.framework import (
+    OF_A_PROCESS,
+    Ask,
+    Framework,
+    Need,
+    Start,
+    program,
+    refuse_uneven,
+    removal,
+)
+from worker.contracts.torchrun import master_port
+
+
+def _start(ask: Ask) -> Start:
+    refuse_uneven(ask, "Lightning takes devices x num_nodes for the number of its processes")
+    return Start(program(ask.command), port=master_port(ask))
+
+
+def _needs(command: Sequence[str]) -> tuple[Need, ...]:
+    return (
+        Need(
+            "lightning",
+            "pip install lightning",
+            program=program(command)[0],
+            modules=("lightning", "pytorch_lightning"),
+        ),
+    )
+
+
+LIGHTNING = Framework(
+    "lightning",
+    _start,
+    needs=_needs,
+    removes={
+        # With LOCAL_RANK, one process a node starts, and all wait for the others.
+        **removal(OF_A_PROCESS, "Lightning numbers its processes itself"),
+        **removal(
+            ("TORCHELASTIC_*", "SLURM_NTASKS", "JSM_NAMESPACE_*", "PMI_*", "PMIX_*"),
+            "Lightning would take its ranks from there, and not from the table",
+        ),
+        "OMPI_COMM_WORLD_*": "Lightning would take its ranks from there, and not from the table",
+    },
+)

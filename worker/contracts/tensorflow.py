@@ -1,0 +1,54 @@
+"""TensorFlow: COMMAND once on each node, with the cluster in TF_CONFIG. Pure.
+
+Every process listens on the port of its own entry, so that port has to be free on every node. Nodes
+of one machine (loopback addresses) have a port each: the master port and those after it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from rendezvous.errors import UsageError
+from rendezvous.schema import TableRow
+from worker.contracts.framework import Ask, Framework, Need, Start, bracketed, program
+from worker.variables import Variable
+
+
+def _start(ask: Ask) -> Start:
+    roles = _roles(ask)
+    own = roles[ask.row.rank]
+    cluster: dict[str, list[str]] = {}
+    for row in ask.table.rows:
+        cluster.setdefault(roles[row.rank][0], []).append(
+            f"{bracketed(row.address)}:{_port(ask, row)}"
+        )
+    config = {"cluster": cluster, "task": {"type": own[0], "index": own[1]}}
+    variable = Variable("TF_CONFIG", json.dumps(config), "the cluster, and this node's task in it")
+    return Start(program(ask.command), owned=[variable], port=_port(ask, ask.row))
+
+
+def _roles(ask: Ask) -> list[tuple[str, int]]:
+    """The task of each node rank: first the chief, where one is wanted, last the servers."""
+    nodes, chiefs, servers = len(ask.table.rows), int(ask.wishes.tf_chief), ask.wishes.tf_ps
+    workers = nodes - chiefs - servers
+    if workers < 1:
+        raise UsageError(
+            f"with --tf-ps {servers}{' and --tf-chief' if chiefs else ''} no worker is left of "
+            f"{nodes} nodes",
+            hint="give more --nnodes, or fewer parameter servers",
+        )
+    counts = (("chief", chiefs), ("worker", workers), ("ps", servers))
+    return [(kind, index) for kind, count in counts for index in range(count)]
+
+
+def _port(ask: Ask, row: TableRow) -> int:
+    return ask.table.master_port + (row.rank if ask.is_loopback else 0)
+
+
+def _needs(command: Sequence[str]) -> tuple[Need, ...]:
+    first = program(command)[0]
+    return (Need("tensorflow", "pip install tensorflow", program=first, modules=("tensorflow",)),)
+
+
+TENSORFLOW = Framework("tensorflow", _start, needs=_needs)

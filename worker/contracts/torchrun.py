@@ -1,0 +1,176 @@
+"""torchrun, torch.distributed.launch and rdzv's own measurement. Pure.
+
+- static: our ranks hold, one port, no name is resolved, and nothing is agreed on twice.
+- c10d: on request. Which node hosts the store, and under which address a node is known,
+  is said to each node; torch's own guesses fail where a hostname is mapped to loopback.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from rendezvous.errors import UsageError
+from worker.contracts.flags import read_flags
+from worker.contracts.framework import (
+    Ask,
+    Framework,
+    Need,
+    Start,
+    basename,
+    bracketed,
+    no_target,
+    refuse_flag,
+    removal,
+)
+
+BENCH_PROGRAM = __file__.rpartition("/")[0].rpartition("/")[0] + "/programs/bandwidth.py"
+"""What framework `bench` starts; COMMAND is what it is told."""
+
+TORCH = "pip install torch"
+
+_OWNED_FLAGS = (
+    "nnodes",
+    "nproc-per-node",
+    "node-rank",
+    "master-addr",
+    "master-port",
+    "rdzv-backend",
+    "rdzv-endpoint",
+    "rdzv-id",
+    "rdzv-conf",
+    "local-addr",
+    "standalone",
+)
+# torchrun's flags that have no value; behind every other one the next word is not the target.
+_BARE_FLAGS = ("m", "module", "no-python", "run-path", "virtual-local-rank", "h", "help")
+_OF_LAUNCH = (*_BARE_FLAGS, "use-env")
+_PYTHON = re.compile(r"python[0-9.]*")
+
+# torchrun takes each of its flags from PET_<FLAG> as well; these would contradict the table.
+PET = removal(
+    ["PET_" + flag.upper().replace("-", "_") for flag in _OWNED_FLAGS],
+    "torchrun's flags come from the table",
+)
+
+
+def may_restart(words: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether torchrun was told, perhaps, to start its workers again when one has failed."""
+    flags = [word.lstrip("-") for word in words if word.startswith("-")]
+    return "PET_MAX_RESTARTS" in environ or any(flag.startswith("max") for flag in flags)
+
+
+def master_port(ask: Ask) -> int | None:
+    """Rank 0's node listens on the master port."""
+    return ask.table.master_port if ask.row.rank == 0 else None
+
+
+def _rendezvous(ask: Ask) -> list[str]:
+    """torchrun's flags from the table."""
+    table, row = ask.table, ask.row
+    words = ["--nnodes", str(len(table.rows)), "--nproc-per-node", str(row.nproc_per_node)]
+    words += ["--rdzv-backend", ask.backend, "--rdzv-id", table.run]
+    address, port = table.master_address, str(table.master_port)
+    if ask.backend == "static":
+        words += ["--node-rank", str(row.rank), "--master-addr", address, "--master-port", port]
+    else:
+        words += ["--rdzv-endpoint", f"{bracketed(address)}:{port}", "--local-addr", row.address]
+        words += ["--rdzv-conf", f"is_host={int(row.rank == 0)}"]
+    return words
+
+
+def _start(ask: Ask, launcher: Sequence[str], words: Sequence[str]) -> Start:
+    return Start(
+        [*launcher, *_rendezvous(ask), *words],
+        port=master_port(ask),
+        fatal_workers=not may_restart(words, ask.environ),
+    )
+
+
+def _start_torchrun(ask: Ask) -> Start:
+    launcher, words = _torchrun_words(ask.command)
+    return _start(ask, [launcher], words)
+
+
+def _start_bench(ask: Ask) -> Start:
+    return _start(ask, ["torchrun"], [BENCH_PROGRAM, *ask.command])
+
+
+def _start_launch(ask: Ask) -> Start:
+    launcher, words = _launch_words(ask.command)
+    return _start(ask, launcher, words)
+
+
+def _torchrun_words(command: Sequence[str]) -> tuple[str, list[str]]:
+    """How torchrun is called, and what it is given beside our flags; raises UsageError."""
+    first = command[0]
+    name = basename(first)
+    _refuse_python(first, "torchrun")
+    words = list(command[1:] if name == "torchrun" else command)
+    _check_flags(words, _BARE_FLAGS, "torchrun")
+    return (first if name == "torchrun" else "torchrun"), words
+
+
+def _launch_words(command: Sequence[str]) -> tuple[list[str], list[str]]:
+    """How torch.distributed.launch is called, and what it is given beside our flags."""
+    name = "torch.distributed.launch"
+    launcher, words = ["python3", "-m", name], list(command)
+    if _PYTHON.fullmatch(basename(command[0])) and [*command[1:3]] == ["-m", name]:
+        launcher, words = list(command[:3]), list(command[3:])
+    elif command:
+        _refuse_python(command[0], name)
+    _check_flags(words, _OF_LAUNCH, name)
+    return launcher, words
+
+
+def _refuse_python(first: str, launcher: str) -> None:
+    if _PYTHON.fullmatch(basename(first)):
+        raise UsageError(
+            f"COMMAND begins with '{first}', and {launcher} starts Python itself",
+            hint="give the script alone (-- train.py ...), or use --framework command",
+        )
+
+
+def _check_flags(words: Sequence[str], bare: Sequence[str], launcher: str) -> None:
+    """Look at torchrun's flags in front of the target; what follows it is the target's own."""
+    flags, position = read_flags(words, bare)
+    for flag in flags:
+        # torchrun takes the beginning of a flag for the flag: --nnode is --nnodes.
+        if flag.is_long and flag.is_one_of(_OWNED_FLAGS):
+            raise refuse_flag(flag.word, launcher)
+    if position >= len(words):
+        raise no_target(words, launcher)
+
+
+def _needs_torchrun(command: Sequence[str]) -> tuple[Need, ...]:
+    return (Need("torch", TORCH, program=_torchrun_words(command)[0]),)
+
+
+def _needs_launch(command: Sequence[str]) -> tuple[Need, ...]:
+    return (Need("torch", TORCH, program=_launch_words(command)[0][0], modules=("torch",)),)
+
+
+def _check_torchrun(command: Sequence[str]) -> None:
+    _torchrun_words(command)
+
+
+def _check_launch(command: Sequence[str]) -> None:
+    _launch_words(command)
+
+
+TORCHRUN = Framework(
+    "torchrun", _start_torchrun, check=_check_torchrun, needs=_needs_torchrun, removes=PET
+)
+LAUNCH = Framework(
+    "torch.distributed.launch",
+    _start_launch,
+    check=_check_launch,
+    needs=_needs_launch,
+    removes=PET,
+)
+BENCH = Framework(
+    "bench",
+    _start_bench,
+    needs=lambda command: (Need("torch", TORCH, program="torchrun"),),
+    removes=PET,
+)

@@ -1,0 +1,35 @@
+"""Which of a program's last lines tell why it ended. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_TORCHRUN_RECORD = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ torch/distributed/")
+_WORKER_FAILED = re.compile(_TORCHRUN_RECORD.pattern + r".*\] failed \(exitcode: ")
+
+_STARTER = re.compile(r"rdzv: process (?P<rank>\d{1,9}) \(local rank \d+\) failed first")
+
+
+def last_words(lines: Sequence[str], *, most: int = 20) -> list[str]:
+    """The program's own last lines, without what torchrun says when a worker has failed.
+
+    torchrun ends with a traceback of its own and a summary of some 30 lines, which hide the line
+    that tells the cause. Without any line of the program's own, all of them count. What rdzv's own
+    starter says of a failed process comes first: the last line is the program's.
+    """
+    own: list[str] = []
+    for line in lines:
+        if _WORKER_FAILED.match(line):
+            break
+        if line.strip() and not _TORCHRUN_RECORD.match(line):
+            own.append(line)
+    told = [line for line in own if _STARTER.match(line)]
+    own = [line for line in own if line not in told]
+    return [*told, *(own or ([] if told else lines))[-most:]]
+
+
+def rank_of_failure(lines: Sequence[str]) -> int | None:
+    """The process that rdzv's own starter has named as the first that failed, if it did."""
+    found = [match for line in lines if (match := _STARTER.match(line))]
+    return int(found[-1]["rank"]) if found else None

@@ -1,0 +1,47 @@
+"""Which node of the table is meant by the HOST of a remote command. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from rendezvous.errors import UsageError
+from rendezvous.schema import EndpointTable, TableRow, printable
+from rendezvous.state import listed
+
+
+def row_of_host(table: EndpointTable, host: str) -> TableRow:
+    """The row of a host: by address, by the alias node-RANK, or by hostname.
+
+    A hostname also counts without what stands behind its first dot, in the table as in HOST: Open
+    MPI cuts it there.
+
+    Raises:
+        UsageError: It is no node of this run, or more than one.
+    """
+    address = _address(host)
+    if address is not None:
+        found = [row for row in table.rows if _address(row.address) == address]
+    else:
+        name = host.lower()
+        found = [row for row in table.rows if name == f"node-{row.rank}"]
+        found = found or [row for row in table.rows if name == row.hostname.lower()]
+        found = found or [row for row in table.rows if _short(name) == _short(row.hostname)]
+    if len(found) == 1:
+        return found[0]
+    shown = printable(repr(host), 300)
+    if found:
+        ranks = listed(f"node-{row.rank}" for row in found)
+        raise UsageError(f"{shown} is the name of {ranks}: name one of these")
+    nodes = listed((f"{row.address} ({row.hostname}, node-{row.rank})" for row in table.rows), 8)
+    raise UsageError(f"{shown} is no node of run '{table.run}', which has {nodes}")
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return None
+
+
+def _short(name: str) -> str:
+    return name.lower().partition(".")[0]
