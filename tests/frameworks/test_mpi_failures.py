@@ -1,0 +1,89 @@
+"""Open MPI's own mpirun over `rdzv rsh`: what happens when something dies in the middle."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.frameworks.environments import ENVIRONMENTS
+from tests.frameworks.lab import JOBS, environment_of, left_on
+from tests.netlab import Lab
+from tests.path.cluster import Cluster, cluster
+from tests.path.launching import until
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.timeout(200),
+    pytest.mark.frameworks("torch", "mpirun", "mpicc"),
+]
+
+
+@contextmanager
+def waiting(folder: Path, code: int) -> Iterator[tuple[Lab, Cluster]]:
+    """A job of four ranks on two hosts that waits for the file `go`; the last one ends with `code`.
+
+    All of it runs.
+    """
+    program = folder / "program"
+    subprocess.run(["mpicc", "-o", program, JOBS / "mpi_wait.c"], check=True)
+    command = [str(program), str(folder / "go"), str(code)]
+    options = ("--framework", "openmpi", "--nproc-per-node", "2")
+    env = environment_of(ENVIRONMENTS["torch"], folder)
+    with Lab(2) as lab, cluster(lab, folder, *options, command=command, env=env) as run:
+        run.start_workers()
+        log = run.state(0) / "r" / "logs" / "node-0.log"
+        until(lambda: log.exists() and log.read_text().count("ready") == 4)
+        assert log.read_text().count("of 4, sum 6\n") == 4
+        yield lab, run
+
+
+def test_the_code_of_a_rank_on_another_host_is_the_runs(tmp_path: Path) -> None:
+    with waiting(tmp_path, 3) as (lab, run):
+        (tmp_path / "go").touch()
+        outcome = run.finish()
+        until(lambda: left_on(lab) == [])
+    assert outcome.code == 3
+    assert "run 'r' failed: node 0 (h0, slot 0) failed: the program ended with exit code 3" in (
+        outcome.last_line
+    )
+
+
+def test_a_job_goes_on_over_a_restart_of_the_registry(tmp_path: Path) -> None:
+    with waiting(tmp_path, 0) as (lab, run):
+        before = run.registry()
+        before.kill()
+        until(lambda: run.registry().pid != before.pid)
+        run.launched.wait_for("restarted")
+        (tmp_path / "go").touch()
+        outcome = run.finish()
+        until(lambda: left_on(lab) == [])
+    assert outcome.code == 0, outcome.err
+    assert "the program of node 0, which led 2 nodes, ended with exit code 0" in outcome.last_line
+
+
+def test_a_node_that_dies_inside_of_mpirun_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    with waiting(tmp_path, 0) as (lab, run):
+        psutil.Process(run.workers[1].pid).kill()
+        outcome = run.finish()
+        until(lambda: left_on(lab) == [])
+    assert outcome.code == 86
+    assert "run 'r' failed: node 1 (h1, slot 1) was lost" in outcome.last_line
+
+
+def test_a_daemon_of_mpirun_that_is_killed_ends_the_run_and_leaves_nothing(tmp_path: Path) -> None:
+    with waiting(tmp_path, 0) as (lab, run):
+        (daemon,) = [
+            process
+            for process in psutil.Process(run.workers[1].pid).children(recursive=True)
+            if process.name() == "orted"
+        ]
+        daemon.kill()
+        outcome = run.finish()
+        until(lambda: left_on(lab) == [])
+    assert outcome.code not in (0, 86)
+    assert "run 'r' failed: node 0 (h0, slot 0) failed" in outcome.last_line
