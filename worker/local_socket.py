@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
 import socket
 import struct
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,6 +30,7 @@ _LONGEST_PATH = 107
 _CREDENTIALS = struct.Struct("3i")
 _MOST_UNREAD_BYTES = 64 << 10
 _HEAR_SECONDS = 1.0
+_LINES_IN_A_ROW = 64
 
 Request: TypeAlias = Mapping[str, Any]
 Take: TypeAlias = Callable[[Request], str]
@@ -99,14 +101,23 @@ class LocalSocket:
         self.path = ""
 
     async def open(self, environ: Mapping[str, str]) -> str:
-        """Listen; returns the path. Raises OSError."""
-        self._folder = _make_folder(environ)
-        self.path = str(self._folder / "agent")
-        self._server = await asyncio.start_unix_server(
-            self._connected, self.path, limit=MAX_LINE_BYTES
-        )
-        os.chmod(self.path, 0o600)
-        return self.path
+        """Listen; returns the path. Raises OSError when no folder for temporary files will do."""
+        error: OSError = FileNotFoundError("there is no folder for temporary files")
+        for place in _places(environ):
+            try:
+                self._folder = Path(tempfile.mkdtemp(prefix="rdzv-", dir=place))
+                path = str(self._folder / "agent")
+                self._server = await asyncio.start_unix_server(
+                    self._connected, path, limit=MAX_LINE_BYTES
+                )
+                os.chmod(path, 0o600)
+            except OSError as exc:
+                error = exc
+                await self.close()
+            else:
+                self.path = path
+                return path
+        raise error
 
     async def hear_out(self, seconds: float) -> None:
         """Take in what those have said who have closed their connection, or for so long."""
@@ -124,6 +135,7 @@ class LocalSocket:
         await asyncio.gather(*self._connections, return_exceptions=True)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+        self._server, self._folder = None, None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -152,7 +164,11 @@ class LocalSocket:
         return ""
 
     async def _listen(self, reader: asyncio.StreamReader, caller: Caller) -> None:
-        while True:
+        for number in itertools.count(1):
+            if (
+                number % _LINES_IN_A_ROW == 0
+            ):  # readline() does not pause for what is here
+                await asyncio.sleep(0)
             try:
                 line = await reader.readline()
             except ValueError:
@@ -192,15 +208,8 @@ def _read(line: bytes) -> Request | str:
     return value
 
 
-def _make_folder(environ: Mapping[str, str]) -> Path:
-    """A new folder for this user alone, of which the path is short enough for a socket."""
-    places = [environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR"), "/tmp"]  # noqa: S108 (0700)
-    error: OSError = FileNotFoundError("there is no folder for temporary files")
-    for place in filter(None, places):
-        if len(os.fsencode(place)) + len("/rdzv-12345678/agent") > _LONGEST_PATH:
-            continue
-        try:
-            return Path(tempfile.mkdtemp(prefix="rdzv-", dir=place))
-        except OSError as exc:
-            error = exc
-    raise error
+def _places(environ: Mapping[str, str]) -> Iterator[str]:
+    """Folders in which a socket's path is short enough."""
+    for place in (environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR"), "/tmp"):  # noqa: S108 (0700)
+        if place and len(os.fsencode(place)) + len("/rdzv-12345678/agent") <= _LONGEST_PATH:
+            yield place

@@ -107,30 +107,34 @@ class Metrics:
         while not self._refused:
             await self._arrived.wait()
             self._arrived.clear()
-            await self._send_waiting()
+            await self._send_batch()
             await asyncio.sleep(pause)
-            if self._waiting:  # of a registry that did not answer
+            if self._waiting:  # more than one batch, or of a registry that did not answer
                 self._arrived.set()
 
     async def flush(self) -> None:
         """Send what still waits, for a moment: the program has ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_SECONDS):
-                await self._send_waiting()
+                while await self._send_batch():
+                    pass
 
-    async def _send_waiting(self) -> None:
+    async def _send_batch(self) -> bool:
+        """Send the oldest rows; whether the registry has taken some."""
         async with self._one_sends:
-            while self._waiting and not self._refused:
-                batch = self._batch()
-                try:
-                    await self._registry.send_metrics(self._run, self._slot, batch)
-                except (RegistryError, TooManyRequests):
-                    return  # the watch says that it is gone
-                except RdzvError as exc:  # an older registry, or this node is fenced off
-                    self._refused = True
-                    logger.info("the registry takes no metrics: %s", exc.message)
-                    return
-                self._taken(batch.first + len(batch.rows))
+            if not self._waiting or self._refused:
+                return False
+            batch = self._batch()
+            try:
+                await self._registry.send_metrics(self._run, self._slot, batch)
+            except (RegistryError, TooManyRequests):
+                return False  # the watch says that it is gone
+            except RdzvError as exc:  # an older registry, or this node is fenced off
+                self._refused = True
+                logger.info("the registry takes no metrics: %s", exc.message)
+                return False
+            self._taken(batch.first + len(batch.rows))
+            return True
 
     def _batch(self) -> MetricBatch:
         """The oldest rows, so many as fit into one body."""

@@ -16,6 +16,7 @@ from rendezvous.schema import (
     AckReport,
     Address,
     Candidate,
+    CommandOutput,
     Digest,
     EndpointTable,
     ExitReport,
@@ -251,6 +252,7 @@ def test_what_is_no_nnodes_is_refused(bad: str) -> None:
 CANDIDATE = {"interface": "eth0", "address": "fd00::1", "prefix_length": 64}
 JOIN = json.loads(make_join(1).model_dump_json())
 EXIT = {"epoch": 1, "exit_code": 1}
+OUTPUT = {"number": 1, "offset": 0, "stream": "stdout", "data": ""}
 SPEC = json.loads(make_spec(2, least=1).model_dump_json())
 PAIR = asdict(PairProbe(slot=1, outcome="ok"))
 FINDING = json.loads(Finding(check="L12", level="fail").model_dump_json())
@@ -299,6 +301,7 @@ DIGESTS = [sha("t")] * (MAX_NODES + 1)
         (RdmaPort, PORT, "rate_gbps", [0.0, 1e6], [-1.0, 1.1e6]),
         (RunSpec, SPEC, "spares", [0, 5], [-1, 20_000]),
         (RunSpec, SPEC, "skip", [[], ["L01"] * 64], [["L01"] * 65, ["everything"]]),
+        (CommandOutput, OUTPUT, "data", ["", "AAAA", "AAA=", "AA=="], ["A", "AA=", "AA", "A==="]),
         (ExitReport, EXIT, "exit_code", [0, 255], [-1, 256]),
         (ExitReport, EXIT, "age_seconds", [0.0, 10_000_000.0], [-0.001, 10_000_000.5]),
         (ExitReport, EXIT, "tail", [[], ["l" * 400] * 40], [["l"] * 41, ["l" * 401]]),

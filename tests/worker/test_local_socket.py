@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import itertools
 import json
 import os
 import stat
@@ -182,3 +184,46 @@ async def test_a_folder_whose_path_is_too_long_for_a_socket_is_not_taken(tmp_pat
     assert Path(path).parent.parent == Path("/tmp")
     await made.close()
     assert not Path(path).parent.exists()
+
+
+async def test_a_folder_in_which_no_socket_can_be_made_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = asyncio.start_unix_server
+
+    async def fails_below(answer: Any, path: str, **more: Any) -> asyncio.Server:
+        if path.startswith(f"{tmp_path}/mounted/"):  # as on some file systems of a network
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        return await start(answer, path, **more)
+
+    monkeypatch.setattr(asyncio, "start_unix_server", fails_below)
+    for name in ("mounted", "own"):
+        (tmp_path / name).mkdir()
+    made = LocalSocket()
+    mounted, own = str(tmp_path / "mounted"), str(tmp_path / "own")
+    path = await made.open({"XDG_RUNTIME_DIR": mounted, "TMPDIR": own})
+    assert (made.path, Path(path).parent.parent) == (path, tmp_path / "own")
+    assert list((tmp_path / "mounted").iterdir()) == []
+    await made.close()
+
+
+async def test_one_who_says_very_much_does_not_keep_the_agent_from_the_others(
+    tmp_path: Path,
+) -> None:
+    """Lines that are all there already are taken in a few at a time."""
+    turns: list[int] = []
+    took = 0
+
+    def take(_: Request) -> str:
+        nonlocal took
+        took += 1
+        return ""
+
+    async with opened(tmp_path, take={"note": take}) as made:
+        asking = asyncio.create_task(ask(made.path, line(do="note") * 5_000))
+        while not asking.done():
+            turns.append(took)
+            await asyncio.sleep(0)
+        await made.hear_out(5.0)
+    assert took == 5_000
+    assert max(b - a for a, b in itertools.pairwise([*turns, took])) <= 128

@@ -111,6 +111,21 @@ async def test_too_many_rows_go_in_several_batches(registry: FakeRegistry, sende
     assert [number for number, _ in registry.numbered] == list(range(1, MOST_METRIC_ROWS + 11))
 
 
+async def test_of_many_rows_one_batch_goes_at_a_time(
+    registry: FakeRegistry, sender: Metrics
+) -> None:
+    """What all nodes send together is bounded by how often each does."""
+    for step in range(MOST_METRIC_ROWS + 10):
+        sender.take(row(step))
+    sender.interval_seconds = 3600.0
+    sending = asyncio.create_task(sender.send())
+    await until(lambda: bool(registry.batches))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [len(batch.rows) for batch in registry.batches] == [MOST_METRIC_ROWS]
+    sending.cancel()
+
+
 async def test_a_batch_of_large_rows_stays_below_the_size_of_a_body(
     registry: FakeRegistry, sender: Metrics
 ) -> None:

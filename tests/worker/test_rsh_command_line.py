@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,20 @@ def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
         255,
         f"rdzv rsh: no agent of a node at {path}: No such file or directory\n",
     )
+
+
+@pytest.mark.parametrize("last", [b"", b'{"exit": 1', b'{"stdout": "eA'])
+def test_an_agent_that_is_gone_in_the_middle_is_no_exit_code(tmp_path: Path, last: bytes) -> None:
+    path = str(tmp_path / "agent")
+    with socket.socket(socket.AF_UNIX) as agent, ThreadPoolExecutor() as thread:
+        agent.bind(path)
+        agent.listen()
+        outcome = thread.submit(run, "h1", "true", RDZV_SOCKET=path)
+        with agent.accept()[0] as caller:
+            caller.recv(4096)
+            caller.sendall(last)
+    gone = "rdzv rsh: this node's agent has gone before the command ended\n"
+    assert outcome.result() == (255, gone)
 
 
 @pytest.mark.parametrize("host", ['a"b', "a\\b", "ä", "a\nb"])

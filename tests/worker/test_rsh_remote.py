@@ -518,6 +518,22 @@ async def test_a_command_that_is_shown_again_is_not_run_again(tmp_path: Path) ->
     assert count.read_text() == "x\ny\n"
 
 
+async def test_a_command_that_was_refused_is_not_run_when_it_is_shown_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its caller was told that it did not run."""
+    monkeypatch.setattr(remote, "MOST_SERVED", 0)
+    async with running() as cluster:
+        refused = await cluster.run(0, "h1", f"touch {tmp_path}/ran")
+        assert refused.told == [{"error": "node 1 runs 0 remote commands already"}]
+        [first] = [p for p in cluster.wire.seen if isinstance(p.frame, CommandStart)]
+        monkeypatch.setattr(remote, "MOST_SERVED", 2)
+        cluster.wire.relay.give(0, [first])
+        await until(lambda: cluster.wire.relay.held_bytes == 0)
+        await cluster.run(0, "h1", "true")
+    assert not (tmp_path / "ran").exists()
+
+
 async def test_more_commands_at_once_than_a_node_takes_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

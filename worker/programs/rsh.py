@@ -97,6 +97,8 @@ def _pass_on(answers: Iterable[bytes]) -> int:
     """Each answer is a JSON object with one key; all but an error are read by looking at them."""
     try:
         for line in answers:
+            if not line.endswith(b"\n"):
+                break
             key, _, value = line.strip(b"{}\n").partition(b": ")
             if key in (b'"stdout"', b'"stderr"'):
                 _write(1 + (key == b'"stderr"'), binascii.a2b_base64(value.strip(b'"')))

@@ -19,8 +19,8 @@ def row_of_host(table: EndpointTable, host: str) -> TableRow:
         UsageError: It is no node of this run, or more than one.
     """
     address = _address(host)
-    if address is not None:
-        found = [row for row in table.rows if _address(row.address) == address]
+    if address:
+        found = [row for row in table.rows if row.address == address]
     else:
         name = host.lower()
         found = [row for row in table.rows if name == f"node-{row.rank}"]
@@ -36,11 +36,12 @@ def row_of_host(table: EndpointTable, host: str) -> TableRow:
     raise UsageError(f"{shown} is no node of run '{table.run}', which has {nodes}")
 
 
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _address(text: str) -> str:
+    """The address as a table writes it; empty for a name."""
     try:
-        return ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
+        return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
     except ValueError:
-        return None
+        return ""
 
 
 def _short(name: str) -> str:

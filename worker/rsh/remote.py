@@ -169,11 +169,14 @@ class RemoteCommands:
             return
         send = functools.partial(self._exchange.send, peer)
         command = base64.b64decode(frame.command)
-        if problem := self._problem_of(peer, frame, command):
+        problem = self._problem_of(peer, frame, command)
+        if not problem:
+            seen.add(frame.number)
+            problem = self._too_much()
+        if problem:
             logger.warning("a remote command of slot %d was not run: %s", peer, problem)
             send(CommandExit(number=frame.number, code=NOT_RUN, message=problem))
             return
-        seen.add(frame.number)
         logger.debug("slot %d has this run: %s", peer, printable(str(command), 300))
         served = self._served[peer, frame.number] = Served(frame.number, send)
         self._keep(served.run(command, self._shell))
@@ -191,11 +194,12 @@ class RemoteCommands:
             number=frame.number,
             command=command,
         )
-        if not genuine:
-            return f"{me}: this command was not made by a node of this run for it"
-        if len(self._served) >= MOST_SERVED:
-            return f"{me} runs {MOST_SERVED} remote commands already"
-        return ""
+        return "" if genuine else f"{me}: this command was not made by a node of this run for it"
+
+    def _too_much(self) -> str:
+        if len(self._served) < MOST_SERVED:
+            return ""
+        return f"{self._shell.node} runs {MOST_SERVED} remote commands already"
 
     def _tell_again(self) -> None:
         logger.info("the registry was started again: telling it of the remote commands")
