@@ -142,6 +142,7 @@ class Agent:
         self._socket = LocalSocket(
             take={"metrics": self._metrics.take}, serve={"exec": self._remote.serve}
         )
+        self._serves = False
         self._served_enough = asyncio.Event()
         self._program: Program | None = None
         self._sink: OutputSink | None = None
@@ -219,7 +220,11 @@ class Agent:
         self._start("quit", self._quit(number))
 
     async def _quit(self, number: int) -> None:
-        if "program" in self._tasks:
+        if self._serves:
+            self._stopping = True
+            self._served_enough.set()
+            await asyncio.wait({self._tasks["program"]})
+        elif "program" in self._tasks:
             await self._stop_program()
         else:
             words = f"its agent was told to end ({signal.Signals(number).name})"
@@ -719,18 +724,26 @@ class Agent:
     async def _serve(self, table: EndpointTable) -> None:
         """Be there for the launcher of rank 0, which starts this node's processes from there."""
         logger.info("this node serves the program of node 0")
+        self._serves = True
         await self._served_enough.wait()
+        if self._signal is not None:  # before node 0 fails of it, and is taken for the cause
+            self._start("report", self._tell(self._served_report(table.epoch)))
+            await asyncio.wait({self._tasks["report"]}, timeout=_LEAVE_SECONDS)
         await self._remote.close(f"the run is ending: {self._said[0]}")
         await self._send_last_metrics()
+        self._start("report", self._tell(self._served_report(table.epoch)))
+        await asyncio.wait({self._tasks["report"]})
+
+    def _served_report(self, epoch: int) -> ExitReport:
         told = self._signal
-        report = ExitReport(
-            epoch=table.epoch,
+        return ExitReport(
+            epoch=epoch,
             exit_code=128 + told if told else 0,
+            age_seconds=time.monotonic() - self._signalled_at if told else 0.0,
             stopped=told is None,
             by_agent=told is not None,
             message=f"its agent was told to end ({signal.Signals(told).name})" if told else "",
         )
-        await self._tell(report)
 
     async def _send_last_metrics(self) -> None:
         """What the program has said before it ended; the launcher reads it before the end."""

@@ -165,9 +165,7 @@ class LocalSocket:
 
     async def _listen(self, reader: asyncio.StreamReader, caller: Caller) -> None:
         for number in itertools.count(1):
-            if (
-                number % _LINES_IN_A_ROW == 0
-            ):  # readline() does not pause for what is here
+            if number % _LINES_IN_A_ROW == 0:  # readline() does not pause for what is here
                 await asyncio.sleep(0)
             try:
                 line = await reader.readline()

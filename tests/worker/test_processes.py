@@ -10,8 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.path.launching import until
 from worker.contracts.processes import PROGRAM
 from worker.programs.processes import FILLED, await_store, filled, serve_store
 
@@ -160,6 +162,32 @@ sys.exit(3)
     end.touch()
     out, _ = process.communicate(timeout=50)
     assert (process.returncode, out) == (3, "asked\n")
+
+
+def test_who_fails_while_another_failure_is_not_seen_yet_changes_nothing(tmp_path: Path) -> None:
+    """The starter is stopped meanwhile, finds two dead, and signals before it has looked."""
+    script = f"""
+import os, sys, signal
+print(os.getpid(), flush=True)
+if os.environ["LOCAL_RANK"] == "2":
+    signal.pause()
+{WAIT}
+sys.exit(3)
+"""
+    end = tmp_path / "end"
+    process = start(*words(*python(script), str(end), processes=3))
+    assert process.stdout is not None
+    ranks = [psutil.Process(int(process.stdout.readline())) for _ in range(3)]
+    starter = psutil.Process(process.pid)
+    starter.suspend()
+    until(lambda: starter.status() == psutil.STATUS_STOPPED)
+    end.touch()
+    until(lambda: [rank.status() for rank in ranks].count(psutil.STATUS_ZOMBIE) == 2)
+    starter.resume()
+    _, err = process.communicate(timeout=50)
+    said = "rdzv: process 0 (local rank 0) failed first, with exit code 3; "
+    assert (process.returncode, err) == (3, said + "ending the others of this node\n")
+    assert not any(rank.is_running() for rank in ranks)
 
 
 def test_a_program_that_is_not_there_is_127_and_named() -> None:

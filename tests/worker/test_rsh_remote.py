@@ -17,6 +17,7 @@ import pytest
 from rendezvous.errors import Forbidden, TooManyRequests, Unavailable
 from rendezvous.schema import (
     COMMAND_WINDOW_BYTES,
+    CommandEnd,
     CommandExit,
     CommandOutput,
     CommandStart,
@@ -53,6 +54,7 @@ class Wire:
         doubled: Whether each frame arrives, and its answer is lost, so that it is given again.
         down: Whether it answers nobody.
         refused: What it answers to everybody.
+        answers: Whether it answers what it was given; else it is on its way.
     """
 
     def __init__(self) -> None:
@@ -61,6 +63,8 @@ class Wire:
         self.doubled = False
         self.down = False
         self.refused: Exception | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
         self._odd = False
 
     def restart(self) -> None:
@@ -78,6 +82,8 @@ class Wire:
         self._answer()
         self.seen += parcels
         self.relay.give(slot, parcels)
+        if slot == 0:
+            await self.answers.wait()
         self._odd = not self._odd
         if self.doubled and self._odd:
             raise Unavailable("its answer was lost")
@@ -386,6 +392,44 @@ async def test_a_caller_that_is_gone_ends_the_command_and_all_that_it_started(
         await until(lambda: not cluster.nodes[1]._served)
 
 
+async def test_of_callers_that_have_gone_before_a_registry_came_back_nothing_is_run_or_kept(
+    tmp_path: Path,
+) -> None:
+    ran = tmp_path / "ran"
+    async with running() as cluster:
+        cluster.wire.down = True
+        for name in "abcdef":
+            told, task = cluster.ask(0, "h1", f"echo {name} >> {ran}; {' ' * 100_000}")
+            if name == "a":  # it is tried, and the registry might have taken it
+                await until(lambda: bool(cluster.nodes[0]._exchange._begun))
+            told.killed.set()
+            await asyncio.wait_for(task, 30)
+        waiting = [parcel.frame for parcel in cluster.nodes[0]._exchange._waiting.values()]
+        assert CommandEnd(number=1) in waiting
+        assert {type(frame) for frame in waiting} == {CommandEnd}
+        cluster.wire.down = False
+        await cluster.run(0, "h1", f"echo last >> {ran}")
+        starts = [p.frame.number for p in cluster.wire.seen if isinstance(p.frame, CommandStart)]
+    assert starts == [7]
+    assert ran.read_text() == "last\n"
+
+
+async def test_a_caller_that_goes_while_its_start_is_on_its_way_ends_the_command(
+    tmp_path: Path,
+) -> None:
+    pid = tmp_path / "pid"
+    async with running() as cluster:
+        cluster.wire.answers.clear()
+        told, task = cluster.ask(0, "h1", f"echo $$ > {pid}; exec sleep 300")
+        shell = await pid_in(pid)
+        told.killed.set()
+        await asyncio.wait_for(task, 30)
+        cluster.wire.answers.set()
+        await until(lambda: not psutil.pid_exists(shell))
+    kinds = [type(p.frame) for p in cluster.wire.seen if p.peer == 1]
+    assert kinds[:2] == [CommandStart, CommandEnd]
+
+
 async def test_what_ignores_term_is_killed_after_the_grace(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     async with running() as cluster:
@@ -549,6 +593,29 @@ async def test_more_commands_at_once_than_a_node_takes_are_refused(
         await asyncio.sleep(0)
         fourth = await cluster.run(0, "h2", "true")
     assert fourth.told == [{"error": "this node waits for 2 remote commands already"}]
+
+
+async def test_more_than_may_wait_for_a_registry_that_takes_nothing_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "MOST_QUEUED_BYTES", 200_000)
+    long = "true " + " " * 60_000
+    async with running() as cluster:
+        cluster.wire.refused = TooManyRequests("full")
+        told, task = zip(*[cluster.ask(0, host, long) for host in ("h1", "h2")], strict=True)
+        await asyncio.sleep(0)
+        refused = await cluster.run(0, "h1", long)
+        cluster.wire.refused = None
+        await asyncio.wait_for(asyncio.gather(*task), 30)
+        again = await cluster.run(0, "h1", long)
+        sent = [p.frame.number for p in cluster.wire.seen if p.peer == 1]
+    words = (
+        "remote commands of 156 KiB wait on slot 0 already, as the registry of run 'r' does not "
+        "take them in; try again later"
+    )
+    assert refused.told == [{"error": words}]
+    assert [t.told for t in (*told, again)] == [[{"exit": 0}]] * 3
+    assert 2 not in sent  # neither a start nor an end of the one that was refused
 
 
 async def test_a_node_that_has_no_file_left_says_so_and_goes_on() -> None:

@@ -20,6 +20,7 @@ It is run by its path in a bare interpreter, so it imports nothing but the stand
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import select
@@ -254,8 +255,10 @@ class Processes:
             self._kill_at = time.monotonic() + self._options.grace
 
     def _signal(self, number: int) -> None:
+        """Signal all that run, but not by `Popen.send_signal`: that reaps who has just ended."""
         for process in self._running.values():
-            process.send_signal(number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, number)
 
 
 def _exit_code(pid: int) -> int | None:

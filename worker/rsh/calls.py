@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from rendezvous.errors import UsageError
 from rendezvous.schema import (
     COMMAND_WINDOW_BYTES,
     CommandEnd,
@@ -39,10 +40,15 @@ class Call:
         self._received = 0
         self._passed_on = 0
         self._told = 0
+        self._asked = False
 
     async def run(self) -> None:
         """Have it run, and pass on what comes, until its end or the caller's."""
-        self._send(self._start)
+        try:
+            self._send(self._start)
+            self._asked = True
+        except UsageError as exc:
+            self.fail(exc.message)
         tasks = {
             asyncio.create_task(self._pass_on()),
             asyncio.create_task(self._caller.gone()),
@@ -50,7 +56,9 @@ class Call:
         try:
             await asyncio.wait(tasks, return_when="FIRST_COMPLETED")
         finally:
-            self._send(CommandEnd(number=self._start.number))
+            if self._asked:
+                self._send(CommandEnd(number=self._start.number))
+                self._asked = False
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -71,8 +79,9 @@ class Call:
 
     def tell_again(self) -> None:
         """Frames may have been lost: tell what the target may not know."""
-        self._send(self._start)
-        self._tell_taken()
+        if self._asked:
+            self._send(self._start)
+            self._tell_taken()
 
     async def _pass_on(self) -> None:
         while True:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 from rendezvous.client import retry_pause
-from rendezvous.errors import RegistryError, TooManyRequests
+from rendezvous.errors import RegistryError, TooManyRequests, UsageError
 from rendezvous.schema import (
+    CommandEnd,
     CommandFrame,
     CommandOutput,
     CommandStart,
+    CommandTaken,
     Parcel,
     RelayMail,
     RelayReply,
@@ -25,6 +27,10 @@ _POST_BYTES = 180 << 10
 """Below what the registry takes as a body; one frame always fits."""
 _POST_PARCELS = 256
 _FRAME_BYTES = 300
+MOST_QUEUED_BYTES = 8 << 20
+"""Of what this node asks for: 500 commands of 12 KiB. What it answers is bounded by windows."""
+_OF_CALLER = (CommandStart, CommandTaken, CommandEnd)
+"""Their numbers are the caller's own; those of the others are their receiver's."""
 
 
 class Registry(Protocol):
@@ -62,17 +68,59 @@ class Exchange:
         self._slot = slot
         self._receive = receive
         self._lost = lost
-        self._waiting: deque[Parcel] = deque()
+        self._waiting: dict[int, Parcel] = {}  # by when they came
+        self._places = itertools.count()
+        self._begun: set[tuple[int, int]] = set()  # calls of which a target may have heard
         self._more = asyncio.Event()
         self._session = ""
 
     def send(self, peer: int, frame: CommandFrame) -> None:
-        """Have a frame passed on, behind those for the same node before it."""
+        """Have a frame passed on, behind those for the same node before it.
+
+        The start and the end of a call take the place of what waits of it; there is no end of one
+        whose start was never on its way.
+
+        Raises:
+            UsageError: Too much waits already for one more call to start.
+        """
         if peer == self._slot:
             asyncio.get_running_loop().call_soon(self._receive, peer, frame)
             return
-        self._waiting.append(Parcel(peer=peer, frame=frame))
+        call = peer, frame.number
+        if isinstance(frame, CommandStart | CommandEnd):
+            took_start = self._take_back(call)
+            known = call in self._begun
+            if isinstance(frame, CommandEnd):
+                self._begun.discard(call)
+                if took_start and not known:
+                    return
+            elif not took_start and not known:
+                self._check_room(frame)
+        self._waiting[next(self._places)] = Parcel(peer=peer, frame=frame)
         self._more.set()
+
+    def _take_back(self, call: tuple[int, int]) -> bool:
+        """Remove what waits of a call of this node; whether its start was among it.
+
+        What is on its way right now may arrive, but is not given again if it does not.
+        """
+        found = [
+            (place, parcel.frame)
+            for place, parcel in self._waiting.items()
+            if (parcel.peer, parcel.frame.number) == call and isinstance(parcel.frame, _OF_CALLER)
+        ]
+        for place, _ in found:
+            del self._waiting[place]
+        return any(isinstance(frame, CommandStart) for _, frame in found)
+
+    def _check_room(self, start: CommandStart) -> None:
+        frames = (parcel.frame for parcel in self._waiting.values())
+        queued = sum(_size_of(frame) for frame in frames if isinstance(frame, _OF_CALLER))
+        if queued + _size_of(start) > MOST_QUEUED_BYTES:
+            raise UsageError(
+                f"remote commands of {queued >> 10} KiB wait on slot {self._slot} already, as the "
+                f"registry of run '{self._run}' does not take them in; try again later"
+            )
 
     async def work(self) -> None:
         """Pass frames on until cancelled. Raises RdzvError when the registry refuses for good."""
@@ -93,23 +141,29 @@ class Exchange:
             self._more.clear()
             while self._waiting:
                 batch = self._batch()
+                self._begun |= {
+                    (parcel.peer, parcel.frame.number)
+                    for parcel in batch.values()
+                    if isinstance(parcel.frame, CommandStart)
+                }
                 try:
-                    await self._registry.relay_give(self._run, self._slot, batch)
+                    await self._registry.relay_give(self._run, self._slot, [*batch.values()])
                 except (RegistryError, TooManyRequests) as exc:
                     logger.debug("frames of remote commands wait: %s", exc.message)
                     await asyncio.sleep(retry_pause())
                 else:
-                    for _ in batch:
-                        self._waiting.popleft()
+                    for place in batch:
+                        self._waiting.pop(place, None)  # it may have been taken back
 
-    def _batch(self) -> list[Parcel]:
-        batch: list[Parcel] = []
+    def _batch(self) -> dict[int, Parcel]:
+        """What is given next, by its place among those that wait."""
+        batch: dict[int, Parcel] = {}
         left = _POST_BYTES
-        for parcel in self._waiting:
+        for place, parcel in self._waiting.items():
             left -= _size_of(parcel.frame)
             if batch and (left < 0 or len(batch) == _POST_PARCELS):
                 break
-            batch.append(parcel)
+            batch[place] = parcel
         return batch
 
     async def _take(self) -> None:
