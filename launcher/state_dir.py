@@ -40,6 +40,7 @@ from worker.output import make_private
 
 _SECRET_BYTES = 32
 _LEAST_ROOM = 8 << 20
+_NAME_SECONDS = 1.0
 
 
 class LaunchRecord(BaseModel):
@@ -149,7 +150,12 @@ class StateDir:
 
     def _held(self) -> RunExists:
         lock = self.path / "lock"
-        holder = printable(lock.read_text("utf-8", "replace"), 300) or "another process"
+        deadline = time.monotonic() + _NAME_SECONDS
+        while not (holder := printable(lock.read_text("utf-8", "replace"), 300)):
+            if time.monotonic() > deadline:
+                holder = "another process"
+                break
+            time.sleep(0.01)  # whoever has just taken it writes its name at once
         age = max(0.0, time.time() - lock.stat().st_mtime)
         return RunExists(
             f"run '{self.run}' is being launched by {holder}, started {age:.0f} s ago",

@@ -26,7 +26,7 @@ from tests.faults.record import record
 from tests.faults.test_clocks import LIBRARIES, wrong_clock
 from tests.netlab import Lab
 from tests.path.cluster import Cluster, cluster
-from tests.path.launching import Outcome, shell
+from tests.path.launching import BIN, Outcome, shell
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
 NO_TORCH = ("--framework", "command", "--submit-retries", "0")
@@ -439,7 +439,7 @@ def test_the_one_node_with_another_nccl_is_named(
     odd = python_environment(tmp_path / "odd", "2.19.3")
     monkeypatch.setenv("PATH", python_environment(tmp_path / "good", "2.27.5"))
     with Lab(3) as lab, cluster(lab, tmp_path, *NO_TORCH, command=["train"]) as run:
-        run.workers[1] = run.start(1, ["sh", str(run.script(1))], PATH=odd)
+        run.workers[1] = run.start(1, ["sh", str(run.script(1))], PATH=f"{BIN}:{odd}")
         outcome, seconds = end_of(run, 2)
     said = proving(outcome)
     record("one node without GPUs has another NCCL", said, seconds)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +126,18 @@ def test_a_second_launcher_is_refused_and_told_who_holds_the_run(tmp_path: Path)
             state.acquire()
     assert said(caught.value) == held_by(pid)
     assert "rdzv cancel llama" in caught.value.hint
+
+
+def test_a_launcher_that_has_just_taken_the_run_is_named_all_the_same(tmp_path: Path) -> None:
+    state = StateDir(tmp_path, "llama")
+    state.path.mkdir(mode=0o700)
+    with (state.path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        naming = threading.Timer(0.2, lambda: os.write(lock.fileno(), b"pid 7 on h7"))
+        naming.start()
+        with pytest.raises(RunExists, match="is being launched by pid 7 on h7, started"):
+            state.acquire()
+        naming.join()
 
 
 def test_the_holder_is_named_and_not_the_launcher_before_it(state: StateDir) -> None:
