@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rendezvous.errors import UsageError
-from rendezvous.schema import EndpointTable, printable
+from rendezvous.schema import EndpointTable, TableRow, printable
 from worker.contracts import (
     accelerate,
     deepspeed,
@@ -189,9 +189,7 @@ def make_contract(
     Raises:
         UsageError: COMMAND cannot be started this way, or not with these wishes.
     """
-    row = table.row_of_slot(slot)
-    if row is None:
-        raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
+    row = _row_of(table, slot)
     kind = FRAMEWORKS[framework]
     start = kind.start(Ask(list(command), table, row, environ, backend, wishes, paths))
     place = place_of(table, row)
@@ -223,6 +221,13 @@ def make_contract(
         withheld=withheld,
         path_first=start.path_first,
     )
+
+
+def _row_of(table: EndpointTable, slot: int) -> TableRow:
+    row = table.row_of_slot(slot)
+    if row is None:
+        raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
+    return row
 
 
 def _offer(one: Variable, given: Mapping[str, Given]) -> Variable:
