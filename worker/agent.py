@@ -50,6 +50,7 @@ from rendezvous.schema import (
     RefuseReport,
     Report,
     Result,
+    TableRow,
     printable,
     without_times,
 )
@@ -227,7 +228,7 @@ class Agent:
         elif "program" in self._tasks:
             await self._stop_program()
         else:
-            words = f"its agent was told to end ({signal.Signals(number).name})"
+            words = _words_of_signal(number)
             await self._say_goodbye(
                 ExitReport(epoch=self._epoch(), exit_code=128 + number, message=words)
             )
@@ -566,6 +567,11 @@ class Agent:
             raise _Refusal("contract", missing)
         return contract
 
+    def _own_row(self, table: EndpointTable) -> TableRow:
+        row = table.row_of_slot(self._join.slot)
+        assert row is not None
+        return row
+
     def _paths(self) -> Paths:
         folder = Path(self._folder, "bin") if self._folder and self._remote.allowed else ""
         return Paths(
@@ -590,8 +596,7 @@ class Agent:
 
     def _write_files(self, table: EndpointTable) -> str:
         """Write the hostfiles and the table; the folder, or nothing where it cannot be had."""
-        row = table.row_of_slot(self._join.slot)
-        assert row is not None
+        row = self._own_row(table)
         folder = self._log_folder() / f"node-{row.rank}"
         try:
             write_files(folder, files_of(table))
@@ -616,8 +621,7 @@ class Agent:
         )
 
     def _check_address(self, table: EndpointTable) -> None:
-        own = table.row_of_slot(self._join.slot)
-        assert own is not None
+        own = self._own_row(table)
         if problem := why_unusable(own.address, own.interface):
             raise _Refusal("address", f"{problem} since it joined")
 
@@ -663,8 +667,7 @@ class Agent:
         self._start("program", self._run_program(self._acked[1]))
 
     async def _run_program(self, table: EndpointTable) -> None:
-        row = table.row_of_slot(self._join.slot)
-        assert row is not None
+        row = self._own_row(table)
         contract = await in_background(self._contract, table)  # it reads nccl.conf
         self._allow_remote(contract, table)
         self._start("metrics", self._metrics.send(nodes=len(table.rows)))
@@ -704,8 +707,7 @@ class Agent:
     def _allow_remote(self, contract: Contract, table: EndpointTable) -> None:
         """Run commands for the other nodes from now on, where the run allows it."""
         if self._remote.allowed and self._acked is not None and not self._stopping:
-            row = table.row_of_slot(self._join.slot)
-            assert row is not None
+            row = self._own_row(table)
             shell = Shell(
                 f"node {row.rank} ({row.hostname})",
                 contract.served_environment(self._environ),
@@ -742,7 +744,7 @@ class Agent:
             age_seconds=time.monotonic() - self._signalled_at if told else 0.0,
             stopped=told is None,
             by_agent=told is not None,
-            message=f"its agent was told to end ({signal.Signals(told).name})" if told else "",
+            message=_words_of_signal(told) if told else "",
         )
 
     async def _send_last_metrics(self) -> None:
@@ -804,7 +806,7 @@ class Agent:
         message = _more_than_code(ending.reason)
         if self._signal is not None and ending.ended_at >= self._signalled_at and first is None:
             code = 128 + self._signal
-            message = f"its agent was told to end ({signal.Signals(self._signal).name})"
+            message = _words_of_signal(self._signal)
         return ExitReport(
             epoch=epoch,
             exit_code=code,
@@ -853,6 +855,10 @@ class _Refusal(Exception):
         self.code = code
         self.reason = printable(reason, 600)
         self.free_port = free_port
+
+
+def _words_of_signal(number: int) -> str:
+    return f"its agent was told to end ({signal.Signals(number).name})"
 
 
 def _log_failures(pairs: Sequence[PairProbe], plan: ProbePlan) -> None:
