@@ -257,7 +257,7 @@ class Launch:
         """A disk that is full is the person's to mend; until then everything waits."""
         if isinstance(exc, StorageFull):
             self._storage_full = self._storage_full or (time.monotonic(), exc)
-            self._say_once(f"{exc.message}; {exc.hint}")
+            self._say_trouble(exc)
 
     def _check_storage(self) -> None:
         """Without a journal nothing can go on or end: give up when the disk stays full."""
@@ -267,6 +267,9 @@ class Launch:
         seconds = time.monotonic() - since
         if seconds > self._plan.settings.orphan_timeout:
             raise StorageFull(f"for {seconds:.0f} s, {exc.message}", hint=exc.hint) from exc
+
+    def _say_trouble(self, exc: StorageFull) -> None:
+        self._say_once(f"{exc.message}; {exc.hint}")
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:
@@ -346,6 +349,8 @@ class Launch:
             try:
                 return await self._client.status(self.run, after=after, wait=_STATUS_WAIT_SECONDS)
             except (RegistryError, TooManyRequests) as exc:
+                if isinstance(exc, StorageFull):  # of who asked beside this; it may be over soon
+                    self._say_trouble(exc)
                 if is_last:
                     raise RegistryLost(
                         f"the registry of run '{self.run}' does not answer: {exc.message}",

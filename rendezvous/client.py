@@ -1,8 +1,8 @@
 """How to talk to a registry: the only module that names httpx.
 
-A registry has several addresses; they are dialled side by side, and the first that proves itself is
-kept. Every failure of the network becomes `Unavailable`, with what happened at each address; every
-refusal becomes the error that its code names.
+A registry has several addresses; they are dialled side by side, and the first of them that proves
+itself is kept. Every failure of the network becomes `Unavailable`, with what happened at each
+address; every refusal becomes the error that its code names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import random
 import socket
 import ssl
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import httpx
@@ -53,6 +53,7 @@ from rendezvous.schema import (
 )
 from rendezvous.security import SERVER_NAME, Credential, RegistryPlace, client_context
 
+_HEAD_START_SECONDS = 0.25  # as long as one connection attempt has before the next, RFC 8305
 REQUEST_SECONDS = 2.0
 """Seconds. A short time-out with a new connection beats the kernel's retries, which double."""
 
@@ -138,26 +139,25 @@ class RegistryClient:
     # --- dialling -----------------------------------------------------------------------------
 
     async def connect(self) -> str:
-        """Dial all addresses side by side; returns the base URL of the first that proves itself.
+        """Dial all addresses side by side; returns the base URL of the one that is used.
 
-        Those on which an answer was late start later: small messages may pass there, as these do,
-        and large ones vanish.
+        It is the first of the list among those that prove themselves within a moment of each
+        other: which network a node joins from must not depend on how busy its machine is. Those on
+        which an answer was late start later: small messages may pass there, as these do, and large
+        ones vanish.
 
         Raises:
             Unavailable: None did; the message says what happened at each address.
         """
-        tasks = {asyncio.create_task(self._dial(a)): a for a in self.place.addresses}
-        failures: dict[str, str] = {}
-        pending = set(tasks)
+        tasks = [asyncio.create_task(self._dial(address)) for address in self.place.addresses]
         try:
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when="FIRST_COMPLETED")
-                for task in done:
-                    if (error := task.exception()) is None:
-                        self._address = tasks.pop(task)
-                        self._keep(task.result())
-                        return self.base
-                    failures[tasks[task]] = _words(error)
+            number = await _first_in_order(tasks)
+            if number is not None:
+                self._address = self.place.addresses[number]
+                self._keep(tasks.pop(number).result())
+                return self.base
+            errors = zip(self.place.addresses, [task.exception() for task in tasks], strict=True)
+            failures = {address: _words(error) for address, error in errors if error is not None}
         finally:
             await _give_up(set(tasks))
         # In the order of the addresses, not of the answers: the same state is the same sentence.
@@ -513,6 +513,23 @@ def _hint_for(words: str) -> str:
 
 def _is_unavailable(task: asyncio.Task[bytes]) -> bool:
     return isinstance(task.exception(), Unavailable)
+
+
+async def _first_in_order(tasks: Sequence[asyncio.Task[Any]]) -> int | None:
+    """The place of the task to take, None when all have failed.
+
+    Once one has succeeded, those before it have a moment left.
+    """
+    clock, until = asyncio.get_running_loop().time, float("inf")
+    while True:
+        good = [n for n, task in enumerate(tasks) if task.done() and task.exception() is None]
+        if good:
+            until = min(until, clock() + _HEAD_START_SECONDS)
+        pending = [task for task in tasks[: good[0] if good else None] if not task.done()]
+        if not pending or clock() >= until:
+            return good[0] if good else None
+        left = until - clock() if good else None
+        await asyncio.wait(pending, timeout=left, return_when="FIRST_COMPLETED")
 
 
 async def _give_up(tasks: set[asyncio.Task[Any]]) -> None:

@@ -254,6 +254,30 @@ async def test_addresses_that_do_not_answer_do_not_delay_the_one_that_does(
                 assert await client.runs() is not None
 
 
+def slowly(script: Script, seconds: float) -> Script:
+    """A server that does this, but begins later."""
+
+    async def do(line: Line) -> None:
+        await asyncio.sleep(seconds)
+        await script(line)
+
+    return do
+
+
+@pytest.mark.parametrize(("late", "kept"), [(0.1, "127.0.0.1"), (1.0, "127.0.0.2")])
+async def test_the_first_address_of_the_list_is_kept_unless_it_is_much_later(
+    late: float, kept: str
+) -> None:
+    answer = replies((200, {"runs": []}))
+    async with (
+        fake(slowly(answer, late)) as first,
+        fake(answer, address="127.0.0.2", port=first.port),
+    ):
+        addresses = ("127.0.0.3", "127.0.0.1", "127.0.0.2")
+        async with client_of(RegistryPlace(addresses, first.port)) as client:
+            assert await client.connect() == f"http://{kept}:{first.port}"
+
+
 async def test_a_name_that_cannot_be_resolved_is_told_with_where_it_comes_from() -> None:
     name = "a" * 64 + ".example"  # no name server is asked: no label is as long
     async with client_of(RegistryPlace((name,), 29600)) as client:
