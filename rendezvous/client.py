@@ -17,11 +17,11 @@ import json
 import random
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, TypeVar, cast
 
-import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rendezvous.errors import RdzvError, Unavailable, error_from_code
@@ -52,6 +52,11 @@ from rendezvous.schema import (
     printable,
 )
 from rendezvous.security import SERVER_NAME, Credential, RegistryPlace, client_context
+
+# With httpx comes its command line, and with that rich, click and pygments where they are
+# installed: 5 MB of each agent. It does without what cannot be imported.
+sys.modules.setdefault("httpx._main", cast(Any, None))
+import httpx  # noqa: E402
 
 _HEAD_START_SECONDS = 0.25  # as long as one connection attempt has before the next, RFC 8305
 REQUEST_SECONDS = 2.0

@@ -42,8 +42,16 @@ PURE_STDLIB = {
 PURE_LIBRARIES = {"pydantic", "yaml"}
 PURE_AS_WELL = {"rendezvous", "worker.settings", "launcher.settings"}
 IMPURE_BUILTINS = {"open", "input", "print", "exec", "eval", "__import__"}
-# Not rich: where it is installed, httpx loads it for a command of its own.
-OF_THE_LAUNCHER = {"cryptography", "fastapi", "torch", "uvicorn", "uvloop", "yaml"}
+OF_THE_LAUNCHER = {
+    "cryptography",
+    "fastapi",
+    "pygments",
+    "rich",
+    "torch",
+    "uvicorn",
+    "uvloop",
+    "yaml",
+}
 
 # In a fresh interpreter: which modules an import loads, and what else it does.
 LOAD = """

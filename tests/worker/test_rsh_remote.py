@@ -562,6 +562,15 @@ async def test_a_command_that_is_shown_again_is_not_run_again(tmp_path: Path) ->
     assert count.read_text() == "x\ny\n"
 
 
+async def test_a_command_whose_end_overtakes_its_start_is_not_run() -> None:
+    """The registry may pass on late what its caller has given for a second time, or given up."""
+    async with running() as cluster:
+        for frame in (CommandEnd(number=1), start_of({})):
+            cluster.wire.relay.give(0, [Parcel(peer=1, frame=frame)])
+        assert (await cluster.run(2, "h1", "true")).told == [{"exit": 0}]
+    assert not any(parcel.peer == 0 for parcel in cluster.wire.seen)
+
+
 async def test_a_command_that_was_refused_is_not_run_when_it_is_shown_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

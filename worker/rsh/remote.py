@@ -154,17 +154,17 @@ class RemoteCommands:
                 call.receive(frame)
             else:  # what told it so was lost, or is on its way
                 self._exchange.send(peer, CommandEnd(number=frame.number))
-        elif (served := self._served.get(key)) is None:
-            return
         elif isinstance(frame, CommandTaken):
-            served.taken(frame.offset)
+            if (served := self._served.get(key)) is not None:
+                served.taken(frame.offset)
         elif isinstance(frame, CommandEnd):
-            del self._served[key]
-            self._keep(served.end())
+            self._seen_of(peer).add(frame.number)  # its start may have been overtaken
+            if (served := self._served.pop(key, None)) is not None:
+                self._keep(served.end())
 
     def _start(self, peer: int, frame: CommandStart) -> None:
         """Run a command, once, if a node of the run has asked for it."""
-        seen = self._seen.setdefault(peer, _Numbers())
+        seen = self._seen_of(peer)
         if frame.number in seen:
             return
         send = functools.partial(self._exchange.send, peer)
@@ -180,6 +180,9 @@ class RemoteCommands:
         logger.debug("slot %d has this run: %s", peer, printable(str(command), 300))
         served = self._served[peer, frame.number] = Served(frame.number, send)
         self._keep(served.run(command, self._shell))
+
+    def _seen_of(self, peer: int) -> _Numbers:
+        return self._seen.setdefault(peer, _Numbers())
 
     def _problem_of(self, peer: int, frame: CommandStart, command: bytes) -> str:
         me = self._shell.node
@@ -227,7 +230,8 @@ class _Numbers:
 
     def add(self, number: int) -> None:
         """One more."""
-        self._above.add(number)
+        if number >= self._below:
+            self._above.add(number)
         while self._below in self._above:
             self._above.remove(self._below)
             self._below += 1
