@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,20 @@ from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir
 from rendezvous.errors import RdzvError, UsageError
 from rendezvous.schema import EndpointTable, printable
-from worker.contracts import Paths, file_variables
+from worker.contracts import Paths, file_variables, make_contract
 from worker.nccl.env import given_by
 from worker.settings import NodeSettings
-from worker.variables import Place, Variable, Wishes, for_transports, from_table, place_of
+from worker.variables import Place, Variable, Wishes, for_transports, from_table
 
-_WISHES = ("require_rdma", "env_for", "nccl_log")
+_WISHES = (
+    "framework",
+    "rdzv_backend",
+    "tf_chief",
+    "tf_ps",
+    "require_rdma",
+    "env_for",
+    "nccl_log",
+)
 _NCCL_FILE = "<logs>/node-{rank}.%p.log"
 _MOST_WIDTH = 44
 _KEPT = (
@@ -31,9 +39,9 @@ _KEPT = (
 )
 
 
-def wishes_of(settings: NodeSettings) -> dict[str, Any]:
-    """What a launch asks for in the programs' environment, as its record keeps it."""
-    return {name: getattr(settings, name) for name in _WISHES}
+def wishes_of(settings: NodeSettings, command: Sequence[str]) -> dict[str, Any]:
+    """What decides, beside the table, the programs' environment, as a launch's record keeps it."""
+    return {name: getattr(settings, name) for name in _WISHES} | {"command": [*command]}
 
 
 def planned(plan: Plan) -> list[Variable]:
@@ -56,7 +64,7 @@ def planned(plan: Plan) -> list[Variable]:
         subnet="<network>",
         sealed=False,
     )
-    wishes = _wishes(wishes_of(settings), "<rank>")
+    wishes = _wishes(wishes_of(settings, plan.command), "<rank>")
     files = file_variables(Paths("<logs>/node-<rank>", socket="<socket>"))
     return from_table(place) + files + for_transports(place, wishes, given_by(plan.passed))
 
@@ -69,14 +77,26 @@ def planned_lines(variables: Sequence[Variable]) -> Iterator[str]:
     yield from _KEPT
 
 
-def table_lines(table: EndpointTable, digest: str, rank: int, wishes: Wishes) -> Iterator[str]:
-    """What the program of a node is given, from the sealed table. Raises UsageError."""
+def table_lines(
+    table: EndpointTable, digest: str, rank: int, kept: Mapping[str, Any]
+) -> Iterator[str]:
+    """What the program of a node is given, from the sealed table.
+
+    Args:
+        table: The table.
+        digest: Its SHA-256.
+        rank: The node's.
+        kept: The launch's `wishes_of`, as its record has them; the defaults where it says nothing.
+
+    Raises:
+        UsageError: There is no such node, or nothing can be started like this.
+    """
     row = _row(table, rank)
     name = printable(row.hostname, 253)
     yield f"# node {rank} ({name}, slot {row.slot}) of run '{table.run}', table {digest[:12]}"
     if table.transport:
         yield f"# NCCL should say: Using network {table.transport}"
-    yield from _lines(_of_row(table, rank, wishes))
+    yield from _lines(_of_row(table, rank, kept))
     yield from _KEPT
 
 
@@ -84,16 +104,16 @@ async def show_environment(root: Path, run: str, rank: int, *, as_json: bool) ->
     """Print what the program of a node is given. Raises RdzvError."""
     state = find_run(root, run)
     record = state.record()
-    wishes = _wishes(record.wishes if record else {}, str(rank))
+    kept = record.wishes if record else {}
     table, digest = await _table(state)
     if as_json:
         row = _row(table, rank)
-        found = [_as_json(one) for one in _of_row(table, rank, wishes)]
+        found = [_as_json(one) for one in _of_row(table, rank, kept)]
         known = {"run": run, "table": digest, "transport": table.transport}
         node = {"node_rank": rank, "hostname": row.hostname, "variables": found}
         click.echo(json.dumps(known | node, indent=1))
     else:
-        for line in table_lines(table, digest, rank, wishes):
+        for line in table_lines(table, digest, rank, kept):
             click.echo(line)
     return 0
 
@@ -125,10 +145,20 @@ def _kept(state: StateDir) -> EndpointTable | None:
         return None
 
 
-def _of_row(table: EndpointTable, rank: int, wishes: Wishes) -> list[Variable]:
-    place = place_of(table, _row(table, rank))
-    files = file_variables(Paths(f"<logs>/node-{rank}", socket="<socket>"))
-    return from_table(place) + files + for_transports(place, wishes, {})
+def _of_row(table: EndpointTable, rank: int, kept: Mapping[str, Any]) -> list[Variable]:
+    folder = f"<logs>/node-{rank}"
+    kept = wishes_of(LaunchSettings(), ["COMMAND"]) | dict(kept)
+    contract = make_contract(
+        kept["command"],
+        table,
+        _row(table, rank).slot,
+        {},
+        framework=kept["framework"],
+        backend=kept["rdzv_backend"],
+        wishes=_wishes(kept, str(rank)),
+        paths=Paths(folder, bin=f"{folder}/bin", socket="<socket>"),
+    )
+    return contract.explained
 
 
 def _row(table: EndpointTable, rank: int) -> Any:
@@ -141,15 +171,15 @@ def _row(table: EndpointTable, rank: int) -> Any:
     )
 
 
-def _wishes(kept: dict[str, Any], rank: str) -> Wishes:
-    """What a record says, in the form of the worker; the defaults where it says nothing."""
-    defaults = wishes_of(LaunchSettings())
-    found = {name: kept.get(name, default) for name, default in defaults.items()}
+def _wishes(kept: Mapping[str, Any], rank: str) -> Wishes:
+    """In the form of the worker."""
     return Wishes(
-        require_rdma=bool(found["require_rdma"]),
-        env_for=tuple(found["env_for"]),
-        nccl_log=found["nccl_log"],
+        require_rdma=kept["require_rdma"],
+        env_for=tuple(kept["env_for"]),
+        nccl_log=kept["nccl_log"],
         nccl_file=_NCCL_FILE.format(rank=rank),
+        tf_chief=kept["tf_chief"],
+        tf_ps=kept["tf_ps"],
     )
 
 

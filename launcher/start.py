@@ -225,7 +225,7 @@ async def _ground(
     if registry is not None:
         await _end_standing(state, former, board)
         await end_left(state.ledger, context, board.say, grace=settings.grace)
-        return _on_standing_registry(settings, state, registry)
+        return _on_standing_registry(plan, state, registry)
     if former is not None and state.result() is None:
         managed = group_token is None
         ground = await _resume(settings, state, former, plan, board, managed=managed)
@@ -241,11 +241,11 @@ async def _ground(
         launch_id = secrets.token_hex(5)
     # In a symmetric start the other nodes look for the registry at this port, and no other.
     exact = group_token is not None
-    return _boot(settings, state, launch_id, port=settings.port, alone=plan.loopback, exact=exact)
+    return _boot(plan, state, launch_id, port=settings.port, alone=plan.loopback, exact=exact)
 
 
 def _boot(
-    settings: LaunchSettings,
+    plan: Plan,
     state: StateDir,
     launch_id: str,
     *,
@@ -254,6 +254,7 @@ def _boot(
     exact: bool = False,
 ) -> _Ground:
     """Listen, and write down what the registry process and a later launcher must know."""
+    settings = plan.settings
     sock = listen(port, address=_NEAR[0] if alone else "", exact=exact)
     secret = state.secret()
     proof = write_config(state, secret, tls=not alone, hosts=[])
@@ -266,23 +267,23 @@ def _boot(
     bound = sock.getsockname()[1]
     place = RegistryPlace(tuple(addresses), bound, proof.trust, proof.proof)
     near = replace(place, addresses=_NEAR[:1] if alone else _NEAR)
-    wishes = wishes_of(settings)
+    wishes = wishes_of(settings, plan.command)
     state.write_record(launch_id, settings.starter, place, owns_registry=True, wishes=wishes)
     keys = RunKeys(secret, state.run, launch_id)
     creator = registry_credential(secret)
     return _Ground(RegistryProcess(state, sock), place, near, keys, creator)
 
 
-def _on_standing_registry(settings: LaunchSettings, state: StateDir, text: str) -> _Ground:
+def _on_standing_registry(plan: Plan, state: StateDir, text: str) -> _Ground:
     standing = RegistryString.parse(text)
     state.forget_launch()
     launch_id = secrets.token_hex(5)
     state.write_record(
         launch_id,
-        settings.starter,
+        plan.settings.starter,
         standing.place,
         owns_registry=False,
-        wishes=wishes_of(settings),
+        wishes=wishes_of(plan.settings, plan.command),
     )
     keys = RunKeys(state.secret(), state.run, launch_id)
     return _Ground(None, standing.place, standing.place, keys, standing.credential)
@@ -313,7 +314,7 @@ async def _resume(
 
     def boot() -> _Ground:
         alone = place.trust == "plain"
-        return _boot(settings, state, former.launch_id, port=place.port, alone=alone, exact=True)
+        return _boot(plan, state, former.launch_id, port=place.port, alone=alone, exact=True)
 
     ground = await _boot_again(boot, board)
     if ground is None:

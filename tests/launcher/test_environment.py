@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rendezvous.errors import UsageError
 from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.security import RegistryPlace
 from tests.rendezvous.registry import Launch, Node, running
+from worker.contracts import FRAMEWORKS, Paths, make_contract
 from worker.variables import Wishes
 
 LAUNCH_ID = "k7f2a9c1xy"
@@ -74,7 +76,7 @@ def rdzv(*words: str, state: Path) -> Result:
 def state_of_run(root: Path, place: RegistryPlace, **settings: Any) -> StateDir:
     state = StateDir(root, "llama")
     state.acquire()
-    wishes = wishes_of(LaunchSettings.model_validate(settings))
+    wishes = wishes_of(LaunchSettings.model_validate(settings), ["train.py"])
     state.write_record(LAUNCH_ID, "local", place, owns_registry=True, wishes=wishes)
     state.secret()
     state.release()
@@ -143,8 +145,8 @@ def test_a_variable_that_forbids_what_is_required_is_refused_before_anything_is_
 
 
 def test_of_a_table_the_nodes_own_values_are_shown() -> None:
-    wishes = Wishes(require_rdma=True)
-    head, network, *lines = table_lines(table(), "d4ba9bac8253" + "0" * 52, 1, wishes)
+    kept = {"require_rdma": True}
+    head, network, *lines = table_lines(table(), "d4ba9bac8253" + "0" * 52, 1, kept)
     assert head == "# node 1 (gpu-1, slot 1) of run 'llama', table d4ba9bac8253"
     assert network == "# NCCL should say: Using network IB"
     assert [line.split("  #")[0].rstrip() for line in lines[:-2]] == [
@@ -164,13 +166,38 @@ def test_of_a_table_the_nodes_own_values_are_shown() -> None:
         "NCCL_SOCKET_FAMILY=AF_INET",
         "NCCL_IB_HCA==mlx5_0:1,mlx5_1:1",
         "NCCL_NET=IB",
+        "NCCL_DEBUG=INFO",
+        "NCCL_DEBUG_FILE=<logs>/node-1.%p.log",
     ]
     assert lines[-2:] == KEPT
 
 
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_of_each_framework_all_is_shown_that_its_program_is_given(framework: str) -> None:
+    settings = {"framework": framework, "tf_chief": framework == "tensorflow"}
+    kept = wishes_of(LaunchSettings.model_validate(settings), ["train.py"])
+    for rank in range(2):
+        folder = f"<logs>/node-{rank}"
+        contract = make_contract(
+            ["train.py"],
+            table(),
+            rank,
+            {},
+            framework=framework,
+            wishes=Wishes(tf_chief=settings["tf_chief"] is True),
+            paths=Paths(folder, bin=f"{folder}/bin", socket="<socket>"),
+        )
+        lines = [line for line in table_lines(table(), "", rank, kept) if line[0] != "#"]
+        shown = [line.split("  #")[0].rstrip().partition("=") for line in lines]
+        given = contract.variables | contract.withheld
+        assert {name: shlex.split(value) for name, _, value in shown} == {
+            name: [value] for name, value in given.items()
+        }
+
+
 def test_a_rank_that_is_not_in_the_table_is_named_with_those_that_are() -> None:
     with pytest.raises(UsageError) as caught:
-        list(table_lines(table(), "", 2, Wishes()))
+        list(table_lines(table(), "", 2, {}))
     assert caught.value.message == "run 'llama' has no node of rank 2"
     assert caught.value.hint == "its node ranks are 0 to 1"
 
