@@ -32,7 +32,7 @@ test-faults: $(INSTALLED)
 
 ## Real schedulers: a Docker engine, Slurm, sshd, the vendors' own tools.
 test-schedulers: $(INSTALLED)
-	$(BIN)/python -m pytest -m schedulers $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m schedulers $(PYTEST_ARGS)
 
 ## Real jobs of every framework, over emulated hosts; RDZV_FRAMEWORKS=all adds what takes minutes to
 ## build. The environments are kept in build/venvs.

@@ -67,6 +67,13 @@ _REQUIREMENTS: dict[str, Callable[[], str | None]] = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each folder's schedulers stay in one process, which starts their engine or cluster once."""
+    for item in items:
+        if item.get_closest_marker("schedulers"):
+            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+
+
 @pytest.hookimpl(tryfirst=True)  # before fixtures: they may need what is missing
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip or fail a test whose mark names something that is missing here."""
