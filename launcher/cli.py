@@ -470,6 +470,7 @@ def doctor(env: bool, as_json: bool, strict: bool, skip: tuple[str, ...]) -> Non
 
         code = show_node(os.environ, _LAUNCHER_PACKAGES, skip=skip, strict=strict, as_json=as_json)
         sys.exit(code)
+    _need_launcher_packages()
     from launcher import doctor as checks
     from launcher.symmetric import this_host
 

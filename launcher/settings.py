@@ -72,7 +72,9 @@ class LaunchSettings(NodeSettings):
         metavar="NAME",
     )
     port: Port = option(
-        DEFAULT_PORT, "The registry's port; the next free one is taken when it is busy."
+        DEFAULT_PORT,
+        "The registry's port; when it is busy the next free one is taken, but not in a symmetric "
+        "start.",
     )
     registry_address: list[str] = option(
         [],

@@ -288,6 +288,9 @@ def test_where_only_a_worker_is_installed_the_other_commands_say_what_to_install
         ["cancel", "llama"],
         ["logs", "llama"],
         ["schedulers"],
+        ["doctor", "--env"],
+        ["bench", "--nnodes", "2"],
+        ["metrics", "llama"],
     ]
     message = (
         "rdzv: this command needs the package 'cryptography', which is not installed\n"
