@@ -67,7 +67,7 @@ class ExitCode(IntEnum):
 EXIT_CODE_HELP: dict[ExitCode, str] = {
     ExitCode.OK: "every node's program ended with 0",
     ExitCode.FAILED: "rdzv could not do what was asked; the message says why",
-    ExitCode.USAGE: "wrong option, spec or template; no such run; a missing package of the launcher",
+    ExitCode.USAGE: "wrong option, spec or template; no such run; a missing package",
     ExitCode.INTERNAL: "a fault in rdzv itself",
     ExitCode.FENCED: "a newer worker run has taken this node's slot",
     ExitCode.REFUSED: "the registry refused this node: wrong token, or another job than the run's",
