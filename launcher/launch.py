@@ -99,6 +99,7 @@ class Launch:
         self._client = RegistryClient(near, keys.admin, request_seconds=5.0)
         self._viewer = RegistryClient(near, keys.read, request_seconds=5.0)
         self._signal: int | None = None
+        self._is_over = False
         self._hurry = asyncio.Event()
         self._said: set[str] = set()
         self._kept_epoch = 0
@@ -164,6 +165,7 @@ class Launch:
 
     async def _end_everything(self) -> None:
         """Nothing that this launch started is left, whatever fails on the way."""
+        self._is_over = True
         try:
             await self._worker_runs.end_all()
             for client in (self._creator, self._client, self._viewer):
@@ -182,9 +184,10 @@ class Launch:
 
     def _told_to_end(self, number: int) -> None:
         name = signal.Signals(number).name
-        if self._signal is not None:
+        if self._signal is not None or self._is_over:
             self._hurry.set()
-            self._board.say(f"{name} again: ending everything at once")
+            again = " again" if self._signal is not None else ""
+            self._board.say(f"{name}{again}: ending everything at once")
             return
         self._signal = number
         self._ending = asyncio.create_task(self._cancel_run(f"{name} at the launcher"))

@@ -25,6 +25,7 @@ from rendezvous.client import retry_pause
 from rendezvous.errors import Fenced, RunOver, SchedulerError
 from rendezvous.schema import Phase, RunStatus, SlotNews, SlotState, SlotStatus, printable
 from rendezvous.security import JoinString
+from rendezvous.state import slots_text
 
 _SUBMITS_AT_ONCE = 16
 _DESCRIBED_A_SECOND = 10.0
@@ -34,6 +35,7 @@ _SAY_AGAIN_SECONDS = 30.0
 _LATE_SECONDS = 20.0
 _SETTLE_SECONDS = 10.0
 _END_SECONDS = 3.0
+_SAY_SECONDS = 10.0
 _LAST_LINE_SECONDS = 10.0
 _MOST_DETAIL = 600
 _MOST_LAST_LINE = 300
@@ -320,12 +322,24 @@ class WorkerRuns:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         left = [each for each in self._submissions.values() if not each.gone]
         slowest = max((each.scheduler.poll_seconds for each in left), default=0.0)
-        words = await self._ending.end_all(left, by_itself_seconds=max(_END_SECONDS, 2 * slowest))
+        timer = asyncio.get_running_loop().call_later(_SAY_SECONDS, self._say_what_is_left, left)
+        try:
+            by_itself = max(_END_SECONDS, 2 * slowest)
+            words = await self._ending.end_all(left, by_itself_seconds=by_itself)
+        finally:
+            timer.cancel()
         for submission in left:
             if submission.gone:
                 self._note(submission)
         for sentence in words:
             self._say(sentence)
+
+    def _say_what_is_left(self, submissions: list[Submission]) -> None:
+        slots = sorted({each.entry.slot for each in submissions if not each.gone})
+        self._say(
+            f"waiting for the worker runs of {slots_text(slots)} to end, as their scheduler tells "
+            "it; Ctrl-C: no longer"
+        )
 
     async def _settle(self) -> None:
         """Let submissions that are under way come to their end: their answers hold the ids."""

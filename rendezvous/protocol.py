@@ -862,11 +862,22 @@ def _join_timed_out(run: Run, now: float) -> Outcome:
     more = f"; and {len(overdue) - 5} more" if len(overdue) > 5 else ""
     words = (
         f"run '{run.id}' expected {nodes_text(run.spec)} and {run.present} joined "
-        f"within {limit:.0f} s: {known}{more}"
+        f"within {limit:.10g} s: {known}{more}"
     )
-    hint = "see the log of the missing worker run; it must be able to open the registry's address"
+    hint = _hint_for_missing(run, overdue[0])
     _finish(run, now, _failure(ExitCode.JOIN_TIMEOUT, "join_timeout", words, overdue[0], hint))
     return Outcome(words, overdue[0].index)
+
+
+def _hint_for_missing(run: Run, slot: Slot) -> str:
+    if slot.generation == 0 and run.spec.managed:
+        return "what its launcher has said before tells why"
+    if slot.state is SlotState.SUBMITTED:
+        return (
+            "launch again with a larger --join-timeout; where you start worker runs yourself, "
+            "start all of them within it"
+        )
+    return "see the log of the missing worker run; it must be able to open the registry's address"
 
 
 def _last_call_over(run: Run, event: events.LastCallOver, now: float) -> Outcome:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
 from rendezvous.schema import MAX_NODES, Port, Seconds, size_text
 from worker.contracts import Name
@@ -69,6 +69,13 @@ def _check_network(text: str) -> str:
     return text
 
 
+def _of_tensorflow(value: int, info: ValidationInfo) -> int:
+    framework = info.data.get("framework", "tensorflow")
+    if value and framework != "tensorflow":
+        raise ValueError(f"it is TensorFlow's, and the framework is {framework}")
+    return value
+
+
 class NodeSettings(Settings):
     """What concerns one node, on rank 0 as on the others."""
 
@@ -91,8 +98,10 @@ class NodeSettings(Settings):
         "process for each rank; command: as it is, once on each node; bench is what 'rdzv bench' "
         "starts. See docs/frameworks.md.",
     )
-    tf_chief: bool = option(False, "TensorFlow: rank 0's node is the chief, and no worker.")
-    tf_ps: Annotated[int, Field(ge=0, lt=MAX_NODES)] = option(
+    tf_chief: Annotated[bool, AfterValidator(_of_tensorflow)] = option(
+        False, "TensorFlow: rank 0's node is the chief, and no worker."
+    )
+    tf_ps: Annotated[int, Field(ge=0, lt=MAX_NODES), AfterValidator(_of_tensorflow)] = option(
         0, "TensorFlow: so many of the last nodes are parameter servers.", metavar="N"
     )
     rdzv_backend: Literal["static", "c10d"] = option(

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
@@ -52,7 +53,7 @@ class LocalScheduler:
     def __init__(self, context: SchedulerContext) -> None:
         self._context = context
         self._children: dict[str, asyncio.subprocess.Process] = {}
-        self._slots: dict[str, int] = {}
+        self._logs: dict[str, tuple[Path | None, int]] = {}
         self._names: dict[str, str] = {}
 
     def prepare(self, run: WorkerRun, join: str) -> str:
@@ -67,6 +68,7 @@ class LocalScheduler:
         spec = _parse(self.prepare(run, join), run.source, join)
         environ = outside_environment(self._context.environ) | spec.env
         secret = environ.pop("RDZV_JOIN", join)
+        said = self._log_of(run.slot)
         with _anonymous_file(secret) as fd:
             environ["RDZV_JOIN_FILE"] = f"/proc/self/fd/{fd}"
             try:
@@ -84,8 +86,8 @@ class LocalScheduler:
                     f"slot {run.slot}: '{spec.argv[0]}' cannot be started: {why}",
                     hint=f"argv of {run.source} begins with it",
                 ) from exc
+        self._logs[str(child.pid)] = said
         self._children[str(child.pid)] = child
-        self._slots[str(child.pid)] = run.slot
         self._names[run.name] = str(child.pid)
         return str(child.pid)
 
@@ -110,15 +112,22 @@ class LocalScheduler:
 
     def _error_of(self, handle: str) -> str:
         """What the agent said last, when that was an error: its own reason, not only its code."""
-        logs = self._context.logs
-        if logs is None:
+        path, before = self._logs[handle]
+        if path is None:
             return ""
         try:
-            lines = (logs / f"agent-{self._slots[handle]}.log").read_text().splitlines()
+            lines = path.read_bytes()[before:].decode(errors="replace").splitlines()
         except OSError:
             return ""
         _, found, words = (lines[-1] if lines else "").partition(" ERROR ")
         return f": {words}" if found else ""
+
+    def _log_of(self, slot: int) -> tuple[Path | None, int]:
+        """The log of a slot's agent, and what earlier agents have left in it, in bytes."""
+        if self._context.logs is None:
+            return None, 0
+        path = self._context.logs / f"agent-{slot}.log"
+        return path, path.stat().st_size if path.exists() else 0
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         """TERM, which the agent passes on (QUIT without a grace), and KILL when it is over."""
@@ -149,9 +158,9 @@ def _parse(text: str, source: str, join: str) -> ProcessSpec:
         raise TemplateError(f"{source} is not one YAML document: {exc}") from exc
     except ValidationError as exc:
         first = exc.errors(include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the spec"
+        where = ".".join(str(part) for part in first["loc"])
         raise TemplateError(
-            f"{source}: {where}: {first['msg']}",
+            f"{source}: {where}: {first['msg']}" if where else f"{source} is no mapping",
             hint="a spec of the local scheduler has a list 'argv' and a mapping 'env'",
         ) from exc
     seen = [*spec.argv, *(value for name, value in spec.env.items() if name != "RDZV_JOIN")]

@@ -189,7 +189,7 @@ def test_a_secret_where_others_can_read_it_is_refused(folder: Path, template: st
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("", "the spec: Input should be a valid dictionary"),
+        ("", " is no mapping"),
         ("argv: []", "argv: List should have at least 1 item"),
         ("argv: rdzv worker", "argv: Input should be a valid list"),
         ("argv: [[a]]", "argv.0: Input should be a valid string"),
@@ -240,6 +240,22 @@ async def test_how_a_local_worker_run_ended_is_told(
     scheduler = local(folder)
     handle = await scheduler.submit(own_run(spec("sh", "-c", script)), join_text(1))
     assert await ended(scheduler, handle) == Description(state, f"pid {handle} ended with {words}")
+
+
+async def test_of_an_agents_log_only_what_this_worker_run_has_said_is_its_cause(
+    folder: Path, tmp_path: Path
+) -> None:
+    """A former launch of this name may have left a cause of its own in the same file."""
+    log = tmp_path / "logs" / "agent-1.log"
+    log.parent.mkdir()
+    log.write_text("2026-11-20 20:00:00,000 ERROR no GPU is here\n")
+    scheduler = LocalScheduler(SchedulerContext(folder, os.environ, log.parent))
+    quiet = await scheduler.submit(own_run(spec("false")), join_text(1))
+    assert (await ended(scheduler, quiet)).detail == f"pid {quiet} ended with exit code 1"
+    says = f"echo 'now ERROR no disk is here' >> {log}; exit 1"
+    other = await scheduler.submit(own_run(spec("sh", "-c", says)), join_text(1))
+    words = f"pid {other} ended with exit code 1: no disk is here"
+    assert (await ended(scheduler, other)).detail == words
 
 
 async def test_a_wrapped_local_worker_run_ends_with_all_that_it_started(

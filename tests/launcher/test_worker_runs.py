@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from launcher import ending as ending_of_runs
+from launcher import worker_runs
 from launcher.ledger import Ledger, LedgerEntry
 from launcher.plan import make_plan
 from launcher.settings import LaunchSettings
@@ -413,6 +415,23 @@ async def test_what_is_left_in_the_end_is_said(stage: Stage) -> None:
     )
     [line] = stage.ledger.path.read_text().splitlines()
     assert json.loads(line)["name"] == f"rdzv-{LAUNCH}-1-1"
+
+
+async def test_what_does_not_end_for_a_while_is_said_and_need_not_be_waited_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_runs, "_SAY_SECONDS", 0.05)
+    stage.fleet.stays = True
+    launcher = stage.launcher()
+    launcher.see(status((1, 0, 1), (2, 0, 1)), submit=True)
+    await stage.until(lambda: len(stage.names()) == 2)
+    ending = asyncio.create_task(launcher.end_all())
+    await stage.until(lambda: stage.said)
+    assert stage.said[0].startswith("waiting for the worker runs of slots 1-2 to end, ")
+    monkeypatch.setattr(ending_of_runs, "_HURRY_SECONDS", 0.1)
+    stage.hurry.set()
+    await asyncio.wait_for(ending, LIMIT_SECONDS)
+    assert len(stage.said) == 3
 
 
 async def test_a_part_of_the_launcher_that_fails_is_not_lost(stage: Stage) -> None:

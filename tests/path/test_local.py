@@ -24,6 +24,16 @@ from tests.path.launching import (
 )
 
 COMMAND = ("--framework", "command")
+DEAF_PROFILE = r"""
+summary = "says of its only run that it runs, whatever it is told"
+spec = "spec.sh"
+secret = "spec"
+submit = { argv = ["echo", "7"], id = '(\d)' }
+find = { argv = ["echo", "7"], id = '(\d)' }
+describe = { argv = ["echo", "up"], state = '(?P<state>\w+)' }
+states = { running = ["up"] }
+cancel = { argv = ["true"] }
+"""
 # A program that ends on TERM, and says so.
 WAITING = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
 
@@ -563,3 +573,22 @@ def test_the_reason_of_a_worker_that_cannot_join_is_in_the_last_line(tmp_path: P
     )
     assert outcome.code == 83
     assert "this node shows no GPU" in outcome.last_line
+
+
+def test_a_signal_while_worker_runs_that_do_not_end_are_waited_for_ends_the_waiting(
+    tmp_path: Path,
+) -> None:
+    """A scheduler that goes on to say that it runs would have it waited for over a minute."""
+    profile = tmp_path / "deaf.toml"
+    profile.write_text(DEAF_PROFILE)
+    (tmp_path / "spec.sh").write_text("RDZV_JOIN=<<RDZV_JOIN>> rdzv worker\n")
+    options = ("--nnodes", "2", "--join-timeout", "1", "--scheduler-profile", str(profile))
+    with launching(tmp_path / "s", *options, *COMMAND, command=["true"]) as launched:
+        launched.wait_for_phase("finished")
+        until(lambda: not any("worker" in c.cmdline() for c in launched.children()))
+        time.sleep(0.5)  # its own node is gone, and the launcher has seen it
+        launched.signal(signal.SIGINT)
+        outcome = launched.finish()
+    assert outcome.code == 80
+    assert "SIGINT: ending everything at once" in outcome.err
+    assert "slot 1, id 7) may still be there: it is running" in outcome.err

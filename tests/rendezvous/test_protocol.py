@@ -718,6 +718,19 @@ def test_a_missing_slot_is_named_with_what_is_known_of_it() -> None:
     assert drive.outcomes[-1] == Outcome(drive.result.message, 2)
 
 
+def test_what_to_try_follows_from_what_is_known_of_the_missing_slot() -> None:
+    hints = []
+    for states in ((), (SlotState.SUBMITTING, SlotState.SUBMITTED)):
+        drive = Drive(make_spec(2, join_timeout_seconds=0.5)).gather(0)
+        for state in states:
+            drive.news(1, state)
+        drive.wait(0.5)
+        assert " joined within 0.5 s: slot 1 " in drive.result.message
+        hints.append(drive.result.hint)
+    assert hints[0] == "what its launcher has said before tells why"
+    assert hints[1].startswith("launch again with a larger --join-timeout; ")
+
+
 def test_all_missing_slots_are_named_in_one_sentence() -> None:
     drive = Drive(make_spec(3, join_timeout_seconds=5)).gather(0)
     drive.wait(5)

@@ -43,6 +43,15 @@ def test_an_unknown_setting_is_refused_and_none_is_changed() -> None:
         WorkerSettings().grace = 1.0  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("setting", [{"tf_ps": 1}, {"tf_chief": True}])
+def test_what_is_tensorflows_is_refused_with_another_framework(setting: dict[str, Any]) -> None:
+    """Parameter servers end with the first program: a failure of the others would be "ok"."""
+    WorkerSettings.model_validate({"framework": "tensorflow", **setting})
+    for framework in ("torchrun", "env", "command"):
+        with pytest.raises(ValidationError, match=f"the framework is {framework}"):
+            WorkerSettings.model_validate({"framework": framework, **setting})
+
+
 def test_blanks_around_the_numbers_of_processes_are_left_out() -> None:
     assert WorkerSettings(nproc_per_node=" 2, 1 ,auto").nproc_per_node == "2,1,auto"
 
