@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import click
@@ -19,7 +19,7 @@ from launcher.schedulers import SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir, known_runs
 from rendezvous.client import RegistryClient
-from rendezvous.errors import RdzvError, Unavailable, UsageError
+from rendezvous.errors import NotFound, RdzvError, Unavailable, UsageError
 from rendezvous.schema import RunMetrics, RunStatus
 
 
@@ -34,12 +34,33 @@ def find_run(root: Path, run: str) -> StateDir:
     return state
 
 
-def registry_of(state: StateDir) -> RegistryClient:
-    """The registry of a run that was launched here; its launch is on record."""
+@contextlib.asynccontextmanager
+async def registry_of(state: StateDir) -> AsyncIterator[RegistryClient]:
+    """The registry of a run that was launched here; its launch is on record.
+
+    Where that launch was killed, its registry is gone, and whoever has the port now is a stranger.
+    """
     record, keys = state.record(), state.keys()
     assert record is not None
     assert keys is not None
-    return RegistryClient(record.registry_place(), keys.admin, request_seconds=3.0)
+    async with RegistryClient(record.registry_place(), keys.admin, request_seconds=3.0) as client:
+        try:
+            yield client
+        except (Unavailable, NotFound) as exc:
+            if not _was_killed_with_its_registry(state):
+                raise
+            end = f"; what it has left is ended by: rdzv cancel {state.run}"
+            raise Unavailable(
+                f"the launcher of run '{state.run}' was killed, and its registry answers no more",
+                hint=f"what happened is in its journal: rdzv replay {state.journal}"
+                + (end if state.ledger.left() else ""),
+            ) from exc
+
+
+def _was_killed_with_its_registry(state: StateDir) -> bool:
+    record = state.record()
+    owned = record is not None and record.owns_registry
+    return owned and not state.is_held() and state.result() is None
 
 
 async def show_status(root: Path, run: str | None, *, as_json: bool) -> int:
@@ -116,6 +137,8 @@ async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, st
     left = bool(state.ledger.left())
     if result is not None:
         click.echo(f"run '{run}' has ended: {result.message}")
+    elif not left and _was_killed_with_its_registry(state):
+        click.echo(f"the launcher of run '{run}' was killed; nothing that it started is left")
     elif not left:
         click.echo(await _cancel(state, reason))
     else:

@@ -18,6 +18,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from launcher.cli import main, secret_text
+from launcher.ledger import LedgerEntry
+from launcher.plan import WorkerRun
 from launcher.registry import listen
 from launcher.schedulers import known_schedulers
 from launcher.state_dir import StateDir
@@ -31,6 +33,7 @@ from rendezvous.errors import (
     UsageError,
 )
 from rendezvous.security import RegistryPlace, group_token_text, new_secret, parse_group_token
+from tests.rendezvous.registry import running
 
 RUN_VARIABLES = ("NUM_NODES", "GPUS_PER_NODE", "NODE_RANK", "MASTER_ADDR", "ROLE")
 LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")
@@ -77,13 +80,15 @@ def commands(group: click.Group = main, *before: str) -> Iterator[tuple[str, ...
             yield from commands(command, *before, name)
 
 
-def ended_run(tmp_path: Path, name: str = "llama") -> StateDir:
-    """The folder of a run whose launcher is gone, as is its registry."""
+def run_without_launcher(
+    tmp_path: Path, name: str = "llama", *, port: int = 0, owns_registry: bool = True
+) -> StateDir:
+    """The folder of a run whose launcher was killed; nobody listens, unless a port is given."""
     state = StateDir(tmp_path / "state", name)
     state.acquire()
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        place = RegistryPlace(("127.0.0.1",), server.getsockname()[1])
-    state.write_record("k7f2a9c1xy", "local", place, owns_registry=True)
+        place = RegistryPlace(("127.0.0.1",), port or server.getsockname()[1])
+    state.write_record("k7f2a9c1xy", "local", place, owns_registry=owns_registry)
     state.secret()
     state.release()
     return state
@@ -412,7 +417,7 @@ def test_a_run_that_was_not_launched_here_is_named_with_those_that_were(
     root = tmp_path / "state"
     nowhere = f"rdzv: no run 'x' was launched here (looked in {root})\n      known are: "
     assert rdzv(command, "x").stderr == f"{nowhere}none\n"
-    ended_run(tmp_path, "llama")
+    run_without_launcher(tmp_path, "llama")
     result = rdzv(command, "x")
     assert (result.stderr, result.exit_code) == (f"{nowhere}llama\n", 2)
 
@@ -423,29 +428,70 @@ def test_without_runs_the_list_says_where_it_looked() -> None:
     assert result.exit_code == 0
 
 
-def test_a_run_whose_registry_is_gone_says_where_its_journal_is(tmp_path: Path) -> None:
-    state = ended_run(tmp_path)
-    result = rdzv("status", "llama")
-    message, hint = result.stderr.splitlines()
-    assert message.startswith(
-        "rdzv: the registry of run 'llama' does not answer, and its launcher has ended: "
+def killed_words(state: StateDir) -> str:
+    return (
+        "rdzv: the launcher of run 'llama' was killed, and its registry answers no more\n"
+        f"      what happened is in its journal: rdzv replay {state.journal}\n"
     )
-    assert hint.strip() == f"what happened is in its journal: rdzv replay {state.journal}"
-    assert result.exit_code == ExitCode.REGISTRY_LOST
+
+
+def test_a_run_whose_launcher_was_killed_says_so_and_where_its_journal_is(tmp_path: Path) -> None:
+    state = run_without_launcher(tmp_path)
+    result = rdzv("status", "llama")
+    assert (result.stderr, result.exit_code) == (killed_words(state), ExitCode.REGISTRY_LOST)
     assert re.fullmatch(r"llama +its launcher was killed\n", rdzv("status").stdout)
+    for view in ("--checks", "--matrix"):
+        assert "the launcher of run 'llama' was killed" in rdzv("status", "llama", view).stderr
+    left = WorkerRun(1, 1, "rdzv-k7f2-1-1", {}, "w.sh", "")
+    state.ledger.begin(LedgerEntry.of(left, "manual"))
+    end = "; what it has left is ended by: rdzv cancel llama\n"
+    assert rdzv("status", "llama").stderr == killed_words(state).removesuffix("\n") + end
 
 
-def test_a_run_whose_registry_is_gone_cannot_be_cancelled(tmp_path: Path) -> None:
-    ended_run(tmp_path)
+def test_a_killed_launchers_port_that_another_registry_has_changes_nothing(tmp_path: Path) -> None:
+    with running(tmp_path) as other:
+        state = run_without_launcher(tmp_path, port=other.port)
+        result = rdzv("status", "llama")
+        assert (result.stderr, result.exit_code) == (killed_words(state), ExitCode.REGISTRY_LOST)
+        assert rdzv("cancel", "llama").exit_code == ExitCode.OK
+
+
+def test_a_standing_registry_that_does_not_know_the_run_is_believed(tmp_path: Path) -> None:
+    with running(tmp_path) as other:
+        run_without_launcher(tmp_path, port=other.port, owns_registry=False)
+        for command in ("status", "cancel"):
+            result = rdzv(command, "llama")
+            assert result.stderr == "rdzv: there is no run 'llama' here, or it is not yours\n"
+            assert result.exit_code == ExitCode.REFUSED
+
+
+def test_a_killed_run_of_which_nothing_is_left_is_cancelled_each_time_alike(
+    tmp_path: Path,
+) -> None:
+    run_without_launcher(tmp_path)
+    for _ in range(2):
+        result = rdzv("cancel", "llama")
+        assert result.output == (
+            "the launcher of run 'llama' was killed; nothing that it started is left\n"
+        )
+        assert result.exit_code == ExitCode.OK
+
+
+def test_a_run_whose_standing_registry_is_gone_cannot_be_cancelled(tmp_path: Path) -> None:
+    run_without_launcher(tmp_path, owns_registry=False)
     result = rdzv("cancel", "llama")
     message, hint = result.stderr.splitlines()
     assert message.startswith("rdzv: run 'llama' cannot be cancelled, its registry does not answer")
     assert hint.strip() == "it has probably ended; see rdzv status"
     assert result.exit_code == ExitCode.REGISTRY_LOST
+    status = rdzv("status", "llama")
+    assert status.stderr.startswith(
+        "rdzv: the registry of run 'llama' does not answer, and its launcher has ended: "
+    )
 
 
 def test_the_newest_lines_of_each_log_are_shown(tmp_path: Path) -> None:
-    state = ended_run(tmp_path)
+    state = run_without_launcher(tmp_path)
     (state.logs / "node-0.log").write_bytes(b"1\n2\xff\n3\n")
     (state.logs / "node-1.log").write_text("a\n")
     first, second = (f"==> {state.logs / name}\n" for name in ("node-0.log", "node-1.log"))
