@@ -479,17 +479,39 @@ def doctor(env: bool, as_json: bool, strict: bool, skip: tuple[str, ...]) -> Non
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
-@click.argument("journal", type=click.Path(path_type=Path))
+@click.argument("journal")
+@_STATE_DIR
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def replay(journal: Path, as_json: bool) -> None:
+def replay(journal: str, state_dir: Path | None, as_json: bool) -> None:
     """Show what happened in a journal, event by event, with the reasons.
 
-    JOURNAL is a journal file, or the id of a run that was launched here.
+    JOURNAL is a journal file, or the id of a run that was launched here; a file that is named
+    like a run is ./NAME.
     """
-    if not journal.exists() and (kept := state_home(os.environ) / journal).is_dir():
-        journal = kept / "journal.sqlite"
-    words = [sys.executable, "-E", "-P", "-m", "rendezvous.server.replay", str(journal)]
+    path = _journal(journal, state_dir)
+    words = [sys.executable, "-E", "-P", "-m", "rendezvous.server.replay", str(path)]
     os.execv(sys.executable, [*words, "--json"] if as_json else words)  # noqa: S606
+
+
+def _journal(word: str, state_dir: Path | None) -> Path:
+    """The journal of a run, or a file; of both with one name the run's, and ./NAME is the file.
+
+    Raises:
+        UsageError: It is neither, and no path.
+    """
+    path = Path(word)
+    if "/" in word and path.is_file():
+        return path
+    root = _root(state_dir)
+    kept = root / word / "journal.sqlite"
+    if kept.is_file():
+        return kept
+    if "/" in word or path.is_file():
+        return path
+    _need_launcher_packages()
+    from launcher.inspect import find_run
+
+    return find_run(root, word).journal
 
 
 def secret_text(name: str) -> str | None:

@@ -410,7 +410,7 @@ def test_a_dry_run_shows_every_worker_run_and_leaves_nothing(tmp_path: Path) -> 
 # ---- runs that were launched here ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["status", "cancel", "logs"])
+@pytest.mark.parametrize("command", ["status", "cancel", "logs", "replay"])
 def test_a_run_that_was_not_launched_here_is_named_with_those_that_were(
     command: str, tmp_path: Path
 ) -> None:
@@ -488,6 +488,29 @@ def test_a_run_whose_standing_registry_is_gone_cannot_be_cancelled(tmp_path: Pat
     assert status.stderr.startswith(
         "rdzv: the registry of run 'llama' does not answer, and its launcher has ended: "
     )
+
+
+def replayed(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rdzv_command", "replay", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=50)
+
+
+def test_a_run_is_replayed_by_its_id_whatever_has_its_name_where_the_command_stands(
+    tmp_path: Path,
+) -> None:
+    kept = run_without_launcher(tmp_path).journal
+    kept.write_bytes(b"the run's")
+    root = ("--state-dir", str(kept.parent.parent))
+    no_journal = "rdzv: the journal {} cannot be opened: file is not a database\n"
+    assert replayed("llama", *root, cwd=tmp_path).stderr == no_journal.format(kept)
+    (tmp_path / "llama").mkdir()
+    assert replayed("llama", *root, cwd=tmp_path).stderr == no_journal.format(kept)
+    (tmp_path / "llama").rmdir()
+    (tmp_path / "llama").write_bytes(b"the file's")
+    assert replayed("llama", *root, cwd=tmp_path).stderr == no_journal.format(kept)
+    assert replayed("./llama", *root, cwd=tmp_path).stderr == no_journal.format("llama")
+    kept.unlink()
+    assert replayed("llama", *root, cwd=tmp_path).stderr == no_journal.format("llama")
 
 
 def test_the_newest_lines_of_each_log_are_shown(tmp_path: Path) -> None:

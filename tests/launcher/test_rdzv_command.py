@@ -111,7 +111,7 @@ def test_a_command_that_loads_everything_works_there_as_well(folder: Path) -> No
 
 
 def test_replay_which_starts_another_module_works_there_as_well(folder: Path) -> None:
-    done = rdzv(folder, "replay", "nosuch")
+    done = rdzv(folder, "replay", "./nosuch")
     assert (done.stderr, done.returncode) == ("rdzv: there is no journal at nosuch\n", 2)
 
 
