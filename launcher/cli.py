@@ -518,7 +518,7 @@ def secret_text(name: str) -> str | None:
     """The value of a secret variable, or the content of the file that `<name>_FILE` names.
 
     Raises:
-        UsageError: The file cannot be read.
+        UsageError: The file cannot be read, or is empty.
     """
     value = os.environ.get(name)
     if value:
@@ -532,6 +532,8 @@ def secret_text(name: str) -> str | None:
         raise UsageError(f"{name}_FILE names {path}, which cannot be read: {exc}") from exc
     if path.startswith("/proc/self/fd/"):
         os.close(int(path.rsplit("/", 1)[1]))
+    if not text.strip():
+        raise UsageError(f"{name}_FILE names {path}, which is empty")
     return text
 
 

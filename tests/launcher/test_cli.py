@@ -361,6 +361,15 @@ def test_a_secrets_file_that_cannot_be_read_is_named(
     assert caught.value.message.startswith(f"RDZV_TOKEN_FILE names {path}, which cannot be read: ")
 
 
+@pytest.mark.parametrize("content", ["", " \n"], ids=["nothing", "a blank line"])
+def test_a_secrets_file_that_is_empty_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "join"
+    path.write_text(content)
+    result = rdzv("worker", "--", "train.py", env={"RDZV_JOIN_FILE": str(path)})
+    assert result.stderr == f"rdzv: RDZV_JOIN_FILE names {path}, which is empty\n"
+    assert result.exit_code == ExitCode.USAGE
+
+
 def test_a_new_group_token_is_one_word_and_another_one_each_time() -> None:
     first, second = (rdzv("token", "new").stdout for _ in range(2))
     assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]+\n", first)
