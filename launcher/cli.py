@@ -240,7 +240,18 @@ _STATE_DIR = click.option(
 
 
 def _root(state_dir: Path | None) -> Path:
-    return state_dir or state_home(os.environ)
+    """The folder of all runs, for those who read it; raises UsageError for what is no folder."""
+    root = state_dir or state_home(os.environ)
+    try:
+        os.stat(f"{root}/")
+    except FileNotFoundError:
+        pass  # nothing was launched here yet
+    except OSError as exc:
+        raise UsageError(
+            f"the state directory {root} cannot be used: {exc.strerror}",
+            hint="name another one with --state-dir or RDZV_STATE_DIR",
+        ) from exc
+    return root
 
 
 @main.command()

@@ -437,6 +437,20 @@ def test_without_runs_the_list_says_where_it_looked() -> None:
     assert result.exit_code == 0
 
 
+@pytest.mark.parametrize("root", ["afile", "afile/below"])
+@pytest.mark.parametrize("words", [("status",), ("status", "x"), ("cancel", "x"), ("replay", "x")])
+def test_a_state_directory_that_is_a_file_is_refused(
+    words: tuple[str, ...], root: str, tmp_path: Path
+) -> None:
+    (tmp_path / "afile").write_text("")
+    result = rdzv(*words, "--state-dir", str(tmp_path / root))
+    assert (result.stdout, result.exit_code) == ("", 2)
+    assert result.stderr == (
+        f"rdzv: the state directory {tmp_path / root} cannot be used: Not a directory\n"
+        "      name another one with --state-dir or RDZV_STATE_DIR\n"
+    )
+
+
 def killed_words(state: StateDir) -> str:
     return (
         "rdzv: the launcher of run 'llama' was killed, and its registry answers no more\n"
