@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from worker.settings import WorkerSettings, read_size, state_home
+
+OWN_HOME = pwd.getpwuid(os.getuid()).pw_dir
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,8 @@ def test_more_than_nine_digits_are_not_even_read(digits: int, why: str) -> None:
         ({"RDZV_STATE_DIR": "/runs", "XDG_STATE_HOME": "/x", "HOME": "/root"}, "/runs"),
         ({"RDZV_STATE_DIR": "", "XDG_STATE_HOME": "/x", "HOME": "/root"}, "/x/rdzv"),
         ({"XDG_STATE_HOME": "", "HOME": "/root"}, "/root/.local/state/rdzv"),
-        ({}, "/.local/state/rdzv"),
+        ({}, f"{OWN_HOME}/.local/state/rdzv"),
+        ({"HOME": ""}, f"{OWN_HOME}/.local/state/rdzv"),
     ],
 )
 def test_state_is_kept_in_our_folder_then_the_users(environ: dict[str, str], home: str) -> None:
