@@ -25,6 +25,7 @@ _PORT_TRIES = 100
 _MOST_STARTS = 5
 _STARTS_SECONDS = 30.0
 _START_PAUSE_SECONDS = 0.2
+_MOST_WORDS = 300
 
 
 def listen(port: int, *, address: str = "", exact: bool) -> socket.socket:
@@ -114,6 +115,15 @@ def server_command(state: StateDir, fd: int) -> list[str]:
     return [sys.executable, "-E", "-P", "-m", "rendezvous.server", config, "--fd", str(fd)]
 
 
+def last_words(log: Path) -> str:
+    """The end of the last line: what is wrong stands behind the paths that it names."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    if not lines:
+        return "none"
+    end = lines[-1][-_MOST_WORDS:]
+    return printable(end if end == lines[-1] else f"…{end}", _MOST_WORDS + 1)
+
+
 class RegistryProcess:
     """Keeps a registry running on a socket until it is closed.
 
@@ -145,7 +155,7 @@ class RegistryProcess:
             if len(starts) >= _MOST_STARTS:
                 raise RegistryLost(
                     f"the registry ended {len(starts)} times within {_STARTS_SECONDS:.0f} s; "
-                    f"its last words: {self._last_words()}",
+                    f"its last words: {last_words(self._log)}",
                     hint=f"see {self._log}",
                 )
             starts.append(time.monotonic())
@@ -157,10 +167,6 @@ class RegistryProcess:
     @property
     def _log(self) -> Path:
         return self._state.logs / "registry.log"
-
-    def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").strip().splitlines()
-        return printable(lines[-1], 300) if lines else "none"
 
     async def _run_once(self) -> int:
         fd = self._sock.fileno()

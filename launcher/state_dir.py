@@ -41,6 +41,8 @@ from worker.output import make_private
 _SECRET_BYTES = 32
 _LEAST_ROOM = 8 << 20
 _NAME_SECONDS = 1.0
+_LONGEST_JOURNAL = 504
+"""Bytes; SQLite takes paths of 512, and needs eight for the names of its own files beside it."""
 
 
 class LaunchRecord(BaseModel):
@@ -96,8 +98,9 @@ class StateDir:
 
         Raises:
             RunExists: A live launcher holds it.
-            UsageError: The folder cannot be made, or is somebody else's.
+            UsageError: The folder cannot be made, is somebody else's, or has too long a name.
         """
+        self._refuse_long()
         try:
             make_private(self.path)
             self._refuse_foreign()
@@ -119,6 +122,16 @@ class StateDir:
         with contextlib.suppress(OSError):  # a quota may be used up; the lock itself holds
             os.ftruncate(self._lock, 0)
             os.write(self._lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
+
+    def _refuse_long(self) -> None:
+        """SQLite refuses what the kernel takes, and would say so in the registry's log alone."""
+        length = len(os.fsencode(os.path.realpath(self.journal)))
+        if length > _LONGEST_JOURNAL:
+            raise UsageError(
+                f"the state directory {self.path} has too long a name: its journal's is {length} "
+                f"bytes, and {_LONGEST_JOURNAL} is the most",
+                hint="name a shorter one with --state-dir or RDZV_STATE_DIR",
+            )
 
     def _refuse_foreign(self) -> None:
         """Whoever owns the folder could put another secret into it, and read what we put there.

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from launcher.cli import main, secret_text
 from launcher.ledger import LedgerEntry
 from launcher.plan import WorkerRun
-from launcher.registry import listen
+from launcher.registry import last_words, listen
 from launcher.schedulers import known_schedulers
 from launcher.state_dir import StateDir
 from rendezvous.errors import (
@@ -587,6 +587,19 @@ def test_a_registry_listens_on_both_families() -> None:
         has_ipv6 = Path("/proc/net/if_inet6").exists()
         for address in ("127.0.0.1", "::1")[: 1 + has_ipv6]:
             socket.create_connection((address, port), timeout=5).close()
+
+
+def test_the_last_words_of_a_registry_are_the_end_of_what_it_said(tmp_path: Path) -> None:
+    log = tmp_path / "registry.log"
+    log.write_text("")
+    assert last_words(log) == "none"
+    log.write_text("first\nthe port is taken\n")
+    assert last_words(log) == "the port is taken"
+    log.write_text(f"first\n{'/folder' * 100} cannot be opened\n")
+    said = last_words(log)
+    assert said.startswith("…")
+    assert said.endswith("/folder/folder cannot be opened")
+    assert len(said) == 301
 
 
 def test_a_second_standing_registry_in_one_folder_is_refused(tmp_path: Path) -> None:

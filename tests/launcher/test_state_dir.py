@@ -6,12 +6,13 @@ import fcntl
 import os
 import re
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,31 @@ def test_a_place_where_no_folder_can_be_made_is_a_usage_error(tmp_path: Path) ->
     path = tmp_path / "file" / "llama"
     assert caught.value.message == f"the state directory {path} cannot be used: Not a directory"
     assert caught.value.hint == "name another one with --state-dir or RDZV_STATE_DIR"
+
+
+def of_length(folder: Path, length: int) -> Path:
+    """A folder below this one whose whole path has this length."""
+    while length - len(str(folder)) > 102:
+        folder /= "a" * 100
+    return folder / ("b" * (length - len(str(folder)) - 1))
+
+
+def test_the_longest_place_of_all_is_one_whose_journal_can_be_opened(tmp_path: Path) -> None:
+    longest = StateDir(of_length(tmp_path, 504 - len("/llama/journal.sqlite")), "llama")
+    longest.acquire()
+    with closing(sqlite3.connect(longest.journal, isolation_level=None)) as journal:
+        journal.execute("PRAGMA journal_mode = WAL")
+        journal.execute("CREATE TABLE events (number INTEGER)")
+    longest.release()
+    too_long = StateDir(of_length(tmp_path, 505 - len("/llama/journal.sqlite")), "llama")
+    with pytest.raises(UsageError) as caught:
+        too_long.acquire()
+    assert caught.value.message == (
+        f"the state directory {too_long.path} has too long a name: its journal's is 505 bytes, "
+        "and 504 is the most"
+    )
+    assert caught.value.hint == "name a shorter one with --state-dir or RDZV_STATE_DIR"
+    assert not too_long.path.exists()
 
 
 # ---- who holds it -------------------------------------------------------------------------------
