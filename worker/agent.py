@@ -522,6 +522,7 @@ class Agent:
             self._folder = self._write_files(table)
             self._write_shims()
             contract = self._contract(table)
+            self._check_needs(contract)
             self._check_address(table)
             self._check_port(table, contract)
             self._write_hosts(table)
@@ -549,7 +550,7 @@ class Agent:
 
     def _contract(self, table: EndpointTable) -> Contract:
         try:
-            contract = make_contract(
+            return make_contract(
                 self._command,
                 table,
                 self._join.slot,
@@ -562,10 +563,10 @@ class Agent:
             )
         except UsageError as exc:
             raise _Refusal("contract", exc.message) from exc
-        env = contract.environment(self._environ)
-        if missing := missing_of(contract.needs, env):
+
+    def _check_needs(self, contract: Contract) -> None:
+        if missing := missing_of(contract.needs, contract.environment(self._environ)):
             raise _Refusal("contract", missing)
-        return contract
 
     def _own_row(self, table: EndpointTable) -> TableRow:
         row = table.row_of_slot(self._join.slot)

@@ -1,13 +1,20 @@
-"""Whether what a contract needs is installed on this node: looked for, and nothing is imported."""
+"""Whether what a contract needs is installed on this node: looked for, and nothing is imported.
+
+Only a program that another make may take the place of is asked for its version.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from worker.contracts import Need
+from worker.contracts import Need, Rival
+from worker.machine import aside
 from worker.machine.user_python import has_module
+
+_VERSION_SECONDS = 5.0
 
 
 def missing_of(needs: Iterable[Need], environ: Mapping[str, str]) -> str:
@@ -19,15 +26,27 @@ def missing_of(needs: Iterable[Need], environ: Mapping[str, str]) -> str:
     """
     path = environ.get("PATH", "")
     for need in needs:
-        if need.program and shutil.which(need.program, path=path) is None:
+        found = shutil.which(need.program, path=path) if need.program else None
+        if need.program and found is None:
             return _words_of_program(need, path)
         if need.modules and has_module(need.program, environ, need.modules) is False:
-            python = shutil.which(need.program, path=path)
             return (
-                f"{need.name} is not installed for '{python}' on this node; install it in the "
+                f"{need.name} is not installed for '{found}' on this node; install it in the "
                 f"job's environment ({need.install}), or put that environment first on PATH"
             )
+        if found and need.rivals and (rival := _rival(need, found, environ)):
+            return (
+                f"'{found}' is {rival.name}'s, and would not start processes on the other "
+                f"nodes as {need.name}'s does; use {rival.instead}, or put {need.name}'s first "
+                "on PATH"
+            )
     return ""
+
+
+def _rival(need: Need, program: str, environ: Mapping[str, str]) -> Rival | None:
+    """Whose program it is by its version; None where that is no rival's, or cannot be told."""
+    said = aside.run([program, "--version"], environ, limit_seconds=_VERSION_SECONDS).text
+    return next((rival for rival in need.rivals if re.search(rival.version, said)), None)
 
 
 def _words_of_program(need: Need, path: str) -> str:

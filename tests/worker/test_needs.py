@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.test_user_python import interpreter, script
-from worker.contracts import Need
+from worker.contracts import FRAMEWORKS, Need
 from worker.machine.user_python import has_module
 from worker.needs import missing_of
 
@@ -99,3 +99,82 @@ def test_a_python_without_any_folder_of_packages_is_not_judged(tmp_path: Path) -
     interpreter(tmp_path)
     site(tmp_path).rmdir()
     assert missing(LIGHTNING, path=tmp_path / "bin") == ""
+
+
+# ---- whose mpiexec it is ------------------------------------------------------------------------
+
+OPEN_MPI = "mpiexec (OpenRTE) 4.1.4"
+OPEN_MPI_5 = "mpiexec (Open MPI) 5.0.11"
+HYDRA = "HYDRA build details:\n    Version:    5.0.2"
+INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b44796a)"
+
+
+def mpi(folder: Path, framework: str, version: str) -> str:
+    """What is said of a launcher of MPI that prints this version."""
+    for name in ("mpiexec", "mpirun"):
+        launcher = folder / name
+        launcher.write_text(f'#!/bin/sh\n[ "$*" = --version ] && echo "{version}"\n')
+        launcher.chmod(0o755)
+    path = f"{folder}:/usr/bin:/bin"
+    return missing_of(FRAMEWORKS[framework].needs(["./prog"]), {"PATH": path})
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "program", "whose", "wanted", "instead"),
+    [
+        ("mpich", OPEN_MPI, "mpiexec", "Open MPI", "MPICH", "openmpi"),
+        ("mpich", OPEN_MPI_5, "mpiexec", "Open MPI", "MPICH", "openmpi"),
+        ("intelmpi", OPEN_MPI, "mpiexec", "Open MPI", "Intel MPI", "openmpi"),
+        ("intelmpi", HYDRA, "mpiexec", "MPICH", "Intel MPI", "mpich"),
+        ("openmpi", HYDRA, "mpirun", "MPICH", "Open MPI", "mpich"),
+        ("openmpi", INTEL, "mpirun", "Intel MPI", "Open MPI", "intelmpi"),
+    ],
+)
+def test_an_mpiexec_that_would_not_read_the_table_is_refused(
+    tmp_path: Path,
+    framework: str,
+    version: str,
+    program: str,
+    whose: str,
+    wanted: str,
+    instead: str,
+) -> None:
+    assert mpi(tmp_path, framework, version) == (
+        f"'{tmp_path / program}' is {whose}'s, and would not start processes on the other "
+        f"nodes as {wanted}'s does; use --framework {instead}, or put {wanted}'s first on PATH"
+    )
+
+
+@pytest.mark.parametrize(
+    ("framework", "version"),
+    [
+        ("mpich", HYDRA),
+        ("mpich", INTEL),  # it reads what MPICH is told
+        ("intelmpi", INTEL),
+        ("openmpi", OPEN_MPI),
+        ("openmpi", OPEN_MPI_5),
+        ("mpich", ""),
+        ("mpich", "invalid mpiexec argument --version"),
+    ],
+)
+def test_an_mpiexec_that_reads_the_table_or_is_not_known_is_taken(
+    tmp_path: Path, framework: str, version: str
+) -> None:
+    assert mpi(tmp_path, framework, version) == ""
+
+
+def test_an_mpiexec_that_never_tells_its_version_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.needs._VERSION_SECONDS", 0.2)
+    launcher = script(tmp_path / "mpiexec", "#!/bin/sh")
+    launcher.write_text("#!/bin/sh\nexec sleep 60\n")
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert missing_of(FRAMEWORKS["mpich"].needs(["./prog"]), environ) == ""
+
+
+def test_only_the_node_that_starts_mpiexec_asks_whose_it_is() -> None:
+    for framework in ("openmpi", "mpich", "intelmpi"):
+        everywhere, started = FRAMEWORKS[framework].needs(["./prog"])
+        assert (everywhere.everywhere, everywhere.rivals) == (True, ())
+        assert (started.everywhere, started.rivals != ()) == (False, True)

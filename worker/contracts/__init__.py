@@ -27,7 +27,7 @@ from worker.contracts import (
     torchrun,
 )
 from worker.contracts.files import file_variables, files_of
-from worker.contracts.framework import Ask, Backend, Framework, Name, Need, Paths
+from worker.contracts.framework import Ask, Backend, Framework, Name, Need, Paths, Rival
 from worker.contracts.torchrun import BENCH_PROGRAM
 from worker.contracts.words import last_words, rank_of_failure
 from worker.nccl.env import Given, given_by
@@ -54,6 +54,7 @@ __all__ = [
     "Paths",
     "NO_PATHS",
     "Need",
+    "Rival",
     "Framework",
     "FRAMEWORKS",
     "Name",

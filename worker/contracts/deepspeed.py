@@ -133,6 +133,11 @@ def _check(command: Sequence[str]) -> None:
     _is_led(command)
 
 
+def _named(framework: Framework) -> list[Need]:
+    """Its launcher by name: DeepSpeed names the nodes in flags, at which another make fails."""
+    return [need for need in framework.needs(("x",)) if not need.rivals]
+
+
 def _needs(command: Sequence[str]) -> tuple[Need, ...]:
     program, flags, _ = _words(command)
     needs = [Need("deepspeed", "pip install deepspeed", program=program)]
@@ -140,11 +145,11 @@ def _needs(command: Sequence[str]) -> tuple[Need, ...]:
         case "pdsh":
             needs.append(Need("pdsh", "apt install pdsh", program="pdsh", everywhere=False))
         case "openmpi":
-            needs += mpi.OPEN_MPI.needs(("x",))
+            needs += _named(mpi.OPEN_MPI)
         case "mpich":
-            needs += mpi.MPICH.needs(("x",))
+            needs += _named(mpi.MPICH)
         case "impi":
-            needs += mpi.INTEL_MPI.needs(("x",))
+            needs += _named(mpi.INTEL_MPI)
     return tuple(needs)
 
 

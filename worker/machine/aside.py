@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +37,21 @@ def ask(program: Path, *arguments: str, limit_seconds: float, site: bool = False
         limit_seconds: Then it is killed. What it has printed so far counts.
         site: Whether it needs installed packages; without, it starts sooner.
     """
-    _held[:] = [process for process in _held if process.poll() is None]
     options = ["-I"] if site else ["-I", "-S"]
+    return run(
+        [sys.executable, *options, str(program), *arguments],
+        os.environ,
+        limit_seconds=limit_seconds,
+    )
+
+
+def run(argv: Sequence[str], environ: Mapping[str, str], *, limit_seconds: float) -> Answer:
+    """Run any program, and read what it prints to its standard output; see `ask`."""
+    _held[:] = [process for process in _held if process.poll() is None]
     try:
         process = subprocess.Popen(
-            [sys.executable, *options, str(program), *arguments],
+            argv,
+            env=dict(environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
