@@ -236,6 +236,15 @@ def test_no_command_at_all_is_refused(framework: Any) -> None:
     assert caught.value.message == "no COMMAND was given"
 
 
+@pytest.mark.parametrize("framework", ["torchrun", "env", "command", "mpich"])
+@pytest.mark.parametrize("word", ["", " "])
+def test_a_command_whose_first_word_is_empty_is_refused(framework: str, word: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_command([word, "--epochs", "3"], framework)
+    assert caught.value.message == "the first word of COMMAND is empty, and names no program"
+    assert caught.value.hint == "is a shell variable empty?"
+
+
 # ---- last words ---------------------------------------------------------------------------------
 
 

@@ -159,6 +159,11 @@ def check_command(command: Sequence[str], framework: str) -> None:
             "no COMMAND was given",
             hint="put it after '--': rdzv launch --nnodes 4 -- train.py --epochs 3",
         )
+    if command and not command[0].strip():
+        raise UsageError(
+            "the first word of COMMAND is empty, and names no program",
+            hint="is a shell variable empty?",
+        )
     FRAMEWORKS[framework].check(command)
 
 
