@@ -5,16 +5,18 @@ Only a program that another make may take the place of is asked for its version.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
+from rendezvous.schema import printable
 from worker.contracts import Need, Rival
 from worker.machine import aside
 from worker.machine.user_python import has_module
 
 _VERSION_SECONDS = 5.0
+_NAME_CHARACTERS = 200
 
 
 def missing_of(needs: Iterable[Need], environ: Mapping[str, str]) -> str:
@@ -50,13 +52,15 @@ def _rival(need: Need, program: str, environ: Mapping[str, str]) -> Rival | None
 
 
 def _words_of_program(need: Need, path: str) -> str:
+    name = printable(need.program, _NAME_CHARACTERS)
     if not need.install:
-        if "/" in need.program and Path(need.program).exists():
-            return (
-                f"'{need.program}' of COMMAND is not executable (chmod +x, or name its interpreter)"
-            )
-        return f"'{need.program}' of COMMAND is not on this node's PATH ({path})"
+        is_path = "/" in need.program or need.program in (".", "..")
+        if is_path and os.path.isdir(need.program):
+            return f"'{name}' of COMMAND is a folder on this node, and no program"
+        if is_path and os.path.exists(need.program):
+            return f"'{name}' of COMMAND is not executable (chmod +x, or name its interpreter)"
+        return f"'{name}' of COMMAND is not on this node's PATH ({path})"
     return (
-        f"'{need.program}' is not on this node's PATH ({path}); install {need.name} in the job's "
+        f"'{name}' is not on this node's PATH ({path}); install {need.name} in the job's "
         f"environment ({need.install}), or activate that environment before rdzv is started"
     )

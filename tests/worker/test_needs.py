@@ -45,6 +45,21 @@ def test_a_program_of_the_users_own_is_not_to_be_installed(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.parametrize("program", [".", "..", "/tmp", "./"])
+def test_a_folder_is_no_program(tmp_path: Path, program: str) -> None:
+    assert missing(Need(program, "", program=program), path=tmp_path) == (
+        f"'{program}' of COMMAND is a folder on this node, and no program"
+    )
+
+
+@pytest.mark.parametrize("before", ["", "./"])
+def test_an_endless_word_is_cut_where_it_is_named(tmp_path: Path, before: str) -> None:
+    words = missing(Need("", "", program=before + "x" * 130_000), path=tmp_path)
+    assert words.startswith(f"'{before}xxx")
+    assert words.endswith(f"' of COMMAND is not on this node's PATH ({tmp_path})")
+    assert len(words) < 500
+
+
 def test_a_package_that_the_programs_python_does_not_have_is_named(tmp_path: Path) -> None:
     python = interpreter(tmp_path)
     assert missing(LIGHTNING, path=tmp_path / "bin") == (
