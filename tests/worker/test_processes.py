@@ -164,6 +164,24 @@ sys.exit(3)
     assert (process.returncode, out) == (3, "asked\n")
 
 
+def test_who_is_killed_after_the_grace_of_an_ending_that_was_asked_for_has_not_failed(
+    tmp_path: Path,
+) -> None:
+    script = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+    process = start(*words(*python(script), grace=0.2))
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "ready\n"]
+    process.terminate()
+    out, err = process.communicate(timeout=50)
+    assert (process.returncode, out, err) == (128 + signal.SIGKILL, "", "")
+
+
 def test_who_fails_while_another_failure_is_not_seen_yet_changes_nothing(tmp_path: Path) -> None:
     """The starter is stopped meanwhile, finds two dead, and signals before it has looked."""
     script = f"""

@@ -156,6 +156,7 @@ class Processes:
         self._code = 0
         self._first: subprocess.Popen[bytes] | None = None
         self._kill_at: float | None = None
+        self._ending = False
         self._poll = select.poll()
         self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._outputs = Output(1), Output(2)
@@ -234,7 +235,7 @@ class Processes:
             process.wait()
             return
         self._first = process  # not waited for: as a zombie it tells the agent who failed first
-        told = self._kill_at is not None
+        told = self._ending
         self._fail(code if code > 0 else 128 - code)
         if not told:
             words = f"exit code {code}" if code > 0 else f"signal {-code}"
@@ -245,13 +246,14 @@ class Processes:
     def _fail(self, code: int) -> None:
         """Remember the first cause, and end what runs."""
         self._code = code
-        if self._kill_at is None:
+        if not self._ending:
             self._set_limit()
             self._signal(signal.SIGTERM)
 
     def _set_limit(self) -> None:
         """From now on the processes have the grace to end."""
-        if self._kill_at is None:
+        if not self._ending:
+            self._ending = True
             self._kill_at = time.monotonic() + self._options.grace
 
     def _signal(self, number: int) -> None:
