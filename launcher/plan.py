@@ -12,7 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from launcher.settings import LaunchSettings
 from launcher.template import Value
 from rendezvous.errors import UsageError
-from rendezvous.schema import Job, Limits, RunId, size_text
+from rendezvous.schema import Job, Limits, RunId, printable, size_text
+from worker.contracts import FRAMEWORKS
 from worker.settings import read_size
 
 HIDDEN = "RDZV_JOIN-hidden"
@@ -245,6 +246,26 @@ def make_plan(
     return plan
 
 
+def without_effect(plan: Plan) -> list[str]:
+    """What was asked for and changes nothing here, in a sentence each."""
+    settings, found = plan.settings, []
+    names = [name for name in ("address", "interface", "network") if getattr(settings, name)]
+    names += ["hosts require"] if settings.hosts == "require" else []
+    if plan.loopback and names:
+        found.append(
+            f"{' and '.join(f'--{name}' for name in names)} "
+            f"{'has' if len(names) == 1 else 'have'} no effect with --scheduler local: all nodes "
+            "are on this machine, each at a loopback address"
+        )
+    default = LaunchSettings.model_fields["rdzv_backend"].default
+    if settings.rdzv_backend != default and not FRAMEWORKS[settings.framework].takes_backend:
+        found.append(
+            f"--rdzv-backend {settings.rdzv_backend} has no effect with --framework "
+            f"{settings.framework}: it is torchrun's"
+        )
+    return found
+
+
 def check_run_id(text: str) -> str:
     """The run id; raises UsageError."""
     try:
@@ -254,10 +275,16 @@ def check_run_id(text: str) -> str:
         raise UsageError(f"--rdzv-id {text!r}: {why}") from exc
 
 
-def parse_nnodes(text: str | None) -> tuple[int, int]:
-    """MIN and MAX of `--nnodes`; raises UsageError."""
+def parse_nnodes(text: str | None, command: Sequence[str] = ()) -> tuple[int, int]:
+    """MIN and MAX of `--nnodes`; raises UsageError, which tells of one that is in COMMAND."""
     hint = "give --nnodes 4, or --nnodes 2:4 for at least 2 and at most 4 (or NUM_NODES)"
     if text is None:
+        if any(word.partition("=")[0] == "--nnodes" for word in command):
+            raise UsageError(
+                "the number of nodes is missing: --nnodes stands behind "
+                f"'{printable(command[0], 80)}', and so belongs to it",
+                hint="rdzv's options come before COMMAND: rdzv launch --nnodes 4 -- train.py",
+            )
         raise UsageError("the number of nodes is missing", hint=hint)
     try:
         return read_size(text)

@@ -29,7 +29,7 @@ from launcher.environment import planned, planned_lines, wishes_of
 from launcher.last_line import last_line
 from launcher.launch import Launch, run_spec
 from launcher.named_hosts import on_named_hosts, working_folder
-from launcher.plan import HIDDEN, Here, Plan, check_run_id, make_plan, parse_nnodes
+from launcher.plan import HIDDEN, Here, Plan, check_run_id, make_plan, parse_nnodes, without_effect
 from launcher.preview import preview
 from launcher.registry import RegistryProcess, listen, own_addresses, write_config
 from launcher.schedulers import (
@@ -91,7 +91,7 @@ async def launch(
     """Launch a run and see it to its end; returns the exit code. Raises RdzvError."""
     check_command(command, settings.framework)
     settings, hosts = on_named_hosts(settings)
-    parse_nnodes(settings.nnodes)
+    parse_nnodes(settings.nnodes, command)
     run = check_run_id(settings.rdzv_id or f"run-{secrets.token_hex(4)}")
     entry = scheduler_entry(settings.starter)
     state = StateDir(settings.state_dir or state_home(environ), run)
@@ -105,6 +105,8 @@ async def launch(
     starters = [local if settings.local_node else scheduler, scheduler]
     variables = planned(draft)
     check_start(draft)
+    for words in without_effect(draft):
+        click.echo(f"rdzv: {words}", err=True)
     if settings.dry_run:
         lines = (*command_lines(draft), *planned_lines(variables))
         for text in (*preview(draft, starters), *lines):

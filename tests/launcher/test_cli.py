@@ -140,6 +140,22 @@ def test_the_version_is_told() -> None:
             "give --nnodes 4, or --nnodes 2:4 for at least 2 and at most 4 (or NUM_NODES)",
         ),
         (
+            "launch train.py --nnodes 4 --nproc-per-node 8",
+            (
+                "the number of nodes is missing: --nnodes stands behind 'train.py', and so "
+                "belongs to it"
+            ),
+            "rdzv's options come before COMMAND: rdzv launch --nnodes 4 -- train.py",
+        ),
+        (
+            "launch -- train.py --nnodes=4",
+            (
+                "the number of nodes is missing: --nnodes stands behind 'train.py', and so "
+                "belongs to it"
+            ),
+            "rdzv's options come before COMMAND: rdzv launch --nnodes 4 -- train.py",
+        ),
+        (
             "worker --nnodes x -- train.py",
             "--nnodes cannot be 'x': a size is N or MIN:MAX, for example 4 or 2:4",
             "--nnodes: Number of nodes, or MIN:MAX, as torchrun writes it.",
@@ -414,6 +430,37 @@ def test_a_dry_run_shows_every_worker_run_and_leaves_nothing(tmp_path: Path) -> 
         "\n"
     )
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("", ""),
+        ("--hosts off --rdzv-backend c10d", ""),
+        ("--scheduler manual --interface eth99 --hosts require", ""),
+        (
+            "--interface eth99",
+            (
+                "rdzv: --interface has no effect with --scheduler local: all nodes are on this "
+                "machine, each at a loopback address\n"
+            ),
+        ),
+        (
+            "--address 10.0.0.1 --network 10.0.0.0/8 --hosts require",
+            (
+                "rdzv: --address and --network and --hosts require have no effect with --scheduler "
+                "local: all nodes are on this machine, each at a loopback address\n"
+            ),
+        ),
+        (
+            "--framework env --rdzv-backend c10d",
+            "rdzv: --rdzv-backend c10d has no effect with --framework env: it is torchrun's\n",
+        ),
+    ],
+)
+def test_an_option_that_changes_nothing_is_named(options: str, words: str) -> None:
+    result = rdzv("launch", "--nnodes", "2", "--dry-run", *options.split(), "--", "train.py")
+    assert (result.exit_code, result.stderr) == (0, words)
 
 
 # ---- runs that were launched here ---------------------------------------------------------------

@@ -169,6 +169,7 @@ class Framework:
         keeps: Variables that are left as they are, each with what they go against.
         jobwide: Whether the launcher takes its whole environment to every node, so that what
             differs between them must not be in it; asked with the COMMAND.
+        takes_backend: Whether it meets by torchrun's rendezvous backend.
     """
 
     name: Name
@@ -179,6 +180,7 @@ class Framework:
     removes: Mapping[str, str] = field(default_factory=dict)
     keeps: Mapping[str, str] = field(default_factory=dict)
     jobwide: Callable[[Sequence[str]], bool] = lambda command: False
+    takes_backend: bool = False
 
 
 OF_A_PROCESS = (

@@ -159,7 +159,12 @@ def _check_launch(command: Sequence[str]) -> None:
 
 
 TORCHRUN = Framework(
-    "torchrun", _start_torchrun, check=_check_torchrun, needs=_needs_torchrun, removes=PET
+    "torchrun",
+    _start_torchrun,
+    check=_check_torchrun,
+    needs=_needs_torchrun,
+    removes=PET,
+    takes_backend=True,
 )
 LAUNCH = Framework(
     "torch.distributed.launch",
@@ -167,10 +172,12 @@ LAUNCH = Framework(
     check=_check_launch,
     needs=_needs_launch,
     removes=PET,
+    takes_backend=True,
 )
 BENCH = Framework(
     "bench",
     _start_bench,
     needs=lambda command: (Need("torch", TORCH, program="torchrun"),),
     removes=PET,
+    takes_backend=True,
 )
