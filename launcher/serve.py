@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -58,4 +59,5 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
     state.keep_lock_over_exec()
     os.set_inheritable(sock.fileno(), True)
     command = server_command(state, sock.fileno())
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until the registry can end by it
     os.execv(command[0], command)  # noqa: S606

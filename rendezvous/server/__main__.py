@@ -71,10 +71,13 @@ def main() -> None:
     config = ServerConfig.model_validate_json(arguments.config.read_bytes())
     sock = socket.socket(fileno=arguments.fd)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # `rdzv serve` holds it back
         uvloop.run(_serve(config, sock))
     except RdzvError as exc:
         logger.critical("%s", exc)
         raise SystemExit(int(exc.exit_code)) from None
+    except KeyboardInterrupt:  # the server has closed, and raised the signal again
+        raise SystemExit(128 + signal.SIGINT) from None
 
 
 def _raise_file_limit() -> None:

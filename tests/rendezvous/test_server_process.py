@@ -236,6 +236,12 @@ async def test_sigterm_ends_every_waiting_request_and_the_process(registry: Regi
     assert "Traceback" not in registry.log
 
 
+async def test_sigint_ends_the_process_without_a_traceback(registry: Registry) -> None:
+    await registry.create(Launch("interrupted"))
+    assert await asyncio.to_thread(registry.end, signal.SIGINT) == 128 + signal.SIGINT
+    assert "Traceback" not in registry.log
+
+
 async def test_a_registry_that_was_killed_carries_on_and_no_table_changes(
     registry: Registry,
 ) -> None:
