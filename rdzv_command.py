@@ -13,6 +13,7 @@ exec without it removes it. Its value goes on in an anonymous file that `RDZV_JO
 import os
 import signal
 import sys
+from types import FrameType
 
 _SECRETS = ("RDZV_JOIN", "RDZV_TOKEN", "RDZV_REGISTRY")
 _RSH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker", "programs", "rsh.py")
@@ -28,19 +29,34 @@ def _hide(name: str) -> None:
     os.environ[f"{name}_FILE"] = f"/proc/self/fd/{fd}"
 
 
+def _leave(number: int, _: FrameType | None) -> None:
+    """End at once and without a traceback: nothing has begun."""
+    os._exit(128 + number)
+
+
 def main() -> None:
     """Run `rdzv` in an interpreter that ignores PYTHONPATH and the working directory."""
+    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not by nohup, &
+    if interruptible:
+        signal.signal(signal.SIGINT, _leave)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     if sys.argv[1:2] == ["rsh"] and sys.argv[2:3] != ["--help"]:  # it has to start quickly
         os.execv(sys.executable, [sys.executable, "-I", "-S", _RSH, *sys.argv[2:]])  # noqa: S606
     secret = any(name in os.environ for name in _SECRETS)
     if secret or not (sys.flags.ignore_environment and sys.flags.safe_path):
         for name in _SECRETS:
             _hide(name)
+        # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         os.execv(sys.executable, [sys.executable, "-E", "-P", "-m", "rdzv_command", *sys.argv[1:]])  # noqa: S606
     from launcher.cli import main as command
 
     try:
+        if interruptible:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         command(prog_name="rdzv")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     finally:  # the exit code is known: a late Ctrl-C shall not change it
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)

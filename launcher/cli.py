@@ -72,9 +72,11 @@ def _shown(text: str) -> str:
 
 @contextlib.contextmanager
 def _in_our_form() -> Iterator[None]:
-    """Say click's refusals as we say ours: one line, and where to look."""
+    """Say click's refusals as we say ours, and a Ctrl-C, which it calls Aborted, not at all."""
     try:
         yield
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     except click.UsageError as exc:
         if type(exc).__name__ == "NoArgsIsHelpError":
             raise

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -286,6 +287,15 @@ def test_an_error_has_its_own_exit_code_and_no_traceback(error: type[RdzvError])
     result = CliRunner().invoke(type(main)(commands={"refused": refused}), ["refused"])
     assert result.stderr == "rdzv: what happened\n      what to try\n"
     assert result.exit_code == error.exit_code
+
+
+def test_a_ctrl_c_before_anything_has_begun_is_silent_and_exit_code_130() -> None:
+    @click.command()
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    result = CliRunner().invoke(type(main)(commands={"interrupted": interrupted}), ["interrupted"])
+    assert (result.output, result.exit_code) == ("", 128 + signal.SIGINT)
 
 
 # ---- packages that are not there ----------------------------------------------------------------

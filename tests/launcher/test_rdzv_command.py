@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -216,3 +219,82 @@ def test_a_variable_beats_its_file(folder: Path) -> None:
     env = {"RDZV_JOIN": "rdzv1-ten", "RDZV_JOIN_FILE": "/nonexistent"}
     done = rdzv(folder, "worker", "--", "x", **env)
     assert re.match(r"rdzv: RDZV_JOIN is damaged: 9 characters", done.stderr)
+
+
+# ---- Ctrl-C -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def begun(folder: Path, *words: str, **env: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that goes on until it is ended."""
+    with subprocess.Popen(
+        words,
+        cwd=folder,
+        env=environment(folder.parent / "state", **env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """Its next line."""
+    assert process.stderr is not None
+    return process.stderr.readline()
+
+
+def is_loading(process: subprocess.Popen[str], module: str) -> bool:
+    """Whether the interpreter that runs the module is about half way through its imports."""
+    proc = Path(f"/proc/{process.pid}")
+    runs = f"-m\0{module}\0" in (proc / "cmdline").read_text()
+    return runs and "pydantic_core" in (proc / "maps").read_text()
+
+
+def interrupted(process: subprocess.Popen[str]) -> tuple[str, int]:
+    """What it still says on Ctrl-C, and its exit code as a shell tells it."""
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=LIMIT_SECONDS)[1]
+    return rest, process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def test_ctrl_c_while_the_command_is_loaded_leaves_no_traceback(folder: Path) -> None:
+    with begun(folder, str(RDZV), "worker", "--", "x", RDZV_JOIN_FILE=str(folder)) as process:
+        until(lambda: is_loading(process, "rdzv_command"))
+        rest, code = interrupted(process)
+        assert rest in ("", f"rdzv: no join string is in {folder} yet\n")  # it was quick
+        assert code == 128 + signal.SIGINT
+
+
+def test_ctrl_c_ends_a_worker_that_waits_for_its_join_string(folder: Path) -> None:
+    empty = {"RDZV_JOIN_FILE": str(folder)}
+    with begun(folder, str(RDZV), "worker", "--", "x", **empty) as process:
+        assert said(process) == f"rdzv: no join string is in {folder} yet\n"
+        assert interrupted(process) == ("", 128 + signal.SIGINT)
+
+
+def test_ctrl_c_ends_a_standing_registry_that_is_loaded(folder: Path) -> None:
+    with begun(folder, str(RDZV), "serve", "--port", str(free_port())) as process:
+        assert "launchers use it with RDZV_REGISTRY_FILE" in said(process)
+        until(lambda: is_loading(process, "rendezvous.server"))
+        assert interrupted(process) == ("", 128 + signal.SIGINT)
+
+
+def test_ctrl_c_that_the_shell_has_turned_off_stays_off(folder: Path) -> None:
+    """As `nohup`, and `&` in a script, have it."""
+    shell = ("sh", "-c", "trap '' INT; exec \"$0\" worker -- x", str(RDZV))
+    with begun(folder, *shell, RDZV_JOIN_FILE=str(folder)) as process:
+        assert said(process) == f"rdzv: no join string is in {folder} yet\n"
+        process.send_signal(signal.SIGINT)
+        (folder / "1.join").write_text("rdzv1-damaged")
+        assert said(process).startswith("rdzv: RDZV_JOIN is damaged")
+        assert process.wait(LIMIT_SECONDS) == 2
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
