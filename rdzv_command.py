@@ -50,7 +50,9 @@ def main() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         os.execv(sys.executable, [sys.executable, "-E", "-P", "-m", "rdzv_command", *sys.argv[1:]])  # noqa: S606
     from launcher.cli import main as command
+    from launcher.streams import name_standard_output
 
+    name_standard_output()
     try:
         if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,12 +7,11 @@ boards write to standard error, so that the programs keep standard output; only 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Protocol, TextIO, cast
+from typing import Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -242,50 +241,6 @@ def _state(slot: SlotStatus) -> str:
 def _line(text: str) -> str:
     """The text as one line without control characters, whoever wrote it."""
     return printable(text.replace("\n", "; "), _MOST_CHARACTERS)
-
-
-class EnduringStream:
-    """A standard stream that may be closed at its other end: then what is written goes nowhere.
-
-    A dead `tee` must not end a training.
-    """
-
-    def __init__(self, stream: TextIO, fd: int) -> None:
-        self._stream = stream
-        self._fd = fd
-
-    def write(self, text: str) -> int:
-        """See TextIO."""
-        try:
-            return self._stream.write(text)
-        except OSError:
-            self._give_up()
-            return len(text)
-
-    def flush(self) -> None:
-        """See TextIO."""
-        try:
-            self._stream.flush()
-        except OSError:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, self._fd)
-        os.close(null)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def endure_closed_streams() -> None:
-    """Let this process outlive whoever reads its output."""
-    for name, fd in (("stdout", 1), ("stderr", 2)):
-        stream = getattr(sys, name)
-        if stream is None:  # closed from the start
-            null = os.open(os.devnull, os.O_WRONLY)
-            stream = os.fdopen(null if null == fd else os.dup2(null, fd), "w")
-        setattr(sys, name, cast("TextIO", EnduringStream(stream, fd)))
 
 
 def make_board(*, json_events: bool) -> Board:

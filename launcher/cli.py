@@ -22,6 +22,7 @@ import click
 
 from launcher.options import options_from, read, sources
 from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSettings
+from launcher.streams import STANDARD_OUTPUT, endure_closed_streams
 from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
 from rendezvous.schema import printable
 from rendezvous.security import JoinString
@@ -72,9 +73,18 @@ def _shown(text: str) -> str:
 
 @contextlib.contextmanager
 def _in_our_form() -> Iterator[None]:
-    """Say click's refusals as we say ours, and a Ctrl-C, which it calls Aborted, not at all."""
+    """Say click's refusals as we say ours, and a Ctrl-C, which it calls Aborted, not at all.
+
+    A full disk under standard output is no fault of rdzv's; that nobody reads it is left to click.
+    """
     try:
         yield
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        if exc.filename != STANDARD_OUTPUT:
+            raise
+        raise RdzvError(f"{STANDARD_OUTPUT} cannot be written: {exc.strerror}") from exc
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except click.UsageError as exc:
@@ -139,11 +149,11 @@ def _as_launcher(settings: Launching, command: tuple[str, ...]) -> tuple[Launchi
         _work(settings.for_worker(), command)
     _need_launcher_packages()
     from launcher import symmetric
-    from launcher.board import endure_closed_streams
     from worker.process import hide_memory
 
     hide_memory()
-    endure_closed_streams()
+    if not settings.dry_run:  # what that shows is all that it does
+        endure_closed_streams()
     if token is None:
         symmetric.check_alone(settings, os.environ, sources(type(settings)))
     else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -57,14 +58,24 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     arguments = parser.parse_args()
     try:
-        for run, line in replay(read_journal(arguments.journal)):
-            sys.stdout.write(_text(run, line, as_json=arguments.json) + "\n")
-        sys.stdout.flush()
+        happened = replay(read_journal(arguments.journal))
+        _print(_text(run, line, as_json=arguments.json) for run, line in happened)
     except RdzvError as exc:
         sys.stderr.write(f"rdzv: {exc}\n")
         raise SystemExit(int(exc.exit_code)) from exc
-    except BrokenPipeError:  # the reader has seen enough; nothing is left to flush at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None
+
+
+def _print(lines: Iterable[str]) -> None:
+    try:
+        for line in lines:
+            sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    except OSError as exc:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush
+        if not isinstance(exc, BrokenPipeError):  # the reader has seen enough
+            raise RdzvError(f"standard output cannot be written: {exc.strerror}") from exc
 
 
 def _text(run: str, line: EventLine, *, as_json: bool) -> str:

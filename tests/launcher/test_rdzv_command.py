@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 import pytest
@@ -219,6 +219,58 @@ def test_a_variable_beats_its_file(folder: Path) -> None:
     env = {"RDZV_JOIN": "rdzv1-ten", "RDZV_JOIN_FILE": "/nonexistent"}
     done = rdzv(folder, "worker", "--", "x", **env)
     assert re.match(r"rdzv: RDZV_JOIN is damaged: 9 characters", done.stderr)
+
+
+# ---- standard output ----------------------------------------------------------------------------
+
+
+NO_ROOM = "rdzv: standard output cannot be written: No space left on device\n"
+
+
+@pytest.fixture
+def full() -> Iterator[BinaryIO]:
+    with open("/dev/full", "wb") as output:
+        yield output
+
+
+@pytest.mark.parametrize("words", ["--help", "schedulers", "token new", "status", "doctor --json"])
+def test_a_command_whose_output_has_no_room_says_so(
+    full: BinaryIO, folder: Path, words: str
+) -> None:
+    assert written_to(full, folder, *words.split()) == (NO_ROOM, 1)
+
+
+def test_a_dry_run_whose_output_has_no_room_says_so(full: BinaryIO, folder: Path) -> None:
+    dry = ("launch", "--nnodes", "1", "--dry-run", "--", "x")
+    assert written_to(full, folder, *dry) == (NO_ROOM, 1)
+
+
+def test_a_launch_goes_on_when_its_output_has_no_room(full: BinaryIO, folder: Path) -> None:
+    run = ("launch", "--nnodes", "1", "--json", "--framework", "command", "--", "true")
+    said, code = written_to(full, folder, *run)
+    assert "ok: all 1 nodes ended with exit code 0" in said
+    assert code == 0
+
+
+def test_a_command_whose_reader_has_seen_enough_is_silent(folder: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "wb") as output:
+        assert written_to(output, folder, "--help") == ("", 1)
+
+
+def written_to(output: BinaryIO, folder: Path, *words: str) -> tuple[str, int]:
+    """What a command says beside its output, and its exit code."""
+    done = subprocess.run(
+        [str(RDZV), *words],
+        cwd=folder,
+        env=environment(folder.parent / "state"),
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=LIMIT_SECONDS,
+    )
+    return done.stderr, done.returncode
 
 
 # ---- Ctrl-C -------------------------------------------------------------------------------------

@@ -187,3 +187,18 @@ async def test_a_reader_that_stops_early_is_no_error(served: Served, tmp_path: P
         timeout=30,
     )
     assert done.stderr == ""
+
+
+async def test_an_output_without_room_is_told_in_a_sentence(served: Served, tmp_path: Path) -> None:
+    await two_runs(served)
+    command = [sys.executable, "-E", "-P", "-m", "rendezvous.server.replay"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*command, str(tmp_path / "journal.sqlite")],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    said = "rdzv: standard output cannot be written: No space left on device\n"
+    assert (done.stderr, done.returncode) == (said, 1)
