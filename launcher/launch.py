@@ -47,6 +47,7 @@ from rendezvous.schema import (
 )
 from rendezvous.security import Credential, JoinString, RegistryPlace, RunKeys
 from worker.contracts import is_led
+from worker.process import ending_signals
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +180,7 @@ class Launch:
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in ending_signals():
             loop.add_signal_handler(number, self._told_to_end, number)
 
     def _told_to_end(self, number: int) -> None:

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 
@@ -65,6 +66,11 @@ _REQUIREMENTS: dict[str, Callable[[], str | None]] = {
     "torch": requires_torch,
     "faults": requires_faults,
 }
+
+
+def pytest_configure() -> None:
+    """What tests start is hung up by SIGHUP, also where the tests themselves run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -82,7 +82,14 @@ from worker.probe.mesh import probe_peers
 from worker.probe.names import with_names
 from worker.probe.packets import Identity
 from worker.probe.plan import unfit_peers
-from worker.process import Ending, Program, become_subreaper, parent_lives, reap_orphans
+from worker.process import (
+    Ending,
+    Program,
+    become_subreaper,
+    ending_signals,
+    parent_lives,
+    reap_orphans,
+)
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import Shell
 from worker.rsh.shims import write_shims
@@ -100,7 +107,6 @@ _SAY_SECONDS = 30.0
 _LEAVE_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 1.0
 _FAILURES_LOGGED = 8
-_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -193,7 +199,7 @@ class Agent:
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in _ENDING_SIGNALS:
+        for number in ending_signals():
             loop.add_signal_handler(number, self._told_to_end, number)
         for number in _PASSED_SIGNALS:
             loop.add_signal_handler(number, self._pass_signal, number)

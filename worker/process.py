@@ -301,6 +301,12 @@ def hide_memory() -> None:
         keeper.prctl(keeper.PR_SET_DUMPABLE, 0)
 
 
+def ending_signals() -> list[signal.Signals]:
+    """The signals by which a person ends a run here: not a hang-up that nohup has turned off."""
+    hang_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT, *[signal.SIGHUP] * hang_up]
+
+
 def die_with_parent(number: int, parent_pid: int) -> None:
     """Have the kernel send this process the signal when the thread that started it ends.
 

@@ -84,7 +84,7 @@ def test_whatever_the_program_does_nothing_of_it_is_left(
 
 
 def test_a_failed_nodes_deaf_sibling_is_killed_after_the_grace(tmp_path: Path) -> None:
-    mark = f"mark-{tmp_path.name}"
+    mark = f"mark-{tmp_path}"
     script = f"test $NODE_RANK = 1 && sleep 0.5 && exit 3; : {mark}; {DEAF.format(mark=mark)}"
     options = ("--nnodes", "2", "--grace", "1", *COMMAND)
     outcome = launch(tmp_path, *options, command=shell(script))
@@ -211,7 +211,7 @@ def test_as_first_process_the_agent_reaps_1000_orphans_and_ends_on_term(
 
 @pytest.mark.netns
 def test_as_first_process_the_launcher_ends_everything_on_term(tmp_path: Path) -> None:
-    mark = f"mark-{tmp_path.name}"
+    mark = f"mark-{tmp_path}"
     script = f"trap '' TERM; : {mark}; while :; do sleep 0.05; done"
     command = [RDZV, "launch", "--rdzv-id", "r", "--nnodes", "2", "--grace", "1", *COMMAND, "--"]
     with subprocess.Popen(

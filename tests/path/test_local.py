@@ -71,7 +71,7 @@ def test_every_node_gets_the_same_table_and_its_own_rank(tmp_path: Path) -> None
 
 
 def test_a_failing_node_stops_the_others_and_is_named_in_the_last_line(tmp_path: Path) -> None:
-    mark = f"left-{tmp_path.name}"
+    mark = f"left-{tmp_path}"
     fails = "if [ $NODE_RANK = 1 ]; then echo starting; echo it broke >&2; exit 7; fi"
     script = f"{fails}; : {mark}; {WAITING}"
     outcome = launch(tmp_path, "--nnodes", "3", *COMMAND, command=shell(script))
@@ -230,7 +230,7 @@ def test_a_program_that_is_not_there_is_named_before_anything_starts(tmp_path: P
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_everything_in_order(tmp_path: Path, number: signal.Signals) -> None:
-    mark = f"mark-{tmp_path.name}"
+    mark = f"mark-{tmp_path}"
     script = f": {mark}; trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done"
     with launching(tmp_path, "--nnodes", "2", *COMMAND, command=shell(script)) as launched:
         launched.wait_for_phase("running")
@@ -253,7 +253,7 @@ def test_ctrl_c_before_anything_is_up_ends_the_launch(tmp_path: Path) -> None:
 
 
 def test_a_second_ctrl_c_ends_a_program_that_ignores_the_first(tmp_path: Path) -> None:
-    mark = f"mark-{tmp_path.name}"
+    mark = f"mark-{tmp_path}"
     script = f": {mark}; trap '' TERM INT; while :; do sleep 0.05; done"
     with launching(
         tmp_path, "--nnodes", "2", "--grace", "60", *COMMAND, command=shell(script)
@@ -299,7 +299,7 @@ def test_a_registry_killed_while_gathering_forgets_nobody(tmp_path: Path) -> Non
 
 
 def test_an_agent_that_is_killed_ends_the_run_and_its_program(tmp_path: Path) -> None:
-    mark = f"mark-{tmp_path.name}"
+    mark = f"mark-{tmp_path}"
     script = f": {mark}; while :; do sleep 0.05; done"
     with launching(tmp_path, "--nnodes", "2", *COMMAND, command=shell(script)) as launched:
         launched.wait_for_phase("running")
@@ -332,7 +332,7 @@ def test_a_launcher_killed_before_the_go_is_resumed_by_the_same_command(tmp_path
 
 
 def test_a_launcher_killed_after_the_go_leaves_nothing_and_can_launch_again(tmp_path: Path) -> None:
-    mark = f"mark-{tmp_path.name}"
+    mark = f"mark-{tmp_path}"
     script = f": {mark}; {WAITING}"
     with launching(tmp_path, "--nnodes", "2", *COMMAND, command=shell(script)) as first:
         first.wait_for_phase("running")
@@ -356,7 +356,7 @@ def test_a_second_launcher_of_the_same_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_registry_that_stays_away_ends_the_nodes_after_the_orphan_timeout(tmp_path: Path) -> None:
-    mark = f"mark-{tmp_path.name}"
+    mark = f"mark-{tmp_path}"
     options = ("--nnodes", "2", "--orphan-timeout", "3", *COMMAND)
     with launching(tmp_path, *options, command=shell(f": {mark}; {WAITING}")) as launched:
         launched.wait_for_phase("running")
@@ -533,6 +533,25 @@ def test_ctrl_c_after_a_failure_keeps_the_failures_exit_code(tmp_path: Path) -> 
         outcome = launched.finish()
     assert outcome.code == 3
     assert "exit code 3" in outcome.last_line
+
+
+def test_a_run_that_was_started_with_nohup_outlives_the_terminal(tmp_path: Path) -> None:
+    command = shell(f"while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; echo ended")
+    process = subprocess.Popen(
+        ["nohup", RDZV, "launch", "--rdzv-id", "r", "--nnodes", "2", *COMMAND, "--", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path / "s"),
+        start_new_session=True,
+    )
+    launched = Launched(process, tmp_path / "s", "r")
+    launched.wait_for_phase("running")
+    launched.signal(signal.SIGHUP)
+    (tmp_path / "end").touch()
+    outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert sorted(outcome.out.splitlines()) == ["[0] ended", "[1] ended"]
 
 
 def test_a_signal_ends_the_run_although_nobody_reads_what_is_said_of_it(tmp_path: Path) -> None:
