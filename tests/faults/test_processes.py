@@ -47,7 +47,7 @@ def running(
     folder: Path, script: str, *options: str, count: int = 2
 ) -> Iterator[tuple[Launched, str]]:
     """A launch on two nodes, its programs running; and the mark of their processes."""
-    mark = f"mark-{folder.name}"
+    mark = f"mark-{folder}"
     command = shell(script.format(mark=mark))
     with launching(folder, "--nnodes", "2", *options, *COMMAND, command=command) as launched:
         launched.wait_for_phase("running")
