@@ -224,8 +224,11 @@ class Launch:
                 keeper = group.create_task(self._registry.run())
                 yield
                 keeper.cancel()
-        except* RdzvError as group_error:
-            raise group_error.exceptions[0] from None
+        except ExceptionGroup as group_error:  # Python 3.11.2 wraps what `except*` raises
+            known, other = group_error.split(RdzvError)
+            if known is None or other is not None:
+                raise
+            raise known.exceptions[0] from None
 
     async def _create(self) -> None:
         """Create the run, once the registry is up."""

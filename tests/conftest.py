@@ -69,8 +69,10 @@ _REQUIREMENTS: dict[str, Callable[[], str | None]] = {
 
 
 def pytest_configure() -> None:
-    """What tests start is hung up by SIGHUP, also where the tests themselves run under nohup."""
+    """What tests start heeds SIGHUP and SIGINT, also where they run under nohup, or behind `&`."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
