@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from worker import keeper
@@ -23,7 +23,9 @@ _SWEEP_SECONDS = 0.05
 _SLOW_SWEEP_SECONDS = 1.0
 _YOUNG_SECONDS = 3.0
 _YOUNG_LOOK_SECONDS = 0.01
-_RANKS = (b"RANK", b"LOCAL_RANK")
+_TOGETHER_SECONDS = 0.5
+_TICKS = os.sysconf("SC_CLK_TCK")
+_RANKS = (b"RANK", b"LOCAL_RANK", b"LOCAL_WORLD_SIZE")
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,25 @@ class Failure:
         return time.monotonic() - self.ended_at
 
 
+@dataclass(frozen=True)
+class _Ranks:
+    """Of a worker, by its environment; `siblings` is its node's number of workers, 0 if unknown."""
+
+    rank: int
+    local_rank: int
+    siblings: int
+
+
 @dataclass
 class _Child:
-    """A direct child of the program; without a `pidfd` its end is seen only by looking."""
+    """A direct child of the program, `started` in ticks; without a `pidfd` its end is seen only by
+    looking."""
 
     pid: int
     started: int
     pidfd: int | None
     ended: bool = False
-    ranks: tuple[int, int] | None = None
+    ranks: _Ranks | None = None
 
 
 class ChildWatch:
@@ -68,6 +80,7 @@ class ChildWatch:
         self._main_pid = 0
         self._children: dict[int, _Child] = {}
         self._failures: list[Failure] = []
+        self._nameless: dict[int, int] = {}
         self._missed_at = float("-inf")
         self._interval = _SWEEP_SECONDS
         self._timer: asyncio.TimerHandle | None = None
@@ -143,19 +156,50 @@ class ChildWatch:
             self._forget(child)
         elif process.state != "Z":
             # Until it executes, a child still shows its parent's environment: look again.
-            child.ranks = _ranks(child.pid) or child.ranks
+            if (ranks := _ranks(child.pid)) is not None and ranks != child.ranks:
+                child.ranks = ranks
+                self._name_by_siblings()
         elif not child.ended:
             child.ended = True
             self._close_pidfd(child)
             self._note(child, keeper.unsigned(os.waitstatus_to_exitcode(process.status)))
 
     def _note(self, child: _Child, exit_code: int) -> None:
-        if exit_code != 0:
-            rank, local_rank = child.ranks or (None, None)
-            failure = Failure(time.monotonic(), child.pid, exit_code, rank, local_rank)
+        if exit_code == 0:
+            return
+        failure = Failure(time.monotonic(), child.pid, exit_code)
+        if child.ranks is None:
             self._failures.append(failure)
-            if child.ranks:
-                self.worker_failed.set()
+            self._nameless[child.pid] = child.started
+            self._name_by_siblings()
+        else:
+            self._failures.append(_named(failure, child.ranks.rank, child.ranks.local_rank))
+            self.worker_failed.set()
+
+    def _name_by_siblings(self) -> None:
+        """A worker that failed before its ranks could be read is the one whom its siblings lack.
+
+        They start together; what else the program starts, it starts at other times.
+        """
+        workers = [child for child in self._children.values() if child.ranks is not None]
+        known = [child.ranks for child in workers if child.ranks is not None]
+        missing = set(range(len(known) + 1)) - {ranks.local_rank for ranks in known}
+        together = _TOGETHER_SECONDS * _TICKS
+        found = [
+            pid
+            for pid, started in self._nameless.items()
+            if any(abs(started - worker.started) <= together for worker in workers)
+        ]
+        sizes = {ranks.siblings for ranks in known}
+        if sizes != {len(known) + 1} or len(missing) != 1 or len(found) != 1:
+            return
+        (pid,), (local_rank,) = found, missing
+        rank = known[0].rank - known[0].local_rank + local_rank
+        self._failures = [
+            _named(each, rank, local_rank) if each.pid == pid else each for each in self._failures
+        ]
+        del self._nameless[pid]
+        self.worker_failed.set()
 
     def _forget(self, child: _Child) -> None:
         self._close_pidfd(child)
@@ -178,12 +222,17 @@ def _children_of(pid: int) -> list[keeper.Process]:
     return [process for process in found if process is not None]
 
 
-def _ranks(pid: int) -> tuple[int, int] | None:
-    """RANK and LOCAL_RANK of a process; a platform that sets RANK per node leaves the other out."""
+def _named(failure: Failure, rank: int, local_rank: int) -> Failure:
+    return replace(failure, worker_rank=rank, local_rank=local_rank)
+
+
+def _ranks(pid: int) -> _Ranks | None:
+    """Those of a process; a platform that sets RANK per node leaves LOCAL_RANK out."""
     try:
         items = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         found = dict(item.split(b"=", 1) for item in items if item.partition(b"=")[0] in _RANKS)
-        return int(found[b"RANK"]), int(found[b"LOCAL_RANK"])
+        siblings = int(found.get(b"LOCAL_WORLD_SIZE", b"0"))
+        return _Ranks(int(found[b"RANK"]), int(found[b"LOCAL_RANK"]), siblings)
     except (OSError, KeyError, ValueError):
         return None
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from rendezvous.errors import RunError, UsageError
-from worker import keeper
+from worker import failure, keeper
 from worker import output as output_module
 from worker import process as process_module
 from worker.output import Output, OutputSink, Stream
@@ -356,6 +356,7 @@ def torchrun_like(
     script = "import os, subprocess, sys, time\n"
     script += "for n, w in enumerate(sys.argv[1:]):\n"
     script += "  ranks = {'RANK': str(4 + n), 'LOCAL_RANK': str(n)}\n"
+    script += "  ranks['LOCAL_WORLD_SIZE'] = str(len(sys.argv) - 1)\n"
     script += f"  env = {{**os.environ, **{{k: ranks[k] for k in '{names}'.split()}}}}\n"
     script += "  subprocess.Popen(['sh', '-c', w], env=env, start_new_session=True)\n"
     script += f"time.sleep({after})\nos._exit({code})\n"
@@ -390,6 +391,30 @@ async def test_an_end_is_foreseen_while_the_program_waits_for_its_other_workers(
     assert ending.first_failure is not None
     assert (ending.exit_code, ending.first_failure.worker_rank) == (137, 5)
     assert ending.reason.endswith("the SIGKILL came from elsewhere")
+    await program.stop()
+
+
+@pytest.mark.parametrize(("size", "rank"), [(" LOCAL_WORLD_SIZE", 5), ("", None)])
+async def test_a_worker_that_failed_before_its_ranks_were_read_is_whom_its_siblings_lack(
+    start: Start, monkeypatch: pytest.MonkeyPatch, size: str, rank: int | None
+) -> None:
+    """Where they do not tell how many they are, it has no rank."""
+    read = failure._ranks
+
+    def too_late_for_one(pid: int) -> failure._Ranks | None:
+        found = read(pid)
+        return None if found is None or found.rank == 5 else found
+
+    monkeypatch.setattr(failure, "_ranks", too_late_for_one)
+    workers = ("exec sleep 60", "sleep 0.5; exit 3", "exec sleep 60")
+    names = f"RANK LOCAL_RANK{size}"
+    program = await start(*torchrun_like(*workers, after=60, names=names))
+    if rank is not None:
+        await asyncio.wait_for(program.wait_for_failed_worker(), 20)
+    await until(lambda: program.first_failure is not None)
+    first = program.first_failure
+    assert first is not None
+    assert (first.exit_code, first.worker_rank) == (3, rank)
     await program.stop()
 
 
