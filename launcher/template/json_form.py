@@ -84,7 +84,8 @@ class _Filler:
             _, text, line = self._string(written)
             key = self._fill(text, line)
             if key in filled:
-                raise self._variables.error(line, f"the key {key!r} stands twice in one object")
+                # As it is written: what is filled in may be a secret.
+                raise self._variables.error(line, f"the key {text!r} stands twice in one object")
             filled[key] = self.value(node)
         return filled
 

@@ -37,7 +37,7 @@ def render_yaml(text: str, variables: Variables) -> str:
             _fill(node, text, variables)
     for node in nodes:
         if isinstance(node, yaml.MappingNode):
-            _refuse_twice(node, variables)
+            _refuse_twice(node, text, variables)
         if isinstance(node, yaml.CollectionNode):
             # In a flow, 12:30 cannot stand plain: it would be written with a tag that YAML 1.2
             # has no number for.
@@ -154,12 +154,13 @@ def _line_of(node: yaml.ScalarNode, text: str) -> LineOf:
     return line_of
 
 
-def _refuse_twice(node: yaml.MappingNode, variables: Variables) -> None:
+def _refuse_twice(node: yaml.MappingNode, text: str, variables: Variables) -> None:
     seen: set[tuple[str, str]] = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
             continue
         if (key.tag, key.value) in seen:
             line = key.start_mark.line + 1
-            raise variables.error(line, f"the key {key.value!r} stands twice in one mapping")
+            written = _written(key, text)  # what is filled in may be a secret
+            raise variables.error(line, f"the key {written!r} stands twice in one mapping")
         seen.add((key.tag, key.value))

@@ -342,8 +342,9 @@ def test_yaml_keeps_key_order_and_documents() -> None:
 
 
 def test_yaml_refuses_a_key_that_a_value_makes_twice() -> None:
+    """It is told as it is written: the value may be a secret."""
     said = refusal("env:\n  A: 1\n  <<K>>: 2\n", "spec.yaml", K="A")
-    assert said == "spec.yaml:3: the key 'A' stands twice in one mapping"
+    assert said == "spec.yaml:3: the key '<<K>>' stands twice in one mapping"
 
 
 def test_yaml_that_does_not_parse_is_an_error_with_its_place() -> None:
@@ -425,7 +426,7 @@ def test_json_is_written_in_the_order_of_the_template() -> None:
     ("template", "said"),
     [
         ('{"a": 1,\n "a": 2}', "job.json:2: the key 'a' stands twice in one object"),
-        ('{"a": {"b": 1},\n "b": 2,\n "<<K>>": 3}', "job.json:3: the key 'b' stands twice in"),
+        ('{"a": {"b": 1},\n "b": 2,\n "<<K>>": 3}', "job.json:3: the key '<<K>>' stands twice in"),
         ('{"a": <<K>>,\n "b": <<K>> 2}', "job.json:2:13: the template is not JSON: Expecting ','"),
         ('{"a": NaN}', "job.json: the template is not JSON: NaN is not a number in JSON"),
         ('{"a": 1e999}', "job.json: the template is not JSON: Out of range"),
