@@ -135,10 +135,12 @@ def launching(
     run: str = "r",
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
+    by: tuple[str, ...] = (),
 ) -> Iterator[Launched]:
-    """A launch; whatever is left of it at the end is ended, and was a fault of the test."""
+    """A launch, started `by` another program; whatever is left of it at the end is ended, and was a
+    fault of the test."""
     process = subprocess.Popen(
-        [RDZV, "launch", "--rdzv-id", run, *options, "--", *command],
+        [*by, RDZV, "launch", "--rdzv-id", run, *options, "--", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -32,7 +32,9 @@ submit = { argv = ["echo", "7"], id = '(\d)' }
 find = { argv = ["echo", "7"], id = '(\d)' }
 describe = { argv = ["echo", "up"], state = '(?P<state>\w+)' }
 states = { running = ["up"] }
-cancel = { argv = ["true"] }
+cancel = { argv = ["touch", "<<TOLD>>"] }
+needs = ["TOLD"]
+poll_seconds = 0.5
 """
 # A program that ends on TERM, and says so.
 WAITING = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
@@ -537,19 +539,12 @@ def test_ctrl_c_after_a_failure_keeps_the_failures_exit_code(tmp_path: Path) -> 
 
 def test_a_run_that_was_started_with_nohup_outlives_the_terminal(tmp_path: Path) -> None:
     command = shell(f"while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; echo ended")
-    process = subprocess.Popen(
-        ["nohup", RDZV, "launch", "--rdzv-id", "r", "--nnodes", "2", *COMMAND, "--", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(tmp_path / "s"),
-        start_new_session=True,
-    )
-    launched = Launched(process, tmp_path / "s", "r")
-    launched.wait_for_phase("running")
-    launched.signal(signal.SIGHUP)
-    (tmp_path / "end").touch()
-    outcome = launched.finish()
+    options = ("--nnodes", "2", *COMMAND)
+    with launching(tmp_path / "s", *options, command=command, by=("nohup",)) as launched:
+        launched.wait_for_phase("running")
+        launched.signal(signal.SIGHUP)
+        (tmp_path / "end").touch()
+        outcome = launched.finish()
     assert outcome.code == 0, outcome.err
     assert sorted(outcome.out.splitlines()) == ["[0] ended", "[1] ended"]
 
@@ -600,12 +595,13 @@ def test_a_signal_while_worker_runs_that_do_not_end_are_waited_for_ends_the_wait
     """A scheduler that goes on to say that it runs would have it waited for over a minute."""
     profile = tmp_path / "deaf.toml"
     profile.write_text(DEAF_PROFILE)
+    told = tmp_path / "told"
     (tmp_path / "spec.sh").write_text("RDZV_JOIN=<<RDZV_JOIN>> rdzv worker\n")
-    options = ("--nnodes", "2", "--join-timeout", "1", "--scheduler-profile", str(profile))
+    scheduler = ("--scheduler-profile", str(profile), "--set", f"TOLD={told}")
+    options = ("--nnodes", "2", "--join-timeout", "1", *scheduler)
     with launching(tmp_path / "s", *options, *COMMAND, command=["true"]) as launched:
         launched.wait_for_phase("finished")
-        until(lambda: not any("worker" in c.cmdline() for c in launched.children()))
-        time.sleep(0.5)  # its own node is gone, and the launcher has seen it
+        until(told.exists)
         launched.signal(signal.SIGINT)
         outcome = launched.finish()
     assert outcome.code == 80
