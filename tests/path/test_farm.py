@@ -187,15 +187,13 @@ def test_a_run_whose_id_got_lost_is_found_by_its_name_and_not_made_twice(
 
 
 def test_a_scheduler_that_cannot_be_asked_for_a_while_disturbs_nobody(farm: Farm) -> None:
-    farm.prologue('[ "$SLOT" = 1 ] && while [ -e "$FARM_FOLDER/down" ]; do sleep 0.05; done')
-    farm.has("hold-submit")
+    farm.prologue('until [ -e "$FARM_FOLDER/was-down" ]; do sleep 0.05; done')
     with farm.launching("--nnodes", "2", command=["true"]) as launched:
-        launched.wait_for("joined")
-        farm.is_rid_of("hold-submit")
         farm.started("1-1")
         farm.has("down")
         said(launched, "slot 1, generation 1: unknown")
         farm.is_rid_of("down")
+        farm.has("was-down")
         outcome = launched.finish()
     assert outcome.code == 0, outcome.err
     assert farm.names() == ["1-1"]
