@@ -513,6 +513,8 @@ def replay(journal: str, state_dir: Path | None, as_json: bool) -> None:
     """
     path = _journal(journal, state_dir)
     words = [sys.executable, "-E", "-P", "-m", "rendezvous.server.replay", str(path)]
+    # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     os.execv(sys.executable, [*words, "--json"] if as_json else words)  # noqa: S606
 
 

@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     arguments = parser.parse_args()
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         happened = replay(read_journal(arguments.journal))
         _print(_text(run, line, as_json=arguments.json) for run, line in happened)
     except RdzvError as exc:

@@ -23,6 +23,8 @@ from rendezvous.security import JoinString, RegistryPlace, RunKeys
 
 RDZV = Path(sys.executable).parent / "rdzv"
 LIMIT_SECONDS = 30.0
+ATTEMPTS = 20
+REPLAY = "rendezvous.server.replay"
 KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
 JOIN = JoinString(
     RegistryPlace(("127.0.0.1",), 9),
@@ -307,6 +309,11 @@ def is_loading(process: subprocess.Popen[str], module: str) -> bool:
     return runs and "pydantic_core" in (proc / "maps").read_text()
 
 
+def is_loaded(process: subprocess.Popen[str]) -> bool:
+    """Whether it has begun to import what comes last."""
+    return "_sqlite3" in Path(f"/proc/{process.pid}/maps").read_text()
+
+
 def interrupted(process: subprocess.Popen[str]) -> tuple[str, int]:
     """What it still says on Ctrl-C, and its exit code as a shell tells it."""
     process.send_signal(signal.SIGINT)
@@ -334,6 +341,21 @@ def test_ctrl_c_ends_a_standing_registry_that_is_loaded(folder: Path) -> None:
         assert "launchers use it with RDZV_REGISTRY_FILE" in said(process)
         until(lambda: is_loading(process, "rendezvous.server"))
         assert interrupted(process) == ("", 128 + signal.SIGINT)
+
+
+def test_ctrl_c_while_a_replay_is_loaded_leaves_no_traceback(folder: Path) -> None:
+    for _ in range(ATTEMPTS):
+        with begun(folder, str(RDZV), "replay", "./nosuch") as process:
+            until(lambda: process.poll() is not None or is_loading(process, REPLAY))
+            process.send_signal(signal.SIGSTOP)
+            if process.poll() is not None or is_loaded(process):  # it was quick
+                continue
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGCONT)
+            rest = process.communicate(timeout=LIMIT_SECONDS)[1]
+            assert (rest, process.returncode) == ("", 128 + signal.SIGINT)
+            return
+    raise AssertionError("it was never met while it was loaded")
 
 
 def test_ctrl_c_that_the_shell_has_turned_off_stays_off(folder: Path) -> None:
