@@ -247,8 +247,9 @@ class Pump:
             ready = [fd for fd, _ in poll.poll(self._patience(silent))]
             if self._finish in ready:
                 poll.unregister(self._finish)
-            for fd in self._pipes.keys() & set(ready):
-                if not self._read(fd):
+            # In the order of the pipes: of what came at once, an error is to be the last word.
+            for fd in ready:
+                if fd in self._pipes and not self._read(fd):
                     poll.unregister(fd)
             silent = not ready
             if silent:

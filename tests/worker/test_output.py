@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.output import OutputSink
+from worker.output import OutputSink, Pump, Stream
 
 
 class Ours:
@@ -182,3 +183,19 @@ def test_pieces_behind_a_prefix_are_whole_lines_that_a_pipe_keeps_together() -> 
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
         assert file.read() == b"".join(b"[1] line %d\n" % n for n in range(2_000))
+
+
+def test_of_what_came_at_once_standard_error_is_the_last_word(ours: Ours, tmp_path: Path) -> None:
+    pipes: dict[int, Stream] = {}
+    streams: tuple[Stream, Stream] = ("stdout", "stderr")
+    for stream, number in zip(streams, (215, 216), strict=True):  # a set of them begins with 216
+        reader, writer = os.pipe()
+        pipes[fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, number)] = stream
+        os.write(writer, f"{stream}\n".encode())
+        os.close(reader)
+        os.close(writer)
+    made = sink(ours, tmp_path / "log")
+    Pump(pipes, made).finish()
+    made.close()
+    assert made.tail == ["stdout", "stderr"]
+    assert (tmp_path / "log").read_text() == "stdout\nstderr\n"
