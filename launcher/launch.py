@@ -56,6 +56,7 @@ _LEAVE_SECONDS = 8.0
 _END_SECONDS = 3.0
 _CANCEL_SECONDS = 10.0
 _STATUS_WAIT_SECONDS = 2.0
+_LAST_EVENTS_SECONDS = 3.0
 _BY_CHECKS = (VerificationFailed.code, PreflightFailed.code)
 
 
@@ -304,6 +305,8 @@ class Launch:
                     await self._show_checks(status.result)
                     if self._may_go(status, finished_at):
                         await self._metrics.fetch()
+                        if status.everyone_left:  # then the events end, and are shown to the last
+                            await asyncio.wait({events}, timeout=_LAST_EVENTS_SECONDS)
                         return status.result
         finally:
             events.cancel()

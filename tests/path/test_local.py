@@ -36,6 +36,23 @@ cancel = { argv = ["touch", "<<TOLD>>"] }
 needs = ["TOLD"]
 poll_seconds = 0.5
 """
+# The launcher, which hears of the events only once all nodes have left.
+LATE_EVENTS = """
+import asyncio, sys
+from launcher.cli import main
+from rendezvous.client import RegistryClient
+at_once = RegistryClient.events
+async def late(self, run, after):
+    while not (await self.status(run)).everyone_left:
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
+    async for line in at_once(self, run, after):
+        yield line
+RegistryClient.events = late
+del sys.argv[:2]
+sys.argv.insert(0, "rdzv")
+main(prog_name="rdzv")
+"""
 # A program that ends on TERM, and says so.
 WAITING = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
 
@@ -382,6 +399,13 @@ def test_json_events_end_with_the_result(tmp_path: Path) -> None:
     assert lines[-1]["kind"] == "result"
     assert lines[-1]["status"] == "ok"
     assert "hi" in outcome.err
+
+
+def test_events_that_are_late_are_shown_before_the_result(tmp_path: Path) -> None:
+    late = (sys.executable, "-c", LATE_EVENTS)
+    outcome = launch(tmp_path, "--nnodes", "1", "--json", *COMMAND, command=["true"], by=late)
+    kinds = [json.loads(line)["kind"] for line in outcome.out.splitlines()]
+    assert (kinds.count("joined"), kinds.count("left"), kinds[-1]) == (1, 1, "result")
 
 
 def test_a_dry_run_shows_every_worker_run_and_no_secret(tmp_path: Path) -> None:
