@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
 import signal
 import socket
 import subprocess
@@ -22,6 +25,7 @@ from tests.path.launching import (
     shell,
     until,
 )
+from worker.ports import find_free
 
 COMMAND = ("--framework", "command")
 DEAF_PROFILE = r"""
@@ -53,10 +57,21 @@ del sys.argv[:2]
 sys.argv.insert(0, "rdzv")
 main(prog_name="rdzv")
 """
-# A program that ends on TERM, and says so.
-WAITING = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
+WAIT = "while :; do sleep 0.05; done"
+# A program that ends on TERM.
+WAITING = f"trap 'exit 0' TERM; {WAIT}"
 
 pytestmark = pytest.mark.timeout(120)
+
+
+def ready(folder: Path) -> str:
+    """In a program: it has come so far that a signal finds what it is to find."""
+    return f": > {folder}/ready-$NODE_RANK"
+
+
+def wait_until_ready(folder: Path, nodes: int) -> None:
+    """Until the programs of so many nodes have come to `ready`."""
+    until(lambda: len(list(folder.glob("ready-*"))) == nodes)
 
 
 def test_every_node_gets_the_same_table_and_its_own_rank(tmp_path: Path) -> None:
@@ -161,15 +176,14 @@ def test_a_missing_node_is_named_with_what_is_known_of_it(tmp_path: Path) -> Non
         "argv: [sh, -c, 'test <<SLOT>> = 2 && exec sleep 60; exec rdzv worker \"$@\"', sh,"
         " <<WORKER_OPTIONS>>, --, <<COMMAND>>]\nenv: {RDZV_JOIN: <<RDZV_JOIN>>}\n"
     )
-    started = time.monotonic()
-    outcome = launch(
+    outcome = launch(  # seen to its end before slot 2 would end by itself
         tmp_path / "s",
-        *("--nnodes", "4", "--join-timeout", "4", "--worker-spec", str(spec), *COMMAND),
+        *("--nnodes", "4", "--join-timeout", "12", "--worker-spec", str(spec), *COMMAND),
         command=shell("true"),
     )
     assert outcome.code == 80
-    assert time.monotonic() - started < 20
-    assert "expected 4 nodes and 3 joined within 4 s: slot 2 (worker run rdzv-" in outcome.last_line
+    words = "expected 4 nodes and 3 joined within 12 s: slot 2 (worker run rdzv-"
+    assert words in outcome.last_line
     assert "never reached the registry; the scheduler says running: pid" in outcome.last_line
 
 
@@ -250,10 +264,9 @@ def test_a_program_that_is_not_there_is_named_before_anything_starts(tmp_path: P
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_everything_in_order(tmp_path: Path, number: signal.Signals) -> None:
     mark = f"mark-{tmp_path}"
-    script = f": {mark}; trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done"
-    with launching(tmp_path, "--nnodes", "2", *COMMAND, command=shell(script)) as launched:
-        launched.wait_for_phase("running")
-        until(lambda: len(processes_with(mark)) >= 2)
+    script = f": {mark}; trap 'echo bye; exit 0' TERM; {ready(tmp_path)}; {WAIT}"
+    with launching(tmp_path / "s", "--nnodes", "2", *COMMAND, command=shell(script)) as launched:
+        wait_until_ready(tmp_path, 2)
         launched.signal(number)
         outcome = launched.finish()
     assert outcome.code == 128 + number
@@ -267,26 +280,23 @@ def test_ctrl_c_before_anything_is_up_ends_the_launch(tmp_path: Path) -> None:
         until(lambda: (tmp_path / "r" / "launch.json").exists())
         time.sleep(0.05)
         launched.signal(signal.SIGINT)
-        outcome = launched.finish(30)
+        outcome = launched.finish()
     assert outcome.code == 130
 
 
 def test_a_second_ctrl_c_ends_a_program_that_ignores_the_first(tmp_path: Path) -> None:
     mark = f"mark-{tmp_path}"
-    script = f": {mark}; trap '' TERM INT; while :; do sleep 0.05; done"
-    with launching(
-        tmp_path, "--nnodes", "2", "--grace", "60", *COMMAND, command=shell(script)
-    ) as launched:
-        launched.wait_for_phase("running")
-        until(lambda: len(processes_with(mark)) >= 2)
+    script = f": {mark}; trap '' TERM INT; {ready(tmp_path)}; {WAIT}"
+    options = ("--nnodes", "2", "--grace", "60", *COMMAND)
+    with launching(tmp_path / "s", *options, command=shell(script)) as launched:
+        wait_until_ready(tmp_path, 2)
         launched.signal(signal.SIGINT)
-        until(lambda: launched.events()[-1]["phase"] == "finished")
-        started = time.monotonic()
+        launched.wait_for_phase("finished")
         launched.signal(signal.SIGINT)
-        outcome = launched.finish()
+        outcome = launched.finish()  # long before the grace is over
     assert outcome.code == 130
-    assert time.monotonic() - started < 10
-    until(lambda: not processes_with(mark), 5)
+    assert "SIGINT again: ending everything at once" in outcome.err
+    until(lambda: not processes_with(mark))
 
 
 def test_a_registry_killed_while_training_comes_back_and_disturbs_nobody(tmp_path: Path) -> None:
@@ -327,8 +337,9 @@ def test_an_agent_that_is_killed_ends_the_run_and_its_program(tmp_path: Path) ->
         outcome = launched.finish()
     assert outcome.code == 86
     assert "node 1" in outcome.last_line
-    assert "was lost: its worker run ended" in outcome.last_line
-    until(lambda: not processes_with(mark), 5)
+    # Its scheduler says so, or its connections do: whoever is heard of first.
+    assert re.search("was lost: its (worker run ended|agent is gone)", outcome.last_line)
+    until(lambda: not processes_with(mark))
 
 
 def test_a_launcher_killed_before_the_go_is_resumed_by_the_same_command(tmp_path: Path) -> None:
@@ -383,7 +394,7 @@ def test_a_registry_that_stays_away_ends_the_nodes_after_the_orphan_timeout(tmp_
         registry = launched.child("rendezvous.server")
         registry.suspend()
         try:
-            outcome = launched.finish()
+            outcome = launched.finish(90)
         finally:
             if registry.is_running():
                 registry.kill()
@@ -448,8 +459,8 @@ def rdzv(launched: Launched, *words: str) -> str:
 
 
 def test_a_standing_registry_serves_several_launches_at_once(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    # Outside of what outgoing connections get, and not where other processes of the tests look.
+    port = find_free(20_000 + os.getpid() % 8_000)
     registry = subprocess.Popen(
         [RDZV, "serve", "--port", str(port), "--registry-address", "127.0.0.1"],
         stderr=subprocess.PIPE,
@@ -476,7 +487,7 @@ def test_a_standing_registry_serves_several_launches_at_once(tmp_path: Path) -> 
         assert sorted(second.out.splitlines()) == ["[0] two", "[1] two"]
     finally:
         registry.terminate()
-        registry.communicate(timeout=10)
+        registry.communicate(timeout=30)
 
 
 def test_a_node_that_fails_by_itself_tells_its_cause(tmp_path: Path) -> None:
@@ -509,10 +520,10 @@ def test_a_resumed_launch_with_other_options_begins_anew(tmp_path: Path) -> None
     with launching(tmp_path, *options, "--lease", "20", command=shell("true")) as second:
 
         def is_new() -> bool:
-            path = second.folder / "launch.json"
-            return (
-                path.exists() and json.loads(path.read_text())["launch_id"] != record["launch_id"]
-            )
+            with contextlib.suppress(FileNotFoundError):  # between the old launch and the new one
+                text = (second.folder / "launch.json").read_text()
+                return bool(json.loads(text)["launch_id"] != record["launch_id"])
+            return False
 
         until(is_new)
         second.wait_for("joined")
@@ -550,14 +561,18 @@ def test_odd_words_of_a_scheduler_are_shown_and_harm_nothing(tmp_path: Path) -> 
 
 
 def test_ctrl_c_after_a_failure_keeps_the_failures_exit_code(tmp_path: Path) -> None:
-    script = "test $NODE_RANK = 1 && exit 3; trap '' TERM; while :; do sleep 0.05; done"
-    with launching(
-        tmp_path, "--nnodes", "2", "--grace", "4", *COMMAND, command=shell(script)
-    ) as launched:
+    """The other node's program ends only after the Ctrl-C, and the launcher after it."""
+    fails = f"until [ -e {tmp_path}/ready-0 ]; do sleep 0.05; done; exit 3"
+    waits = f"trap '' TERM; {ready(tmp_path)}; until [ -e {tmp_path}/end ]; do sleep 0.05; done"
+    command = shell(f"if [ $NODE_RANK = 1 ]; then {fails}; fi; {waits}")
+    options = ("--nnodes", "2", "--grace", "60", *COMMAND)
+    with launching(tmp_path / "s", *options, command=command) as launched:
         launched.wait_for_phase("finished")
         launched.signal(signal.SIGINT)
+        (tmp_path / "end").touch()
         outcome = launched.finish()
     assert outcome.code == 3
+    assert "SIGINT: ending the run" in outcome.err
     assert "exit code 3" in outcome.last_line
 
 
@@ -580,7 +595,7 @@ def test_a_signal_ends_the_run_although_nobody_reads_what_is_said_of_it(tmp_path
         launched.process.stderr.close()
         launched.process.stderr = None
         launched.signal(signal.SIGHUP)
-        outcome = launched.finish(30)
+        outcome = launched.finish()
     assert outcome.code == 128 + signal.SIGHUP
 
 
