@@ -19,6 +19,16 @@ from tests.path.test_farm import interrupt, kill, said, waited_for
 pytestmark = [pytest.mark.netns, pytest.mark.faults, pytest.mark.timeout(240)]
 
 
+def submitting(farm: Farm) -> list[psutil.Process]:
+    """The calls of this farm that submit a run; another process of the tests may have a farm."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if "farm/command.py submit" in line and str(farm.folder.parent) in line:
+            found.append(process)
+    return found
+
+
 def test_a_run_that_runs_and_never_calls_is_named_with_the_address_to_be_opened(farm: Farm) -> None:
     farm.prologue('[ "$SLOT" = 1 ] && { echo still installing; exec sleep 600; }')
     with farm.launching("--nnodes", "2", command=shell("true")) as launched:
@@ -60,7 +70,7 @@ def test_a_launcher_killed_before_the_scheduler_had_the_run_submits_it_under_a_n
     """What the scheduler makes of the first submission, late, is refused and ended."""
     farm.has("hold-submit")
     with farm.launching("--nnodes", "2", command=["true"]) as first:
-        until(lambda: processes_with("farm/command.py submit"))
+        until(lambda: submitting(farm))
         kill(first)
     with farm.launching("--nnodes", "2", command=shell("sleep 1")) as second:
         said(second, "slot 1, generation 2: submitting")
@@ -77,6 +87,7 @@ def test_a_launch_that_is_taken_up_while_runs_are_queued_can_be_cancelled(farm: 
     with farm.launching("--nnodes", "3", command=["true"]) as first:
         said(first, "slot 1, generation 1: queued")
         said(first, "slot 2, generation 1: queued")
+        first.wait_for("joined")
         kill(first)
     assert len(farm.living()) == 2
     with farm.launching("--nnodes", "3", command=["true"]) as second:
@@ -122,11 +133,9 @@ def nothing_yet(farm: Farm, launched: Launched) -> None:
 
 def intended(farm: Farm, launched: Launched) -> None:
     """The intent is in the journal, and the scheduler never hears of it."""
-    until(lambda: len(processes_with(f"{farm.folder.parent}/state/r/submissions")) >= 2)
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if "farm/command.py submit" in line and str(farm.folder.parent) in line:
-            process.kill()
+    until(lambda: len(submitting(farm)) == 2)
+    for process in submitting(farm):
+        process.kill()
 
 
 def made(farm: Farm, launched: Launched) -> None:

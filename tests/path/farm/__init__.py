@@ -103,11 +103,14 @@ class Farm:
         """The process group of a run; waits until it has begun."""
         return int(until(lambda: self.run_of(name)["pid"]))
 
-    def evict(self, name: str) -> None:
-        """End a run as a scheduler does that takes its node away."""
+    def gives_up(self, name: str) -> None:
+        """Take the node of a run that has begun away; from now on the farm says so."""
+        self.started(name)
+        self._write(self.run_of(name) | {"state": "EVICTED", "why": "the node is drained"})
+
+    def kills(self, name: str) -> None:
+        """Let nothing of a run go on."""
         os.killpg(self.started(name), signal.SIGKILL)
-        run = self.run_of(name)
-        self._write(run | {"state": "EVICTED", "why": "the node is drained"})
 
     def _write(self, run: dict[str, Any]) -> None:
         path = self.folder / f"{run['id']}.json"
