@@ -84,7 +84,7 @@ class Cluster:
         """Wait for the launcher and every worker."""
         told, _ = self.launcher.communicate(timeout=seconds)
         self.told = {
-            slot: worker.communicate(timeout=20)[0] for slot, worker in self.workers.items()
+            slot: worker.communicate(timeout=60)[0] for slot, worker in self.workers.items()
         }
         return Outcome(self.launcher.returncode, "", told)
 

@@ -82,6 +82,8 @@ def test_equal_workers_come_to_rank_0_and_one_too_many_waits_as_a_spare(tmp_path
         assert code == 0, said
         until(lambda: [worker.poll() for worker in workers].count(None) == 1)
         (spare,) = [worker for worker in workers if worker.poll() is None]
+        assert spare.stdout is not None
+        spare.stdout.readline()  # it looks for a join string: TERM finds it ready
         spare.terminate()
         ends = [finish(worker) for worker in workers]
         assert sorted(code for code, _ in ends) == [0, 0, 128 + signal.SIGTERM], ends

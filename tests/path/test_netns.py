@@ -148,7 +148,7 @@ def test_a_hosts_file_left_by_a_killed_agent_is_put_back_at_the_next_start(tmp_p
 
 
 def test_a_host_that_goes_silent_is_found_by_its_lease(tmp_path: Path) -> None:
-    options = ("--framework", "command", "--lease", "3", "--orphan-timeout", "4")
+    options = ("--framework", "command", "--lease", "5", "--orphan-timeout", "6")
     with Lab(3) as lab:
         with cluster(lab, tmp_path, *options, command=["sleep", "600"]) as run:
             run.start_workers()
@@ -159,7 +159,7 @@ def test_a_host_that_goes_silent_is_found_by_its_lease(tmp_path: Path) -> None:
         assert outcome.code == 86
         assert f"node 2 ({lab.hosts[2].name}, slot 2) was lost" in outcome.last_line
         assert "it was silent for" in outcome.last_line
-        assert time.monotonic() - started < 25
+        assert time.monotonic() - started < 60
         assert run.workers[2].returncode == 85
         assert "has not answered for" in run.told[2]
 
@@ -218,12 +218,12 @@ def test_a_registry_killed_while_training_disturbs_nobody(tmp_path: Path) -> Non
 def test_a_node_that_is_missing_or_describes_another_job_is_named(tmp_path: Path) -> None:
     options = ("--framework", "command")
     with Lab(3) as lab:
-        short = ("--join-timeout", "6")
+        short = ("--join-timeout", "12")
         with cluster(lab, tmp_path / "a", *options, *short, command=["true"]) as run:
             run.start_workers(1)
             outcome = run.finish()
         assert outcome.code == 80
-        assert "expected 3 nodes and 2 joined within 6 s: slot 2 (worker run" in outcome.last_line
+        assert "expected 3 nodes and 2 joined within 12 s: slot 2 (worker run" in outcome.last_line
         assert "never reached the registry" in outcome.last_line
         assert run.workers[1].returncode == 80
         with cluster(lab, tmp_path / "b", *options, command=["true"]) as run:

@@ -162,7 +162,7 @@ def test_an_agent_that_is_killed_takes_its_commands_along_and_the_caller_is_told
 
 
 def test_a_run_that_was_not_launched_for_it_runs_no_remote_commands(tmp_path: Path) -> None:
-    asks = f"{RDZV} rsh node-0 touch {tmp_path}/never; echo code $?"
+    asks = f"exec 2>&1; {RDZV} rsh node-0 touch {tmp_path}/never; echo code $?"
     with Lab(2) as lab:
         command = ["sh", "-c", asks]
         with cluster(lab, tmp_path, "--framework", "command", command=command) as run:
