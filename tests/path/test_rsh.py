@@ -49,13 +49,13 @@ class Running(Cluster):
 
 @contextmanager
 def running(folder: Path, hosts: int) -> Iterator[Running]:
-    """A run that is running."""
-    waits = f"until [ -e {folder}/gate ]; do sleep 0.1; done"
+    """A run whose programs run: from then on their agents take commands."""
+    waits = f": > {folder}/up-$NODE_RANK; until [ -e {folder}/gate ]; do sleep 0.1; done"
     options = ("--framework", "command", "--allow-exec")
     with Lab(hosts) as lab:
         run = Running(lab, folder, *options, command=["sh", "-c", waits])
         run.start_workers()
-        run.launched.wait_for_phase("running")
+        until(lambda: len(list(folder.glob("up-*"))) == hosts)
         yield run
 
 
