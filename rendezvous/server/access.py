@@ -9,7 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from rendezvous.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized
+from rendezvous.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
 from rendezvous.schema import JoinRequest
 from rendezvous.security import Credential, node_credential
 from rendezvous.server.host import Host
@@ -33,6 +33,7 @@ class Access:
         self._key = key
         self._admin_sha256 = admin_sha256
         self._hosts = hosts
+        self._had_a_run = False
 
     def registry(self, credential: Credential | None) -> None:
         """The operator alone; raises Unauthorized or Forbidden."""
@@ -65,9 +66,17 @@ class Access:
         return shown.kind == "node" and self._is_node(host.run, shown)
 
     def joiner(self, name: str, credential: Credential | None, request: JoinRequest) -> Host:
-        """The run, for the holder of the join token of this slot and generation."""
+        """The run, for the holder of the join token of this slot and generation.
+
+        Raises:
+            Unavailable: No run was ever here. In a symmetric start a node may come between rank 0's
+                opening of the registry and its making of the run.
+        """
         shown = required(credential)
         host = self._hosts.get(name)
+        self._had_a_run |= bool(self._hosts)
+        if shown.kind == "join" and not self._had_a_run:
+            raise Unavailable("no run has been created here yet")
         if host is None or not _token_fits(host.run, shown, request):
             raise Unauthorized(
                 f"this join token is not one of run '{name}', "

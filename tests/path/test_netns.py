@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -82,7 +81,7 @@ def test_nodes_with_ipv6_only_train_together(tmp_path: Path, backend: str) -> No
 @pytest.mark.torch
 def test_equal_containers_with_one_group_token_train_together(tmp_path: Path) -> None:
     token = subprocess.run([RDZV, "token", "new"], capture_output=True, text=True, check=True)
-    with Lab(3, hosts_mode="selfonly") as lab, ExitStack() as stack:
+    with Lab(3, hosts_mode="selfonly") as lab:
         started = []
         for rank, host in enumerate(lab.hosts):
             env = environment(
@@ -93,12 +92,8 @@ def test_equal_containers_with_one_group_token_train_together(tmp_path: Path) ->
                 NODE_RANK=str(rank),
                 MASTER_ADDR=lab.hosts[0].address,
             )
-            process = host.start(
-                [RDZV, "launch", "--", PROGRAM, *expectations(lab.hosts)],
-                env=env,
-                stdout=subprocess.PIPE,
-            )
-            started.append(stack.enter_context(process))
+            argv = [RDZV, "launch", "--", PROGRAM, *expectations(lab.hosts)]
+            started.append(host.start(argv, env=env, stdout=subprocess.PIPE))
         told = [process.communicate(timeout=LIMIT_SECONDS) for process in started]
         assert [process.returncode for process in started] == [0, 0, 0], told
         assert "run 'r' ok" in told[0][0]

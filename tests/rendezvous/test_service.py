@@ -497,6 +497,17 @@ async def test_the_same_creation_again_is_answered_as_before(
     assert len(list(journal.read())) == 2
 
 
+async def test_a_node_that_comes_before_the_first_run_is_to_come_again(
+    served: Served, launch: Launch
+) -> None:
+    with pytest.raises(Unavailable, match="no run has been created here yet"):
+        await served.join(launch, 0)
+    await served.create(launch)
+    assert (await served.join(launch, 0)).incarnation == 1
+    with pytest.raises(Unauthorized):
+        await served.join(Launch("other"), 0)
+
+
 async def test_a_launch_whose_registry_has_another_address_since_is_the_same(
     served: Served, launch: Launch
 ) -> None:
