@@ -101,7 +101,7 @@ def test_a_quota_is_named_while_it_is_waited_for_and_an_interrupt_ends_everythin
     with farm.launching("--nnodes", "4", command=shell("true")) as launched:
         launched.wait_for("joined", 2)
         until(lambda: re.fullmatch(queued, waited_for(farm)))
-        first, later = status(farm), status(farm)
+        first, later = (until(lambda: status(farm)) for _ in range(2))
         outcome = interrupt(launched)
     # The join time-out does not run in a queue.
     assert later["elapsed_seconds"] > first["elapsed_seconds"]
