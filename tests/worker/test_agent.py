@@ -81,18 +81,18 @@ async def test_a_node_that_takes_longer_than_its_lease_to_prepare_keeps_its_slot
     launch = Launch("slow")
     with running(tmp_path) as registry, hosts.open("r+b") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        await registry.create(launch, 1, lease_seconds=2, job=JOB)
+        await registry.create(launch, 1, lease_seconds=5, job=JOB)
         node = start_node(registry, launch, tmp_path)
         try:
             await registry.wait_for_phase(launch, Phase.ARMING)
-            await asyncio.sleep(3)
+            await asyncio.sleep(6)
             status = await registry.status(launch)
             assert (status.phase, status.slots[0].incarnation) == (Phase.ARMING, 1)
             fcntl.flock(held, fcntl.LOCK_UN)
             await registry.wait_for_phase(launch, Phase.RUNNING)
         finally:
             node.terminate()
-            node.wait(10)
+            node.wait(30)
 
 
 @contextlib.asynccontextmanager
@@ -157,12 +157,12 @@ async def test_a_hosts_file_that_answers_late_is_still_put_back(tmp_path: Path) 
             await registry.events(launch, "exited")
             hosts.unlink()
             hosts.write_text(PLAIN)
-            before = hosts.stat().st_mtime_ns
+            os.utime(hosts, (1, 1))  # the clock of a file system is coarse
             feed.write(PLAIN.encode())
             feed.close()  # the hanging read ends
             assert await asyncio.to_thread(process.wait, 45) == 128 + signal.SIGTERM
     assert hosts.read_text() == PLAIN
-    assert hosts.stat().st_mtime_ns > before
+    assert hosts.stat().st_mtime > 1
 
 
 def identity(launch: Launch, slot: int) -> Identity:
@@ -178,7 +178,7 @@ def agent(registry: Registry, launch: Launch, folder: Path) -> Iterator[subproce
         yield process
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(30)
 
 
 async def probes_of(registry: Registry, launch: Launch, slot: int) -> list[PairProbe]:

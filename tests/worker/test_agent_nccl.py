@@ -86,7 +86,7 @@ def node(
         yield started
     finally:
         started.terminate()
-        started.wait(20)
+        started.wait(30)
 
 
 async def create(registry: Registry, launch: Launch) -> None:
@@ -115,7 +115,7 @@ async def test_with_required_rdma_it_ends_the_run_with_the_sentence(
     log = HERE / "nccl" / "no_library.log"
     with node(registry, launch, tmp_path / "logs", str(log), "60", "0", required=True) as agent:
         status = await registry.wait_for_phase(launch, Phase.FINISHED)
-        code = await asyncio.to_thread(agent.wait, 20)
+        code = await asyncio.to_thread(agent.wait, 30)
     assert status.result is not None
     assert status.result.message.endswith(f" failed: {SENTENCE}")
     assert status.result.exit_code == code == ExitCode.PREFLIGHT_FAILED

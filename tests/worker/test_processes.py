@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -28,15 +29,28 @@ while not os.path.exists(sys.argv[1]):
 """
 
 
+# The starter, which waits long for the rest of a line: a busy machine may stop who writes it.
+PATIENT = (
+    "-c",
+    """
+import sys
+from worker.programs import processes
+processes._IDLE_SECONDS = 60
+sys.exit(processes.main(sys.argv[1:]))
+""",
+)
+
+
 def words(
     *command: str,
     rank: int = 0,
     processes: int = 2,
     grace: float = 20,
     options: tuple[str, ...] = (),
+    starter: tuple[str, ...] = ("-I", "-S", PROGRAM),
 ) -> list[str]:
     own = ["--rank", str(rank), "--processes", str(processes), "--world", "5", "--node", "1"]
-    argv = [sys.executable, "-I", "-S", PROGRAM, *own, "--grace", str(grace), *options]
+    argv = [sys.executable, *starter, *own, "--grace", str(grace), *options]
     return [*argv, "--", *command]
 
 
@@ -101,7 +115,7 @@ for number in range(50):
         os.write(1, word.encode())
         os.write(2, word.encode())
 """
-    code, lines, err = run(*words(*python(script)))
+    code, lines, err = run(*words(*python(script), starter=PATIENT))
     expected = sorted(f"{rank}-{number}." for rank in (0, 1) for number in range(50))
     assert (code, lines, sorted(err.splitlines())) == (0, expected, expected)
 
@@ -156,7 +170,7 @@ if os.environ["RANK"] == "0":
 sys.exit(3)
 """
     end = tmp_path / "end"
-    process = start(*words(*python(script), str(end), grace=0.5))
+    process = start(*words(*python(script), str(end), grace=3))
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "ready\n"]
     end.touch()
@@ -233,16 +247,18 @@ while True:
 # ---- horovod's store ----------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port at which nobody listens, and which nobody else is given."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("", 0))
+        yield int(held.getsockname()[1])
 
 
 @pytest.fixture
-def store() -> int:
+def store(port: int) -> int:
     """The port of a store of this process."""
-    port = free_port()
     serve_store(port)
     assert await_store("127.0.0.1", port, 20)
     return port
@@ -275,8 +291,8 @@ def test_the_store_takes_no_value_without_bounds(store: int) -> None:
     connection.close()
 
 
-def test_processes_start_when_the_store_is_there_and_find_it(tmp_path: Path) -> None:
-    port, end = free_port(), tmp_path / "end"
+def test_processes_start_when_the_store_is_there_and_find_it(tmp_path: Path, port: int) -> None:
+    end = tmp_path / "end"
     script = """
 import http.client, os
 connection = http.client.HTTPConnection("127.0.0.1", int(os.environ["PORT"]), timeout=20)
@@ -292,5 +308,5 @@ print(connection.getresponse().status)
     assert (asking.returncode, out, serving.returncode) == (0, "404\n404\n", 0)
 
 
-def test_a_store_that_never_comes_is_not_waited_for_without_end() -> None:
-    assert not await_store("127.0.0.1", free_port(), seconds=0.2)
+def test_a_store_that_never_comes_is_not_waited_for_without_end(port: int) -> None:
+    assert not await_store("127.0.0.1", port, seconds=0.2)
