@@ -31,9 +31,11 @@ import logging
 from pathlib import Path
 import worker.agent
 from rendezvous.security import JoinString
+from worker.hosts import edit_hosts
 from worker.settings import WorkerSettings
 
 logging.basicConfig(level="INFO")
+edit_hosts.__kwdefaults__["lock_seconds"] = 60.0
 worker.agent.HOSTS_FILE = Path(sys.argv[1])
 worker.agent.HOSTS_SECONDS = float(sys.argv[3])
 join = JoinString.parse(os.environ["JOIN"])
@@ -84,6 +86,7 @@ async def test_a_node_that_takes_longer_than_its_lease_to_prepare_keeps_its_slot
         await registry.create(launch, 1, lease_seconds=5, job=JOB)
         node = start_node(registry, launch, tmp_path)
         try:
+            await joined(registry, launch, 0)
             await registry.wait_for_phase(launch, Phase.ARMING)
             await asyncio.sleep(6)
             status = await registry.status(launch)
@@ -199,6 +202,7 @@ async def test_an_agent_proves_its_peers_and_answers_theirs_until_the_go(tmp_pat
     with running(tmp_path) as registry, ProbeListener(identity(launch, 1)) as listener:
         await registry.create(launch, 2, job=JOB)
         with agent(registry, launch, tmp_path):
+            await joined(registry, launch, 0)
             async with Node(registry.place, launch, 1, probe_port=listener.port, job=JOB) as node:
                 view = await node.follow(lambda view: view.plan is not None)
                 assert view.plan is not None
@@ -256,6 +260,7 @@ async def test_an_agent_tells_which_peer_does_not_answer(tmp_path: Path) -> None
     with running(tmp_path) as registry, ProbeListener(identity(launch, 7)) as other:
         await registry.create(launch, 2, job=JOB)
         with agent(registry, launch, tmp_path) as process:
+            await joined(registry, launch, 0)
             async with Node(registry.place, launch, 1, probe_port=other.port, job=JOB) as node:
                 view = await node.follow(lambda view: view.result is not None)
                 said = await probes_of(registry, launch, 0)

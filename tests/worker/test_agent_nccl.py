@@ -16,6 +16,7 @@ from rendezvous.errors import ExitCode
 from rendezvous.schema import Job, Phase
 from rendezvous.security import JoinString
 from tests.rendezvous.registry import Launch, Registry, running
+from tests.worker.test_agent import joined
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "programs" / "like_nccl.py"
@@ -100,6 +101,7 @@ async def test_a_silent_fall_back_is_a_warning_on_the_board_and_the_run_goes_on(
     await create(registry, launch)
     log = HERE / "nccl" / "no_library.log"
     with node(registry, launch, tmp_path / "logs", str(log), "60", "0"):
+        await joined(registry, launch, 0)
         lines = await registry.events(launch, "progressed")
         status = await registry.status(launch)
     assert lines[-1].reason.endswith(SENTENCE)
@@ -114,6 +116,7 @@ async def test_with_required_rdma_it_ends_the_run_with_the_sentence(
     await create(registry, launch)
     log = HERE / "nccl" / "no_library.log"
     with node(registry, launch, tmp_path / "logs", str(log), "60", "0", required=True) as agent:
+        await joined(registry, launch, 0)
         status = await registry.wait_for_phase(launch, Phase.FINISHED)
         code = await asyncio.to_thread(agent.wait, 30)
     assert status.result is not None
@@ -127,6 +130,7 @@ async def test_what_was_expected_is_the_nodes_progress_and_nothing_to_look_at(
     launch = Launch("well")
     await create(registry, launch)
     with node(registry, launch, tmp_path / "logs", str(HERE / "nccl" / "ibext.log"), "60", "0"):
+        await joined(registry, launch, 0)
         lines = await registry.events(launch, "progressed")
     assert lines[-1].usual
     assert lines[-1].reason.endswith("NCCL uses IBext (mlx5_0, mlx5_1)")
@@ -139,6 +143,7 @@ async def test_a_program_that_fails_for_its_network_is_reported_with_the_cause(
     await create(registry, launch)
     log = HERE / "nccl" / "not_found.log"
     with node(registry, launch, tmp_path / "logs", str(log), "0", "3"):
+        await joined(registry, launch, 0)
         status = await registry.wait_for_phase(launch, Phase.FINISHED)
     assert status.result is not None
     assert "NCCL cannot use IB, and may use no other network: libibverbs" in status.result.message
@@ -152,6 +157,7 @@ async def test_the_logs_are_files_of_their_owner_beside_the_nodes_log(
     await create(registry, launch)
     logs = tmp_path / "100%p logs"
     with node(registry, launch, logs, str(HERE / "nccl" / "ib.log"), "0", "0"):
+        await joined(registry, launch, 0)
         await registry.wait_for_phase(launch, Phase.FINISHED)
     [kept] = logs.glob("nccl-*/*")
     assert kept.name.startswith("node-0.")
