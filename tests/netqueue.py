@@ -26,6 +26,7 @@ _ATTR_PACKET_HEADER, _ATTR_VERDICT = 1, 2
 _ATTR_COMMAND, _ATTR_PARAMETERS, _ATTR_MOST = 1, 2, 3
 _BIND, _COPY_META, _ACCEPT = 1, 1, 1
 _MOST_PACKETS = 100_000
+_SO_RCVBUFFORCE = 33  # Python does not name it
 
 
 class Queue:
@@ -34,7 +35,8 @@ class Queue:
     def __init__(self, number: int) -> None:
         self._number = number
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        # Beyond what the machine allows: too much that waits for this process would end it.
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 8 << 20)
         self._socket.bind((0, 0))
         self._configure(_attribute(_ATTR_COMMAND, struct.pack(">BxH", _BIND, 0)))
         parameters = struct.pack(">IB", 0, _COPY_META)

@@ -33,7 +33,7 @@ from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.schema import SlotState
 from rendezvous.security import JoinString, RegistryPlace, RunKeys
 
-LIMIT_SECONDS = 15.0
+LIMIT_SECONDS = 40.0
 PLAIN_FILE = "/proc/self/environ"
 LIVING = (SlotState.SUBMITTED, SlotState.QUEUED, SlotState.RUNNING)
 KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")

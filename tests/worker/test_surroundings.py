@@ -23,8 +23,11 @@ from worker.machine.surroundings import (
 )
 
 
-def around(environ: dict[str, str] | None = None, **options: Any) -> Surroundings:
-    return look_around("torchrun", [], environ or {"PATH": ""}, **options)
+def around(
+    environ: dict[str, str] | None = None, limit_seconds: float = 20.0, **options: Any
+) -> Surroundings:
+    given = environ or {"PATH": ""}
+    return look_around("torchrun", [], given, limit_seconds=limit_seconds, **options)
 
 
 def test_this_machine_is_described(tmp_path: Path) -> None:
@@ -100,7 +103,7 @@ def test_the_own_name_is_looked_up_in_the_hosts_file_and_no_name_server_is_asked
 
 
 def test_who_waits_for_it_is_told_what_the_resolver_says() -> None:
-    found = around(resolve=True, limit_seconds=20.0)
+    found = around(resolve=True)
     expected = {entry[4][0] for entry in addresses_of(socket.gethostname())}
     assert set(found.hostname_addresses or ()) == expected
     assert not found.is_name_server_silent
@@ -125,7 +128,7 @@ def test_a_disk_that_hangs_is_named_and_the_others_are_not(tmp_path: Path) -> No
     with failing_disk(tmp_path / "disk") as (folder, _):
         run("fsfreeze", "--freeze", str(folder))
         try:
-            found = around({"PATH": "", "TMPDIR": str(tmp_path)}, folders=[folder])
+            found = around({"PATH": "", "TMPDIR": str(tmp_path)}, 4.0, folders=[folder])
         finally:
             run("fsfreeze", "--unfreeze", str(folder))
     by_path = {disk.path: disk.problem for disk in found.disks}
