@@ -31,9 +31,10 @@ from worker.probe.path_mtu import PathMtu
 
 LAUNCH = f"launch{os.getpid()}"  # tests that run beside each other prefer other ports
 PATIENT = Pace()
-ONCE = Pace(quick_seconds=1.5, silence_seconds=0.0)
+ONCE = Pace(quick_seconds=3.0, silence_seconds=0.0)
 HURRY = Pace(quick_seconds=0.3, again_seconds=0.2, silence_seconds=0.5)
 HOLD_SECONDS = 30.0
+LONG_LIFE = 100.0  # of a connection: no test takes as long
 
 Stream: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Talk: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -310,7 +311,7 @@ async def test_a_round_ends_in_time_whoever_is_silent() -> None:
 
 
 async def test_what_was_found_before_a_round_had_to_end_is_kept() -> None:
-    pace = Pace(quick_seconds=60.0, round_seconds=2.0)
+    pace = Pace(quick_seconds=60.0, round_seconds=4.0)
     with full_port() as port, ProbeListener(identity(1)) as good:
         pairs = await probe_peers(identity(0), plan(1, good.port, port), [1, 2], pace=pace)
     assert [pair.outcome for pair in pairs] == ["ok", "timeout"]
@@ -585,7 +586,7 @@ def was_closed(sock: socket.socket) -> bool:
 
 
 async def test_hundreds_of_silent_connections_keep_nobody_away_and_the_oldest_are_closed() -> None:
-    with ProbeListener(identity(1)) as listener, ExitStack() as stack:
+    with ProbeListener(identity(1), life_seconds=LONG_LIFE) as listener, ExitStack() as stack:
         opened: list[socket.socket] = []
         for _ in range(4):
             opened += silent(stack, listener.port, 100)
@@ -617,7 +618,7 @@ def talking(stack: ExitStack, port: int, words: bytes) -> socket.socket:
 async def test_a_hello_that_was_overheard_opens_nothing_again() -> None:
     """Whoever listens on the way could hold connections without end, all of them proven."""
     hello = Packets(identity(0)).hello("tcp", 1, os.urandom(NONCE_BYTES))
-    with ProbeListener(identity(1)) as listener, ExitStack() as stack:
+    with ProbeListener(identity(1), life_seconds=LONG_LIFE) as listener, ExitStack() as stack:
         true = talking(stack, listener.port, hello)
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(HOLD_SECONDS):
