@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import math
 import os
 import re
 import select
+import sys
+import termios
 import threading
 import time
 from collections import deque
@@ -254,6 +257,10 @@ class Pump:
             silent = not ready
             if silent:
                 self._hand_over(self._output.idle)
+        # Too late, because of our own output or a busy machine: what has come is not lost for that.
+        for fd in [*self._pipes]:
+            for _ in range(0, _waiting_bytes(fd), CHUNK_BYTES):
+                self._read(fd)
         self._hand_over(self._output.idle)
         for fd in (*self._pipes, self._finish):
             os.close(fd)
@@ -279,6 +286,11 @@ class Pump:
             call()
         except Exception:  # a fault of ours must not fill the program's pipe and stop it
             logger.exception("a piece of the program's output was lost")
+
+
+def _waiting_bytes(fd: int) -> int:
+    """How much can be read of a pipe without waiting."""
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _wait_until_writable(fd: int) -> None:

@@ -339,6 +339,33 @@ async def test_our_own_output_being_stuck_holds_up_the_program_alone(
     os.close(writer)
 
 
+async def test_what_came_while_our_own_output_was_slow_is_not_lost(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(output_module, "DRAIN_SECONDS", 0.0)
+    monkeypatch.setattr(output_module, "STUCK_SECONDS", 30.0)
+    begun, fast = threading.Event(), threading.Event()
+
+    class Slow(Recording):
+        def write(self, stream: Stream, data: bytes) -> None:
+            begun.set()
+            fast.wait(30)
+            super().write(stream, data)
+
+    output = Slow()
+    rest = "seq 2000; seq 3000 >&2; printf last"
+    program = await start("sh", "-c", f"echo; {until_there(tmp_path / 'go', rest)}", output=output)
+    await until(begun.is_set)
+    (tmp_path / "go").touch()
+    await until(lambda: program._process.returncode is not None)
+    ending = asyncio.create_task(program.wait())
+    await until(lambda: program._pump is not None and program._pump._deadline < time.monotonic())
+    fast.set()
+    assert (await ending).exit_code == 0
+    assert output.of("stdout") == b"\n" + b"".join(b"%d\n" % n for n in range(1, 2001)) + b"last"
+    assert output.of("stderr") == b"".join(b"%d\n" % n for n in range(1, 3001))
+
+
 async def test_a_cancelled_wait_leaves_the_program_running(start: Start, tmp_path: Path) -> None:
     program = await start("sh", "-c", until_there(tmp_path / "end", "exit 4"))
     with pytest.raises(TimeoutError):
