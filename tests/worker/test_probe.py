@@ -77,9 +77,19 @@ def failed(pair: PairProbe) -> tuple[str, str]:
 @asynccontextmanager
 async def serving(talk: Talk) -> AsyncIterator[int]:
     """A server of something else; gives its port."""
-    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+
+    async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            await talk(reader, writer)
+
+    before = asyncio.all_tasks()
+    server = await asyncio.start_server(closing, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
+    left = asyncio.all_tasks() - before
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 class Middle:
@@ -93,10 +103,9 @@ class Middle:
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._port)
         back = asyncio.create_task(self._pass(inner_reader, writer, self._back))
-        await self._pass(reader, inner_writer, self._there)
+        with contextlib.closing(inner_writer):
+            await self._pass(reader, inner_writer, self._there)
         back.cancel()
-        for one in (writer, inner_writer):
-            one.close()
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, room: int

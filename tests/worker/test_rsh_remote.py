@@ -41,8 +41,9 @@ NODES = 3
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try again soon."""
+    """Try again soon; and leave no process behind in the end, however busy the machine is."""
     monkeypatch.setattr(exchange, "retry_pause", lambda: 0.01)
+    monkeypatch.setattr(remote, "_TELL_SECONDS", 30.0)
 
 
 class Wire:
