@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,11 @@ from rendezvous.server.guard import (
 from rendezvous.server.limiter import MAX_SOURCES, FailedLogins
 
 NAME = "rdzv.internal"
+PATIENT = Timeouts(handshake=60, header=60, body=60, unacknowledged=60)
 QUICK = Timeouts(handshake=0.3, header=0.3, body=0.3, unacknowledged=0.5)
+SOON = replace(PATIENT, header=1.5)
+"""For a first header, whose time runs before its bytes are there."""
+
 MEGABYTE = 2**20
 
 
@@ -120,16 +125,25 @@ def guarded_server(app: App, **options: Any) -> GuardedServer:
         allowed_hosts={NAME},
         body_limit=lambda scope: 2 * MAX_BODY_BYTES if scope["method"] == "PUT" else MAX_BODY_BYTES,
     )
-    options = dict[str, Any](max_connections=1000, timeouts=QUICK) | options
+    options = dict[str, Any](max_connections=1000, timeouts=PATIENT) | options
     return make_server(guard, closing=app.closing, **options)
 
 
 class Served:
     """An app that is being served on a loopback port."""
 
-    def __init__(self, app: App, port: int) -> None:
+    def __init__(self, app: App, port: int, server: GuardedServer | None = None) -> None:
         self.app = app
         self.port = port
+        self._server = server
+
+    def hurry(self) -> None:
+        """From now on the connections that are open have little time for each step."""
+        assert self._server is not None
+        for connection in list(self._server.server_state.connections):
+            assert isinstance(connection, GuardedProtocol)
+            connection._timeouts = QUICK
+            connection.timeout_keep_alive = 1
 
     def connect(self) -> socket.socket:
         """A connected client socket."""
@@ -173,7 +187,7 @@ def serve(request: pytest.FixtureRequest) -> Serve:
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
             thread.start()
             try:
-                yield Served(app, port)
+                yield Served(app, port, server)
             finally:
                 server.should_exit = True
                 thread.join(20)
@@ -250,31 +264,31 @@ def problem_of(answer: bytes) -> tuple[int, str]:
 
 @on_both_loops
 def test_a_connection_that_sends_nothing_is_closed_without_an_answer(serve: Serve) -> None:
-    with serve() as served:
+    with serve(timeouts=QUICK) as served:
         assert served.ask() == b""
 
 
 @on_both_loops
 def test_a_half_header_is_answered_408_and_closed(serve: Serve) -> None:
-    with serve() as served:
+    with serve(timeouts=SOON) as served:
         assert problem_of(served.ask(request()[:-2])) == (408, "bad_request")
 
 
 def test_a_dripping_header_does_not_extend_its_time(serve: Serve) -> None:
-    with serve() as served, served.connect() as client:
+    with serve(timeouts=SOON) as served, served.connect() as client:
         started = time.monotonic()
         with contextlib.suppress(ConnectionError):
             for byte in request() * 10:
                 client.sendall(bytes([byte]))
                 time.sleep(0.05)
-                if time.monotonic() - started > 3:
+                if time.monotonic() - started > 10:
                     break
         assert problem_of(read_to_end(client)) == (408, "bad_request")
 
 
 @on_both_loops
 def test_a_half_body_is_answered_408_and_closed(serve: Serve) -> None:
-    with serve() as served:
+    with serve(timeouts=replace(QUICK, header=60)) as served:
         for method in ("POST", "HEAD"):
             answer = served.ask(request("/echo", "Content-Length: 10", method=method), b"12345")
             assert problem_of(answer) == (408, "bad_request")
@@ -283,7 +297,7 @@ def test_a_half_body_is_answered_408_and_closed(serve: Serve) -> None:
 def test_an_idle_connection_is_kept_and_its_next_header_has_a_deadline(
     serve: Serve,
 ) -> None:
-    with serve() as served, served.connect() as client:
+    with serve(timeouts=SOON) as served, served.connect() as client:
         client.sendall(request(close=False))
         assert body_of(read_answer(client)) == b"0 bytes"
         assert served.ask() == b""  # one opened later is closed meanwhile
@@ -303,7 +317,7 @@ def test_an_idle_connection_is_closed_after_the_keep_alive_time(serve: Serve) ->
 def test_a_body_that_comes_after_the_answer_does_not_keep_the_connection_for_ever(
     serve: Serve,
 ) -> None:
-    with serve(keep_alive=1) as served, served.connect() as client:
+    with serve() as served, served.connect() as client:
         client.sendall(request("/early", "Content-Length: 5", method="POST", close=False))
         assert body_of(read_answer(client)) == b"early"
         client.sendall(b"12345")
@@ -311,6 +325,7 @@ def test_a_body_that_comes_after_the_answer_does_not_keep_the_connection_for_eve
         assert body_of(read_answer(client)) == b"0 bytes"
         client.sendall(request("/early", "Content-Length: 5", method="POST", close=False))
         assert body_of(read_answer(client)) == b"early"
+        served.hurry()
         client.sendall(b"12345")
         assert read_to_end(client) == b""
 
@@ -319,7 +334,8 @@ def test_a_body_that_comes_after_the_answer_does_not_keep_the_connection_for_eve
 def test_a_body_that_never_comes_after_the_answer_closes_the_connection(
     serve: Serve,
 ) -> None:
-    with serve() as served, served.connect() as client:
+    quick = replace(QUICK, header=60)
+    with serve(timeouts=quick) as served, served.connect() as client:
         client.sendall(request("/early", "Content-Length: 5", method="POST", close=False))
         assert body_of(read_answer(client)) == b"early"
         assert read_to_end(client) == b""
@@ -327,7 +343,7 @@ def test_a_body_that_never_comes_after_the_answer_closes_the_connection(
 
 @on_both_loops
 def test_tls_without_a_client_hello_is_closed(serve: Serve, tls: Tls) -> None:
-    with serve(ssl_context=tls[0]) as served:
+    with serve(ssl_context=tls[0], timeouts=QUICK) as served:
         assert served.ask() == b""
 
 
@@ -418,7 +434,7 @@ def test_a_request_with_its_body_in_one_piece_is_not_taken_for_a_large_header(
 def test_what_is_not_http_is_refused_without_a_line_in_the_log(
     serve: Serve, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serve() as served:
+    with serve(timeouts=SOON) as served:
         assert status_of(served.ask(garbage)) in (400, 408)
     assert caplog.text == ""
 
@@ -441,8 +457,7 @@ def test_connections_above_the_cap_get_503_and_the_others_go_on(serve: Serve) ->
 
 
 def test_connections_far_above_the_cap_are_dropped_at_once(serve: Serve) -> None:
-    patient = Timeouts(header=60)
-    with serve(max_connections=1, timeouts=patient) as served, contextlib.ExitStack() as stack:
+    with serve(max_connections=1) as served, contextlib.ExitStack() as stack:
         for _ in range(1 + MAX_REFUSALS):
             stack.enter_context(served.connect())
         assert served.ask() == b""
@@ -539,7 +554,7 @@ def test_an_answer_that_the_app_gives_after_a_408_goes_nowhere(
 ) -> None:
     # A TLS client that does not say goodbye: the connection outlives the 408 by a second.
     with (
-        serve(ssl_context=tls[0]) as served,
+        serve(ssl_context=tls[0], timeouts=replace(PATIENT, body=0.3)) as served,
         tls[1].wrap_socket(served.connect(), server_hostname=NAME) as client,
     ):
         client.sendall(request("/watch", close=False))
@@ -563,7 +578,7 @@ def test_a_parked_connection_closed_by_its_peer_is_told_as_fin(serve: Serve) -> 
     with serve() as served:
         with served.connect() as client:
             client.sendall(request("/park"))
-            assert served.app.parked.wait(5)
+            assert served.app.parked.wait(10)
         assert served.ended() == CloseReason.FIN
 
 
@@ -585,6 +600,7 @@ def test_a_connection_that_the_server_closes_is_told_as_local(serve: Serve) -> N
         with served.connect() as client:
             client.sendall(request("/watch", close=False))
             read_answer(client)
+            served.hurry()
             client.sendall(b"GET /e")
             read_to_end(client)
             assert served.ended() == CloseReason.LOCAL
@@ -592,7 +608,8 @@ def test_a_connection_that_the_server_closes_is_told_as_local(serve: Serve) -> N
 
 @on_both_loops
 def test_a_peer_that_never_reads_is_lost(serve: Serve) -> None:
-    with serve() as served, served.connect() as client:
+    deaf = replace(PATIENT, unacknowledged=0.5)
+    with serve(timeouts=deaf) as served, served.connect() as client:
         client.sendall(request("/watch", close=False))
         read_answer(client)
         client.sendall(request("/large", close=False))
@@ -697,14 +714,12 @@ def test_sigterm_ends_parked_polls_and_the_process_and_the_port_stays(
         unfinished = stack.enter_context(served.connect())
         unfinished.sendall(request("/echo", "Content-Length: 9", method="POST") + b"1")
         served.ask(request())  # by now those before it have been read
-        started = time.monotonic()
         first.send_signal(signal.SIGTERM)
         assert body_of(read_to_end(parked)) == b"closing"
         assert problem_of(read_to_end(unfinished)) == (503, "unavailable")
         assert first.wait(10) == -signal.SIGTERM
-        assert time.monotonic() - started < 2
         assert first.stderr is not None
-        assert first.stderr.read() == b""
+        assert first.stderr.read() == b""  # where it would say that it has waited in vain
         idle.close()
         stack.enter_context(server_process(listener))
         assert body_of(served.ask(request())) == b"0 bytes"
@@ -778,7 +793,7 @@ def test_slow_connections_do_not_stop_a_healthy_request(listener: socket.socket)
             started = time.monotonic()
             healthy.sendall(request(close=False))
             assert body_of(read_answer(healthy)) == b"0 bytes"
-            assert time.monotonic() - started < 1
+            assert time.monotonic() - started < Timeouts().header / 2
         assert [status_of(read_to_end(client)) for client in slow] == [408] * 500
 
 
@@ -865,6 +880,7 @@ def test_after_a_whole_answer_the_next_header_has_its_deadline(serve: Serve) -> 
     with serve() as served, served.connect() as client:
         client.sendall(request("/whole", close=False))
         read_answer(client)
+        served.hurry()
         client.sendall(b"GET /e")
         assert problem_of(read_to_end(client)) == (408, "bad_request")
 
