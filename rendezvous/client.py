@@ -154,14 +154,16 @@ class RegistryClient:
         Raises:
             Unavailable: None did; the message says what happened at each address.
         """
-        tasks = [asyncio.create_task(self._dial(address)) for address in self.place.addresses]
+        # Those that start later have no head start over the others, too.
+        addresses = sorted(self.place.addresses, key=self._late.__contains__)
+        tasks = [asyncio.create_task(self._dial(address)) for address in addresses]
         try:
             number = await _first_in_order(tasks)
             if number is not None:
-                self._address = self.place.addresses[number]
+                self._address = addresses[number]
                 self._keep(tasks.pop(number).result())
                 return self.base
-            errors = zip(self.place.addresses, [task.exception() for task in tasks], strict=True)
+            errors = zip(addresses, [task.exception() for task in tasks], strict=True)
             failures = {address: _words(error) for address, error in errors if error is not None}
         finally:
             await _give_up(set(tasks))
