@@ -100,8 +100,12 @@ class SqliteJournal:
         await self._run(_insert, records)
 
     def read(self) -> Iterator[Record]:
-        """See the protocol."""
-        yield from self._thread.submit(_select, self._connection).result()
+        """See the protocol; raises UsageError."""
+        try:
+            records = self._thread.submit(_select, self._connection).result()
+        except sqlite3.Error as exc:
+            raise UsageError(f"the journal {self._path} cannot be read: {exc}") from exc
+        yield from records
 
     async def drop(self, run: str) -> None:
         """See the protocol."""

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,21 @@ import httpx
 import psutil
 import pytest
 
+from rendezvous.client import RegistryClient
 from rendezvous.errors import StorageFull, TooLarge, Unavailable
 from rendezvous.schema import ExitReport, LeaveReport, NodeView, Phase
 from rendezvous.security import SERVER_NAME, parse_credential
 from rendezvous.server.journal import Record, SqliteJournal, read_journal
 from tests.rendezvous.driver import make_probe
-from tests.rendezvous.registry import Launch, Node, Registry, running, until
+from tests.rendezvous.registry import (
+    LIMIT_SECONDS,
+    START_SECONDS,
+    Launch,
+    Node,
+    Registry,
+    running,
+    until,
+)
 
 
 @pytest.fixture
@@ -218,22 +226,44 @@ async def test_sigterm_ends_every_waiting_request_and_the_process(registry: Regi
 
         streaming = asyncio.create_task(stream())
         await until(lambda: len(lines) == 3)
+        sent = asyncio.Queue[str]()
+        for client in (nodes[0].client, reader):
+            _tell_what_is_sent(client, sent)
         path = f"/v1/runs/parked/nodes/0/watch?after={nodes[0].view.seq}"
         polls = [
             asyncio.create_task(nodes[0].client.request("GET", path)),
             asyncio.create_task(reader.status("parked", after=version, wait=20)),
         ]
-        _, parked = await asyncio.wait(polls, timeout=0.2)
-        assert len(parked) == 2
-        started = time.monotonic()
+        for _ in polls:
+            await asyncio.wait_for(sent.get(), LIMIT_SECONDS)
+        for _ in range(2):  # what was sent before it has been read by then
+            await registry.status(launch)
+        assert not any(poll.done() for poll in polls)
         assert await asyncio.to_thread(registry.end) == -signal.SIGTERM
-        assert time.monotonic() - started < 2
+        assert "timeout graceful shutdown" not in registry.log
         for outcome in await asyncio.gather(*polls, return_exceptions=True):
             assert isinstance(outcome, Unavailable)
             assert outcome.message == "the registry is closing"
         await streaming
     assert [record.number for record in read_journal(registry.journal)] == [1, 2, 3]
     assert "Traceback" not in registry.log
+
+
+def _tell_what_is_sent(client: RegistryClient, sent: asyncio.Queue[str]) -> None:
+    """Put in the path of each request that this client has written to its connection."""
+    assert client._http is not None
+    transport = client._http._transport
+    real = transport.handle_async_request
+
+    async def traced(request: httpx.Request) -> httpx.Response:
+        async def trace(event: str, _: object) -> None:
+            if event == "http11.send_request_body.complete":
+                sent.put_nowait(request.url.path)
+
+        request.extensions["trace"] = trace
+        return await real(request)
+
+    transport.handle_async_request = traced  # type: ignore[method-assign]
 
 
 async def test_sigint_ends_the_process_without_a_traceback(registry: Registry) -> None:
@@ -311,14 +341,11 @@ async def test_a_node_whose_connections_are_closed_is_lost_a_second_later(
             alive = asyncio.create_task(nodes[0].follow(lambda view: view.stop))
             stays = asyncio.create_task(_reconnect_and_watch(nodes[1]))
             clock = (await registry.status(launch)).elapsed_seconds
-            started = time.monotonic()
             await nodes[2].client.close()
             lost = (await registry.events(launch, "lost"))[-1]
-            measured = time.monotonic() - started
             assert lost.slot == 2
             assert "the connection was closed and no new one came" in lost.reason
-            assert 0.9 <= lost.at_seconds - clock < 2.5
-            assert measured < 3
+            assert 0.9 <= lost.at_seconds - clock < 10
             assert (await alive).reason.startswith("node 2 (host2, slot 2)")
             await stays
         kinds = [(line.kind, line.slot) for line in await registry.events(launch, "lost")]
@@ -364,7 +391,8 @@ async def test_behind_an_ingress_a_closed_connection_says_nothing(tmp_path: Path
             await nodes[1].client.close()
             silent = asyncio.create_task(nodes[0].follow(lambda view: view.stop))
             lost = (await registry.events(launch, "lost"))[-1]
-            assert "it was silent for 2 s" in lost.reason
+            assert lost.slot == 1
+            assert re.search(r"it was silent for \d+ s", lost.reason)
             await silent
 
 
@@ -397,13 +425,26 @@ def test_the_process_may_open_as_many_files_as_the_machine_allows(shared: Regist
 
 def test_a_registry_that_cannot_start_says_why(registry: Registry) -> None:
     registry.end()
+    for beside in ("-wal", "-shm"):
+        registry.journal.with_name(f"journal.sqlite{beside}").unlink(missing_ok=True)
     registry.journal.write_bytes(b"my notes\n" * 500)
     registry.start()
     assert registry.process is not None
-    assert registry.process.wait(10) == 2
+    assert registry.process.wait(START_SECONDS) == 2
     assert registry.log.splitlines()[-1].endswith(
         f"the journal {registry.journal} cannot be opened: file is not a database"
     )
+    assert "Traceback" not in registry.log
+
+
+async def test_a_journal_that_was_written_over_beside_its_log_is_told(registry: Registry) -> None:
+    await registry.create(Launch("damaged"))
+    registry.end(signal.SIGKILL)
+    registry.journal.write_bytes(b"my notes\n" * 500)
+    registry.start()
+    assert registry.process is not None
+    assert registry.process.wait(START_SECONDS) == 2
+    assert f"the journal {registry.journal} cannot be " in registry.log.splitlines()[-1]
     assert "Traceback" not in registry.log
 
 
@@ -424,7 +465,7 @@ async def test_a_journal_that_cannot_be_applied_is_told_by_its_event(
     await journal.close()
     registry.start()
     assert registry.process is not None
-    assert registry.process.wait(10) == 2
+    assert registry.process.wait(START_SECONDS) == 2
     assert f"event 2 of run 'odd' {words}" in registry.log
     assert "Traceback" not in registry.log
 
@@ -433,7 +474,7 @@ def test_a_registry_whose_launcher_is_gone_does_not_start(registry: Registry) ->
     registry.end()
     registry.start("--parent", "1")
     assert registry.process is not None
-    assert registry.process.wait(10) == 1
+    assert registry.process.wait(START_SECONDS) == 1
     assert "the launcher ended before its registry was up" in registry.log
 
 
@@ -469,7 +510,7 @@ def test_a_config_that_is_wrong_is_refused_and_not_shown(registry: Registry) -> 
     path.write_text(json.dumps(config | {"key": [config["key"]], "colour": "red"}))
     registry.start()
     assert registry.process is not None
-    assert registry.process.wait(10) != 0
+    assert registry.process.wait(START_SECONDS) != 0
     assert "colour" in registry.log
     assert config["key"] not in registry.log
 
