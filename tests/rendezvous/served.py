@@ -126,6 +126,10 @@ class Served:
             await asyncio.gather(*(self.report(launch, s, ack) for s in range(nodes)))
         assert self.host(launch).run.phase is phase
 
+    def poll_long(self, launch: Launch) -> None:
+        """Let polls end by news alone, however long a test takes to make them."""
+        self.host(launch).leases.poll = 600.0
+
     def watch(self, launch: Launch, after: int = 0) -> asyncio.Task[NodeView]:
         """A node's poll."""
 

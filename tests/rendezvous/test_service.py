@@ -137,6 +137,7 @@ async def test_a_watch_hears_of_an_event_once_it_is_kept(
 ) -> None:
     await served.bring_to(Phase.VERIFYING, launch)
     await served.report(launch, 0, make_probe(1, 0, [1]))
+    served.poll_long(launch)
     poll = served.watch(launch, after=served.host(launch).news_seq)
     journal.open.clear()
     report = asyncio.create_task(served.report(launch, 1, make_probe(1, 1, [0])))
@@ -221,6 +222,7 @@ async def test_a_full_disk_is_told_to_all_who_asked_and_changes_nothing(
 ) -> None:
     await served.create(launch, 4)
     await served.join(launch, 0)
+    served.poll_long(launch)
     poll = served.watch(launch, after=served.host(launch).news_seq)
     before = served.reasons(launch)
     journal.is_full = True
@@ -718,10 +720,11 @@ async def test_a_poll_without_news_has_the_reason_of_the_moment_and_no_table(
 
 async def test_news_reach_all_who_wait_as_the_same_bytes(served: Served, launch: Launch) -> None:
     await served.create(launch)
+    served.poll_long(launch)
     host = served.host(launch)
     polls = [asyncio.create_task(served.service.watch(host, 1)) for _ in range(1_200)]
     await asyncio.gather(*(served.join(launch, slot) for slot in (0, 1)))
-    bodies = await asyncio.wait_for(asyncio.gather(*polls), 1)
+    bodies = await asyncio.wait_for(asyncio.gather(*polls), 30)
     assert len({id(body.plain) for body in bodies}) == 1
     assert NodeView.model_validate_json(bodies[0].plain).phase is Phase.VERIFYING
 
