@@ -11,11 +11,10 @@ import base64
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from rendezvous.security import JoinString, RegistryString, new_secret, parse_gr
 from tests.attack.canaries import Canaries, add_registry, add_run, command_of, forms, loose
 from tests.netlab import Lab
 from tests.path.launching import RDZV, environment, until
+from worker.ports import find_free
 
 LIMIT_SECONDS = 100.0
 DEBUG = {"RDZV_LOG_LEVEL": "debug"}
@@ -172,11 +172,12 @@ def is_ours(pid: int) -> bool:
 
 
 def open_files(pid: int) -> list[str]:
-    """What the process has open beside its standard streams."""
+    """What the process has open beside its standard streams; while it goes on, so may they."""
     found = []
-    for fd in os.listdir(f"/proc/{pid}/fd"):
-        if int(fd) > 2:
-            found.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(FileNotFoundError):
+                found += [os.readlink(f"/proc/{pid}/fd/{fd}")] if int(fd) > 2 else []
     return found
 
 
@@ -386,8 +387,8 @@ def test_a_symmetric_start_leaks_nothing(tmp_path: Path) -> None:
 
 def test_a_standing_registry_and_its_launches_leak_nothing(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    # Each process of the tests has ports of its own, which no connection gets by chance.
+    port = str(find_free(20_000 + os.getpid() % 1_000 * 10))
     serve = [RDZV, "serve", "--port", port, "--listen", "127.0.0.1"]
     options = ("--rdzv-id", "r", "--nnodes", "2", "--grace", "2", "--framework", "command")
     log = (tmp_path / "serve.log").open("w")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.util
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pytest
 
 from launcher.plan import Here, WorkerRun, make_plan
 from launcher.schedulers import (
@@ -55,6 +59,31 @@ def until(look: Callable[[], T | None]) -> T:
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
     return found
+
+
+def time_out_once(patch: pytest.MonkeyPatch, look: Callable[[], object]) -> None:
+    """Let the first wait with a time limit be over once there is something to see, and not before.
+
+    How long a program takes to come to that place is up to the machine.
+    """
+    real, first = asyncio.timeout, [look]
+
+    async def watch(limit: asyncio.Timeout, look: Callable[[], object]) -> None:
+        while not look():
+            await asyncio.sleep(0.02)
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    @contextlib.asynccontextmanager
+    async def timeout(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
+        async with real(None if first else seconds) as limit:
+            watching = asyncio.create_task(watch(limit, first.pop())) if first else None
+            try:
+                yield limit
+            finally:
+                if watching is not None:
+                    watching.cancel()
+
+    patch.setattr(asyncio, "timeout", timeout)
 
 
 def settings_of(fake: str) -> dict[str, str]:

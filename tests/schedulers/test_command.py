@@ -13,8 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launcher.schedulers import command
 from launcher.schedulers.command import CommandRunner, Said, clean, outside_environment
 from rendezvous.errors import SchedulerError
+from tests.schedulers.bed import time_out_once
 
 LIMIT_SECONDS = 20.0
 
@@ -107,16 +109,25 @@ def test_how_a_command_ended_is_one_sentence(said: Said, ending: str) -> None:
     assert said.ending() == ending
 
 
-async def test_a_command_at_its_time_limit_is_told_to_end_with_all_that_it_started() -> None:
-    said = await run("trap 'echo told; exit' TERM; sleep 1000 & echo $!; wait", seconds=0.5)
+async def test_a_command_at_its_time_limit_is_told_to_end_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_KILL_SECONDS", LIMIT_SECONDS)
+    time_out_once(monkeypatch, (tmp_path / "ready").exists)
+    ready = f": > {tmp_path}/ready"
+    said = await run(f"trap 'echo told; exit' TERM; sleep 1000 & echo $!; {ready}; wait")
     assert said.code is None
     sleeper, word = said.out.split()
     assert word == "told"
     await gone(int(sleeper))
 
 
-async def test_a_command_that_does_not_listen_is_killed() -> None:
-    said = await run("trap '' TERM; echo $$; while :; do sleep 0.1; done", seconds=0.5)
+async def test_a_command_that_does_not_listen_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time_out_once(monkeypatch, (tmp_path / "ready").exists)
+    ready = f": > {tmp_path}/ready"
+    said = await run(f"trap '' TERM; echo $$; {ready}; while :; do sleep 0.1; done")
     assert said.code is None
     await gone(int(said.out))
 

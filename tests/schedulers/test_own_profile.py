@@ -133,7 +133,7 @@ def test_a_run_is_launched_by_the_profile_of_the_page(
     )
     assert outcome.code == 0, outcome.err
     assert out.read_text() == "node 0\n"
-    assert [job.process.returncode for job in api.jobs.values()] == [0]
+    assert [job.process.wait(20) for job in api.jobs.values()] == [0]
 
 
 def test_a_check_goes_through_every_step_and_leaves_nothing(

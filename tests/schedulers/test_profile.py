@@ -17,7 +17,7 @@ from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import read_profile
 from rendezvous.errors import SchedulerError, TemplateError, UsageError
 from rendezvous.schema import SlotState
-from tests.schedulers.bed import OWN, Bed, join_text
+from tests.schedulers.bed import OWN, Bed, join_text, time_out_once
 
 BATCH = OWN["batch"].read_text()
 
@@ -345,12 +345,10 @@ async def test_a_submit_is_tried_again_only_where_the_profile_says_so(
 
 @pytest.mark.parametrize(("fault", "runs"), [("hangs", 0), ("hangs-after", 1)])
 async def test_a_submit_that_does_not_answer_is_ended_and_its_run_is_looked_for(
-    tmp_path: Path, fault: str, runs: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, runs: int
 ) -> None:
-    text = changed("timeout_seconds = 30", "timeout_seconds = 1.5").replace(
-        "retry_submit = true", ""
-    )
-    made = bench(tmp_path, text, fault)
+    made = bench(tmp_path, changed("retry_submit = true", ""), fault)
+    time_out_once(monkeypatch, made.made if runs else made.calls)
     if runs:
         assert await made.scheduler().submit(made.run(), join_text()) == "7001"
     else:

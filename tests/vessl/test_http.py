@@ -17,7 +17,7 @@ from launcher.schedulers.vessl_http import VesslHttpScheduler
 from rendezvous.certificate import make_certificate
 from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.schema import SlotState
-from tests.schedulers.bed import Bed, join_text
+from tests.schedulers.bed import Bed, join_text, time_out_once
 from tests.vessl.service import ECHO, FIRST_ID, TOKEN, Vessl, environment_of
 
 Made = Callable[..., VesslHttpScheduler]
@@ -116,12 +116,13 @@ async def test_a_run_that_is_listed_too_late_is_an_error_and_found_afterwards(
 
 
 async def test_a_slow_api_is_given_up_and_its_run_is_found_afterwards(
-    vessl: Vessl, made: Made, bed: Bed
+    vessl: Vessl, made: Made, bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = made()
     await scheduler.submit(bed.run(2), join_text(2))  # the clusters are known now
     scheduler._profile = scheduler._profile.model_copy(update={"timeout_seconds": 0.3})
     vessl.stuck.set()
+    time_out_once(monkeypatch, lambda: len(vessl.posts()) == 2)
     error = await refused(scheduler, bed)
     assert "did not answer within 0.3 s; whether worker run" in error.message
     vessl.stuck.clear()
