@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 from tests.frameworks.environments import ENVIRONMENTS, takes_all
 
@@ -69,7 +70,11 @@ _REQUIREMENTS: dict[str, Callable[[], str | None]] = {
 
 
 def pytest_configure() -> None:
-    """What tests start heeds SIGHUP and SIGINT, also where they run under nohup, or behind `&`."""
+    """What tests start heeds SIGHUP and SIGINT, also where they run under nohup, or behind `&`.
+
+    And no example of hypothesis fails because the machine had something else to do."""
+    settings.register_profile("unhurried", deadline=None)
+    settings.load_profile("unhurried")
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -385,6 +385,7 @@ def test_a_symmetric_start_leaks_nothing(tmp_path: Path) -> None:
 # On this machine, with a standing registry
 
 
+@pytest.mark.timeout(300)
 def test_a_standing_registry_and_its_launches_leak_nothing(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     # Each process of the tests has ports of its own, which no connection gets by chance.

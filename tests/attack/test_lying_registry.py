@@ -552,6 +552,7 @@ BATCH = 24
 BATCHES = [LIES[at : at + BATCH] for at in range(0, len(LIES), BATCH)]
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: f"{batch[0].name} and on")
 async def test_no_lie_starts_a_program_or_reaches_the_hosts_file(
     tmp_path: Path, batch: list[Lie]

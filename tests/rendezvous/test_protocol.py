@@ -1513,5 +1513,5 @@ class Machine(RuleBasedStateMachine):
         assert all(reasons)
 
 
-TestMachine = Machine.TestCase
+TestMachine = pytest.mark.timeout(300)(Machine.TestCase)
 TestMachine.settings = settings(FEW, max_examples=400, stateful_step_count=40)
