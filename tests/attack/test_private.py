@@ -129,9 +129,9 @@ def test_a_registry_leaves_no_core_file_and_the_users_programs_may(tmp_path: Pat
     with launching(
         tmp_path,
         *("--nnodes", "1", "--framework", "command"),
-        command=shell("ulimit -H -c; sleep 60"),
+        command=shell(f"ulimit -H -c; : > {tmp_path}/told; sleep 60"),
     ) as launched:
-        launched.wait_for_phase("running")
+        until((tmp_path / "told").exists)
         registry = launched.child("rendezvous.server")
         assert psutil.Process(registry.pid).rlimit(psutil.RLIMIT_CORE) == (0, 0)
         launched.signal(signal.SIGTERM)
@@ -214,10 +214,10 @@ def test_a_variable_of_the_user_does_not_take_the_asserts_out_of_rdzv(tmp_path: 
     with launching(
         tmp_path,
         *("--nnodes", "1", "--framework", "command"),
-        command=shell("sleep 60"),
+        command=shell(f": > {tmp_path}/started; sleep 60"),
         env={"PYTHONOPTIMIZE": "2"},
     ) as launched:
-        launched.wait_for_phase("running")
+        until((tmp_path / "started").exists)
         lines = [" ".join(p.cmdline()) for p in launched.children()]
         ours = [line for line in lines if "rdzv_command" in line or "rendezvous.server" in line]
         launched.signal(signal.SIGTERM)

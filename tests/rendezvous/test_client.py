@@ -254,9 +254,9 @@ async def test_addresses_that_do_not_answer_do_not_delay_the_one_that_does(
     registry: Registry,
 ) -> None:
     port = registry.port
-    with black_hole("127.0.0.2", port):
-        async with fake(silent, address="127.0.0.3", port=port):
-            place = RegistryPlace(("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.1"), port)
+    with black_hole("127.77.0.2", port):
+        async with fake(silent, address="127.77.0.3", port=port):
+            place = RegistryPlace(("127.77.0.2", "127.77.0.3", "127.77.0.4", "127.0.0.1"), port)
             async with RegistryClient(place, registry.operator, request_seconds=10) as client:
                 started = time.monotonic()
                 assert await client.connect() == f"http://127.0.0.1:{port}"
@@ -264,7 +264,7 @@ async def test_addresses_that_do_not_answer_do_not_delay_the_one_that_does(
                 assert await client.runs() is not None
 
 
-@pytest.mark.parametrize(("moment", "kept"), [(30.0, "127.0.0.1"), (None, "127.0.0.2")])
+@pytest.mark.parametrize(("moment", "kept"), [(30.0, "127.0.0.1"), (None, "127.77.0.2")])
 async def test_the_first_address_of_the_list_is_kept_unless_it_is_much_later(
     monkeypatch: pytest.MonkeyPatch, moment: float | None, kept: str
 ) -> None:
@@ -287,9 +287,9 @@ async def test_the_first_address_of_the_list_is_kept_unless_it_is_much_later(
         monkeypatch.setattr(client_module, "_HEAD_START_SECONDS", moment)
     async with (
         fake(after_the_other) as first,
-        fake(at_once, address="127.0.0.2", port=first.port),
+        fake(at_once, address="127.77.0.2", port=first.port),
     ):
-        addresses = ("127.0.0.3", "127.0.0.1", "127.0.0.2")
+        addresses = ("127.77.0.3", "127.0.0.1", "127.77.0.2")
         async with client_of(RegistryPlace(addresses, first.port), 20.0) as client:
             assert await client.connect() == f"http://{kept}:{first.port}"
 
@@ -306,14 +306,14 @@ async def test_a_name_that_cannot_be_resolved_is_told_with_where_it_comes_from()
 async def test_each_address_that_failed_is_named_with_its_reason() -> None:
     async with fake(silent) as server:
         port = server.port
-        with black_hole("127.0.0.2", port):
-            place = RegistryPlace(("127.0.0.1", "127.0.0.2", "127.0.0.3"), port)
+        with black_hole("127.77.0.2", port):
+            place = RegistryPlace(("127.0.0.1", "127.77.0.2", "127.77.0.3"), port)
             words = await failure(place, 2.0)
-    assert words.startswith(f"no registry at port {port} of 127.0.0.1, 127.0.0.2, 127.0.0.3 (")
+    assert words.startswith(f"no registry at port {port} of 127.0.0.1, 127.77.0.2, 127.77.0.3 (")
     for part in (
         "127.0.0.1: it accepted the connection and did not answer",
-        "127.0.0.2: no answer (filtered, or the host is down)",
-        "127.0.0.3: connection refused (no registry is listening)",
+        "127.77.0.2: no answer (filtered, or the host is down)",
+        "127.77.0.3: connection refused (no registry is listening)",
     ):
         assert part in words
 
@@ -377,18 +377,18 @@ async def test_dialling_that_is_given_up_leaves_no_connection_behind() -> None:
 async def test_a_registry_that_answers_at_another_address_is_found_again() -> None:
     async with fake(replies((200, {"runs": []}))) as first:
         port = first.port
-        async with client_of(RegistryPlace(("127.0.0.1", "127.0.0.2"), port)) as client:
+        async with client_of(RegistryPlace(("127.0.0.1", "127.77.0.2"), port)) as client:
             assert await client.runs() == []
             assert client.base == f"http://127.0.0.1:{port}"
             await first.refuse()
             for line in first.lines:
                 line.writer.close()
             await asyncio.sleep(0.05)
-            async with fake(replies((200, {"runs": []})), address="127.0.0.2", port=port):
+            async with fake(replies((200, {"runs": []})), address="127.77.0.2", port=port):
                 with pytest.raises(Unavailable, match=r"127.0.0.1:.*connection refused"):
                     await client.runs()
                 assert await client.runs() == []
-                assert client.base == f"http://127.0.0.2:{port}"
+                assert client.base == f"http://127.77.0.2:{port}"
 
 
 # TLS
@@ -605,11 +605,11 @@ async def test_an_address_where_an_answer_is_late_is_left_for_another() -> None:
         await replies((200, make_view()))(line)
 
     async with fake(vanishing) as first:
-        again = fake(busy, address="127.0.0.2", port=first.port)
+        again = fake(busy, address="127.77.0.2", port=first.port)
         async with again, connected(first.place, 1.0) as client:
-            client.place = replace(first.place, addresses=("127.0.0.1", "127.0.0.2"))
+            client.place = replace(first.place, addresses=("127.0.0.1", "127.77.0.2"))
             view = await client.watch("r", 0, 0, 0.1)
-            assert (view.seq, client.base) == (3, f"http://127.0.0.2:{first.port}")
+            assert (view.seq, client.base) == (3, f"http://127.77.0.2:{first.port}")
 
 
 async def test_a_refusal_ends_the_poll_though_an_older_try_still_waits() -> None:

@@ -162,9 +162,10 @@ async def test_all_runs_of_a_name_are_ended_with_it(vessl: Vessl, made: Made, be
 
 
 async def test_an_api_that_is_away_is_named(made: Made, bed: Bed) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        host = f"http://127.0.0.1:{free.getsockname()[1]}"
-    error = await refused(made(VESSL_API_HOST=host), bed)
+    with socket.socket() as held:  # and not listened on
+        held.bind(("127.0.0.1", 0))
+        host = f"http://127.0.0.1:{held.getsockname()[1]}"
+        error = await refused(made(VESSL_API_HOST=host), bed)
     assert error.message.startswith(f"slot 1: VESSL's API ({host}): ")
     assert "refused" in error.message
 
