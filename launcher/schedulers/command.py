@@ -25,6 +25,7 @@ from worker.contracts import SECRET_VARIABLES
 from worker.settings import WorkerSettings
 
 _KILL_SECONDS = 2.0
+_LOOK_SECONDS = 0.02
 _DRAIN_SECONDS = 1.0
 _MOST_BYTES = 1 << 20
 _MOST_WORDS = 400
@@ -192,13 +193,28 @@ class CommandRunner:
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """End what still runs: TERM to all that it started, and KILL to what stays."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+    if process.returncode is not None:
+        return
+    if _signal_group(process.pid, signal.SIGTERM):
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _KILL_SECONDS)
+            async with asyncio.timeout(_KILL_SECONDS):
+                await process.wait()
+                # A child may not listen, or not yet; nobody tells when it ends.
+                while _signal_group(process.pid, 0):  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_SECONDS)
+                return
+        _signal_group(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _KILL_SECONDS)
+
+
+def _signal_group(leader: int, number: int) -> bool:
+    """Signal all that a command has started; whether there was anything to be signalled."""
+    try:
+        os.killpg(leader, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 @contextlib.contextmanager

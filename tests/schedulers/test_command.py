@@ -112,14 +112,14 @@ def test_how_a_command_ended_is_one_sentence(said: Said, ending: str) -> None:
 async def test_a_command_at_its_time_limit_is_told_to_end_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_KILL_SECONDS", LIMIT_SECONDS)
+    monkeypatch.setattr(command, "_KILL_SECONDS", LIMIT_SECONDS / 2)
     time_out_once(monkeypatch, (tmp_path / "ready").exists)
-    ready = f": > {tmp_path}/ready"
-    said = await run(f"trap 'echo told; exit' TERM; sleep 1000 & echo $!; {ready}; wait")
+    child = f"trap 'echo child; exit' TERM; : > {tmp_path}/ready; while :; do sleep 0.1; done"
+    said = await run(f"trap 'wait; echo told; exit' TERM; ({child}) & echo $!; wait")
     assert said.code is None
-    sleeper, word = said.out.split()
-    assert word == "told"
-    await gone(int(sleeper))
+    pid, *words = said.out.split()
+    assert words == ["child", "told"]
+    await gone(int(pid))
 
 
 async def test_a_command_that_does_not_listen_is_killed(
@@ -130,6 +130,16 @@ async def test_a_command_that_does_not_listen_is_killed(
     said = await run(f"trap '' TERM; echo $$; {ready}; while :; do sleep 0.1; done")
     assert said.code is None
     await gone(int(said.out))
+
+
+async def test_what_a_command_has_started_is_killed_when_it_does_not_listen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time_out_once(monkeypatch, (tmp_path / "ready").exists)
+    deaf = f"(trap '' TERM; : > {tmp_path}/ready; exec sleep 1000) & echo $!"
+    said = await run(f"trap 'echo told; exit' TERM; {deaf}; wait")
+    assert (said.code, said.out.split()[1:]) == (None, ["told"])
+    await gone(int(said.out.split()[0]))
 
 
 async def test_a_command_that_leaves_something_in_the_background_has_ended() -> None:
