@@ -115,7 +115,7 @@ async def test_what_a_node_of_the_table_gets_is_what_every_node_gets(shared: Reg
 
 async def test_many_nodes_get_a_compressed_table_at_once(shared: Registry) -> None:
     launch, count = Launch("many"), 100
-    await shared.create(launch, count)
+    await shared.create(launch, count, lease_seconds=3600)  # nobody of them polls meanwhile
     async with raw(shared) as client:
 
         async def call(method: str, path: str, shown: str, body: Any = None) -> httpx.Response:
