@@ -13,6 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -120,17 +121,23 @@ class Forwarder:
 async def forwarding(address: str, to: RegistryPlace) -> AsyncIterator[Forwarder]:
     """What a NAT does: an address that the registry knows nothing of leads to it."""
     made = Forwarder()
+    tasks: set[asyncio.Task[Any]] = set()
 
     async def copy(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: bytearray
     ) -> None:
-        with contextlib.suppress(ConnectionError):
-            while piece := await reader.read(65_536):
-                seen += piece
-                writer.write(piece)
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError):
+                while piece := await reader.read(65_536):
+                    seen += piece
+                    writer.write(piece)
+        finally:
+            writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
         inner = await asyncio.open_connection(to.addresses[0], to.port)
         await asyncio.gather(
             copy(reader, inner[1], made.sent), copy(inner[0], writer, made.answered)
@@ -142,6 +149,7 @@ async def forwarding(address: str, to: RegistryPlace) -> AsyncIterator[Forwarder
         yield made
     finally:
         server.close()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
 
 
 # 1, 2: another certificate, with another key, or with the same name
