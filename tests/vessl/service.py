@@ -305,13 +305,13 @@ class Vessl:
     def terminate(self, run: Run) -> None:
         """End a run; one that never started is over at once."""
         run.told_to_end = True
-        if run.status in FINAL:
-            return
-        if run.process is None:
-            run.status = "terminated"
-        else:
-            run.status = "stopping"
-            _signal(run.process, signal.SIGTERM)
+        with self._lock:  # else the end of its process may come in between, and be forgotten
+            process = run.process
+            if run.status in FINAL:
+                return
+            run.status = "terminated" if process is None else "stopping"
+        if process is not None:
+            _signal(process, signal.SIGTERM)
 
     def evict(self, run: Run) -> None:
         """Take a run's node away, as for a spot instance."""
@@ -338,11 +338,12 @@ class Vessl:
                 run.lines.append((time.time(), line.rstrip("\n")))
         code = process.wait()
         _signal(process, signal.SIGKILL)  # a pod's other processes go with its first
-        if run.told_to_end:
-            run.status = "terminated"
-        else:
-            run.status = "completed" if code == 0 else "failed"
-            run.reason = run.reason or (f"Exit code {code}" if code else "")
+        with self._lock:
+            if run.told_to_end:
+                run.status = "terminated"
+            else:
+                run.status = "completed" if code == 0 else "failed"
+                run.reason = run.reason or (f"Exit code {code}" if code else "")
 
 
 def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
