@@ -6,8 +6,11 @@ from pathlib import Path
 
 
 def late_slot_1(folder: Path) -> tuple[str, str]:
-    """An option of a launch: slot 1's node starts once the folder holds a file `join`."""
-    wait = f"for _ in $(seq 400); do test -e {folder}/join && break; sleep 0.05; done"
+    """An option of a launch: slot 1's node starts once the folder holds a file `join`.
+
+    It waits as long as its launcher lives.
+    """
+    wait = f"until test -e {folder}/join; do kill -0 $PPID || exit; sleep 0.05; done"
     spec = folder / "worker.yaml"
     spec.write_text(
         f"argv: [sh, -c, 'test <<SLOT>> = 0 || {wait}; exec rdzv worker \"$@\"', sh,"
