@@ -18,6 +18,8 @@ HELD = 1
 LATE = 2
 """The slot whose worker run waits for a file, so that the nodes are not complete before."""
 PHASES = ("gathering", "verifying", "arming", "running", "finished")
+LEASE = 60
+"""Seconds: an agent that is stopped is not to be given up meanwhile."""
 
 
 @dataclass
@@ -67,10 +69,19 @@ def options_and_command(folder: Path, phase: str) -> tuple[list[str], list[str]]
     options = ["--nnodes", str(NODES), "--framework", "command", "--grace", "20"]
     if phase in ("gathering", "verifying", "arming"):
         options += ["--worker-spec", str(_late_spec(folder))]
+    if phase in ("verifying", "arming"):
+        options += ["--lease", str(LEASE)]
     if phase == "arming":
         options += ["--verify", "off"]
-    fails = "test $NODE_RANK = 0 && exit 3; trap '' TERM;" if phase == "finished" else ""
+    fails = _fails_when_others_are_deaf(folder) if phase == "finished" else ""
     return options, shell(f"{fails} while [ ! -e {folder}/end ]; do sleep 0.05; done; echo done")
+
+
+def _fails_when_others_are_deaf(folder: Path) -> str:
+    """The program of node 0 fails once the others would outlive TERM."""
+    deaf = " && ".join(f"test -e {folder}/deaf-{rank}" for rank in range(1, NODES))
+    fails = f"if test $NODE_RANK = 0; then until {deaf}; do sleep 0.05; done; exit 3; fi"
+    return f"{fails}; trap '' TERM; touch {folder}/deaf-$NODE_RANK;"
 
 
 def _late_spec(folder: Path) -> Path:
