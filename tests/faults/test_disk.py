@@ -159,8 +159,8 @@ def test_a_node_joins_once_there_is_room_again(tmp_path: Path, disk: Path) -> No
         filler = fill(disk)
         with no_reserve(launched.folder / "journal.sqlite"):
             (tmp_path / "join").touch()
-            until(said(launched, "cannot join yet"))
-            assert said(launched, "could not be written: database or disk is full")()
+            until(said(launched, "could not be written: database or disk is full"))
+            assert said(launched, "cannot join yet")()
             assert kinds(launched).count("joined") == 1
             filler.unlink()
             outcome = launched.finish()
