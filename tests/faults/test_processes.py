@@ -33,25 +33,38 @@ INIT = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
 # Programs of each kind, which wait for their end; `mark` is in the command line of all they start.
-DEAF = "trap '' TERM; : {mark}; while :; do sleep 0.05; done"
+# Each process of them leaves a file when it has become what it is.
+DEAF = "trap '' TERM; touch {mark}.$$; while :; do sleep 0.05; done"
 DAEMONS = (
-    "for i in 1 2 3; do setsid sh -c 'trap \"\" TERM HUP; : {mark}; while :; do sleep 0.05; done'"
-    " >/dev/null 2>&1 & done; : {mark}; while :; do sleep 0.05; done"
+    'for i in 1 2 3; do setsid sh -c \'trap "" TERM HUP; touch {mark}.$$; while :; do sleep 0.05;'
+    " done' >/dev/null 2>&1 & done; touch {mark}.$$; while :; do sleep 0.05; done"
 )
-STOPPED = "trap 'echo woken; exit 0' TERM; : {mark}; kill -STOP $$; while :; do sleep 0.05; done"
-BOTH_STOPPED_AND_DEAF = "trap '' TERM; : {mark}; kill -STOP $$; while :; do sleep 0.05; done"
+STOPPED = (
+    "trap 'echo woken; exit 0' TERM; touch {mark}.$$; kill -STOP $$; while :; do sleep 0.05; done"
+)
+BOTH_STOPPED_AND_DEAF = "trap '' TERM; touch {mark}.$$; kill -STOP $$; while :; do sleep 0.05; done"
+
+
+def mark_in(folder: Path) -> str:
+    """The mark of a launch's processes, with which the names of their files begin."""
+    return f"{folder}/mark"
+
+
+def ready(folder: Path) -> int:
+    """How many of the programs' processes have become what they are."""
+    return len(list(folder.glob("mark.*")))
 
 
 @contextmanager
 def running(
     folder: Path, script: str, *options: str, count: int = 2
 ) -> Iterator[tuple[Launched, str]]:
-    """A launch on two nodes, its programs running; and the mark of their processes."""
-    mark = f"mark-{folder}"
+    """A launch on two nodes, so many processes of its programs ready; and the mark of all."""
+    mark = mark_in(folder)
     command = shell(script.format(mark=mark))
-    with launching(folder, "--nnodes", "2", *options, *COMMAND, command=command) as launched:
-        launched.wait_for_phase("running")
-        until(lambda: len(processes_with(mark)) >= count)
+    state = folder / "s"
+    with launching(state, "--nnodes", "2", *options, *COMMAND, command=command) as launched:
+        until(lambda: ready(folder) == count)
         yield launched, mark
 
 
@@ -84,10 +97,11 @@ def test_whatever_the_program_does_nothing_of_it_is_left(
 
 
 def test_a_failed_nodes_deaf_sibling_is_killed_after_the_grace(tmp_path: Path) -> None:
-    mark = f"mark-{tmp_path}"
-    script = f"test $NODE_RANK = 1 && sleep 0.5 && exit 3; : {mark}; {DEAF.format(mark=mark)}"
+    mark = mark_in(tmp_path)
+    fails = f"until ls {mark}.* >/dev/null 2>&1; do sleep 0.05; done; exit 3"
+    script = f"if test $NODE_RANK = 1; then {fails}; fi; {DEAF.format(mark=mark)}"
     options = ("--nnodes", "2", "--grace", "1", *COMMAND)
-    outcome = launch(tmp_path, *options, command=shell(script))
+    outcome = launch(tmp_path / "s", *options, command=shell(script))
     assert outcome.code == 3
     assert "node 1" in outcome.last_line
     assert not processes_with(mark)
@@ -190,7 +204,7 @@ def test_as_first_process_the_agent_reaps_1000_orphans_and_ends_on_term(
         agent = until(lambda: inside(init))[0].pid
         log = launched.folder / "logs" / "node-1.log"
         if whose == "of the program":
-            until(lambda: log.read_text() == "orphans made\n", 60)
+            until(lambda: log.exists() and log.read_text() == "orphans made\n", 60)
         else:
             enter(agent, sys.executable, "-I", "-S", "-c", ORPHANS.format(then=""))
         # The agent, its keeper, the program.
@@ -211,16 +225,15 @@ def test_as_first_process_the_agent_reaps_1000_orphans_and_ends_on_term(
 
 @pytest.mark.netns
 def test_as_first_process_the_launcher_ends_everything_on_term(tmp_path: Path) -> None:
-    mark = f"mark-{tmp_path}"
-    script = f"trap '' TERM; : {mark}; while :; do sleep 0.05; done"
+    mark = mark_in(tmp_path)
     command = [RDZV, "launch", "--rdzv-id", "r", "--nnodes", "2", "--grace", "1", *COMMAND, "--"]
     with subprocess.Popen(
-        [*INIT, *command, *shell(script)],
-        env=environment(tmp_path),
+        [*INIT, *command, *shell(DEAF.format(mark=mark))],
+        env=environment(tmp_path / "s"),
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        until(lambda: len(processes_with(f": {mark}")) >= 5)
+        until(lambda: ready(tmp_path) == 2)
         launcher = inside(process.pid)[0].pid
         started = time.monotonic()
         os.kill(launcher, signal.SIGTERM)
