@@ -20,8 +20,12 @@ RACES = 5 * ROUNDS
 
 
 def race(folder: Path, states: tuple[str, str], **env: str) -> list[tuple[int, str, str]]:
-    """Start two launchers at once; exit code, output and last words of each, the owner first."""
-    command = ["sh", "-c", f"echo $MASTER_PORT; touch {folder}/started; sleep 1"]
+    """Start two launchers at once; exit code, output and last words of each, the owner first.
+
+    The owner's programs run until the other has ended.
+    """
+    end = folder / "end"
+    command = ["sh", "-c", f"echo $MASTER_PORT; until [ -e {end} ]; do sleep 0.05; done"]
     started = [
         subprocess.Popen(
             [RDZV, "launch", "--rdzv-id", "r", *COMMAND, "--", *command],
@@ -32,6 +36,10 @@ def race(folder: Path, states: tuple[str, str], **env: str) -> list[tuple[int, s
         )
         for state in states
     ]
+    try:
+        until(lambda: any(process.poll() is not None for process in started))
+    finally:
+        end.touch()
     told = [process.communicate(timeout=60) for process in started]
     ends = [
         (process.returncode, out, " ".join(line.strip() for line in err.splitlines()[-2:]))
@@ -49,7 +57,7 @@ def test_in_one_state_directory_the_second_launcher_is_told_who_the_first_is(
     assert owner[0] == 0
     assert "rdzv: run 'r' ok: all 2 nodes ended with exit code 0" in owner[2]
     assert other[:2] == (1, "")
-    assert re.search(r"run 'r' is being launched by pid \d+ on .*, started \d s ago", other[2])
+    assert re.search(r"run 'r' is being launched by pid \d+ on .*, started \d+ s ago", other[2])
     until(lambda: not processes_with(str(tmp_path)))
     assert len(set(owner[1].split())) == 3  # [0], [1] and one port: one table for both nodes
     record("two launchers of one RDZV_ID, one state directory", other[2], time.monotonic() - begun)
