@@ -49,7 +49,7 @@ class Kubernetes:
 
     def is_empty(self) -> bool:
         """Whether there is nothing left, now or when that is next written down."""
-        return until(lambda: self.objects() == NOTHING, 5.0)
+        return until(lambda: self.objects() == NOTHING)
 
     def start(self, *words: str) -> Launch:
         """Launch a run of three nodes: one here, two in pods."""
@@ -163,6 +163,7 @@ def test_a_launcher_that_is_killed_and_started_again_submits_nothing_twice(tmp_p
     with cluster(tmp_path, "h1", "h2") as up:
         first = up.start("--", "true")
         first.wait_for("queued.*exceeded quota: gpus")
+        until(lambda: len(up.objects()["living"]) == 2, LIMIT_SECONDS)
         before = up.objects()
         first.process.kill()
         first.process.wait()

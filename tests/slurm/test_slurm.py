@@ -27,7 +27,8 @@ UGLY += ["한국어 中文", "a|b & c; d: #e", "0755", "yes", "12e4567", "%j"]
 NOTE = (
     "import json, os, pathlib, socket, sys; "
     "name = pathlib.Path(sys.argv[1], os.environ['NODE_RANK']); "
-    "name.write_text(json.dumps([socket.gethostname(), sys.argv[2:]]))"
+    "draft = name.with_suffix('.draft'); "
+    "draft.write_text(json.dumps([socket.gethostname(), sys.argv[2:]])); draft.rename(name)"
 )
 
 
@@ -120,8 +121,8 @@ def test_a_job_that_waits_is_told_with_slurms_reason_and_goes_with_the_launch(
     options = ("--no-local-node", "--nnodes", "5")
     with launching(cluster, tmp_path, *options, command=["true"]) as launch:
         launch.wait_for("Resources")
-        states = sorted(state for state, _ in launch.slots().values())
-        assert states == ["queued", "running", "running", "running", "running"]
+        wanted = ["queued", "running", "running", "running", "running"]
+        launch.until(lambda: sorted(state for state, _ in launch.slots().values()) == wanted)
         launch.process.send_signal(signal.SIGTERM)
         outcome = launch.finish()
         assert cluster.jobs() == {}
@@ -152,10 +153,10 @@ def test_a_launcher_killed_while_its_jobs_wait_finds_them_again(
     blocker = cluster.occupy(4)
     with launching(cluster, tmp_path, *options, command=command) as first:
         first.wait_for("Resources")
+        first.until(lambda: len(cluster.jobs()) == 3)
         first.process.kill()
         first.process.wait()
         waiting, said = cluster.jobs(), first.said().count("Resources")
-        assert len(waiting) == 3
         with launching(cluster, tmp_path, *options, command=command) as second:
             second.until(lambda: second.said().count("Resources") > said)
             assert cluster.jobs() == waiting
