@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -26,6 +27,9 @@ _MOST_STARTS = 5
 _STARTS_SECONDS = 30.0
 _START_PAUSE_SECONDS = 0.2
 _MOST_WORDS = 300
+# Bytes that fit into every IPv6 packet. Where a path carries smaller packets than the interfaces
+# send, and does not say so, a node that could not even join would never be told of it.
+_SEGMENT = 1_200
 
 
 def listen(port: int, *, address: str = "", exact: bool) -> socket.socket:
@@ -61,6 +65,15 @@ def _cannot_listen(port: int, last: int, address: str, error: OSError) -> UsageE
 
 
 def _bind(port: int, address: str) -> socket.socket:
+    sock = _create_server(port, address)
+    if not (address.startswith("127.") or address == "::1"):
+        # It holds for what is accepted, both ways; not every container's kernel can do it.
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT)
+    return sock
+
+
+def _create_server(port: int, address: str) -> socket.socket:
     if not address and socket.has_dualstack_ipv6():
         try:
             return socket.create_server(

@@ -188,5 +188,11 @@ def no_family_in_common(lab: Lab) -> None:
 
 
 def eth0_is_a_black_hole(lab: Lab) -> None:
-    """Packets of more than 1300 bytes vanish on the only network of one host."""
+    """Packets of more than 1300 bytes vanish on the only network of one host.
+
+    What the host has to say when it joins fits into none of them: it has addresses of its own in
+    many networks more.
+    """
+    for number in range(8):
+        lab.add_interface(lab.hosts[1], f"own{number}", f"10.90.{number}.5/24", switch="own")
     lab.black_hole(lab.hosts[1], 1300)

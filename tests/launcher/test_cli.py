@@ -646,6 +646,17 @@ def test_a_registry_listens_on_both_families() -> None:
             socket.create_connection((address, port), timeout=5).close()
 
 
+def test_what_a_registry_and_its_nodes_say_fits_into_the_packets_of_every_path() -> None:
+    with closing(listen(0, exact=True)) as sock:
+        port = sock.getsockname()[1]
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=5) as node,
+            sock.accept()[0] as own,
+        ):
+            sizes = [s.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) for s in (node, own)]
+    assert max(sizes) + 60 <= 1280  # with the headers of IPv6 and TCP
+
+
 def test_the_last_words_of_a_registry_are_the_end_of_what_it_said(tmp_path: Path) -> None:
     log = tmp_path / "registry.log"
     log.write_text("")
