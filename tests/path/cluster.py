@@ -80,11 +80,11 @@ class Cluster:
         """The launch, to look into its journal."""
         return Launched(self.launcher, self.state(0), "r")
 
-    def finish(self, seconds: float = LIMIT_SECONDS) -> Outcome:
-        """Wait for the launcher and every worker."""
+    def finish(self, seconds: float = LIMIT_SECONDS, workers: float = 60.0) -> Outcome:
+        """Wait for the launcher, and then so many seconds for each worker."""
         told, _ = self.launcher.communicate(timeout=seconds)
         self.told = {
-            slot: worker.communicate(timeout=60)[0] for slot, worker in self.workers.items()
+            slot: worker.communicate(timeout=workers)[0] for slot, worker in self.workers.items()
         }
         return Outcome(self.launcher.returncode, "", told)
 
