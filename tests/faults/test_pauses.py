@@ -209,7 +209,8 @@ def test_a_registry_that_was_away_for_leases_finds_everyone_again(tmp_path: Path
 
 
 def test_a_node_whose_agent_stands_still_is_lost_and_ends_when_it_goes_on(tmp_path: Path) -> None:
-    options = (*COMMAND, "--lease", "3")
+    # The launcher kills an agent that does not end, not long after the grace.
+    options = (*COMMAND, "--lease", "3", "--grace", "20")
     with launching(tmp_path / "s", *options, command=until_end(tmp_path)) as launched:
         launched.wait_for_phase("running")
         until(lambda: len(processes_with(f"{tmp_path}/end")) >= 10, 60)
