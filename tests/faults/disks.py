@@ -49,13 +49,14 @@ def run(*command: str) -> str:
 def fill(folder: Path) -> Path:
     """Leave no byte free on the folder's disk; the file to remove when there is to be room."""
     filler = folder / "filler"
-    with filler.open("ab", buffering=0) as file:
-        for piece in (1 << 16, 1):
-            with contextlib.suppress(OSError):
-                while file.write(bytes(piece)) == piece:
-                    pass
-    assert is_full(folder)
-    return filler
+    while True:
+        with filler.open("ab", buffering=0) as file:
+            for piece in (1 << 16, 1):
+                with contextlib.suppress(OSError):
+                    while file.write(bytes(piece)) == piece:
+                        pass
+        if is_full(folder):  # a run that writes there may have given room back meanwhile
+            return filler
 
 
 def is_full(folder: Path) -> bool:
