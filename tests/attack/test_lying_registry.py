@@ -118,7 +118,7 @@ class Story:
             return b'{"seq": 1}'
         if self.reports and self.reports[-1]["kind"] == "exit":
             return over()
-        self.made = views = self.made or self.views(self)
+        views = self.made
         self.polls += 1
         was_read = request.path.endswith(f"after={self.told + 1}")
         if self.polls > (_MOST_POLLS if was_read else 1):  # nothing will be reported
@@ -138,6 +138,8 @@ class Story:
             "hostname": request["hostname"],
             "nproc_per_node": request["nproc_per_node"],
         }
+        # Now, as it may take its time: a poll whose answer is late is sent again.
+        self.made = self.made or self.views(self)
         reply = JoinReply(
             credential="n.1.1." + "A" * 43,
             incarnation=1,
