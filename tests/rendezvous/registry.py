@@ -57,7 +57,8 @@ from rendezvous.security import (
     sign_candidate,
 )
 
-LIMIT_SECONDS = 10.0
+LIMIT_SECONDS = 30.0
+REQUEST_SECONDS = 10.0
 START_SECONDS = 40.0
 
 
@@ -210,7 +211,9 @@ class Registry:
         Changes are those of its place.
         """
         shown = credential or self.operator
-        return RegistryClient(replace(self.place, **changes), shown, request_seconds=LIMIT_SECONDS)
+        return RegistryClient(
+            replace(self.place, **changes), shown, request_seconds=REQUEST_SECONDS
+        )
 
     async def create(self, launch: Launch, nodes: int = 2, **changes: Any) -> RunStatus:
         """Make a run."""
