@@ -30,7 +30,7 @@ SMALL = ("--sizes", "4K,64K")
 # over.
 LARGE = ("--sizes", "4M,8M,12M,16M")
 RUNS_SECONDS = 0.005
-STOPPED_SECONDS = 0.095
+STOPPED_TIMES = 19
 
 
 def shape(host: Host, rate: str) -> None:
@@ -64,11 +64,14 @@ def starved(node: int, folder: Path) -> Iterator[None]:
         while (process := measuring(node, folder)) is None and not over.wait(0.1):
             pass
         with suppress(psutil.NoSuchProcess):
+            ran = RUNS_SECONDS
             while process is not None and not over.is_set():
                 process.suspend()
-                over.wait(STOPPED_SECONDS)
+                over.wait(STOPPED_TIMES * ran)  # on a busy machine it has run for longer than asked
+                resumed = time.monotonic()
                 process.resume()
                 time.sleep(RUNS_SECONDS)
+                ran = time.monotonic() - resumed
 
     thread = threading.Thread(target=starve)
     thread.start()
