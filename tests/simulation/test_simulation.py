@@ -20,7 +20,7 @@ from tests.simulation.loop import Machine, VirtualLoop
 from tests.simulation.planted import BUGS
 from tests.simulation.schedule import Fault, Schedule, from_json
 from tests.simulation.shrink import shrink
-from tests.simulation.world import simulate
+from tests.simulation.world import World, simulate
 
 
 @pytest.mark.parametrize("first", range(0, 400, 50))
@@ -85,6 +85,16 @@ def test_a_paused_machine_goes_on_where_it_was_and_a_killed_one_never_does() -> 
     assert seen["paused"] == [0, 1, 4.5, 5.5]  # its clock had not stopped
     assert seen["killed"] == [0, 1]
     loop.dispose()
+
+
+def test_nothing_is_over_while_the_registry_is_stopped() -> None:
+    """Its last commit may be under way, of which it has told nobody."""
+    world = World(generate(3).without(()))
+    world.run()
+    assert world._is_over()
+    assert world.network.registry is not None
+    world.network.registry.machine.pause()
+    assert not world._is_over()
 
 
 # --- what a person gets of a failure --------------------------------------------------------------

@@ -138,7 +138,8 @@ class World:
         launches = self.schedule.launches
         if len(self.launchers) < len(launches) or not all(x.ended for x in self.launchers):
             return False
-        if self.network.registry is None and not self.registry_is_gone:
+        registry = self.network.registry
+        if not self.registry_is_gone and (registry is None or registry.machine.paused):
             return False
         runs = self.history.runs.values()
         return self.registry_is_gone or all(run.phase is Phase.FINISHED for run in runs)
