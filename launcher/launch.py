@@ -375,9 +375,13 @@ class Launch:
                 async for line in self._viewer.events(self.run, after):
                     after = line.number
                     self._board.event(line)
-                return
-            except RdzvError:  # what is shown must not end what is done
-                await asyncio.sleep(retry_pause())
+                # They end as well where the registry is told to end, and comes back.
+                status = await self._viewer.status(self.run)
+                if status.result is not None and status.everyone_left:
+                    return
+            except RdzvError:
+                pass  # what is shown must not end what is done
+            await asyncio.sleep(retry_pause())
 
     # --- worker runs --------------------------------------------------------------------------
 

@@ -299,19 +299,24 @@ def test_a_second_ctrl_c_ends_a_program_that_ignores_the_first(tmp_path: Path) -
     until(lambda: not processes_with(mark))
 
 
-def test_a_registry_killed_while_training_comes_back_and_disturbs_nobody(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_registry_ended_while_training_comes_back_and_disturbs_nobody(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     script = f"echo start; while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; echo end"
-    with launching(tmp_path / "s", "--nnodes", "2", *COMMAND, command=shell(script)) as launched:
+    words = ("--nnodes", "2", "--json", *COMMAND)
+    with launching(tmp_path / "s", *words, command=shell(script)) as launched:
         launched.wait_for_phase("running")
-        registry = launched.child("rendezvous.server")
-        registry.kill()
+        launched.child("rendezvous.server").send_signal(number)
         launched.wait_for("restarted")
         (tmp_path / "end").touch()
         outcome = launched.finish()
     assert outcome.code == 0, outcome.err
-    assert sorted(outcome.out.splitlines()) == ["[0] end", "[0] start", "[1] end", "[1] start"]
-    kinds = [event["kind"] for event in launched.events()]
-    assert (kinds.count("joined"), kinds.count("acked")) == (2, 2)
+    said = [line for line in outcome.err.splitlines() if line.startswith("[")]
+    assert sorted(said) == ["[0] end", "[0] start", "[1] end", "[1] start"]
+    for events in (launched.events(), [json.loads(line) for line in outcome.out.splitlines()]):
+        kinds = [event["kind"] for event in events]
+        assert [kinds.count(k) for k in ("joined", "acked", "restarted", "left")] == [2, 2, 1, 2]
 
 
 def test_a_registry_killed_while_gathering_forgets_nobody(tmp_path: Path) -> None:
