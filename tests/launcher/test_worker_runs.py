@@ -432,6 +432,7 @@ async def test_what_does_not_end_for_a_while_is_said_and_need_not_be_waited_for(
     stage.hurry.set()
     await asyncio.wait_for(ending, LIMIT_SECONDS)
     assert len(stage.said) == 3
+    stage.fleet.stays = False
 
 
 async def test_a_part_of_the_launcher_that_fails_is_not_lost(stage: Stage) -> None:
