@@ -180,15 +180,18 @@ class Network:
         self._loop.call_later(seconds, call, *arguments, context=self._loop.nobody)
 
     def _arrive(self, line: Line, handler: Handler, answer: asyncio.Future[Any]) -> None:
+        if not line.forgotten:
+            self._read(line, handler, answer)
+
+    def _read(self, line: Line, handler: Handler, answer: asyncio.Future[Any]) -> None:
+        """What has come to the registry's host is read, whatever the network does since."""
         registry = self.registry
-        if line.forgotten:
-            return
         if line.far_end.closed or registry is None or registry is not line.registry:
             if not self._is_lost(line.path, "down"):
                 line.fail("it closed the connection without an answer")
             return
         if registry.machine.paused:  # what has come is read bit by bit once it goes on
-            self._unread.append((self._arrive, line, handler, answer))
+            self._unread.append((self._read, line, handler, answer))
             return
         registry.machine.run(self._serve(registry, line, handler, answer, line.path))
 
@@ -228,9 +231,13 @@ class Network:
             self._later(line.path.delay(), self._end_far, line, how)
 
     def _end_far(self, line: Line, how: str) -> None:
+        if not line.forgotten:
+            self._read_end(line, how)
+
+    def _read_end(self, line: Line, how: str) -> None:
         if line.registry.machine.paused:
-            self._unread.append((self._end_far, line, how))
-        elif not line.far_end.closed and not line.forgotten and line.registry.machine.alive:
+            self._unread.append((self._read_end, line, how))
+        elif not line.far_end.closed and line.registry.machine.alive:
             context = line.registry.machine.context
             self._loop.call_soon(line.far_end.end, how, context=context)
 

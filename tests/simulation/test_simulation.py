@@ -18,7 +18,7 @@ from tests.simulation.generate import generate
 from tests.simulation.history import Violation
 from tests.simulation.loop import Machine, VirtualLoop
 from tests.simulation.planted import BUGS
-from tests.simulation.schedule import Fault, Schedule, from_json
+from tests.simulation.schedule import Fault, Launch, Schedule, from_json
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World, simulate
 
@@ -95,6 +95,29 @@ def test_nothing_is_over_while_the_registry_is_stopped() -> None:
     assert world.network.registry is not None
     world.network.registry.machine.pause()
     assert not world._is_over()
+
+
+def test_what_a_stopped_registry_has_received_is_read_though_the_network_forgets_it() -> None:
+    launch = Launch(
+        run="r0",
+        at=0.0,
+        nodes=3,
+        least=3,
+        verify=True,
+        retries=2,
+        lease=15.0,
+        join_timeout=20.0,
+        queue=(1.114, 0.642, 0.366),
+        boot=(0.696, 0.423, 0.591),
+        program=((3.698, 0), (3.543, 0), (3.845, 0)),
+        ranks=(None, None, None),
+        contagion=0.0,
+        led=True,
+    )
+    stopped = Fault("probed 3 after", "registry pause", seconds=27.446)
+    schedule = Schedule(92257, (launch,), (Fault("acked 2 before", "forgotten"), stopped))
+    report = simulate(schedule)
+    assert (report.violation, sum(report.faults.values())) == (None, 2)
 
 
 # --- what a person gets of a failure --------------------------------------------------------------
