@@ -120,7 +120,7 @@ class Service:
         self._clock = clock
         self._zero = self._looked = clock()
         self._before = 0.0
-        self._woke = float("-inf")
+        self._woke = self._stalled = float("-inf")
         self._trust_close = trust_close
         self._hosts: dict[str, Host] = {}
         self._retired: list[Host] = []
@@ -141,7 +141,7 @@ class Service:
         late = clock - self._looked - SWEEP_SECONDS
         if late > _STALL_SECONDS:
             self._zero += late
-            self._woke = clock
+            self._woke = self._stalled = clock
         self._looked = clock
         return self._before + (clock - self._zero)
 
@@ -387,8 +387,11 @@ class Service:
     def _connection_closed(self, name: str, key: Key, number: int, how: str) -> None:
         host = self._hosts.get(name)
         if host is not None:
-            by_peer = how in ("fin", "rst")
-            host.leases.closed(key, self.now(), number, by_peer=by_peer)
+            now = self.now()
+            # After a stall it may be old, and what the node has asked since not read yet.
+            is_new = self._clock() - self._stalled >= host.leases.suspect_after
+            by_peer = how in ("fin", "rst") and is_new
+            host.leases.closed(key, now, number, by_peer=by_peer)
 
     async def watch(self, host: Host, after: int) -> Body:
         """News newer than `after`, else the present reason after the poll length."""

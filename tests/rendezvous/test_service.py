@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -872,6 +873,30 @@ async def test_a_stalled_registry_runs_out_no_time_out_and_no_lease(
     await served.clock.move(1)
     assert served.host(launch).run.phase is Phase.VERIFYING
     assert served.service.now() == pytest.approx(1, abs=0.5)
+
+
+class Line:
+    """A node's connection, which ends when the test says so."""
+
+    def on_close(self, callback: Callable[..., object], *arguments: object) -> None:
+        self.end = functools.partial(callback, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("stalled", "later", "is_lost"), [(0, 0, True), (30, 0, False), (30, 7, True)]
+)
+async def test_a_close_that_is_read_soon_after_a_stall_says_nothing(
+    served: Served, launch: Launch, stalled: float, later: float, is_lost: bool
+) -> None:
+    """It may be old, and what the node has asked since may still wait to be read."""
+    await served.bring_to(Phase.ARMING, launch)
+    await served.clock.jump(stalled)
+    await served.clock.move(later)
+    line = Line()
+    served.service.heard(served.host(launch), 1, 1, line)
+    line.end("fin")
+    await served.clock.move(3)
+    assert (served.host(launch).run.phase is not Phase.ARMING) == is_lost
 
 
 async def test_a_failure_in_the_registrys_absence_is_none_before_it(
