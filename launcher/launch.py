@@ -243,7 +243,9 @@ class Launch:
                 if time.monotonic() > deadline:
                     raise self._no_registry(exc) from exc
                 if self._registry is None:
-                    self._say_once(f"the standing registry does not answer yet: {exc.message}")
+                    self._say_once(
+                        f"the standing registry has not created the run yet: {exc.message}"
+                    )
                 self._say_storage(exc)
                 await asyncio.sleep(0.05)
             else:
@@ -252,8 +254,8 @@ class Launch:
     def _no_registry(self, exc: RdzvError) -> RegistryLost:
         if self._registry is None:
             return RegistryLost(
-                f"the standing registry did not answer for {_REGISTRY_UP_SECONDS:.0f} s: "
-                f"{exc.message}",
+                f"the standing registry did not create the run within "
+                f"{_REGISTRY_UP_SECONDS:.0f} s: {exc.message}",
                 hint=exc.hint,
             )
         return RegistryLost(

@@ -96,15 +96,18 @@ def own_addresses() -> list[str]:
 
 
 def write_config(
-    state: StateDir, secret: bytes, *, tls: bool, hosts: list[str], trust_close: bool = True
+    state: StateDir, secret: bytes, *, tls: bool, hosts: list[str], **options: object
 ) -> RegistryPlace:
-    """Write what the registry process reads; returns how it proves itself (without addresses)."""
+    """Write what the registry process reads; returns how it proves itself (without addresses).
+
+    `options` are further fields of `rendezvous.server.__main__.ServerConfig`.
+    """
     config: dict[str, object] = {
         "key": hkdf(secret, "registry key for node credentials").hex(),
         "admin_sha256": registry_credential(secret).sha256(),
         "journal": str(state.journal),
         "hosts": hosts,
-        "trust_close": trust_close,
+        **options,
     }
     proof = b""
     if tls:

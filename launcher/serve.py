@@ -39,6 +39,7 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
         tls=tls,
         hosts=settings.allow_host,
         trust_close=not settings.behind_ingress,
+        max_runs=settings.max_runs,
     )
     everywhere = settings.listen in ("", "0.0.0.0", "::")  # noqa: S104 (compared, not bound)
     addresses = settings.registry_address or (own_addresses() if everywhere else [settings.listen])

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, Field
 
 from rendezvous.errors import UsageError
-from rendezvous.schema import CHECK_IDS, DEFAULT_PORT, Port, Seconds
+from rendezvous.schema import CHECK_IDS, DEFAULT_MAX_RUNS, DEFAULT_PORT, Port, Seconds
 from worker.contracts import Name
 from worker.settings import NodeSettings, Rank, Settings, WorkerSettings, option
 
@@ -217,4 +217,8 @@ class ServeSettings(Settings):
     )
     behind_ingress: bool = option(
         False, "An ingress ends TLS and keeps connections: speak plain HTTP, mistrust closes."
+    )
+    max_runs: Annotated[int, Field(ge=1, le=100_000)] = option(
+        DEFAULT_MAX_RUNS,
+        "How many runs may be in progress at once; those that have ended do not count.",
     )

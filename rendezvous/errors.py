@@ -17,7 +17,8 @@
     │   ├── RunOver             410   the run is finished
     │   │   └── TooLate         410   the run goes well without this node            exit 0
     │   ├── TooLarge            413   more bytes than the registry reads
-    │   └── TooManyRequests     429   wait, then retry
+    │   ├── TooManyRequests     429   wait, then retry
+    │   └── TooManyRuns         429   the registry takes no further run now           exit 1
     ├── RegistryError           the registry cannot do it now (5xx)
     │   ├── InternalError       500
     │   ├── Unavailable         503   closing, or overloaded; retry
@@ -225,6 +226,14 @@ class TooManyRequests(RequestError):
     code = "too_many_requests"
     status = 429
     retryable = True
+
+
+class TooManyRuns(RequestError):
+    """As many runs are in progress as the registry takes."""
+
+    code = "too_many_runs"
+    status = 429
+    exit_code = ExitCode.FAILED
 
 
 class RegistryError(RdzvError):

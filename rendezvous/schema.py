@@ -26,6 +26,7 @@ COMMAND_WINDOW_BYTES = 128 * 1024
 """So much of a remote command's output may be on its way; then it waits for its reader."""
 RELAY_POLL_SECONDS = 10.0
 DEFAULT_PORT = 29_600
+DEFAULT_MAX_RUNS = 1_000
 DEFAULT_MASTER_PORT = 29_500
 MOST_METRICS = 32
 """Values in one row of metrics."""

@@ -23,6 +23,7 @@ import uvloop
 from pydantic import BaseModel, ConfigDict
 
 from rendezvous.errors import RdzvError
+from rendezvous.schema import DEFAULT_MAX_RUNS
 from rendezvous.security import SERVER_NAME
 from rendezvous.server.app import make_app
 from rendezvous.server.guard import make_server
@@ -53,6 +54,7 @@ class ServerConfig(BaseModel):
     hosts: list[str] = []
     trust_close: bool = True
     max_connections: int = 15_000
+    max_runs: int = DEFAULT_MAX_RUNS
 
 
 def main() -> None:
@@ -97,7 +99,11 @@ def _hear_of_end(parent: int) -> None:
 async def _serve(config: ServerConfig, sock: socket.socket) -> None:
     journal: Journal = SqliteJournal(config.journal) if config.journal else MemoryJournal()
     service = Service(
-        journal, bytes.fromhex(config.key), config.admin_sha256, trust_close=config.trust_close
+        journal,
+        bytes.fromhex(config.key),
+        config.admin_sha256,
+        trust_close=config.trust_close,
+        max_runs=config.max_runs,
     )
     count = service.recover()
     if count:

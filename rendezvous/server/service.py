@@ -27,7 +27,7 @@ from rendezvous.errors import (
     RunExists,
     RunOver,
     StorageFull,
-    TooManyRequests,
+    TooManyRuns,
     Unavailable,
 )
 from rendezvous.events import Event, load_event
@@ -35,6 +35,7 @@ from rendezvous.leases import SWEEP_SECONDS, Key
 from rendezvous.protocol import due, launcher_gone
 from rendezvous.rounds import run_report
 from rendezvous.schema import (
+    DEFAULT_MAX_RUNS,
     EventLine,
     ExitReport,
     JoinReply,
@@ -64,7 +65,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _BATCH = 1_000
-_MAX_RUNS = 1_000
+_KEEP_FINISHED = 1_000
 _KEEP_FINISHED_SECONDS = 3_600.0
 _LAUNCHER_SECONDS = 120.0
 _QUIET_SECONDS = 10.0
@@ -105,6 +106,7 @@ class Service:
         admin_sha256: SHA-256 of the operator's credential.
         clock: Monotonic seconds.
         trust_close: Whether a closed connection speaks of the node (not behind an ingress).
+        max_runs: How many runs may be in progress at once; those that have ended do not count.
     """
 
     def __init__(
@@ -115,8 +117,10 @@ class Service:
         *,
         clock: Callable[[], float] = time.monotonic,
         trust_close: bool = True,
+        max_runs: int = DEFAULT_MAX_RUNS,
     ) -> None:
         self._journal = journal
+        self._max_runs = max_runs
         self._clock = clock
         self._zero = self._looked = clock()
         self._before = 0.0
@@ -200,7 +204,7 @@ class Service:
 
         Raises:
             RunExists: Another launch holds this id and is not finished.
-            TooManyRequests: The registry holds as many runs as it takes.
+            TooManyRuns: As many runs are in progress as the registry takes.
         """
 
         def decide(now: float) -> list[_Change]:
@@ -224,8 +228,14 @@ class Service:
                 f"{now - old.run.created_at:.0f} s old and {old.run.phase}",
                 hint=f"cancel it with 'rdzv cancel {name}', or choose another --rdzv-id",
             )
-        if old is None and len(self._hosts) >= _MAX_RUNS:
-            raise TooManyRequests(f"this registry holds {_MAX_RUNS} runs and takes no more")
+        others = (host for host in self._hosts.values() if host is not old)
+        if len(self._hosts) >= self._max_runs <= sum(not _has_ended(host) for host in others):
+            raise TooManyRuns(
+                f"this registry takes no further run: {self._max_runs} are in progress, "
+                "as many as it takes at once",
+                hint="wait until one of them has ended, or have the registry's operator start it "
+                "with a higher 'rdzv serve --max-runs'",
+            )
 
     async def slot_news(self, host: Host, slot: int, news: SlotNews) -> RunStatus:
         """Take in what the launcher knows of a worker run."""
@@ -301,9 +311,8 @@ class Service:
         return None if not lines and self._is_over(host) else lines
 
     def _is_over(self, host: Host) -> bool:
-        over = host.run.phase is Phase.FINISHED and everyone_left(host.run)
         return (
-            (over and host.is_durable)
+            (_has_ended(host) and host.is_durable)
             or self.closing.is_set()
             or self._hosts.get(host.run.id) is not host
         )
@@ -519,24 +528,29 @@ class Service:
                 await self._change(self._decide_sweep)
 
     def _decide_sweep(self, now: float) -> list[_Change]:
-        changes = []
-        for host in list(self._hosts.values()):
-            if host.run.phase is Phase.FINISHED and everyone_left(host.run):
-                self._retire(host, now)
+        changes, ended = [], []
+        for host in self._hosts.values():
+            if _has_ended(host):
+                ended.append(host)
                 continue
             found = due(host.run, now, host.leases)
             if now - host.launcher_at > _LAUNCHER_SECONDS:
                 found += launcher_gone(host.run)
             changes += [_Change(host, event) for event in found]
+        self._retire(ended, now)
         return changes
 
-    def _retire(self, host: Host, now: float) -> None:
-        finished = host.run.finished_at
-        if finished is not None and now - finished > _KEEP_FINISHED_SECONDS:
-            self._retired.append(host)
+    def _retire(self, ended: list[Host], now: float) -> None:
+        """Let go of the runs that ended long ago, and of the oldest when there are too many."""
+        ended.sort(key=_finished_at, reverse=True)
+        self._retired = [
+            host
+            for newer, host in enumerate(ended)
+            if newer >= _KEEP_FINISHED or now - _finished_at(host) > _KEEP_FINISHED_SECONDS
+        ]
 
     async def _drop_retired(self) -> None:
-        """Forget the runs that ended long ago, unless one of that name was made meanwhile."""
+        """Forget these runs, unless one of that name was made meanwhile."""
         retired, self._retired = self._retired, []
         for host in retired:
             name = host.run.id
@@ -577,6 +591,15 @@ class Service:
                 host.take_over(self._hosts[name], now)
                 host.publish(now)
                 self._hosts[name] = host
+
+
+def _has_ended(host: Host) -> bool:
+    """Whether the run is over and every node knows it: it is kept for who asks how it ended."""
+    return host.run.phase is Phase.FINISHED and everyone_left(host.run)
+
+
+def _finished_at(host: Host) -> float:
+    return host.run.finished_at or 0.0
 
 
 def _is_same(old: RunSpec, new: RunSpec) -> bool:

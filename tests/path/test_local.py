@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -463,36 +464,56 @@ def rdzv(launched: Launched, *words: str) -> str:
     ).stdout
 
 
-def test_a_standing_registry_serves_several_launches_at_once(tmp_path: Path) -> None:
+@contextlib.contextmanager
+def standing_registry(state: Path, *options: str) -> Iterator[dict[str, str]]:
+    """A standing registry; gives the environment of those who launch at it."""
     # Outside of what outgoing connections get, and not where other processes of the tests look.
     port = find_free(20_000 + os.getpid() % 8_000)
     registry = subprocess.Popen(
-        [RDZV, "serve", "--port", str(port), "--registry-address", "127.0.0.1"],
+        [RDZV, "serve", "--port", str(port), "--registry-address", "127.0.0.1", *options],
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(tmp_path / "serve"),
+        env=environment(state),
     )
     try:
         assert registry.stderr is not None
         said = registry.stderr.readline()
-        file = said.rsplit("RDZV_REGISTRY_FILE=", 1)[1].strip()
-        env = {"RDZV_REGISTRY_FILE": file}
-        script = shell("sleep 1; echo $RDZV_ID")
-        with (
-            launching(
-                tmp_path / "a", "--nnodes", "2", *COMMAND, command=script, run="one", env=env
-            ) as a,
-            launching(
-                tmp_path / "b", "--nnodes", "2", *COMMAND, command=script, run="two", env=env
-            ) as b,
-        ):
-            first, second = a.finish(), b.finish()
-        assert (first.code, second.code) == (0, 0), first.err + second.err
-        assert sorted(first.out.splitlines()) == ["[0] one", "[1] one"]
-        assert sorted(second.out.splitlines()) == ["[0] two", "[1] two"]
+        yield {"RDZV_REGISTRY_FILE": said.rsplit("RDZV_REGISTRY_FILE=", 1)[1].strip()}
     finally:
         registry.terminate()
         registry.communicate(timeout=30)
+
+
+def test_a_standing_registry_serves_several_launches_at_once(tmp_path: Path) -> None:
+    script = shell("sleep 1; echo $RDZV_ID")
+    with (
+        standing_registry(tmp_path / "serve") as env,
+        launching(
+            tmp_path / "a", "--nnodes", "2", *COMMAND, command=script, run="one", env=env
+        ) as a,
+        launching(
+            tmp_path / "b", "--nnodes", "2", *COMMAND, command=script, run="two", env=env
+        ) as b,
+    ):
+        first, second = a.finish(), b.finish()
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert sorted(first.out.splitlines()) == ["[0] one", "[1] one"]
+    assert sorted(second.out.splitlines()) == ["[0] two", "[1] two"]
+
+
+def test_a_standing_registry_that_takes_no_more_runs_says_so_at_once(tmp_path: Path) -> None:
+    a, b = ("--nnodes", "2", *COMMAND), ("--nnodes", "1", *COMMAND)
+    with standing_registry(tmp_path / "serve", "--max-runs", "1") as env:
+        with launching(tmp_path / "a", *a, command=shell(WAITING), run="one", env=env) as held:
+            until((held.folder / "status.json").exists)
+            refused = launch(tmp_path / "b", *b, command=["true"], run="two", env=env)
+            assert refused.code == 1
+            assert "takes no further run" in refused.last_line
+            assert "--max-runs" in refused.last_line
+            assert "has not created the run yet" not in refused.err
+            held.signal(signal.SIGTERM)
+            held.finish()
+        assert launch(tmp_path / "b", *b, command=["true"], run="two", env=env).code == 0
 
 
 def test_a_node_that_fails_by_itself_tells_its_cause(tmp_path: Path) -> None:

@@ -62,10 +62,10 @@ class FakeClock:
 class Served:
     """A service that is being served, without a socket."""
 
-    def __init__(self, journal: Journal, clock: FakeClock) -> None:
+    def __init__(self, journal: Journal, clock: FakeClock, **options: Any) -> None:
         self.clock = clock
         self.service = Service(
-            journal, hkdf(SECRET, "nodes"), OPERATOR.sha256(), clock=clock, trust_close=True
+            journal, hkdf(SECRET, "nodes"), OPERATOR.sha256(), clock=clock, **options
         )
         self.task: asyncio.Task[None] | None = None
 

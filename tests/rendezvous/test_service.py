@@ -21,7 +21,7 @@ from rendezvous.errors import (
     RunExists,
     RunOver,
     StorageFull,
-    TooManyRequests,
+    TooManyRuns,
     Unauthorized,
     Unavailable,
 )
@@ -583,16 +583,65 @@ async def test_what_an_old_node_says_while_the_next_launch_is_made_harms_nobody(
     assert await is_what_the_journal_says(served, journal, new)
 
 
-async def test_a_registry_holds_only_so_many_runs(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+async def _end(served: Served, launch: Launch) -> None:
+    await served.service.cancel(served.host(launch), "enough")
+
+
+@pytest.fixture
+async def served_2(clock: FakeClock) -> AsyncIterator[Served]:
+    """A registry that takes two runs at once."""
+    made = Served(MemoryJournal(), clock, max_runs=2)
+    made.start()
+    yield made
+    await made.end()
+
+
+async def test_a_registry_takes_only_so_many_runs_at_once(served_2: Served) -> None:
+    one, two, three = (Launch(name) for name in ("one", "two", "three"))
+    await served_2.create(one)
+    await served_2.create(two)
+    with pytest.raises(TooManyRuns, match="takes no further run: 2 are in progress") as refused:
+        await served_2.create(three)
+    assert "--max-runs" in refused.value.hint
+    assert not refused.value.retryable
+    await served_2.create(one)  # the same again
+
+
+async def test_runs_that_have_ended_do_not_count(served_2: Served) -> None:
+    for number in range(5):
+        await served_2.create(launch := Launch(f"ended-{number}"))
+        await _end(served_2, launch)
+    await served_2.create(Launch("one"))
+    await served_2.create(Launch("ended-0", "launch02"))  # the same name, launched again
+    with pytest.raises(TooManyRuns):
+        await served_2.create(Launch("ended-1", "launch02"))
+
+
+async def test_a_run_counts_until_its_nodes_know_that_it_has_ended(served_2: Served) -> None:
+    one, two, three = (Launch(name) for name in ("one", "two", "three"))
+    await served_2.create(one)
+    await served_2.create(two)
+    await served_2.join(two, 0)
+    await _end(served_2, two)
+    with pytest.raises(TooManyRuns):
+        await served_2.create(three)
+    await served_2.report(two, 0, LeaveReport())
+    await served_2.create(three)
+
+
+async def test_of_the_runs_that_have_ended_the_oldest_are_forgotten(
+    served: Served, journal: TroubledJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "_MAX_RUNS", 3)
-    launches = [Launch(f"run{number}") for number in range(4)]
-    for launch in launches[:3]:
+    monkeypatch.setattr(service_module, "_KEEP_FINISHED", 2)
+    ended = [Launch(f"ended-{number}") for number in range(4)]
+    for launch in (*ended, going := Launch("going")):
         await served.create(launch)
-    with pytest.raises(TooManyRequests, match="holds 3 runs and takes no more"):
-        await served.create(launches[3])
-    await served.create(launches[0])
+    for launch in (ended[2], ended[0], ended[3], ended[1]):
+        await served.clock.move(1)
+        await _end(served, launch)
+    kept = {ended[3].run, ended[1].run, going.run}
+    await until(lambda: {record.run for record in journal.read()} == kept)
+    assert {status.run for status in await served.service.statuses()} == kept
 
 
 async def test_many_runs_at_once_do_not_see_each_other(
