@@ -34,6 +34,8 @@ MOST_METRIC_ROWS = 256
 """Rows in one batch of metrics; its bytes are bounded as well."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62})\Z")
+_RESERVED_NAMES = ("localhost", "localhost4", "localhost6", "loopback", "broadcasthost")
+"""What systems' own hosts files hold; Debian's ip6-localhost, ip6-allnodes, ... beside them."""
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)\Z")
 _PRINTABLE = re.compile(
     r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
@@ -79,8 +81,9 @@ def _check_address(value: str) -> str:
 
 
 def is_valid_label(name: str) -> bool:
-    """Whether `name` may stand in /etc/hosts: one ASCII label, not a number, not localhost."""
-    return bool(_LABEL.match(name)) and not name.isdigit() and name.lower() != "localhost"
+    """Whether `name` may stand in /etc/hosts: one ASCII label, no number, not a reserved name."""
+    is_reserved = name.lower() in _RESERVED_NAMES or name.lower().startswith("ip6-")
+    return bool(_LABEL.match(name)) and not name.isdigit() and not is_reserved
 
 
 def size_text(low: int, high: int) -> str:

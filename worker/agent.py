@@ -90,6 +90,7 @@ from worker.process import (
     parent_lives,
     reap_orphans,
 )
+from worker.resolver import Addresses, Resolver
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import Shell
 from worker.rsh.shims import write_shims
@@ -133,6 +134,7 @@ class Agent:
         self._environ = environ
         self._client = RegistryClient(join.place, join.token)
         self._hosts = HostsBlock(HOSTS_FILE, join.run)
+        self._resolver = Resolver()
         self._identity = Identity(join.probe_key, join.run, join.launch_id, join.slot)
         self._listener: ProbeListener | None = None
         self._offered: set[str] = set()
@@ -260,6 +262,7 @@ class Agent:
             await self._end_programs(f"this node's agent is ending: {self._said[0]}")
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             await self._socket.close()
+            await self._resolver.close()
             self._stop_listening()
             if self._client.base or not isinstance(self._fault, JoinTimeout):  # else it met nobody
                 if (report := self._own_fault()) is not None:
@@ -304,6 +307,7 @@ class Agent:
     async def _live(self) -> None:
         if self._settings.hosts != "off":
             await in_background(self._restore_stale_hosts)
+            self._resolver.begin()
         self._listen()
         reply = await self._enter()
         self._poll = reply.poll_seconds
@@ -420,7 +424,8 @@ class Agent:
         """Arm for a table and tell it; not before what was begun for an older one has ended."""
         async with self._one_arms:
             await self._open_socket()
-            arm = in_background(self._arm, table, digest)
+            resolved = await self._resolver.known(row.hostname for row in table.rows)
+            arm = in_background(self._arm, table, digest, resolved)
             self._arming = asyncio.create_task(arm)
             report = await asyncio.shield(self._arming)
         await self._tell(report)
@@ -479,6 +484,7 @@ class Agent:
         for other, task in self._tasks.items():
             if other.startswith("verify "):  # its report would come too late
                 task.cancel()
+        self._resolver.ask(peer.hostname for peer in plan.peers)
         self._start(name, self._visit_peers(epoch, plan))
 
     async def _visit_peers(self, epoch: int, plan: ProbePlan) -> None:
@@ -521,7 +527,9 @@ class Agent:
 
     # --- arming -------------------------------------------------------------------------------
 
-    def _arm(self, table: EndpointTable, digest: str) -> AckReport | RefuseReport:
+    def _arm(
+        self, table: EndpointTable, digest: str, resolved: Mapping[str, Addresses]
+    ) -> AckReport | RefuseReport:
         """Check the table, take it into /etc/hosts, see that the program can start on it."""
         try:
             self._check_table(table)
@@ -531,7 +539,7 @@ class Agent:
             self._check_needs(contract)
             self._check_address(table)
             self._check_port(table, contract)
-            self._write_hosts(table)
+            self._write_hosts(table, resolved)
         except _Refusal as exc:
             if exc.code == "bad_table":  # whoever made it may not pass it on
                 logger.warning("the table of epoch %d is refused: %s", table.epoch, exc.reason)
@@ -644,11 +652,11 @@ class Agent:
             free - ahead if free else None,
         )
 
-    def _write_hosts(self, table: EndpointTable) -> None:
+    def _write_hosts(self, table: EndpointTable, resolved: Mapping[str, Addresses]) -> None:
         if self._settings.hosts == "off":
             return
         try:
-            warning = self._hosts.install(table, self._join.slot)
+            warning = self._hosts.install(table, self._join.slot, resolved)
         except ArmingFailed as exc:
             if self._settings.hosts == "require":
                 raise _Refusal("hosts", f"{exc.message} (--hosts require)") from exc

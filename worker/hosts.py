@@ -15,7 +15,8 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -24,6 +25,7 @@ from rendezvous.errors import ArmingFailed
 from rendezvous.schema import EndpointTable
 from worker.hosts_text import (
     BEGINS,
+    UNKNOWN,
     Block,
     Fields,
     HostsPlan,
@@ -57,14 +59,25 @@ class HostsBlock:
         self._owner = current_owner()
         self._written: frozenset[Fields] = frozenset()
 
-    def install(self, table: EndpointTable, own_slot: int) -> str | None:
-        """Write the table's names; say in one sentence which were left out, None when none was."""
+    def install(
+        self,
+        table: EndpointTable,
+        own_slot: int,
+        resolved: Mapping[str, AbstractSet[str]] = UNKNOWN,
+    ) -> str | None:
+        """Write the table's names; say in one sentence which were left out, None when none was.
+
+        Args:
+            table: The endpoint table.
+            own_slot: This node's.
+            resolved: Where hostnames lead here already; see `plan_hosts`.
+        """
         plan, written = HostsPlan([], frozenset(), ""), self._written
 
         def change(text: str) -> str:
             nonlocal plan, written
             rest = remove_lines(text, self._written)
-            plan = plan_hosts(rest, table, own_slot, run=self._run)
+            plan = plan_hosts(rest, table, own_slot, run=self._run, resolved=resolved)
             written = missing_lines(rest, plan.entries)
             return render_hosts(
                 rest, plan.entries, run=self._run, own_names=plan.own_names, owner=self._owner

@@ -22,7 +22,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -30,7 +30,15 @@ from typing import TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from rendezvous.errors import ArmingFailed
-from rendezvous.schema import Address, EndpointTable, RunId, TableRow, is_valid_label, printable
+from rendezvous.schema import (
+    Address,
+    EndpointTable,
+    RunId,
+    TableRow,
+    is_valid_label,
+    printable,
+)
+from rendezvous.state import listed
 
 BEGINS = "# BEGIN rdzv run="
 _ENDS = "# END rdzv run="
@@ -91,6 +99,7 @@ class Owner:
 
 
 NOBODY = Owner(0, 0, "", 0)
+UNKNOWN: Mapping[str, AbstractSet[str]] = {}
 
 
 @dataclass(frozen=True)
@@ -111,16 +120,32 @@ class Block:
         )
 
 
-def plan_hosts(current: str, table: EndpointTable, own_slot: int, *, run: str) -> HostsPlan:
+def plan_hosts(
+    current: str,
+    table: EndpointTable,
+    own_slot: int,
+    *,
+    run: str,
+    resolved: Mapping[str, AbstractSet[str]] = UNKNOWN,
+) -> HostsPlan:
     """Choose the names to write: each node's hostname, and `node-RANK`.
 
-    Left out are a hostname that is no single label (silently), one that two nodes have, an alias
-    that is another node's hostname, and a name that `current` already maps to another address.
+    Left out are a hostname that is no single label or a reserved one (silently), one that two nodes
+    have or that leads elsewhere already, an alias that is another node's hostname, and a name that
+    `current` maps to another address.
+
+    Args:
+        current: The hosts file's text.
+        table: The endpoint table.
+        own_slot: This node's.
+        run: The run id.
+        resolved: Where hostnames lead here without the table, by name in lower case, as far as that
+            is known. Where the node's own address is among them, the name is its own.
 
     Raises:
         ArmingFailed: The table holds something that is no node's address.
     """
-    elsewhere = names_in(current, besides=run)
+    elsewhere, leads = names_in(current, besides=run), _leads(resolved, current, run)
     hostnames = Counter(row.hostname.lower() for row in table.rows)
     entries, problems = [], []
     own_names: frozenset[str] = frozenset()
@@ -128,8 +153,11 @@ def plan_hosts(current: str, table: EndpointTable, own_slot: int, *, run: str) -
         address, own = _checked_address(row.address), row.slot == own_slot
         names = []
         for name in _wanted_names(row):
-            taken = {a for a in elsewhere.get(name.lower(), ()) if not (own and _is_loopback(a))}
-            problem = _problem(name, row, hostnames, taken - {address})
+            taken, led = (
+                {a for a in found.get(name.lower(), ()) if not (own and _is_loopback(a))}
+                for found in (elsewhere, leads)
+            )
+            problem = _problem(name, row, hostnames, taken - {address}, led)
             if problem:
                 problems.append(problem)
             else:
@@ -348,8 +376,24 @@ def _fields(line: str) -> Fields:
 def names_in(text: str, *, besides: str) -> dict[str, set[str]]:
     """The addresses that each name has without this run's block, other runs' blocks included."""
     original, blocks = _parse(text)
+    return _names(original, *(block.body for block in blocks if block.run != besides))
+
+
+def _leads(
+    resolved: Mapping[str, AbstractSet[str]], text: str, run: str
+) -> dict[str, AbstractSet[str]]:
+    """Where names lead, without what this run's own block says, which may be of an older table."""
+    ours = _names(*(block.body for block in _parse(text)[1] if block.run == run))
+    return {
+        name: frozenset(map(_canonical, addresses)) - ours.get(name, set())
+        for name, addresses in resolved.items()
+    }
+
+
+def _names(*parts: str) -> dict[str, set[str]]:
+    """The addresses that each name has in these parts of a hosts file."""
     found: dict[str, set[str]] = {}
-    for part in (original, *(block.body for block in blocks if block.run != besides)):
+    for part in parts:
         for address, *names in filter(None, map(_fields, lines_of(part))):
             for name in names:
                 found.setdefault(name.lower(), set()).add(_canonical(address))
@@ -362,13 +406,21 @@ def _wanted_names(row: TableRow) -> list[str]:
     return hostname if row.hostname.lower() == alias else [*hostname, alias]
 
 
-def _problem(name: str, row: TableRow, hostnames: Counter[str], taken: AbstractSet[str]) -> str:
+def _problem(
+    name: str,
+    row: TableRow,
+    hostnames: Counter[str],
+    taken: AbstractSet[str],
+    led: AbstractSet[str],
+) -> str:
     """Why a name cannot be written for a row; empty when it can."""
     is_hostname = name == row.hostname
     if hostnames[name.lower()] > is_hostname:
         return f"{name} is also another node's hostname"
     if taken:
         return f"{name} is {', '.join(sorted(taken))} there and {row.address} in the table"
+    if is_hostname and led and row.address not in led:
+        return f"{name} already leads to {listed(sorted(led), 4)}, and not to {row.address}"
     return ""
 
 

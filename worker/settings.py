@@ -125,7 +125,8 @@ class NodeSettings(Settings):
     )
     hosts: Literal["auto", "require", "off"] = option(
         "auto",
-        "Write the nodes' names into /etc/hosts: if it can be written, or else fail, or never.",
+        "Write the nodes' names into /etc/hosts: if it can be written, or else fail, or never. "
+        "A hostname that leads elsewhere already (a service's) is left out; node-RANK stays.",
     )
     require_rdma: bool = option(
         False,

@@ -21,6 +21,7 @@ from tests.faults.record import record
 from tests.netlab import Host, Lab
 from tests.path.cluster import cluster
 from tests.path.launching import RDZV, environment, launching, shell, until
+from worker.resolver import NO_SUCH_NAME
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
 COMMAND = ("--framework", "command")
@@ -273,24 +274,36 @@ def test_strangers_on_the_master_port_are_torchs_to_endure(tmp_path: Path) -> No
 # A name server that says nothing
 
 NAME_SERVER = """
-import socket
+import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
     server.bind(("", 53))
     print("ready", flush=True)
-    while query := server.recv(4096):
-        print("asked for", query[12:].split(b"\\0")[0], flush=True)
+    while True:
+        query, caller = server.recvfrom(4096)
+        name, _, rest = query[12:].partition(b"\\0")
+        question = name + b"\\0" + rest[:4]
+        if sys.argv[1:]:
+            label, address = sys.argv[1:]
+            is_known = name[1:].decode() == label and rest[:2] == b"\\0\\1"
+            record = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\x3c\\0\\4" + socket.inet_aton(address)
+            head = b"\\x81\\x80\\0\\1\\0" + bytes([is_known]) + b"\\0\\0\\0\\0"
+            server.sendto(query[:2] + head + question + record * is_known, caller)
+        print(caller[0], "asked for", name[1:].decode(), flush=True)
 """
 
 
 @contextlib.contextmanager
-def silent_name_server(lab: Lab, asked: Path) -> Iterator[None]:
-    """The lab's last host takes in the others' queries, and answers none."""
+def name_server(lab: Lab, asked: Path, *known: str) -> Iterator[None]:
+    """The lab's last host takes in the others' queries, and answers none.
+
+    With `known`, a name and an address, it answers all: the others' names do not exist.
+    """
     *others, server = lab.hosts
     del lab.hosts[-1]  # no node of a run
     for host in others:
         (host.hosts_file.parent / "resolv.conf").write_text(f"nameserver {server.address}\n")
     with asked.open("w") as file:
-        process = server.start([sys.executable, "-c", NAME_SERVER], stdout=file)
+        process = server.start([sys.executable, "-c", NAME_SERVER, *known], stdout=file)
         until(lambda: asked.read_text() == "ready\n")
         try:
             yield
@@ -300,34 +313,64 @@ def silent_name_server(lab: Lab, asked: Path) -> Iterator[None]:
             process.wait()
 
 
-def check_that_nobody_asks(tmp_path: Path, fault: str, *options: str, command: list[str]) -> None:
-    """A run beside a silent name server ends well, and no query was sent."""
+def run_beside_a_silent_name_server(
+    tmp_path: Path, fault: str, *options: str, command: list[str]
+) -> set[str]:
+    """The run ends well; which names were asked for."""
     asked = tmp_path / "asked"
     with (
         Lab(3) as lab,
-        silent_name_server(lab, asked),
+        name_server(lab, asked),
         cluster(lab, tmp_path, *options, command=command) as started,
     ):
         started.start_workers()
         begun = time.monotonic()
         outcome = started.finish()
     assert outcome.code == 0, outcome.err
-    assert asked.read_text() == "ready\n"
     record(fault, outcome, time.monotonic() - begun)
+    return {line.split()[-1] for line in asked.read_text().splitlines()[1:]}
 
 
 @pytest.mark.netns
 def test_a_run_by_address_asks_no_name_server(tmp_path: Path) -> None:
     options = ("--hosts", "off", *COMMAND)
     fault = "a run by address, the name server is silent: no query is sent; worker's start to end"
-    check_that_nobody_asks(tmp_path, fault, *options, command=["true"])
+    assert run_beside_a_silent_name_server(tmp_path, fault, *options, command=["true"]) == set()
 
 
 @pytest.mark.netns
 @pytest.mark.torch
 def test_with_the_hosts_block_torch_asks_no_name_server(tmp_path: Path) -> None:
-    fault = "torchrun on 2 nodes, the name server is silent: with the hosts block no query is sent"
-    check_that_nobody_asks(tmp_path, fault, command=[PROGRAM])
+    """The agents ask whether it answers, wait for nothing, and then ask for no node's name."""
+    fault = (
+        "torchrun on 2 nodes, the name server is silent: with the hosts block torch asks nothing"
+    )
+    asked = run_beside_a_silent_name_server(tmp_path, fault, command=[PROGRAM])
+    assert asked == {NO_SUCH_NAME}
+
+
+@pytest.mark.netns
+def test_a_hostname_that_is_a_services_name_too_still_leads_to_the_service(tmp_path: Path) -> None:
+    asked, names = tmp_path / "asked", ("h1", "h2", "node-2")
+    looks = f"import socket; print('NAMES', *map(socket.gethostbyname, {names}))"
+    command = [sys.executable, "-c", looks]
+    with (
+        Lab(4) as lab,
+        name_server(lab, asked, "h2", "10.96.0.1"),
+        cluster(lab, tmp_path, *COMMAND, command=command) as started,
+    ):
+        started.start_workers(1)
+        for host in lab.hosts[:2]:  # it waits for nobody, and is then not yet known to answer
+            line = f"{host.address} asked for {NO_SUCH_NAME}"
+            until(lambda line=line: line in asked.read_text())  # type: ignore[misc]
+        started.start_workers(2)
+        outcome = started.finish()
+    assert outcome.code == 0, outcome.err
+    expected = f"NAMES {lab.hosts[1].address} 10.96.0.1 {lab.hosts[2].address}"
+    for node in (0, 1):
+        log = tmp_path / f"h{node}" / "r" / "logs" / f"node-{node}.log"
+        assert log.read_text().splitlines() == [expected]
+    record("a node's hostname, h2, is a service's name for the name server", outcome)
 
 
 @pytest.mark.netns
@@ -337,7 +380,7 @@ def test_without_the_hosts_block_torch_waits_for_the_name_server(tmp_path: Path)
     asked = tmp_path / "asked"
     with (
         Lab(3) as lab,
-        silent_name_server(lab, asked),
+        name_server(lab, asked),
         cluster(lab, tmp_path, "--hosts", "off", command=[PROGRAM]) as started,
     ):
         started.start_workers()

@@ -422,6 +422,54 @@ def test_names_of_another_runs_block_count_and_those_of_the_own_block_do_not() -
     )
 
 
+@pytest.mark.parametrize("reserved", ["ip6-localhost", "ip6-allrouters", "broadcasthost"])
+def test_a_reserved_hostname_is_not_written(reserved: str) -> None:
+    made = plan("", row(0, "n0", "10.0.0.4"), row(1, reserved, "10.0.0.5"))
+    assert made.entries[1] == HostsEntry("10.0.0.5", ["node-1"])
+
+
+@pytest.mark.parametrize("hostname", ["vault", "VAULT"])
+def test_a_hostname_that_leads_elsewhere_already_is_left_out(hostname: str) -> None:
+    rows = table(row(0, "n0", "10.0.0.4"), row(1, hostname, "10.0.0.5"))
+    resolved = {"n0": frozenset({"127.0.1.1"}), "vault": frozenset({"10.96.0.1", "fd00::1"})}
+    made = plan_hosts("", rows, 0, run="r1", resolved=resolved)
+    assert made.entries == [
+        HostsEntry("10.0.0.4", ["n0", "node-0"]),
+        HostsEntry("10.0.0.5", ["node-1"]),
+    ]
+    assert made.warning == (
+        f"names left out of the hosts file: {hostname} already leads to 10.96.0.1, fd00::1, "
+        "and not to 10.0.0.5"
+    )
+
+
+@pytest.mark.parametrize("own_slot", [0, 1])
+def test_the_own_hostname_is_left_out_as_a_peers_is(own_slot: int) -> None:
+    resolved = {"n1": frozenset({"192.168.0.5"})}
+    made = plan_hosts("", TWO, own_slot, run="r1", resolved=resolved)
+    assert made.entries[1] == HostsEntry("10.0.0.5", ["node-1"])
+
+
+@pytest.mark.parametrize(
+    "found", [{"10.0.0.5"}, {"::ffff:10.0.0.5"}, {"10.0.0.5", "192.168.0.5"}, set[str]()]
+)
+def test_a_hostname_that_leads_to_its_node_already_is_written(found: set[str]) -> None:
+    made = plan_hosts("", TWO, 0, run="r1", resolved={"n1": frozenset(found)})
+    assert made == plan("", *TWO.rows)
+
+
+def test_an_alias_stays_whatever_the_resolver_says() -> None:
+    resolved = {"node-1": frozenset({"10.9.9.9"})}
+    assert plan_hosts("", TWO, 0, run="r1", resolved=resolved) == plan("", *TWO.rows)
+
+
+def test_what_the_runs_own_older_block_says_is_not_elsewhere() -> None:
+    current = render(PLAIN, entries=[HostsEntry("10.0.0.9", ["n1"])])
+    resolved = {"n1": frozenset({"10.0.0.9", "::ffff:10.0.0.9"})}
+    made = plan_hosts(current, TWO, 0, run="r1", resolved=resolved)
+    assert made.entries[1] == HostsEntry("10.0.0.5", ["n1", "node-1"])
+
+
 def test_a_node_without_any_name_left_has_no_line() -> None:
     assert plan("10.9.9.9 n0 node-0", row(0, "n0", "10.0.0.4")).entries == []
 

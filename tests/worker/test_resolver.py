@@ -1,0 +1,133 @@
+"""Where hostnames lead already: which are asked for, and that a silent resolver delays nobody."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from worker.background import in_background
+from worker.resolver import NO_SUCH_NAME, Resolver, names_to_ask
+
+
+class Answers:
+    """A resolver of fixed answers; what is in `silent` is not answered while the test runs."""
+
+    def __init__(self, known: dict[str, set[str]], silent: set[str]) -> None:
+        self.asked: list[str] = []
+        self.begun, self.over = threading.Event(), threading.Event()
+        self._known = known
+        self._silent = silent
+
+    def __call__(self, name: str) -> frozenset[str]:
+        self.asked.append(name)
+        self.begun.set()
+        if name in self._silent:
+            self.over.wait()
+        return frozenset(self._known.get(name, ()))
+
+    __name__ = "answers"
+
+
+@pytest.fixture
+def over() -> Iterator[list[threading.Event]]:
+    events: list[threading.Event] = []
+    yield events
+    for event in events:
+        event.set()
+
+
+async def answered(resolver: Resolver) -> None:
+    """Wait until the first question is answered."""
+    assert resolver._nowhere is not None
+    await resolver._nowhere
+
+
+async def test_each_name_is_asked_for_once_and_told_in_lower_case() -> None:
+    answers = Answers({"vault": {"10.96.0.1"}}, set())
+    resolver = Resolver(answers)
+    resolver.begin()
+    await answered(resolver)
+    resolver.ask(["Vault", "n1", "no.label"])
+    found = await resolver.known(["VAULT", "n2"])
+    assert found == {"vault": {"10.96.0.1"}, "n1": set(), "n2": set()}
+    assert sorted(answers.asked) == ["n1", "n2", NO_SUCH_NAME, "vault"]
+    await resolver.close()
+
+
+async def test_where_a_wildcard_leads_is_nobodys_name() -> None:
+    answers = Answers({NO_SUCH_NAME: {"10.1.1.1"}, "n1": {"10.1.1.1"}, "db": {"10.2.2.2"}}, set())
+    resolver = Resolver(answers)
+    resolver.begin()
+    await answered(resolver)
+    assert await resolver.known(["n1", "db"]) == {"n1": set(), "db": {"10.2.2.2"}}
+    await resolver.close()
+
+
+async def test_a_silent_resolver_is_asked_once_and_never_waited_for(
+    over: list[threading.Event],
+) -> None:
+    answers = Answers({}, {NO_SUCH_NAME})
+    over.append(answers.over)
+    resolver = Resolver(answers)
+    resolver.begin()
+    await in_background(answers.begun.wait)
+    resolver.ask(["n1"])
+    waiting = resolver.known(["n1", "n2"])
+    with pytest.raises(StopIteration) as answer:  # it does not even give way to others
+        waiting.send(None)
+    assert answer.value.value == {}
+    assert answers.asked == [NO_SUCH_NAME]
+    await resolver.close()
+
+
+async def test_one_name_that_is_not_answered_is_waited_for_once(
+    over: list[threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.resolver._WAIT_SECONDS", 0.2)
+    answers = Answers({"n1": {"10.0.0.1"}}, {"n2"})
+    over.append(answers.over)
+    resolver = Resolver(answers)
+    resolver.begin()
+    await answered(resolver)
+    assert await resolver.known(["n1", "n2"]) == {"n1": {"10.0.0.1"}}
+    monkeypatch.setattr("worker.resolver._WAIT_SECONDS", 600)
+    assert await resolver.known(["n1", "n2"]) == {"n1": {"10.0.0.1"}}
+    await resolver.close()
+
+
+async def test_without_a_begin_nothing_is_asked() -> None:
+    answers = Answers({}, set())
+    resolver = Resolver(answers)
+    resolver.ask(["n1"])
+    assert await resolver.known(["n1"]) == {}
+    assert answers.asked == []
+    await resolver.close()
+
+
+def test_all_nodes_together_ask_for_a_bounded_number_of_names_services_first() -> None:
+    few = [f"gpu{number}" for number in range(30)]
+    assert sorted(names_to_ask([*few, "vault"])) == sorted([*few, "vault"])
+    many = [f"gpu{number}" for number in range(1000)]
+    for count in (100, 1000):
+        names = names_to_ask([*many[:count], "Vault"])
+        assert names[0] == "vault"
+        assert len(names) * count <= 1024
+    assert names_to_ask(f"n{number}" for number in range(5000)) == ["n0"]
+    assert names_to_ask([]) == []
+
+
+def test_this_machines_own_resolver_is_asked(tmp_path: Path) -> None:
+    """In a mount namespace in which /etc/hosts is the test's."""
+    (tmp_path / "hosts").write_text("10.96.0.1 vault\nfd00::1%eth0 vault\n")
+    program = "from worker.resolver import addresses_of as of; print(sorted(of('vault')), of('x'))"
+    script = f'mount --bind {tmp_path}/hosts /etc/hosts && exec "$0" "$@"'
+    argv = ["unshare", "--map-root-user", "--mount", "--net", "sh", "-c", script]
+    done = subprocess.run(
+        [*argv, sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "['10.96.0.1'] frozenset()\n", done.stderr
