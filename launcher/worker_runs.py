@@ -20,7 +20,7 @@ from typing import Any
 from launcher.ending import Ending, Submission
 from launcher.ledger import LOCAL, Ledger, LedgerEntry
 from launcher.plan import Plan
-from launcher.schedulers import OVER, Description, NothingSubmitted, Scheduler
+from launcher.schedulers import OVER, Description, NothingSubmitted, Scheduler, Trouble
 from rendezvous.client import retry_pause
 from rendezvous.errors import Fenced, RunOver, SchedulerError
 from rendezvous.schema import Phase, RunStatus, SlotNews, SlotState, SlotStatus, printable
@@ -191,7 +191,9 @@ class WorkerRuns:
         submission = Submission(LedgerEntry.of(run, self._starter(scheduler)), scheduler)
         async with self._gate:
             await self._write_intent(submission)
-            submission.submitting = asyncio.create_task(scheduler.submit(run, join.text()))
+            submission.submitting = asyncio.create_task(
+                scheduler.submit(run, join.text(), trouble=self._trouble_of(submission))
+            )
             try:
                 # It is not broken off where this is: an answer that is under way has the id.
                 submission.learn(handle=await asyncio.shield(submission.submitting))
@@ -200,7 +202,17 @@ class WorkerRuns:
                 words = f"{exc.message}; {exc.hint}" if exc.hint else exc.message
                 await self._tell_state(submission, Description(SlotState.FAILED, words))
                 return
+            except (RunOver, Fenced):
+                return
         await self._made(submission)
+
+    def _trouble_of(self, submission: Submission) -> Trouble:
+        """Nobody waits for a submission that fails without knowing how it fails."""
+
+        async def tell(words: str) -> None:
+            await self._tell_state(submission, Description(SlotState.SUBMITTING, words))
+
+        return tell
 
     def _starter(self, scheduler: Scheduler) -> str:
         return LOCAL if scheduler is self._local else self._plan.settings.starter

@@ -269,7 +269,8 @@ def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | 
     if slot.given_up or slot.wanted > news.generation:
         return None
     detail = f": {news.detail}" if news.detail else ""
-    why = f"its worker run ended before it joined{detail}"
+    how = "worker run ended before it joined" if slot.handle else "submission failed"
+    why = f"its {how}{detail}"
     return _before_go_failed(run, slot, why, "scheduler_failed", now)
 
 
@@ -872,6 +873,8 @@ def _join_timed_out(run: Run, now: float) -> Outcome:
 def _hint_for_missing(run: Run, slot: Slot) -> str:
     if slot.generation == 0 and run.spec.managed:
         return "what its launcher has said before tells why"
+    if slot.state is SlotState.SUBMITTING:
+        return "its scheduler has not taken the worker run yet: launch again when it answers"
     if slot.state is SlotState.SUBMITTED:
         return (
             "launch again with a larger --join-timeout; where you start worker runs yourself, "

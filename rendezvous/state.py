@@ -229,6 +229,8 @@ def what_is_known(spec: RunSpec, slot: Slot) -> str:
         known = "was never submitted"
     elif slot.state in (SlotState.NONE, SlotState.UNKNOWN):
         known = "never reached the registry"
+    elif slot.state is SlotState.SUBMITTING:
+        known = f"was still being submitted{f': {slot.detail}' if slot.detail else ''}"
     else:
         detail = f": {slot.detail}" if slot.detail else ""
         known = f"never reached the registry; the scheduler says {slot.state}{detail}"

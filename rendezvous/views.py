@@ -106,7 +106,7 @@ def _why_not_here(run: Run, slots: list[Slot], now: float) -> str:
         case SlotState.NONE:
             words = f"never called: {here}" if late else "not here yet"
         case SlotState.SUBMITTING:
-            words = f"being submitted{_passed(now - since, ' for {}')}"
+            words = f"being submitted{_passed(now - since, ' for {}')}{detail}"
         case SlotState.SUBMITTED:
             words = f"submitted{_passed(now - since, ' {} ago')}{detail}"
         case SlotState.QUEUED:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +28,8 @@ class NothingSubmitted(SchedulerError):
     """The scheduler was not reached, or it refused: for certain there is no worker run."""
 
 
+SERVICE_FAILS = "it is the scheduler's service that fails: launch again when it answers"
+
 OVER = (SlotState.ENDED, SlotState.FAILED)
 """The states after which nothing more becomes of a worker run."""
 
@@ -38,6 +40,14 @@ class Description:
 
     state: SlotState
     detail: str = ""
+
+
+Trouble = Callable[[str], Awaitable[None]]
+"""Told what a try to submit has come to, in the scheduler's words, while it is tried again."""
+
+
+async def unheard(words: str) -> None:
+    """The trouble that nobody asked to hear of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +86,10 @@ class Scheduler(Protocol):
         Raises TemplateError or UsageError.
         """
 
-    async def submit(self, run: WorkerRun, join: str) -> str:
+    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
         """Start the worker run; returns the scheduler's id of it.
+
+        What goes wrong and may still come right is told to `trouble` at once.
 
         Raises SchedulerError with the scheduler's own last words. Even then the run may come to
         exist later, where the scheduler's answers lag: `find` tells. With NothingSubmitted it

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from launcher.plan import WorkerRun
-from launcher.schedulers import Description, SchedulerContext, no_logs
+from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
 from launcher.schedulers.files import NEW, write_private
 from launcher.template import form_of, render
 from rendezvous.schema import SlotState
@@ -37,7 +37,7 @@ class ExternalScheduler:
     def _folder_of(self, run: WorkerRun) -> Path:
         return Path(str(run.variables.get("JOIN_FOLDER", self._folder)))
 
-    async def submit(self, run: WorkerRun, join: str) -> str:
+    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract; the id is the file's path. No worker sees half of the file."""
         self.prepare(run, join)
         path = self._folder_of(run) / f"{run.name}{FREE}"

@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launcher.plan import WorkerRun
-from launcher.schedulers import Description, SchedulerContext, no_logs
+from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
 from launcher.schedulers.command import outside_environment
 from launcher.template import Form, render
 from rendezvous.errors import SchedulerError, TemplateError
@@ -63,7 +63,7 @@ class LocalScheduler:
         _parse(text, run.source, join)
         return text
 
-    async def submit(self, run: WorkerRun, join: str) -> str:
+    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract."""
         spec = _parse(self.prepare(run, join), run.source, join)
         environ = outside_environment(self._context.environ) | spec.env

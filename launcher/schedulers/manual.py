@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from launcher.plan import WorkerRun
-from launcher.schedulers import Description, SchedulerContext, no_logs
+from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
 from launcher.schedulers.files import write_private
 from launcher.template import form_of, render
 from rendezvous.schema import SlotState
@@ -32,7 +32,7 @@ class ManualScheduler:
         variables = run.variables | {"RDZV_JOIN": join}
         return render(run.template, variables, source=run.source, form=form_of(run.source))
 
-    async def submit(self, run: WorkerRun, join: str) -> str:
+    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract; the id is the file's path."""
         path = self._folder / f"slot-{run.slot}.sh"
         write_private(path, self.prepare(run, join), run.slot)

@@ -20,12 +20,15 @@ from typing import Literal
 from launcher.plan import HIDDEN, WorkerRun
 from launcher.schedulers import (
     OVER,
+    SERVICE_FAILS,
     Description,
     Entry,
     NothingSubmitted,
     Scheduler,
     SchedulerContext,
+    Trouble,
     no_logs,
+    unheard,
 )
 from launcher.schedulers.command import CommandRunner, Said, outside_environment
 from launcher.schedulers.files import write_private
@@ -197,7 +200,7 @@ class ProfileScheduler:
 
     # --- submitting ---------------------------------------------------------------------------
 
-    async def submit(self, run: WorkerRun, join: str) -> str:
+    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract; success is an id that was read."""
         self.prepare(run, HIDDEN)
         text = self.render(run, join)
@@ -205,7 +208,7 @@ class ProfileScheduler:
             write_private(path, content, run.slot)
         argv = self._argv("submit", self.profile.submit.argv, run)
         stdin = {"spec": text, "join": join, None: None}[self._stdin_source]
-        said, handle = await self._try_to_submit(argv, stdin, run)
+        said, handle = await self._try_to_submit(argv, stdin, run, trouble)
         self._answers.clear()  # they are older than this run
         if handle is not None:
             return handle
@@ -213,7 +216,7 @@ class ProfileScheduler:
         raise self._not_submitted(run, said, argv)
 
     async def _try_to_submit(
-        self, argv: Sequence[str], stdin: str | None, run: WorkerRun
+        self, argv: Sequence[str], stdin: str | None, run: WorkerRun, trouble: Trouble
     ) -> tuple[Said, str | None]:
         """What the command said, and the id; None when there is no worker run for certain."""
         table = self.profile.submit
@@ -224,6 +227,7 @@ class ProfileScheduler:
             if handle is not None or _says(table.refused, said, run):
                 break
             self._doubtful.add(run.name)
+            await trouble(f"'{argv[0]}' {said.ending()}")
             handle = await self._look(run, said, argv)
             final = table.retry and said.code is not None and not _says(table.retry, said, run)
             if handle is not None or final or number == tries:
@@ -260,9 +264,10 @@ class ProfileScheduler:
         else:
             how = said.ending()
         refused = _says(self.profile.submit.refused, said, run)
+        passing = _says(self.profile.submit.retry, said, run)
+        advice = SERVICE_FAILS if passing else f"try it by hand: {shlex.join(argv)}"
         return (NothingSubmitted if refused else SchedulerError)(
-            f"slot {run.slot}: '{argv[0]}' {how}",
-            hint=self._hint(said, run) or f"try it by hand: {shlex.join(argv)}",
+            f"slot {run.slot}: '{argv[0]}' {how}", hint=self._hint(said, run) or advice
         )
 
     def _failed(self, argv: Sequence[str], said: Said, run: WorkerRun) -> SchedulerError:
@@ -271,11 +276,11 @@ class ProfileScheduler:
         return SchedulerError(words, hint=self._hint(said, run))
 
     def _hint(self, said: Said, run: WorkerRun) -> str:
-        """What the profile says to such words."""
+        """What the profile says to such words; empty where it says nothing."""
         for words, hint in self.profile.hints.items():
             if _says(words, said, run):
                 return self._filled_in(hint, run)
-        return self._filled_in(self.profile.hint, run)
+        return ""
 
     def _filled_in(self, hint: str, run: WorkerRun) -> str:
         known = Variables(self._variables(run), f"profile '{self.name}', hint")

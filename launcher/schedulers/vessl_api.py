@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from launcher.schedulers import SERVICE_FAILS
 from launcher.schedulers.vessl_account import Account
 from rendezvous.errors import SchedulerError
 from rendezvous.schema import printable
@@ -49,6 +50,9 @@ class ApiLost(SchedulerError):
 
 class ApiFailed(ApiLost):
     """The answer is that something went wrong: most often nothing was done."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint=SERVICE_FAILS)
 
 
 _HINTS = {
@@ -205,7 +209,7 @@ def _read(what: str, status: int, data: bytes) -> Any:
     if status in _NO_ANSWER:
         raise ApiFailed(words)
     if status == _BUSY:
-        raise ApiNotSent(words)
+        raise ApiNotSent(words, hint=SERVICE_FAILS)
     raise ApiRefused(status, words)
 
 

@@ -16,7 +16,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from launcher.plan import HIDDEN, WorkerRun
-from launcher.schedulers import OVER, PROFILES, Description, NothingSubmitted, SchedulerContext
+from launcher.schedulers import (
+    OVER,
+    PROFILES,
+    Description,
+    NothingSubmitted,
+    SchedulerContext,
+    Trouble,
+    unheard,
+)
 from launcher.schedulers.command import clean
 from launcher.schedulers.profile_file import read_profile
 from launcher.schedulers.vessl import VesslSpecs
@@ -74,7 +82,7 @@ class VesslHttpScheduler:
         load_spec(text, run.source)
         return f"# POST .../run/spec/create_from_yaml\n{text}"
 
-    async def submit(self, run: WorkerRun, join: str) -> str:
+    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract."""
         self.prepare(run, HIDDEN)
         text = self._specs.render(run, join)
@@ -84,7 +92,7 @@ class VesslHttpScheduler:
         except SchedulerError as exc:
             raise NothingSubmitted(f"slot {run.slot}: {exc.message}", hint=exc.hint) from exc
         try:
-            return await self._create(api, run, text)
+            return await self._create(api, run, text, trouble)
         except SchedulerError as exc:
             nothing = isinstance(exc, (ApiRefused, ApiNotSent))
             kind = NothingSubmitted if nothing else SchedulerError
@@ -104,7 +112,7 @@ class VesslHttpScheduler:
                 hint=f"its clusters are: {', '.join(self._clusters)}",
             )
 
-    async def _create(self, api: Api, run: WorkerRun, text: str) -> str:
+    async def _create(self, api: Api, run: WorkerRun, text: str, trouble: Trouble) -> str:
         last: SchedulerError | None = None
         for number in range(_TRIES):
             await asyncio.sleep(number and self.try_again_seconds * 2 ** (number - 1))
@@ -113,11 +121,13 @@ class VesslHttpScheduler:
                 return _id(answer)
             except ApiNotSent as exc:
                 last = last or exc
+                await trouble(exc.message)
             except ApiLost as exc:
+                await trouble(exc.message)
                 handle = await self._look(exc, run)
                 if handle is not None:
                     return handle
-                last = SchedulerError(f"{exc.message}; there is no run {run.name}")
+                last = SchedulerError(f"{exc.message}; there is no run {run.name}", hint=exc.hint)
                 if not isinstance(exc, ApiFailed):
                     break
         assert last is not None

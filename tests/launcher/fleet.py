@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from launcher.plan import WorkerRun
-from launcher.schedulers import Description
+from launcher.schedulers import Description, Trouble, unheard
 from rendezvous.errors import SchedulerError
 from rendezvous.schema import SlotState
 
@@ -38,6 +38,7 @@ class Fleet:
         begins: State of a run that was just made.
         answer: Of submit: made and told, made and not told, not made.
         open: Submit waits for it.
+        trouble: What its first try to submit comes to.
     """
 
     name: str = "fleet"
@@ -54,6 +55,7 @@ class Fleet:
     hears: bool = True
     begins: SlotState = SlotState.RUNNING
     answer: str = "told"
+    trouble: str = ""
     open: asyncio.Event = field(default_factory=asyncio.Event)
     lines: list[str] = field(default_factory=list)
 
@@ -64,8 +66,10 @@ class Fleet:
         """What would be submitted."""
         return f"{run.name} {join}"
 
-    async def submit(self, run: WorkerRun, join: str) -> str:
+    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
         """Make it."""
+        if self.trouble:
+            await trouble(self.trouble)
         await self.open.wait()
         if self.answer == "not made":
             raise SchedulerError("the fleet is full")

@@ -185,6 +185,31 @@ async def test_a_submission_that_fails_is_told_in_the_schedulers_words(stage: St
     assert stage.told == [(1, 1, "submitting", ""), (1, 1, "failed", "the fleet is full")]
 
 
+async def test_what_a_first_try_comes_to_is_told_while_it_is_tried_again(stage: Stage) -> None:
+    stage.fleet.trouble = "the fleet answered 500"
+    stage.fleet.open.clear()
+    stage.launcher().see(status((1, 0, 1)), submit=True)
+    await stage.until(lambda: len(stage.told) == 2)
+    assert stage.told[-1] == (1, 1, "submitting", "the fleet answered 500")
+    stage.fleet.open.set()
+    await stage.until(lambda: (1, 1, "running", "") in stage.told)
+
+
+async def test_nothing_is_tried_again_for_a_run_that_is_over(stage: Stage) -> None:
+    stage.fleet.trouble = "the fleet answered 500"
+    launcher, tell = stage.launcher(), stage._tell
+
+    async def over_after_the_intent(slot: int, news: SlotNews) -> None:
+        await tell(slot, news)
+        stage.over = True
+
+    launcher._tell = over_after_the_intent
+    launcher.see(status((1, 0, 1)), submit=True)
+    await stage.until(lambda: all(task.done() for task in launcher._tasks) and stage.told)
+    launcher.see(status((1, 1, 1)), submit=True)
+    assert (stage.names(), len(stage.told)) == ([], 1)
+
+
 async def test_a_run_that_was_made_without_an_answer_is_ended_with_the_launch(
     stage: Stage,
 ) -> None:

@@ -293,7 +293,7 @@ def test_retries_are_counted_per_slot_and_not_without_end() -> None:
     drive.news(1, SlotState.FAILED, 3, detail="no such image")
     assert drive.result.exit_code == 83
     assert drive.result.message == (
-        "slot 1 failed before the go: its worker run ended before it joined: no such image"
+        "slot 1 failed before the go: its submission failed: no such image"
     )
 
 
@@ -452,7 +452,7 @@ def test_the_last_call_ends_when_a_loss_makes_them_too_few() -> None:
 def test_a_slot_that_cannot_be_had_is_spared_when_the_others_are_enough() -> None:
     drive = Drive(make_spec(3, least=2, submit_retries=0)).gather(0)
     assert drive.news(2, SlotState.FAILED) == (
-        "slot 2 failed before the go: its worker run ended before it joined; the run can spare it"
+        "slot 2 failed before the go: its submission failed; the run can spare it"
     )
     drive.join(1)
     drive.wait(30)
@@ -718,6 +718,31 @@ def test_a_missing_slot_is_named_with_what_is_known_of_it() -> None:
     assert drive.outcomes[-1] == Outcome(drive.result.message, 2)
 
 
+def test_a_submission_that_fails_again_and_again_is_named_before_the_end_and_at_it() -> None:
+    drive = Drive(make_spec(2, join_timeout_seconds=5)).gather(0)
+    drive.news(1, SlotState.SUBMITTING, name="rdzv-x-1")
+    drive.news(1, SlotState.SUBMITTING, detail="the API answered 500")
+    assert reason(drive.run, drive.now).endswith("slot 1 being submitted (the API answered 500)")
+    drive.wait(5)
+    assert drive.result.message.endswith(
+        "generation 1) was still being submitted: the API answered 500"
+    )
+    assert drive.result.hint == (
+        "its scheduler has not taken the worker run yet: launch again when it answers"
+    )
+
+
+@pytest.mark.parametrize(
+    ("handle", "words"),
+    [("", "its submission failed"), ("4711", "its worker run ended before it joined")],
+)
+def test_what_was_never_submitted_has_not_ended(handle: str, words: str) -> None:
+    drive = Drive(make_spec(2, submit_retries=0)).gather(0)
+    drive.news(1, SlotState.SUBMITTED, handle=handle)
+    drive.news(1, SlotState.FAILED, handle=handle, detail="no such image")
+    assert drive.result.message == f"slot 1 failed before the go: {words}: no such image"
+
+
 def test_what_to_try_follows_from_what_is_known_of_the_missing_slot() -> None:
     hints = []
     for states in ((), (SlotState.SUBMITTING, SlotState.SUBMITTED)):
@@ -846,8 +871,7 @@ def test_a_slot_that_was_lost_starts_its_clock_again_and_the_loss_is_told() -> N
     assert drive.run.result is None
     drive.wait(1)
     assert drive.result.message.endswith(
-        "slot 1 never reached the registry; the scheduler says submitting; "
-        "before that: its disk is full"
+        "slot 1 was still being submitted; before that: its disk is full"
     )
 
 

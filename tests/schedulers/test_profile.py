@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from launcher.plan import HIDDEN, WorkerRun
-from launcher.schedulers import Description, SchedulerContext, scheduler_entry
+from launcher.schedulers import SERVICE_FAILS, Description, SchedulerContext, scheduler_entry
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import read_profile
 from rendezvous.errors import SchedulerError, TemplateError, UsageError
@@ -340,7 +340,20 @@ async def test_a_submit_is_tried_again_only_where_the_profile_says_so(
     assert caught.value.message == (
         "slot 1: 'batch' ended with exit code 1: error: Invalid account or partition: no-such-queue"
     )
-    assert caught.value.hint == "batch comes with the package batch-client"
+
+
+async def test_each_try_that_comes_to_nothing_is_told_at_once_and_before_it_is_looked_for(
+    tmp_path: Path,
+) -> None:
+    made = bench(tmp_path, BATCH, "refuses-once")
+    heard = []
+
+    async def trouble(words: str) -> None:
+        heard.append((words, len(made.calls())))
+
+    await made.scheduler().submit(made.run(), join_text(), trouble=trouble)
+    words = "'batch' ended with exit code 1: error: Invalid account or partition: no-such-queue"
+    assert heard == [(words, 1)]
 
 
 @pytest.mark.parametrize(("fault", "runs"), [("hangs", 0), ("hangs-after", 1)])
@@ -399,14 +412,18 @@ async def test_a_run_that_was_made_twice_by_a_lost_answer_is_ended_twice(tmp_pat
     ("hints", "hint"),
     [
         ("[hints]\n'no.*queue' = 'is <<QUEUE>> right?'\n'Invalid' = 'b'\n", "is long right?"),
-        ("[hints]\n'something else' = 'a'\n", "batch comes with the package batch-client"),
+        ("[hints]\n'something else' = 'a'\n", "try it by hand: batch "),
+        ("retry = 'Invalid'", SERVICE_FAILS),
     ],
 )
 async def test_the_hint_of_an_error_fits_its_words(tmp_path: Path, hints: str, hint: str) -> None:
-    made = bench(tmp_path, f"{BATCH}\n{hints}", "refuses")
+    text = f"{BATCH}\n{hints}"
+    if hints.startswith("retry"):
+        text = changed("[find]", f"{hints}\n\n[find]")
+    made = bench(tmp_path, text, "refuses")
     with pytest.raises(SchedulerError) as caught:
         await made.scheduler().submit(made.run(), join_text())
-    assert caught.value.hint == hint
+    assert caught.value.hint.startswith(hint)
 
 
 async def test_a_missing_command_is_an_error_with_the_profiles_hint_filled_in(
@@ -424,9 +441,7 @@ async def test_a_missing_command_is_an_error_with_the_profiles_hint_filled_in(
 
 
 async def test_without_a_hint_the_command_to_try_by_hand_is_shown(tmp_path: Path) -> None:
-    made = bench(
-        tmp_path, changed('hint = "batch comes with the package batch-client"', ""), "nothing"
-    )
+    made = bench(tmp_path, BATCH, "nothing")
     with pytest.raises(SchedulerError) as caught:
         await made.scheduler().submit(made.run(), join_text())
     argv = made.calls()[0]["argv"]

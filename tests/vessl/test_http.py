@@ -12,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.schedulers import Description, NothingSubmitted, SchedulerContext
+from launcher.schedulers import (
+    SERVICE_FAILS,
+    Description,
+    NothingSubmitted,
+    SchedulerContext,
+)
 from launcher.schedulers.vessl_http import VesslHttpScheduler
 from rendezvous.certificate import make_certificate
 from rendezvous.errors import SchedulerError, TemplateError
@@ -88,7 +93,19 @@ async def test_server_errors_without_end_are_told(vessl: Vessl, made: Made, bed:
         f"slot 1: VESSL's API ({vessl.host}) answered 500: InternalServerError Something went "
         f"wrong.; there is no run {bed.run().name}"
     )
+    assert error.hint == SERVICE_FAILS
     assert len(vessl.posts()) == 3
+
+
+async def test_a_failed_try_is_told_at_once(vessl: Vessl, made: Made, bed: Bed) -> None:
+    vessl.errors = [500, 429]
+    heard = []
+
+    async def trouble(words: str) -> None:
+        heard.append((words.partition(" answered ")[2][:3], len(vessl.posts())))
+
+    await made().submit(bed.run(), join_text(), trouble=trouble)
+    assert heard == [("500", 1), ("429", 2)]
 
 
 async def test_too_many_requests_are_tried_again(vessl: Vessl, made: Made, bed: Bed) -> None:

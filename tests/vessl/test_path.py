@@ -61,6 +61,19 @@ def test_runs_that_are_submitted_join_and_end_with_the_launch(tmp_path: Path) ->
             assert set(environment_of(run.spec)) == {"RDZV_JOIN"}
 
 
+def test_a_service_that_only_fails_is_named_at_its_first_answer_and_at_the_end(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path, 2) as place:
+        place.vessl.errors = [500] * 100
+        launcher = start(place, "--nnodes", "2", "--submit-retries", "0", command=("true",))
+        until(lambda: "answered 500" in str(_slot(place, 1).get("detail")))
+        assert _slot(place, 1)["state"] == "submitting"
+        code, said = outcome_of(launcher)
+        assert code == 83, said
+        assert "answered 500: InternalServerError" in said.splitlines()[-1]
+
+
 @pytest.mark.schedulers
 def test_a_launch_from_a_laptop_ends_its_runs_when_it_is_told_to_end(tmp_path: Path) -> None:
     with serving(tmp_path, 2) as place:
@@ -86,8 +99,12 @@ def test_a_run_that_stays_pending_is_named_and_ended_with_the_others(tmp_path: P
 
 def _slot_state(place: Place, slot: int) -> str | None:
     """What the registry has heard of a slot's run."""
+    return _slot(place, slot).get("state")
+
+
+def _slot(place: Place, slot: int) -> dict[str, Any]:
     slots = _status(place).get("slots", [])
-    return next((str(found["state"]) for found in slots if found["slot"] == slot), None)
+    return next((dict(found) for found in slots if found["slot"] == slot), {})
 
 
 def _status(place: Place) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.schedulers import Description, SchedulerContext, scheduler_entry
+from launcher.schedulers import SERVICE_FAILS, Description, SchedulerContext, scheduler_entry
 from launcher.schedulers.vessl import VesslScheduler
 from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.schema import SlotState
@@ -182,6 +182,16 @@ async def test_a_server_error_is_tried_again_and_makes_one_run(
     vessl.errors = [500]
     assert await made().submit(bed.run(), join_text()) == str(FIRST_ID)
     assert len(vessl.runs) == 1
+
+
+async def test_server_errors_without_end_are_told_and_the_command_is_not_blamed(
+    vessl: Vessl, made: Made, bed: Bed
+) -> None:
+    vessl.errors = [500] * 10
+    error = await refused(made(), bed)
+    assert "InternalServerError (500)" in error.message
+    assert error.hint == SERVICE_FAILS
+    assert len(vessl.posts()) == 3
 
 
 async def test_a_refusal_is_told_in_vessls_words_and_not_tried_again(
