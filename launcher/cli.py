@@ -26,7 +26,7 @@ from launcher.streams import STANDARD_OUTPUT, endure_closed_streams
 from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
 from rendezvous.schema import printable
 from rendezvous.security import JoinString
-from worker.settings import WorkerSettings, state_home
+from worker.settings import WorkerSettings, settle_framework, state_home
 
 _COMMAND = {"allow_interspersed_args": False, "max_content_width": 100}
 _MOST_CHARACTERS = 4_000
@@ -184,6 +184,7 @@ def _work(
     hide_memory()
     if settings.parent is not None:
         die_with_parent(signal.SIGTERM, settings.parent)
+    settings, _ = settle_framework(settings, command)
     check_command(command, settings.framework)
     if join is None:
         text = _join_text(settings.join_timeout)

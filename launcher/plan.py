@@ -158,7 +158,10 @@ class Plan:
         words = ["--nnodes", self.nnodes, "--nproc-per-node", self.nproc_per_node(slot)]
         for name in _FOR_WORKERS:
             value = getattr(self.settings, name)
-            if value is False or value == LaunchSettings.model_fields[name].default:
+            # A framework that was named is not chosen by COMMAND, be it the default.
+            is_named = name == "framework" and name in self.settings.model_fields_set
+            default = LaunchSettings.model_fields[name].default
+            if (value is False or value == default) and not is_named:
                 continue
             if self.loopback and name in ("interface", "network", "hosts"):
                 continue  # every node lives on this machine, at an address of its own

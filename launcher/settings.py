@@ -158,7 +158,7 @@ class LaunchSettings(NodeSettings):
 
     def for_worker(self) -> WorkerSettings:
         """What a node's worker is told, where this container turns out to be a worker."""
-        shared = set(WorkerSettings.model_fields) & set(LaunchSettings.model_fields)
+        shared = set(WorkerSettings.model_fields) & self.model_fields_set
         return WorkerSettings(**{name: getattr(self, name) for name in shared})
 
 

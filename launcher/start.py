@@ -60,8 +60,8 @@ from rendezvous.security import (
     parse_group_token,
     registry_credential,
 )
-from worker.contracts import check_command
-from worker.settings import state_home
+from worker.contracts import Choice, check_command
+from worker.settings import settle_framework, state_home
 
 _NEAR = ("127.0.0.1", "::1")
 _END_OLD_SECONDS = 15.0
@@ -89,6 +89,7 @@ async def launch(
     registry: str | None = None,
 ) -> int:
     """Launch a run and see it to its end; returns the exit code. Raises RdzvError."""
+    settings, choice = settle_framework(settings, command)
     check_command(command, settings.framework)
     settings, hosts = on_named_hosts(settings)
     parse_nnodes(settings.nnodes, command)
@@ -105,7 +106,7 @@ async def launch(
     starters = [local if settings.local_node else scheduler, scheduler]
     variables = planned(draft)
     check_start(draft)
-    for words in without_effect(draft):
+    for words in (*_chosen(choice), *without_effect(draft)):
         click.echo(f"rdzv: {words}", err=True)
     if settings.dry_run:
         lines = (*command_lines(draft), *planned_lines(variables))
@@ -140,6 +141,13 @@ async def launch(
     if work.interrupted is not None and result.status == "cancelled":
         return 128 + work.interrupted
     return result.exit_code
+
+
+def _chosen(choice: Choice | None) -> list[str]:
+    """What a COMMAND without --framework was taken for, where that is not the default."""
+    if choice is None or not choice.launcher:
+        return []
+    return [f"COMMAND begins with '{choice.launcher}': using --framework {choice.framework}"]
 
 
 async def _see_through(work: Launch, state: StateDir, board: Board) -> Result:

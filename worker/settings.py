@@ -10,14 +10,14 @@ from __future__ import annotations
 import ipaddress
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
 from rendezvous.schema import MAX_NODES, Port, Seconds, size_text
-from worker.contracts import Name
+from worker.contracts import Choice, Name, choose_framework
 
 
 def option(default: Any, description: str, **extra: Any) -> Any:
@@ -98,7 +98,8 @@ class NodeSettings(Settings):
         "torchrun",
         "How COMMAND is started: by this framework's launcher, told what the table says; env: a "
         "process for each rank; command: as it is, once on each node; bench is what 'rdzv bench' "
-        "starts. See docs/frameworks.md.",
+        "starts. When not given, another framework's launcher in front of COMMAND chooses its own. "
+        "See docs/frameworks.md.",
     )
     tf_chief: Annotated[bool, AfterValidator(_of_tensorflow)] = option(
         False, "TensorFlow: rank 0's node is the chief, and no worker."
@@ -180,6 +181,23 @@ class NodeSettings(Settings):
         chief = " --tf-chief" if self.tf_chief else ""
         servers = f" --tf-ps {self.tf_ps}" if self.tf_ps else ""
         return f"{self.framework}{chief}{servers}"
+
+
+Node = TypeVar("Node", bound=NodeSettings)
+
+
+def settle_framework(settings: Node, command: Sequence[str]) -> tuple[Node, Choice | None]:
+    """The settings with COMMAND's framework; None beside them where a person has named it.
+
+    Raises:
+        UsageError: None was named, and COMMAND can only be started by one that is.
+    """
+    if "framework" in settings.model_fields_set:
+        return settings, None
+    choice = choose_framework(command)
+    if choice.framework == settings.framework:
+        return settings, choice
+    return settings.model_copy(update={"framework": choice.framework}), choice
 
 
 class WorkerSettings(NodeSettings):

@@ -49,7 +49,9 @@ CASES = [
     Case("lightning", "torch", ("--framework", "lightning", *_AS_IT_IS), _LIGHTNING_DIGITS),
     Case("lightning-torchrun", "torch", _AS_IT_IS, _LIGHTNING_DIGITS),
     Case("trainer", "torch", _AS_IT_IS, _TRAINER_DIGITS),
-    Case("trainer-accelerate", "torch", _ACCELERATE, _TRAINER_DIGITS),
+    Case(
+        "trainer-accelerate", "torch", _AS_IT_IS, ("accelerate", "launch", *_TRAINER_DIGITS)
+    ),  # chosen by COMMAND
     Case("deepspeed", "torch", _DEEPSPEED, _DEEPSPEED_DIGITS, needs=("g++",)),
     Case("deepspeed-torchrun", "torch", _AS_IT_IS, _DEEPSPEED_DIGITS, needs=("g++",)),
     Case(

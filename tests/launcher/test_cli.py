@@ -473,6 +473,37 @@ def test_an_option_that_changes_nothing_is_named(options: str, words: str) -> No
     assert (result.exit_code, result.stderr) == (0, words)
 
 
+# ---- COMMAND without --framework ----------------------------------------------------------------
+
+
+def test_a_launcher_in_command_chooses_its_framework_for_every_node() -> None:
+    words = "launch --scheduler manual --rdzv-id r --nnodes 2 --dry-run -- accelerate launch x.py"
+    result = rdzv(*words.split())
+    assert result.stderr == (
+        "rdzv: COMMAND begins with 'accelerate launch': using --framework accelerate\n"
+    )
+    assert "#   node 0: accelerate launch --num_machines 2 " in result.stdout
+    assert " --framework accelerate -- accelerate launch x.py" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [("launch", "--nnodes", "2", "--dry-run"), ("launch", "--role", "worker"), ("worker",)]
+)
+def test_a_command_that_torchrun_cannot_start_is_refused_before_all_else(
+    words: tuple[str, ...],
+) -> None:
+    result = rdzv(*words, "--", "bash", "-c", "true", env={"RDZV_JOIN": "rdzv1-cut0ff"})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("rdzv: COMMAND's 'bash' is not a Python script")
+    named = rdzv(*words, "--framework", "torchrun", "--", "bash", env={"RDZV_JOIN": "rdzv1-x"})
+    assert "COMMAND" not in named.stderr
+
+
+def test_a_framework_that_is_named_is_named_to_the_workers_too() -> None:
+    words = "launch --scheduler manual --rdzv-id r --nnodes 2 --dry-run --framework torchrun"
+    assert " --framework torchrun -- ./x.sh" in rdzv(*words.split(), "--", "./x.sh").stdout
+
+
 # ---- runs that were launched here ---------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -205,16 +206,39 @@ def test_a_flag_that_would_contradict_the_table_is_refused(command: str, flag: s
     assert caught.value.message == (
         f"{flag} stands in COMMAND, and rdzv gives torchrun this flag from the table"
     )
-    assert caught.value.hint.startswith("leave it away; --nnodes, --nproc-per-node, ")
+    check_command(shlex.split(caught.value.hint.partition(" -- ")[2]), "torchrun")
+
+
+@pytest.mark.parametrize(
+    ("command", "works"),
+    [
+        (
+            (
+                "/opt/torchrun --nnodes=2 --nproc_per_node 8 --tee 3 --rdzv-endpoint h:1 "
+                "--rdzv-backend c10d --rdzv-id 7 -m train --key secret"
+            ),
+            ("--nnodes 2 --nproc-per-node 8 --rdzv-id 7 -- /opt/torchrun --tee 3 -m train ..."),
+        ),
+        ("--standalone --master-port 1 train.py", "--master-port 1 -- torchrun train.py"),
+        (
+            "python -m torch.distributed.run --nnodes 2",
+            "--nnodes 2 -- python -m torch.distributed.run",
+        ),
+    ],
+)
+def test_torchruns_own_flags_are_refused_with_the_command_line_that_works(
+    command: str, works: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_command(command.split(), "torchrun")
+    assert caught.value.hint == f"use rdzv launch {works}"
 
 
 @pytest.mark.parametrize("python", ["python", "python3", "/usr/bin/python3.11"])
 def test_python_in_front_of_the_script_is_refused_with_what_to_do(python: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_command([python, "train.py"], "torchrun")
-    assert caught.value.message == (
-        f"COMMAND begins with '{python}', and torchrun starts Python itself"
-    )
+    assert caught.value.message == (f"COMMAND names '{python}', and torchrun starts Python itself")
     assert caught.value.hint == (
         "give the script alone (-- train.py ...), or use --framework command"
     )

@@ -194,7 +194,7 @@ def test_torch_distributed_launch_is_given_torchruns_flags(
     ("command", "message"),
     [
         ("python -m torch.distributed.launch --nnodes 2 x.py", "--nnodes stands in COMMAND"),
-        ("python train.py", "COMMAND begins with 'python'"),
+        ("python train.py", "COMMAND names 'python'"),
         ("python -m torch.distributed.launch --use_env", "COMMAND names no script or module"),
     ],
 )

@@ -26,6 +26,7 @@ from worker.contracts import (
     tensorflow,
     torchrun,
 )
+from worker.contracts.choice import Choice, choose_framework
 from worker.contracts.files import file_variables, files_of
 from worker.contracts.framework import Ask, Backend, Framework, Name, Need, Paths, Rival
 from worker.contracts.torchrun import BENCH_PROGRAM
@@ -44,6 +45,8 @@ from worker.variables import (
 
 __all__ = [
     "make_contract",
+    "choose_framework",
+    "Choice",
     "check_command",
     "is_led",
     "files_of",

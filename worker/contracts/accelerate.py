@@ -6,7 +6,7 @@ torchrun's static rendezvous: the same port on rank 0's node, and PET_* reaches 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rendezvous.errors import UsageError
 from worker.contracts.flags import Flag, read_flags
@@ -17,20 +17,20 @@ from worker.contracts.framework import (
     Start,
     basename,
     no_target,
-    refuse_flag,
+    refuse_owned,
     refuse_uneven,
 )
 from worker.contracts.torchrun import PET, master_port, may_restart
 
-_OWNED_FLAGS = (
-    "num-machines",
-    "num-processes",
-    "machine-rank",
-    "main-process-ip",
-    "main-process-port",
-    "rdzv-backend",
-    "rdzv-conf",
-)
+_OWNED_FLAGS = {
+    "num-machines": "--nnodes",
+    "num-processes": "",  # for each node, in rdzv's option
+    "machine-rank": "",
+    "main-process-ip": "",
+    "main-process-port": "--master-port",
+    "rdzv-backend": "",
+    "rdzv-conf": "",
+}
 _BARE_FLAGS = (
     "cpu",
     "debug",
@@ -79,9 +79,8 @@ def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
     elif basename(command[0]) == "accelerate-launch":
         words = list(command[1:])
     flags, position = read_flags(words, _BARE_FLAGS)
+    refuse_owned([launcher, "launch"], flags, words[position:], _OWNED_FLAGS, _processes)
     for flag in flags:
-        if flag.is_long and flag.is_one_of(_OWNED_FLAGS):
-            raise refuse_flag(flag.word, "accelerate")
         if flag.name == _DEEPSPEED and flag.value != "standard":
             raise UsageError(
                 f"{flag.word} {flag.value} stands in COMMAND, and that launcher goes by ssh",
@@ -91,6 +90,17 @@ def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
     if position >= len(words):
         raise no_target(words, "accelerate launch")
     return launcher, flags, words
+
+
+def _processes(values: Mapping[str, str]) -> list[str]:
+    """rdzv's option for accelerate's total, as far as it can be divided here."""
+    if "num-processes" not in values:
+        return []
+    total, machines = values["num-processes"], values.get("num-machines", "")
+    each = "N"
+    if total.isdecimal() and machines.isdecimal() and int(machines):
+        each = str(int(total) // int(machines) or 1)
+    return ["--nproc-per-node", each]
 
 
 def _start(ask: Ask) -> Start:

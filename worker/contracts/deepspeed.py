@@ -20,26 +20,21 @@ from worker.contracts.framework import (
     Start,
     basename,
     no_target,
-    refuse_flag,
+    refuse_owned,
     refuse_uneven,
     removal,
 )
 from worker.contracts.torchrun import master_port
 from worker.variables import Variable, place_of
 
-_OWNED_FLAGS = (
-    "hostfile",
-    "include",
-    "exclude",
-    "num-nodes",
-    "num-gpus",
-    "num-accelerators",
-    "master-port",
-    "master-addr",
-    "node-rank",
-    "no-ssh",
-)
-_OWNED_LETTERS = ("H", "i", "e")
+_OWNED_FLAGS = {
+    **dict.fromkeys(("hostfile", "H"), "--hostfile"),
+    **dict.fromkeys(("include", "i", "exclude", "e"), ""),
+    "num-nodes": "--nnodes",
+    **dict.fromkeys(("num-gpus", "num-accelerators"), "--nproc-per-node"),
+    "master-port": "--master-port",
+    **dict.fromkeys(("master-addr", "node-rank", "no-ssh"), ""),
+}
 _BARE_FLAGS = (
     "bind-cores-to-rank",
     "force-multi",
@@ -63,11 +58,7 @@ def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
     launcher = command[0] if named else "deepspeed"
     words = list(command[1:] if named else command)
     flags, position = read_flags(words, _BARE_FLAGS)
-    for flag in flags:
-        # --no_ssh_check is a flag, and no beginning of one of these.
-        is_ours = flag.is_one_of(_OWNED_FLAGS) and flag.name != "no-ssh-check"
-        if (flag.is_long and is_ours) or flag.name in _OWNED_LETTERS:
-            raise refuse_flag(flag.word, "deepspeed")
+    refuse_owned([launcher], flags, words[position:], _OWNED_FLAGS)
     if position >= len(words):
         raise no_target(words, "deepspeed")
     return launcher, flags, words

@@ -19,11 +19,17 @@ class Flag:
         """Whether it begins with two dashes: then its beginning may stand for it."""
         return self.word.startswith("--")
 
-    def is_one_of(self, names: Collection[str]) -> bool:
-        """Whether it is one of these, or the beginning of one, as argparse takes it."""
+    @property
+    def words(self) -> list[str]:
+        """The flag as it stands in COMMAND."""
+        apart = self.value is not None and "=" not in self.word
+        return [self.word, self.value] if apart and self.value is not None else [self.word]
+
+    def one_of(self, names: Collection[str]) -> str:
+        """Which of these it is, or is the beginning of, as argparse takes it; empty: none."""
         if not self.is_long:
-            return self.name in names
-        return any(name.startswith(self.name) for name in names)
+            return self.name if self.name in names else ""
+        return next((name for name in names if name.startswith(self.name)), "")
 
 
 def read_flags(
@@ -40,7 +46,7 @@ def read_flags(
     """
     flags = []
     position = 0
-    while position < len(words) and words[position].startswith("-"):
+    while position < len(words) and words[position].startswith("-") and words[position] != "-":
         word = words[position]
         name, has_value, _ = word.lstrip("-").replace("_", "-").partition("=")
         if not name:  # '--' ends the flags

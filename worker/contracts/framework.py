@@ -10,6 +10,7 @@ from typing import Literal
 
 from rendezvous.errors import UsageError
 from rendezvous.schema import EndpointTable, TableRow
+from worker.contracts.flags import Flag
 from worker.variables import Variable, Wishes
 
 Name = Literal[
@@ -229,12 +230,47 @@ def bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
+def refuse_owned(
+    launcher: Sequence[str],
+    flags: Sequence[Flag],
+    target: Sequence[str],
+    owned: Mapping[str, str],
+    options: Callable[[Mapping[str, str]], list[str]] | None = None,
+) -> None:
+    """Refuse flags in COMMAND that come from the table, with the command line that works.
+
+    Args:
+        launcher: How the launcher is called.
+        flags: Its flags in COMMAND.
+        target: What it starts; only the first word is shown, the others may hold a secret.
+        owned: Each flag from the table, with rdzv's option for it; empty: there is none.
+        options: rdzv's options for the values of these flags, where `owned` cannot say them.
+
+    Raises:
+        UsageError: One of these flags stands in COMMAND.
+    """
+    found = {name: flag for flag in flags if (name := flag.one_of(owned))}
+    if not found:
+        return
+    values = {name: flag.value or "" for name, flag in found.items()}
+    moved = [w for n, v in values.items() if owned[n] for w in (owned[n], v)]
+    moved += options(values) if options else []
+    kept = [word for flag in flags if not flag.one_of(owned) for word in flag.words]
+    more = ["..."] if len(target) > 1 else []
+    line = ["rdzv", "launch", *moved, "--", *launcher, *kept, *target[:1], *more]
+    first = next(iter(found.values()))
+    name = launcher[-1] if "-m" in launcher else basename(launcher[0])
+    raise UsageError(
+        f"{first.word} stands in COMMAND, and rdzv gives {name} this flag from the table",
+        hint=f"use {shlex.join(line)}",
+    )
+
+
 def refuse_flag(word: str, launcher: str) -> UsageError:
     """The error of a flag that comes from the table."""
     return UsageError(
         f"{word} stands in COMMAND, and rdzv gives {launcher} this flag from the table",
-        hint="leave it away; --nnodes, --nproc-per-node, --rdzv-id, --master-port and "
-        "--rdzv-backend are options of rdzv",
+        hint="remove it; --nnodes, --nproc-per-node, --hostlist and --hostfile are options of rdzv",
     )
 
 

@@ -19,13 +19,16 @@ from worker.contracts.framework import (
     basename,
     no_target,
     program,
-    refuse_flag,
+    refuse_owned,
 )
 from worker.contracts.processes import OWN_RANKS, master, start_processes
 from worker.contracts.torchrun import master_port
 from worker.variables import Variable
 
-_HOSTS = ("H", "hosts", "hostfile", "host-discovery-script")
+_HOSTS = {
+    **dict.fromkeys(("H", "hosts", "host-discovery-script"), ""),
+    "hostfile": "--hostfile",
+}
 _BARE_FLAGS = (
     "autotune",
     "cb",
@@ -59,9 +62,7 @@ def _horovodrun(command: Sequence[str]) -> list[str] | None:
         return None
     words = list(command[1:])
     flags, position = read_flags(words, _BARE_FLAGS, one_dash=("np", "hostfile"))
-    for flag in flags:
-        if flag.name in _HOSTS:
-            raise refuse_flag(flag.word, "horovodrun")
+    refuse_owned(command[:1], flags, words[position:], _HOSTS)
     if position >= len(words):
         raise no_target(words, "horovodrun")
     return words

@@ -130,6 +130,11 @@ def intel_mpi_offers(ask: Ask) -> list[Variable]:
 _BY_ADDRESS = "the nodes call back at an address, and not at a name"
 
 
+def is_mpirun(word: str) -> bool:
+    """Whether a word names mpirun, by one of its names."""
+    return bool(_LAUNCHER.fullmatch(basename(word)))
+
+
 def _agent(ask: Ask) -> str:
     if not ask.paths.rsh:
         raise UsageError("this node has no 'rdzv rsh', by which the launcher reaches the others")
@@ -140,7 +145,7 @@ def _argv(ask: Ask, launcher: str, flags: Sequence[str] = ()) -> list[str]:
     """The command line on rank 0's node; empty on the others."""
     if ask.row.rank:
         return []
-    if _LAUNCHER.fullmatch(basename(ask.command[0])):
+    if is_mpirun(ask.command[0]):
         return [ask.command[0], *flags, *ask.command[1:]]
     return [launcher, *flags, "-np", str(ask.table.world_size), *program(ask.command)]
 
@@ -174,7 +179,7 @@ def _start_intel_mpi(ask: Ask) -> Start:
 
 def _check(command: Sequence[str]) -> None:
     """Refuse hosts that stand in COMMAND, as far as mpirun's flags are known."""
-    if not _LAUNCHER.fullmatch(basename(command[0])):
+    if not is_mpirun(command[0]):
         return
     position = 1
     while position < len(command) and command[position].startswith("-"):
@@ -201,7 +206,7 @@ def _needs(launcher: str, name: str, install: str, *rivals: Rival) -> tuple[Need
 
 
 def _launcher(command: Sequence[str], usual: str) -> str:
-    return command[0] if _LAUNCHER.fullmatch(basename(command[0])) else usual
+    return command[0] if is_mpirun(command[0]) else usual
 
 
 def _always(command: Sequence[str]) -> bool:

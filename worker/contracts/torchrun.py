@@ -20,7 +20,7 @@ from worker.contracts.framework import (
     basename,
     bracketed,
     no_target,
-    refuse_flag,
+    refuse_owned,
     removal,
 )
 
@@ -29,22 +29,24 @@ BENCH_PROGRAM = __file__.rpartition("/")[0].rpartition("/")[0] + "/programs/band
 
 TORCH = "pip install torch"
 
-_OWNED_FLAGS = (
-    "nnodes",
-    "nproc-per-node",
-    "node-rank",
-    "master-addr",
-    "master-port",
-    "rdzv-backend",
-    "rdzv-endpoint",
-    "rdzv-id",
-    "rdzv-conf",
-    "local-addr",
+_OWNED_FLAGS = {
+    "nnodes": "--nnodes",
+    "nproc-per-node": "--nproc-per-node",
+    "node-rank": "",
+    "master-addr": "",
+    "master-port": "--master-port",
+    "rdzv-backend": "",  # that of the table needs no choice
+    "rdzv-endpoint": "",
+    "rdzv-id": "--rdzv-id",
+    "rdzv-conf": "",
+    "local-addr": "",
+    "standalone": "",
+}
+# torchrun's flags that have no value; behind every other one the next word is not the target.
+_BARE_FLAGS = (
+    *("m", "module", "no-python", "run-path", "virtual-local-rank", "h", "help"),
     "standalone",
 )
-# torchrun's flags that have no value; behind every other one the next word is not the target.
-_BARE_FLAGS = ("m", "module", "no-python", "run-path", "virtual-local-rank", "h", "help")
-_OF_LAUNCH = (*_BARE_FLAGS, "use-env")
 _PYTHON = re.compile(r"python[0-9.]*")
 
 # torchrun takes each of its flags from PET_<FLAG> as well; these would contradict the table.
@@ -89,7 +91,7 @@ def _start(ask: Ask, launcher: Sequence[str], words: Sequence[str]) -> Start:
 
 def _start_torchrun(ask: Ask) -> Start:
     launcher, words = _torchrun_words(ask.command)
-    return _start(ask, [launcher], words)
+    return _start(ask, launcher, words)
 
 
 def _start_bench(ask: Ask) -> Start:
@@ -101,49 +103,74 @@ def _start_launch(ask: Ask) -> Start:
     return _start(ask, launcher, words)
 
 
-def _torchrun_words(command: Sequence[str]) -> tuple[str, list[str]]:
+def split_torchrun(command: Sequence[str]) -> tuple[list[str], list[str]]:
+    """How torchrun is called, and the words behind its name."""
+    if is_module(command, "torch.distributed.run"):
+        return list(command[:3]), list(command[3:])
+    if basename(command[0]) == "torchrun":
+        return list(command[:1]), list(command[1:])
+    return ["torchrun"], list(command)
+
+
+def is_module(command: Sequence[str], module: str) -> bool:
+    """Whether COMMAND is `python -m MODULE ...`."""
+    return is_python(command[0]) and [*command[1:3]] == ["-m", module]
+
+
+def is_python(word: str) -> bool:
+    """Whether a word names a Python interpreter."""
+    return bool(_PYTHON.fullmatch(basename(word)))
+
+
+def python_target(command: Sequence[str]) -> list[str]:
+    """What torchrun has Python run, with its arguments; empty where that is no script."""
+    _, words = split_torchrun(command)
+    flags, position = read_flags(words, _BARE_FLAGS)
+    is_other = any(flag.name == "m" or flag.one_of(("no-python", "module")) for flag in flags)
+    return [] if is_other else words[position:]
+
+
+def _torchrun_words(command: Sequence[str]) -> tuple[list[str], list[str]]:
     """How torchrun is called, and what it is given beside our flags; raises UsageError."""
-    first = command[0]
-    name = basename(first)
-    _refuse_python(first, "torchrun")
-    words = list(command[1:] if name == "torchrun" else command)
-    _check_flags(words, _BARE_FLAGS, "torchrun")
-    return (first if name == "torchrun" else "torchrun"), words
+    launcher, words = split_torchrun(command)
+    _check_flags(launcher, words, _BARE_FLAGS)
+    for first in python_target(command)[:1]:
+        _refuse_python(first, "torchrun")
+    return launcher, words
 
 
 def _launch_words(command: Sequence[str]) -> tuple[list[str], list[str]]:
     """How torch.distributed.launch is called, and what it is given beside our flags."""
     name = "torch.distributed.launch"
     launcher, words = ["python3", "-m", name], list(command)
-    if _PYTHON.fullmatch(basename(command[0])) and [*command[1:3]] == ["-m", name]:
+    if is_module(command, name):
         launcher, words = list(command[:3]), list(command[3:])
-    elif command:
+    else:
         _refuse_python(command[0], name)
-    _check_flags(words, _OF_LAUNCH, name)
+    _check_flags(launcher, words, (*_BARE_FLAGS, "use-env"))
     return launcher, words
 
 
 def _refuse_python(first: str, launcher: str) -> None:
-    if _PYTHON.fullmatch(basename(first)):
+    if is_python(first):
         raise UsageError(
-            f"COMMAND begins with '{first}', and {launcher} starts Python itself",
+            f"COMMAND names '{first}', and {launcher} starts Python itself",
             hint="give the script alone (-- train.py ...), or use --framework command",
         )
 
 
-def _check_flags(words: Sequence[str], bare: Sequence[str], launcher: str) -> None:
+def _check_flags(launcher: Sequence[str], words: Sequence[str], bare: Sequence[str]) -> None:
     """Look at torchrun's flags in front of the target; what follows it is the target's own."""
     flags, position = read_flags(words, bare)
-    for flag in flags:
-        # torchrun takes the beginning of a flag for the flag: --nnode is --nnodes.
-        if flag.is_long and flag.is_one_of(_OWNED_FLAGS):
-            raise refuse_flag(flag.word, launcher)
+    refuse_owned(launcher, flags, words[position:], _OWNED_FLAGS)
     if position >= len(words):
-        raise no_target(words, launcher)
+        raise no_target(words, launcher[-1])
 
 
 def _needs_torchrun(command: Sequence[str]) -> tuple[Need, ...]:
-    return (Need("torch", TORCH, program=_torchrun_words(command)[0]),)
+    launcher = _torchrun_words(command)[0]
+    modules = ("torch",) if is_python(launcher[0]) else ()
+    return (Need("torch", TORCH, program=launcher[0], modules=modules),)
 
 
 def _needs_launch(command: Sequence[str]) -> tuple[Need, ...]:

@@ -1,0 +1,133 @@
+"""Which framework a COMMAND belongs to where none was named, by value."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from rendezvous.errors import UsageError
+from worker.contracts import Choice, check_command, choose_framework
+from worker.settings import NodeSettings, WorkerSettings, settle_framework
+
+
+@pytest.mark.parametrize(
+    ("command", "framework", "launcher"),
+    [
+        ("accelerate launch --mixed_precision bf16 x.py", "accelerate", "accelerate launch"),
+        ("/opt/bin/accelerate-launch x.py", "accelerate", "accelerate-launch"),
+        ("deepspeed x.py --deepspeed", "deepspeed", "deepspeed"),
+        ("ds --launcher pdsh x.py", "deepspeed", "ds"),
+        ("horovodrun -np 4 python x.py", "horovod", "horovodrun"),
+        ("orterun -np 4 ./x", "openmpi", "orterun"),
+        ("prterun -np 4 ./x", "openmpi", "prterun"),
+        (
+            "/usr/bin/python3 -m torch.distributed.launch x.py",
+            "torch.distributed.launch",
+            "python3 -m torch.distributed.launch",
+        ),
+    ],
+)
+def test_a_frameworks_own_launcher_chooses_its_contract(
+    command: str, framework: str, launcher: str
+) -> None:
+    words = command.split()
+    chosen = choose_framework(words)
+    assert (chosen.framework, chosen.launcher) == (framework, launcher)
+    check_command(words, chosen.framework)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train.py --nnodes 9",
+        "./train",
+        "train",
+        "package",
+        "-m package.module",
+        "--max-restarts 3 train.py",
+        "torchrun --tee 3 train.py",
+        "torchrun --no-python ./x.sh",
+        "--no-python bash -c true",
+        "--no-python ./FOO=1",
+        "python -m torch.distributed.run --tee 3 train.py",
+        "./env --epochs 3",
+        "./dir=1/train.py",
+    ],
+)
+def test_what_may_be_a_python_script_is_torchruns(command: str) -> None:
+    assert choose_framework(command.split()) == Choice("torchrun")
+    check_command(command.split(), "torchrun")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bash -c true",
+        "/bin/sh x",
+        "./x.sh",
+        "env A=1 train.py",
+        "nvidia-smi",
+        "./a.out",
+        "torchrun --tee 3 ./x.sh",
+        "accelerate test",
+        "srun train.py",
+    ],
+)
+def test_what_is_no_python_script_is_refused_with_the_command_line_that_works(command: str) -> None:
+    with pytest.raises(UsageError, match="is not a Python script, and torchrun") as caught:
+        choose_framework(command.split())
+    assert caught.value.hint.startswith("use rdzv launch --framework command -- ")
+    line = caught.value.hint.partition(" -- ")[2].partition(" ...")[0]
+    check_command([line], "command")
+
+
+@pytest.mark.parametrize("name", ["mpirun", "/usr/bin/mpiexec", "mpiexec.hydra"])
+def test_mpirun_of_no_known_make_is_refused_with_all_three(name: str) -> None:
+    with pytest.raises(UsageError, match="which Open MPI, MPICH and Intel MPI all have") as caught:
+        choose_framework([name, "-np", "4", "./x"])
+    short = name.rpartition("/")[2]
+    assert caught.value.hint == (
+        f"use rdzv launch --framework openmpi -- {short} ..., or --framework mpich or intelmpi; "
+        f"'{short} --version' says which one it is"
+    )
+
+
+def test_a_variable_in_front_is_refused_without_its_value() -> None:
+    with pytest.raises(UsageError, match=r"^COMMAND begins with 'API_KEY='") as caught:
+        choose_framework(["API_KEY=secret", "B=2", "train.py", "--lr", "1"])
+    assert caught.value.hint == "use API_KEY=... rdzv launch --pass-env API_KEY -- train.py ..."
+    assert "secret" not in str(caught.value)
+
+
+def test_a_launchers_module_which_torchrun_would_start_in_every_process_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^COMMAND begins with '-m deepspeed'") as caught:
+        choose_framework(["-m", "deepspeed", "x.py"])
+    assert caught.value.hint == "use rdzv launch -- deepspeed ..."
+
+
+@pytest.mark.parametrize("command", ["python train.py", "torchrun python train.py"])
+def test_python_in_front_of_torchruns_script_is_left_to_its_own_refusal(command: str) -> None:
+    assert choose_framework(command.split()) == Choice("torchrun")
+    with pytest.raises(UsageError, match="COMMAND names 'python', and torchrun"):
+        check_command(command.split(), "torchrun")
+
+
+@pytest.mark.parametrize("command", [[], [""], [" "]])
+def test_an_empty_command_is_left_to_the_check(command: list[str]) -> None:
+    assert choose_framework(command) == Choice("torchrun")
+
+
+def test_what_was_named_is_kept() -> None:
+    named = WorkerSettings(framework="torchrun")
+    assert settle_framework(named, ["./x.sh"]) == (named, None)
+    assert settle_framework(WorkerSettings(framework="env"), ["deepspeed", "x"])[1] is None
+
+
+def test_what_was_not_named_is_settled_by_the_command() -> None:
+    settings, choice = settle_framework(NodeSettings(), shlex.split("accelerate launch x.py"))
+    assert settings.framework == "accelerate"
+    assert choice == Choice("accelerate", "accelerate launch")
+    assert settle_framework(settings, ["train.py"]) == (settings, None)
+    plain = NodeSettings()
+    assert settle_framework(plain, ["train.py"]) == (plain, Choice("torchrun"))
