@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ from worker.contracts import (
     make_contract,
     rank_of_failure,
 )
+from worker.failure import code_words
+from worker.family import certain_failure, failed_rank
 from worker.hosts import HostsBlock, known_names, restore_stale
 from worker.local_socket import LocalSocket
 from worker.machine.interfaces import why_unusable
@@ -703,8 +706,8 @@ class Agent:
         )
         if self._stopping or self._signal is not None:  # told so while it was being started
             await self._program.stop()
-        elif contract.fatal_workers:
-            self._start("failing", self._foretell(self._program, table.epoch))
+        else:
+            self._start("failing", self._follow_ranks(self._program, contract, table.epoch))
         if nccl is not None:
             self._start("nccl", self._follow_nccl(nccl, table.epoch))
         ending = await self._program.wait()
@@ -798,25 +801,36 @@ class Agent:
                 )
             await self._tell(report)
 
-    async def _foretell(self, program: Program, epoch: int) -> None:
-        """Report the program's end once a worker has failed and torchrun waits for the others.
+    async def _follow_ranks(self, program: Program, contract: Contract, epoch: int) -> None:
+        """Warn of a failed rank, and report the program's end once that is certain.
 
-        It gives them 30 s, in which all other nodes would go on for nothing.
+        torchrun gives the other ranks 30 s, in which all other nodes would go on for nothing.
         """
-        await program.wait_for_failed_worker()
+        certain = partial(certain_failure, ends_all=contract.fatal_workers)
+        failed = await program.wait_for_failure(failed_rank)
         await asyncio.sleep(_LAST_WORDS_SECONDS)
-        ending = program.foreseen()
-        if ending is not None and self._program is program and not self._stopping:
-            logger.warning("a worker ended with exit code %d: telling it now", ending.exit_code)
-            await self._tell(self._exit_report(epoch, ending))
+        if certain(program.family) is None and self._goes_on(program):
+            words = f"rank {failed.worker_rank} ended with {code_words(failed.exit_code)}"
+            words += "; the program that started it goes on"
+            logger.warning("%s", words)
+            await self._tell(ProgressReport(epoch=epoch, words=words, warning=True))
+            await program.wait_for_failure(certain)
+            await asyncio.sleep(_LAST_WORDS_SECONDS)
+        first = certain(program.family)
+        if first is not None and self._goes_on(program):
+            logger.warning("rank %d failed, and the others end: reporting it", first.worker_rank)
+            await self._tell(self._exit_report(epoch, program.foreseen(first)))
+
+    def _goes_on(self, program: Program) -> bool:
+        return self._program is program and not self._stopping
 
     def _exit_report(self, epoch: int, ending: Ending) -> ExitReport:
-        first = ending.first_failure
+        first = ending.failed_rank
         rank = first.worker_rank if first else None
         if rank is None and self._sink is not None:
             rank = rank_of_failure(self._sink.tail)
         code = ending.exit_code
-        if code != 0 and first is not None and first.worker_rank is not None:
+        if code != 0 and first is not None:
             code = first.exit_code  # torchrun itself ends with 1, whatever its worker said
         message = _more_than_code(ending.reason)
         if self._signal is not None and ending.ended_at >= self._signalled_at and first is None:

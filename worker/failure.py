@@ -1,7 +1,8 @@
-"""Which of the program's child processes failed first, and when.
+"""Watches a program's child processes: which end, how, and with which ranks.
 
-torchrun waits up to 30 s for the siblings of a worker that failed before it exits itself: too late
-to tell the first cause of a run's end from the failures that followed it.
+torchrun waits up to 30 s for the siblings of a rank that failed before it exits itself: too late
+to tell the first cause of a run's end from the failures that followed it. What may be concluded
+from what is seen here, `worker.family` decides.
 """
 
 from __future__ import annotations
@@ -11,79 +12,64 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from worker import keeper
+from worker.family import RANK_VARIABLES, Child, Family, Ranks, ranks_in
 
 RECENT_SECONDS = 60.0
-"""A child that failed longer ago did not end the program: torchrun had restarted it by then."""
+"""A child that ended longer ago did not end the program: torchrun had restarted it by then."""
 
 _SWEEP_SECONDS = 0.05
 _SLOW_SWEEP_SECONDS = 1.0
 _YOUNG_SECONDS = 3.0
 _YOUNG_LOOK_SECONDS = 0.01
-_TOGETHER_SECONDS = 0.5
 _TICKS = os.sysconf("SC_CLK_TCK")
-_RANKS = (b"RANK", b"LOCAL_RANK", b"LOCAL_WORLD_SIZE")
 
-
-@dataclass(frozen=True)
-class Failure:
-    """A child of the program that ended with something else than 0.
-
-    `ended_at` is a time of `time.monotonic`. The ranks are those of its environment; None when it
-    is not a worker of torchrun's kind (LOCAL_RANK and RANK both set).
-    """
-
-    ended_at: float
-    pid: int
-    exit_code: int
-    worker_rank: int | None = None
-    local_rank: int | None = None
-
-    @property
-    def age_seconds(self) -> float:
-        """Time since then."""
-        return time.monotonic() - self.ended_at
-
-
-@dataclass(frozen=True)
-class _Ranks:
-    """Of a worker, by its environment; `siblings` is its node's number of workers, 0 if unknown."""
-
-    rank: int
-    local_rank: int
-    siblings: int
+_Sign = TypeVar("_Sign")
 
 
 @dataclass
-class _Child:
-    """A direct child of the program, `started` in ticks; without a `pidfd` its end is seen only by
-    looking."""
+class _Watched:
+    """A direct child of the program, as last seen, `started` in ticks; without a `pidfd` its end is
+    seen only by looking."""
 
-    pid: int
+    child: Child
     started: int
-    pidfd: int | None
-    ended: bool = False
-    ranks: _Ranks | None = None
+    pidfd: int | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    @property
+    def ranks(self) -> Ranks | None:
+        return self.child.ranks
+
+    @property
+    def ended(self) -> bool:
+        return self.child.ended_at is not None
 
 
 class ChildWatch:
-    """Notes which children of the main process fail. What it misses is missing; it never raises.
+    """Looks at the children of the main process. What it misses is missing; it never raises.
 
-    `worker_failed` is set when the first worker, known by its ranks, has failed.
+    Args:
+        own: The ranks in the main process's environment.
     """
 
-    def __init__(self) -> None:
-        self.worker_failed = asyncio.Event()
+    def __init__(self, own: Ranks | None = None) -> None:
+        self._own = own
         self._main_pid = 0
-        self._children: dict[int, _Child] = {}
-        self._failures: list[Failure] = []
-        self._nameless: dict[int, int] = {}
-        self._missed_at = float("-inf")
+        self._watched: dict[int, _Watched] = {}
+        self._ended: list[Child] = []
+        self._news = asyncio.Event()
         self._interval = _SWEEP_SECONDS
         self._timer: asyncio.TimerHandle | None = None
+        self._last: Family | None = None
 
     def open(self, main_pid: int) -> None:
         """Begin to watch."""
@@ -91,125 +77,105 @@ class ChildWatch:
         self._sweep()
 
     def close(self) -> None:
-        """What ends from now on does not count."""
+        """What happens from now on does not count."""
+        if self._last is not None:
+            return
         if self._timer is not None:
             self._timer.cancel()
-        for child in list(self._children.values()):
-            self._look_at(child)
-            self._forget(child)
+        for watched in list(self._watched.values()):
+            self._look_at(watched)
+        self._last = self._family()
+        for watched in list(self._watched.values()):
+            self._forget(watched)
 
-    def first_failure(self, until: float) -> Failure | None:
-        """The first failure of the `RECENT_SECONDS` before `until`; a worker's, if one failed.
+    @property
+    def family(self) -> Family:
+        """The children that live, and of those that ended in the last `RECENT_SECONDS` the ranks
+        and what failed; when the watch is closed, as they were then."""
+        return self._last or self._family()
 
-        None when the end of a worker was missed before it: torchrun ends the siblings of a failed
-        worker, and they are not to be blamed.
-        """
-        self._failures = [f for f in self._failures if f.ended_at > until - RECENT_SECONDS]
-        workers = [f for f in self._failures if f.worker_rank is not None]
-        first = next(iter(workers or self._failures), None)
-        missed = self._missed_at > until - RECENT_SECONDS
-        return None if first and missed and self._missed_at <= first.ended_at else first
+    async def wait_for(self, sign: Callable[[Family], _Sign | None]) -> _Sign:
+        """Wait until the family shows what is looked for; one at a time."""
+        while (found := sign(self.family)) is None:
+            self._news.clear()
+            await self._news.wait()
+        return found
+
+    def _family(self) -> Family:
+        since = time.monotonic() - RECENT_SECONDS
+        self._ended = [child for child in self._ended if (child.ended_at or 0.0) > since]
+        alive = [watched.child for watched in self._watched.values() if not watched.ended]
+        return Family(self._own, (*self._ended, *alive))
 
     def _sweep(self) -> None:
         begun = time.thread_time()  # on a busy machine a sweep takes long, and costs no more
-        known = set(self._children)
+        known = set(self._watched)
         with contextlib.suppress(OSError):  # no file descriptor left, for one
             for process in _children_of(self._main_pid):
                 if process.pid not in known:
-                    self._children[process.pid] = self._meet(process)
-        # Fast until all workers are there: one may fail as soon as it has started.
-        waiting = self._children.keys() - known or not any(c.ranks for c in self._children.values())
+                    self._watched[process.pid] = self._meet(process)
+        # Fast until all ranks are there: one may fail as soon as it has started.
+        waiting = self._watched.keys() - known or not any(w.ranks for w in self._watched.values())
         slower = min(self._interval * 1.2, _SLOW_SWEEP_SECONDS)
         self._interval = _SWEEP_SECONDS if waiting else slower
-        for child in list(self._children.values()):
-            self._look_at(child)
+        for watched in list(self._watched.values()):
+            self._look_at(watched)
         delay = max(self._interval, 20 * (time.thread_time() - begun))  # a twentieth of a core
         self._timer = asyncio.get_running_loop().call_later(delay, self._sweep)
 
-    def _meet(self, process: keeper.Process) -> _Child:
-        child = _Child(process.pid, process.started, pidfd=None)
+    def _meet(self, process: keeper.Process) -> _Watched:
+        now = time.monotonic()
+        watched = _Watched(Child(process.pid, process.started / _TICKS, now), process.started)
         # Not every kernel, sandbox and build of Python has pidfds.
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
-                child.pidfd = os.pidfd_open(process.pid)
-                asyncio.get_running_loop().add_reader(child.pidfd, self._look_at, child)
-        self._look_soon(child, time.monotonic() + _YOUNG_SECONDS)
-        return child
+                watched.pidfd = os.pidfd_open(process.pid)
+                asyncio.get_running_loop().add_reader(watched.pidfd, self._look_at, watched)
+        self._look_soon(watched, now + _YOUNG_SECONDS)
+        return watched
 
-    def _look_soon(self, child: _Child, until: float) -> None:
+    def _look_soon(self, watched: _Watched, until: float) -> None:
         """Learn the ranks of a young child before it can fail: the dead one's cannot be read."""
         loop = asyncio.get_running_loop()
-        loop.call_later(_YOUNG_LOOK_SECONDS, self._look_at_young, child, until)
+        loop.call_later(_YOUNG_LOOK_SECONDS, self._look_at_young, watched, until)
 
-    def _look_at_young(self, child: _Child, until: float) -> None:
-        if self._children.get(child.pid) is not child or child.ended:
+    def _look_at_young(self, watched: _Watched, until: float) -> None:
+        if self._watched.get(watched.pid) is not watched or watched.ended:
             return
-        self._look_at(child)
-        if child.ranks is None and time.monotonic() < until:
-            self._look_soon(child, until)
+        self._look_at(watched)
+        if watched.ranks is None and time.monotonic() < until:
+            self._look_soon(watched, until)
 
-    def _look_at(self, child: _Child) -> None:
-        process = keeper.read_process(child.pid)
-        if process is None or process.started != child.started:
-            if child.ranks and not child.ended:
-                self._missed_at = time.monotonic()
-            self._forget(child)
+    def _look_at(self, watched: _Watched) -> None:
+        process = keeper.read_process(watched.pid)
+        if process is None or process.started != watched.started:
+            if not watched.ended:
+                self._note_end(watched, None)
+            self._forget(watched)
         elif process.state != "Z":
             # Until it executes, a child still shows its parent's environment: look again.
-            if (ranks := _ranks(child.pid)) is not None and ranks != child.ranks:
-                child.ranks = ranks
-                self._name_by_siblings()
-        elif not child.ended:
-            child.ended = True
-            self._close_pidfd(child)
-            self._note(child, keeper.unsigned(os.waitstatus_to_exitcode(process.status)))
+            if (ranks := _ranks(watched.pid)) is not None and ranks != watched.ranks:
+                watched.child = replace(watched.child, ranks=ranks)
+        elif not watched.ended:
+            self._close_pidfd(watched)
+            code = keeper.unsigned(os.waitstatus_to_exitcode(process.status))
+            self._note_end(watched, code)
 
-    def _note(self, child: _Child, exit_code: int) -> None:
-        if exit_code == 0:
-            return
-        failure = Failure(time.monotonic(), child.pid, exit_code)
-        if child.ranks is None:
-            self._failures.append(failure)
-            self._nameless[child.pid] = child.started
-            self._name_by_siblings()
-        else:
-            self._failures.append(_named(failure, child.ranks.rank, child.ranks.local_rank))
-            self.worker_failed.set()
+    def _note_end(self, watched: _Watched, code: int | None) -> None:
+        watched.child = replace(watched.child, ended_at=time.monotonic(), exit_code=code)
+        if watched.ranks is not None or code:
+            self._ended.append(watched.child)
+            self._news.set()
 
-    def _name_by_siblings(self) -> None:
-        """A worker that failed before its ranks could be read is the one whom its siblings lack.
+    def _forget(self, watched: _Watched) -> None:
+        self._close_pidfd(watched)
+        self._watched.pop(watched.pid, None)
 
-        They start together; what else the program starts, it starts at other times.
-        """
-        workers = [child for child in self._children.values() if child.ranks is not None]
-        known = [child.ranks for child in workers if child.ranks is not None]
-        missing = set(range(len(known) + 1)) - {ranks.local_rank for ranks in known}
-        together = _TOGETHER_SECONDS * _TICKS
-        found = [
-            pid
-            for pid, started in self._nameless.items()
-            if any(abs(started - worker.started) <= together for worker in workers)
-        ]
-        sizes = {ranks.siblings for ranks in known}
-        if sizes != {len(known) + 1} or len(missing) != 1 or len(found) != 1:
-            return
-        (pid,), (local_rank,) = found, missing
-        rank = known[0].rank - known[0].local_rank + local_rank
-        self._failures = [
-            _named(each, rank, local_rank) if each.pid == pid else each for each in self._failures
-        ]
-        del self._nameless[pid]
-        self.worker_failed.set()
-
-    def _forget(self, child: _Child) -> None:
-        self._close_pidfd(child)
-        self._children.pop(child.pid, None)
-
-    def _close_pidfd(self, child: _Child) -> None:
-        if child.pidfd is not None:
-            asyncio.get_running_loop().remove_reader(child.pidfd)
-            os.close(child.pidfd)
-            child.pidfd = None
+    def _close_pidfd(self, watched: _Watched) -> None:
+        if watched.pidfd is not None:
+            asyncio.get_running_loop().remove_reader(watched.pidfd)
+            os.close(watched.pidfd)
+            watched.pidfd = None
 
 
 def _children_of(pid: int) -> list[keeper.Process]:
@@ -222,19 +188,13 @@ def _children_of(pid: int) -> list[keeper.Process]:
     return [process for process in found if process is not None]
 
 
-def _named(failure: Failure, rank: int, local_rank: int) -> Failure:
-    return replace(failure, worker_rank=rank, local_rank=local_rank)
-
-
-def _ranks(pid: int) -> _Ranks | None:
-    """Those of a process; a platform that sets RANK per node leaves LOCAL_RANK out."""
+def _ranks(pid: int) -> Ranks | None:
     try:
         items = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        found = dict(item.split(b"=", 1) for item in items if item.partition(b"=")[0] in _RANKS)
-        siblings = int(found.get(b"LOCAL_WORLD_SIZE", b"0"))
-        return _Ranks(int(found[b"RANK"]), int(found[b"LOCAL_RANK"]), siblings)
-    except (OSError, KeyError, ValueError):
+    except OSError:
         return None
+    parts = (item.decode(errors="replace").partition("=") for item in items)
+    return ranks_in({name: value for name, _, value in parts if name in RANK_VARIABLES})
 
 
 def code_words(code: int) -> str:

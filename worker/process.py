@@ -19,14 +19,15 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from rendezvous.errors import RdzvError, RunError, UsageError
 from worker import keeper
-from worker.failure import ChildWatch, Failure, code_words, signal_name
+from worker.failure import ChildWatch, code_words, signal_name
+from worker.family import Failure, Family, Ranks, failed_rank, likely_cause, ranks_in
 from worker.output import Output, Pump, Stream
 
 logger = logging.getLogger(__name__)
@@ -40,8 +41,8 @@ _keepers: set[int] = set()
 class Ending:
     """How the program ended: 0 to 255, 128 + n for signal n, and the reason in words.
 
-    `first_failure` is the child that failed first of its own accord; None when none was seen, or
-    when the program had been told to stop before.
+    `first_failure` is the child that failed first of its own accord; None when none was seen. Of a
+    program that was told to stop it is a rank that had failed before, seen as such: no guess.
     """
 
     exit_code: int
@@ -50,9 +51,15 @@ class Ending:
     first_failure: Failure | None = None
 
     @property
-    def age_seconds(self) -> float:
-        """Time since the first thing that went wrong: a child, or the program itself."""
+    def failed_rank(self) -> Failure | None:
+        """The first failure, if it is a rank's: a helper may fail long before, and ends nothing."""
         first = self.first_failure
+        return first if first is not None and first.worker_rank is not None else None
+
+    @property
+    def age_seconds(self) -> float:
+        """Time since the first thing that went wrong: a rank, or the program itself."""
+        first = self.failed_rank
         return time.monotonic() - (first.ended_at if first else self.ended_at)
 
 
@@ -65,12 +72,13 @@ class Program:
         lifeline: socket.socket,
         pump: Pump | None,
         grace_seconds: float,
+        ranks: Ranks | None = None,
     ) -> None:
         self._process = process
         self._lifeline = lifeline
         self._pump = pump
         self._grace_seconds = grace_seconds
-        self._watch = ChildWatch()
+        self._watch = ChildWatch(ranks)
         self._main_pid: int | None = None
         self._code: int | None = None
         self._ended_at: float | None = None
@@ -105,7 +113,7 @@ class Program:
             RunError: This machine cannot start one more process.
         """
         process, lifeline, streams = await _start_keeper(argv, env, cwd, grace_seconds)
-        return cls(process, lifeline, Pump(streams, output), grace_seconds)
+        return cls(process, lifeline, Pump(streams, output), grace_seconds, ranks_in(env))
 
     @classmethod
     async def start_unread(
@@ -129,19 +137,16 @@ class Program:
         return self._main_pid
 
     @property
-    def first_failure(self) -> Failure | None:
-        """The first of the program's children that failed lately; the program may still run."""
-        return self._watch.first_failure(time.monotonic())
+    def family(self) -> Family:
+        """The program's children, as they are now."""
+        return self._watch.family
 
-    async def wait_for_failed_worker(self) -> None:
-        """Wait until a worker of the program has failed; the program itself may go on."""
-        await self._watch.worker_failed.wait()
+    async def wait_for_failure(self, sign: Callable[[Family], Failure | None]) -> Failure:
+        """Wait until its children show this; the program itself may go on, or have ended."""
+        return await self._watch.wait_for(sign)
 
-    def foreseen(self) -> Ending | None:
-        """How the program will end, if one of its workers has failed lately."""
-        first = self.first_failure
-        if first is None or first.worker_rank is None:
-            return None
+    def foreseen(self, first: Failure) -> Ending:
+        """How the program, which still runs, will end after this failure."""
         reason = self._reason(first.exit_code, first, 0)
         return Ending(first.exit_code, reason, first.ended_at, first)
 
@@ -229,7 +234,8 @@ class Program:
         if self._pump is not None:
             await asyncio.to_thread(self._pump.finish)
         code = keeper.unsigned(status if self._code is None else self._code)
-        first = self._watch.first_failure(ended_at)
+        # A guess names a cause only where nobody asked for the end.
+        first = (failed_rank if self._stopped else likely_cause)(self._watch.family)
         return Ending(code, self._reason(code, first, status), ended_at, first)
 
     def _reason(self, code: int, first: Failure | None, status: int) -> str:

@@ -45,12 +45,13 @@ signal.signal(signal.SIGTERM, told)
 while True:
     time.sleep(60)
 """
-# Worker 1 of node 0 fails; the others say that they are alive until they are ended.
+# Worker 1 of node 0 fails; the others say that they are alive until they are ended. Worker 2,
+# beside it, always ends at TERM: that torchrun ends all is certain when a second one has ended.
 FAIL = """
 import os, pathlib, signal, sys, time
 folder, deaf = pathlib.Path(sys.argv[1]), sys.argv[2] == "deaf"
 rank = os.environ["RANK"]
-if deaf:
+if deaf and rank != "2":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 (folder / f"up-{rank}").touch()
 while len(list(folder.glob("up-*"))) < int(os.environ["WORLD_SIZE"]):
@@ -160,7 +161,7 @@ def stopped_runs(how: str, trials: int) -> Figure:
 
 def _stopped_run(folder: Path, how: str) -> float:
     (folder / "fail.py").write_text(FAIL)
-    options = ("--nnodes", "2", "--nproc-per-node", "2,1", "--grace", str(GRACE))
+    options = ("--nnodes", "2", "--nproc-per-node", "3,1", "--grace", str(GRACE))
     command = [str(folder / "fail.py"), str(folder), how]
     outcome = launch(folder / "s", *options, command=command)
     assert outcome.code == 3, outcome.err

@@ -12,14 +12,16 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rendezvous.errors import RunError, UsageError
-from worker import failure, keeper
+from worker import failure, family, keeper
 from worker import output as output_module
 from worker import process as process_module
+from worker.family import Child, Ranks, certain_failure, failed_rank
 from worker.output import Output, OutputSink, Stream
 from worker.process import Ending, Program, end_descendants, reap_orphans
 
@@ -435,9 +437,9 @@ def torchrun_like(
     return [*PYTHON, script, *workers]
 
 
-def watched(program: Program) -> list[failure._Child]:
+def watched(program: Program) -> list[Child]:
     """The children that are watched and live."""
-    return [child for child in program._watch._children.values() if not child.ended]
+    return [child for child in program.family.children if child.ended_at is None]
 
 
 async def known(program: Program, workers: int) -> None:
@@ -447,7 +449,7 @@ async def known(program: Program, workers: int) -> None:
 
 async def failed(program: Program, children: int) -> None:
     """Wait until so many have been seen to fail."""
-    await until(lambda: len(program._watch._failures) == children)
+    await until(lambda: sum(bool(c.exit_code) for c in program.family.children) == children)
 
 
 async def test_the_first_failure_names_the_rank_and_its_age(start: Start, files: Files) -> None:
@@ -456,7 +458,7 @@ async def test_the_first_failure_names_the_rank_and_its_age(start: Start, files:
     await known(program, 2)
     begun = time.monotonic()
     files.tell(1)
-    await until(lambda: program.first_failure is not None)
+    await until(lambda: failed_rank(program.family) is not None)
     seen = time.monotonic()
     await asyncio.sleep(0.3)
     files.end.touch()
@@ -466,8 +468,8 @@ async def test_the_first_failure_names_the_rank_and_its_age(start: Start, files:
     cause = f"process {first.pid} (rank 5) ended first with exit code 7"
     assert (first.exit_code, first.worker_rank, first.local_rank) == (7, 5, 1)
     assert begun <= first.ended_at <= seen
-    ages = (first.age_seconds, ending.age_seconds, first.age_seconds)
-    assert 0.3 < ages[0] <= ages[1] <= ages[2]
+    ages = (time.monotonic() - first.ended_at, ending.age_seconds)
+    assert 0.3 < ages[0] <= ages[1]
     assert outcome(ending) == (
         1,
         f"{cause}, then the program ended with exit code 1",
@@ -477,48 +479,121 @@ async def test_the_first_failure_names_the_rank_and_its_age(start: Start, files:
 async def test_an_end_is_foreseen_while_the_program_waits_for_its_other_workers(
     start: Start, files: Files
 ) -> None:
-    program = await start(*torchrun_like(FOR_EVER, files.worker(1, "kill -KILL $$")))
-    assert program.foreseen() is None
-    await known(program, 2)
+    workers = (FOR_EVER, files.worker(1, "kill -KILL $$"), files.worker(2, "exit 1"))
+    program = await start(*torchrun_like(*workers))
+    certain = partial(certain_failure, ends_all=True)
+    await known(program, 3)
     files.tell(1)
-    await asyncio.wait_for(program.wait_for_failed_worker(), 30)
-    ending = program.foreseen()
-    assert ending is not None
-    assert ending.first_failure is not None
-    assert (ending.exit_code, ending.first_failure.worker_rank) == (137, 5)
+    failed = await asyncio.wait_for(program.wait_for_failure(failed_rank), 30)
+    assert certain(program.family) is None
+    files.tell(2)
+    first = await asyncio.wait_for(program.wait_for_failure(certain), 30)
+    assert first == failed
+    ending = program.foreseen(first)
+    assert ending.failed_rank == first
+    assert (ending.exit_code, first.worker_rank) == (137, 5)
     assert ending.reason.endswith("the SIGKILL came from elsewhere")
     await program.stop()
 
 
 @pytest.mark.parametrize(("size", "rank"), [(" LOCAL_WORLD_SIZE", 5), ("", None)])
-async def test_a_worker_that_failed_before_its_ranks_were_read_is_whom_its_siblings_lack(
-    start: Start, monkeypatch: pytest.MonkeyPatch, size: str, rank: int | None
+async def test_a_worker_that_failed_before_its_ranks_were_read_is_named_after_the_end(
+    start: Start, files: Files, monkeypatch: pytest.MonkeyPatch, size: str, rank: int | None
 ) -> None:
-    """Where they do not tell how many they are, it has no rank."""
+    """By whom its siblings lack; where they do not tell how many they are, it has no rank."""
     read = failure._ranks
 
-    def too_late_for_one(pid: int) -> failure._Ranks | None:
+    def too_late_for_one(pid: int) -> Ranks | None:
         found = read(pid)
         return None if found is None or found.rank == 5 else found
 
     monkeypatch.setattr(failure, "_ranks", too_late_for_one)
-    monkeypatch.setattr(failure, "_TOGETHER_SECONDS", 20.0)  # a busy machine starts them slowly
+    monkeypatch.setattr(family, "_TOGETHER_SECONDS", 20.0)  # a busy machine starts them slowly
+    workers = (FOR_EVER, files.worker(1, "exit 3"), FOR_EVER)
     names = f"RANK LOCAL_RANK{size}"
-    program = await start(*torchrun_like(FOR_EVER, "sleep 0.5; exit 3", FOR_EVER, names=names))
-    if rank is not None:
-        await asyncio.wait_for(program.wait_for_failed_worker(), 30)
-    await until(lambda: program.first_failure is not None)
-    first = program.first_failure
+    program = await start(*torchrun_like(*workers, names=names, end=files.end))
+    await known(program, 2)
+    files.tell(1)
+    await failed(program, 1)
+    assert failed_rank(program.family) is None
+    files.end.touch()
+    first = (await program.wait()).first_failure
     assert first is not None
     assert (first.exit_code, first.worker_rank) == (3, rank)
-    await program.stop()
 
 
-async def test_no_end_is_foreseen_from_a_child_that_is_no_worker(start: Start) -> None:
-    program = await start(*torchrun_like("sleep 0.5; exit 6", names="RANK"))
-    await until(lambda: program.first_failure is not None)
-    assert program.foreseen() is None
-    await program.stop()
+async def test_a_program_that_is_stopped_blames_no_child_without_ranks(
+    start: Start, files: Files
+) -> None:
+    program = await start(*torchrun_like("exit 6", names="RANK"))
+    await failed(program, 1)
+    assert failed_rank(program.family) is None
+    assert (await program.stop()).first_failure is None
+
+
+async def test_a_helper_that_failed_long_before_does_not_make_a_failure_older(
+    start: Start, files: Files
+) -> None:
+    program = await start(*torchrun_like("exit 6", names="RANK", end=files.end))
+    await failed(program, 1)
+    await asyncio.sleep(0.3)
+    begun = time.monotonic()
+    files.end.touch()
+    ending = await program.wait()
+    assert (ending.failed_rank, ending.exit_code) == (None, 1)
+    assert ending.age_seconds <= time.monotonic() - begun
+
+
+NOISY_LAUNCHER = """
+import os, pathlib, subprocess, sys, time
+ranks = []
+for n, words in enumerate(sys.argv[2:]):
+    own = {"RANK": str(4 + n), "LOCAL_RANK": str(n), "LOCAL_WORLD_SIZE": str(len(sys.argv) - 2)}
+    ranks.append(subprocess.Popen(["sh", "-c", words], env={**os.environ, **own}))
+    helper = subprocess.Popen(["sh", "-c", "sleep 0.1 & echo mismatch; sleep 0.1; exit 18"])
+    time.sleep(0.2)  # a zombie for a while, as of a launcher that has other things to do
+    assert helper.wait() == 18
+for words, own in [
+    ("exit 1", {}),
+    ("kill -KILL $$", {}),
+    ("(sleep 0.2; exit 4) & exit 0", {}),
+    ("exit 1", {"LOCAL_RANK": "1"}),
+    ("exit 1", {"RANK": "4"}),
+]:
+    helper = subprocess.Popen(["sh", "-c", words], env={**os.environ, **own})
+    time.sleep(0.2)
+    helper.wait()
+if os.fork() == 0:
+    if os.fork() == 0:
+        time.sleep(0.2)
+    os._exit(5)
+try:
+    subprocess.run(["no-such-helper"])
+except FileNotFoundError:
+    pass
+pathlib.Path(sys.argv[1]).touch()
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+
+
+async def test_helpers_that_fail_are_never_taken_for_ranks(
+    start: Start, files: Files, tmp_path: Path
+) -> None:
+    """Beside real ranks, below a launcher that was itself given ranks."""
+    workers = (files.worker(0, "exit 0"), files.worker(1, "exit 0"))
+    argv = [*PYTHON, NOISY_LAUNCHER, str(tmp_path / "noisy"), *workers]
+    program = await start(*argv, RANK="9", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    await until((tmp_path / "noisy").exists)
+    for number in range(2):
+        files.tell(number)
+    ending = await program.wait()
+    seen = program.family
+    # The helpers, one of which has given itself ranks; had it failed alone it would be a warning.
+    assert {18, 1, 137, 5} <= {child.exit_code for child in seen.children}
+    assert certain_failure(seen, ends_all=True) is None
+    assert ending.exit_code == 0
+    only_inherited = [c for c in seen.children if c.ranks is None or c.ranks.rank == 9]
+    assert failed_rank(family.Family(seen.own, tuple(only_inherited))) is None
 
 
 async def test_a_worker_killed_from_elsewhere_is_the_first_failure(

@@ -1,0 +1,287 @@
+"""What may be concluded from a program's children: what ends a run, what warns, what is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.worker.test_frameworks import even, of
+from worker.contracts import FRAMEWORKS
+from worker.family import (
+    Child,
+    Failure,
+    Family,
+    Ranks,
+    certain_failure,
+    failed_rank,
+    likely_cause,
+    ranks_in,
+)
+
+COMMANDS = {
+    "openmpi": ("./train", "--epochs", "3"),
+    "mpich": ("./train",),
+    "intelmpi": ("./train",),
+    "command": ("make", "train"),
+    "torch.distributed.launch": ("train.py",),
+    "bench": ("--size", "8"),
+}
+ENDS_ALL = {
+    "torchrun",
+    "torch.distributed.launch",
+    "accelerate",
+    "env",
+    "jax",
+    "horovod",
+    "bench",
+}
+"""The frameworks whose launcher on a node starts its ranks itself and ends all when one fails."""
+
+OF_THE_PLATFORM = {"RANK": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+
+
+def child(
+    pid: int,
+    ranks: Ranks | None = None,
+    *,
+    started: float = 10.0,
+    ended_at: float | None = None,
+    code: int | None = None,
+) -> Child:
+    return Child(pid, started, started, ranks, ended_at, code)
+
+
+def rank(local_rank: int, ended_at: float | None = None, code: int | None = None) -> Child:
+    """A rank of node 1 of two with two ranks each."""
+    ranks = Ranks(2 + local_rank, local_rank, 2)
+    return child(100 + local_rank, ranks, ended_at=ended_at, code=code)
+
+
+def helper(ended_at: float, code: int = 18, ranks: Ranks | None = None, **more: float) -> Child:
+    return child(50, ranks, ended_at=ended_at, code=code, **more)
+
+
+HEALTHY = (rank(0), rank(1))
+STILL_STARTING = (rank(0),)
+INHERITED = Ranks(1, 0, 1)
+OF_A_HELPER = Ranks(0, 0, 1)
+
+NOISE: Mapping[str, tuple[Child, ...]] = {
+    "a helper fails beside the ranks": (*HEALTHY, helper(10.1)),
+    "a helper fails while ranks start": (*STILL_STARTING, helper(10.1)),
+    "a helper fails before any rank is there": (helper(9.0, started=9.0),),
+    "a helper is killed": (*HEALTHY, helper(12.0, code=137)),
+    "a helper is missing": (*HEALTHY, helper(10.0, code=127)),
+    "several helpers fail": (*HEALTHY, helper(10.1), child(51, ended_at=10.2, code=1)),
+    "a rank forks twice, and the one between ends": (*HEALTHY, child(52, ended_at=11.0, code=0)),
+    "a helper inherits its parent's ranks and fails": (*HEALTHY, helper(10.1, 1, INHERITED)),
+    "one inherits, and a rank ends well after it": (
+        rank(0, ended_at=30.0, code=0),
+        rank(1),
+        helper(10.1, 1, INHERITED),
+    ),
+    "helpers share ranks that they were given": (
+        helper(10.1, 1, OF_A_HELPER),
+        child(51, OF_A_HELPER, ended_at=10.2, code=1),
+    ),
+    "a helper is given the ranks of a rank": (
+        rank(0, ended_at=30.0, code=0),
+        rank(1),
+        helper(10.1, 1, Ranks(3, 1, 2)),
+    ),
+    "a helper is given the local rank of a rank": (
+        rank(0, ended_at=30.0, code=0),
+        rank(1),
+        helper(10.1, 1, Ranks(7, 1, 2)),
+    ),
+    "two helpers with ranks, one after the other": (
+        helper(10.1, 1, Ranks(0, 0, 2)),
+        child(51, Ranks(1, 1, 2), started=11.0, ended_at=12.0, code=1),
+    ),
+    "ranks end well one after the other": (rank(0, 20.0, 0), rank(1, 50.0, 0)),
+    "a rank ends well, and nobody reads the other's code": (rank(0, 20.0, 0), rank(1, 50.0)),
+    "a rank fails and no other ends": (rank(0), rank(1, 20.0, 3)),
+    "a rank fails after another has ended well": (rank(0, 19.0, 0), rank(1, 20.0, 3)),
+    "a rank fails after one that ended unread": (rank(0, 19.0), rank(1, 20.0, 3)),
+}
+
+FAILED = (rank(0, 20.1, 143), rank(1, 20.0, 3))
+
+
+def facts(framework: str, environ: Mapping[str, str]) -> tuple[Ranks | None, bool]:
+    """The ranks that its program is given, and whether its launcher ends all ranks."""
+    made = of(framework, *COMMANDS.get(framework, ("train.py",)), sealed=even(), environ=environ)
+    return ranks_in(made.environment(environ)), made.fatal_workers
+
+
+# --- every framework ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", NOISE)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_noisy_family_ends_no_framework(framework: str, noise: str) -> None:
+    for environ in ({}, OF_THE_PLATFORM):
+        own, ends_all = facts(framework, environ)
+        family = Family(own or INHERITED, NOISE[noise])
+        assert certain_failure(family, ends_all=ends_all) is None
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_failed_rank_ends_the_frameworks_whose_launcher_ends_all_of_them(framework: str) -> None:
+    own, ends_all = facts(framework, {})
+    assert (own, ends_all) == (None, framework in ENDS_ALL)
+    found = certain_failure(Family(own, FAILED), ends_all=ends_all)
+    assert found == (Failure(20.0, 101, 3, 3, 1) if ends_all else None)
+
+
+@pytest.mark.parametrize("noise", [name for name in NOISE if name.startswith("a helper")])
+def test_a_failed_rank_is_certain_beside_helpers_of_every_kind(noise: str) -> None:
+    helpers = tuple(each for each in NOISE[noise] if each.pid == 50)
+    family = Family(INHERITED, (*FAILED, *helpers))
+    shared = any(each.ranks and each.ranks.local_rank == 1 for each in helpers)
+    found = certain_failure(family, ends_all=True)
+    assert found == (None if shared else Failure(20.0, 101, 3, 3, 1))
+
+
+# --- what ends a run ------------------------------------------------------------------------------
+
+
+def test_the_other_rank_counts_however_it_ended_if_it_was_there_before() -> None:
+    for other in (rank(0, 20.1, 0), rank(0, 20.1, 143), rank(0, 20.1)):
+        assert certain_failure(Family(None, (other, FAILED[1])), ends_all=True)
+    late = replace(rank(0, 20.2, 143), started=20.1, seen_at=20.1)
+    assert certain_failure(Family(None, (late, FAILED[1])), ends_all=True) is None
+
+
+def test_a_rank_that_was_started_again_is_not_certain() -> None:
+    again = replace(rank(1), pid=200, started=21.0, seen_at=21.0)
+    family = Family(None, (*FAILED, again))
+    assert certain_failure(family, ends_all=True) is None
+
+
+def test_of_two_failed_ranks_the_first_is_the_cause() -> None:
+    family = Family(None, (rank(0, 20.0, 7), rank(1, 20.5, 3)))
+    assert certain_failure(family, ends_all=True) == Failure(20.0, 100, 7, 2, 0)
+
+
+families = st.lists(
+    st.builds(
+        lambda pid, ranks, start, lived, code: Child(
+            pid, start, start, ranks, None if lived is None else start + lived, code
+        ),
+        st.integers(1, 9),
+        st.none() | st.builds(Ranks, st.integers(0, 3), st.integers(0, 2), st.integers(0, 3)),
+        st.integers(0, 9).map(float),
+        st.none() | st.integers(0, 9).map(float),
+        st.none() | st.sampled_from([0, 1, 18, 137]),
+    ),
+    max_size=6,
+    unique_by=lambda each: each.pid,
+).map(
+    lambda children: tuple(each for each in children if (each.ended_at or 0) or not each.exit_code)
+)
+
+
+@given(families, st.none() | st.just(Ranks(0, 0)), st.booleans())
+def test_of_any_family_only_a_rank_of_its_own_followed_by_another_is_certain(
+    children: tuple[Child, ...], own: Ranks | None, ends_all: bool
+) -> None:
+    found = certain_failure(Family(own, children), ends_all=ends_all)
+    if found is None:
+        return
+    assert ends_all
+    (failed,) = (each for each in children if each.pid == found.pid)
+    assert failed.exit_code
+    assert failed.ranks is not None
+    assert own is None or failed.ranks.pair != own.pair
+    others = [
+        each
+        for each in children
+        if each is not failed and each.ranks and not (own and each.ranks.pair == own.pair)
+    ]
+    assert all(failed.ranks.rank != o.ranks.rank for o in others if o.ranks)
+    assert all(failed.ranks.local_rank != o.ranks.local_rank for o in others if o.ranks)
+    assert any(each.ended_at is not None and each.ended_at > found.ended_at for each in others)
+
+
+# --- what is warned of and named ------------------------------------------------------------------
+
+
+def test_a_failed_rank_is_known_before_the_others_end() -> None:
+    family = Family(None, NOISE["a rank fails and no other ends"])
+    assert failed_rank(family) == Failure(20.0, 101, 3, 3, 1)
+
+
+@pytest.mark.parametrize("noise", [name for name in NOISE if "helper" in name or "twice" in name])
+def test_nobody_is_warned_of_a_helper_without_ranks_of_its_own(noise: str) -> None:
+    found = failed_rank(Family(INHERITED, NOISE[noise]))
+    given_ranks = [each for each in NOISE[noise] if each.ranks not in (None, INHERITED)]
+    assert found is None or found.pid in [each.pid for each in given_ranks]
+
+
+def test_a_rank_is_the_cause_though_a_helper_had_failed_before() -> None:
+    family = Family(None, (helper(10.1), *FAILED))
+    assert likely_cause(family) == Failure(20.0, 101, 3, 3, 1)
+
+
+def test_a_helper_is_a_cause_without_a_rank_though_it_had_inherited_ranks() -> None:
+    family = Family(INHERITED, (helper(10.1, 1, INHERITED),))
+    assert likely_cause(family) == Failure(10.1, 50, 1)
+
+
+def test_a_rank_that_was_started_again_is_not_the_cause() -> None:
+    again = replace(rank(1), pid=200, started=21.0)
+    assert failed_rank(Family(None, (rank(0), rank(1, 20.0, 3), again))) is None
+
+
+def test_nobody_is_blamed_when_a_rank_had_ended_unread_before() -> None:
+    family = Family(None, (rank(0, 19.0), rank(1, 20.0, 3), helper(21.0)))
+    assert failed_rank(family) is None
+    assert likely_cause(family) is None
+
+
+UNREAD = child(101, ended_at=10.2, code=3)
+
+
+def test_after_the_end_a_rank_that_was_never_read_is_the_one_whom_the_others_lack() -> None:
+    family = Family(None, (rank(0), UNREAD))
+    assert failed_rank(family) is None
+    assert likely_cause(family) == Failure(10.2, 101, 3, 3, 1)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        (*HEALTHY, UNREAD),
+        (rank(0), UNREAD, helper(10.1)),
+        (rank(0), UNREAD, child(60)),
+        (child(100, Ranks(2, 0, 0)), UNREAD),
+        (rank(0), replace(UNREAD, started=10.6)),
+    ],
+    ids=["none lacks", "two failed", "another lives", "size unknown", "started later"],
+)
+def test_who_may_be_no_rank_is_not_named_as_one(family: tuple[Child, ...]) -> None:
+    found = likely_cause(Family(None, family))
+    assert found is not None
+    assert found.worker_rank is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, None),
+        ({"RANK": "3"}, None),
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, None),
+        ({"RANK": "3", "LOCAL_RANK": "1"}, Ranks(3, 1)),
+        ({"RANK": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, Ranks(3, 1, 2)),
+        ({"RANK": "three", "LOCAL_RANK": "1"}, None),
+    ],
+)
+def test_ranks_are_read_where_both_are_numbers(
+    environ: dict[str, str], expected: Ranks | None
+) -> None:
+    assert ranks_in(environ) == expected
