@@ -648,14 +648,11 @@ def _check_all_over(run: Run, now: float) -> None:
 def _give_verdict(run: Run, now: float) -> None:
     first = first_failed(run)
     if first is None:
-        elapsed = now - run.phase_since
         count = len(run.table.rows) if run.table else 0
-        words = f"all {count} nodes ended with exit code 0 after {elapsed:.0f} s"
+        who_ended = f"all {count} nodes"
         if run.spec.led:
-            words = (
-                f"the program of node 0, which led {count} nodes, ended with exit code 0 after "
-                f"{elapsed:.0f} s"
-            )
+            who_ended = f"the program of node 0, which led {count} nodes,"
+        words = f"{who_ended} ended with exit code 0{_ran(run)}"
         _finish(run, now, Result(status="ok", exit_code=0, message=words))
         return
     assert first.node is not None
@@ -667,6 +664,16 @@ def _give_verdict(run: Run, now: float) -> None:
         return
     hint = _HINTS.get(report.exit_code, "")
     _finish(run, now, _failure(report.exit_code, "program_failed", words, first, hint, report))
+
+
+def _ran(run: Run) -> str:
+    """How long the longest program ran, by its node's clock; the registry's may have stood still.
+
+    Nothing where no node has said it.
+    """
+    exits = [slot.node.exit for slot in run.slots if slot.node and slot.node.exit]
+    times = [report.ran_seconds for report in exits if report.ran_seconds is not None]
+    return f" after {max(times):.0f} s" if times else ""
 
 
 _HINTS = {

@@ -509,6 +509,9 @@ class ExitReport(Wire):
     epoch: int
     exit_code: Annotated[int, Field(ge=0, le=255)]
     age_seconds: Seconds = Field(0.0, description="Since the first local failure.")
+    ran_seconds: Seconds | None = Field(
+        None, description="How long the program ran, by its own node's clock."
+    )
     worker_rank: int | None = None
     stopped: bool = Field(False, description="It ended because it was told to.")
     by_agent: bool = Field(False, description="Its agent ends it; `message` says why.")

@@ -157,6 +157,7 @@ class Agent:
         self._serves = False
         self._served_enough = asyncio.Event()
         self._program: Program | None = None
+        self._began = 0.0
         self._sink: OutputSink | None = None
         self._log: Path | None = None
         self._signal: int | None = None
@@ -698,6 +699,7 @@ class Agent:
         self._log = self._log_file(row.rank)
         self._sink = OutputSink(self._log, prefix=f"[{row.rank}] " if self._settings.prefix else "")
         logger.info("node %d starts: %s", row.rank, " ".join(contract.argv))
+        self._began = time.monotonic()
         self._program = await Program.start(
             contract.argv,
             contract.environment(self._environ),
@@ -840,6 +842,7 @@ class Agent:
             epoch=epoch,
             exit_code=code,
             age_seconds=max(0.0, ending.age_seconds),
+            ran_seconds=max(0.0, ending.ended_at - self._began),
             worker_rank=rank,
             stopped=self._stopping and self._signal is None and first is None,
             message=printable(message, 600),

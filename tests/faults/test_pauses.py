@@ -63,6 +63,7 @@ def test_a_registry_that_stood_still_for_leases_has_lost_nobody(tmp_path: Path) 
         registry.resume()
         time.sleep(5)  # sweeps and beats come after it
         outcome = finish_well(launched, tmp_path)
+    assert float(outcome.last_line.removesuffix(" s").rpartition(" ")[2]) > PAUSE
     record(f"registry stopped for {PAUSE:.0f} s (SIGSTOP) {LEASE_WORDS}", outcome)
 
 

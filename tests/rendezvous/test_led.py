@@ -10,7 +10,7 @@ def test_a_led_run_has_succeeded_when_the_program_of_rank_0_ended_well() -> None
     drive = in_phase(Phase.RUNNING, 3, led=True)
     drive.wait(30)
     assert drive.phase == "running"
-    outcome = drive.exit(0, 0)
+    outcome = drive.exit(0, 0, ran_seconds=30.0)
     assert outcome is not None
     assert outcome.reason == "node 0 (host0, slot 0) ended with exit code 0"
     assert drive.result == Result(

@@ -187,8 +187,23 @@ def test_running_names_the_node_that_was_lost() -> None:
 
 def test_finished_says_the_result() -> None:
     drive = in_phase(Phase.RUNNING, 1)
+    drive.exit(0, 0, ran_seconds=12.3)
+    assert said(drive) == "all 1 nodes ended with exit code 0 after 12 s"
+
+
+def test_a_registry_that_stood_still_says_how_long_the_programs_ran() -> None:
+    """Its own clock stands still as well: by that, no time has passed since the go."""
+    drive = in_phase(Phase.RUNNING, 3)
+    for slot, seconds in enumerate((11.8, 12.2, 3.0)):
+        drive.exit(slot, 0, ran_seconds=seconds)
+    assert said(drive) == "all 3 nodes ended with exit code 0 after 12 s"
+
+
+def test_how_long_older_nodes_ran_is_not_guessed() -> None:
+    drive = in_phase(Phase.RUNNING, 1)
+    drive.wait(30)
     drive.exit(0, 0)
-    assert said(drive) == "all 1 nodes ended with exit code 0 after 0 s"
+    assert said(drive) == "all 1 nodes ended with exit code 0"
 
 
 # --- the time that is left ------------------------------------------------------------------------
