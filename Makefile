@@ -6,10 +6,12 @@ BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 SCHEDULES ?= 200000
-SHARE := not faults and not frameworks and not fuzz and not schedulers
+SHARE := not faults and not frameworks and not fuzz and not schedulers and not nightly
 EVERYDAY := -n $(WORKERS) -m "$(SHARE)"
+# ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
+PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo test test-faults test-schedulers test-frameworks fuzz simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
+.PHONY: demo test test-faults test-schedulers test-frameworks fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -24,21 +26,21 @@ demo: $(INSTALLED)
 
 ## The everyday suite.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest $(EVERYDAY) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) $(EVERYDAY) $(PYTEST_ARGS)
 
-## Real faults in real processes; RDZV_ROUNDS=60 is the long form.
+## Real faults in real processes.
 test-faults: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(WORKERS) -m faults $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "faults and not nightly" $(PYTEST_ARGS)
 
 ## Real schedulers: a Docker engine, Slurm, sshd, the vendors' own tools.
 test-schedulers: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m schedulers $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -n $(WORKERS) --dist loadgroup -m "schedulers and not nightly" $(PYTEST_ARGS)
 
 ## Real jobs of every framework, over emulated hosts; RDZV_FRAMEWORKS=all adds what takes minutes to
 ## build. The environments are kept in build/venvs.
 test-frameworks: $(INSTALLED)
 	$(BIN)/python -m tests.frameworks.environments
-	$(BIN)/python -m pytest -n $(WORKERS) -m frameworks $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "frameworks and not nightly" $(PYTEST_ARGS)
 
 ## Generated attacks: requests, floods, and every parser under atheris.
 FUZZ_SECONDS ?= 10
@@ -48,8 +50,17 @@ $(FUZZ_INSTALLED): $(INSTALLED)
 	touch $@
 
 fuzz: $(FUZZ_INSTALLED)
-	$(BIN)/python -m pytest -m fuzz $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -m "fuzz and not nightly" $(PYTEST_ARGS)
 	$(BIN)/python -m tests.attack.fuzz --seconds $(FUZZ_SECONDS)
+
+## What is too long for each push: repetitions, long waits, everything that takes minutes to build.
+ROUNDS ?= 20
+nightly: $(FUZZ_INSTALLED)
+	RDZV_FRAMEWORKS=all $(BIN)/python -m tests.frameworks.environments
+	RDZV_FRAMEWORKS=all RDZV_ROUNDS=$(ROUNDS) $(BIN)/python $(PYTEST) -n $(WORKERS) --dist loadgroup \
+	  -m "nightly or faults or frameworks" $(PYTEST_ARGS)
+	$(BIN)/python -m tests.attack.fuzz --seconds 120
+	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
 
 ## Many simulated schedules; what fails is shortened and left in build/simulate.
 simulate: $(INSTALLED)
@@ -109,7 +120,7 @@ test-wheel: wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python -m pip install --quiet "$$(echo dist/*.whl)[launcher,demo,test]"
 	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md pyproject.toml build/wheel/
-	cd build/wheel && venv/bin/python -m pytest -n $(WORKERS) -m "$(SHARE) and not netns" \
+	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns" \
 	  $(addprefix --ignore tests/,attack bench rendezvous simulation path/test_local.py) $(PYTEST_ARGS)
 
 clean:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.frameworks.environments import ENVIRONMENTS, takes_all
+from tests.once_more import note_marks
 
 
 @functools.cache
@@ -82,6 +83,7 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Each folder's schedulers stay in one process, which starts their engine or cluster once."""
+    note_marks(items)
     for item in items:
         if item.get_closest_marker("schedulers"):
             item.add_marker(pytest.mark.xdist_group(item.path.parent.name))

@@ -27,6 +27,8 @@ from tests.netlab import Lab
 from tests.path.launching import RDZV, environment, until
 from worker.ports import find_free
 
+pytestmark = pytest.mark.real_time
+
 LIMIT_SECONDS = 100.0
 DEBUG = {"RDZV_LOG_LEVEL": "debug"}
 

@@ -29,7 +29,7 @@ QUIET_SECONDS = 3.0
 HANDSHAKES = ("nothing sent", "half headers", "bad logins", "connect and go")
 ENDLESS = ("bad logins", "health checks", "connect and go")
 
-pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real_time, pytest.mark.fuzz, pytest.mark.timeout(120)]
 
 
 @dataclass

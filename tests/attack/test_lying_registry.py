@@ -37,6 +37,8 @@ from rendezvous.security import (
 )
 from tests.attack.server import Request, serving, tls
 
+pytestmark = pytest.mark.real_time
+
 PROGRAM = Path(__file__).parent / "programs" / "lied_to.py"
 HOSTS = b"127.0.0.1 localhost\n# somebody's own line\n10.9.9.9 storage"
 LAUNCH_ID = "launch0001"

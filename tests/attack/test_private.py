@@ -24,6 +24,8 @@ from tests.path.launching import RDZV, environment, launch, launching, shell, un
 from tests.rendezvous.registry import Launch, Node, running
 from worker.output import make_private
 
+pytestmark = pytest.mark.real_time
+
 NOBODY = 65_534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming somebody else needs root")
 

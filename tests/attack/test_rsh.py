@@ -13,6 +13,8 @@ from tests.attack.stage import Stage
 from tests.attack.test_matrix import drawn, staged, statuses
 from tests.rendezvous.served import Answer, ask
 
+pytestmark = pytest.mark.real_time
+
 RUNNING = """\
                         give take
 none                    401  401

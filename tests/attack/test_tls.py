@@ -35,6 +35,8 @@ from tests.attack.server import Request, serving, tls
 from tests.path.launching import RDZV, environment
 from tests.rendezvous.registry import Launch, Registry, by_public_key, running, until
 
+pytestmark = pytest.mark.real_time
+
 COMMAND = Job(framework="command")
 TOKEN = Credential("join", new_secret(), 1, 1)
 PROOFS = ("certificate", "public_key")

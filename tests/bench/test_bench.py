@@ -23,6 +23,8 @@ from rendezvous.schema import EndpointTable, JoinRequest
 from rendezvous.seal import make_table
 from rendezvous.security import RunKeys, row_is_genuine
 
+pytestmark = pytest.mark.real_time
+
 KEYS = RunKeys(b"secret", "run", "launch01")
 
 

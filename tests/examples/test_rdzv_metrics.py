@@ -21,6 +21,8 @@ import pytest
 from tests.rendezvous.registry import until
 from worker.local_socket import LocalSocket, Request
 
+pytestmark = pytest.mark.real_time
+
 FILE = Path(__file__).parent.parent.parent / "examples" / "rdzv_metrics.py"
 RANKS = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 PLACES = ("NODE_RANK", "LOCAL_RANK", "NPROC_PER_NODE")

@@ -13,7 +13,7 @@ import re
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +74,31 @@ def end_of(run: Cluster, *last: int) -> tuple[Outcome, float]:
 
 
 # The run starts
+
+
+# Each pair of nodes that is silent costs 8 to 10 s; each push tries one of a kind.
+AT_NIGHT = (
+    networks.closed_by_a_firewall,
+    networks.docker0_in_the_way,
+    networks.eth0_is_a_black_hole,
+    networks.infiniband_closed_in_one_direction,
+    networks.infiniband_is_a_black_hole,
+    networks.only_the_registry_is_open,
+    networks.translated,
+    networks.two_islands,
+)
+
+
+def each(cases: Sequence[Start] | Sequence[Failure]) -> list[object]:
+    """The cases as a test's parameters, named after their situations."""
+    return [
+        pytest.param(
+            case,
+            marks=pytest.mark.nightly if case.situation in AT_NIGHT else (),
+            id=case.situation.__name__,
+        )
+        for case in cases
+    ]
 
 
 @dataclass(frozen=True)
@@ -186,7 +211,7 @@ STARTS = [
 ]
 
 
-@pytest.mark.parametrize("case", STARTS, ids=lambda case: case.situation.__name__)
+@pytest.mark.parametrize("case", each(STARTS))
 def test_a_run_starts_on_the_first_network_that_is_proven(tmp_path: Path, case: Start) -> None:
     with Lab(3) as lab:
         case.situation(lab)
@@ -310,7 +335,7 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize("case", FAILURES, ids=lambda case: case.situation.__name__)
+@pytest.mark.parametrize("case", each(FAILURES))
 def test_a_run_that_cannot_start_names_what_is_wrong(tmp_path: Path, case: Failure) -> None:
     with Lab(case.hosts) as lab:
         case.situation(lab)
@@ -356,6 +381,7 @@ def test_an_interface_that_disappears_after_the_join_is_gone_without(tmp_path: P
     assert "slot 1 (h1) cannot reach slot 0 (h0): no route, slot 2 (h2): no route" in outcome.err
 
 
+@pytest.mark.nightly
 def test_an_only_interface_that_disappears_after_the_join_is_named(tmp_path: Path) -> None:
     with Lab(3) as lab:
         networks.data(lab)

@@ -109,6 +109,7 @@ def test_the_node_behind_a_slow_link_is_named(tmp_path: Path) -> None:
     record("`rdzv bench`: a link shaped to 40 Mb/s", sentence(out), time.monotonic() - began)
 
 
+@pytest.mark.nightly
 def test_the_node_whose_processor_is_taken_away_is_named(tmp_path: Path) -> None:
     saved = tmp_path / "result.json"
     options = (*OPTIONS, *LARGE, "--save", str(saved))

@@ -76,6 +76,7 @@ def test_each_nodes_clock_may_be_wrong_by_days_and_years(tmp_path: Path) -> None
     record("clocks of four nodes are off by -1 day, +1 day, -20 years, +50 years", outcome)
 
 
+@pytest.mark.nightly
 def test_the_launchers_machine_may_be_a_day_off(tmp_path: Path) -> None:
     """Launcher, registry, agents and programs; as when the whole machine is."""
     command = until_end(tmp_path)
@@ -90,7 +91,7 @@ def test_the_launchers_machine_may_be_a_day_off(tmp_path: Path) -> None:
     record("rank 0's clock is a day behind", outcome)
 
 
-@pytest.mark.parametrize("jump", ["+3600", "-3600"])
+@pytest.mark.parametrize("jump", ["+3600", pytest.param("-3600", marks=pytest.mark.nightly)])
 def test_a_registrys_clock_that_jumps_by_an_hour_loses_nobody(jump: str, tmp_path: Path) -> None:
     shift = tmp_path / "shift"
     shift.write_text("+0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,16 @@ from tests.path.launching import Outcome, launch, launching, processes_with, unt
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
 
 BEFORE_GO = PHASES[:3]
+
+
+def but_at_night(phases: Sequence[str], *each_push: str) -> list[object]:
+    """The phases as a test's parameters: each push tries these, `make nightly` all of them."""
+    return [
+        pytest.param(phase, marks=() if phase in each_push else pytest.mark.nightly)
+        for phase in phases
+    ]
+
+
 OK = f"rdzv: run 'r' ok: all {NODES} nodes ended with exit code 0"
 
 
@@ -30,7 +40,7 @@ def line_with(words: str, outcome: Outcome) -> str:
     return lines[0].split("  ")[-1].strip()
 
 
-@pytest.mark.parametrize("phase", BEFORE_GO)
+@pytest.mark.parametrize("phase", but_at_night(BEFORE_GO, "gathering", "arming"))
 def test_a_killed_agent_is_replaced_before_the_go(phase: str, tmp_path: Path) -> None:
     with standing_in(phase, tmp_path) as stage:
         killed = time.monotonic()
@@ -76,7 +86,7 @@ def test_what_is_killed_after_the_result_leaves_the_result_as_it_was(
     record(f"{who} killed while finished (others in their grace)", outcome, seconds)
 
 
-@pytest.mark.parametrize("phase", PHASES[:4])
+@pytest.mark.parametrize("phase", but_at_night(PHASES[:4], "arming", "running"))
 def test_a_killed_registry_disturbs_nobody(phase: str, tmp_path: Path) -> None:
     with standing_in(phase, tmp_path) as stage:
         killed = time.monotonic()
@@ -92,7 +102,7 @@ def test_a_killed_registry_disturbs_nobody(phase: str, tmp_path: Path) -> None:
     record(f"registry killed while {phase}", line_with("the registry came back", outcome), seconds)
 
 
-@pytest.mark.parametrize("phase", BEFORE_GO)
+@pytest.mark.parametrize("phase", but_at_night(BEFORE_GO, "gathering", "arming"))
 def test_a_killed_launcher_is_resumed_before_the_go_by_the_same_command(
     phase: str, tmp_path: Path
 ) -> None:

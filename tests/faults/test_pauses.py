@@ -96,6 +96,7 @@ def test_a_launch_that_stood_still_as_a_whole_goes_on(tmp_path: Path) -> None:
         finish_well(launched, tmp_path)
 
 
+@pytest.mark.nightly
 def test_a_launcher_stopped_from_the_keyboard_for_long_goes_on(tmp_path: Path) -> None:
     options = (*COMMAND, "--orphan-timeout", "3")
     with launching(tmp_path / "s", *options, command=until_end(tmp_path)) as launched:
@@ -107,7 +108,7 @@ def test_a_launcher_stopped_from_the_keyboard_for_long_goes_on(tmp_path: Path) -
         finish_well(launched, tmp_path)
 
 
-@pytest.mark.parametrize("seconds", [3, 9])
+@pytest.mark.parametrize("seconds", [3, pytest.param(9, marks=pytest.mark.nightly)])
 def test_nodes_end_when_the_orphan_time_out_is_over_and_not_much_later(
     seconds: int, tmp_path: Path
 ) -> None:
@@ -191,6 +192,7 @@ def _reserved_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
+@pytest.mark.nightly
 def test_a_registry_that_was_away_for_leases_finds_everyone_again(tmp_path: Path) -> None:
     with standing_registry(tmp_path / "serve") as registry:
         env = {"RDZV_REGISTRY_FILE": str(registry.file)}

@@ -16,7 +16,7 @@ from tests.path.launching import RDZV, environment, processes_with, until
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
 COMMAND = ("--nnodes", "2", "--framework", "command")
-RACES = 5 * ROUNDS
+RACES = 2 * ROUNDS
 
 
 def race(folder: Path, states: tuple[str, str], **env: str) -> list[tuple[int, str, str]]:

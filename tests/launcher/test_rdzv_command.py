@@ -21,6 +21,8 @@ import pytest
 from launcher.cli import main
 from rendezvous.security import JoinString, RegistryPlace, RunKeys
 
+pytestmark = pytest.mark.real_time
+
 RDZV = Path(sys.executable).parent / "rdzv"
 LIMIT_SECONDS = 45.0
 ATTEMPTS = 20

@@ -33,6 +33,8 @@ from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.schema import SlotState
 from rendezvous.security import JoinString, RegistryPlace, RunKeys
 
+pytestmark = pytest.mark.real_time
+
 LIMIT_SECONDS = 40.0
 PLAIN_FILE = "/proc/self/environ"
 LIVING = (SlotState.SUBMITTED, SlotState.QUEUED, SlotState.RUNNING)

@@ -21,6 +21,8 @@ from launcher.state_dir import LaunchRecord, StateDir, known_runs
 from rendezvous.errors import RunExists, UsageError
 from rendezvous.security import RegistryPlace, RunKeys
 
+pytestmark = pytest.mark.real_time
+
 PLACE = RegistryPlace(("10.0.0.1", "fd00::1"), 29600, "certificate", b"\x30\x82der")
 
 HOLDER = """

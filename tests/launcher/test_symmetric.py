@@ -15,6 +15,8 @@ from launcher.cli import main
 from rendezvous.security import group_token_text, new_secret
 from tests.launcher import environments as env
 
+pytestmark = pytest.mark.real_time
+
 TOKEN = group_token_text(new_secret())
 NO_TOKEN = "there is no RDZV_TOKEN"
 

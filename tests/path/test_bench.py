@@ -11,6 +11,8 @@ import pytest
 
 from tests.path.launching import BIN, LIMIT_SECONDS, RDZV, Outcome, environment
 
+pytestmark = pytest.mark.real_time
+
 # Where a test needs no measurement, this result comes from what stands in torchrun's place.
 FOUND = {
     "backend": "gloo",

@@ -197,7 +197,7 @@ def test_a_launcher_killed_at_any_step_and_started_again_loses_nothing_and_leave
     record(f"the launcher, {step}, then the same command", "ok", time.monotonic() - begun_at)
 
 
-@pytest.mark.parametrize("number", range(5 * ROUNDS))
+@pytest.mark.parametrize("number", range(2 * ROUNDS))
 def test_a_launcher_killed_at_any_moment_and_started_again_loses_nothing_and_leaves_nothing(
     farm: Farm, number: int
 ) -> None:

@@ -13,6 +13,8 @@ from tests.netlab import Lab
 from tests.path.cluster import cluster
 from tests.path.launching import launch, shell, until
 
+pytestmark = pytest.mark.real_time
+
 UNEVEN = ("--framework", "env", "--nnodes", "2", "--nproc-per-node", "2,1")
 
 

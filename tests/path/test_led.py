@@ -16,7 +16,7 @@ import pytest
 
 from tests.path.launching import BIN, launch, launching, until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
 
 LED = ("--nnodes", "3", "--framework", "openmpi")
 MPIRUN = f"""\

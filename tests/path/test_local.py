@@ -62,7 +62,7 @@ WAIT = "while :; do sleep 0.05; done"
 # A program that ends on TERM.
 WAITING = f"trap 'exit 0' TERM; {WAIT}"
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
 
 
 def ready(folder: Path) -> str:

@@ -14,7 +14,7 @@ from tests.path.launching import RDZV, environment, launch, launching, shell, un
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
 
 
 def program(steps: int, then: str = "") -> list[str]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.path.launching import launch
+
+pytestmark = pytest.mark.real_time
 
 TWO_NODES = ("--framework", "command", "--nnodes", "2")
 

@@ -52,6 +52,8 @@ from rendezvous.server.guard import (
 )
 from rendezvous.server.limiter import MAX_SOURCES, FailedLogins
 
+pytestmark = pytest.mark.real_time
+
 NAME = "rdzv.internal"
 PATIENT = Timeouts(handshake=60, header=60, body=60, unacknowledged=60)
 QUICK = Timeouts(handshake=0.3, header=0.3, body=0.3, unacknowledged=0.5)

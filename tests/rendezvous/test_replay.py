@@ -21,6 +21,8 @@ from rendezvous.server.replay import replay
 from tests.rendezvous.registry import Launch
 from tests.rendezvous.served import FakeClock, Served
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:

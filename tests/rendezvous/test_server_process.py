@@ -35,6 +35,8 @@ from tests.rendezvous.registry import (
     until,
 )
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:

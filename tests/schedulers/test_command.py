@@ -18,6 +18,8 @@ from launcher.schedulers.command import CommandRunner, Said, clean, outside_envi
 from rendezvous.errors import SchedulerError
 from tests.schedulers.bed import time_out_once
 
+pytestmark = pytest.mark.real_time
+
 LIMIT_SECONDS = 20.0
 
 

@@ -24,6 +24,8 @@ from rendezvous.schema import SlotState
 from tests.schedulers.bed import FAKES, LIMIT_SECONDS, OWN, SHIPPED, Bed, join_text
 from tests.schedulers.behaving import DOWN, LOST, ODD_WORD, REFUSAL
 
+pytestmark = pytest.mark.real_time
+
 LIVING = (SlotState.SUBMITTED, SlotState.QUEUED, SlotState.RUNNING)
 OVER = (SlotState.ENDED, SlotState.FAILED)
 PROFILES = [*OWN, *SHIPPED]

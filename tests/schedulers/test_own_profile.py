@@ -22,6 +22,8 @@ from launcher.settings import LaunchSettings
 from tests.path.launching import environment, launch
 from tests.schedulers.batch_api import BatchApi, serving
 
+pytestmark = pytest.mark.real_time
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "schedulers.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```(toml|json)\n(.*?)```\n", re.DOTALL)

@@ -20,6 +20,8 @@ from rendezvous.schema import SlotState
 from tests.path.launching import RDZV, environment
 from tests.schedulers.bed import Bed, join_text
 
+pytestmark = pytest.mark.real_time
+
 TEMPLATE = (Path(__file__).parent / "data" / "worker.yaml.tpl").read_text()
 
 

@@ -25,6 +25,8 @@ from rendezvous.schema import SlotState
 from tests.schedulers.bed import Bed, join_text, time_out_once
 from tests.vessl.service import ECHO, FIRST_ID, TOKEN, Vessl, environment_of
 
+pytestmark = pytest.mark.real_time
+
 Made = Callable[..., VesslHttpScheduler]
 
 

@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Iterator
 from io import FileIO
 from pathlib import Path
 
+import pytest
+
 from rendezvous.errors import ExitCode
 from rendezvous.schema import Job, PairProbe, Phase, ProbePlan, ProbeReport
 from rendezvous.security import JoinString
@@ -21,6 +23,8 @@ from tests.rendezvous.registry import Launch, Node, Registry, running
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers
 from worker.probe.packets import Identity
+
+pytestmark = pytest.mark.real_time
 
 JOB = Job(framework="command")
 PLAIN = "127.0.0.1 localhost\n"

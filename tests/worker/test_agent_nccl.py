@@ -18,6 +18,8 @@ from rendezvous.security import JoinString
 from tests.rendezvous.registry import Launch, Registry, running
 from tests.worker.test_agent import joined
 
+pytestmark = pytest.mark.real_time
+
 HERE = Path(__file__).parent
 PROGRAM = HERE / "programs" / "like_nccl.py"
 SENTENCE = (

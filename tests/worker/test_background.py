@@ -11,6 +11,8 @@ import pytest
 
 from worker.background import in_background
 
+pytestmark = pytest.mark.real_time
+
 _HANGS = """
 import asyncio, threading
 from worker.background import in_background

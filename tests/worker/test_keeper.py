@@ -17,6 +17,8 @@ import pytest
 
 from worker import keeper
 
+pytestmark = pytest.mark.real_time
+
 KEEPER = [sys.executable, "-I", "-S", "-X", "utf8", keeper.__file__]
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 IGNORES_TERM = "trap '' TERM; while :; do sleep 60; done"

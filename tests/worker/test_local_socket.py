@@ -21,6 +21,8 @@ import pytest
 from worker import local_socket
 from worker.local_socket import Caller, LocalSocket, Request
 
+pytestmark = pytest.mark.real_time
+
 
 @contextlib.asynccontextmanager
 async def opened(folder: Path, **values: Any) -> AsyncIterator[LocalSocket]:

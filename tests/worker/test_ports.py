@@ -11,6 +11,8 @@ import pytest
 
 from worker.ports import ephemeral_range, find_free, is_free
 
+pytestmark = pytest.mark.real_time
+
 HAS_IPV6 = Path("/proc/net/if_inet6").exists() and bool(
     Path("/proc/net/if_inet6").read_text().strip()
 )

@@ -29,6 +29,8 @@ from worker.probe.packets import (
 )
 from worker.probe.path_mtu import PathMtu
 
+pytestmark = pytest.mark.real_time
+
 LAUNCH = f"launch{os.getpid()}"  # tests that run beside each other prefer other ports
 PATIENT = Pace()
 ONCE = Pace(quick_seconds=3.0, silence_seconds=0.0)

@@ -25,6 +25,8 @@ from worker.family import Child, Ranks, certain_failure, failed_rank
 from worker.output import Output, OutputSink, Stream
 from worker.process import Ending, Program, end_descendants, reap_orphans
 
+pytestmark = pytest.mark.real_time
+
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 FROM_ELSEWHERE = "the SIGKILL came from elsewhere"
 AGENT = Path(__file__).with_name("programs") / "agent.py"

@@ -18,6 +18,8 @@ from tests.path.launching import until
 from worker.contracts.processes import PROGRAM
 from worker.programs.processes import FILLED, await_store, filled, serve_store
 
+pytestmark = pytest.mark.real_time
+
 TELL = "import os, sys; print(*sys.argv[1:], *(os.environ.get(n, '-') for n in {names!r}))"
 
 

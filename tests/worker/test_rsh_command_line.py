@@ -15,6 +15,8 @@ from worker.programs import rsh
 from worker.programs.rsh import RefusedError, parse
 from worker.rsh.shims import write_shims
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.mark.parametrize(
     ("words", "host", "command"),

@@ -35,6 +35,8 @@ from worker.rsh import exchange, remote
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import Shell
 
+pytestmark = pytest.mark.real_time
+
 KEY = b"k" * 32
 NODES = 3
 

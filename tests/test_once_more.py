@@ -1,0 +1,90 @@
+"""What the second run of a failed test forgives, and what it does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.once_more import MOST, Failed
+
+ROOT = Path(__file__).parent.parent
+CONFTEST = """
+from tests.once_more import note_marks
+
+def pytest_collection_modifyitems(items):
+    note_marks(items)
+"""
+LUCKLESS = """
+import pathlib, pytest
+
+@pytest.mark.{mark}
+def test_it():
+    seen = pathlib.Path("seen")
+    there = seen.exists()
+    seen.touch()
+    assert there
+"""
+
+
+def report(name: str, *, marked: bool, outcome: str = "failed") -> pytest.TestReport:
+    properties = [("once_more", True)] if marked else []
+    return pytest.TestReport(
+        name,
+        ("test_it.py", 1, name),
+        {},
+        outcome,  # type: ignore[arg-type]
+        None,
+        "call",
+        user_properties=properties,
+    )
+
+
+def second_run(*reports: pytest.TestReport) -> list[str]:
+    failed = Failed()
+    for one in reports:
+        failed.pytest_runtest_logreport(one)
+    return failed.second_run
+
+
+def test_only_marked_tests_run_again() -> None:
+    assert second_run(report("a", marked=True), report("b", marked=True)) == ["a", "b"]
+
+
+def test_a_test_that_failed_twice_over_runs_again_once() -> None:
+    assert second_run(report("a", marked=True), report("a", marked=True)) == ["a"]
+
+
+def test_nothing_runs_again_where_a_pure_test_failed_too() -> None:
+    assert second_run(report("a", marked=True), report("pure", marked=False)) == []
+
+
+def test_a_test_that_passed_does_not_run_again() -> None:
+    assert second_run(report("a", marked=True, outcome="passed")) == []
+
+
+def test_many_failures_at_once_were_not_the_machine() -> None:
+    assert second_run(*(report(f"a{number}", marked=True) for number in range(MOST + 1))) == []
+
+
+@pytest.mark.parametrize(("mark", "code"), [("real_time", 0), ("pure", 1)])
+def test_what_passes_alone_is_printed_as_unstable_and_nothing_else_is(
+    mark: str, code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    real_time\n    pure\n")
+    (tmp_path / "test_it.py").write_text(LUCKLESS.format(mark=mark))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.once_more", "told", "-q", "-n1"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code, done.stdout
+    line = "unstable: test_it.py::test_it\n"
+    assert (line in done.stdout) is (code == 0)
+    assert (tmp_path / "told").exists() is (code == 0)
