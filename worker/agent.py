@@ -70,7 +70,7 @@ from worker.contracts import (
 from worker.failure import code_words
 from worker.family import certain_failure, failed_rank
 from worker.hosts import HostsBlock, known_names, restore_stale
-from worker.local_socket import LocalSocket
+from worker.local_socket import LocalSocket, places
 from worker.machine.interfaces import why_unusable
 from worker.metrics import Metrics
 from worker.nccl.conf import read_conf
@@ -79,6 +79,7 @@ from worker.needs import missing_of
 from worker.node_files import write_files
 from worker.offer import make_offer
 from worker.output import OutputSink, make_private
+from worker.own_folder import remove_left
 from worker.ports import find_free, is_free
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers
@@ -176,6 +177,7 @@ class Agent:
         self._listen_to_signals()
         reaper = asyncio.create_task(reap_orphans())
         self._start("node", self._live())
+        self._start("sweep", in_background(remove_left, list(places(self._environ))))
         try:
             return await self._over
         except Exception as exc:

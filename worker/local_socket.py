@@ -13,15 +13,13 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
 import socket
 import struct
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from rendezvous.schema import printable
+from worker.own_folder import OwnFolder
 
 MAX_LINE_BYTES = 1 << 20
 MOST_CONNECTIONS = 700
@@ -95,7 +93,7 @@ class LocalSocket:
         self._take = dict(take or {})
         self._serve = dict(serve or {})
         self._uid = os.geteuid() if uid is None else uid
-        self._folder: Path | None = None
+        self._folder: OwnFolder | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self.path = ""
@@ -103,10 +101,10 @@ class LocalSocket:
     async def open(self, environ: Mapping[str, str]) -> str:
         """Listen; returns the path. Raises OSError when no folder for temporary files will do."""
         error: OSError = FileNotFoundError("there is no folder for temporary files")
-        for place in _places(environ):
+        for place in places(environ):
             try:
-                self._folder = Path(tempfile.mkdtemp(prefix="rdzv-", dir=place))
-                path = str(self._folder / "agent")
+                self._folder = OwnFolder(place)
+                path = str(self._folder.path / "agent")
                 self._server = await asyncio.start_unix_server(
                     self._connected, path, limit=MAX_LINE_BYTES
                 )
@@ -134,7 +132,7 @@ class LocalSocket:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
         self._server, self._folder = None, None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -206,7 +204,7 @@ def _read(line: bytes) -> Request | str:
     return value
 
 
-def _places(environ: Mapping[str, str]) -> Iterator[str]:
+def places(environ: Mapping[str, str]) -> Iterator[str]:
     """Folders in which a socket's path is short enough."""
     for place in (environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR"), "/tmp"):  # noqa: S108 (0700)
         if place and len(os.fsencode(place)) + len("/rdzv-12345678/agent") <= _LONGEST_PATH:

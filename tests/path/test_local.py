@@ -348,6 +348,21 @@ def test_an_agent_that_is_killed_ends_the_run_and_its_program(tmp_path: Path) ->
     until(lambda: not processes_with(mark))
 
 
+def test_the_next_start_removes_a_killed_agents_folder(tmp_path: Path) -> None:
+    places = tmp_path / "temporary"
+    places.mkdir()
+    env = {"XDG_RUNTIME_DIR": str(places)}
+    options = ("--nnodes", "2", *COMMAND)
+    with launching(tmp_path, *options, command=["sleep", "60"], env=env) as launched:
+        launched.wait_for_phase("running")
+        launched.child("worker", "127.0.0.2").kill()
+        launched.finish()
+    assert len(list(places.iterdir())) == 1
+    with launching(tmp_path, *options, command=["true"], env=env) as launched:
+        assert launched.finish().code == 0
+    assert list(places.iterdir()) == []
+
+
 def test_a_launcher_killed_before_the_go_is_resumed_by_the_same_command(tmp_path: Path) -> None:
     options = ("--nnodes", "2", "--scheduler", "manual", *COMMAND)
     with launching(tmp_path, *options, command=shell("echo ran")) as first:
