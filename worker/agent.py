@@ -716,6 +716,8 @@ class Agent:
             self._start("nccl", self._follow_nccl(nccl, table.epoch))
         ending = await self._program.wait()
         logger.info("%s", ending.reason)
+        if ending.left is not None:
+            await self._warn(ending.left.words(), table.epoch)
         await self._send_last_metrics()
         self._program = None
         self._sink.close()
@@ -816,14 +818,19 @@ class Agent:
         if certain(program.family) is None and self._goes_on(program):
             words = f"rank {failed.worker_rank} ended with {code_words(failed.exit_code)}"
             words += "; the program that started it goes on"
-            logger.warning("%s", words)
-            await self._tell(ProgressReport(epoch=epoch, words=words, warning=True))
+            await self._warn(words, epoch)
             await program.wait_for_failure(certain)
             await asyncio.sleep(_LAST_WORDS_SECONDS)
         first = certain(program.family)
         if first is not None and self._goes_on(program):
             logger.warning("rank %d failed, and the others end: reporting it", first.worker_rank)
             await self._tell(self._exit_report(epoch, program.foreseen(first)))
+
+    async def _warn(self, words: str, epoch: int) -> None:
+        """Say what a person should see, here and to all."""
+        words = printable(words, 600)
+        logger.warning("%s", words)
+        await self._tell(ProgressReport(epoch=epoch, words=words, warning=True))
 
     def _goes_on(self, program: Program) -> bool:
         return self._program is program and not self._stopping

@@ -12,7 +12,9 @@ of its own because it has to outlive an agent that is ended by SIGKILL.
 LIFELINE is the number of an open socket to the agent. The agent says `T` (end everything: SIGTERM,
 GRACE seconds, SIGKILL) or `K` (SIGKILL at once); its end of file, which is also what remains of a
 killed agent, means `T`. The keeper says `started PID` and `ended CODE` (negative: by that signal),
-a line each. What the program leaves behind when it ends by itself is ended like that as well.
+a line each. What the program leaves behind when it ends by itself is ended like that as well. Where
+the program itself ended well, it has a moment to end by itself, and the keeper names what is still
+there: `left COUNT`, and for the first few `child PID SECONDS COMMAND`.
 
 It is run by its path in a bare interpreter, so it imports nothing but the standard library.
 """
@@ -48,8 +50,16 @@ FORWARDED = frozenset(
 )
 """What the keeper passes on to the program's main process."""
 
+ENDS_ITSELF_SECONDS = 0.5
+"""What a program leaves behind may end by itself for so long: helpers that see their parent's end.
+"""
+
 KILL_SECONDS = 10.0
 """How long SIGKILL is repeated: a process stuck in a driver or a file server may never end."""
+
+
+_MOST_NAMED = 5
+_COMMAND_LENGTH = 60
 
 
 class Process(NamedTuple):
@@ -60,6 +70,11 @@ class Process(NamedTuple):
     state: str
     started: int
     status: int
+
+    def age_seconds(self) -> float:
+        """Time since its start."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / ticks
 
 
 def prctl(option: int, value: int) -> None:
@@ -83,6 +98,36 @@ def read_process(pid: int) -> Process | None:
     # The name of the program, in parentheses, may hold blanks and parentheses itself.
     fields = text.rpartition(b")")[2].split()
     return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]), int(fields[49]))
+
+
+def command_of(pid: int) -> str:
+    """A process's command in a few words; empty when it is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(4096).decode(errors="replace").split("\0")
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            name = file.read().decode(errors="replace").strip()
+    except OSError:
+        return ""
+    return short_command(words, name)
+
+
+def short_command(words: list[str], name: str) -> str:
+    """The program's name, and the script or module that it runs; `name` where it has no words.
+
+    Every other argument is left out: it may hold a secret.
+    """
+    first, *arguments = (words[0].split() or [name])[:1] + words[1:]
+    shown = [os.path.basename(first)]
+    for before, word in zip([first, *arguments], arguments, strict=False):
+        if before == "-m":
+            shown += ["-m", word]
+            break
+        if word.endswith((".py", ".sh")) and not set(word) & set(" =:\n"):
+            shown += [os.path.basename(word)]
+            break
+    text = "".join(c if c.isprintable() else "?" for c in " ".join(shown))
+    return text[:_COMMAND_LENGTH]
 
 
 def processes() -> list[Process]:
@@ -150,6 +195,8 @@ class Keeper:
         self._tell(f"started {self._main}")
         while self._code is None and not self._told_to_stop:
             self._turn(None)
+        if self._code == 0:
+            self._name_what_is_left()
         self._end_everything()
         return 128 + signal.SIGKILL if self._code is None else unsigned(self._code)
 
@@ -217,6 +264,15 @@ class Keeper:
     def _tell(self, line: str) -> None:
         with contextlib.suppress(OSError):  # the agent is gone: the end of file says so too
             os.write(self._lifeline, line.encode() + b"\n")
+
+    def _name_what_is_left(self) -> None:
+        deadline = time.monotonic() + ENDS_ITSELF_SECONDS
+        while not (self._alone or self._told_to_stop) and time.monotonic() < deadline:
+            self._turn(deadline - time.monotonic())
+        left = [p for p in descendants(os.getpid()) if p.state != "Z"]
+        if left and not self._told_to_stop:
+            named = [f"child {p.pid} {p.age_seconds():.0f} {command_of(p.pid)}" for p in left]
+            self._tell("\n".join([f"left {len(left)}", *named[:_MOST_NAMED]]))
 
     def _end_everything(self) -> None:
         """Only the keeper can reap its children, so "no child" cannot be said too early."""

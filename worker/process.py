@@ -20,7 +20,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,17 +38,38 @@ _keepers: set[int] = set()
 
 
 @dataclass(frozen=True)
+class LeftBehind:
+    """What a program that ended with 0 had left running: how many, and of the first few the pid,
+    the age in seconds and the command."""
+
+    count: int
+    named: tuple[tuple[int, int, str], ...] = ()
+
+    def words(self) -> str:
+        """One sentence for a person."""
+        which = [f"pid {pid} ({command}, {age} s old)" for pid, age, command in self.named]
+        more = self.count - len(which)
+        which += [f"and {more} more"] if more else []
+        return (
+            f"the program ended with exit code 0 and left {self.count} of its processes running, "
+            f"which are now ended: {', '.join(which)}"
+        )
+
+
+@dataclass(frozen=True)
 class Ending:
     """How the program ended: 0 to 255, 128 + n for signal n, and the reason in words.
 
     `first_failure` is the child that failed first of its own accord; None when none was seen. Of a
     program that was told to stop it is a rank that had failed before, seen as such: no guess.
+    `left` is what had to be ended after it had itself ended well.
     """
 
     exit_code: int
     reason: str
     ended_at: float
     first_failure: Failure | None = None
+    left: LeftBehind | None = None
 
     @property
     def failed_rank(self) -> Failure | None:
@@ -82,6 +103,7 @@ class Program:
         self._main_pid: int | None = None
         self._code: int | None = None
         self._ended_at: float | None = None
+        self._left: LeftBehind | None = None
         self._early_signals: list[int] = []
         self._stopped = False
         _keepers.add(process.pid)
@@ -194,7 +216,7 @@ class Program:
             keeper.send(self.pid, signal.SIGCONT)
 
     def _listen(self) -> None:
-        """Take in what the keeper says: `started PID`, `ended CODE`."""
+        """Take in what the keeper says; see `worker.keeper`."""
         try:
             said = self._lifeline.recv(4096)
         except BlockingIOError:
@@ -204,12 +226,22 @@ class Program:
         if not said:
             asyncio.get_running_loop().remove_reader(self._lifeline)
         for line in said.decode().splitlines():
-            word, number = line.split()
-            if word == "started":
-                self._started(int(number))
-            else:
-                self._code, self._ended_at = int(number), time.monotonic()
+            word, _, rest = line.partition(" ")
+            self._take_in(word, rest)
+
+    def _take_in(self, word: str, rest: str) -> None:
+        match word:
+            case "started":
+                self._started(int(rest))
+            case "ended":
+                self._code, self._ended_at = int(rest), time.monotonic()
                 self._watch.close()
+            case "left":
+                self._left = LeftBehind(int(rest))
+            case "child" if self._left is not None:
+                pid, age, command = rest.split(" ", 2)
+                named = (*self._left.named, (int(pid), int(age), command))
+                self._left = replace(self._left, named=named)
 
     def _started(self, pid: int) -> None:
         self._main_pid = pid
@@ -236,7 +268,7 @@ class Program:
         code = keeper.unsigned(status if self._code is None else self._code)
         # A guess names a cause only where nobody asked for the end.
         first = (failed_rank if self._stopped else likely_cause)(self._watch.family)
-        return Ending(code, self._reason(code, first, status), ended_at, first)
+        return Ending(code, self._reason(code, first, status), ended_at, first, self._left)
 
     def _reason(self, code: int, first: Failure | None, status: int) -> str:
         if status < 0 and self._code is None:

@@ -687,3 +687,11 @@ def test_a_signal_while_worker_runs_that_do_not_end_are_waited_for_ends_the_wait
     assert outcome.code == 80
     assert "SIGINT: ending everything at once" in outcome.err
     assert "slot 1, id 7) may still be there: it is running" in outcome.err
+
+
+def test_what_a_program_leaves_running_is_named_and_ended(tmp_path: Path) -> None:
+    command = shell(f"exec -a {tmp_path.name} sleep 300 & exit 0")
+    outcome = launch(tmp_path / "s", *COMMAND, "--nnodes", "1", command=["bash", *command[1:]])
+    assert outcome.code == 0, outcome.err
+    assert "left 1 of its processes running" in outcome.err
+    assert processes_with(tmp_path.name + " 300") == []

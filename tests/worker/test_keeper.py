@@ -117,6 +117,61 @@ def test_tells_the_agent_the_pid_and_the_end_of_the_program(keep: Callable[..., 
     assert kept.lifeline.recv(100).decode() == f"started {int(out)}\nended -9\n"
 
 
+LEAVES_SEVEN = """
+import os, subprocess, time
+for n in range(7):
+    print(subprocess.Popen(["sleep", "60"]).pid)
+"""
+
+
+def test_names_the_first_few_that_a_program_leaves_running(keep: Callable[..., Kept]) -> None:
+    kept = keep(*PYTHON, LEAVES_SEVEN)
+    code, out, _ = kept.result()
+    told = kept.lifeline.recv(4096).decode().splitlines()
+    pids = {int(line) for line in out.split()}
+    assert (code, told[1:3]) == (0, ["ended 0", "left 7"])
+    named = [line.split(" ", 3) for line in told[3:]]
+    assert [(word, command) for word, _, _, command in named] == [("child", "sleep")] * 5
+    assert {int(pid) for _, pid, _, _ in named} < pids
+    assert all(0 <= int(age) < 60 for _, _, age, _ in named)
+    assert all(is_gone(pid) for pid in pids)
+
+
+@pytest.mark.parametrize(
+    "script", ["sleep 0.1 & exit 0", "sleep 60 & exit 3"], ids=["ends by itself", "failed"]
+)
+def test_names_nothing_that_ends_by_itself_or_with_a_failure(
+    keep: Callable[..., Kept], script: str
+) -> None:
+    kept = keep("sh", "-c", script)
+    kept.result()
+    assert "left" not in kept.lifeline.recv(4096).decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (
+            ["/usr/bin/python3.11", "-u", "/job/train.py", "--api-key", "s3cret"],
+            "python3.11 train.py",
+        ),
+        (["python", "-m", "my.job", "--token=s3cret"], "python -m my.job"),
+        (["python", "-c", "import os; os.system('a.py')"], "python"),
+        (["bash", "/job/run.sh", "s3cret"], "bash run.sh"),
+        (["curl", "https://user:s3cret@host/a.py"], "curl"),
+        (["ray::IDLE --key s3cret"], "ray::IDLE"),
+        (["x\n\x1b[1m"], "x"),
+        (["/job/" + "x" * 99], "x" * 60),
+        ([""], "named"),
+        (["env", "PASSWORD=s3cret.py"], "env"),
+    ],
+)
+def test_a_command_is_shown_without_the_arguments_that_may_hold_a_secret(
+    words: list[str], shown: str
+) -> None:
+    assert keeper.short_command([*words, ""], "named") == shown
+
+
 def test_a_program_that_is_not_on_the_path_exits_with_127(keep: Callable[..., Kept]) -> None:
     assert keep("no-such-program").result() == (
         127,

@@ -386,6 +386,36 @@ async def test_no_file_or_thread_is_left_after_a_program(start: Start) -> None:
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
+async def test_what_a_program_left_running_is_in_its_ending(start: Start) -> None:
+    ending = await (await start("sh", "-c", "sleep 60 & exit 0")).wait()
+    assert ending.exit_code == 0
+    assert ending.left is not None
+    ((pid, age, command),) = ending.left.named
+    assert (ending.left.count, command, is_gone(pid)) == (1, "sleep", True)
+    assert 0 <= age < 60
+
+
+@pytest.mark.parametrize("script", ["sleep 60 & exit 3", "exit 0", "sleep 0.1 & exit 0"])
+async def test_a_program_that_failed_or_left_nothing_has_no_such_news(
+    start: Start, script: str
+) -> None:
+    assert (await (await start("sh", "-c", script)).wait()).left is None
+
+
+async def test_a_program_that_is_stopped_has_left_nothing(start: Start) -> None:
+    program = await start("sh", "-c", "trap 'exit 0' TERM; sleep 60 & wait")
+    await until(lambda: len(keeper.descendants(program.pid)) == 2)
+    assert (await program.stop()).left is None
+
+
+def test_what_was_left_is_told_in_one_sentence() -> None:
+    first = process_module.LeftBehind(3, ((71, 12, "python train.py"), (72, 0, "sleep")))
+    assert first.words() == (
+        "the program ended with exit code 0 and left 3 of its processes running, which are now "
+        "ended: pid 71 (python train.py, 12 s old), pid 72 (sleep, 0 s old), and 1 more"
+    )
+
+
 # Which of the children failed first
 
 
