@@ -85,6 +85,8 @@ class PlainBoard:
         silent = self._clock() - self._wrote_at
         if silent <= _PAUSE_SECONDS or status.phase in (Phase.RUNNING, Phase.FINISHED):
             return
+        if status.trouble and status.trouble in status.reason:  # the launcher says it
+            return
         if reason == self._reason and silent < self._patience:
             return
         self._patience = 2 * self._patience if reason == self._reason else _SAY_AGAIN_SECONDS
@@ -191,8 +193,10 @@ def draw(status: RunStatus, *, most_rows: int = _MOST_ROWS) -> Group:
     more = len(status.slots) - len(shown)
     lines = [Text(f"and {more} more", style="dim")] if more > 0 else []
     head = f"run {status.run}   {status.phase}   {status.elapsed_seconds:.1f} s"
-    reason = Text(_line(status.reason), style="cyan")
-    return Group(Text(_line(head), style="bold"), table, *lines, reason)
+    lines.append(Text(_line(status.reason), style="cyan"))
+    if status.trouble not in status.reason:
+        lines.append(Text(_line(status.trouble), style="red"))
+    return Group(Text(_line(head), style="bold"), table, *lines)
 
 
 def _urgency(slot: SlotStatus) -> tuple[int, int]:

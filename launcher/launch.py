@@ -269,13 +269,19 @@ class Launch:
             self._storage_full = self._storage_full or (time.monotonic(), exc)
             self._say_trouble(exc)
 
-    def _check_storage(self) -> None:
-        """Without a journal nothing can go on or end: give up when the disk stays full."""
+    def _check_storage(self, status: RunStatus) -> None:
+        """Without a journal nothing can go on or end: give up when the disk stays full.
+
+        From the go on the programs run without it, until one of them has ended.
+        """
+        limit = self._plan.settings.orphan_timeout
+        if status.phase not in (Phase.RUNNING, Phase.FINISHED) and status.unwritten_seconds > limit:
+            raise StorageFull(f"for {status.unwritten_seconds:.0f} s, {status.trouble}")
         if self._storage_full is None:
             return
         since, exc = self._storage_full
         seconds = time.monotonic() - since
-        if seconds > self._plan.settings.orphan_timeout:
+        if seconds > limit:
             raise StorageFull(f"for {seconds:.0f} s, {exc.message}", hint=exc.hint) from exc
 
     def _say_trouble(self, exc: StorageFull) -> None:
@@ -301,7 +307,7 @@ class Launch:
                     self._say_once(status.trouble)
                 self._worker_runs.see(status, submit=self._signal is None)
                 await self._keep(status)
-                self._check_storage()
+                self._check_storage(status)
                 if status.result is not None:
                     finished_at = finished_at or time.monotonic()
                     await self._show_checks(status.result)

@@ -781,7 +781,10 @@ class RunStatus(Wire):
     phase: Phase
     epoch: int
     reason: str
-    trouble: str = ""
+    trouble: str = Field("", description="What keeps the registry itself from its work just now.")
+    unwritten_seconds: float = Field(
+        0.0, description="For how long nothing of this run could be written into the journal."
+    )
     min_nodes: int
     max_nodes: int
     spares: int = 0

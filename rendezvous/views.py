@@ -57,10 +57,16 @@ def _why_released(run: Run) -> dict[int, str]:
     return {slot: printable(causes[slot], 600) for slot in list(causes)[:_MOST_CAUSES]}
 
 
-def reason(run: Run, now: float) -> str:
-    """One sentence that says what the run is waiting for, or how it ended."""
+def reason(run: Run, now: float, trouble: str = "") -> str:
+    """One sentence that says what the run is waiting for, or how it ended.
+
+    Before the go a trouble of the registry itself is what it waits for: nodes that are missing may
+    have called, and been refused.
+    """
     if run.result is not None:
         return run.result.message
+    if trouble and run.phase is not Phase.RUNNING:
+        return trouble
     if run.phase is Phase.GATHERING:
         return _reason_gathering(run, now)
     if run.phase is Phase.RUNNING:
@@ -166,9 +172,9 @@ def everyone_left(run: Run) -> bool:
 
 
 def run_status(
-    run: Run, now: float, leases: Leases | None = None, *, slots: bool = True
+    run: Run, now: float, leases: Leases | None = None, *, slots: bool = True, trouble: str = ""
 ) -> RunStatus:
-    """Everything that a person wants to see."""
+    """Everything that a person wants to see; `trouble` is what the registry itself has."""
     sealed = {row.slot: row.address for row in run.table.rows} if run.table and slots else {}
     return RunStatus(
         run=run.id,
@@ -176,7 +182,8 @@ def run_status(
         version=run.version,
         phase=run.phase,
         epoch=run.epoch,
-        reason=_own_doubt(leases, now) + reason(run, now),
+        reason=_own_doubt(leases, now) + reason(run, now, trouble),
+        trouble=trouble,
         min_nodes=run.spec.min_nodes,
         max_nodes=run.spec.max_nodes,
         spares=run.spec.spares,

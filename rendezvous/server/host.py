@@ -21,6 +21,7 @@ from rendezvous.schema import EventLine, NodeState, NodeView, Phase, RunSpec, Ru
 from rendezvous.server.guard import whole_answer
 from rendezvous.server.journal import Record
 from rendezvous.server.metrics import Metrics
+from rendezvous.server.trouble import Trouble
 from rendezvous.state import Run, create
 from rendezvous.views import node_view, reason, run_status
 
@@ -121,6 +122,7 @@ class Host:
         self.leases = Leases(lease, poll_seconds(spec.slots, lease), trust_close=trust_close)
         self._gone: list[Key] = []
         self.launcher_at = now
+        self.unwritten = Trouble()
         self.number = number
         self.former: dict[str, str] = {}
         self.told = 0
@@ -220,7 +222,7 @@ class Host:
                 "plan": None,
                 "table": None,
                 "why_released": {},
-                "reason": reason(self.run, now),
+                "reason": reason(self.run, now, self.unwritten.words(now)),
             }
             view = self._view.model_copy(update=changed)
             self._idle = Body(view.model_dump_json(exclude_none=True).encode())
@@ -229,7 +231,9 @@ class Host:
 
     def status(self, now: float, *, slots: bool = True) -> RunStatus:
         """Everything that a person wants to see."""
-        return run_status(self.run, now, self.leases, slots=slots)
+        trouble = self.unwritten.words(now)
+        status = run_status(self.run, now, self.leases, slots=slots, trouble=trouble)
+        return status.model_copy(update={"unwritten_seconds": self.unwritten.seconds(now)})
 
     def lines_after(self, number: int) -> list[EventLine]:
         """The told events numbered above `number`, oldest first; older ones are not walked over."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -126,12 +127,20 @@ class SqliteJournal:
                 hint="end one of the two; each registry needs a journal of its own",
             ) from exc
         except sqlite3.Error as exc:
-            full = exc.sqlite_errorcode == sqlite3.SQLITE_FULL
-            cure = "free space on that disk" if full else "look after that disk (dmesg, mount)"
             raise StorageFull(
                 f"the journal {self._path} could not be written: {exc}",
-                hint=f"{cure}; the registry keeps serving what it has",
+                hint=f"{self._cure(exc)}; the registry keeps serving what it has",
             ) from exc
+
+    def _cure(self, exc: sqlite3.Error) -> str:
+        if exc.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            return "free space on that disk"
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        largest = max(map(_size, (self._path, _log_of(self._path))))
+        # SQLite takes what goes beyond the limit for an error of the disk.
+        if limit != resource.RLIM_INFINITY and limit < largest + _RESERVE_BYTES:
+            return f"the registry may write files of at most {limit} bytes: raise ulimit -f"
+        return "look after that disk (dmesg, mount)"
 
 
 @contextlib.contextmanager
@@ -170,7 +179,7 @@ def _open(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     try:
         if not readonly:
             path.touch(mode=0o600)
-        elif not path.with_name(path.name + "-wal").exists():
+        elif not _log_of(path).exists():
             mode += "&immutable=1"  # nobody writes it; else a read-only folder could not be read
         with contextlib.ExitStack() as undo:
             connection = sqlite3.connect(
@@ -187,6 +196,15 @@ def _open(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     except (sqlite3.Error, OSError) as exc:
         raise UsageError(f"the journal {path} cannot be opened: {exc}") from exc
     return connection
+
+
+def _log_of(path: Path) -> Path:
+    """What SQLite has written and not yet put into the database."""
+    return path.with_name(path.name + "-wal")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -132,7 +132,6 @@ class Service:
         self.access = Access(key, admin_sha256, self._hosts)
         self.closing = asyncio.Event()
         self.counters = dict.fromkeys(_COUNTERS, 0)
-        self._trouble = ""
 
     def now(self) -> float:
         """Seconds of the registry's own clock; it stands still while the registry is down.
@@ -273,8 +272,7 @@ class Service:
 
     async def status(self, host: Host, *, slots: bool = True) -> RunStatus:
         """The state of a run."""
-        status = await self._look(lambda now: host.status(now, slots=slots))
-        return status.model_copy(update={"trouble": self._trouble}) if self._trouble else status
+        return await self._look(lambda now: host.status(now, slots=slots))
 
     async def checks(self, host: Host) -> RunReport:
         """What was checked before the go."""
@@ -478,19 +476,23 @@ class Service:
                 await self._journal.append(records)
                 self.counters["commits"] += 1
                 self.counters["events"] += len(records)
-                self._trouble = ""
             self._tell(touched)
             error = None
         except Exception as exc:
             known = isinstance(exc, RdzvError)
             logger.error("%d requests were not kept: %s", len(batch), exc, exc_info=not known)
             error = exc if isinstance(exc, RdzvError) else InternalError(_FAILED)
-            self._trouble = f"{error.message}; {error.hint}".removesuffix("; ")
             self._rebuild(set(touched))
+            self._say_unwritten(set(touched), error)
         finally:
             for command in batch:
                 command.error = command.error or error
                 _answer(command)
+
+    def _say_unwritten(self, names: set[str], error: RdzvError) -> None:
+        words = f"{error.message}; {error.hint}".removesuffix("; ")
+        for host in filter(None, map(self._hosts.get, names)):
+            host.unwritten.failed(words, self.now())
 
     def _decide_all(self, batch: list[_Command], touched: dict[str, int]) -> list[Record]:
         """Decide and apply every command; a refusal concerns its own command alone."""
@@ -516,6 +518,7 @@ class Service:
         """Make public what is durable now; `touched` holds each run's number before."""
         for name, before in touched.items():
             host = self._hosts[name]
+            host.unwritten.over()
             host.publish(self.now())
             for line in host.lines_after(before):
                 level = logging.DEBUG if line.usual else logging.INFO

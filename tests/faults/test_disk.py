@@ -190,6 +190,36 @@ def test_a_disk_that_stays_full_ends_the_run_and_is_named(tmp_path: Path, disk: 
     assert "Traceback" not in outcome.err
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("needed_by", ["a join", "the join time-out"])
+def test_a_journal_that_cannot_be_written_while_a_run_gathers_is_named(
+    tmp_path: Path, needed_by: str
+) -> None:
+    options = ("--orphan-timeout", "5", "--join-timeout", "600" if needed_by == "a join" else "20")
+    late = late_slot_1(tmp_path)
+    with launching(tmp_path / "s", *COMMAND, *late, *options, command=["true"]) as launched:
+        launched.wait_for("joined")
+        registry = launched.child("rendezvous.server")
+        run("prlimit", f"--pid={registry.pid}", "--fsize=4096")
+        if needed_by == "a join":
+            (tmp_path / "join").touch()
+        started = time.monotonic()
+        env = environment(tmp_path / "s")
+
+        def status_names_it() -> bool:
+            shown = subprocess.run([RDZV, "status", "r"], capture_output=True, text=True, env=env)
+            return "raise ulimit -f" in " ".join(shown.stdout.split())
+
+        until(status_names_it)
+        outcome = launched.finish()
+    words = f"a journal beyond the registry's file limit (ulimit -f), needed by {needed_by}"
+    record(f"{words} (orphan time-out 5 s)", outcome, time.monotonic() - started)
+    assert outcome.code == 85
+    assert f"the journal {tmp_path}/s/r/journal.sqlite could not be written" in outcome.last_line
+    assert "at most 4096 bytes: raise ulimit -f" in outcome.last_line
+    assert "never called" not in outcome.err
+
+
 # A disk that fails, a journal that goes away
 
 

@@ -109,6 +109,19 @@ def test_a_gathering_run_shows_what_each_slot_is_waited_for() -> None:
     """)
 
 
+def test_a_trouble_of_the_registry_is_shown_where_the_sentence_does_not_tell_it() -> None:
+    full = "the journal could not be written"
+    forming = run_status(slot(0), reason=full, trouble=full)
+    assert shown(forming).count(full) == 1
+    running = run_status(
+        node(0, NodeState.RUNNING, rank=0),
+        phase=Phase.RUNNING,
+        reason="running on 1 nodes",
+        trouble=full,
+    )
+    assert shown(running).splitlines()[-2:] == ["running on 1 nodes", full]
+
+
 def test_an_arming_run_shows_ranks_and_who_has_acknowledged() -> None:
     status = run_status(
         node(0, NodeState.ARMED, rank=0),

@@ -242,6 +242,32 @@ async def test_a_full_disk_is_told_to_all_who_asked_and_changes_nothing(
     assert (await poll).phase is Phase.VERIFYING
 
 
+async def test_a_run_that_cannot_be_written_says_so_instead_of_whom_it_waits_for(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    other = Launch("other")
+    await served.create(launch, join_timeout_seconds=600)
+    await served.create(other, join_timeout_seconds=600)
+    journal.is_full = True
+    for _ in range(9):  # the node tries again and again
+        with pytest.raises(StorageFull):
+            await served.join(launch, 0)
+        await served.clock.move(5)
+    status = await served.service.status(served.host(launch))
+    assert (status.reason, status.trouble) == ("the disk is full", "the disk is full")
+    assert status.unwritten_seconds == pytest.approx(45, abs=1)
+    view = await served.watch(launch, after=served.host(launch).news_seq)
+    assert view.reason == "the disk is full"
+    # Nothing of this one was to be written.
+    status = await served.service.status(served.host(other))
+    assert (status.trouble, status.unwritten_seconds) == ("", 0.0)
+    journal.is_full = False
+    await served.join(launch, 0)
+    status = await served.service.status(served.host(launch))
+    assert (status.trouble, status.unwritten_seconds) == ("", 0.0)
+    assert "waiting for 1 of 2 nodes" in status.reason
+
+
 async def test_a_creation_that_was_not_kept_leaves_no_run(
     served: Served, journal: TroubledJournal, launch: Launch
 ) -> None:

@@ -69,6 +69,16 @@ def test_a_worker_run_that_runs_and_never_calls_is_told_with_the_address_to_be_o
     )
 
 
+@pytest.mark.parametrize("phase", list(Phase)[:4])
+def test_before_the_go_a_trouble_of_the_registry_is_what_a_run_waits_for(phase: Phase) -> None:
+    drive = in_phase(phase)
+    usual = said(drive)
+    told = reason(drive.run, drive.now, "the disk is full")
+    assert told == (usual if phase is Phase.RUNNING else "the disk is full")
+    status = run_status(drive.run, drive.now, trouble="the disk is full")
+    assert (status.reason, status.trouble) == (told, "the disk is full")
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
