@@ -42,7 +42,7 @@ def send(step, values=None, *, rank=None, **more):
     """Send the values of one step, all numbers; a name is `loss` or `eval/loss`.
 
     `rank` is this process's, where its environment does not say it. Returns whether it was sent. A
-    value that is not finite is sent as `NAME/not_finite`: 1.
+    value that is not finite is sent as `NAME/not_finite`: 1 for NaN, 2 and -2 for the infinities.
     """
     try:
         place = own_rank() if rank is None else int(rank)
@@ -76,7 +76,7 @@ def _clean(values):
         if math.isfinite(number):
             clean[name] = number
         else:
-            clean[name + "/not_finite"] = 1.0
+            clean[name + "/not_finite"] = 1.0 if math.isnan(number) else math.copysign(2.0, number)
     return dict(list(clean.items())[:_MOST_VALUES])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.drawing import check_picture, new_figure, save_picture
+from rendezvous.not_finite import decoded
 from rendezvous.schema import MetricLine
 
 _MOST_DIAGRAMS = 12
@@ -43,11 +45,11 @@ def draw_curves(rows: Iterable[MetricLine], title: str, path: Path) -> None:
 
 
 def _curves(rows: Iterable[MetricLine]) -> dict[str, dict[int, Curve]]:
-    """By name and rank."""
+    """By name and rank; what is not finite is a gap."""
     curves: dict[str, dict[int, Curve]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
-        for name, value in row.values.items():
-            curves[name][row.rank][row.step] = value
+        for name, value in decoded(row.values).items():
+            curves[name][row.rank][row.step] = value if math.isfinite(value) else math.nan
     return curves
 
 
@@ -72,9 +74,9 @@ def _draw_range(axes: Any, curves: Mapping[int, Curve]) -> None:
     by_step: dict[int, list[float]] = defaultdict(list)
     for curve in curves.values():
         for step, value in curve.items():
-            by_step[step].append(value)
+            by_step[step] += [] if math.isnan(value) else [value]
     steps = sorted(by_step)
-    values: Sequence[list[float]] = [by_step[step] for step in steps]
+    values: Sequence[list[float]] = [by_step[step] or [math.nan] for step in steps]
     axes.fill_between(
         steps, [min(v) for v in values], [max(v) for v in values], alpha=0.25, label="all ranks"
     )

@@ -20,6 +20,7 @@ from launcher.progress import draw_metrics, in_one_line, show
 from launcher.state_dir import StateDir
 from rendezvous.client import RegistryClient
 from rendezvous.errors import RdzvError, UsageError
+from rendezvous.not_finite import decoded
 from rendezvous.schema import MetricLine
 
 _FILE = "metrics.jsonl"
@@ -159,5 +160,5 @@ def _newest(rows: Iterable[MetricLine]) -> dict[int, MetricLine]:
     newest: dict[int, MetricLine] = {}
     for row in rows:
         before = newest[row.rank].values if row.rank in newest else {}
-        newest[row.rank] = row.model_copy(update={"values": before | row.values})
+        newest[row.rank] = row.model_copy(update={"values": before | decoded(row.values)})
     return newest

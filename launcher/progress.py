@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rendezvous.not_finite import decoded
 from rendezvous.schema import MetricLine, RunStatus, printable, time_text
 
 MOST_RANKS = 32
@@ -40,7 +42,7 @@ def draw_metrics(
         status: Knows the nodes' names.
         elapsed_seconds: Of the run, for how long ago it was told; None where it is over.
     """
-    rows = sorted(rows, key=lambda row: row.rank)
+    rows = sorted(map(_as_told, rows), key=lambda row: row.rank)
     names, more = _names(rows)
     many = len(rows) > MOST_RANKS
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -53,6 +55,11 @@ def draw_metrics(
         table.add_row(*cells)
     lines = [Text(words, style="dim") for words in (_slowest(rows, _nodes(status)), more) if words]
     return Group(table, *lines)
+
+
+def _as_told(row: MetricLine) -> MetricLine:
+    """The row with the values that the process had, NaN included."""
+    return row.model_copy(update={"values": decoded(row.values)})
 
 
 def _names(rows: Iterable[MetricLine]) -> tuple[list[str], str]:
@@ -78,8 +85,21 @@ def _of_each(
 def _of_many(rows: Sequence[MetricLine], names: Sequence[str]) -> Iterator[list[str]]:
     columns = [[float(row.step) for row in rows]]
     columns += [[row.values[name] for row in rows if name in row.values] for name in names]
-    for word, of in (("least", min), ("median", statistics.median), ("most", max)):
-        yield [word, *(_number(of(column)) for column in columns)]
+    ordered = [sorted(column, key=_nan_last) for column in columns]
+    yield ["least", *(_number(column[0]) for column in ordered)]
+    yield ["median", *(_number(_median(column)) for column in ordered)]
+    yield ["most", *(_number(column[-1]) for column in ordered)]
+
+
+def _nan_last(value: float) -> tuple[bool, float]:
+    return math.isnan(value), value
+
+
+def _median(values: Iterable[float]) -> float:
+    """The middle one; NaN counts as the most."""
+    ordered = sorted(values, key=_nan_last)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return low if low == high else (low + high) / 2
 
 
 def _nodes(status: RunStatus | None) -> dict[int, str]:
@@ -104,7 +124,7 @@ def _slowest(rows: Sequence[MetricLine], nodes: Mapping[int, str]) -> str:
 
 def in_one_line(rows: Iterable[MetricLine]) -> str:
     """How far the program has come, for a line of the board."""
-    rows = list(rows)
+    rows = [_as_told(row) for row in rows]
     steps = [row.step for row in rows]
     low, high = min(steps), max(steps)
     where = f"step {high}" if low == high else f"steps {low} to {high}"
@@ -112,9 +132,11 @@ def in_one_line(rows: Iterable[MetricLine]) -> str:
     median = "median " if len(rows) > 1 else ""
     for name in _names(rows)[0][:_ONE_LINE_NAMES]:
         found = [row.values[name] for row in rows if name in row.values]
-        words += f", {median}{name} {_number(statistics.median(found))}"
+        words += f", {median}{name} {_number(_median(found))}"
     return f"progress: {words}"
 
 
 def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return f"{value:g}"
     return f"{value:.15g}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"

@@ -550,7 +550,7 @@ class MetricRow(Wire):
     values: Annotated[
         dict[MetricName, Annotated[float, Field(allow_inf_nan=False)]],
         Field(max_length=MOST_METRICS),
-    ] = {}
+    ] = Field({}, description="NAME/not_finite is 1 for a NaN, 2 and -2 for the infinities.")
 
 
 class MetricBatch(Wire):

@@ -17,6 +17,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from rendezvous.errors import RdzvError, RegistryError, TooManyRequests
+from rendezvous.not_finite import encoded
 from rendezvous.schema import (
     MOST_METRIC_ROWS,
     MetricBatch,
@@ -71,11 +72,15 @@ class Metrics:
     def take(self, request: Mapping[str, object]) -> str:
         """Take in what a process says: `rank`, `step` and `values`; other keys are ignored.
 
+        A NaN, which Python's JSON knows, is as good as `NAME/not_finite`.
+
         Returns:
             Why it was refused; empty when it was not.
         """
         try:
-            row = MetricRow.model_validate(request)
+            values = request.get("values")
+            known = {"values": encoded(values)} if isinstance(values, dict) else {}
+            row = MetricRow.model_validate({**request, **known})
         except ValidationError as exc:
             first = exc.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(part) for part in first["loc"])

@@ -90,11 +90,13 @@ def test_a_loss_that_is_no_number_any_more_is_seen(
 ) -> None:
     monkeypatch.setenv("RDZV_SOCKET", str(tmp_path / "s"))
     with listening(tmp_path / "s") as sock:
-        rdzv_metrics.send(1, loss=float("nan"), norm=float("inf"), **{"x" * 80: float("nan")})
+        odd = {"norm": float("inf"), "low": -float("inf"), "x" * 80: float("nan")}
+        rdzv_metrics.send(1, odd, loss=float("nan"))
         values = read_line(sock)["values"]
     assert values == {
         "loss/not_finite": 1.0,
-        "norm/not_finite": 1.0,
+        "norm/not_finite": 2.0,
+        "low/not_finite": -2.0,
         f"{'x' * 53}/not_finite": 1.0,
     }
     assert max(map(len, values)) == 64

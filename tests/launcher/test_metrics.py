@@ -74,6 +74,38 @@ def test_each_rank_has_a_row_with_its_step_and_values_and_when_it_told_them() ->
     )
 
 
+def test_a_value_that_is_not_finite_is_shown_in_its_own_column() -> None:
+    rows = [line(0, 5, **{"loss/not_finite": 1.0, "norm/not_finite": -2.0}), line(1, 5, loss=2.0)]
+    assert shown(*rows) == "rank  step  loss  norm\n0        5   nan  -inf\n1        5     2"
+    assert in_one_line(rows[:1]) == "progress: step 5 on 1 rank, loss nan, norm -inf"
+
+
+def test_of_many_ranks_nan_counts_as_the_most() -> None:
+    rows = [line(rank, 1, loss=float(rank)) for rank in range(30)]
+    rows += [line(rank, 1, **{"loss/not_finite": code}) for rank, code in ((30, 2), (31, 1))]
+    rows += [line(32, 1, **{"loss/not_finite": 1})]
+    assert shown(*rows).splitlines()[1:] == [
+        "least        1     0",
+        "median       1    16",
+        "most         1   nan",
+    ]
+
+
+def test_a_nan_takes_the_place_of_the_older_value_and_the_next_value_that_of_the_nan(
+    tmp_path: Path,
+) -> None:
+    nan = {"loss/not_finite": 1.0}
+    state = launched(tmp_path, line(0, 1, loss=2.0), line(1, 1, **nan), line(1, 2, loss=4.0))
+    with (state.path / "metrics.jsonl").open("a") as file:
+        file.write(line(0, 2, **nan).model_dump_json() + "\n")
+    told = rdzv("metrics", "llama", state=tmp_path).stdout.splitlines()
+    assert [text.split() for text in told[1:]] == [
+        ["rank", "step", "loss"],
+        ["0", "2", "nan"],
+        ["1", "2", "4"],
+    ]
+
+
 def test_the_slowest_rank_is_named_with_its_node() -> None:
     status = run_status(
         node(0, NodeState.RUNNING, rank=1), node(1, NodeState.RUNNING, rank=0, hostname="gpu-7")
@@ -309,6 +341,7 @@ def test_the_curves_are_drawn(ranks: int, name: str, start: bytes, tmp_path: Pat
         for step in range(5)
         for rank in range(ranks)
     ]
+    rows += [line(rank, 5, **{"loss/not_finite": 1.0 + rank % 2}) for rank in range(ranks)]
     draw_curves(rows, "run a$b$", tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(start)
 

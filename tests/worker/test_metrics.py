@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 
 import pytest
 
 from rendezvous.errors import NotFound, RdzvError, Unavailable
+from rendezvous.not_finite import decoded, encoded
 from rendezvous.schema import MOST_METRIC_ROWS, MetricBatch, MetricReply
 from tests.rendezvous.registry import until
 from worker import metrics
@@ -48,6 +50,30 @@ class FakeRegistry:
 
 def row(step: int, **changes: Any) -> dict[str, object]:
     return {"do": "metrics", "rank": 1, "step": step, "values": {"loss": 0.5}} | changes
+
+
+def test_what_is_not_finite_travels_as_json_can_say_it() -> None:
+    told = json.loads('{"loss": NaN, "norm": Infinity, "low": -Infinity, "lr": 0.1, "on": true}')
+    told |= {"text": "x"}
+    sent = encoded(told)
+    assert sent == {
+        "loss/not_finite": 1.0,
+        "norm/not_finite": 2.0,
+        "low/not_finite": -2.0,
+        "lr": 0.1,
+        "on": True,
+        "text": "x",
+    }
+    assert repr(decoded({k: v for k, v in sent.items() if isinstance(v, float)})) == (
+        "{'loss': nan, 'norm': inf, 'low': -inf, 'lr': 0.1}"
+    )
+    assert decoded({"loss/not_finite": 7.0}) == {"loss/not_finite": 7.0}
+
+
+async def test_a_process_may_send_pythons_own_nan(registry: FakeRegistry, sender: Metrics) -> None:
+    assert sender.take(row(1, values=json.loads('{"loss": NaN}'))) == ""
+    await sender.flush()
+    assert registry.batches[0].rows[0].values == {"loss/not_finite": 1.0}
 
 
 @pytest.fixture
@@ -180,7 +206,8 @@ async def test_a_registry_that_is_silent_holds_nobody_up_at_the_end(
     [
         ({"step": "7"}, "metrics: step: Input should be a valid integer"),
         ({"values": {"a b": 1}}, "metrics: values.a b.[key]: String should match pattern"),
-        ({"values": {"loss": float("nan")}}, "metrics: values.loss: Input should be a finite"),
+        ({"values": {"loss": "nan"}}, "metrics: values.loss: Input should be a valid number"),
+        ({"values": [1.0]}, "metrics: values: Input should be a valid dictionary"),
     ],
 )
 async def test_what_is_not_as_agreed_is_refused_with_its_place(
