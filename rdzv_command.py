@@ -3,7 +3,8 @@
 `worker` and `launcher` are common words. With `PYTHONPATH=.` and a user's own `worker.py` in the
 working directory, a plain console script would import the user's file in our place. So this module,
 whose name is its own, imports nothing of ours at first: it starts the interpreter again with
-`-E -P` (no PYTHON* variables, no working directory on the path) and only there runs the command.
+`-E` (no PYTHON* variables), by the path of `rendezvous/isolated.py`, which leaves no folder of the
+user's on Python's path, and only there runs the command.
 The environment itself is passed on as it is, since the training process is to see it untouched.
 
 `RDZV_JOIN` is the exception: deleting a variable leaves it readable in /proc/PID/environ, while an
@@ -16,7 +17,9 @@ import sys
 from types import FrameType
 
 _SECRETS = ("RDZV_JOIN", "RDZV_TOKEN", "RDZV_REGISTRY")
-_RSH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker", "programs", "rsh.py")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_ISOLATED = os.path.join(_HERE, "rendezvous", "isolated.py")
+_RSH = os.path.join(_HERE, "worker", "programs", "rsh.py")
 
 
 def _hide(name: str) -> None:
@@ -34,6 +37,12 @@ def _leave(number: int, _: FrameType | None) -> None:
     os._exit(128 + number)
 
 
+def _is_isolated() -> bool:
+    """Whether this interpreter was started as below; it may have been given more options."""
+    started = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
+    return sys.flags.ignore_environment == 1 and started[-2:] == [_ISOLATED, "rdzv_command"]
+
+
 def main() -> None:
     """Run `rdzv` in an interpreter that ignores PYTHONPATH and the working directory."""
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not by nohup, &
@@ -43,12 +52,14 @@ def main() -> None:
     if sys.argv[1:2] == ["rsh"] and sys.argv[2:3] != ["--help"]:  # it has to start quickly
         os.execv(sys.executable, [sys.executable, "-I", "-S", _RSH, *sys.argv[2:]])  # noqa: S606
     secret = any(name in os.environ for name in _SECRETS)
-    if secret or not (sys.flags.ignore_environment and sys.flags.safe_path):
+    if secret or not _is_isolated():
         for name in _SECRETS:
             _hide(name)
         # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        os.execv(sys.executable, [sys.executable, "-E", "-P", "-m", "rdzv_command", *sys.argv[1:]])  # noqa: S606
+        os.execv(  # noqa: S606
+            sys.executable, [sys.executable, "-E", _ISOLATED, "rdzv_command", *sys.argv[1:]]
+        )
     from launcher.cli import main as command
     from launcher.streams import name_standard_output
 

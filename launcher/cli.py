@@ -24,6 +24,7 @@ from launcher.options import options_from, read, sources
 from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSettings
 from launcher.streams import STANDARD_OUTPUT, endure_closed_streams
 from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
+from rendezvous.isolated import isolated
 from rendezvous.schema import printable
 from rendezvous.security import JoinString
 from worker.settings import WorkerSettings, settle_framework, state_home
@@ -513,7 +514,7 @@ def replay(journal: str, state_dir: Path | None, as_json: bool) -> None:
     like a run is ./NAME.
     """
     path = _journal(journal, state_dir)
-    words = [sys.executable, "-E", "-P", "-m", "rendezvous.server.replay", str(path)]
+    words = isolated("rendezvous.server.replay", str(path))
     # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     os.execv(sys.executable, [*words, "--json"] if as_json else words)  # noqa: S606

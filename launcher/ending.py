@@ -16,6 +16,7 @@ from typing import Any
 from launcher.ledger import Ledger, LedgerEntry
 from launcher.plan import WorkerRun
 from launcher.schedulers import OVER, Description, Scheduler, SchedulerContext, scheduler_entry
+from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError, UsageError
 from rendezvous.schema import SlotState
 
@@ -142,7 +143,8 @@ class Ending:
             await asyncio.sleep(seconds)
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), seconds)
+            async with timeout(seconds):
+                await self._hurry.wait()
 
     async def _try(self, one: _One) -> str:
         """Look, and tell it to end; returns how it stands."""

@@ -26,6 +26,7 @@ from launcher.schedulers import Scheduler
 from launcher.state_dir import StateDir
 from launcher.worker_runs import WorkerRuns
 from rendezvous.client import RegistryClient, retry_pause
+from rendezvous.compat import ExceptionGroup, TaskGroup
 from rendezvous.errors import (
     PreflightFailed,
     RdzvError,
@@ -221,7 +222,7 @@ class Launch:
             yield
             return
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 keeper = group.create_task(self._registry.run())
                 yield
                 keeper.cancel()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from rendezvous.compat import tomllib
 from rendezvous.errors import UsageError
 from worker.settings import Settings
 

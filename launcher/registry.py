@@ -9,12 +9,13 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
 
 from launcher.state_dir import StateDir
+from rendezvous.compat import timeout
 from rendezvous.errors import AddressError, RegistryLost, UsageError
+from rendezvous.isolated import isolated
 from rendezvous.schema import printable
 from rendezvous.security import RegistryPlace, hkdf, registry_credential
 from worker.address import choose_candidates
@@ -128,7 +129,7 @@ def write_config(
 def server_command(state: StateDir, fd: int) -> list[str]:
     """How the registry process is started."""
     config = str(state.path / "registry.json")
-    return [sys.executable, "-E", "-P", "-m", "rendezvous.server", config, "--fd", str(fd)]
+    return isolated("rendezvous.server", config, "--fd", str(fd))
 
 
 def last_words(log: Path) -> str:
@@ -206,7 +207,8 @@ class RegistryProcess:
         if process is not None and process.returncode is None:
             process.send_signal(signal.SIGTERM)
             try:
-                await asyncio.wait_for(process.wait(), 5.0)
+                async with timeout(5.0):
+                    await process.wait()
             except TimeoutError:
                 process.kill()
                 await process.wait()

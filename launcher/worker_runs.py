@@ -22,6 +22,7 @@ from launcher.ledger import LOCAL, Ledger, LedgerEntry
 from launcher.plan import Plan
 from launcher.schedulers import OVER, Description, NothingSubmitted, Scheduler, Trouble
 from rendezvous.client import retry_pause
+from rendezvous.compat import timeout
 from rendezvous.errors import Fenced, RunOver, SchedulerError
 from rendezvous.schema import Phase, RunStatus, SlotNews, SlotState, SlotStatus, printable
 from rendezvous.security import JoinString
@@ -380,7 +381,7 @@ async def _last_line(submission: Submission) -> str:
     last = ""
     lines = submission.scheduler.logs(submission.run, submission.handle, lines=5, follow=False)
     with contextlib.suppress(SchedulerError, TimeoutError):
-        async with asyncio.timeout(_LAST_LINE_SECONDS):
+        async with timeout(_LAST_LINE_SECONDS):
             async for line in lines:
                 last = line.strip() or last
     return printable(last, _MOST_LAST_LINE)

@@ -18,8 +18,8 @@ from rendezvous.security import SERVER_NAME, hkdf
 
 _P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 # Our client looks at no date; for others the dates are far away.
-_NOT_BEFORE = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-_NOT_AFTER = datetime.datetime(2099, 12, 31, tzinfo=datetime.UTC)
+_NOT_BEFORE = datetime.datetime(2000, 1, 1, tzinfo=datetime.timezone.utc)
+_NOT_AFTER = datetime.datetime(2099, 12, 31, tzinfo=datetime.timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from rendezvous.compat import BaseExceptionGroup, timeout
 from rendezvous.errors import RdzvError, Unavailable, error_from_code
 from rendezvous.schema import (
     RELAY_POLL_SECONDS,
@@ -244,7 +245,7 @@ class RegistryClient:
         from rendezvous.certificate import pin_of_certificate
 
         try:
-            async with asyncio.timeout(self._seconds):
+            async with timeout(self._seconds):
                 _, writer = await asyncio.open_connection(
                     address, self.place.port, ssl=_unverified_context(), server_hostname=SERVER_NAME
                 )
@@ -498,7 +499,8 @@ async def _addresses_of(name: str, seconds: float) -> list[str]:
 
     threading.Thread(target=look, name="look-up", daemon=True).start()
     try:
-        return await asyncio.wait_for(answer, seconds)
+        async with timeout(seconds):
+            return await answer
     except TimeoutError as exc:
         raise Unavailable(f"no name server has told its address within {seconds:.0f} s") from exc
 

@@ -12,11 +12,12 @@ import hashlib
 import ipaddress
 import json
 import re
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
+
+from rendezvous.enums import StrEnum
 
 MAX_NODES = 20_000
 MAX_COMMAND_BYTES = 128 * 1024 - 1

@@ -29,7 +29,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, Self, TypeAlias
+from typing import IO, Literal, TypeAlias
+
+from tests.notes import add_note
 
 HostsMode: TypeAlias = Literal["good", "debian", "selfonly", "none"]
 Nameserver: TypeAlias = Literal["none", "silent"]
@@ -191,7 +193,7 @@ class Lab:
             for index, name in enumerate(names)
         ]
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Lab:
         _remove_leftovers()
         try:
             self._build()
@@ -475,7 +477,7 @@ def _raise_if_failed(done: subprocess.CompletedProcess[str], where: str) -> None
     try:
         done.check_returncode()
     except subprocess.CalledProcessError as error:
-        error.add_note(f"{where}, output:\n{done.stdout}\nerrors:\n{done.stderr}")
+        add_note(error, f"{where}, output:\n{done.stdout}\nerrors:\n{done.stderr}")
         raise
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.netlab import Host, HostsMode, Lab, Nameserver
+from tests.notes import notes
 
 pytestmark = pytest.mark.netns
 
@@ -294,7 +295,7 @@ def test_pid_signal_and_exit_code_are_the_commands_own() -> None:
 def test_a_failed_run_shows_the_output() -> None:
     with Lab(1) as lab, pytest.raises(subprocess.CalledProcessError) as failed:
         lab.hosts[0].run(["sh", "-c", "echo said; echo complained >&2; exit 1"])
-    assert failed.value.__notes__ == ["on h0, output:\nsaid\n\nerrors:\ncomplained\n"]
+    assert notes(failed.value) == ["on h0, output:\nsaid\n\nerrors:\ncomplained\n"]
 
 
 def test_a_one_way_cut_stops_the_packets_of_one_direction() -> None:

@@ -8,13 +8,14 @@ import importlib.util
 import json
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from rendezvous.compat import tomllib
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("rendezvous", "worker", "launcher")
@@ -112,7 +113,7 @@ def pure_modules() -> list[str]:
 
 def load(*names: str) -> dict[str, object]:
     done = subprocess.run(
-        [sys.executable, "-E", "-P", "-c", LOAD, *names], capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-c", LOAD, *names], capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
     found: dict[str, object] = json.loads(done.stdout)

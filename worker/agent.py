@@ -22,6 +22,7 @@ from typing import Any
 
 from rendezvous.classes import peers_of
 from rendezvous.client import REQUEST_SECONDS, RegistryClient, aged, retry_pause
+from rendezvous.compat import timeout
 from rendezvous.errors import (
     ArmingFailed,
     ExitCode,
@@ -257,7 +258,7 @@ class Agent:
         if parent is not None and not parent_lives(parent):
             return
         with contextlib.suppress(RdzvError, TimeoutError):
-            async with asyncio.timeout(_LEAVE_SECONDS):
+            async with timeout(_LEAVE_SECONDS):
                 await self._client.report(self._join.run, self._join.slot, report)
 
     async def _clean_up(self) -> None:
@@ -282,7 +283,7 @@ class Agent:
     async def _put_hosts_back(self) -> None:
         """Take this node's names out of the hosts file, unless that hangs."""
         try:
-            async with asyncio.timeout(HOSTS_SECONDS):
+            async with timeout(HOSTS_SECONDS):
                 if self._arming is not None:  # its thread goes on, and may still write them
                     await asyncio.wait({self._arming})
                 await in_background(self._hosts.remove)
@@ -342,7 +343,7 @@ class Agent:
         left = heard + self._settings.orphan_timeout - last_try - time.monotonic()
         for seconds in (left, last_try) if left > 0 else (last_try,):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                async with timeout(seconds):
                     return await self._client.watch(
                         self._join.run, self._join.slot, after, self._poll
                     )
@@ -516,7 +517,7 @@ class Agent:
     async def _with_names(self, pairs: list[PairProbe], plan: ProbePlan) -> list[PairProbe]:
         """Add what the hosts file says of the peers, unless it hangs."""
         try:
-            async with asyncio.timeout(_NAMES_SECONDS):
+            async with timeout(_NAMES_SECONDS):
                 names = await in_background(known_names, HOSTS_FILE, self._join.run)
         except TimeoutError:
             return pairs
@@ -724,7 +725,7 @@ class Agent:
         report = self._exit_report(table.epoch, ending)
         if nccl is not None and report.exit_code and not report.stopped:
             with contextlib.suppress(TimeoutError):  # the log's disk may hang, and all wait
-                async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                async with timeout(_LAST_WORDS_SECONDS):
                     report = with_trouble(report, await in_background(nccl.trouble))
         await self._tell(report)
 

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from rendezvous.compat import timeout
 from rendezvous.schema import printable
 from worker.own_folder import OwnFolder
 
@@ -61,7 +62,7 @@ class Caller:
         await self.tell({"error": error})
         self._writer.write_eof()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_HEAR_SECONDS):
+            async with timeout(_HEAR_SECONDS):
                 await self.gone()
 
     async def gone(self) -> None:

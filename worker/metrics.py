@@ -16,6 +16,7 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
+from rendezvous.compat import timeout
 from rendezvous.errors import RdzvError, RegistryError, TooManyRequests
 from rendezvous.not_finite import encoded
 from rendezvous.schema import (
@@ -120,7 +121,7 @@ class Metrics:
     async def flush(self) -> None:
         """Send what still waits, for a moment: the program has ended."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_FLUSH_SECONDS):
+            async with timeout(_FLUSH_SECONDS):
                 while await self._send_batch():
                     pass
 

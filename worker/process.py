@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+from rendezvous.compat import timeout
 from rendezvous.errors import RdzvError, RunError, UsageError
 from worker import keeper
 from worker.failure import ChildWatch, code_words, signal_name
@@ -194,7 +195,8 @@ class Program:
         self._tell(b"T")
         try:
             limit = self._grace_seconds + _STUCK_SECONDS
-            return await asyncio.wait_for(self.wait(), limit)
+            async with timeout(limit):
+                return await self.wait()
         except TimeoutError:
             logger.warning("the program's keeper does not answer; ending everything without it")
             with contextlib.suppress(ProcessLookupError):

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from launcher.options import variables_of
 from launcher.schedulers import NothingSubmitted
+from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError
 from rendezvous.security import without_secrets
 from worker.contracts import SECRET_VARIABLES
@@ -135,7 +136,7 @@ class CommandRunner:
             readers = [asyncio.create_task(pipe.read_tail()) for pipe in (out, err)]
             code: int | None = None
             try:
-                async with asyncio.timeout(timeout_seconds):
+                async with timeout(timeout_seconds):
                     code = await process.wait()
             except TimeoutError:
                 pass
@@ -197,7 +198,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         return
     if _signal_group(process.pid, signal.SIGTERM):
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_KILL_SECONDS):
+            async with timeout(_KILL_SECONDS):
                 await process.wait()
                 # A child may not listen, or not yet; nobody tells when it ends.
                 while _signal_group(process.pid, 0):  # noqa: ASYNC110
@@ -205,7 +206,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 return
         _signal_group(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _KILL_SECONDS)
+        async with timeout(_KILL_SECONDS):
+            await process.wait()
 
 
 def _signal_group(leader: int, number: int) -> bool:

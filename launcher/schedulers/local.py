@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,11 +17,13 @@ from launcher.plan import WorkerRun
 from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
 from launcher.schedulers.command import outside_environment
 from launcher.template import Form, render
+from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError, TemplateError
+from rendezvous.isolated import isolated
 from rendezvous.schema import SlotState
 
 _KILL_SECONDS = 3.0
-OWN_COMMAND = (sys.executable, "-E", "-P", "-m", "rdzv_command")
+OWN_COMMAND = tuple(isolated("rdzv_command"))
 """`rdzv` itself, in the interpreter that runs now."""
 
 
@@ -136,7 +137,8 @@ class LocalScheduler:
             return
         _signal_group(child, signal.SIGTERM if grace_seconds > 0 else signal.SIGQUIT)
         try:
-            await asyncio.wait_for(child.wait(), grace_seconds + _KILL_SECONDS)
+            async with timeout(grace_seconds + _KILL_SECONDS):
+                await child.wait()
         except TimeoutError:
             _signal_group(child, signal.SIGKILL)
             await child.wait()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from launcher.template import PLACEHOLDER
+from rendezvous.compat import tomllib
 from rendezvous.errors import UsageError
 from rendezvous.schema import SlotState
 

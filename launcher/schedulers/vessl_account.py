@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rendezvous.compat import tomllib
 from rendezvous.errors import UsageError
 
 RUN_TOKEN_FILE = Path("/opt/vessl/access_token/token_file")

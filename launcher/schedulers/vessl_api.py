@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from launcher.schedulers import SERVICE_FAILS
 from launcher.schedulers.vessl_account import Account
+from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError
 from rendezvous.schema import printable
 from rendezvous.security import without_secrets
@@ -118,7 +119,7 @@ class Api:
         what = f"VESSL's API ({self.account.host})"
         exchange = _Exchange(self.account, self.timeout_seconds)
         try:
-            async with asyncio.timeout(self.timeout_seconds):
+            async with timeout(self.timeout_seconds):
                 status, data = await asyncio.to_thread(exchange.run, method, path, body)
         except TimeoutError as exc:
             exchange.abort()  # from here on nothing is sent any more

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from enum import StrEnum
 
 from launcher.template.json_form import render_json
 from launcher.template.placeholder import (
@@ -34,6 +33,7 @@ from launcher.template.placeholder import (
 )
 from launcher.template.shell_form import render_shell
 from launcher.template.yaml_form import render_yaml, yaml_scalars
+from rendezvous.enums import StrEnum
 
 __all__ = [
     "PLACEHOLDER",

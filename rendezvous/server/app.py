@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rendezvous.compat import timeout
 from rendezvous.errors import (
     MethodNotAllowed,
     NotFound,
@@ -119,7 +120,7 @@ class _Door:
 async def _pause(receive: Receive, seconds: float) -> None:
     """Let a peer wait for its answer, so that one connection guesses no faster than it may."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with timeout(seconds):
             while (await receive())["type"] != "http.disconnect":
                 pass
 

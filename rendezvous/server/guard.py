@@ -23,7 +23,6 @@ import ssl
 import sys
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
 
@@ -34,6 +33,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from rendezvous.enums import StrEnum
 from rendezvous.errors import (
     BadRequest,
     Forbidden,

@@ -21,6 +21,8 @@ from pydantic import ValidationError
 from rendezvous.errors import StorageFull, UsageError
 from rendezvous.schema import printable
 
+DISK_FULL = "database or disk is full"
+"""SQLite's words for SQLITE_FULL: Python 3.10 does not have the code."""
 _SCHEMA_VERSION = 1
 _RESERVE_BYTES = 2 << 20
 _CHECKPOINT_PAGES = 400  # fewer than the reserve holds: the log begins anew before it is full
@@ -133,7 +135,7 @@ class SqliteJournal:
             ) from exc
 
     def _cure(self, exc: sqlite3.Error) -> str:
-        if exc.sqlite_errorcode == sqlite3.SQLITE_FULL:
+        if str(exc) == DISK_FULL:
             return "free space on that disk"
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         largest = max(map(_size, (self._path, _log_of(self._path))))

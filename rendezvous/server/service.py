@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 
 from rendezvous import events
 from rendezvous.admission import decide_join, decide_report, decide_slot, refusal
+from rendezvous.compat import TaskGroup, timeout
 from rendezvous.errors import (
     InternalError,
     Mismatch,
@@ -178,7 +179,7 @@ class Service:
     async def serve(self) -> None:
         """Sequence commands and sweep leases until cancelled."""
         recovered = [h for h in self._hosts.values() if h.run.phase is not Phase.FINISHED]
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             group.create_task(self._sequence())
             if recovered:
                 restarted = [_Change(host, events.Restarted()) for host in recovered]
@@ -265,7 +266,7 @@ class Service:
         for host in ended:
             await self.cancel(host, "its launcher was killed")
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_seconds):
+            async with timeout(limit_seconds):
                 for host in ended:
                     while not everyone_left(host.run):
                         await host.people.wait(limit_seconds)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 
+from rendezvous.compat import timeout
 from rendezvous.security import SERVER_NAME
 
 HEAD = f"Host: {SERVER_NAME}\r\n".encode()
@@ -104,7 +105,7 @@ class Flood:
         """The same request, as fast as it is answered."""
         reader, writer = await self.connect()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.seconds):
+            async with timeout(self.seconds):
                 while True:
                     writer.write(request * _PIPELINED)
                     for _ in range(_PIPELINED):

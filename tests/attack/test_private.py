@@ -15,6 +15,7 @@ import pytest
 
 from launcher.state_dir import StateDir
 from rendezvous.errors import NotFound, Unauthorized, UsageError
+from rendezvous.isolated import isolated
 from rendezvous.schema import Phase
 from rendezvous.security import RegistryPlace
 from tests.attack.canaries import loose
@@ -200,7 +201,8 @@ async def test_a_registry_without_asserts_refuses_what_it_has_to_and_serves_the_
 
 
 def test_a_whole_launch_works_without_asserts(tmp_path: Path) -> None:
-    command = [sys.executable, "-O", "-E", "-P", "-m", "rdzv_command", "launch", "--nnodes", "2"]
+    command = isolated("rdzv_command", "launch", "--nnodes", "2")
+    command.insert(1, "-O")
     done = subprocess.run(
         [*command, "--rdzv-id", "r", "--framework", "command", "--", "true"],
         env=environment(tmp_path, PYTHONOPTIMIZE="2"),

@@ -272,7 +272,7 @@ PLANTED: dict[Rule, list[str]] = {
         "time.time()",
         "time.time_ns()",
         "datetime.now()",
-        "datetime.datetime.now(datetime.UTC)",
+        "datetime.datetime.now(datetime.timezone.utc)",
         "datetime.datetime.utcnow()",
         "date.today()",
         "from time import time",

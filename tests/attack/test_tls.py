@@ -73,7 +73,7 @@ def certificate_of(
     """A certificate with another name or other dates on the secret's key."""
     key = key_from_secret(secret)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    begin, end = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in years)
+    begin, end = (datetime.datetime(year, 1, 1, tzinfo=datetime.timezone.utc) for year in years)
     made = (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import yaml
 
 from launcher.adopt import adopt
 from launcher.platforms import Host
+from rendezvous.isolated import isolated
 from rendezvous.security import parse_group_token
 from tests.azureml.specs import FOLDER, NAME, OPTIONS, rendered, shipped, worker_run
 from tests.kubernetes.specs import UGLY
@@ -47,7 +47,7 @@ def test_a_worker_run_is_a_command_job_of_one_node_with_every_value_as_it_was(
 
 def test_the_launchers_command_shows_what_it_would_submit(tmp_path: Path) -> None:
     words = shlex.split(shipped("launcher.yaml")["command"].partition("exec rdzv ")[2])
-    argv = [sys.executable, "-E", "-P", "-m", "rdzv_command", words[0], "--dry-run", *words[1:]]
+    argv = isolated("rdzv_command", words[0], "--dry-run", *words[1:])
     argv = [word.replace("$AZUREML_RUN_ID", "mild_hat_1").replace("$PWD", "/code") for word in argv]
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
     shown = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30)
@@ -83,7 +83,7 @@ def test_the_symmetric_jobs_first_line_puts_a_new_token_into_a_file_of_ones_own(
     tmp_path: Path,
 ) -> None:
     line = re.findall(r"^#     (.*)$", (FOLDER / "symmetric.yaml").read_text(), re.MULTILINE)[0]
-    rdzv = shlex.join([sys.executable, "-E", "-P", "-m", "rdzv_command"])
+    rdzv = shlex.join(isolated("rdzv_command"))
     (tmp_path / "rdzv").write_text(f'#!/bin/sh\nexec {rdzv} "$@"\n')
     (tmp_path / "rdzv").chmod(0o755)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}

@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from rendezvous.server.journal import DISK_FULL
+
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: str = "12m") -> Iterator[Path]:
@@ -96,9 +98,9 @@ def _until_full(writer: sqlite3.Connection, statement: str, times: int = 1 << 30
         try:
             writer.execute(statement)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            if str(error) == DISK_FULL:
                 return
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            if "locked" not in str(error):
                 raise
         else:
             times -= 1

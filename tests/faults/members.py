@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rendezvous.client import RegistryClient, retry_pause
+from rendezvous.compat import TaskGroup
 from rendezvous.errors import Fenced, RegistryError
 from rendezvous.schema import (
     AckReport,
@@ -131,7 +132,7 @@ async def take_part(registry: RegistryString, run: str, slots: list[str], spec: 
     nodes = [Node(registry.place, launch, int(slot)) for slot in slots]
     seconds = float(sys.argv[5])
     try:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for node in nodes:
                 group.create_task(Member(node, seconds).live())
     finally:

@@ -17,6 +17,7 @@ from launcher.adopt import adopt
 from launcher.platforms import Host, Value
 from launcher.schedulers import SchedulerContext, scheduler_entry
 from launcher.schedulers.profile import ProfileScheduler
+from rendezvous.isolated import isolated
 from tests.kubernetes.specs import UGLY, documents, expected, shipped, worker_run
 from tests.schedulers.bed import join_text
 
@@ -112,7 +113,7 @@ def test_the_launchers_command_shows_what_it_would_submit(tmp_path: Path) -> Non
 
 def rdzv(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8"}
-    argv = [sys.executable, "-E", "-P", "-m", "rdzv_command", *words]
+    argv = isolated("rdzv_command", *words)
     return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30)
 
 

@@ -303,7 +303,7 @@ def test_a_ctrl_c_before_anything_has_begun_is_silent_and_exit_code_130() -> Non
 
 def bare(packages: list[str], *lines: list[str]) -> list[tuple[int, str, bool]]:
     done = subprocess.run(
-        [sys.executable, "-E", "-P", "-c", BARE, json.dumps([packages, lines])],
+        [sys.executable, "-I", "-c", BARE, json.dumps([packages, lines])],
         capture_output=True,
         text=True,
         check=True,

@@ -12,6 +12,7 @@ from launcher.ledger import LedgerEntry
 from launcher.logs import show_logs
 from launcher.plan import WorkerRun
 from launcher.state_dir import StateDir
+from rendezvous.compat import timeout
 from rendezvous.errors import UsageError
 from rendezvous.schema import Phase, RunStatus, SlotState, SlotStatus
 
@@ -180,7 +181,7 @@ async def test_logs_are_followed_while_the_launcher_lives_also_those_that_come_l
 
     async def until(text: str) -> None:
         nonlocal out
-        async with asyncio.timeout(20):
+        async with timeout(20):
             while text not in out:
                 out += capsys.readouterr().out
                 await asyncio.sleep(0.05)

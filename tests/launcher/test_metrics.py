@@ -22,6 +22,7 @@ from launcher.metrics import Keeper, read_metrics
 from launcher.progress import draw_metrics, in_one_line
 from launcher.state_dir import StateDir
 from rendezvous.client import RegistryClient
+from rendezvous.compat import timeout
 from rendezvous.errors import Unavailable, UsageError
 from rendezvous.schema import MetricBatch, MetricLine, MetricRow, NodeState, RunStatus
 from rendezvous.security import RegistryPlace
@@ -207,7 +208,7 @@ async def tell(node: Node, first: int, *steps: int) -> None:
     """Tell it until the registry has taken it in, as an agent does."""
     rows = [MetricRow(rank=node.slot, step=step, values={"loss": 1.0}) for step in steps]
     batch = MetricBatch(first=first, rows=rows)
-    async with asyncio.timeout(40):
+    async with timeout(40):
         while True:
             with contextlib.suppress(Unavailable):
                 await node.client.send_metrics("llama", node.slot, batch)
@@ -241,7 +242,7 @@ async def test_what_nodes_tell_is_kept_once_whatever_becomes_of_the_registry(
             registry.end()
             registry.start()
             await tell(node, 4, 13)
-            async with asyncio.timeout(40):
+            async with timeout(40):
                 while len(list(read_metrics(state))) < 4:
                     await keeper.fetch()
     assert [row.step for row in read_metrics(state)] == [10, 11, 12, 13]

@@ -310,7 +310,7 @@ def said(process: subprocess.Popen[str]) -> str:
 def is_loading(process: subprocess.Popen[str], module: str) -> bool:
     """Whether the interpreter that runs the module is about half way through its imports."""
     proc = Path(f"/proc/{process.pid}")
-    runs = f"-m\0{module}\0" in (proc / "cmdline").read_text()
+    runs = f"isolated.py\0{module}\0" in (proc / "cmdline").read_text()
     return runs and "pydantic_core" in (proc / "maps").read_text()
 
 

@@ -16,6 +16,7 @@ from launcher.ledger import Ledger, LedgerEntry
 from launcher.plan import make_plan
 from launcher.settings import LaunchSettings
 from launcher.worker_runs import WorkerRuns
+from rendezvous.compat import timeout
 from rendezvous.errors import RunOver, SchedulerError
 from rendezvous.schema import NodeState, Phase, RunStatus, SlotNews, SlotState, SlotStatus
 from rendezvous.security import JoinString, RegistryPlace, RunKeys
@@ -102,7 +103,7 @@ class Stage:
 
     async def until(self, check: Callable[[], object]) -> None:
         """Wait for it; a part of the launcher that fails, fails here."""
-        async with asyncio.timeout(LIMIT_SECONDS):
+        async with timeout(LIMIT_SECONDS):
             while not check():
                 await asyncio.sleep(0.01)
 

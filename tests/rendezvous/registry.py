@@ -19,17 +19,18 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from rendezvous.certificate import make_certificate, public_key_pin
 from rendezvous.classes import peers_of
 from rendezvous.client import RegistryClient, retry_pause
+from rendezvous.compat import timeout
 from rendezvous.errors import RegistryError
+from rendezvous.isolated import isolated
 from rendezvous.schema import (
     AckReport,
     Candidate,
@@ -180,7 +181,7 @@ class Registry:
     def start(self, *options: str) -> None:
         """Start the process; connections wait in the socket's queue until it serves."""
         fd = self.sock.fileno()
-        command = [sys.executable, "-E", "-P", "-m", "rendezvous.server"]
+        command = isolated("rendezvous.server")
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, str(self.folder / "config.json"), "--fd", str(fd), *options],
@@ -229,7 +230,7 @@ class Registry:
         """Wait until the run has come to this phase."""
         async with self.client() as client:
             status = await client.status(launch.run)
-            async with asyncio.timeout(LIMIT_SECONDS):
+            async with timeout(LIMIT_SECONDS):
                 while status.phase is not phase:
                     status = await client.status(launch.run, after=status.version, wait=5.0)
             return status
@@ -237,7 +238,7 @@ class Registry:
     async def events(self, launch: Launch, last: str) -> list[EventLine]:
         """The events of a run up to one of this kind; waits for it."""
         lines: list[EventLine] = []
-        async with asyncio.timeout(LIMIT_SECONDS), self.client(launch.keys.read) as client:
+        async with timeout(LIMIT_SECONDS), self.client(launch.keys.read) as client:
             stream = client.events(launch.run)
             async with contextlib.aclosing(stream):
                 async for line in stream:
@@ -310,7 +311,7 @@ class Node:
         self.views: list[NodeView] = []
         self.reply: JoinReply | None = None
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self) -> Node:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -338,7 +339,7 @@ class Node:
         """Do what a node has to do until it is told what `end` waits for."""
         if self.reply is None:
             await self.join()
-        async with asyncio.timeout(2 * LIMIT_SECONDS):
+        async with timeout(2 * LIMIT_SECONDS):
             while True:
                 try:
                     view = await self.watch()

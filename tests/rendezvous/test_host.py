@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from rendezvous.compat import TaskGroup
 from rendezvous.server.host import Body, Waiters
 
 
@@ -14,7 +15,7 @@ async def _wait(waiters: Waiters, name: str, woken: list[str]) -> None:
 
 async def test_who_makes_the_news_goes_on_before_those_who_wait_for_it() -> None:
     waiters, woken = Waiters(), list[str]()
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         for number in range(5_000):
             group.create_task(_wait(waiters, f"waiter {number}", woken))
         await asyncio.sleep(0)
@@ -27,7 +28,7 @@ async def test_who_makes_the_news_goes_on_before_those_who_wait_for_it() -> None
 
 async def test_a_request_that_comes_while_many_are_woken_is_not_the_last_one() -> None:
     waiters, woken = Waiters(), list[str]()
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         for number in range(5_000):
             group.create_task(_wait(waiters, f"waiter {number}", woken))
         await asyncio.sleep(0)

@@ -15,6 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from rendezvous.errors import UsageError
+from rendezvous.isolated import isolated
 from rendezvous.schema import EventLine, ExitReport, LeaveReport, Phase, SlotNews, SlotState
 from rendezvous.server.journal import Record, SqliteJournal, read_journal
 from rendezvous.server.replay import replay
@@ -55,7 +56,7 @@ async def two_runs(served: Served) -> dict[str, list[EventLine]]:
 
 def run_replay(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run it as a program."""
-    command = [sys.executable, "-E", "-P", "-m", "rendezvous.server.replay", str(path), *options]
+    command = isolated("rendezvous.server.replay", str(path), *options)
     return subprocess.run(command, capture_output=True, text=True, timeout=30)
 
 
@@ -193,7 +194,7 @@ async def test_a_reader_that_stops_early_is_no_error(served: Served, tmp_path: P
 
 async def test_an_output_without_room_is_told_in_a_sentence(served: Served, tmp_path: Path) -> None:
     await two_runs(served)
-    command = [sys.executable, "-E", "-P", "-m", "rendezvous.server.replay"]
+    command = isolated("rendezvous.server.replay")
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*command, str(tmp_path / "journal.sqlite")],

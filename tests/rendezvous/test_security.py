@@ -483,8 +483,9 @@ def test_the_certificate_is_a_servers_for_the_one_name_and_its_dates_never_bite(
     assert certificate == x509.load_pem_x509_certificate(CERTIFICATE.pem)
     assert certificate.subject == certificate.issuer
     assert certificate.subject.rfc4514_string() == f"CN={SERVER_NAME}"
-    assert certificate.not_valid_before_utc <= datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-    assert certificate.not_valid_after_utc >= datetime.datetime(2099, 12, 31, tzinfo=datetime.UTC)
+    utc = datetime.timezone.utc
+    assert certificate.not_valid_before_utc <= datetime.datetime(2000, 1, 1, tzinfo=utc)
+    assert certificate.not_valid_after_utc >= datetime.datetime(2099, 12, 31, tzinfo=utc)
     extensions = certificate.extensions
     basic = extensions.get_extension_for_class(x509.BasicConstraints)
     assert (basic.critical, basic.value.ca) == (True, False)

@@ -22,11 +22,14 @@ from launcher.schedulers import (
     PROFILES,
     Scheduler,
     SchedulerContext,
+    command,
     scheduler_entry,
     specs_folder,
+    vessl_api,
 )
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.settings import LaunchSettings
+from rendezvous import compat
 from rendezvous.security import JoinString, RegistryPlace, RunKeys
 from tests.schedulers.behaving import FAULTS, FOLDER
 
@@ -66,15 +69,15 @@ def time_out_once(patch: pytest.MonkeyPatch, look: Callable[[], object]) -> None
 
     How long a program takes to come to that place is up to the machine.
     """
-    real, first = asyncio.timeout, [look]
+    real, first = compat.timeout, [look]
 
-    async def watch(limit: asyncio.Timeout, look: Callable[[], object]) -> None:
+    async def watch(limit: Any, look: Callable[[], object]) -> None:
         while not look():
             await asyncio.sleep(0.02)
         limit.reschedule(asyncio.get_running_loop().time())
 
     @contextlib.asynccontextmanager
-    async def timeout(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
+    async def timeout(seconds: float | None) -> AsyncIterator[Any]:
         async with real(None if first else seconds) as limit:
             watching = asyncio.create_task(watch(limit, first.pop())) if first else None
             try:
@@ -83,7 +86,8 @@ def time_out_once(patch: pytest.MonkeyPatch, look: Callable[[], object]) -> None
                 if watching is not None:
                     watching.cancel()
 
-    patch.setattr(asyncio, "timeout", timeout)
+    for module in (command, vessl_api):
+        patch.setattr(module, "timeout", timeout)
 
 
 def settings_of(fake: str) -> dict[str, str]:
@@ -127,8 +131,8 @@ class Bed:
             made.mkdir(exist_ok=True)
         fake = FAKES / f"{self.name}.py"
         module = _module(fake) if fake.exists() else None
-        for command in module.COMMANDS if module and self.installed else ():
-            self._install(command, fake)
+        for name in module.COMMANDS if module and self.installed else ():
+            self._install(name, fake)
         if module is not None and hasattr(module, "serving"):
             self._more = self._stack.enter_context(module.serving(self.kept))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rendezvous.classes import peers_of
 from rendezvous.client import REQUEST_SECONDS
+from rendezvous.compat import timeout
 from rendezvous.errors import (
     ExitCode,
     Fenced,
@@ -187,7 +188,7 @@ class Process:
 
     async def _say_goodbye(self, report: Report) -> None:
         with contextlib.suppress(RdzvError, TimeoutError):
-            async with asyncio.timeout(_LEAVE_SECONDS):
+            async with timeout(_LEAVE_SECONDS):
                 await self._report(lambda: report)
 
     def die(self, *, silent: bool) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.netlab import Host, Lab
+from tests.notes import add_note
 from tests.path.launching import environment, until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "srun")
@@ -112,7 +113,7 @@ def slurm(folder: Path) -> Iterator[Slurm]:
             _start(cluster)
         except AssertionError as error:
             for log in folder.glob("*.log"):
-                error.add_note(f"{log.name}:\n{log.read_text()[-2000:]}")
+                add_note(error, f"{log.name}:\n{log.read_text()[-2000:]}")
             raise
         yield cluster
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
@@ -262,7 +262,7 @@ class Vessl:
         """The creations that were asked for."""
         return [line for line in self.requests if line.endswith("create_from_yaml")]
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Vessl:
         self._serve(self._server.serve_forever, _STEP_SECONDS)
         return self
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.schedulers import specs_folder
+from tests.notes import add_note
 from tests.path.launching import until
 from tests.vessl.place import LIMIT_SECONDS, Place, living, serving
 from tests.vessl.real import FOLDER, command_folder
@@ -56,7 +57,7 @@ def finish(place: Place) -> list[str]:
     try:
         until(lambda: not living(place.vessl), seconds=LIMIT_SECONDS)
     except AssertionError as error:
-        error.add_note(place.told())
+        add_note(error, place.told())
         raise
     return [run.status for run in place.vessl.runs.values()]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from rendezvous.compat import timeout
 from rendezvous.errors import ExitCode
 from rendezvous.schema import Job, PairProbe, Phase, ProbePlan, ProbeReport
 from rendezvous.security import JoinString
@@ -128,14 +129,14 @@ async def stuck_in_arming(
 
 async def joined(registry: Registry, launch: Launch, slot: int) -> None:
     """Wait until the slot has a node."""
-    async with asyncio.timeout(30):
+    async with timeout(30):
         while (await registry.status(launch)).slots[slot].node_state is None:
             await asyncio.sleep(0.02)
 
 
 async def open_when_read(fifo: Path) -> FileIO:
     """The end of a FIFO to write to, once somebody reads from it, who then waits."""
-    async with asyncio.timeout(30):
+    async with timeout(30):
         while True:
             try:
                 return FileIO(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK), "w")
@@ -216,7 +217,7 @@ async def test_an_agent_proves_its_peers_and_answers_theirs_until_the_go(tmp_pat
                 await node.run()
                 back = await probes_of(registry, launch, 0)
                 assert [(pair.slot, pair.outcome) for pair in back] == [(1, "ok")]
-                async with asyncio.timeout(30):
+                async with timeout(30):
                     while await outcome_of(launch, view.plan) != "refused":
                         await asyncio.sleep(0.05)
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from rendezvous.compat import timeout
 from rendezvous.schema import PairProbe, ProbePeer, ProbePlan
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import Pace, probe_peers
@@ -314,7 +315,7 @@ async def test_a_round_ends_in_time_whoever_is_silent() -> None:
     pace = Pace(concurrency=1, quick_seconds=60.0, round_seconds=0.5)
     with full_port() as port, ProbeListener(identity(0)) as own:
         where = plan(own.port, port, port)
-        async with asyncio.timeout(HOLD_SECONDS):
+        async with timeout(HOLD_SECONDS):
             pairs = await probe_peers(identity(0), where, [1, 2], pace=pace)
     assert [failed(pair) for pair in pairs] == [
         ("timeout", "not settled within the 0.5 s of a round")
@@ -602,7 +603,7 @@ async def test_hundreds_of_silent_connections_keep_nobody_away_and_the_oldest_ar
         for _ in range(4):
             opened += silent(stack, listener.port, 100)
             assert (await visit(listener.port)).outcome == "ok"
-        async with asyncio.timeout(HOLD_SECONDS):
+        async with timeout(HOLD_SECONDS):
             while not all(map(was_closed, opened[:144])):
                 await asyncio.sleep(0.05)
         assert not any(map(was_closed, opened[-200:]))
@@ -611,7 +612,7 @@ async def test_hundreds_of_silent_connections_keep_nobody_away_and_the_oldest_ar
 async def closed(sock: socket.socket) -> bytes:
     """What comes over a connection until the other side closes it."""
     data, loop = b"", asyncio.get_running_loop()
-    async with asyncio.timeout(HOLD_SECONDS):
+    async with timeout(HOLD_SECONDS):
         with contextlib.suppress(ConnectionError):
             while more := await loop.sock_recv(sock, 10_000):
                 data += more
@@ -632,7 +633,7 @@ async def test_a_hello_that_was_overheard_opens_nothing_again() -> None:
     with ProbeListener(identity(1), life_seconds=LONG_LIFE) as listener, ExitStack() as stack:
         true = talking(stack, listener.port, hello)
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(HOLD_SECONDS):
+        async with timeout(HOLD_SECONDS):
             assert len(await loop.sock_recv(true, 10_000)) == REPLY_BYTES
         replayed = [talking(stack, listener.port, hello) for _ in range(300)]
         assert [await closed(one) for one in replayed] == [b""] * 300
@@ -686,7 +687,7 @@ async def test_a_datagram_that_proves_nothing_is_not_answered() -> None:
             sock.send(data)
         sock.send(packets.hello("udp", 1, b"n" * NONCE_BYTES))
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(HOLD_SECONDS):
+        async with timeout(HOLD_SECONDS):
             first = packets.read_reply("udp", await loop.sock_recv(sock, 10_000))
         assert first is not None
         assert (first.nonce, first.size) == (b"n" * NONCE_BYTES, HELLO_BYTES)

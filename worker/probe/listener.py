@@ -16,7 +16,6 @@ import hashlib
 import socket
 import time
 from collections.abc import Callable
-from typing import Self
 
 from worker.probe.packets import BULK_BYTES, HELLO_BYTES, RECEIPT, Identity, Packets
 
@@ -75,7 +74,7 @@ class ProbeListener:
         self._loop.add_reader(self._stream.fileno(), self._accept)
         self._loop.add_reader(self._datagrams.fileno(), self._echo)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> ProbeListener:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -207,7 +206,7 @@ class _Visitor:
 def _preferred_port(identity: Identity) -> int:
     """Below the ports that outgoing connections get, so that none of them holds it."""
     digest = hashlib.sha256(identity.launch_id.encode()).digest()
-    return _FIRST_PORT + int.from_bytes(digest[:4]) % _PORTS
+    return _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS
 
 
 def _bind(preferred: int, *, loopback: bool) -> tuple[socket.socket, socket.socket]:

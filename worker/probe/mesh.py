@@ -22,8 +22,9 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
+from rendezvous.compat import TaskGroup, timeout, timeout_at
 from rendezvous.schema import Outcome, PairProbe, ProbePeer, ProbePlan, printable
 from worker.probe.packets import (
     BULK_BYTES,
@@ -117,7 +118,7 @@ async def probe_peers(
         # From the next one on: not everybody visits the first ones first.
         peers_in_turn = sorted(peers, key=lambda peer: (peer.slot < identity.slot, peer.slot))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pace.round_seconds):
+            async with timeout(pace.round_seconds):
                 await visitor.visit_all(peers_in_turn, found)
     return [found[peer.slot] for peer in peers]
 
@@ -161,7 +162,7 @@ class _Visitor:
         left = iter(peers)
         tasks: set[asyncio.Task[None]] = set()
         more = self._pace.at_first
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             while more:
                 tasks |= {group.create_task(self._visit_these(left, found)) for _ in range(more)}
                 _, pending = await asyncio.wait(tasks, timeout=_WIDEN_SECONDS)
@@ -226,7 +227,7 @@ class _Visitor:
 
         pair = None
         try:
-            async with asyncio.timeout_at(step()) as limit:
+            async with timeout_at(step()) as limit:
                 await wire.connect(peer.address, peer.probe_port)
                 wire.silence = _SILENT
                 limit.reschedule(step())
@@ -327,7 +328,7 @@ class _Wire:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> _Wire:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,8 +14,8 @@ import contextlib
 import os
 import socket
 from collections.abc import Sequence
-from typing import Self
 
+from rendezvous.compat import timeout
 from worker.probe.packets import HELLO_BYTES, NONCE_BYTES, REPLY_BYTES, Packets
 
 # Python names none of these.
@@ -57,7 +57,7 @@ class PathMtu:
         self._heard = False
         self._socket = _socket(family, source)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> PathMtu:
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._receive)
         return self
 
@@ -115,7 +115,7 @@ class PathMtu:
                 if size - self._header >= len(hello):
                     self._socket.sendto(hello.ljust(size - self._header, b"\0"), place)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_WAIT_SECONDS):
+            async with timeout(_WAIT_SECONDS):
                 await asked.settled.wait()
 
     def _receive(self) -> None:

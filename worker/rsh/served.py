@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
+from rendezvous.compat import TaskGroup
 from rendezvous.errors import RdzvError
 from rendezvous.schema import (
     COMMAND_PIECE_BYTES,
@@ -85,7 +86,7 @@ class Served:
             ]
             if self._unheard:  # told so while it was being started
                 return (await program.stop()).exit_code
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for stream, output in outputs:
                     group.create_task(self._pass_on(stream, output))
                 ending = group.create_task(program.wait())

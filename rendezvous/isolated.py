@@ -1,0 +1,24 @@
+"""Starts one of our modules in an interpreter that sees neither PYTHON* nor the working directory.
+
+    python -E .../rendezvous/isolated.py MODULE [ARGUMENT ...]
+
+`python -P` does the same from Python 3.11 on; `-I` would lose what `pip install --user` has put
+where it was told. This file is run by its path, so the only folder that Python adds is its own.
+"""
+
+import os
+import sys
+
+
+def isolated(module: str, *arguments: str) -> list[str]:
+    """How the module is started: an argv."""
+    return [sys.executable, "-E", os.path.abspath(__file__), module, *arguments]
+
+
+if __name__ == "__main__":
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]
+    import runpy
+
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
