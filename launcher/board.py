@@ -66,6 +66,36 @@ class Board(Protocol):
         """Nothing more is shown."""
 
 
+class _Rhythm:
+    """When to say what is waited for: when that changes and nothing was written for a moment; and
+    now and then for how long already."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._reason = ""
+        self._patience = 0.0
+        self._wrote_at = 0.0
+
+    def wrote(self) -> None:
+        """A line was written."""
+        self._wrote_at = self._clock()
+
+    def is_due(self, status: RunStatus) -> bool:
+        """Whether to say its reason now; if so, it counts as said."""
+        reason = without_times(status.reason)
+        silent = self._clock() - self._wrote_at
+        is_going_on = status.phase is Phase.RUNNING and not status.ending
+        if silent <= _PAUSE_SECONDS or is_going_on or status.phase is Phase.FINISHED:
+            return False
+        if status.trouble and status.trouble in status.reason:  # the launcher says it
+            return False
+        if reason == self._reason and silent < self._patience:
+            return False
+        self._patience = 2 * self._patience if reason == self._reason else _SAY_AGAIN_SECONDS
+        self._reason = reason
+        return True
+
+
 class PlainBoard:
     """One line for each thing that happens: for logs and pipes."""
 
@@ -73,25 +103,12 @@ class PlainBoard:
         self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._stream = stream
-        self._clock = clock
-        self._reason = ""
-        self._patience = 0.0
-        self._wrote_at = 0.0
+        self._rhythm = _Rhythm(clock)
 
     def status(self, status: RunStatus) -> None:
-        """Say what is waited for, when that changes and nothing has happened for a moment; and
-        now and then for how long already."""
-        reason = without_times(status.reason)
-        silent = self._clock() - self._wrote_at
-        if silent <= _PAUSE_SECONDS or status.phase in (Phase.RUNNING, Phase.FINISHED):
-            return
-        if status.trouble and status.trouble in status.reason:  # the launcher says it
-            return
-        if reason == self._reason and silent < self._patience:
-            return
-        self._patience = 2 * self._patience if reason == self._reason else _SAY_AGAIN_SECONDS
-        self._reason = reason
-        self._write(status.elapsed_seconds, status.reason)
+        """Say what is waited for, now and then."""
+        if self._rhythm.is_due(status):
+            self._write(status.elapsed_seconds, status.reason)
 
     def event(self, line: EventLine) -> None:
         """Say what happened, but for what every node does alike."""
@@ -107,7 +124,7 @@ class PlainBoard:
         """See the protocol."""
 
     def _write(self, seconds: float, text: str) -> None:
-        self._wrote_at = self._clock()
+        self._rhythm.wrote()
         self._stream.write(f"rdzv {seconds:7.1f} s  {_line(text)}\n")
         self._stream.flush()
 
@@ -145,14 +162,19 @@ class JsonBoard:
 class LiveBoard:
     """A table that is redrawn while the run forms; lines once the programs have the terminal."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(
+        self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._console = console or Console(stderr=True, highlight=False)
+        self._rhythm = _Rhythm(clock)
         self._live: Live | None = None
         self._formed = False
 
     def status(self, status: RunStatus) -> None:
-        """Redraw; from the go on the terminal is the programs'."""
+        """Redraw; from the go on the terminal is the programs', but for who is late to end."""
         if self._formed:
+            if self._rhythm.is_due(status):
+                self.say(status.reason)
             return
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False, transient=False)
@@ -170,6 +192,7 @@ class LiveBoard:
 
     def say(self, text: str) -> None:
         """See the protocol."""
+        self._rhythm.wrote()
         self._console.print(Text(f"rdzv: {_line(text)}"))
 
     def close(self) -> None:

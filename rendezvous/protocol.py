@@ -618,7 +618,7 @@ def _exited(run: Run, event: events.Exited, now: float) -> Outcome:
         words = report.message or f"its agent ended with code {report.exit_code}"
         why = _before_go_failed(run, slot, words, "agent_failed", now, report)
         return Outcome(why, slot.index)
-    node.state, node.exit = NodeState.EXITED, report
+    node.state, node.exit, node.ended_at = NodeState.EXITED, report, now
     reason = f"{who(slot)} {words_of_exit(report)}"
     failed = report.exit_code != 0 and not (report.stopped and run.stop)
     if failed:

@@ -795,6 +795,10 @@ class RunStatus(Wire):
     slots: list[SlotStatus] = []
     result: Result | None = None
     everyone_left: bool = False
+    ending: bool = Field(
+        False,
+        description="Running: some programs have ended well, and `reason` says who is waited for.",
+    )
 
 
 class Round(Wire):

@@ -40,6 +40,7 @@ class Node:
     rank: int | None = None
     exit: ExitReport | None = None
     failed_at: float | None = None
+    ended_at: float | None = None
     progress: str = ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from rendezvous.leases import Leases
@@ -31,6 +32,7 @@ from rendezvous.state import (
 _MOST_GROUPS = 3
 _MOST_CAUSES = 256
 _LATE_SECONDS = 30.0
+_LATE_END_SECONDS = 10.0
 
 
 def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
@@ -73,12 +75,36 @@ def reason(run: Run, now: float, trouble: str = "") -> str:
         failed = first_failed(run) if run.stop else None
         if failed is not None:
             return f"{words_of_failure(failed)}; the others are being stopped"
-        return f"running on {len(run.table.rows) if run.table else 0} nodes"
+        return _reason_running(run, now)
     todo = "report on their peers" if run.phase is Phase.VERIFYING else "acknowledge the table"
     if run.phase is Phase.VERIFYING and run.network is not None and run.network in run.classes[1:]:
         number = run.classes.index(run.network) + 1
         todo += f" ({run.network.words}: network {number} of {len(run.classes)})"
     return f"waiting for {_some(run, run.waiting_for)} to {todo}{_left(run, now)}"
+
+
+def _reason_running(run: Run, now: float) -> str:
+    count = len(run.table.rows) if run.table else 0
+    late = late_to_end(run, now)
+    if not late:
+        return f"running on {count} nodes"
+    return (
+        f"{count - len(late)} of {count} nodes ended with exit code 0; waiting for "
+        f"{_some(run, late)} to end{_passed(now - _last_end(run), ' for {}')}"
+    )
+
+
+def late_to_end(run: Run, now: float) -> set[int]:
+    """The slots whose program goes on while others have ended well: none for the first 10 s."""
+    if run.phase is not Phase.RUNNING or run.stop or now - _last_end(run) < _LATE_END_SECONDS:
+        return set()
+    return {slot.index for slot in run.taking_part()}
+
+
+def _last_end(run: Run) -> float:
+    """When the newest end of a program was reported; infinite where none was."""
+    ends = [s.node.ended_at for s in run.slots if s.node and s.node.ended_at is not None]
+    return max(ends, default=math.inf)
 
 
 def _reason_gathering(run: Run, now: float) -> str:
@@ -193,6 +219,7 @@ def run_status(
         slots=[_slot_status(slot, now, leases, sealed) for slot in run.slots] if slots else [],
         result=run.result,
         everyone_left=everyone_left(run),
+        ending=bool(late_to_end(run, now)),
     )
 
 

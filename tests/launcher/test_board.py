@@ -308,6 +308,37 @@ def test_the_plain_board_says_again_and_ever_more_seldom_for_how_long_it_is_wait
     assert said == ["0.0", "60.0", "180.0", "420.0"]
 
 
+LATE_TO_END = "1 of 2 nodes ended with exit code 0; waiting for node 1 (h1, slot 1) to end for {}"
+
+
+def test_while_programs_run_the_plain_board_says_only_who_is_late_to_end() -> None:
+    stream, now = io.StringIO(), [100.0]
+    board = PlainBoard(stream, clock=lambda: now[0])
+    for minute in range(10):
+        reason, ending = "running on 2 nodes", minute >= 2
+        if ending:
+            reason = LATE_TO_END.format(f"{minute} min")
+        status = run_status(phase=Phase.RUNNING, reason=reason, ending=ending)
+        board.status(status.model_copy(update={"elapsed_seconds": 60.0 * minute}))
+        now[0] += 60
+    said = [line.split()[1] for line in stream.getvalue().splitlines()]
+    assert said == ["120.0", "180.0", "300.0", "540.0"]
+    assert LATE_TO_END.format("2 min") in stream.getvalue()
+
+
+def test_the_live_board_says_who_is_late_to_end_between_the_programs_lines() -> None:
+    stream, now = io.StringIO(), [100.0]
+    console = Console(file=stream, width=120, force_terminal=True, color_system=None, _environ={})
+    board = LiveBoard(console, clock=lambda: now[0])
+    board.status(run_status(phase=Phase.RUNNING, reason="running on 2 nodes"))
+    for seconds in (10, 20, 30):
+        now[0] += 10
+        reason = LATE_TO_END.format(f"{seconds} s")
+        board.status(run_status(phase=Phase.RUNNING, reason=reason, ending=True))
+    assert stream.getvalue().count("waiting for node 1") == 1
+    assert LATE_TO_END.format("10 s") in stream.getvalue()
+
+
 def test_a_last_call_is_said_once() -> None:
     stream, now = io.StringIO(), [100.0]
     board = PlainBoard(stream, clock=lambda: now[0])

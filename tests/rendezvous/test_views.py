@@ -186,6 +186,34 @@ def test_running_says_on_how_many_nodes_and_then_who_failed() -> None:
     )
 
 
+def test_running_says_who_is_waited_for_when_others_ended_well_a_while_ago() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, 0)
+    drive.wait(9)
+    assert said(drive) == "running on 3 nodes"
+    drive.wait(1)
+    assert said(drive) == (
+        "1 of 3 nodes ended with exit code 0; waiting for node 0 (host0, slot 0), "
+        "node 2 (host2, slot 2) to end for 10 s"
+    )
+    drive.exit(0, 0)
+    assert said(drive) == "running on 3 nodes"
+    drive.wait(200)
+    assert said(drive) == (
+        "2 of 3 nodes ended with exit code 0; waiting for node 2 (host2, slot 2) to end for 3 min"
+    )
+
+
+def test_a_status_tells_that_some_are_late_to_end() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.exit(1, 0)
+    assert not run_status(drive.run, drive.now).ending
+    drive.wait(10)
+    assert run_status(drive.run, drive.now).ending
+    drive.exit(0, 1)
+    assert not run_status(drive.run, drive.now).ending
+
+
 def test_running_names_the_node_that_was_lost() -> None:
     drive = in_phase(Phase.RUNNING, 3)
     drive.wait(15, silent={2})
