@@ -46,7 +46,7 @@ from rendezvous.schema import (
     SlotNews,
     printable,
 )
-from rendezvous.security import Credential, JoinString, RegistryPlace, RunKeys
+from rendezvous.security import Credential, JoinString, RegistryPlace, RunKeys, word_macs
 from worker.contracts import is_led
 from worker.process import ending_signals
 
@@ -444,12 +444,17 @@ def run_spec(plan: Plan, keys: RunKeys, place: RegistryPlace, *, managed: bool) 
         require_rdma=plan.settings.require_rdma,
         allow_exec=plan.settings.allow_exec or led,
         led=led or plan.settings.tf_ps > 0,  # parameter servers never end by themselves
-        job=plan.job(),
+        job=plan.job().model_copy(update={"command_words": _words(plan, keys)}),
         registry=_where(place),
         token_sha256=[keys.join_token(slot, 1).sha256() for slot in unmanaged],
         read_sha256=keys.read.sha256(),
         admin_sha256=keys.admin.sha256(),
     )
+
+
+def _words(plan: Plan, keys: RunKeys) -> list[str]:
+    """COMMAND, for the registry to tell whether a launch that is resumed is the same."""
+    return word_macs(keys.row_key, plan.command, run=plan.run, launch_id=keys.launch_id)
 
 
 def _where(place: RegistryPlace) -> str:

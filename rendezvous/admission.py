@@ -7,7 +7,8 @@ same answer), or raises.
 from __future__ import annotations
 
 from rendezvous import events
-from rendezvous.errors import Fenced, Mismatch, RdzvError, RunOver, SlotTaken, TooLate
+from rendezvous.compare import first_difference, word_text
+from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.events import Event
 from rendezvous.leases import Leases
 from rendezvous.schema import (
@@ -23,7 +24,17 @@ from rendezvous.schema import (
     SlotNews,
     SlotState,
 )
-from rendezvous.state import DEAD_SUBMISSIONS, GONE, OVER, Run, Slot, nnodes_text, nodes_text, who
+from rendezvous.state import (
+    DEAD_SUBMISSIONS,
+    GONE,
+    OVER,
+    Run,
+    Slot,
+    nnodes_text,
+    nodes_text,
+    says_command,
+    who,
+)
 
 
 def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> Event | None:
@@ -119,6 +130,8 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
             f"than the nodes before it ({first[:12]})",
             hint="give every node the same COMMAND, or allow the difference with --any-command",
         )
+    if spec.same_command:
+        _refuse_other_command(run, request)
     here = next((c for c in request.candidates if c.is_loopback), None)
     if here is not None and not spec.loopback and spec.slots > 1:
         raise Mismatch(
@@ -132,6 +145,33 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
             hint="give every node the same version of rdzv, or launch with --verify off",
         )
     _refuse_rank_clash(run, request)
+
+
+def _refuse_other_command(run: Run, request: JoinRequest) -> None:
+    """Of two nodes nobody can say which is wrong; of more, the one that is alone."""
+    other = run.other_command(request.slot)
+    if other is None or not request.job.command_words:
+        return
+    assert other.node is not None
+    word = first_difference(other.node.join.job.command_words, request.job.command_words)
+    if word is None:
+        return
+    me = f"slot {request.slot} ({request.hostname})"
+    same = sum(slot.index != request.slot and says_command(slot) for slot in run.slots)
+    if same == 1:
+        words = f"{who(other)} and {me} would run different COMMANDs: {word_text(word)} differs"
+    else:
+        words = (
+            f"{me} is alone with its COMMAND: {word_text(word)} differs from that of {who(other)} "
+            f"and {same - 1} other{'s' * (same > 2)}"
+        )
+    raise Mismatch(
+        words,
+        hint="give every node the same COMMAND, or allow the difference with --any-command; each "
+        "node's own output shows its word",
+        command_word=word,
+        is_alone=same > 1,
+    )
 
 
 def _sizes(nnodes: str) -> tuple[int, int]:
@@ -234,6 +274,13 @@ def decide_slot(run: Run, slot_index: int, news: SlotNews) -> Event | None:
     return None if same or known_dead else events.SlotChanged(slot=slot_index, news=news)
 
 
-def refusal(slot: int, generation: int, error: RdzvError) -> Event:
+def refusal(slot: int, generation: int, error: Mismatch) -> Event:
     """The event that keeps a lasting refusal of a node with a good token."""
-    return events.Refused(slot=slot, generation=generation, code=error.code, reason=error.message)
+    return events.Refused(
+        slot=slot,
+        generation=generation,
+        code=error.code,
+        reason=error.message,
+        command_word=error.command_word,
+        is_alone=error.is_alone,
+    )

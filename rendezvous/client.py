@@ -25,7 +25,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rendezvous.compat import BaseExceptionGroup, timeout
-from rendezvous.errors import RdzvError, Unavailable, error_from_code
+from rendezvous.errors import Mismatch, RdzvError, Unavailable, error_from_code
 from rendezvous.schema import (
     RELAY_POLL_SECONDS,
     EndpointTable,
@@ -584,6 +584,8 @@ def _refusal(status: int, body: bytes) -> RdzvError:
     except ValidationError:
         return Unavailable(f"the registry answered {status}: {printable(repr(body), 200)}")
     error = error_from_code(problem.code, problem.message, problem.hint)
+    if isinstance(error, Mismatch):
+        error.command_word = problem.command_word
     if problem.retryable and not error.retryable:  # a code of a newer registry
         return Unavailable(problem.message, hint=problem.hint)
     return error

@@ -10,10 +10,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Literal
 
 from rendezvous.rails import rails
-from rendezvous.schema import Facts, Finding, JoinRequest, PairProbe, RdmaPort, RunSpec, printable
+from rendezvous.schema import (
+    MOST_COMMAND_WORDS,
+    Facts,
+    Finding,
+    JoinRequest,
+    PairProbe,
+    RdmaPort,
+    RunSpec,
+    printable,
+)
 from rendezvous.state import listed, slots_text
 
 Level = Literal["ok", "warn", "fail"]
@@ -203,6 +213,26 @@ def group_name(slots: Sequence[int], hostnames: Mapping[int, str]) -> str:
     if len(slots) <= 2:
         return ", ".join(node_name(slot, hostnames) for slot in slots)
     return slots_text(list(slots))
+
+
+# --- COMMAND, as each node joins --------------------------------------------------------------
+
+
+def first_difference(one: Sequence[str], other: Sequence[str]) -> int | None:
+    """The first word, from 1, in which two COMMANDs differ; None where they are the same.
+
+    Args:
+        one: The words' MACs, as `rendezvous.security.word_macs` makes them.
+        other: The same of another node.
+    """
+    pairs = enumerate(zip_longest(one, other), start=1)
+    return next((number for number, (mine, theirs) in pairs if mine != theirs), None)
+
+
+def word_text(number: int) -> str:
+    """`word 5`, or what lies behind the words that are compared each for itself."""
+    most = MOST_COMMAND_WORDS
+    return f"word {number}" if number <= most else f"something behind word {most}"
 
 
 # --- X01: the same thing twice ----------------------------------------------------------------

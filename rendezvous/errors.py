@@ -169,10 +169,27 @@ class MethodNotAllowed(RequestError):
 
 
 class Mismatch(RequestError):
-    """The node describes another job than the one this run was created for."""
+    """The node describes another job than the one this run was created for.
+
+    Attributes:
+        command_word: The first word of COMMAND, from 1, in which it differs; None: another thing.
+        is_alone: Whether it is this node that differs; with one other alone nobody can say.
+    """
 
     code = "mismatch"
     status = 409
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        command_word: int | None = None,
+        is_alone: bool = True,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.command_word = command_word
+        self.is_alone = is_alone
 
 
 class RunExists(RequestError):

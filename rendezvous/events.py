@@ -50,13 +50,20 @@ class Joined(Wire):
 
 
 class Refused(Wire):
-    """A node with a good token was refused for good: it describes another job."""
+    """A node with a good token was refused for good: it describes another job.
+
+    Attributes:
+        command_word: The first word of COMMAND, from 1, in which it differs from others.
+        is_alone: Whether it is this node that differs; with one other alone nobody can say.
+    """
 
     kind: Literal["refused"] = "refused"
     slot: int
     generation: int
     code: str
     reason: str
+    command_word: int | None = None
+    is_alone: bool = True
 
 
 class NodeEvent(Wire):

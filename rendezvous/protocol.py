@@ -288,6 +288,8 @@ def _joined(run: Run, event: events.Joined, now: float) -> Outcome:
     _count_waiting(slot, now)
     if run.command_digest is None:
         run.command_digest = request.job.command_digest
+    if request.job.command_words:
+        run.command_slot = (run.other_command(slot.index) or slot).index
     if displaced is not None and run.phase in (Phase.VERIFYING, Phase.ARMING):
         _gather_again(run, now)
     address = request.candidates[0].address
@@ -318,7 +320,9 @@ def _refused(run: Run, event: events.Refused, now: float) -> Outcome:
     slot = run.slots[event.slot]
     slot.problem = event.reason
     if slot.live_node() is None and run.phase is Phase.GATHERING:
-        _finish(run, now, _failure(ExitCode.REFUSED, event.code, event.reason, slot))
+        about = slot if event.is_alone else None
+        result = _failure(ExitCode.REFUSED, event.code, event.reason, about)
+        _finish(run, now, result.model_copy(update={"command_word": event.command_word}))
     return Outcome(f"refused: {event.reason}", slot.index)
 
 

@@ -220,11 +220,20 @@ class Candidate(Wire):
         return ipaddress.ip_address(self.address).is_loopback
 
 
+MOST_COMMAND_WORDS = 128
+"""So many words of a COMMAND are compared each for itself, and those behind them as one."""
+WordMac = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+CommandWord = Annotated[int, Field(ge=1)]
+
+
 class Job(Wire):
     """What a node believes the job to be; compared between the nodes before anything starts."""
 
     nnodes: Annotated[str, Field(pattern=r"^[0-9]{1,6}(:[0-9]{1,6})?$")] | None = None
-    command_digest: Digest | None = None
+    command_digest: Digest | None = Field(None, description="Of older nodes: SHA-256 of COMMAND.")
+    command_words: Annotated[list[WordMac], Field(max_length=MOST_COMMAND_WORDS + 1)] = Field(
+        [], description="COMMAND word by word, under the row key, which the registry has not."
+    )
     framework: ShortWords = "torchrun"
 
 
@@ -393,6 +402,9 @@ class Result(Wire):
     worker_rank: int | None = Field(None, description="Global rank of the process that failed.")
     tail: list[str] = []
     log: str = ""
+    command_word: CommandWord | None = Field(
+        None, description="The first word of COMMAND, from 1, in which nodes differ."
+    )
 
 
 class NodeView(Wire):
@@ -848,6 +860,9 @@ class Problem(Wire):
     message: str
     hint: str = ""
     retryable: bool = False
+    command_word: CommandWord | None = Field(
+        None, description="The first word of COMMAND, from 1, in which this node differs."
+    )
 
 
 def canonical_json(value: Any) -> bytes:

@@ -20,14 +20,21 @@ import re
 import secrets
 import ssl
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 
 from rendezvous.errors import UsageError
-from rendezvous.schema import Candidate, RunId, TableRow, canonical_json, row_text
+from rendezvous.schema import (
+    MOST_COMMAND_WORDS,
+    Candidate,
+    RunId,
+    TableRow,
+    canonical_json,
+    row_text,
+)
 
 SERVER_NAME = "rdzv.internal"
 """The one name in the registry's certificate, sent as SNI and Host whatever address is dialled."""
@@ -219,6 +226,27 @@ def row_is_genuine(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -
     )
     expected = hmac.new(row_key, text, "sha256").hexdigest()
     return hmac.compare_digest(expected.encode(), row.mac.encode("utf-8", "replace"))
+
+
+def word_macs(row_key: bytes, command: Sequence[str], *, run: str, launch_id: str) -> list[str]:
+    """A COMMAND as nodes show it to the registry, which finds differences and reads no word.
+
+    The registry does not hold the row key: it cannot guess a word, nor see that two are the same.
+
+    Args:
+        row_key: Of the run; see `RunKeys`.
+        command: The words.
+        run: The run's id.
+        launch_id: The launch's.
+
+    Returns:
+        A MAC of each word at its place; behind the first `MOST_COMMAND_WORDS`, one of all the rest.
+    """
+    most = MOST_COMMAND_WORDS
+    parts = [[word] for word in command[:most]]
+    parts += [list(command[most:])] if len(command) > most else []
+    texts = (canonical_json(["word", run, launch_id, n, *part]) for n, part in enumerate(parts))
+    return [hmac.new(row_key, text, "sha256").hexdigest()[:16] for text in texts]
 
 
 def command_mac(

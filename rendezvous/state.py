@@ -86,6 +86,7 @@ class Run:
         rounds: The classes that were tried since the nodes gathered.
         reports: What was said in the round that is on.
         listening: The slots whose nodes answer probes in it, in order.
+        command_slot: Where a node's COMMAND is found, with which those of the others are compared.
     """
 
     id: str
@@ -112,6 +113,7 @@ class Run:
     reports: dict[int, list[PairProbe]] = field(default_factory=dict)
     listening: list[int] = field(default_factory=list)
     command_digest: str | None = None
+    command_slot: int | None = None
     stop: bool = False
     verdict_at: float | None = None
     result: Result | None = None
@@ -120,6 +122,19 @@ class Run:
     def members(self) -> list[Slot]:
         """The slots whose node is alive and has not ended."""
         return [slot for slot in self.slots if slot.live_node() is not None]
+
+    def other_command(self, slot_index: int) -> Slot | None:
+        """A slot, beside this one, whose node has said what its COMMAND is; None: there is none.
+
+        Nodes agree on it as they join, so that one stands for all; it is seldom looked for.
+        """
+        if self.command_slot is None:
+            return None
+        found = self.slots[self.command_slot]
+        if found.index != slot_index and says_command(found):
+            return found
+        others = (slot for slot in self.slots if slot.index != slot_index)
+        return next(filter(says_command, others), None)
 
     def taking_part(self) -> list[Slot]:
         """The members that the table is to have: all but those that are left out."""
@@ -141,6 +156,12 @@ class Run:
             Phase.VERIFYING: limits.verify_timeout_seconds,
             Phase.ARMING: limits.arm_timeout_seconds,
         }.get(self.phase)
+
+
+def says_command(slot: Slot) -> bool:
+    """Whether the slot has a live node that has said what its COMMAND is."""
+    node = slot.live_node()
+    return node is not None and bool(node.join.job.command_words)
 
 
 def create(run: str, spec: RunSpec, now: float) -> Run:

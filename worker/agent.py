@@ -28,6 +28,7 @@ from rendezvous.errors import (
     ExitCode,
     Fenced,
     JoinTimeout,
+    Mismatch,
     RdzvError,
     RegistryError,
     RegistryLost,
@@ -81,6 +82,7 @@ from worker.node_files import write_files
 from worker.offer import make_offer
 from worker.output import OutputSink, make_private
 from worker.own_folder import remove_left
+from worker.own_words import own_word
 from worker.ports import find_free, is_free
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers
@@ -364,6 +366,9 @@ class Agent:
                     )
                     self._offered = {candidate.mac for candidate in offer.candidates}
                 reply = await self._client.join(self._join.run, offer)
+            except Mismatch as exc:
+                self._show_word(exc.command_word)
+                raise
             except (RegistryError, SlotTaken, TooManyRequests) as exc:
                 if time.monotonic() > deadline:
                     raise JoinTimeout(
@@ -381,6 +386,11 @@ class Agent:
                 ", ".join(f"{c.address} ({c.interface})" for c in offer.candidates),
             )
             return reply
+
+    def _show_word(self, number: int | None) -> None:
+        """Of a word in which the nodes differ, each shows its own; the registry sees none."""
+        if number is not None:
+            logger.warning("%s", own_word(self._command, number))
 
     def _check_orphaned(self, heard: float, cause: RdzvError) -> None:
         if self._result_known_at:
@@ -870,6 +880,7 @@ class Agent:
     async def _finish(self, result: Result) -> None:
         self._result_known_at = time.monotonic()
         await self._stop_program()
+        self._show_word(result.command_word)
         logger.info("run '%s' is over: %s", self._join.run, result.message)
         self._end(result.exit_code)
 

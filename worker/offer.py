@@ -15,9 +15,8 @@ from rendezvous.schema import (
     Candidate,
     Job,
     JoinRequest,
-    canonical_json,
 )
-from rendezvous.security import JoinString, sign_candidate
+from rendezvous.security import JoinString, sign_candidate, word_macs
 from worker.address import Choice, choose_candidates
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 from worker.machine.kernel import read_arp
@@ -52,7 +51,7 @@ def make_offer(
     Args:
         settings: What the person said.
         join: The worker run's join string.
-        command: The COMMAND; only its digest is sent.
+        command: The COMMAND; the registry cannot read what is sent of it.
         registry_host: The address at which the registry was reached.
         environ: The user's environment.
         probe_port: Where this node answers its peers' probes.
@@ -84,7 +83,7 @@ def make_offer(
         master_port=here.master_port,
         job=Job(
             nnodes=settings.nnodes,
-            command_digest=command_digest(command),
+            command_words=word_macs(join.row_key, command, run=join.run, launch_id=join.launch_id),
             framework=settings.framework_words,
         ),
         facts=here.facts.model_copy(update={"wants_rdma": not switched_off(here)}),
@@ -181,11 +180,6 @@ def _first_port(settings: WorkerSettings, join: JoinString) -> int:
         return DEFAULT_MASTER_PORT
     number = int(hashlib.sha256(join.launch_id.encode()).hexdigest(), 16)
     return DEFAULT_MASTER_PORT + number % _LOOPBACK_PORTS
-
-
-def command_digest(command: Sequence[str]) -> str:
-    """SHA-256 of the COMMAND, by which nodes see that they would run the same."""
-    return hashlib.sha256(canonical_json(list(command))).hexdigest()
 
 
 def processes(text: str, slot: int) -> int:

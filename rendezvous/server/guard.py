@@ -38,6 +38,7 @@ from rendezvous.errors import (
     BadRequest,
     Forbidden,
     InternalError,
+    Mismatch,
     RdzvError,
     TooLarge,
     Unavailable,
@@ -522,7 +523,11 @@ def problem_response(
         close: Whether the connection ends with this answer.
     """
     problem = Problem(
-        code=error.code, message=error.message, hint=error.hint, retryable=error.retryable
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+        retryable=error.retryable,
+        command_word=error.command_word if isinstance(error, Mismatch) else None,
     )
     body = problem.model_dump_json().encode()
     headers = [

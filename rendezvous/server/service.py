@@ -335,7 +335,7 @@ class Service:
         """Take a node into its slot."""
         host = self.access.joiner(name, credential, request)
         self.counters["joins"] += 1
-        refused: list[RdzvError] = []
+        refused: list[Mismatch] = []
 
         def decide(now: float) -> Event | None:
             try:

@@ -219,6 +219,25 @@ def test_a_node_with_another_nnodes_is_refused_with_both_values(tmp_path: Path) 
     assert "was started with --nnodes 3, and run 'r' has --nnodes 2" in outcome.last_line
 
 
+def test_two_nodes_that_differ_in_a_word_of_command_are_named_and_each_shows_its_own(
+    tmp_path: Path,
+) -> None:
+    spec = tmp_path / "worker.yaml"
+    spec.write_text(
+        "argv: [rdzv, worker, <<WORKER_OPTIONS>>, --, <<COMMAND>>, --lr, <<SLOT>>]\n"
+        "env: {RDZV_JOIN: <<RDZV_JOIN>>}\n"
+    )
+    outcome = launch(
+        tmp_path / "s", "--nnodes", "2", "--worker-spec", str(spec), *COMMAND, command=["true"]
+    )
+    assert outcome.code == 77
+    result = json.loads((tmp_path / "s" / "r" / "result.json").read_text())
+    assert (result["code"], result["command_word"], result["slot"]) == ("mismatch", 3, None)
+    for slot in (0, 1):
+        assert f"slot {slot} (" in outcome.last_line
+        assert f"rdzv[slot {slot}]: word 3 of 3 of COMMAND is '{slot}' here" in outcome.err
+
+
 def test_min_max_goes_on_without_the_slot_that_does_not_come(tmp_path: Path) -> None:
     spec = tmp_path / "worker.yaml"
     spec.write_text(

@@ -238,6 +238,86 @@ def test_commands_may_differ_when_the_run_allows_it() -> None:
     assert drive.join(1, job=Job(command_digest=sha("train b"))) == 1
 
 
+# --- COMMAND word by word -------------------------------------------------------------------------
+
+
+def says(*words: str) -> Job:
+    return Job(command_words=[sha(word)[:16] for word in words])
+
+
+def refuse_command(drive: Drive, slot: int, job: Job) -> Mismatch:
+    with pytest.raises(Mismatch) as caught:
+        drive.join(slot, job=job)
+    assert drive.run.result is not None
+    assert (drive.run.result.code, drive.run.result.exit_code) == ("mismatch", 77)
+    assert drive.run.result.command_word == caught.value.command_word
+    return caught.value
+
+
+def test_of_two_nodes_with_different_commands_both_are_named_and_nobody_is_blamed() -> None:
+    drive = Drive(make_spec(4))
+    drive.join(2, job=says("train.py", "--lr", "1"))
+    found = refuse_command(drive, 0, says("train.py", "--lr", "2"))
+    assert found.message == (
+        "slot 2 (host2) and slot 0 (host0) would run different COMMANDs: word 3 differs"
+    )
+    assert "the same COMMAND, or allow the difference with --any-command" in found.hint
+    assert drive.run.result is not None
+    assert (found.command_word, drive.run.result.slot, drive.run.result.hostname) == (3, None, "")
+
+
+@pytest.mark.parametrize(("others", "rest"), [(2, "1 other"), (3, "2 others")])
+def test_one_node_against_the_rest_is_named_alone(others: int, rest: str) -> None:
+    drive = Drive(make_spec(4))
+    for slot in range(others):
+        drive.join(slot, job=says("train.py", "a"))
+    found = refuse_command(drive, 3, says("train.py", "a", "b"))
+    assert found.message == (
+        f"slot 3 (host3) is alone with its COMMAND: word 3 differs from that of slot 0 (host0) "
+        f"and {rest}"
+    )
+    assert drive.run.result is not None
+    assert (found.command_word, drive.run.result.slot) == (3, 3)
+
+
+def test_a_node_in_place_of_the_only_other_one_may_have_another_command() -> None:
+    drive = Drive(make_spec(3))
+    drive.join(0, job=says("a"))
+    assert drive.join(0, 2, job=says("b")) == 2
+
+
+def test_the_node_that_is_compared_with_may_be_gone() -> None:
+    drive = Drive(make_spec(4))
+    for slot in (0, 1, 2):
+        drive.join(slot, job=says("a"))
+    drive.report(0, LeaveReport())
+    drive.report(1, LeaveReport())
+    found = refuse_command(drive, 3, says("b"))
+    assert "slot 2 (host2)" in found.message
+    assert not found.is_alone
+
+
+def test_a_node_that_says_nothing_of_its_command_is_accepted() -> None:
+    drive = Drive(make_spec(3))
+    drive.join(0, job=says("a"))
+    assert drive.join(1, job=Job()) == 1
+    assert drive.join(2, job=says("a")) == 1
+
+
+def test_what_lies_behind_the_words_that_are_sent_is_one_difference() -> None:
+    drive = Drive(make_spec(2))
+    words = [str(n) for n in range(128)]
+    drive.join(0, job=says(*words, "rest"))
+    found = refuse_command(drive, 1, says(*words, "other rest"))
+    assert found.message.endswith("something behind word 128 differs")
+
+
+def test_words_may_differ_when_the_run_allows_it() -> None:
+    drive = Drive(make_spec(3, same_command=False))
+    drive.join(0, job=says("a"))
+    assert drive.join(1, job=says("b")) == 1
+
+
 def test_a_rank_beyond_the_run_is_refused() -> None:
     with pytest.raises(Mismatch, match="asks for node rank 2 in a run of 2") as caught:
         Drive(make_spec(2)).join(1, requested_rank=2)

@@ -27,7 +27,7 @@ from rendezvous.certificate import (
     public_key_pin,
 )
 from rendezvous.errors import UsageError
-from rendezvous.schema import TableRow
+from rendezvous.schema import MOST_COMMAND_WORDS, TableRow
 from rendezvous.security import (
     SERVER_NAME,
     Credential,
@@ -47,6 +47,7 @@ from rendezvous.security import (
     sign_candidate,
     system_context,
     without_secrets,
+    word_macs,
 )
 from tests.rendezvous.driver import FEW, make_candidate
 
@@ -626,3 +627,29 @@ def test_what_a_stranger_repeats_has_none_of_our_secret_words() -> None:
         assert without_secrets(f"RDZV_JOIN={word[:40]}") == "RDZV_JOIN=(hidden)"
     harmless = "rdzv-k7f2a9c1xy-1-1 of rdzv 1-2, rdzv1 and myrdzv1-x"
     assert without_secrets(harmless) == harmless
+
+
+def test_words_of_a_command_are_told_apart_by_place_and_value_under_the_runs_key() -> None:
+    here = {"run": "r", "launch_id": "launch"}
+    made = word_macs(KEYS.row_key, ["a", "b", "a", "\udcff"], **here)
+    assert made == word_macs(KEYS.row_key, ("a", "b", "a", "\udcff"), **here)
+    assert len({*made}) == 4
+    others = [
+        word_macs(bytes(32), ["a"], **here),
+        word_macs(KEYS.row_key, ["a"], run="other", launch_id="launch"),
+        word_macs(KEYS.row_key, ["a"], run="r", launch_id="other"),
+        word_macs(KEYS.row_key, ["a "], **here),
+    ]
+    assert len({made[0], *(other[0] for other in others)}) == 5
+    assert word_macs(KEYS.row_key, [], **here) == []
+
+
+def test_of_a_long_command_what_lies_behind_is_one_mac() -> None:
+    here = {"run": "r", "launch_id": "launch"}
+    words = ["x"] * 300
+    made = word_macs(KEYS.row_key, words, **here)
+    assert len(made) == MOST_COMMAND_WORDS + 1
+    changed = word_macs(KEYS.row_key, [*words[:-1], "y"], **here)
+    assert made[:128] == changed[:128]
+    assert made[128] != changed[128]
+    assert word_macs(KEYS.row_key, words[:128], **here) == made[:128]

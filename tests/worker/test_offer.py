@@ -13,14 +13,15 @@ import pytest
 
 from rendezvous.errors import AddressError, UsageError
 from rendezvous.schema import Candidate, Job, JoinRequest, LinkKind, TableRow
-from rendezvous.security import JoinString, RegistryPlace, RunKeys, row_is_genuine
+from rendezvous.security import JoinString, RegistryPlace, RunKeys, row_is_genuine, word_macs
 from worker.machine.interfaces import count_cpus, count_gpus, look
-from worker.offer import command_digest, make_offer, processes, survey
+from worker.offer import make_offer, processes, survey
 from worker.ports import is_free
 from worker.settings import WorkerSettings
 
 KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
 COMMAND = ["train.py", "--epochs", "3"]
+WORDS = word_macs(KEYS.row_key, COMMAND, run=KEYS.run, launch_id=KEYS.launch_id)
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
         ],
         requested_rank=3,
         master_port=None,
-        job=Job(nnodes="4", command_digest=command_digest(COMMAND), framework="command"),
+        job=Job(nnodes="4", command_words=WORDS, framework="command"),
         facts=made.facts,
         findings=made.findings,
         probe_port=None,
@@ -137,19 +138,6 @@ def test_without_loopback_no_loopback_address_is_offered() -> None:
         return
     made = offer(loopback=False, address=[])
     assert LinkKind.LOOPBACK not in {candidate.kind for candidate in made.candidates}
-
-
-# ---- the command --------------------------------------------------------------------------------
-
-
-def test_the_digest_tells_words_apart_and_not_how_they_were_stored() -> None:
-    assert command_digest(["a", "b"]) == command_digest(("a", "b"))
-    digests = {command_digest(words) for words in ([], [""], ["a b"], ["a", "b"], ["b", "a"])}
-    assert len(digests) == 5
-
-
-def test_words_that_are_not_utf_8_have_a_digest() -> None:
-    assert command_digest(["\udcff"]) != command_digest(["\udcfe"])
 
 
 # ---- processes ----------------------------------------------------------------------------------
