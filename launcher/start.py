@@ -67,6 +67,7 @@ _NEAR = ("127.0.0.1", "::1")
 _END_OLD_SECONDS = 15.0
 _SILENT_SECONDS = 5.0
 _OLD_REGISTRY_SECONDS = 10.0
+_OTHER = "its COMMAND or options were others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +401,7 @@ def _look_at(task: asyncio.Task[None]) -> None:
 
 async def _end_former(ground: _Ground, status: RunStatus, board: Board) -> None:
     """The go was given, or another job is asked for now: end what is left."""
-    why = "its launcher had ended" if status.phase is Phase.RUNNING else "its options were others"
+    why = "its launcher had ended" if status.phase is Phase.RUNNING else _OTHER
     async with RegistryClient(ground.near, ground.keys.admin) as client:
         await _end_run(client, status, why, board)
 

@@ -570,14 +570,19 @@ def test_a_node_that_fails_by_itself_tells_its_cause(tmp_path: Path) -> None:
     assert "Too many open files" in outcome.last_line
 
 
-def test_a_resumed_launch_with_other_options_begins_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changed", "script"), [(("--lease", "20"), "true"), ((), "false")], ids=["option", "command"]
+)
+def test_a_resumed_launch_with_another_option_or_command_begins_anew(
+    changed: tuple[str, ...], script: str, tmp_path: Path
+) -> None:
     options = ("--nnodes", "2", "--scheduler", "manual", *COMMAND)
     with launching(tmp_path, *options, command=shell("true")) as first:
         first.wait_for("joined")
         record = json.loads((first.folder / "launch.json").read_text())
         first.process.kill()
         first.process.wait()
-    with launching(tmp_path, *options, "--lease", "20", command=shell("true")) as second:
+    with launching(tmp_path, *options, *changed, command=shell(script)) as second:
 
         def is_new() -> bool:
             with contextlib.suppress(FileNotFoundError):  # between the old launch and the new one
@@ -590,7 +595,7 @@ def test_a_resumed_launch_with_other_options_begins_anew(tmp_path: Path) -> None
         second.signal(signal.SIGINT)
         outcome = second.finish()
     assert outcome.code == 130
-    assert "its options were others" in outcome.err
+    assert "its COMMAND or options were others" in outcome.err
 
 
 def test_whoever_stops_reading_the_output_does_not_end_the_run(tmp_path: Path) -> None:
