@@ -30,6 +30,7 @@ from rendezvous.state import (
     OVER,
     Run,
     Slot,
+    first_failed,
     nnodes_text,
     nodes_text,
     says_command,
@@ -272,6 +273,24 @@ def decide_slot(run: Run, slot_index: int, news: SlotNews) -> Event | None:
     )
     known_dead = news.generation == slot.generation and slot.state in DEAD_SUBMISSIONS
     return None if same or known_dead else events.SlotChanged(slot=slot_index, news=news)
+
+
+_TOLD_TO_END = (128 + 1, 128 + 2, 128 + 15)
+"""What a node ends with that was told to end: by whoever cancels, if that comes just then."""
+
+
+def decide_cancel(run: Run, why: str) -> Event | None:
+    """What a cancel changes: nothing where the run has ended, or is ending because a node failed.
+
+    Docker compose and others end all containers when the first has gone: the run then ends with
+    the cause that is known, within the time that the verdict takes.
+    """
+    if run.phase is Phase.FINISHED:
+        return None
+    first = first_failed(run) if run.phase is Phase.RUNNING and run.stop else None
+    report = first.node.exit if first is not None and first.node is not None else None
+    told = report is not None and report.exit_code in _TOLD_TO_END
+    return events.Cancelled(reason=why) if first is None or told else None
 
 
 def refusal(slot: int, generation: int, error: Mismatch) -> Event:

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 SWEEP_SECONDS = 0.25
 _BACK_SECONDS = 0.75
 _CLOSED_SECONDS = 1.0
+DOUBT_SWEEPS = round(_CLOSED_SECONDS / SWEEP_SECONDS) + 2
+"""After so many, a node whose connection has closed is dead, or back."""
 _MASS_PERCENT = 55
 _MASS_COUNT = 3
 
@@ -127,6 +129,10 @@ class Leases:
             return True
         is_gone = self._closed_seconds(lease, now) >= _BACK_SECONDS
         return is_gone or now - lease.heard >= self.suspect_after
+
+    def is_in_doubt(self, now: float) -> bool:
+        """Whether a node's last connection has closed, and it is neither back yet nor dead."""
+        return any(self._closed_seconds(lease, now) >= 0 for lease in self._leases.values())
 
     def is_holding(self, now: float) -> bool:
         """Whether so many are silent together that the registry may be the one cut off."""

@@ -906,11 +906,13 @@ def _verdict_fell(run: Run, event: events.VerdictFell, now: float) -> Outcome:
 
 
 def _cancelled(run: Run, event: events.Cancelled, now: float) -> Outcome:
+    empty = [slot for slot in run.slots if slot.problem and slot.node is None]
+    before = f"; before that, slot {empty[0].index} failed: {empty[0].problem}" if empty else ""
     result = Result(
         status="cancelled",
         exit_code=int(ExitCode.CANCELLED),
         code=event.code,
-        message=f"run '{run.id}' was cancelled: {event.reason}",
+        message=f"run '{run.id}' was cancelled: {event.reason}{before}",
     )
     _finish(run, now, result)
     assert run.result is not None

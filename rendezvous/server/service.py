@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from rendezvous import events
-from rendezvous.admission import decide_join, decide_report, decide_slot, refusal
+from rendezvous.admission import (
+    decide_cancel,
+    decide_join,
+    decide_report,
+    decide_slot,
+    refusal,
+)
 from rendezvous.compat import TaskGroup, timeout
 from rendezvous.errors import (
     InternalError,
@@ -32,7 +38,7 @@ from rendezvous.errors import (
     Unavailable,
 )
 from rendezvous.events import Event, load_event
-from rendezvous.leases import SWEEP_SECONDS, Key
+from rendezvous.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
 from rendezvous.protocol import due, launcher_gone
 from rendezvous.rounds import run_report
 from rendezvous.schema import (
@@ -72,6 +78,8 @@ _LAUNCHER_SECONDS = 120.0
 _QUIET_SECONDS = 10.0
 _STALL_SECONDS = 1.0
 _MOMENT = 0.001
+_CLOSES_SECONDS = 0.05
+"""For the ends of connections that came before a cancel to be read before it counts."""
 _FAILED = "the registry failed; its log says where"
 _COUNTERS = ("joins", "watches", "reports", "metrics", "events", "commits", "refusals")
 
@@ -246,14 +254,24 @@ class Service:
         return await self.status(host, slots=False)
 
     async def cancel(self, host: Host, why: str) -> RunStatus:
-        """End the run."""
+        """End the run; where a node has just failed, it ends with that cause.
 
+        A node whose connection has closed is waited for: whoever saw it die may be who cancels.
+        """
+        await asyncio.sleep(_CLOSES_SECONDS)
+        for _ in range(DOUBT_SWEEPS):
+            if not host.leases.is_in_doubt(self.now()):
+                break
+            await asyncio.sleep(SWEEP_SECONDS)
+        await self._change_run(host, lambda _: decide_cancel(host.run, why))
+        return await self.status(host)
+
+    async def _cancel_at_once(self, host: Host, why: str) -> None:
         def decide(_: float) -> Event | None:
             over = host.run.phase is Phase.FINISHED
             return None if over else events.Cancelled(reason=why)
 
         await self._change_run(host, decide)
-        return await self.status(host)
 
     async def launcher_ended(self, limit_seconds: float) -> None:
         """End the runs that were let go: rank 0's agent died with the launcher.
@@ -264,7 +282,7 @@ class Service:
         let_go = (Phase.RUNNING, Phase.FINISHED)
         ended = [host for host in self._hosts.values() if host.run.phase in let_go]
         for host in ended:
-            await self.cancel(host, "its launcher was killed")
+            await self._cancel_at_once(host, "its launcher was killed")
         with contextlib.suppress(TimeoutError):
             async with timeout(limit_seconds):
                 for host in ended:

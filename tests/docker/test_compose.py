@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,29 @@ def test_a_killed_worker_ends_all_others_and_the_launcher_names_it(compose: Comp
     assert codes["launcher"] == [ExitCode.NODE_LOST]
     assert sorted(codes["worker"]) == [ExitCode.NODE_LOST, 137]
     assert victim[:12] in engine.logs(launcher)[-1]
+
+
+@pytest.mark.parametrize("version", ["compose", "compose_2"])
+def test_up_ends_with_the_cause_when_compose_ends_all_since_a_worker_was_killed(
+    version: str, request: pytest.FixtureRequest
+) -> None:
+    compose: Compose = request.getfixturevalue(version)
+    engine = compose.engine
+    compose.adapt(**shell(WAIT))  # type: ignore[arg-type]
+    with ThreadPoolExecutor() as pool:
+        up = pool.submit(compose.run, "up", "--exit-code-from", "launcher", WORKERS="2")
+        until(lambda: _has_gone(compose), LIMIT_SECONDS)
+        victim = compose.containers("worker")[0]
+        engine.docker("kill", victim)
+        outcome = up.result()
+    assert outcome.code == ExitCode.NODE_LOST, outcome.out + outcome.err
+    (launcher,) = compose.containers("launcher")
+    assert victim[:12] in engine.logs(launcher)[-1]
+
+
+def _has_gone(compose: Compose) -> bool:
+    launchers = compose.containers("launcher")
+    return any("all are: go" in line for one in launchers for line in compose.engine.logs(one))
 
 
 @pytest.mark.parametrize("version", ["compose", "compose_2"])

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.path.launching import (
@@ -380,6 +381,21 @@ def test_the_next_start_removes_a_killed_agents_folder(tmp_path: Path) -> None:
     with launching(tmp_path, *options, command=["true"], env=env) as launched:
         assert launched.finish().code == 0
     assert list(places.iterdir()) == []
+
+
+def test_a_launcher_told_to_end_because_a_node_has_died_names_the_node(tmp_path: Path) -> None:
+    """As docker compose does it, and other platforms that end all when one has ended."""
+    with launching(tmp_path, "--nnodes", "2", *COMMAND, command=shell(WAIT)) as launched:
+        launched.wait_for_phase("running")
+        agent = launched.child("worker", "127.0.0.2")
+        agent.kill()
+        until(
+            lambda: not psutil.pid_exists(agent.pid)
+        )  # a zombie may have threads, and its sockets
+        launched.signal(signal.SIGTERM)
+        outcome = launched.finish()
+    assert outcome.code == 86, outcome.err
+    assert "node 1" in outcome.last_line
 
 
 def test_a_launcher_killed_before_the_go_is_resumed_by_the_same_command(tmp_path: Path) -> None:

@@ -73,6 +73,27 @@ def test_a_node_without_a_lease_is_suspect_and_never_silent() -> None:
     assert leases.silent_seconds(ONE, 99) == 0
 
 
+def test_a_node_is_in_doubt_from_its_close_until_it_is_back_or_given_up() -> None:
+    leases = Leases(15, 2)
+    leases.heard(ONE, 0, connection=1)
+    assert not leases.is_in_doubt(0)
+    leases.closed(ONE, 0, 1)
+    assert leases.is_in_doubt(0)
+    assert leases.is_in_doubt(1.2)  # dead, but not swept yet
+    leases.heard(ONE, 1.2, connection=2)
+    assert not leases.is_in_doubt(1.2)
+    leases.closed(ONE, 2, 2)
+    leases.forget(ONE)
+    assert not leases.is_in_doubt(2)
+
+
+def test_behind_an_ingress_a_close_raises_no_doubt() -> None:
+    leases = Leases(15, 2, trust_close=False)
+    leases.heard(ONE, 0, connection=1)
+    leases.closed(ONE, 0, 1)
+    assert not leases.is_in_doubt(0)
+
+
 def test_a_forgotten_node_is_judged_no_more() -> None:
     leases = Leases(15, 2)
     leases.heard(ONE, 0)

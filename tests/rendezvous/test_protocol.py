@@ -16,7 +16,8 @@ from hypothesis.stateful import (
 )
 
 from rendezvous import events
-from rendezvous.errors import Mismatch, RequestError
+from rendezvous.admission import decide_cancel
+from rendezvous.errors import ExitCode, Mismatch, RequestError
 from rendezvous.protocol import Outcome, apply, launcher_gone
 from rendezvous.schema import (
     AckReport,
@@ -1239,6 +1240,43 @@ def test_cancelling_ends_the_run_in_any_phase() -> None:
             message="run 'r' was cancelled: SIGINT at the launcher",
         )
         assert drive.run.stop
+
+
+@pytest.mark.parametrize("exit_code", [None, 7, 137])
+def test_a_cancel_does_not_hide_the_cause_of_an_end_that_has_begun(exit_code: int | None) -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    if exit_code is None:
+        drive.wait(16, silent={1})
+    else:
+        drive.exit(1, exit_code)
+    assert drive.phase is Phase.RUNNING
+    assert decide_cancel(drive.run, "SIGTERM at the launcher") is None
+    drive.exit(2, 143)
+    drive.wait(2)
+    assert drive.result.exit_code == (exit_code or ExitCode.NODE_LOST)
+    assert drive.result.slot == 1
+    assert decide_cancel(drive.run, "SIGTERM at the launcher") is None
+
+
+@pytest.mark.parametrize("exit_code", [129, 130, 143])
+def test_a_cancel_counts_where_the_nodes_were_told_to_end_too(exit_code: int) -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    assert decide_cancel(drive.run, "SIGTERM at the launcher") is not None
+    drive.exit(1, exit_code)
+    assert decide_cancel(drive.run, "SIGTERM at the launcher") == events.Cancelled(
+        reason="SIGTERM at the launcher"
+    )
+
+
+def test_a_cancel_before_the_go_names_the_node_that_had_failed() -> None:
+    drive = Drive(make_spec(2)).gather(0, 1)
+    drive.exit(1, 9, message="its disk is full")
+    assert drive.run.result is None  # it is submitted again
+    drive.apply(events.Cancelled(reason="SIGTERM at the launcher"))
+    assert drive.result.message == (
+        "run 'r' was cancelled: SIGTERM at the launcher; before that, slot 1 failed: "
+        "its disk is full"
+    )
 
 
 def test_a_result_stays_the_first() -> None:
