@@ -7,7 +7,6 @@ scheduler keeps of it.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,12 @@ import click
 from pydantic import ValidationError
 
 from launcher.ending import Submission
+from launcher.log_lines import file_lines
 from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
 from launcher.state_dir import StateDir
 from rendezvous.errors import RdzvError, SchedulerError, UsageError
 from rendezvous.schema import RunStatus, SlotStatus
 
-_LOOK_SECONDS = 0.2
 _LOOK_AGAIN_SECONDS = 1.0
 _AT_ONCE = 8
 
@@ -156,22 +155,7 @@ def _files(state: StateDir, node: int | None) -> list[Source]:
 
 
 def _file(path: Path) -> Source:
-    return Source(str(path), lambda lines, follow: _file_lines(path, lines, follow=follow))
-
-
-async def _file_lines(path: Path, lines: int, *, follow: bool) -> Lines:
-    with path.open(errors="replace") as file:
-        newest = deque(file, lines)
-        begun = newest.pop() if follow and newest and newest[-1][-1:] != "\n" else ""
-        for line in newest:
-            yield line.removesuffix("\n")
-        while follow:
-            begun += file.readline()
-            if begun.endswith("\n"):
-                yield begun[:-1]
-                begun = ""
-            else:
-                await asyncio.sleep(_LOOK_SECONDS)
+    return Source(str(path), lambda lines, follow: file_lines(path, lines, follow=follow))
 
 
 def _of_scheduler(submission: Submission) -> Source:

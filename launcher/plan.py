@@ -37,6 +37,7 @@ _FOR_WORKERS = (
     "nccl_log",
     "master_port",
     "grace",
+    "log_limit",
     "orphan_timeout",
     "join_timeout",
     "prefix",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -12,10 +11,7 @@ from pydantic import AfterValidator, Field
 from rendezvous.errors import UsageError
 from rendezvous.schema import CHECK_IDS, DEFAULT_MAX_RUNS, DEFAULT_PORT, Port, Seconds
 from worker.contracts import Name
-from worker.settings import NodeSettings, Rank, Settings, WorkerSettings, option
-
-_BYTES = re.compile(r"[1-9][0-9]{0,10}[KMGkmg]?")
-
+from worker.settings import NodeSettings, Rank, Settings, WorkerSettings, option, read_bytes
 
 LEAST_VERIFY_SECONDS = 30.0
 """A round of probes takes up to 20 s where peers are silent; who has not reported is blamed."""
@@ -166,8 +162,8 @@ Launching = TypeVar("Launching", bound=LaunchSettings)
 
 
 def _check_bytes(text: str) -> str:
-    if not all(_BYTES.fullmatch(part) for part in text.split(",")):
-        raise ValueError("a size is a number of bytes, also with K, M or G: 64K,1M,16M")
+    if not all(map(read_bytes, text.split(","))):
+        raise ValueError("a size of 0 bytes measures nothing")
     return text
 
 
@@ -192,13 +188,8 @@ class BenchSettings(LaunchSettings):
     def command(self) -> list[str]:
         """What the measurement is told on each node."""
         sizes = self.sizes.split(",") if self.sizes else []
-        words = [word for size in sizes for word in ("--size", str(_bytes(size)))]
+        words = [word for size in sizes for word in ("--size", str(read_bytes(size)))]
         return [*words, "--slow-below", str(self.slow_below)]
-
-
-def _bytes(text: str) -> int:
-    unit = text[-1:].upper()
-    return int(text.rstrip("KMGkmg")) << {"K": 10, "M": 20, "G": 30}.get(unit, 0)
 
 
 class ServeSettings(Settings):

@@ -101,7 +101,7 @@ from worker.resolver import Addresses, Resolver
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import Shell
 from worker.rsh.shims import write_shims
-from worker.settings import WorkerSettings, state_home
+from worker.settings import WorkerSettings, read_bytes, state_home
 from worker.table import problem_of
 from worker.variables import Wishes
 
@@ -710,7 +710,11 @@ class Agent:
             await self._serve(table)
             return
         self._log = self._log_file(row.rank)
-        self._sink = OutputSink(self._log, prefix=f"[{row.rank}] " if self._settings.prefix else "")
+        self._sink = OutputSink(
+            self._log,
+            log_limit=read_bytes(self._settings.log_limit),
+            prefix=f"[{row.rank}] " if self._settings.prefix else "",
+        )
         logger.info("node %d starts: %s", row.rank, " ".join(contract.argv))
         self._began = time.monotonic()
         self._program = await Program.start(

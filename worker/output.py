@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from rendezvous.schema import printable
+from worker.log_file import LogFile
 
 logger = logging.getLogger(__name__)
 
@@ -101,18 +102,24 @@ class OutputSink:
 
     Args:
         log: Every byte of both streams is appended here; created with mode 0600. None: no log.
+        log_limit: Bytes that the log may have, see `worker.log_file`; 0 for any number.
         prefix: Such as `[0] `; empty: none.
         stdout: File descriptor of our own standard output.
         stderr: File descriptor of our own standard error.
     """
 
     def __init__(
-        self, log: Path | None = None, *, prefix: str = "", stdout: int = 1, stderr: int = 2
+        self,
+        log: Path | None = None,
+        *,
+        log_limit: int = 0,
+        prefix: str = "",
+        stdout: int = 1,
+        stderr: int = 2,
     ) -> None:
         self._tail = Tail()
-        self._log = log
-        self._log_fd = self._open(log) if log is not None else -1
-        self._log_works = self._log_fd >= 0
+        self._log = _open_log(log, log_limit) if log is not None else None
+        self._log_works = True
         self._prefix = prefix.encode()
         self._fds: dict[Stream, int] = {"stdout": stdout, "stderr": stderr}
         self._unfinished: dict[Stream, bytes] = dict.fromkeys(_STREAMS, b"")
@@ -159,9 +166,9 @@ class OutputSink:
     def close(self) -> None:
         """Pass on what is unfinished and close the log file."""
         self.idle()
-        if self._log_fd >= 0:
-            os.close(self._log_fd)
-            self._log_fd = -1
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     def _flush(self, stream: Stream) -> None:
         rest, self._unfinished[stream] = self._unfinished[stream], b""
@@ -188,24 +195,25 @@ class OutputSink:
             except OSError:  # nobody reads any more: the log file goes on
                 self._fds[stream] = fd = -1
 
-    def _open(self, log: Path) -> int:
-        try:
-            return os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            logger.warning("no log file %s: %s; the program goes on without", log, error.strerror)
-            return -1
-
     def _append(self, data: bytes) -> None:
-        while data and self._log_fd >= 0:
-            try:
-                data = data[os.write(self._log_fd, data) :]
-            except OSError as error:
-                if self._log_works:
-                    logger.warning(
-                        "the log file %s has gaps from here on: %s", self._log, error.strerror
-                    )
-                self._log_works = False
-                return
+        if self._log is None:
+            return
+        try:
+            self._log.write(data)
+        except OSError as error:
+            if self._log_works:
+                logger.warning(
+                    "the log file %s has gaps from here on: %s", self._log.path, error.strerror
+                )
+            self._log_works = False
+
+
+def _open_log(log: Path, limit: int) -> LogFile | None:
+    try:
+        return LogFile(log, limit)
+    except OSError as error:
+        logger.warning("no log file %s: %s; the program goes on without", log, error.strerror)
+        return None
 
 
 def _whole_lines(data: bytes) -> Iterator[bytes]:

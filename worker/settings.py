@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import pwd
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -18,6 +19,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 from rendezvous.schema import MAX_NODES, Port, Seconds, size_text
 from worker.contracts import Choice, Name, choose_framework
+
+LEAST_LOG_BYTES = 1 << 20
+_BYTES = re.compile(r"[0-9]{1,11}[KMGkmg]?")
 
 
 def option(default: Any, description: str, **extra: Any) -> Any:
@@ -56,6 +60,19 @@ def _check_processes(text: str) -> str:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def read_bytes(text: str) -> int:
+    """A number of bytes, also with K, M or G; raises ValueError."""
+    if not _BYTES.fullmatch(text):
+        raise ValueError("a size is a number of bytes, also with K, M or G: 64K, 16M, 1G")
+    return int(text.rstrip("KMGkmg")) << {"K": 10, "M": 20, "G": 30}.get(text[-1].upper(), 0)
+
+
+def _check_log_limit(text: str) -> str:
+    if 0 < read_bytes(text) < LEAST_LOG_BYTES:
+        raise ValueError("a log has 1M at least, or 0 for no limit")
+    return text
 
 
 Rank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
@@ -170,6 +187,12 @@ class NodeSettings(Settings):
     )
     log_dir: Path | None = option(
         None, "Folder of the per-node log files; the run's state directory when not given."
+    )
+    log_limit: Annotated[str, AfterValidator(_check_log_limit)] = option(
+        "1G",
+        "Bytes of a node's log, also with K, M or G; 0 for any number. The first 16 MiB and the "
+        "newest are kept, and what fell out is counted; a program's output itself stays whole.",
+        metavar="BYTES",
     )
     log_level: Literal["debug", "info", "warning", "error"] = option(
         "info", "What rdzv says of itself on standard error."

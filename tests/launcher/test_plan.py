@@ -155,6 +155,11 @@ def test_a_worker_is_told_all_that_concerns_a_node() -> None:
     )
 
 
+def test_a_log_limit_reaches_the_worker_unless_it_is_the_default() -> None:
+    assert options(plan(log_limit="0")) == "--nnodes 4 --nproc-per-node 1 --log-limit 0"
+    assert "--log-limit" not in options(plan(log_limit="1G"))
+
+
 def test_a_time_of_zero_reaches_the_worker() -> None:
     assert options(plan(grace=0.0)) == "--nnodes 4 --nproc-per-node 1 --grace 0"
 

@@ -128,6 +128,15 @@ def test_a_program_killed_by_a_signal_gives_128_plus_its_number(tmp_path: Path) 
     assert launch(tmp_path, "--nnodes", "2", *COMMAND, command=shell(script)).code == 139
 
 
+def test_a_log_stays_within_its_limit_and_the_output_is_whole(tmp_path: Path) -> None:
+    options = ("--nnodes", "1", *COMMAND, "--log-limit", "1M")
+    outcome = launch(tmp_path, *options, command=["seq", "1000000"])
+    assert outcome.out.splitlines() == [str(number) for number in range(1, 1_000_001)]
+    logs = list(tmp_path.glob("*/logs/node-0.log*"))
+    assert len(logs) == 3
+    assert 600_000 < sum(path.stat().st_size for path in logs) <= 1 << 20
+
+
 def test_arguments_arrive_as_they_were_given(tmp_path: Path) -> None:
     arguments = ["a b", "it's", 'say "hi"', "$HOME `id`", "two\nlines", "", "--nnodes", "ü"]
     program = (

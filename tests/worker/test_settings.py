@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from worker.settings import WorkerSettings, read_size, state_home
+from worker.settings import WorkerSettings, read_bytes, read_size, state_home
 
 OWN_HOME = pwd.getpwuid(os.getuid()).pw_dir
 
@@ -23,6 +23,7 @@ OWN_HOME = pwd.getpwuid(os.getuid()).pw_dir
         ("address", [["10.0.0.1"], ["fd00::1", "127.0.0.1"]], [["10.0.0.256"], ["node1"], [""]]),
         ("network", [["10.0.0.0/8"], ["10.0.0.7/24"], ["fd00::/64"]], [["10.0.0.0/33"], ["eth0"]]),
         ("master_port", [None, 1, 65_535], [0, 65_536]),
+        ("log_limit", ["0", "1048576", "1024k", "1M", "5G"], ["1048575", "1", "-1", "1T", "G", ""]),
         ("node_rank", [None, 0, 19_999], [-1, 20_000]),
         *(
             (seconds, [0.0, 10_000_000.0], [-0.001, 10_000_000.5, float("inf"), float("nan")])
@@ -54,6 +55,13 @@ def test_what_is_tensorflows_is_refused_with_another_framework(setting: dict[str
     for framework in ("torchrun", "env", "command"):
         with pytest.raises(ValidationError, match=f"the framework is {framework}"):
             WorkerSettings.model_validate({"framework": framework, **setting})
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("0", 0), ("17", 17), ("2K", 2048), ("3m", 3 << 20), ("1G", 1 << 30)]
+)
+def test_a_size_is_read_with_its_unit(text: str, count: int) -> None:
+    assert read_bytes(text) == count
 
 
 def test_blanks_around_the_numbers_of_processes_are_left_out() -> None:

@@ -1,0 +1,119 @@
+"""The lines of a log file on this machine, also of one that `worker.log_file` has begun anew."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TextIO
+
+from worker.log_file import first_part, older_part
+
+_LOOK_SECONDS = 0.2
+_TOO_FAST = "rdzv: output may be missing here: it came faster than it was read"
+
+
+async def file_lines(path: Path, lines: int, *, follow: bool) -> AsyncIterator[str]:
+    """The newest lines of a log, and then those that come, in whatever file they are written."""
+    file = _open_newest(path)
+    try:
+        newest = deque(file, lines)
+        if len(newest) < lines:
+            newest = _with_older(path, file, lines)
+        begun = newest.pop() if follow and newest and newest[-1][-1:] != "\n" else ""
+        for line in newest:
+            yield line.removesuffix("\n")
+        is_over = False
+        while follow:
+            more = file.readline()
+            begun += more
+            if begun.endswith("\n"):
+                yield begun[:-1]
+                begun = ""
+            elif is_over and not more:
+                is_next, file = _next(path, file)
+                is_over = False
+                if not is_next:
+                    if begun:
+                        yield begun
+                        begun = ""
+                    yield _TOO_FAST
+            else:  # whatever was written before it was replaced is read once more
+                is_over = _is_replaced(path, file)
+                await asyncio.sleep(0 if is_over else _LOOK_SECONDS)
+    finally:
+        file.close()
+
+
+def _open(path: Path) -> TextIO:
+    return path.open(errors="replace")
+
+
+def _open_newest(path: Path) -> TextIO:
+    try:
+        return _open(path)
+    except FileNotFoundError:  # it has just become its older part
+        return _open(older_part(path))
+
+
+def _with_older(path: Path, file: TextIO, lines: int) -> deque[str]:
+    """The newest lines of the whole log; `file` is its end, and is read to its end."""
+    with ExitStack() as opened:
+        parts = []
+        for part in (first_part(path), older_part(path)):
+            with suppress(FileNotFoundError):
+                parts.append(opened.enter_context(_open(part)))
+        file.seek(0)
+        older = [part for part in parts if not _is_same(part, file)]
+        return deque(_joined([*older, file]), lines)
+
+
+def _joined(files: Iterable[TextIO]) -> Iterator[str]:
+    """The lines of files, of which one may end and the next begin in the middle of a line."""
+    begun = ""
+    for line in itertools.chain.from_iterable(files):
+        begun += line
+        if begun.endswith("\n"):
+            yield begun
+            begun = ""
+    if begun:
+        yield begun
+
+
+def _is_replaced(path: Path, file: TextIO) -> bool:
+    """Whether something else is written by now; what is in `file` stays as it is."""
+    try:
+        return not os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _next(path: Path, file: TextIO) -> tuple[bool, TextIO]:
+    """The file to read after this one, and whether nothing can have fallen out between them."""
+    try:
+        older = _open(older_part(path))
+    except FileNotFoundError:  # this one was it
+        return True, _reopened(path, file)
+    if _is_same(older, file):
+        older.close()
+        return True, _reopened(path, file)
+    file.close()
+    return False, older
+
+
+def _reopened(path: Path, file: TextIO) -> TextIO:
+    """What is written now; the same file while nothing is."""
+    try:
+        found = _open(path)
+    except FileNotFoundError:
+        return file
+    file.close()
+    return found
+
+
+def _is_same(one: TextIO, other: TextIO) -> bool:
+    return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))
