@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import os
+import resource
 import signal
 import socket
 import time
@@ -16,7 +17,7 @@ from launcher.state_dir import StateDir
 from rendezvous.compat import timeout
 from rendezvous.errors import AddressError, RegistryLost, UsageError
 from rendezvous.isolated import isolated
-from rendezvous.schema import printable
+from rendezvous.schema import REGISTRY_FILES, printable
 from rendezvous.security import RegistryPlace, hkdf, registry_credential
 from worker.address import choose_candidates
 from worker.machine.interfaces import look
@@ -85,6 +86,19 @@ def _create_server(port: int, address: str) -> socket.socket:
                 raise
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, port), family=family, backlog=4096)
+
+
+def check_file_limit(nodes: int) -> None:
+    """Whether a registry of this process could serve so many nodes; raises UsageError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = REGISTRY_FILES + nodes
+    if soft < REGISTRY_FILES or hard < needed:  # the registry process raises its soft limit itself
+        raise UsageError(
+            f"this process may open {min(soft, hard)} files (ulimit -n), and a registry needs "
+            f"{needed} for {nodes} node{'s' * (nodes != 1)}",
+            hint=f"raise the limit: ulimit -n {needed}; docker run --ulimit nofile={needed}; "
+            "LimitNOFILE= of a systemd unit",
+        )
 
 
 def own_addresses() -> list[str]:

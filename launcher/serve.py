@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import click
 
-from launcher.registry import listen, own_addresses, server_command, write_config
+from launcher.registry import check_file_limit, listen, own_addresses, server_command, write_config
 from launcher.settings import ServeSettings
 from launcher.state_dir import StateDir
 from rendezvous.errors import RunExists
@@ -21,6 +21,7 @@ _FOLDER = "registry"
 
 def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
     """Become the registry; does not return. Raises UsageError, RunExists."""
+    check_file_limit(1)
     root = settings.state_dir or state_home(environ) / "standing"
     state = StateDir(root, _FOLDER)
     try:

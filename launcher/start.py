@@ -31,7 +31,7 @@ from launcher.launch import Launch, run_spec
 from launcher.named_hosts import on_named_hosts, working_folder
 from launcher.plan import HIDDEN, Here, Plan, check_run_id, make_plan, parse_nnodes, without_effect
 from launcher.preview import preview
-from launcher.registry import RegistryProcess, listen, own_addresses, write_config
+from launcher.registry import RegistryProcess, check_file_limit, listen, own_addresses, write_config
 from launcher.schedulers import (
     Entry,
     Scheduler,
@@ -116,6 +116,7 @@ async def launch(
         return 0
     for slot in sorted({0, 1, draft.slots - 1} & set(range(draft.slots))):
         starters[slot > 0].prepare(draft.worker_run(slot, 1), HIDDEN)
+    check_file_limit(draft.slots if registry is None else 0)
     board = make_board(json_events=settings.json_events)
     if group_token is None and settings.node_rank is not None and alone and draft.slots > 1:
         board.say(f"there is no RDZV_TOKEN: all {draft.slots} nodes run on this machine")

@@ -127,6 +127,8 @@ class TimedOut(Wire):
 
     kind: Literal["timed_out"] = "timed_out"
     phase: Phase
+    trouble: Annotated[str, Field(max_length=600)] = ""
+    """What the registry itself had meanwhile: whoever is missing may have called."""
 
 
 class LastCallOver(Wire):

@@ -846,7 +846,7 @@ def _empty(run: Run, slot: Slot, now: float) -> None:
 
 def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
     if event.phase is Phase.GATHERING:
-        return _join_timed_out(run, now)
+        return _join_timed_out(run, now, event.trouble)
     names = _names(run, run.waiting_for)
     timeout = run.phase_timeout()
     verb = "report on their peers" if event.phase is Phase.VERIFYING else "acknowledge the table"
@@ -866,17 +866,17 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
     return Outcome(words)
 
 
-def _join_timed_out(run: Run, now: float) -> Outcome:
+def _join_timed_out(run: Run, now: float, trouble: str) -> Outcome:
     # `apply` takes what the journal says, also from a version that judged otherwise.
     overdue = overdue_slots(run, now) or [run.slots[min(run.missing)]]
     limit = run.spec.limits.join_timeout_seconds
-    known = "; ".join(what_is_known(run.spec, slot) for slot in overdue[:5])
-    more = f"; and {len(overdue) - 5} more" if len(overdue) > 5 else ""
+    known = trouble or "; ".join(what_is_known(run.spec, slot) for slot in overdue[:5])
+    more = f"; and {len(overdue) - 5} more" if len(overdue) > 5 and not trouble else ""
     words = (
         f"run '{run.id}' expected {nodes_text(run.spec)} and {run.present} joined "
         f"within {limit:.10g} s: {known}{more}"
     )
-    hint = _hint_for_missing(run, overdue[0])
+    hint = "" if trouble else _hint_for_missing(run, overdue[0])
     _finish(run, now, _failure(ExitCode.JOIN_TIMEOUT, "join_timeout", words, overdue[0], hint))
     return Outcome(words, overdue[0].index)
 

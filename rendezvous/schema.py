@@ -28,6 +28,9 @@ COMMAND_WINDOW_BYTES = 128 * 1024
 RELAY_POLL_SECONDS = 10.0
 DEFAULT_PORT = 29_600
 DEFAULT_MAX_RUNS = 1_000
+REGISTRY_FILES = 64
+"""Open files of a registry beside one for each node: its own, and some in reserve."""
+
 DEFAULT_MASTER_PORT = 29_500
 MOST_METRICS = 32
 """Values in one row of metrics."""

@@ -25,9 +25,10 @@ from pydantic import BaseModel, ConfigDict
 from rendezvous.errors import RdzvError
 from rendezvous.schema import DEFAULT_MAX_RUNS
 from rendezvous.security import SERVER_NAME
-from rendezvous.server.app import make_app
+from rendezvous.server.app import asks_what_is_wrong, make_app
 from rendezvous.server.guard import make_server
 from rendezvous.server.journal import Journal, MemoryJournal, SqliteJournal
+from rendezvous.server.room import Room
 from rendezvous.server.service import Service
 
 logger = logging.getLogger("rendezvous.server")
@@ -98,12 +99,14 @@ def _hear_of_end(parent: int) -> None:
 
 async def _serve(config: ServerConfig, sock: socket.socket) -> None:
     journal: Journal = SqliteJournal(config.journal) if config.journal else MemoryJournal()
+    room = Room(config.max_connections)
     service = Service(
         journal,
         bytes.fromhex(config.key),
         config.admin_sha256,
         trust_close=config.trust_close,
         max_runs=config.max_runs,
+        crowded=room.words,
     )
     count = service.recover()
     if count:
@@ -112,7 +115,8 @@ async def _serve(config: ServerConfig, sock: socket.socket) -> None:
         make_app(service, allowed_hosts=[SERVER_NAME, *config.hosts]),
         closing=service.closing,
         ssl_context=_tls(config),
-        max_connections=config.max_connections,
+        room=room,
+        may_pass=asks_what_is_wrong(service),
     )
     # What was imported stays; without this each of the collector's full rounds looks at all of it.
     gc.collect()

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Query, Request, Response
@@ -66,6 +67,7 @@ logger = logging.getLogger(__name__)
 _RUN_SPEC: TypeAdapter[RunSpec] = TypeAdapter(RunSpec)
 _SLOT_NEWS: TypeAdapter[SlotNews] = TypeAdapter(SlotNews)
 
+_OF_RUN = re.compile(r"/v1/runs/([^/]{1,63})(?:/|\Z)")
 _RELAY_POST: TypeAdapter[RelayPost] = TypeAdapter(RelayPost)
 
 _MAX_SPEC_BYTES = 4 * 1024 * 1024
@@ -94,6 +96,29 @@ def _body_limit(scope: Scope) -> int:
         return _MAX_SPEC_BYTES
     relays = credential is not None and credential.kind == "node"
     return _MAX_RELAY_BYTES if relays and scope["path"].endswith("/relay") else MAX_BODY_BYTES
+
+
+def asks_what_is_wrong(service: Service) -> Callable[[Scope], bool]:
+    """Whether a request is one of a run's launcher, its readers or the operator.
+
+    They are few, and are served where there is no room for a further node.
+    """
+
+    def asks(scope: Scope) -> bool:
+        shown = hot.credential_of(scope)
+        try:
+            if shown is not None and shown.kind == "registry":
+                service.access.registry(shown)
+                return True
+            run = _OF_RUN.match(scope["path"])
+            if shown is None or run is None or shown.kind == "node":
+                return False
+            service.access.run(run.group(1), shown, write=False)
+        except RdzvError:
+            return False
+        return True
+
+    return asks
 
 
 class _Door:

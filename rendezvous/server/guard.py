@@ -28,7 +28,7 @@ from typing import Any
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -44,14 +44,15 @@ from rendezvous.errors import (
     Unavailable,
 )
 from rendezvous.schema import Problem, printable
+from rendezvous.server.room import Room, Seat
 
 logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 16 * 1024
 MAX_HEADERS = 100
-# Connections above the cap that still get a 503; those above these are dropped without a word.
-MAX_REFUSALS = 200
+# A connection in one of the last seats goes soon when it asks for nothing.
+_LAST_SEAT_SECONDS = 2
 
 # OpenSSL keeps, for each connection, a buffer of the largest piece that it was given: a table of
 # 2,000 nodes in one piece cost 120 kB a connection for good.
@@ -171,20 +172,23 @@ class GuardedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         timeouts: Timeouts,
-        max_connections: int,
+        room: Room,
+        may_pass: Callable[[Scope], bool] = lambda scope: False,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.conn = _StrictConnection(h11.SERVER, MAX_HEADER_BYTES)
         self._timeouts = timeouts
-        self._max_connections = max_connections
+        self._room = room
+        self._may_pass = may_pass
         self._unfinished = ""
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See the base class."""
         super().connection_made(transport)
+        sock = transport.get_extra_info("socket")
         # Not inherited from the listener by those that waited in its queue for our start.
-        transport.get_extra_info("socket").setsockopt(
+        sock.setsockopt(
             socket.IPPROTO_TCP,
             socket.TCP_USER_TIMEOUT,
             round(self._timeouts.unacknowledged * 1000),
@@ -194,11 +198,13 @@ class GuardedProtocol(H11Protocol):
         # uvicorn copies this dict into the scope of each request.
         self.app_state = {**self.app_state, "connection": self._connection}
         self._expect("header")
-        if len(self.connections) > self._max_connections + MAX_REFUSALS:
+        seat = self._room.seat(len(self.connections), sock.fileno())
+        if seat is Seat.NONE:
             self.conn.send_failed()
             transport.abort()
-        elif len(self.connections) > self._max_connections:
-            self.app = self._overloaded
+        elif seat is Seat.LAST:
+            self.timeout_keep_alive = _LAST_SEAT_SECONDS
+            self._served, self.app = self.app, self._serve_last
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See the base class."""
@@ -329,12 +335,17 @@ class GuardedProtocol(H11Protocol):
             self.cycle.disconnected = True  # a late answer of the app goes nowhere
         self.transport.close()
 
-    async def _overloaded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = Unavailable(
-            f"The registry has its {self._max_connections} connections.",
-            hint="Try again, or give the registry a higher limit of connections.",
-        )
-        await send_problem(send, error, close=True)
+    async def _serve_last(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve those who ask what is wrong, and tell it to the others; then close.
+
+        A client looks whether a registry is here before it shows who it is.
+        """
+        if scope["path"] == "/healthz":
+            await self._served(scope, receive, send)
+        elif self._may_pass(scope):
+            await self._served(scope, receive, _closing(send))
+        else:
+            await send_problem(send, self._room.refusal(), close=True)
 
 
 class GuardedServer(uvicorn.Server):
@@ -350,13 +361,15 @@ class GuardedServer(uvicorn.Server):
         *,
         closing: asyncio.Event,
         ssl_context: ssl.SSLContext | None,
-        max_connections: int,
+        room: Room,
+        may_pass: Callable[[Scope], bool],
         timeouts: Timeouts,
     ) -> None:
         super().__init__(config)
         self._closing = closing
         self._ssl_context = ssl_context
-        self._max_connections = max_connections
+        self._room = room
+        self._may_pass = may_pass
         self._timeouts = timeouts
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -379,7 +392,8 @@ class GuardedServer(uvicorn.Server):
             self.lifespan.state,
             loop,
             timeouts=self._timeouts,
-            max_connections=self._max_connections,
+            room=self._room,
+            may_pass=self._may_pass,
         )
         self.servers = [
             await loop.create_server(protocol, sock=sock, backlog=4096, **tls)
@@ -397,7 +411,8 @@ def make_server(
     app: ASGIApp,
     *,
     closing: asyncio.Event,
-    max_connections: int,
+    room: Room,
+    may_pass: Callable[[Scope], bool] = lambda scope: False,
     ssl_context: ssl.SSLContext | None = None,
     timeouts: Timeouts | None = None,
 ) -> GuardedServer:
@@ -406,7 +421,8 @@ def make_server(
     Args:
         app: The application behind its `Guard`.
         closing: Set as soon as shutdown begins; the app then ends its long polls.
-        max_connections: More are answered with 503; the process needs as many file descriptors.
+        room: How many connections there may be; more are answered with 503.
+        may_pass: Whether a request is served all the same.
         ssl_context: With it the server speaks TLS and nothing else.
         timeouts: What a peer has for each step.
     """
@@ -429,7 +445,8 @@ def make_server(
         config,
         closing=closing,
         ssl_context=ssl_context,
-        max_connections=max_connections,
+        room=room,
+        may_pass=may_pass,
         timeouts=timeouts or Timeouts(),
     )
 
@@ -547,6 +564,18 @@ def whole_answer(body: bytes, *headers: tuple[bytes, bytes]) -> bytes:
     usual = [(name.encode(), value.encode()) for name, value in _SECURITY_HEADERS]
     head = b"".join(b"%s: %s\r\n" % header for header in [*lines, *headers, *usual])
     return b"HTTP/1.1 200 OK\r\n%s\r\n%s" % (head, body)
+
+
+def _closing(send: Send) -> Send:
+    """Answer, and have the connection end with that."""
+
+    async def send_and_close(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", []), (b"connection", b"close")]
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return send_and_close
 
 
 async def send_problem(send: Send, error: RdzvError, *, close: bool = False) -> None:

@@ -10,6 +10,7 @@ import functools
 import gzip
 import itertools
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -112,10 +113,18 @@ class Host:
         now: The registry's clock.
         number: Of the newest event of this name, from an earlier launch.
         trust_close: See `Leases`.
+        crowded: Says why further nodes cannot call; empty when they can.
     """
 
     def __init__(
-        self, name: str, spec: RunSpec, now: float, *, number: int, trust_close: bool
+        self,
+        name: str,
+        spec: RunSpec,
+        now: float,
+        *,
+        number: int,
+        trust_close: bool,
+        crowded: Callable[[], str],
     ) -> None:
         lease = spec.limits.lease_seconds
         self.run: Run = create(name, spec, now)
@@ -123,6 +132,7 @@ class Host:
         self._gone: list[Key] = []
         self.launcher_at = now
         self.unwritten = Trouble()
+        self._crowded = crowded
         self.number = number
         self.former: dict[str, str] = {}
         self.told = 0
@@ -222,17 +232,20 @@ class Host:
                 "plan": None,
                 "table": None,
                 "why_released": {},
-                "reason": reason(self.run, now, self.unwritten.words(now)),
+                "reason": reason(self.run, now, self.trouble(now)),
             }
             view = self._view.model_copy(update=changed)
             self._idle = Body(view.model_dump_json(exclude_none=True).encode())
             self._idle_at = now
         return self._idle
 
+    def trouble(self, now: float) -> str:
+        """What keeps the registry from its work for this run just now."""
+        return self.unwritten.words(now) or self._crowded()
+
     def status(self, now: float, *, slots: bool = True) -> RunStatus:
         """Everything that a person wants to see."""
-        trouble = self.unwritten.words(now)
-        status = run_status(self.run, now, self.leases, slots=slots, trouble=trouble)
+        status = run_status(self.run, now, self.leases, slots=slots, trouble=self.trouble(now))
         return status.model_copy(update={"unwritten_seconds": self.unwritten.seconds(now)})
 
     def lines_after(self, number: int) -> list[EventLine]:

@@ -59,6 +59,7 @@ from rendezvous.schema import (
     RunSpec,
     RunStatus,
     SlotNews,
+    printable,
 )
 from rendezvous.security import Credential
 from rendezvous.server.access import Access
@@ -116,6 +117,7 @@ class Service:
         clock: Monotonic seconds.
         trust_close: Whether a closed connection speaks of the node (not behind an ingress).
         max_runs: How many runs may be in progress at once; those that have ended do not count.
+        crowded: Says why further nodes cannot call; empty when they can.
     """
 
     def __init__(
@@ -127,8 +129,10 @@ class Service:
         clock: Callable[[], float] = time.monotonic,
         trust_close: bool = True,
         max_runs: int = DEFAULT_MAX_RUNS,
+        crowded: Callable[[], str] = lambda: "",
     ) -> None:
         self._journal = journal
+        self._crowded = crowded
         self._max_runs = max_runs
         self._clock = clock
         self._zero = self._looked = clock()
@@ -555,7 +559,7 @@ class Service:
             if _has_ended(host):
                 ended.append(host)
                 continue
-            found = due(host.run, now, host.leases)
+            found = [_with_trouble(event, host, now) for event in due(host.run, now, host.leases)]
             if now - host.launcher_at > _LAUNCHER_SECONDS:
                 found += launcher_gone(host.run)
             changes += [_Change(host, event) for event in found]
@@ -589,7 +593,9 @@ class Service:
     def _add_host(self, name: str, spec: RunSpec, now: float) -> None:
         old = self._hosts.get(name)
         number = old.number if old is not None else 0
-        host = Host(name, spec, now, number=number, trust_close=self._trust_close)
+        host = Host(
+            name, spec, now, number=number, trust_close=self._trust_close, crowded=self._crowded
+        )
         if old is not None:
             host.replaces(old)
         self._hosts[name] = host
@@ -613,6 +619,14 @@ class Service:
                 host.take_over(self._hosts[name], now)
                 host.publish(now)
                 self._hosts[name] = host
+
+
+def _with_trouble(event: Event, host: Host, now: float) -> Event:
+    """A time-out, with what the registry itself had meanwhile."""
+    trouble = host.trouble(now)
+    if not trouble or not isinstance(event, events.TimedOut):
+        return event
+    return event.model_copy(update={"trouble": printable(trouble, 600)})
 
 
 def _has_ended(host: Host) -> bool:

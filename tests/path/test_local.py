@@ -596,6 +596,27 @@ def test_a_node_that_fails_by_itself_tells_its_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "needed"), [(("launch", "--nnodes", "3", "--", "true"), 67), (("serve",), 65)]
+)
+def test_a_limit_of_open_files_that_is_too_low_is_refused_with_what_is_needed(
+    tmp_path: Path, words: tuple[str, ...], needed: int
+) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", 'ulimit -n 12; exec "$@"', "sh", RDZV, *words],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path, RDZV_FRAMEWORK="command"),
+        check=False,
+    )
+    nodes = f"{needed - 64} node{'s' * (needed > 65)}"
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[0] == (
+        "rdzv: this process may open 12 files (ulimit -n), and a registry needs "
+        f"{needed} for {nodes}"
+    )
+
+
+@pytest.mark.parametrize(
     ("changed", "script"), [(("--lease", "20"), "true"), ((), "false")], ids=["option", "command"]
 )
 def test_a_resumed_launch_with_another_option_or_command_begins_anew(

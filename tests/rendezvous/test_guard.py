@@ -38,7 +38,6 @@ from rendezvous.server.guard import (
     MAX_BODY_BYTES,
     MAX_HEADER_BYTES,
     MAX_HEADERS,
-    MAX_REFUSALS,
     CloseReason,
     Connection,
     Guard,
@@ -51,6 +50,7 @@ from rendezvous.server.guard import (
     whole_answer,
 )
 from rendezvous.server.limiter import MAX_SOURCES, FailedLogins
+from rendezvous.server.room import MAX_REFUSALS, Room
 
 pytestmark = pytest.mark.real_time
 
@@ -127,7 +127,8 @@ def guarded_server(app: App, **options: Any) -> GuardedServer:
         allowed_hosts={NAME},
         body_limit=lambda scope: 2 * MAX_BODY_BYTES if scope["method"] == "PUT" else MAX_BODY_BYTES,
     )
-    options = dict[str, Any](max_connections=1000, timeouts=PATIENT) | options
+    room = Room(options.pop("max_connections", 1000))
+    options = dict[str, Any](room=room, timeouts=PATIENT) | options
     return make_server(guard, closing=app.closing, **options)
 
 

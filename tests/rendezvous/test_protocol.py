@@ -800,6 +800,14 @@ def test_a_journal_may_hold_a_timeout_that_is_not_due_today() -> None:
     assert drive.result.message.endswith("slot 1 was never submitted")
 
 
+def test_a_trouble_of_the_registry_is_told_instead_of_blaming_who_is_missing() -> None:
+    drive = Drive(make_spec(9, join_timeout_seconds=5)).gather(0)
+    drive.wait(4)
+    drive.apply(events.TimedOut(phase=Phase.GATHERING, trouble="no more connections"))
+    assert drive.result.message.endswith("1 joined within 5 s: no more connections")
+    assert drive.result.hint == ""
+
+
 def test_time_in_the_schedulers_queue_does_not_count() -> None:
     drive = Drive(make_spec(2, join_timeout_seconds=60)).gather(0)
     drive.news(1, SlotState.SUBMITTING)

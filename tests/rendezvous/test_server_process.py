@@ -24,6 +24,7 @@ from rendezvous.errors import StorageFull, TooLarge, Unavailable
 from rendezvous.schema import ExitReport, LeaveReport, NodeView, Phase
 from rendezvous.security import SERVER_NAME, parse_credential
 from rendezvous.server.journal import Record, SqliteJournal, read_journal
+from rendezvous.server.room import RESERVE
 from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import (
     LIMIT_SECONDS,
@@ -418,6 +419,53 @@ async def test_a_full_disk_refuses_changes_and_serves_what_is_there(registry: Re
         assert [end.result.status for end in ends] == ["ok", "ok"]
     assert registry.process is not None
     assert registry.process.poll() is None
+
+
+@contextlib.contextmanager
+def crowd(registry: Registry, size: int) -> Iterator[None]:
+    """Connections that have asked once, and stay."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(size):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", registry.port)))
+            sock.sendall(f"GET /healthz HTTP/1.1\r\nHost: {SERVER_NAME}\r\n\r\n".encode())
+            assert sock.recv(1_000).startswith(b"HTTP/1.1 200")
+        yield
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_registry_without_free_descriptors_says_so_to_those_who_come(
+    tmp_path: Path, tls: bool
+) -> None:
+    with running(tmp_path, tls=tls) as registry:
+        launch = Launch("crowded")
+        await registry.create(launch, join_timeout_seconds=4)
+        open_now = psutil.Process(registry.pid).num_fds()
+        files = open_now + 10 + RESERVE
+        resource.prlimit(registry.pid, resource.RLIMIT_NOFILE, (files, files))
+        room = 12 if tls else 0
+        with contextlib.nullcontext() if tls else crowd(registry, 11):
+            held = [registry.client() for _ in range(room)]
+            for client in held:
+                await client.runs()
+            async with Node(registry.place, launch, 0) as node:
+                with pytest.raises(Unavailable, match=f"no file descriptors .* {files} files"):
+                    await node.join()
+                status = await registry.status(launch)  # on a connection of its own
+                assert f"it may open {files} files" in status.trouble
+                assert status.reason == status.trouble
+                while status.result is None:
+                    with contextlib.suppress(Unavailable):
+                        await node.join()
+                    status = await registry.status(launch)
+            for client in held:
+                await client.close()
+        assert status.result.code == "join_timeout"
+        assert f"it may open {files} files" in status.result.message
+        assert "never called" not in status.result.message
+        assert registry.log.count("no file descriptors left") == 2  # the trouble, the end
+        await registry.create(later := Launch("later"), 1)
+        async with Node(registry.place, later, 0) as node:
+            assert (await node.join()).incarnation == 1
 
 
 def test_the_process_may_open_as_many_files_as_the_machine_allows(shared: Registry) -> None:

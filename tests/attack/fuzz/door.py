@@ -15,6 +15,7 @@ from rendezvous.security import SERVER_NAME, node_credential
 from rendezvous.server.app import make_app
 from rendezvous.server.guard import GuardedProtocol, Timeouts
 from rendezvous.server.journal import MemoryJournal, Record
+from rendezvous.server.room import Room
 from rendezvous.server.service import Service
 from tests.rendezvous.registry import Launch
 
@@ -86,7 +87,7 @@ class Door:
     async def _feed(self, pieces: list[bytes]) -> bytes:
         wire = Wire(self.sock)
         protocol = GuardedProtocol(
-            self.config, self.state, {}, self.loop, timeouts=Timeouts(), max_connections=10
+            self.config, self.state, {}, self.loop, timeouts=Timeouts(), room=Room(10)
         )
         protocol.connection_made(wire)
         for piece in pieces:

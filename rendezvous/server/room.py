@@ -1,0 +1,100 @@
+"""How many connections a registry may hold, and what it says when there is no more room.
+
+Each connection is an open file, and the kernel gives out the lowest free number: the number of a
+connection tells how many are left. The last ones are kept for those who are told so, and for people
+and launchers, who ask what is wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import time
+from collections.abc import Callable
+from enum import Enum
+
+from rendezvous.errors import Unavailable
+from rendezvous.server.trouble import Trouble
+
+logger = logging.getLogger(__name__)
+
+RESERVE = 32
+"""Descriptors that are kept for the last connections; a part of `REGISTRY_FILES`."""
+
+_UNSEEN = 8
+"""Of these, how many are never used: for what the process itself opens."""
+
+MAX_REFUSALS = 200
+"""Connections above the cap that still get an answer."""
+
+
+class Seat(Enum):
+    """What becomes of a connection that was accepted."""
+
+    FREE = "it is served"
+    LAST = "it is told that there is no room, and closed"
+    NONE = "it is dropped without a word"
+
+
+def file_limit() -> int:
+    """How many files this process may open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+class Room:
+    """The connections of one registry.
+
+    Args:
+        max_connections: More are refused.
+        limit: How many files the process may open; read anew for each connection.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        max_connections: int,
+        *,
+        limit: Callable[[], int] = file_limit,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_connections = max_connections
+        self._limit = limit
+        self._clock = clock
+        self._trouble = Trouble()
+
+    def seat(self, count: int, descriptor: int) -> Seat:
+        """What becomes of a connection on this descriptor, the `count`th of those that are open."""
+        left = self._limit() - descriptor
+        if left <= _UNSEEN or count > self._max_connections + MAX_REFUSALS:
+            seat = Seat.NONE
+        elif left <= RESERVE or count > self._max_connections:
+            seat = Seat.LAST
+        else:
+            return Seat.FREE
+        self._say(self._full(by_files=left <= RESERVE))
+        return seat
+
+    def refusal(self) -> Unavailable:
+        """What a connection without a seat is told."""
+        return Unavailable(self.words() or "the registry had no room for another connection")
+
+    def words(self) -> str:
+        """What is wrong; empty when there is room."""
+        return self._trouble.words(self._clock())
+
+    def _full(self, *, by_files: bool) -> str:
+        if not by_files:
+            return (
+                f"the registry has its {self._max_connections} connections and takes no more; "
+                "give it a higher limit of connections"
+            )
+        return (
+            f"the registry has no file descriptors left for another connection: it may open "
+            f"{self._limit()} files, and each node needs one; raise that limit where the registry "
+            "runs (ulimit -n, LimitNOFILE=)"
+        )
+
+    def _say(self, words: str) -> None:
+        if not self.words():
+            logger.warning("%s", words)
+        self._trouble.failed(words, self._clock())
