@@ -77,7 +77,8 @@ EXIT_CODE_HELP: dict[ExitCode, str] = {
     ExitCode.ARMING_FAILED: "a node could not prepare (program not found, port, hosts file, table)",
     ExitCode.SCHEDULER_FAILED: "a worker run could not be submitted, or ended before it joined",
     ExitCode.CANCELLED: "the run was cancelled",
-    ExitCode.REGISTRY_LOST: "no registry answered within the orphan time-out",
+    ExitCode.REGISTRY_LOST: "no registry answered within the orphan time-out, or the launch's own "
+    "ended 5 times within 30 s",
     ExitCode.NODE_LOST: "a node went silent while the program was running",
     ExitCode.PREFLIGHT_FAILED: "a check failed: of a node, between the nodes, or of what NCCL uses",
 }

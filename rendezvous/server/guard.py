@@ -492,6 +492,8 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> RdzvError | None:
         headers = dict(scope["headers"])
+        if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
+            return BadRequest("A request with more than one Authorization header.")
         length = int(headers.get(b"content-length", 0))
         if length > MAX_BODY_BYTES and length > (limit := self._body_limit(scope)):
             return TooLarge(f"A body of {length} bytes; {limit} are accepted here.")

@@ -498,6 +498,15 @@ def test_only_known_names_and_no_web_pages_are_answered(serve: Serve) -> None:
             assert statuses == expected
 
 
+def test_a_request_with_two_credentials_is_refused(serve: Serve) -> None:
+    with serve() as served:
+        one = "Authorization: Bearer a"
+        assert status_of(served.ask(request("/echo", one))) == 200
+        for other in (one, "authorization: Bearer b", "AUTHORIZATION: Basic b"):
+            answer = served.ask(request("/echo", one, other))
+            assert problem_of(answer) == (400, "bad_request")
+
+
 def test_http_1_0_without_a_host_is_refused(serve: Serve) -> None:
     with serve() as served:
         assert problem_of(served.ask(b"GET /echo HTTP/1.0\r\n\r\n")) == (400, "bad_request")
