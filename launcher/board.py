@@ -36,6 +36,7 @@ _OTHER_ROWS = 4
 """Of the drawing, beside one for each slot."""
 _PAUSE_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 60.0
+_FIRST_EVENT_SECONDS = 5.0
 _MOST_CHARACTERS = 2_000
 _WHILE_RUNNING = ("exited", "lost", "restarted", "cancelled", "refused", "progressed")
 _MARKS = {
@@ -104,14 +105,23 @@ class PlainBoard:
     ) -> None:
         self._stream = stream
         self._rhythm = _Rhythm(clock)
+        self._clock = clock
+        self._silent_until: float | None = None
 
     def status(self, status: RunStatus) -> None:
-        """Say what is waited for, now and then."""
-        if self._rhythm.is_due(status):
+        """Say what is waited for, now and then; not before what happened until then is shown.
+
+        The run's events come by a connection of their own, and may not come at all.
+        """
+        now = self._clock()
+        if self._silent_until is None:
+            self._silent_until = now + _FIRST_EVENT_SECONDS
+        if now >= self._silent_until and self._rhythm.is_due(status):
             self._write(status.elapsed_seconds, status.reason)
 
     def event(self, line: EventLine) -> None:
         """Say what happened, but for what every node does alike."""
+        self._silent_until = 0.0
         if not line.usual:
             self._write(line.at_seconds, line.reason)
 

@@ -19,7 +19,7 @@ from launcher.log_lines import file_lines
 from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
 from launcher.state_dir import StateDir
 from rendezvous.errors import RdzvError, SchedulerError, UsageError
-from rendezvous.schema import RunStatus, SlotStatus
+from rendezvous.schema import RunStatus, SlotStatus, printable
 
 _LOOK_AGAIN_SECONDS = 1.0
 _AT_ONCE = 8
@@ -29,8 +29,14 @@ Lines = AsyncIterator[str]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One log."""
+    """One log.
 
+    Attributes:
+        name: Which one it is, also where its title has changed.
+        title: What stands above it, with the host's name once that is known.
+    """
+
+    name: str
     title: str
     read: Callable[[int, bool], Lines]
     """Takes how many lines, and whether to follow."""
@@ -83,10 +89,10 @@ class _Which:
         node = self._node
         if self._rank is not None:
             node = _node_of(self._rank, slots, self.state.run)
-        sources = _files(self.state, node)
+        sources = _files(self.state, node, slots)
         missing: list[str] = []
         if node is None or not sources:
-            elsewhere, missing = self._elsewhere(_slot_of(node, slots))
+            elsewhere, missing = self._elsewhere(_slot_of(node, slots), slots)
             sources += elsewhere
         if sources:
             return sources
@@ -98,8 +104,11 @@ class _Which:
             hint=f"there are: {here}; a node on another machine keeps its log there",
         )
 
-    def _elsewhere(self, slot: int | None) -> tuple[list[Source], list[str]]:
+    def _elsewhere(
+        self, slot: int | None, slots: list[SlotStatus]
+    ) -> tuple[list[Source], list[str]]:
         """What schedulers keep of each slot's newest worker run; and why there is no more."""
+        hosts = {slot.slot: slot.hostname for slot in slots}
         newest = {entry.slot: entry for entry in self.state.ledger.entries()}
         sources, missing = [], []
         for entry in newest.values():
@@ -111,7 +120,8 @@ class _Which:
             elif not entry.handle:
                 missing.append(f"the id of {entry.name} at '{scheduler.name}' is not known")
             else:
-                sources.append(_of_scheduler(Submission(entry, scheduler)))
+                host = hosts.get(entry.slot, "")
+                sources.append(_of_scheduler(Submission(entry, scheduler), host))
         return sources, missing
 
     def _scheduler(self, starter: str) -> Scheduler:
@@ -149,22 +159,31 @@ def _slot_of(node: int | None, slots: list[SlotStatus]) -> int | None:
     return next((slot.slot for slot in slots if slot.rank == node and node is not None), node)
 
 
-def _files(state: StateDir, node: int | None) -> list[Source]:
+def _files(state: StateDir, node: int | None, slots: list[SlotStatus]) -> list[Source]:
     pattern = "*.log" if node is None else f"node-{node}.log"
-    return [_file(path) for path in sorted(state.logs.glob(pattern))]
+    hosts = {f"node-{slot.rank}.log": slot.hostname for slot in slots}
+    return [_file(path, hosts.get(path.name, "")) for path in sorted(state.logs.glob(pattern))]
 
 
-def _file(path: Path) -> Source:
-    return Source(str(path), lambda lines, follow: file_lines(path, lines, follow=follow))
+def _file(path: Path, host: str) -> Source:
+    title = f"{path} ({_shown(host)})" if host else str(path)
+    return Source(str(path), title, lambda lines, follow: file_lines(path, lines, follow=follow))
 
 
-def _of_scheduler(submission: Submission) -> Source:
+def _shown(host: str) -> str:
+    return printable(host, 253)
+
+
+def _of_scheduler(submission: Submission, host: str) -> Source:
     scheduler, entry = submission.scheduler, submission.entry
 
     def read(lines: int, follow: bool) -> Lines:
         return scheduler.logs(submission.run, entry.handle, lines=lines, follow=follow)
 
-    return Source(f"{entry.name} (slot {entry.slot}, {scheduler.name} {entry.handle})", read)
+    about = [f"slot {entry.slot}", f"{scheduler.name} {entry.handle}"]
+    if host:
+        about.insert(1, _shown(host))
+    return Source(entry.name, f"{entry.name} ({', '.join(about)})", read)
 
 
 # --- showing ----------------------------------------------------------------------------------
@@ -198,17 +217,18 @@ async def _print(sources: list[Source], lines: int) -> int:
 async def _follow(which: _Which, lines: int) -> None:
     """Print what comes, under its source's title whenever that changes, until the run is over."""
     last = ""
+    titles: dict[str, str] = {}
 
     async def show(source: Source) -> None:
         nonlocal last
         try:
             async for line in source.read(lines, True):
-                if last != source.title:
-                    last = source.title
+                if last != titles[source.name]:
+                    last = titles[source.name]
                     click.echo(f"==> {last}")
                 click.echo(line)
         except SchedulerError as exc:
-            click.echo(f"rdzv: {source.title}: {exc.message}", err=True)
+            click.echo(f"rdzv: {titles[source.name]}: {exc.message}", err=True)
 
     shown: dict[str, asyncio.Task[None]] = {}
     lives = True
@@ -216,8 +236,9 @@ async def _follow(which: _Which, lines: int) -> None:
         lives = which.state.is_held()
         try:
             for source in which.sources():
-                if source.title not in shown:
-                    shown[source.title] = asyncio.create_task(show(source))
+                titles[source.name] = source.title
+                if source.name not in shown:
+                    shown[source.name] = asyncio.create_task(show(source))
         except UsageError:
             if not lives and not shown:
                 raise

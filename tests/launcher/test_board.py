@@ -6,6 +6,7 @@ import io
 import json
 import re
 import textwrap
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -297,9 +298,40 @@ def test_the_plain_board_says_what_happened_and_then_what_is_waited_for() -> Non
     )
 
 
-def test_the_plain_board_says_again_and_ever_more_seldom_for_how_long_it_is_waited() -> None:
+def test_what_is_waited_for_is_said_after_the_runs_first_event() -> None:
     stream, now = io.StringIO(), [100.0]
     board = PlainBoard(stream, clock=lambda: now[0])
+    board.status(run_status(elapsed_seconds=0.1))
+    now[0] += 1.5  # it is late
+    board.status(run_status(elapsed_seconds=1.6))
+    board.event(replace(event("run 'llama' was created", "created"), at_seconds=0.0))
+    board.status(run_status(elapsed_seconds=1.6))
+    now[0] += 1.5
+    board.status(run_status(elapsed_seconds=3.1))
+    said = [line.split()[1] for line in stream.getvalue().splitlines()]
+    assert said == ["0.0", "3.1"]
+
+
+def test_where_no_events_come_what_is_waited_for_is_said_all_the_same() -> None:
+    stream, now = io.StringIO(), [100.0]
+    board = PlainBoard(stream, clock=lambda: now[0])
+    for seconds in range(8):
+        board.status(run_status(elapsed_seconds=float(seconds)))
+        now[0] += 1
+    said = [line.split()[1] for line in stream.getvalue().splitlines()]
+    assert said == ["5.0"]
+
+
+def started(stream: io.StringIO, now: list[float]) -> PlainBoard:
+    """A board that has shown the run's first event, which every node does alike."""
+    board = PlainBoard(stream, clock=lambda: now[0])
+    board.event(event("slot 0 (node-0) verified", usual=True))
+    return board
+
+
+def test_the_plain_board_says_again_and_ever_more_seldom_for_how_long_it_is_waited() -> None:
+    stream, now = io.StringIO(), [100.0]
+    board = started(stream, now)
     for minute in range(10):
         reason = f"waiting for 1 of 2 nodes: slot 1 queued {minute} min (Quota)"
         board.status(run_status(reason=reason, elapsed_seconds=60.0 * minute))
@@ -313,7 +345,7 @@ LATE_TO_END = "1 of 2 nodes ended with exit code 0; waiting for node 1 (h1, slot
 
 def test_while_programs_run_the_plain_board_says_only_who_is_late_to_end() -> None:
     stream, now = io.StringIO(), [100.0]
-    board = PlainBoard(stream, clock=lambda: now[0])
+    board = started(stream, now)
     for minute in range(10):
         reason, ending = "running on 2 nodes", minute >= 2
         if ending:
@@ -341,7 +373,7 @@ def test_the_live_board_says_who_is_late_to_end_between_the_programs_lines() -> 
 
 def test_a_last_call_is_said_once() -> None:
     stream, now = io.StringIO(), [100.0]
-    board = PlainBoard(stream, clock=lambda: now[0])
+    board = started(stream, now)
     for seconds in range(30, 25, -1):
         now[0] += 1.5
         board.status(run_status(reason=f"2 of 2:4 nodes joined; last call: {seconds} s left"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def state(tmp_path: Path) -> StateDir:
     return made
 
 
-def slot(number: int, rank: int, processes: int) -> SlotStatus:
+def slot(number: int, rank: int, processes: int, hostname: str = "") -> SlotStatus:
     return SlotStatus(
         slot=number,
         generation=1,
@@ -57,10 +58,11 @@ def slot(number: int, rank: int, processes: int) -> SlotStatus:
         state=SlotState.RUNNING,
         rank=rank,
         nproc_per_node=processes,
+        hostname=hostname,
     )
 
 
-def sealed(state: StateDir) -> None:
+def sealed(state: StateDir, hostname: str = "") -> None:
     """The nodes have their ranks: slots 0, 2 and 1, with 2, 3 and 1 processes."""
     status = RunStatus(
         run="llama",
@@ -72,7 +74,7 @@ def sealed(state: StateDir) -> None:
         min_nodes=3,
         max_nodes=3,
         elapsed_seconds=1.0,
-        slots=[slot(0, 0, 2), slot(1, 2, 1), slot(2, 1, 3)],
+        slots=[slot(0, 0, 2), slot(1, 2, 1), slot(2, 1, 3, hostname)],
     )
     state.write("status.json", status.model_dump_json().encode())
 
@@ -127,6 +129,56 @@ async def test_a_node_elsewhere_is_found_by_its_rank_or_that_of_one_of_its_proce
     submitted(state, 2, "18")
     assert await show(state, node=node, rank=rank) == 0
     assert capsys.readouterr().out.endswith(f"queue {handle})\n2 lines of {handle}\n")
+
+
+@pytest.mark.parametrize("which", [{"rank": 4}, {"node": 1}, {}])
+async def test_a_log_has_the_name_of_its_host(
+    state: StateDir, capsys: pytest.CaptureFixture[str], which: dict[str, int]
+) -> None:
+    sealed(state, hostname="gpu-17")
+    (state.logs / "node-1.log").write_text("1\n")
+    assert await show(state, node=which.get("node"), rank=which.get("rank")) == 0
+    assert capsys.readouterr().out == f"==> {state.logs}/node-1.log (gpu-17)\n1\n"
+
+
+async def test_a_host_elsewhere_is_named_beside_its_slot(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed(state, hostname="gpu-17")
+    submitted(state, 2, "18")
+    assert await show(state, rank=4) == 0
+    assert capsys.readouterr().out.startswith("==> rdzv-k7f2-2-1 (slot 2, gpu-17, queue 18)\n")
+
+
+async def test_a_host_that_becomes_known_is_named_from_then_on(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state.acquire()
+    paths = [state.logs / f"node-{node}.log" for node in (0, 1)]
+    for path in paths:
+        path.write_text("1\n")
+    following = asyncio.create_task(show(state, follow=True))
+    out = ""
+
+    async def until(text: str) -> None:
+        nonlocal out
+        async with timeout(20):
+            while text not in out:
+                out += capsys.readouterr().out
+                await asyncio.sleep(0.05)
+
+    await until(f"==> {paths[1]}\n1\n")
+    sealed(state, hostname="gpu-17")
+    for number in itertools.count(2):  # it looks once a second
+        with paths[1].open("a") as file:
+            file.write(f"{number}\n")
+        await until(f"{number}\n")
+        if "(gpu-17)" in out:
+            break
+    state.release()
+    assert await asyncio.wait_for(following, 20) == 0
+    assert out.count("==> ") == 3
+    assert out.endswith(f"==> {paths[1]} (gpu-17)\n{number}\n")
 
 
 async def test_before_there_are_ranks_a_node_is_a_slot(
