@@ -432,6 +432,7 @@ def test_the_json_board_writes_one_object_a_line_and_the_result_last_and_once(
             "worker_rank": None,
             "tail": ["\x1b"],
             "log": "",
+            "command_word": None,
         },
     ]
     assert stream.getvalue().isascii()
