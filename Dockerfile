@@ -1,4 +1,4 @@
-# rdzv beside what BASE holds. BASE is any Debian or Ubuntu image with Python 3.11 or later, such as
+# rdzv beside what BASE holds. BASE is any Debian or Ubuntu image with Python 3.10 or later, such as
 # your own training image; its packages stay as they are, and torchrun is the one on its PATH:
 #
 #   docker build --target rdzv --build-arg BASE=my-image -t my-image-rdzv .

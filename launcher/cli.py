@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
+import importlib.util
 import logging
 import os
+import platform
 import signal
 import sys
 import traceback
@@ -27,6 +28,7 @@ from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
 from rendezvous.isolated import isolated
 from rendezvous.schema import printable
 from rendezvous.security import JoinString
+from rendezvous.version import rdzv_version
 from worker.settings import WorkerSettings, settle_framework, state_home
 
 _COMMAND = {"allow_interspersed_args": False, "max_content_width": 100}
@@ -100,7 +102,14 @@ def _in_our_form() -> Iterator[None]:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=_exit_codes(),
 )
-@click.version_option(package_name="rdzv", prog_name="rdzv")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=lambda context, _, asked: _show_version(context) if asked else None,
+    help="Show the version, and where it is installed.",
+)
 def main() -> None:
     """Bring the nodes of one training job together, and start the program on all of them."""
 
@@ -562,6 +571,16 @@ def secret_text(name: str) -> str | None:
     if not text.strip():
         raise UsageError(f"{name}_FILE names {path}, which is empty")
     return text
+
+
+def _show_version(context: click.Context) -> None:
+    """One line, which specs/install.sh reads."""
+    folder = Path(__file__).parent.parent
+    missing = [name for name in _LAUNCHER_PACKAGES if importlib.util.find_spec(name) is None]
+    what = "a worker's packages" if missing else "the launcher's packages"
+    python = f"Python {platform.python_version()}"
+    click.echo(f"rdzv {rdzv_version()} from {folder} ({python}, {what})")
+    context.exit()
 
 
 def _need_launcher_packages() -> None:

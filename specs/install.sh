@@ -6,38 +6,65 @@
 #   PATH="$PATH:$(sh install.sh 'rdzv[launcher]')"        from an index, a wheel or a folder
 #
 # RDZV_VENV says where to (/opt/rdzv; for others than root ~/.rdzv), RDZV_PYTHON by which Python.
-# Several tasks may run it at once. It does nothing where it is done and the source has not changed.
+# Several tasks may run it at once. An rdzv that is there, or on PATH, and has the source's code and
+# worker specs is taken as it is: an image that holds one needs no package index.
 set -eu
 # What the user's image sets for the user's own installations: it is not for ours.
 unset PYTHONPATH PYTHONHOME PIP_CONSTRAINT PIP_PREFIX PIP_REQUIRE_VIRTUALENV PIP_TARGET PIP_USER
 
 source=${1:-$(cd "$(dirname "$0")/.." && pwd)}
 what=$source
-if [ -d "$source" ]; then what="$source[launcher]"; fi
+if [ -e "$source" ]; then what="$source[launcher]"; fi
 home=/opt/rdzv
 if [ "$(id -u)" -ne 0 ]; then home=$HOME/.rdzv; fi
 home=${RDZV_VENV:-$home}
 mark=$home/command/rdzv
 
-up_to_date() {
-  [ -e "$mark" ] || return 1
-  [ -e "$source" ] || return 0
-  changed=$(find "$source" \( -name '.?*' -o -name __pycache__ -o -name build -o -name dist \) -prune \
-    -o -type f -newer "$mark" -print)
-  [ -z "$changed" ]
+# Of the code in a checkout, an installation or a wheel, and of the specs that the launcher reads.
+digest() (
+  if [ -f "$1" ]; then
+    unpacked=$(mktemp -d)
+    trap 'rm -rf "$unpacked"' EXIT
+    "${RDZV_PYTHON:-python3}" -m zipfile -e "$1" "$unpacked" 2> /dev/null || exit 0
+    cd "$unpacked"
+  else
+    cd "$1" 2> /dev/null || exit 0
+  fi
+  [ -f rdzv_command.py ] || exit 0
+  code=$(find rdzv_command.py rendezvous worker launcher -name '*.py' -o -name '*.toml')
+  specs=$PWD/specs
+  if [ -d launcher/specs ]; then specs=$PWD/launcher/specs; fi
+  {
+    echo "$code" | LC_ALL=C sort | xargs sha256sum
+    cd "$specs"
+    find . -name 'worker*' | LC_ALL=C sort | xargs sha256sum
+  } | sha256sum
+)
+
+# Whether this command is of the source, with the launcher's packages where they are asked for.
+fits() {
+  said=$("$1" --version 2> /dev/null) || return 1
+  case $said in *" from "*"'s packages)") ;; *) return 1 ;; esac
+  case $what:$said in *"[launcher]"*", a worker's packages)") return 1 ;; esac
+  if [ ! -e "$source" ]; then # what pip is to look for; without ==, any version will do
+    case $source in *==*) [ "rdzv ${source##*==}" = "${said%% from *}" ] ;; *) true ;; esac
+    return
+  fi
+  folder=${said#* from }
+  found=$(digest "${folder% (*}")
+  [ -n "$found" ] && [ "$found" = "$(digest "$source")" ]
 }
 
 find_python() {
-  for python in "${RDZV_PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
-    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then return; fi
+  for python in "${RDZV_PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11 python3.10; do
+    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null; then return; fi
   done
-  echo "install.sh: rdzv needs Python 3.11 or later, and finds none here; your program may go on" \
+  echo "install.sh: rdzv needs Python 3.10 or later, and finds none here; your program may go on" \
     "with an older one: install a newer one beside it and name it with RDZV_PYTHON" >&2
   exit 1
 }
 
 install() {
-  find_python
   rm -rf "$home/command"
   if "$python" -m venv --clear "$home/venv" > /dev/null 2>&1; then
     "$home/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$what"
@@ -49,8 +76,26 @@ install() {
   ln -s ../venv/bin/rdzv "$mark"
 }
 
+explain() {
+  echo "install.sh: rdzv could not be installed from $source: make a package index reachable, or" \
+    "put this rdzv into the image by its install.sh; ${other:-there is no rdzv here}" >&2
+}
+
 mkdir -p "$home"
 exec 9> "$home/lock"
 if command -v flock > /dev/null; then flock 9; fi
-if ! up_to_date; then install >&2; fi
+other=
+for rdzv in "$mark" "$(command -v rdzv || true)"; do
+  [ -x "$rdzv" ] || continue
+  if fits "$rdzv"; then
+    dirname "$rdzv"
+    exit
+  fi
+  other="the one at $rdzv has other code or worker specs, or lacks the launcher's packages"
+done
+[ -z "$other" ] || echo "install.sh: installing $source in $home: $other" >&2
+find_python
+trap explain EXIT
+install >&2
+trap - EXIT
 echo "$home/command"

@@ -18,6 +18,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+import launcher
 from launcher.cli import main, secret_text
 from launcher.ledger import LedgerEntry
 from launcher.plan import WorkerRun
@@ -121,7 +122,9 @@ def test_without_a_command_the_help_is_shown() -> None:
 
 
 def test_the_version_is_told() -> None:
-    assert re.fullmatch(r"rdzv, version \d+\.\d+\.\d+\n", rdzv("--version").stdout)
+    folder = re.escape(str(Path(launcher.__file__).parent.parent))
+    line = rf"rdzv \d+\.\d+\.\d+ from {folder} \(Python 3\.[0-9.]+, the launcher's packages\)\n"
+    assert re.fullmatch(line, rdzv("--version").stdout)
 
 
 # ---- errors -------------------------------------------------------------------------------------

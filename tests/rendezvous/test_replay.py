@@ -6,8 +6,8 @@ import asyncio
 import itertools
 import json
 import re
+import shlex
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -182,7 +182,7 @@ def test_the_journal_of_somebody_else_cannot_write_to_the_terminal(tmp_path: Pat
 
 async def test_a_reader_that_stops_early_is_no_error(served: Served, tmp_path: Path) -> None:
     await two_runs(served)
-    command = f"'{sys.executable}' -E -P -m rendezvous.server.replay '{tmp_path}/journal.sqlite'"
+    command = shlex.join(isolated("rendezvous.server.replay", f"{tmp_path}/journal.sqlite"))
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} | true"],
         capture_output=True,

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from rendezvous.client import RegistryClient
+from rendezvous.compat import timeout
 from rendezvous.errors import StorageFull, TooLarge, Unavailable
 from rendezvous.schema import ExitReport, LeaveReport, NodeView, Phase
 from rendezvous.security import SERVER_NAME, parse_credential
@@ -363,7 +364,8 @@ async def _reconnect_and_watch(node: Node) -> None:
         await node.client.close()
         node.client.credential = credential
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(node.follow(lambda view: view.stop), 0.4)
+            async with timeout(0.4):
+                await node.follow(lambda view: view.stop)
 
 
 async def test_a_registry_that_was_stopped_for_longer_than_a_lease_kills_nobody(
@@ -532,8 +534,9 @@ async def test_the_registry_goes_with_its_launcher(registry: Registry) -> None:
     registry.end()
     program = (
         "import os, subprocess, sys, time\n"
+        "from rendezvous.isolated import isolated\n"
         "config, fd = sys.argv[1:]\n"
-        "command = [sys.executable, '-E', '-P', '-m', 'rendezvous.server', config, '--fd', fd]\n"
+        "command = isolated('rendezvous.server', config, '--fd', fd)\n"
         "child = subprocess.Popen([*command, '--parent', str(os.getpid())], pass_fds=[int(fd)])\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(60)\n"

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import rdzv_command
 from launcher.schedulers import specs_folder
 from tests.netlab import Host, Lab
 from tests.path.launching import BIN
@@ -58,13 +59,15 @@ class Place:
 
 
 def checkout(folder: Path) -> Path:
-    """A checkout of rdzv as an import leaves it, already installed: what `install.sh` makes."""
+    """A checkout of rdzv as an import leaves it; the image has the same rdzv on its PATH."""
     place = folder / "rdzv"
     shutil.copytree(specs_folder(), place / "specs")
     shutil.copytree(EXAMPLES, place / "examples")
-    command = folder / "installed" / "command"
-    command.mkdir(parents=True)
-    (command / "rdzv").symlink_to(BIN / "rdzv")
+    installed = Path(rdzv_command.__file__).parent
+    shutil.copy(installed / "rdzv_command.py", place)
+    without = shutil.ignore_patterns("__pycache__", "specs")
+    for package in ("rendezvous", "worker", "launcher"):
+        shutil.copytree(installed / package, place / package, ignore=without)
     return place
 
 

@@ -10,7 +10,7 @@ from launcher.schedulers import specs_folder
 from tests.notes import add_note
 from tests.path.launching import until
 from tests.vessl.place import LIMIT_SECONDS, Place, living, serving
-from tests.vessl.real import FOLDER, command_folder
+from tests.vessl.real import command_folder
 from tests.vessl.service import environment_of
 from tests.vessl.test_path import check_example, example
 
@@ -100,8 +100,8 @@ def test_the_shipped_launcher_trains_as_it_is(tmp_path: Path) -> None:
         text = text.replace(old, new)
     (tmp_path / "launcher.yaml").write_text(text)
     commands = command_folder()
-    # The image has no vessl command: start.sh finds the one that it has installed before.
-    with serving(tmp_path, 2, RDZV_VESSL_VENV=str(FOLDER), OMP_NUM_THREADS="1") as place:
+    # The image has no vessl command: start.sh lets the launcher use the API by itself.
+    with serving(tmp_path, 2, OMP_NUM_THREADS="1") as place:
         submit(place, commands, tmp_path / "launcher.yaml")
         assert finish(place) == ["completed"] * 2, place.told()
         said = place.told()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from rendezvous.compat import timeout
 from rendezvous.errors import RunError, UsageError
 from worker import failure, family, keeper
 from worker import output as output_module
@@ -373,7 +374,8 @@ async def test_what_came_while_our_own_output_was_slow_is_not_lost(
 async def test_a_cancelled_wait_leaves_the_program_running(start: Start, tmp_path: Path) -> None:
     program = await start("sh", "-c", until_there(tmp_path / "end", "exit 4"))
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(program.wait(), 0.05)
+        async with timeout(0.05):
+            await program.wait()
     (tmp_path / "end").touch()
     assert (await program.wait()).exit_code == 4
 

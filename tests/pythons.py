@@ -1,0 +1,104 @@
+"""The other Pythons that rdzv supports: where they are, and the core of the tests on each of them.
+
+    python -m tests.pythons 3.10 3.13
+
+runs the tests that no clock and no network disturbs, and a few real launches, on each version in an
+environment of its own below build/pythons. What starts a torchrun needs torch, and is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "build" / "pythons"
+PACKAGES = ("hypothesis", "matplotlib", "nvidia-ml-py", "psutil", "pytest", "pyyaml")
+"""Of the extra `test`, those whose names begin so."""
+PURE = ("tests/rendezvous", "tests/worker", "tests/launcher")
+WHOLE = ("tests/launcher/test_rdzv_command.py", "tests/path/test_local.py")
+"""Entry point and launches, as on the version that everything else is tested on."""
+NOT_HERE = "netns or torch or faults or frameworks or fuzz or schedulers or nightly"
+
+
+def interpreter(version: str) -> Path | None:
+    """The Python of this version: on PATH, or among pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    on_path = shutil.which(f"python{version}")
+    found = [Path(on_path)] if on_path else []
+    found += sorted(pyenv.glob(f"{version}.*/bin/python{version}"))
+    return next((path for path in found if _is(path, version)), None)
+
+
+def _is(path: Path, version: str) -> bool:
+    """Whether it is one; pyenv puts a command of each version on PATH that may not run."""
+    test = "import sys; print('%d.%d' % sys.version_info[:2])"
+    done = subprocess.run([path, "-c", test], capture_output=True, text=True)
+    return done.stdout.strip() == version
+
+
+def needed(version: str) -> Path:
+    """The Python of this version; skips the test, or fails it in CI, where there is none."""
+    found = interpreter(version)
+    if found is not None:
+        return found
+    reason = f"there is no Python {version} on PATH or among pyenv's"
+    if os.environ.get("RDZV_CI") == "1":
+        pytest.fail(f"{reason}, and RDZV_CI=1 lets no test be skipped", pytrace=False)
+    pytest.skip(reason)
+
+
+def environment(version: str, python: Path) -> Path:
+    """The interpreter of an environment with rdzv and what its tests need."""
+    home = FOLDER / version
+    own, mark = home / "bin" / "python", home / "installed"
+    project = ROOT / "pyproject.toml"
+    if not mark.exists() or mark.stat().st_mtime < project.stat().st_mtime:
+        subprocess.run([python, "-m", "venv", "--clear", home], check=True)
+        text = project.read_text(encoding="utf-8")
+        extra = text.partition("\ntest = [\n")[2].partition("\n]")[0]
+        wanted = [w for w in re.findall(r'"([^"]+)"', extra) if w.startswith(PACKAGES)]
+        options = ("install", "--quiet", "--disable-pip-version-check", "--editable")
+        subprocess.run([own, "-m", "pip", *options, f"{ROOT}[launcher]", *wanted], check=True)
+        mark.touch()
+    return own
+
+
+def test(own: Path, *words: str) -> int:
+    """Run these tests on it; returns pytest's exit code."""
+    workers = os.environ.get("WORKERS", "2")
+    pytest_options = ("-q", "-n", workers, "-p", "no:cacheprovider", "-m")
+    return subprocess.run([own, "-m", "pytest", *pytest_options, *words], cwd=ROOT).returncode
+
+
+def main(versions: list[str]) -> int:
+    """Test each version; returns how many failed or are not here."""
+    failed = 0
+    for version in versions:
+        python = interpreter(version)
+        if python is None:
+            print(f"Python {version}: not on PATH and not among pyenv's")
+            failed += os.environ.get("RDZV_CI") == "1"
+            continue
+        began = time.monotonic()
+        own = environment(version, python)
+        made = time.monotonic()
+        codes = (
+            test(own, f"not ({NOT_HERE} or real_time)", *PURE),
+            test(own, f"not ({NOT_HERE})", *WHOLE),
+        )
+        failed += any(codes)
+        spent = f"{made - began:.0f} s to install, {time.monotonic() - made:.0f} s of tests"
+        print(f"Python {version}: {'failed' if any(codes) else 'ok'}, {spent}")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
