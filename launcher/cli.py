@@ -123,6 +123,8 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
     COMMAND is a torchrun target, a script or -m module with its arguments, after '--':
 
       rdzv launch --nnodes 4 --nproc-per-node 8 -- train.py --epochs 3
+
+    Its standard input is empty on every node.
     """
     settings, token = _as_launcher(read(LaunchSettings, values), command)
     from launcher import start

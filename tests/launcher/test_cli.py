@@ -498,7 +498,7 @@ def test_a_command_that_torchrun_cannot_start_is_refused_before_all_else(
     result = rdzv(*words, "--", "bash", "-c", "true", env={"RDZV_JOIN": "rdzv1-cut0ff"})
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("rdzv: COMMAND's 'bash' is not a Python script")
-    named = rdzv(*words, "--framework", "torchrun", "--", "bash", env={"RDZV_JOIN": "rdzv1-x"})
+    named = rdzv(*words, "--framework", "torchrun", "--", "bash", "x", env={"RDZV_JOIN": "rdzv1-x"})
     assert "COMMAND" not in named.stderr
 
 

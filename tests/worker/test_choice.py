@@ -79,7 +79,7 @@ def test_what_is_no_python_script_is_refused_with_the_command_line_that_works(co
         choose_framework(command.split())
     assert caught.value.hint.startswith("use rdzv launch --framework command -- ")
     line = caught.value.hint.partition(" -- ")[2].partition(" ...")[0]
-    check_command([line], "command")
+    check_command([line, "x"], "command")
 
 
 @pytest.mark.parametrize("name", ["mpirun", "/usr/bin/mpiexec", "mpiexec.hydra"])

@@ -29,6 +29,7 @@ from worker.contracts import (
 from worker.contracts.choice import Choice, choose_framework
 from worker.contracts.files import file_variables, files_of
 from worker.contracts.framework import Ask, Backend, Framework, Name, Need, Paths, Rival
+from worker.contracts.target import refuse_standard_input
 from worker.contracts.torchrun import BENCH_PROGRAM
 from worker.contracts.words import last_words, rank_of_failure
 from worker.nccl.env import Given, given_by
@@ -168,6 +169,8 @@ def check_command(command: Sequence[str], framework: str) -> None:
             hint="is a shell variable empty?",
         )
     FRAMEWORKS[framework].check(command)
+    if framework != "bench":
+        refuse_standard_input(command)
 
 
 def make_contract(

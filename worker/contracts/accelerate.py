@@ -16,10 +16,10 @@ from worker.contracts.framework import (
     Need,
     Start,
     basename,
-    no_target,
     refuse_owned,
     refuse_uneven,
 )
+from worker.contracts.target import check_target
 from worker.contracts.torchrun import PET, master_port, may_restart
 
 _OWNED_FLAGS = {
@@ -87,8 +87,7 @@ def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
                 hint="leave it away: rdzv starts accelerate on every node (standard); or use "
                 "--framework deepspeed with deepspeed's own --launcher",
             )
-    if position >= len(words):
-        raise no_target(words, "accelerate launch")
+    check_target(words, position, "accelerate launch")
     return launcher, flags, words
 
 

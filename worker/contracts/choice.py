@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from rendezvous.errors import UsageError
 from rendezvous.schema import printable
-from worker.contracts.framework import Name, basename
+from worker.contracts.framework import SHELLS, Name, basename
 from worker.contracts.mpi import is_mpirun
+from worker.contracts.target import refuse_standard_input
 from worker.contracts.torchrun import is_module, python_target
 
 _LAUNCHERS: dict[str, Name] = {
@@ -36,7 +37,6 @@ _MODULES = {
     "deepspeed.launcher.runner": "deepspeed",
     "horovod.runner.launch": "horovodrun",
 }
-_SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish")
 _OTHERS = (
     *("env", "exec", "nice", "nohup", "numactl", "taskset", "time", "timeout", "stdbuf", "sudo"),
     *("srun", "flux", "jsrun", "aprun", "docker", "podman", "singularity", "apptainer", "enroot"),
@@ -109,6 +109,7 @@ def _refuse_no_python(command: Sequence[str]) -> None:
     target = python_target(command)
     if not target or not _is_no_python(target[0]):
         return
+    refuse_standard_input(target)
     first = printable(target[0], 80)
     raise UsageError(
         f"COMMAND's '{first}' is not a Python script, and torchrun starts nothing else",
@@ -120,4 +121,4 @@ def _refuse_no_python(command: Sequence[str]) -> None:
 def _is_no_python(word: str) -> bool:
     """Whether torchrun certainly has nothing that Python can run: a file may have any name."""
     name = basename(word)
-    return name in _SHELLS or word in _OTHERS or name.endswith(_SUFFIXES)
+    return name in SHELLS or word in _OTHERS or name.endswith(_SUFFIXES)

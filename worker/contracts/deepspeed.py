@@ -19,11 +19,11 @@ from worker.contracts.framework import (
     Need,
     Start,
     basename,
-    no_target,
     refuse_owned,
     refuse_uneven,
     removal,
 )
+from worker.contracts.target import check_target
 from worker.contracts.torchrun import master_port
 from worker.variables import Variable, place_of
 
@@ -59,8 +59,7 @@ def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
     words = list(command[1:] if named else command)
     flags, position = read_flags(words, _BARE_FLAGS)
     refuse_owned([launcher], flags, words[position:], _OWNED_FLAGS)
-    if position >= len(words):
-        raise no_target(words, "deepspeed")
+    check_target(words, position, "deepspeed")
     return launcher, flags, words
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -207,9 +208,18 @@ def program(command: Sequence[str]) -> list[str]:
     return list(command)
 
 
+SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish")
+_PYTHON = re.compile(r"python[0-9.]*")
+
+
 def basename(word: str) -> str:
     """The last part of a path."""
     return word.rsplit("/", 1)[-1]
+
+
+def is_python(word: str) -> bool:
+    """Whether a word names a Python interpreter."""
+    return bool(_PYTHON.fullmatch(basename(word)))
 
 
 def refuse_uneven(ask: Ask, why: str) -> None:
@@ -271,12 +281,4 @@ def refuse_flag(word: str, launcher: str) -> UsageError:
     return UsageError(
         f"{word} stands in COMMAND, and rdzv gives {launcher} this flag from the table",
         hint="remove it; --nnodes, --nproc-per-node, --hostlist and --hostfile are options of rdzv",
-    )
-
-
-def no_target(words: Sequence[str], launcher: str) -> UsageError:
-    """The error of a COMMAND that ends before it names what to start."""
-    return UsageError(
-        f"COMMAND names no script or module for {launcher}: {shlex.join(words) or launcher}",
-        hint="for example: -- train.py --epochs 3, or -- -m package.module",
     )

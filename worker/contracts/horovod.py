@@ -17,11 +17,11 @@ from worker.contracts.framework import (
     Need,
     Start,
     basename,
-    no_target,
     program,
     refuse_owned,
 )
 from worker.contracts.processes import OWN_RANKS, master, start_processes
+from worker.contracts.target import check_target
 from worker.contracts.torchrun import master_port
 from worker.variables import Variable
 
@@ -63,8 +63,7 @@ def _horovodrun(command: Sequence[str]) -> list[str] | None:
     words = list(command[1:])
     flags, position = read_flags(words, _BARE_FLAGS, one_dash=("np", "hostfile"))
     refuse_owned(command[:1], flags, words[position:], _HOSTS)
-    if position >= len(words):
-        raise no_target(words, "horovodrun")
+    check_target(words, position, "horovodrun")
     return words
 
 

@@ -25,6 +25,7 @@ from worker.contracts.framework import (
     refuse_flag,
     removal,
 )
+from worker.contracts.target import refuse_standard_input
 from worker.contracts.torchrun import master_port
 from worker.variables import Variable, place_of
 
@@ -189,6 +190,8 @@ def _check(command: Sequence[str]) -> None:
         if name not in _WORDS_AFTER:
             return
         position += 1 + _WORDS_AFTER[name]
+    if command[position:]:
+        refuse_standard_input(command[position:])
 
 
 _OPEN_MPI = Rival("Open MPI", r"\((Open MPI|OpenRTE|PRRTE)\)", "--framework openmpi")

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from rendezvous.errors import UsageError
@@ -19,10 +18,11 @@ from worker.contracts.framework import (
     Start,
     basename,
     bracketed,
-    no_target,
+    is_python,
     refuse_owned,
     removal,
 )
+from worker.contracts.target import check_target
 
 BENCH_PROGRAM = __file__.rpartition("/")[0].rpartition("/")[0] + "/programs/bandwidth.py"
 """What framework `bench` starts; COMMAND is what it is told."""
@@ -47,7 +47,6 @@ _BARE_FLAGS = (
     *("m", "module", "no-python", "run-path", "virtual-local-rank", "h", "help"),
     "standalone",
 )
-_PYTHON = re.compile(r"python[0-9.]*")
 
 # torchrun takes each of its flags from PET_<FLAG> as well; these would contradict the table.
 PET = removal(
@@ -117,11 +116,6 @@ def is_module(command: Sequence[str], module: str) -> bool:
     return is_python(command[0]) and [*command[1:3]] == ["-m", module]
 
 
-def is_python(word: str) -> bool:
-    """Whether a word names a Python interpreter."""
-    return bool(_PYTHON.fullmatch(basename(word)))
-
-
 def python_target(command: Sequence[str]) -> list[str]:
     """What torchrun has Python run, with its arguments; empty where that is no script."""
     _, words = split_torchrun(command)
@@ -163,8 +157,7 @@ def _check_flags(launcher: Sequence[str], words: Sequence[str], bare: Sequence[s
     """Look at torchrun's flags in front of the target; what follows it is the target's own."""
     flags, position = read_flags(words, bare)
     refuse_owned(launcher, flags, words[position:], _OWNED_FLAGS)
-    if position >= len(words):
-        raise no_target(words, launcher[-1])
+    check_target(words, position, launcher[-1])
 
 
 def _needs_torchrun(command: Sequence[str]) -> tuple[Need, ...]:
