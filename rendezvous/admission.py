@@ -137,7 +137,7 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
     if here is not None and not spec.loopback and spec.slots > 1:
         raise Mismatch(
             f"{me} offers {here.address}, which no other machine can reach",
-            hint="loopback addresses are for the local scheduler; leave --loopback away",
+            hint="loopback addresses are for the local scheduler; remove --loopback",
         )
     if spec.verify and spec.slots > 1 and request.probe_port is None:
         raise Mismatch(
@@ -194,7 +194,7 @@ def _refuse_rank_clash(run: Run, request: JoinRequest) -> None:
     if (rank == 0) != (request.slot == 0):
         raise Mismatch(
             f"{me} asks for node rank {rank}; slot 0 is always rank 0",
-            hint="leave NODE_RANK away, or give slot 0 rank 0",
+            hint="unset NODE_RANK, or give slot 0 rank 0",
         )
     for slot in run.members():
         node = slot.node

@@ -193,7 +193,7 @@ def test_a_loopback_address_is_refused_where_the_nodes_are_on_several_machines()
     drive = Drive(make_spec(2))
     with pytest.raises(Mismatch, match=r"127\.0\.0\.2, which no other machine can reach") as caught:
         drive.join(1, addresses=["10.0.0.2", "127.0.0.2"])
-    assert "leave --loopback away" in caught.value.hint
+    assert "remove --loopback" in caught.value.hint
     assert Drive(make_spec(2, loopback=True)).join(1, addresses=["127.0.0.2"]) == 1
     assert Drive(make_spec(1)).join(0, addresses=["127.0.0.1"]) == 1
 
@@ -329,7 +329,7 @@ def test_slot_0_and_rank_0_belong_together(slot: int, rank: int) -> None:
     words = f"asks for node rank {rank}; slot 0 is always rank 0"
     with pytest.raises(Mismatch, match=words) as caught:
         Drive(make_spec(2)).join(slot, requested_rank=rank)
-    assert "leave NODE_RANK away" in caught.value.hint
+    assert "unset NODE_RANK" in caught.value.hint
 
 
 def test_two_nodes_that_ask_for_one_rank_are_both_named() -> None:

@@ -84,7 +84,7 @@ def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
         if flag.name == _DEEPSPEED and flag.value != "standard":
             raise UsageError(
                 f"{flag.word} {flag.value} stands in COMMAND, and that launcher goes by ssh",
-                hint="leave it away: rdzv starts accelerate on every node (standard); or use "
+                hint="remove it: rdzv starts accelerate on every node (standard); or use "
                 "--framework deepspeed with deepspeed's own --launcher",
             )
     check_target(words, position, "accelerate launch")
