@@ -84,6 +84,29 @@ def test_uneven_nodes_are_refused_where_the_framework_cannot_have_them(
     assert ended.results == []
 
 
+# As nvidia-smi where its driver does not fit; accelerate calls it at its start, on CPUs as well.
+FAILING_HELPER = """#!/bin/sh
+touch "$CALLED"
+sleep 0.3 & echo mismatch; exit 18
+"""
+
+
+@pytest.mark.frameworks("torch")
+def test_a_helper_of_accelerate_that_fails_ends_no_run(lab: Lab, tmp_path: Path) -> None:
+    helper = tmp_path / "helpers" / "nvidia-smi"
+    helper.parent.mkdir()
+    helper.write_text(FAILING_HELPER)
+    helper.chmod(0o755)
+    path = environment_of(ENVIRONMENTS["torch"], tmp_path)["PATH"]
+    more = {"PATH": f"{helper.parent}:{path}", "CALLED": str(tmp_path / "called")}
+    options = ("--framework", "accelerate", "--nproc-per-node", "2")
+    command = (str(JOBS / "torch_sum.py"), "accelerate")
+    ended = launch(lab, tmp_path, "torch", options, command, **more)
+    assert (tmp_path / "called").exists()
+    assert ended.code == 0, ended.told
+    assert [result.rank for result in ended.results] == [0, 1, 2, 3]
+
+
 def hold_port(host: Host, port: int) -> subprocess.Popen[str]:
     """A program on a host that listens at this port."""
     server = ["python3", "-u", "-m", "http.server", str(port)]
