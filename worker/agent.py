@@ -58,7 +58,7 @@ from rendezvous.schema import (
     without_times,
 )
 from rendezvous.security import JoinString
-from rendezvous.state import NOT_NEEDED
+from rendezvous.state import NOT_NEEDED, listed
 from worker.background import in_background
 from worker.contracts import (
     Contract,
@@ -70,7 +70,7 @@ from worker.contracts import (
     rank_of_failure,
 )
 from worker.failure import code_words
-from worker.family import certain_failure, failed_rank
+from worker.family import LATE_END_SECONDS, certain_failure, failed_rank, late_to_end
 from worker.hosts import HostsBlock, known_names, restore_stale
 from worker.local_socket import LocalSocket, places
 from worker.machine.interfaces import why_unusable
@@ -727,6 +727,7 @@ class Agent:
             await self._program.stop()
         else:
             self._start("failing", self._follow_ranks(self._program, contract, table.epoch))
+            self._start("late", self._follow_ends(self._program, table.epoch))
         if nccl is not None:
             self._start("nccl", self._follow_nccl(nccl, table.epoch))
         ending = await self._program.wait()
@@ -840,6 +841,17 @@ class Agent:
         if first is not None and self._goes_on(program):
             logger.warning("rank %d failed, and the others end: reporting it", first.worker_rank)
             await self._tell(self._exit_report(epoch, program.foreseen(first)))
+
+    async def _follow_ends(self, program: Program, epoch: int) -> None:
+        """Say once which ranks are late to end; that they are does not end them."""
+        late: tuple[int, ...] = ()
+        while self._goes_on(program) and not late:
+            await asyncio.sleep(LATE_END_SECONDS / 4)
+            late = late_to_end(program.family, time.monotonic())
+        if late and self._goes_on(program):
+            ranks = f"rank{'s' * (len(late) > 1)} {listed(map(str, late))}"
+            words = f"waiting for {ranks} to end; other ranks of this node ended with exit code 0"
+            await self._warn(words, epoch)
 
     async def _warn(self, words: str, epoch: int) -> None:
         """Say what a person should see, here and to all."""

@@ -17,6 +17,9 @@ from dataclasses import dataclass, replace
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 """What `ranks_in` reads."""
 
+LATE_END_SECONDS = 10.0
+"""Ranks end together; what differs by less is not worth a word."""
+
 _TOGETHER_SECONDS = 0.5
 
 
@@ -119,6 +122,15 @@ def failed_rank(family: Family) -> Failure | None:
     Worth a warning while the program lives, and the cause when it has ended.
     """
     return _first_failed(_ranks_of(family))
+
+
+def late_to_end(family: Family, now: float) -> tuple[int, ...]:
+    """The ranks that go on although others have ended well, none of them in the last 10 s."""
+    ranks = _ranks_of(family)
+    ends = [c.ended_at for c in ranks if c.ended_at is not None and c.exit_code == 0]
+    if not ends or now - max(ends) < LATE_END_SECONDS:
+        return ()
+    return tuple(sorted(c.ranks.rank for c in ranks if c.ranks and c.ended_at is None))
 
 
 def likely_cause(family: Family) -> Failure | None:

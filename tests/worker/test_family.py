@@ -18,6 +18,7 @@ from worker.family import (
     Ranks,
     certain_failure,
     failed_rank,
+    late_to_end,
     likely_cause,
     ranks_in,
 )
@@ -206,6 +207,31 @@ def test_of_any_family_only_a_rank_of_its_own_followed_by_another_is_certain(
     assert all(failed.ranks.rank != o.ranks.rank for o in others if o.ranks)
     assert all(failed.ranks.local_rank != o.ranks.local_rank for o in others if o.ranks)
     assert any(each.ended_at is not None and each.ended_at > found.ended_at for each in others)
+
+
+# --- who is late ----------------------------------------------------------------------------------
+
+
+def test_a_rank_is_late_when_others_ended_well_ten_seconds_ago() -> None:
+    family = Family(None, (rank(0, 20.0, 0), rank(1), child(50)))
+    assert late_to_end(family, 29.9) == ()
+    assert late_to_end(family, 30.0) == (3,)
+
+
+@pytest.mark.parametrize(
+    "children",
+    [
+        HEALTHY,
+        (rank(0, 20.0, 3), rank(1)),
+        (rank(0, 20.0), rank(1)),
+        (rank(0, 20.0, 0), rank(1, 21.0, 0), child(60)),
+        (rank(0), helper(20.0, 0)),
+        (rank(0), helper(20.0, 0, INHERITED)),
+    ],
+    ids=["none ended", "failed", "unread", "all ended", "a helper ended", "inherited ranks"],
+)
+def test_nobody_is_late_otherwise(children: tuple[Child, ...]) -> None:
+    assert late_to_end(Family(INHERITED, children), 100.0) == ()
 
 
 # --- what is warned of and named ------------------------------------------------------------------
