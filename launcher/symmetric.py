@@ -16,6 +16,7 @@ from launcher.adopt import Adopted, adopt, is_loopback, nodes_of, one_of_several
 from launcher.plan import check_run_id, parse_nnodes
 from launcher.platforms import FIELDS, Host, Value
 from launcher.settings import Launching, LaunchSettings
+from launcher.slurm import node_address
 from rendezvous.errors import UsageError
 from rendezvous.schema import size_text
 from rendezvous.security import JoinString, RegistryPlace, RunKeys, hkdf, parse_group_token
@@ -45,18 +46,30 @@ def settle(
     adopted.check()
     notes = check_values(adopted, settings.spares)
     values = adopted.values
+    master = values["master_addr"].text
+    known = _slurm_address(adopted, environ)
     if adopted.platform:
+        where = f"{known} (NodeAddr of {master})" if known else master
         say(
             f"node {values['node_rank'].text} of {values['nnodes'].text}, rank 0 at "
-            f"{values['master_addr'].text}, run '{values['rdzv_id'].text}' "
+            f"{where}, run '{values['rdzv_id'].text}' "
             f"(by {adopted.platform}; see rdzv doctor --env)"
         )
     for note in notes:
         say(note)
     found: dict[str, object] = {name: value.text for name, value in values.items()}
     found["node_rank"] = int(values["node_rank"].text)
+    found["master_addr"] = f"{known},{master}" if known else master
     found["nnodes"] = _size(settings, values["nnodes"])
     return settings.model_copy(update=found)
+
+
+def _slurm_address(adopted: Adopted, environ: Mapping[str, str]) -> str:
+    """Where Slurm reaches the node of rank 0, which it has named; asked above rank 0 alone."""
+    named = adopted.platform == "Slurm" and "master_addr" not in adopted.given
+    if not named or adopted.values["node_rank"].text == "0":
+        return ""
+    return node_address(adopted.values["master_addr"].text, environ)
 
 
 def _size(settings: LaunchSettings, told: Value) -> str:
@@ -185,7 +198,10 @@ def symmetric_join(settings: LaunchSettings, group_token: str) -> JoinString:
     rank = settings.node_rank or 0
     keys = RunKeys(secret, run, group_launch_id(secret, run))
     place = RegistryPlace(
-        (settings.master_addr or "",), settings.port, "public_key", public_key_pin(secret)
+        tuple((settings.master_addr or "").split(",")),
+        settings.port,
+        "public_key",
+        public_key_pin(secret),
     )
     token = keys.join_token(rank, 1)
     return JoinString(place, run, keys.launch_id, rank, 1, token, keys.row_key, keys.probe_key)

@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rendezvous.compare import Property, group_name, hostnames_of, make_finding
+from rendezvous.compare import ONE_A_MACHINE, Property, group_name, hostnames_of, make_finding
 from rendezvous.schema import MAX_NODES, Candidate, Finding, JoinRequest, LinkKind, printable
 from rendezvous.seal import Unreachable
 from rendezvous.state import listed, slots_text
@@ -105,7 +105,7 @@ def _all_shared(bare: list[JoinRequest], joins: Sequence[JoinRequest]) -> Unreac
         tuple(later) or (first.slot,),
         f"slot {first.slot} ({first.hostname}) has no address of its own: "
         f"{address} is also the address of {who}",
-        "two nodes of this run are on one machine; ask the scheduler for one node a machine"
+        f"two nodes of this run are on one machine; {ONE_A_MACHINE}"
         if same_machine
         else "name the interface or network that differs, with --interface or --network",
     )

@@ -69,9 +69,11 @@ _OPEN_PORT = (
     "check that this node can open that port on rank 0's node, and that the registry has it there"
 )
 _NO_NAME = "its name cannot be resolved"
+_NO_SERVER = "no name server has told its address"
 _WAIT_FOR_NAME = (
     "nobody here knows the name of rank 0's node: check MASTER_ADDR, and on Kubernetes the "
-    "headless service (with publishNotReadyAddresses) and the pods' subdomain"
+    "headless service (with publishNotReadyAddresses) and the pods' subdomain; with Slurm, that "
+    "'scontrol show node' tells its address here"
 )
 _NO_TLS = f"{_CLOSED}; it may not speak TLS 1.3"
 _NOT_PROVEN = "it does not hold this run's certificate"
@@ -170,7 +172,7 @@ class RegistryClient:
             await _give_up(set(tasks))
         # In the order of the addresses, not of the answers: the same state is the same sentence.
         words = "; ".join(f"{a}: {failures[a]}" for a in self.place.addresses)
-        unknown = all(words.startswith(_NO_NAME) for words in failures.values())
+        unknown = all(words.startswith((_NO_NAME, _NO_SERVER)) for words in failures.values())
         raise Unavailable(
             f"no registry at port {self.place.port} of {', '.join(self.place.addresses)} ({words})",
             hint=_WAIT_FOR_NAME if unknown else _hint_for(words),
@@ -502,7 +504,7 @@ async def _addresses_of(name: str, seconds: float) -> list[str]:
         async with timeout(seconds):
             return await answer
     except TimeoutError as exc:
-        raise Unavailable(f"no name server has told its address within {seconds:.0f} s") from exc
+        raise Unavailable(f"{_NO_SERVER} within {seconds:.0f} s") from exc
 
 
 def _look_up(name: str) -> list[str] | Unavailable:

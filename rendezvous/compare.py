@@ -238,6 +238,9 @@ def word_text(number: int) -> str:
 # --- X01: the same thing twice ----------------------------------------------------------------
 
 
+ONE_A_MACHINE = "ask the scheduler for one node a machine (with Slurm: sbatch --exclusive)"
+"""What to try where two nodes are on one: those that pack jobs want to be told."""
+
 _HOSTNAME = Property(
     "X01",
     "warn",
@@ -249,8 +252,8 @@ _GPU = Property(
     "X01",
     "fail",
     "GPU",
-    "two nodes of this run are on one machine and use the same GPUs: ask the scheduler for one "
-    "node a machine, or give each its own GPUs (CUDA_VISIBLE_DEVICES)",
+    f"two nodes of this run are on one machine and use the same GPUs: {ONE_A_MACHINE}, or give "
+    "each its own GPUs (CUDA_VISIBLE_DEVICES)",
 )
 _GUID = Property(
     "X01",

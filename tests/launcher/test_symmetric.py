@@ -12,6 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from launcher.cli import main
+from launcher.settings import LaunchSettings
+from launcher.slurm import address_in
+from launcher.symmetric import settle, symmetric_join
 from rendezvous.security import group_token_text, new_secret
 from tests.launcher import environments as env
 
@@ -44,6 +47,54 @@ def launch(*options: str, environ: dict[str, str], code: int = 0) -> list[str]:
     assert result.exit_code == code, result.output
     assert result.stdout.startswith("# slot 0") is (code == 0)
     return result.stderr.splitlines()
+
+
+# ---- where Slurm's nodes are --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "address"),
+    [
+        ("NodeName=n0 Arch=x86_64 CPUTot=2 NodeAddr=10.3.0.3 NodeHostName=n0 Port=0", "10.3.0.3"),
+        ("NodeName=n0 Arch=x86_64 \n   NodeAddr=fd00::3 NodeHostName=n0\n", "fd00::3"),
+        ("NodeName=n0 NodeAddr=n0 NodeHostName=n0", ""),
+        ("NodeName=n0 NodeAddr=(null) NodeHostName=n0", ""),
+        ("Node n0 not found", ""),
+        ("", ""),
+    ],
+)
+def test_the_address_of_a_node_is_what_slurm_says_beyond_its_name(said: str, address: str) -> None:
+    assert address_in(said, "n0") == address
+
+
+@pytest.mark.parametrize(
+    ("script", "where"),
+    [
+        (
+            'echo "NodeName=$4 NodeAddr=10.3.0.3 token=$RDZV_TOKEN"',
+            "10.3.0.3 (NodeAddr of gpu-c03)",
+        ),
+        ('echo "slurm_load_node error" >&2; exit 1', "gpu-c03"),
+    ],
+)
+def test_slurm_is_asked_where_rank_0_is_and_its_name_comes_second(
+    tmp_path: Path, script: str, where: str
+) -> None:
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    environ = env.SRUN | {"RDZV_TOKEN": TOKEN, "PATH": str(tmp_path)}
+    assert launch(environ=environ)[0].startswith(f"rdzv: node 2 of 4, rank 0 at {where}, run '")
+    said: list[str] = []
+    settings = settle(LaunchSettings(), environ, {}, say=said.append)
+    addresses = ("10.3.0.3", "gpu-c03") if "10.3.0.3" in where else ("gpu-c03",)
+    assert symmetric_join(settings, TOKEN).place.addresses == addresses
+
+
+def test_slurm_is_not_asked_for_an_address_that_was_given(tmp_path: Path) -> None:
+    (tmp_path / "scontrol").write_text('#!/bin/sh\necho "NodeAddr=10.3.0.3"\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    environ = env.SRUN | {"RDZV_TOKEN": TOKEN, "PATH": str(tmp_path), "MASTER_ADDR": "10.9.9.9"}
+    assert "rank 0 at 10.9.9.9, run" in launch(environ=environ)[0]
 
 
 # ---- with a token -------------------------------------------------------------------------------

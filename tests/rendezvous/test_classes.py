@@ -201,7 +201,7 @@ def test_two_nodes_on_one_machine_are_recognised_by_its_boot(
         make_join(slot, addresses=["10.0.0.1"], facts=Facts(boot_id=boot))
         for slot, boot in enumerate((one, other))
     ]
-    assert refused(*joins).hint.startswith("two nodes of this run are on one machine") is same
+    assert ("sbatch --exclusive" in refused(*joins).hint) is same
 
 
 def test_nodes_of_two_families_are_told_apart() -> None:

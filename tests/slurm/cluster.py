@@ -1,7 +1,8 @@
 """A real Slurm on emulated hosts: munged and slurmctld on `login`, a slurmd on each of n0 .. n3.
 
-Each host has a network namespace, hostname and /etc/hosts of its own; files are shared, as on a
-cluster with a common home. A node holds one job at a time. There is no accounting (no sacct).
+Each host has a network namespace, hostname and /etc/hosts of its own, and no host's name resolves;
+files are shared, as on a cluster with a common home. A node has room for two jobs that do not ask
+to have it alone. There is no accounting (no sacct).
 Whatever runs in the hosts' namespaces ends with the lab.
 """
 
@@ -97,7 +98,7 @@ class Slurm:
 
     def occupy(self, count: int) -> str:
         """Hold so many nodes by somebody's job, and return its id."""
-        argv = ("sbatch", "--parsable", f"--nodes={count}", "--output=/dev/null")
+        argv = ("sbatch", "--parsable", "--exclusive", f"--nodes={count}", "--output=/dev/null")
         job = self.ask(*argv, "--job-name=other", "--wrap", "sleep 600")
         until(lambda: self.state_of(job) == "RUNNING", _UP_SECONDS)
         return job
@@ -106,7 +107,7 @@ class Slurm:
 @contextmanager
 def slurm(folder: Path) -> Iterator[Slurm]:
     """A cluster for as long as the context lasts."""
-    with Lab(["login", *_NODES], hosts_mode="good") as lab:
+    with Lab(["login", *_NODES], hosts_mode="none") as lab:
         cluster = Slurm(lab, folder)
         _configure(cluster)
         try:
@@ -128,7 +129,7 @@ def _configure(cluster: Slurm) -> None:
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
     nodes = "".join(
-        f"NodeName={host.name} NodeAddr={host.address} CPUs=1 State=UNKNOWN\n"
+        f"NodeName={host.name} NodeAddr={host.address} CPUs=2 State=UNKNOWN\n"
         for host in cluster.nodes
     )
     text = f"""
@@ -146,7 +147,9 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-SelectType=select/linear
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
 SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,bf_interval=1
 MpiDefault=none
 ReturnToService=2

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from launcher.schedulers import specs_folder
+from rendezvous.errors import ExitCode
 from tests.path.launching import RDZV, Outcome, until
 from tests.slurm.cluster import PROGRAMS, Slurm
 
@@ -143,6 +144,7 @@ def test_a_job_that_somebody_cancels_ends_the_run_and_is_named(
         assert cluster.jobs() == {}
     assert outcome.code == 128 + signal.SIGTERM, outcome.err
     assert f"({host}, slot 1)" in outcome.last_line
+    assert "its scheduler says: CANCELLED" in outcome.last_line
 
 
 def test_a_launcher_killed_while_its_jobs_wait_finds_them_again(
@@ -176,6 +178,18 @@ def test_a_job_that_slurm_refuses_ends_the_launch_at_once_with_slurms_words(
         outcome = launch.finish()
     assert outcome.code not in (0, 80)
     assert "invalid partition specified: gpus" in outcome.last_line
+
+
+def test_jobs_that_slurm_packs_on_one_machine_are_refused_with_its_flag(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    spec = tmp_path / "worker.sbatch"
+    spec.write_text((SPECS / "worker.sbatch").read_text().replace("#SBATCH --exclusive\n", ""))
+    options = ("--no-local-node", "--nnodes", "2", "--worker-spec", str(spec))
+    with launching(cluster, tmp_path, *options, command=["true"]) as launch:
+        outcome = launch.finish()
+    assert outcome.code == ExitCode.VERIFICATION_FAILED
+    assert "sbatch --exclusive" in outcome.last_line
 
 
 def test_a_job_without_the_launchers_environment_gets_what_was_passed_on(
@@ -243,6 +257,7 @@ def test_one_job_of_four_nodes_is_a_run(cluster: Slurm, tmp_path: Path) -> None:
     command = [sys.executable, "-c", NOTE, str(tmp_path), *UGLY]
     job, said = all_at_once(cluster, tmp_path, "--export=NONE", added=added, command=command)
     assert notes(tmp_path) == [[f"n{rank}", UGLY] for rank in range(4)]
+    assert f"1: rdzv: node 1 of 4, rank 0 at {cluster.nodes[0].address} (NodeAddr of n0)," in said
     assert f"0: rdzv: run 'slurm-{job}-0' ok: all 4 nodes ended with exit code 0" in said
 
 
