@@ -21,6 +21,7 @@ from launcher.plan import HIDDEN, Plan, WorkerRun, make_plan
 from launcher.schedulers import (
     OVER,
     Description,
+    Entry,
     NothingSubmitted,
     Scheduler,
     SchedulerContext,
@@ -73,7 +74,7 @@ async def check_scheduler(
     with _folder(root) as folder:
         scheduler = entry.make(SchedulerContext(folder, environ, folder))
         keys = RunKeys(new_secret(), _RUN, secrets.token_hex(5))
-        plan = _plan(keys.launch_id, spec, variables, loopback=scheduler.loopback)
+        plan = _plan(keys.launch_id, spec, variables, entry, loopback=scheduler.loopback)
         await _Check(scheduler, plan.worker_run(1, 1), _join(keys), seconds, say).go()
     return 0
 
@@ -93,7 +94,9 @@ def _folder(root: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _plan(launch_id: str, spec: Path, variables: Sequence[str], *, loopback: bool) -> Plan:
+def _plan(
+    launch_id: str, spec: Path, variables: Sequence[str], entry: Entry, *, loopback: bool
+) -> Plan:
     """A worker run like those of a launch, whose node gives up soon and has nothing to start."""
     settings = LaunchSettings(
         nnodes="2", framework="command", set=list(variables), join_timeout=_LIVES_SECONDS
@@ -108,6 +111,7 @@ def _plan(launch_id: str, spec: Path, variables: Sequence[str], *, loopback: boo
         template=read_spec(spec),
         loopback=loopback,
         cwd=str(Path.cwd()),
+        name_length=entry.name_length,
     )
 
 

@@ -23,29 +23,40 @@ _MOST_WARNINGS = 8
 _ORDER = {"fail": 0, "warn": 1, "skipped": 2, "ok": 3}
 
 
-def lines_of(report: RunReport) -> list[str]:
-    """What stands below the one sentence of a failed start: findings, and the matrix."""
+def lines_of(report: RunReport, *, lasts: bool = True) -> list[str]:
+    """What stands below the one sentence of a failed start: findings, and the matrix.
+
+    Args:
+        report: What was found.
+        lasts: Whether `rdzv status` can show the rest afterwards.
+    """
     bad = _told((f for f in report.findings if f.level in ("fail", "warn")), report)
     lines = [line for one in bad[:_MOST_FINDINGS] for line in _finding_lines(*one)]
     if len(bad) > _MOST_FINDINGS:
         more = len(bad) - _MOST_FINDINGS
-        lines.append(f"and {more} more findings: rdzv status {report.run} --checks")
+        lines.append(f"and {more} more findings{_where(report, lasts)}")
     return lines + matrix_lines(report)
 
 
-def warning_lines(report: RunReport) -> list[str]:
+def warning_lines(report: RunReport, *, lasts: bool = True) -> list[str]:
     """What is odd about a run that starts all the same.
 
-    What a node finds odd about itself is often so on every start; it is counted.
+    What a node finds odd about itself is often so on every start; it is counted, and told only
+    where `rdzv status` cannot show it afterwards.
     """
     told = _told((f for f in report.findings if f.level == "warn"), report)
-    common = [f"warning: {text} ({f.check})" for f, text in told if f.check[0] != "L"]
-    lines, own = common[:_MOST_WARNINGS], len(told) - len(common)
-    if left := own + len(common) - len(lines):
+    told.sort(key=lambda one: one[0].check[0] == "L")
+    shown = [f"warning: {text} ({f.check})" for f, text in told if f.check[0] != "L" or not lasts]
+    lines = shown[: _MOST_WARNINGS if lasts else _MOST_FINDINGS]
+    if left := len(told) - len(lines):
         what = "warnings" if left > 1 else "warning"
         more = "more " if lines else ""
-        lines.append(f"{left} {more}{what} of the checks: rdzv status {report.run} --checks")
+        lines.append(f"{left} {more}{what} of the checks{_where(report, lasts)}")
     return [printable(line, 600) for line in lines]
+
+
+def _where(report: RunReport, lasts: bool) -> str:
+    return f": rdzv status {report.run} --checks" if lasts else ""
 
 
 def matrix_lines(report: RunReport) -> list[str]:

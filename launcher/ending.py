@@ -40,12 +40,14 @@ class Submission:
         scheduler: What it was given to.
         submitting: The call that has not been answered yet.
         ending: Somebody sees to its end.
+        over: How it ended by itself, or by somebody else, in its scheduler's words.
     """
 
     entry: LedgerEntry
     scheduler: Scheduler
     submitting: asyncio.Task[str] | None = None
     ending: bool = False
+    over: Description | None = None
 
     @property
     def run(self) -> WorkerRun:
@@ -157,6 +159,7 @@ class Ending:
                 found = Description(SlotState.ENDED, found.detail)
         if found.state in OVER:
             submission.learn(gone=True)
+            submission.over = submission.over or (found if one.told_at is None else None)
         elif self._is_to_be_told(one, found):
             await self._tell(one)
         return f"it is {found.state}" + (f": {found.detail}" if found.detail else "")

@@ -23,7 +23,7 @@ from launcher.metrics import Keeper
 from launcher.plan import Plan
 from launcher.registry import RegistryProcess
 from launcher.schedulers import Scheduler
-from launcher.state_dir import StateDir
+from launcher.state_dir import StateDir, outlives_launch
 from launcher.worker_runs import WorkerRuns
 from rendezvous.client import RegistryClient, retry_pause
 from rendezvous.compat import ExceptionGroup, TaskGroup
@@ -58,6 +58,7 @@ _END_SECONDS = 3.0
 _CANCEL_SECONDS = 10.0
 _STATUS_WAIT_SECONDS = 2.0
 _LAST_EVENTS_SECONDS = 3.0
+_SIGNALS = 128
 _BY_CHECKS = (VerificationFailed.code, PreflightFailed.code)
 
 
@@ -130,9 +131,21 @@ class Launch:
         self._listen_to_signals()
         try:
             async with self._registry_running():
-                return await self._unless_hurried(self._form_and_follow())
+                result = await self._unless_hurried(self._form_and_follow())
         finally:
             await self._end_everything()
+        return self._with_schedulers_words(result)
+
+    def _with_schedulers_words(self, result: Result) -> Result:
+        """What a signal or a silence leaves open, its scheduler may know: cancelled, preempted."""
+        by_signal = result.code == "program_failed" and result.exit_code > _SIGNALS
+        if result.slot is None or not (by_signal or result.code == "node_lost"):
+            return result
+        words = printable(self._worker_runs.words_of_end(result.slot), 300)
+        if not words or words in result.message:
+            return result
+        message = f"{result.message}; its scheduler says: {words}"
+        return result.model_copy(update={"message": message})
 
     async def _form_and_follow(self) -> Result:
         try:
@@ -330,7 +343,7 @@ class Launch:
                 self._state.write("status.json", status.model_dump_json().encode())
                 table = await self._viewer.table(self.run, status.digest)
                 self._state.write("table.json", table.canonical())
-                for line in warning_lines(await self._keep_report()):
+                for line in warning_lines(await self._keep_report(), lasts=outlives_launch()):
                     self._board.say(line)
 
     async def _keep_report(self) -> RunReport:
@@ -345,7 +358,7 @@ class Launch:
             return
         self._checks_shown = True
         with contextlib.suppress(RdzvError):
-            for line in lines_of(await self._keep_report()):
+            for line in lines_of(await self._keep_report(), lasts=outlives_launch()):
                 self._board.say(line)
 
     def _may_go(self, status: RunStatus, finished_at: float) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import difflib
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -75,6 +77,12 @@ class Here:
     log_dir: str
 
 
+LONGEST_NAME = 63
+"""Of a worker run, in characters, where its scheduler takes no fewer."""
+SHORTEST_NAME = 15
+"""With which four digits of slot and two of generation leave 30 bits for the launch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One launch: the run's size and limits, and how each slot's worker run is made."""
@@ -94,6 +102,7 @@ class Plan:
     here: Here | None = None
     hosts: tuple[str, ...] = ()
     cwd: str = ""
+    name_length: int = LONGEST_NAME
 
     @property
     def slots(self) -> int:
@@ -128,7 +137,7 @@ class Plan:
         """What a spec can be filled with for a slot, without those of `--set`."""
         nproc = self.nproc_per_node(slot)
         return {
-            "NAME": f"rdzv-{self.launch_id}-{slot}-{generation}",
+            "NAME": run_name(self.launch_id, slot, generation, self.name_length),
             "SLOT": slot,
             "GENERATION": generation,
             "LAUNCH_ID": self.launch_id,
@@ -201,6 +210,19 @@ def loopback_address(slot: int) -> str:
     return f"127.{number >> 16}.{number >> 8 & 255}.{number & 255}"
 
 
+def run_name(launch_id: str, slot: int, generation: int, length: int = LONGEST_NAME) -> str:
+    """A worker run's unique name, in which short ones have a digest in place of the launch id.
+
+    It begins with a letter, and holds letters, digits and dashes alone.
+    """
+    end = f"-{slot}-{generation}"
+    name = f"rdzv-{launch_id}{end}"
+    if len(name) <= length:
+        return name
+    digest = base64.b32encode(hashlib.sha256(launch_id.encode()).digest()).decode().lower()
+    return f"r{digest[: length - 1 - len(end)]}{end}"
+
+
 def make_plan(
     settings: LaunchSettings,
     command: Sequence[str],
@@ -215,12 +237,14 @@ def make_plan(
     here: Here | None = None,
     hosts: Sequence[str] = (),
     cwd: str = "",
+    name_length: int = LONGEST_NAME,
 ) -> Plan:
     """Check what was asked for and make the plan.
 
     Args:
         hosts: The machine of each slot, where machines were named.
         cwd: The launcher's working folder.
+        name_length: The most characters that the scheduler takes as a worker run's name.
 
     Raises:
         UsageError: A size, variable or list of processes that cannot be.
@@ -245,6 +269,7 @@ def make_plan(
         here=here,
         hosts=tuple(hosts),
         cwd=cwd,
+        name_length=name_length,
     )
     _check_extra(plan)
     return plan

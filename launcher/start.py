@@ -210,6 +210,7 @@ def _plan(
         here=here,
         hosts=hosts,
         cwd=working_folder(),
+        name_length=entry.name_length,
     )
 
 

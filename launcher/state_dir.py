@@ -311,3 +311,8 @@ def known_runs(root: Path) -> list[StateDir]:
         return record.started_at if record else 0.0
 
     return sorted(found, key=started, reverse=True)
+
+
+def outlives_launch() -> bool:
+    """Whether the state folder stays: a container ends with its first process."""
+    return os.getpid() != 1

@@ -288,6 +288,8 @@ class WorkerRuns:
         except SchedulerError as exc:
             return Description(SlotState.UNKNOWN, exc.message)
         submission.learn(gone=found.state in OVER)
+        if found.state in OVER and not submission.ending:
+            submission.over = found
         return found
 
     async def _tell_state(self, submission: Submission, found: Description) -> None:
@@ -346,6 +348,15 @@ class WorkerRuns:
                 self._note(submission)
         for sentence in words:
             self._say(sentence)
+
+    def words_of_end(self, slot: int) -> str:
+        """What the scheduler said when the slot's newest worker run failed; empty when it said
+        nothing, or it was this launch that had told it to end."""
+        runs = [each for each in self._submissions.values() if each.entry.slot == slot]
+        newest = max(runs, key=lambda each: each.entry.generation, default=None)
+        if newest is None or newest.scheduler.loopback or newest.over is None:
+            return ""
+        return newest.over.detail if newest.over.state is SlotState.FAILED else ""
 
     def _say_what_is_left(self, submissions: list[Submission]) -> None:
         slots = sorted({each.entry.slot for each in submissions if not each.gone})

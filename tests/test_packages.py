@@ -22,6 +22,7 @@ PACKAGES = ("rendezvous", "worker", "launcher")
 # What these give depends on their arguments alone.
 PURE_STDLIB = {
     "__future__",
+    "base64",
     "collections",
     "dataclasses",
     "difflib",

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import click
 
-from launcher.plan import WorkerRun
+from launcher.plan import LONGEST_NAME, WorkerRun
 from rendezvous.errors import SchedulerError, UsageError
 from rendezvous.schema import SlotState
 
@@ -162,6 +162,7 @@ class Entry:
         secret: How the join string travels to the worker.
         commands: The programs that it calls.
         make: Makes the scheduler.
+        name_length: The most characters that it takes as a worker run's name.
     """
 
     summary: str
@@ -169,6 +170,7 @@ class Entry:
     make: Callable[[SchedulerContext], Scheduler]
     secret: str
     commands: tuple[str, ...] = ()
+    name_length: int = LONGEST_NAME
 
 
 SCHEDULERS: dict[str, Entry] = {

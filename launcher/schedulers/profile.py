@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import math
+import os
 import re
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -67,7 +68,7 @@ def profile_entry(path: Path, folder: Path | None = None) -> Entry:
 
     travels = _TRAVELS[profile.channel]
     spec = profile.spec if folder is None else str(folder / profile.spec)
-    return Entry(profile.summary, spec, make, travels, profile.commands())
+    return Entry(profile.summary, spec, make, travels, profile.commands(), profile.name_length)
 
 
 class ProfileScheduler:
@@ -165,6 +166,9 @@ class ProfileScheduler:
             given = values[name]
             if isinstance(default, list) and isinstance(given, str):
                 values[name] = _words(name, given)
+        for name in self.profile.paths:
+            if isinstance(path := values.get(name), str):
+                values[name] = _from_here(path, run)
         if self.profile.channel == "file":
             values["JOIN_FILE"] = str(self._path(run, "JOIN_FILE"))
         return values
@@ -381,6 +385,9 @@ class ProfileScheduler:
         reason = " ".join((groups.get("detail") or "").split())
         if state in (SlotState.SUBMITTED, SlotState.QUEUED, SlotState.RUNNING):
             return Description(state, reason)
+        code = (groups.get("code") or "").lstrip("0")
+        if code and state in OVER:
+            state, word = SlotState.FAILED, f"{word}, exit code {code}"
         return Description(state, f"{word}: {reason}" if reason else word)
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
@@ -431,6 +438,15 @@ def _last(handles: Sequence[str]) -> str | None:
 def _filled(known: Variables, word: str, number: int) -> list[str]:
     exact = known.exact(word, number)
     return exact if isinstance(exact, list) else [known.fill(word, lambda _: number)]
+
+
+def _from_here(path: str, run: WorkerRun) -> str:
+    """A path as the launcher's working folder sees it: the scheduler's command goes by another one.
+
+    What begins with a scheme (`azureml:`, `git+ssh:`) is no path of this machine.
+    """
+    here = str(run.variables.get("CWD", ""))
+    return path if re.match(r"[A-Za-z][\w+.-]+:", path) else os.path.normpath(Path(here, path))
 
 
 def _words(name: str, text: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from launcher.plan import LONGEST_NAME, SHORTEST_NAME
 from launcher.template import PLACEHOLDER
 from rendezvous.compat import tomllib
 from rendezvous.errors import UsageError
@@ -41,8 +42,10 @@ def _check_id(pattern: str) -> str:
 
 def _check_state(pattern: str) -> str:
     names = set(re.compile(PLACEHOLDER.sub("name", _check_regex(pattern))).groupindex)
-    if "state" not in names or names - {"state", "detail"}:
-        raise ValueError("it needs a group (?P<state>...), and may have (?P<detail>...)")
+    if "state" not in names or names - {"state", "code", "detail"}:
+        raise ValueError(
+            "it needs a group (?P<state>...), and may have (?P<code>...) and (?P<detail>...)"
+        )
     return pattern
 
 
@@ -148,12 +151,14 @@ class Profile(_Table):
     channel: Annotated[Literal["spec", "stdin", "file"], Field(alias="secret")]
     secret_path: str | None = None
     name_path: str | None = None
+    name_length: Annotated[int, Field(ge=SHORTEST_NAME, le=LONGEST_NAME)] = LONGEST_NAME
     poll_seconds: Seconds = 5.0
     timeout_seconds: Seconds = 60.0
     retry_submit: bool = False
     cwd: Path | None = None
     environ: dict[str, str] = {}
     needs: list[str] = []
+    paths: list[str] = []
     variables: dict[str, str | int | list[str]] = {}
     hint: str = ""
     hints: dict[Regex, str] = {}

@@ -410,6 +410,7 @@ def test_a_name_that_nobody_resolves_is_named_in_time(
     assert worker.returncode == 80
     assert f"no registry at port 29600 of rank0.example (rank0.example: {words}" in told
     last = next(line for line in told.splitlines() if "could not join" in line)
+    assert "check MASTER_ADDR" in told
     record(f"MASTER_ADDR is a name, name server {nameserver}; join time-out 3 s", last, seconds)
     # The resolver itself would go on for 10 s and more, and hold up the end of the process.
     assert seconds < 25

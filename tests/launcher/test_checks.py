@@ -67,6 +67,15 @@ def test_at_the_start_the_differences_are_told_and_the_nodes_own_warnings_counte
     ]
 
 
+def test_where_no_command_can_show_them_afterwards_the_nodes_own_warnings_are_told_too() -> None:
+    common, own = warning_lines(report(findings=[SHM, odd(9)]), lasts=False)
+    assert "(X03)" in common
+    assert own.startswith("warning: ")
+    assert own.endswith("(L14)")
+    many = warning_lines(report(findings=[SHM, *map(odd, range(30))]), lasts=False)
+    assert (len(many), many[-1]) == (21, "11 more warnings of the checks")
+
+
 def test_at_the_start_nothing_is_said_of_what_is_good() -> None:
     assert warning_lines(report(findings=[CUDA, GPUS])) == []
 

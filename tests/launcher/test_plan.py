@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from launcher.plan import HIDDEN, Here, Plan, WorkerRun, loopback_address, make_plan, parse_nnodes
+from launcher.plan import (
+    HIDDEN,
+    Here,
+    Plan,
+    WorkerRun,
+    loopback_address,
+    make_plan,
+    parse_nnodes,
+    run_name,
+)
 from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
 from rendezvous.schema import MAX_NODES, Address, Job, Limits
@@ -97,6 +107,17 @@ def test_without_a_local_node_slot_0_is_like_the_others() -> None:
     first, second = made.worker_run(0, 1), made.worker_run(1, 1)
     assert (first.source, first.template) == (second.source, second.template)
     assert first.variables["WORKER_OPTIONS"] == second.variables["WORKER_OPTIONS"]
+
+
+def test_a_name_is_shortened_to_what_the_scheduler_takes_and_stays_the_launchs_own() -> None:
+    assert run_name("k7f2a9c1xy", 1, 1, 19) == "rdzv-k7f2a9c1xy-1-1"
+    launches = [f"{number:010x}" for number in range(200)]
+    places = [(0, 1), (1, 1), (11, 1), (1, 11), (1023, 10)]
+    names = {run_name(each, *place, 15) for each in launches for place in places}
+    assert len(names) == len(launches) * len(places)
+    assert all(re.fullmatch(r"r[a-z2-7]{6,10}-\d+-\d+", name) for name in names)
+    assert max(map(len, names)) == 15
+    assert run_name("k7f2a9c1xy", 3, 2, 15) == run_name("k7f2a9c1xy", 3, 2, 15)
 
 
 def test_every_slot_and_generation_has_a_name_of_its_own() -> None:

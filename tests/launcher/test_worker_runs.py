@@ -398,6 +398,23 @@ async def test_one_that_is_replaced_while_it_is_looked_for_is_ended_and_not_subm
     assert stage.names() == ["1-1", "1-2"]
 
 
+# ---- what a scheduler says of an end -----------------------------------------------------------
+
+
+async def test_how_a_worker_run_ended_is_known_unless_this_launch_has_ended_it(
+    stage: Stage,
+) -> None:
+    launcher = stage.launcher()
+    launcher.see(status((1, 0, 1), (2, 0, 1), (3, 0, 1)), submit=True)
+    await stage.until(lambda: [each[2] for each in stage.told].count("running") == 3)
+    for slot, words in ((1, "CANCELLED"), (3, "")):
+        made = stage.fleet.made[f"rdzv-{LAUNCH}-{slot}-1"]
+        made.state, made.detail = SlotState.FAILED, words
+    stage.hurry.set()
+    await launcher.end_all()
+    assert [launcher.words_of_end(slot) for slot in (1, 2, 3, 4)] == ["CANCELLED", "", "", ""]
+
+
 # ---- the end ------------------------------------------------------------------------------------
 
 

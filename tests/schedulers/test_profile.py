@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from launcher.cli import main
 from launcher.plan import HIDDEN, WorkerRun
 from launcher.schedulers import SERVICE_FAILS, Description, SchedulerContext, scheduler_entry
 from launcher.schedulers.profile import ProfileScheduler
@@ -612,3 +615,64 @@ async def test_after_a_restart_the_name_is_enough(tmp_path: Path) -> None:
     assert (await made.scheduler().describe(run, handle)).state is SlotState.QUEUED
     await made.scheduler().cancel(run, handle, grace_seconds=0.0)
     assert made.files() == []
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "detail"),
+    [
+        ("F 0", SlotState.ENDED, "F"),
+        ("F", SlotState.ENDED, "F"),
+        ("F 00", SlotState.ENDED, "F"),
+        ("F 3", SlotState.FAILED, "F, exit code 3"),
+        ("F 0 node c3", SlotState.ENDED, "F: node c3"),
+        ("X 1", SlotState.FAILED, "X, exit code 1"),
+        ("R 0", SlotState.RUNNING, ""),
+    ],
+)
+async def test_a_run_that_is_over_has_failed_with_any_exit_code_but_0(
+    tmp_path: Path, said: str, state: SlotState, detail: str
+) -> None:
+    pattern = r"'^(?P<state>[A-Z])(?: (?P<code>\d+))?(?: (?P<detail>.+))?$'"
+    text = changed(r"'^state=(?P<state>\S+) reason=(?P<detail>.*)$'", pattern)
+    text = text.replace('["DONE"]', '["F"]').replace('["BROKEN"]', '["X"]')
+    made = bench(tmp_path, text.replace('["ACTIVE"]', '["R"]'))
+    (made.bin / "batch").write_text(f"#!/bin/sh\necho '{said}'\n")
+    assert await made.scheduler().describe(made.run(), "7") == Description(state, detail)
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (".", "/work/job"),
+        ("src/../code", "/work/job/code"),
+        ("/data", "/data"),
+        ("azureml:code:3", "azureml:code:3"),
+        ("git+ssh://host/repository", "git+ssh://host/repository"),
+    ],
+)
+def test_a_path_is_taken_from_the_launchers_folder(tmp_path: Path, given: str, sent: str) -> None:
+    made = bench(tmp_path, changed('needs = ["QUEUE"]', 'needs = ["QUEUE"]\npaths = ["CODE"]'))
+    run = made.own_run("worker.json", '{"code": "<<CODE>>"}', CODE=given, CWD="/work/job")
+    assert f'"code": "{sent}"' in made.scheduler().prepare(run, HIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("length", "name"), [(15, r"r[a-z2-7]{10}-1-1"), (63, r"rdzv-to-be-made-1-1")]
+)
+def test_a_launch_names_its_worker_runs_as_the_profile_says(
+    tmp_path: Path, length: int, name: str
+) -> None:
+    bench(tmp_path)
+    path = written(tmp_path / "profiles", changed("poll_s", f"name_length = {length}\npoll_s"))
+    argv = ["launch", "--dry-run", "--scheduler-profile", str(path), "--set", "QUEUE=long"]
+    shown = CliRunner().invoke(main, [*argv, "--nnodes", "2", "--", "train.py"])
+    assert shown.exit_code == 0, shown.output
+    assert re.search(rf"--name={name} ", shown.output)
+
+
+def test_a_name_cannot_be_shorter_than_what_tells_worker_runs_apart(tmp_path: Path) -> None:
+    path = written(tmp_path, changed("poll_s", "name_length = 14\npoll_s"))
+    with pytest.raises(
+        UsageError, match="name_length: Input should be greater than or equal to 15"
+    ):
+        read_profile(path)

@@ -137,6 +137,7 @@ def test_a_job_that_somebody_cancels_ends_the_run_and_is_named(
     options = ("--no-local-node", "--nnodes", "3", "--grace", "2")
     with launching(cluster, tmp_path, *options, command=command) as launch:
         launch.until(lambda: len(notes(tmp_path)) == 3)
+        launch.until(lambda: {state for state, _ in launch.slots().values()} == {"running"})
         [job] = [job for job, name in cluster.jobs().items() if name.endswith("-1-1")]
         host = cluster.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N")
         cluster.ask("scancel", job)
