@@ -190,14 +190,11 @@ def _work(
 ) -> None:
     """Be a worker, and exit with its code."""
     from worker.agent import run_agent
-    from worker.contracts import check_command
     from worker.process import die_with_parent, hide_memory
 
     hide_memory()
     if settings.parent is not None:
         die_with_parent(signal.SIGTERM, settings.parent)
-    settings, _ = settle_framework(settings, command)
-    check_command(command, settings.framework)
     if join is None:
         text = _join_text(settings.join_timeout)
         if text is None:

@@ -28,6 +28,7 @@ from launcher.worker_runs import WorkerRuns
 from rendezvous.client import RegistryClient, retry_pause
 from rendezvous.compat import ExceptionGroup, TaskGroup
 from rendezvous.errors import (
+    JoinTimeout,
     PreflightFailed,
     RdzvError,
     RegistryError,
@@ -47,6 +48,7 @@ from rendezvous.schema import (
     printable,
 )
 from rendezvous.security import Credential, JoinString, RegistryPlace, RunKeys, word_macs
+from rendezvous.state import slots_text
 from worker.contracts import is_led
 from worker.process import ending_signals
 
@@ -59,6 +61,8 @@ _CANCEL_SECONDS = 10.0
 _STATUS_WAIT_SECONDS = 2.0
 _LAST_EVENTS_SECONDS = 3.0
 _SIGNALS = 128
+_TELL_SECONDS = 30.0
+"""How long the registry of a symmetric start stays for nodes that come after the end."""
 _BY_CHECKS = (VerificationFailed.code, PreflightFailed.code)
 
 
@@ -363,6 +367,8 @@ class Launch:
 
     def _may_go(self, status: RunStatus, finished_at: float) -> bool:
         """Whether every node knows the result, or has had the time to learn it."""
+        if self._awaits_others(status, finished_at):
+            return False
         limit = self._plan.settings.grace + _LEAVE_SECONDS
         late = time.monotonic() - finished_at > limit
         if late:
@@ -371,6 +377,22 @@ class Launch:
             ]
             self._board.say(f"slots {', '.join(names)} did not leave within {limit:.0f} s")
         return status.everyone_left or late
+
+    def _awaits_others(self, status: RunStatus, finished_at: float) -> bool:
+        """Whether nodes may still come that nobody can cancel: without a registry each would wait
+        for it until its join time-out, and not know why."""
+        assert status.result is not None
+        ended_early = status.result.status != "ok" and status.result.code != JoinTimeout.code
+        if self._spec.managed or self._registry is None or not ended_early or self._signal:
+            return False
+        others = [slot for slot in status.untold if slot or self._local is None]
+        awaits = bool(others) and time.monotonic() - finished_at < _TELL_SECONDS
+        if awaits:
+            self._say_once(
+                f"waiting for at most {_TELL_SECONDS:.0f} s to tell {slots_text(others)}, not here "
+                "yet, how the run ended"
+            )
+        return awaits
 
     async def _status(self, after: int) -> RunStatus:
         """The next state of the run; waits for a registry that is being started again."""

@@ -20,6 +20,7 @@ from rendezvous.schema import (
     Phase,
     ProbeReport,
     ProgressReport,
+    Refusal,
     RefuseReport,
     SlotNews,
     SlotState,
@@ -291,6 +292,22 @@ def decide_cancel(run: Run, why: str) -> Event | None:
     report = first.node.exit if first is not None and first.node is not None else None
     told = report is not None and report.exit_code in _TOLD_TO_END
     return events.Cancelled(reason=why) if first is None or told else None
+
+
+def decide_refusal(
+    run: Run, slot_index: int, generation: int, refusal: Refusal
+) -> events.Refused | None:
+    """What it changes that a node refuses to join; None when nothing does, or not any more.
+
+    The caller has checked the token, so that slot and generation are the node's own. A container
+    that was started twice by mistake does not speak for the node that is there.
+    """
+    slot = run.slots[slot_index]
+    forming = run.phase not in (Phase.RUNNING, Phase.FINISHED)
+    newest = generation >= max(slot.generation, slot.wanted)
+    if not forming or not newest or slot.given_up or slot.live_node() is not None:
+        return None
+    return events.Refused(slot=slot_index, generation=generation, **refusal.model_dump())
 
 
 def refusal(slot: int, generation: int, error: Mismatch) -> Event:

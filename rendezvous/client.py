@@ -38,6 +38,7 @@ from rendezvous.schema import (
     NodeView,
     Parcel,
     Problem,
+    Refusal,
     RelayMail,
     RelayPost,
     RelayReply,
@@ -319,6 +320,11 @@ class RegistryClient:
         reply = _parse(JoinReply, data)
         self.credential = reply.credential
         return reply
+
+    async def refuse(self, run: str, slot: int, refusal: Refusal) -> ReportReply:
+        """Tell why this node does not join."""
+        data = await self.request("POST", f"/v1/runs/{run}/slots/{slot}/refusal", refusal)
+        return _parse(ReportReply, data)
 
     async def watch(self, run: str, slot: int, after: int, poll: float) -> NodeView:
         """The next news, or the present reason when there is none."""

@@ -50,11 +50,13 @@ class Joined(Wire):
 
 
 class Refused(Wire):
-    """A node with a good token was refused for good: it describes another job.
+    """A node with a good token is not to join: it describes another job, or it refuses itself.
 
     Attributes:
         command_word: The first word of COMMAND, from 1, in which it differs from others.
         is_alone: Whether it is this node that differs; with one other alone nobody can say.
+        exit_code: The node's own, where it refuses itself.
+        retryable: Another worker run in its place may do better.
     """
 
     kind: Literal["refused"] = "refused"
@@ -64,6 +66,10 @@ class Refused(Wire):
     reason: str
     command_word: int | None = None
     is_alone: bool = True
+    hint: str = ""
+    hostname: str = ""
+    exit_code: int | None = None
+    retryable: bool = False
 
 
 class NodeEvent(Wire):

@@ -19,6 +19,8 @@ Rules
   - Before the go, a node that is lost or fails is submitted again as often as `submit_retries`
     allows, or spared where min:max allows it, else the run fails with that cause. After the go it
     fails the run.
+  - A node that refuses to join fails as one that is lost, and is submitted again only where another
+    worker run may do better.
   - Before the go, a worker run that is over for its scheduler is lost. After the go its lease says
     so: an agent that is heard of is alive, and only the lease knows since when it is not.
   - A node that fails a check or its peers ends the run, unless enough others are there without it
@@ -319,11 +321,26 @@ def _check_gathered(run: Run, now: float) -> str:
 def _refused(run: Run, event: events.Refused, now: float) -> Outcome:
     slot = run.slots[event.slot]
     slot.problem = event.reason
+    if event.exit_code is not None:
+        return Outcome(_refused_itself(run, slot, event, event.exit_code, now), slot.index)
     if slot.live_node() is None and run.phase is Phase.GATHERING:
         about = slot if event.is_alone else None
         result = _failure(ExitCode.REFUSED, event.code, event.reason, about)
         _finish(run, now, result.model_copy(update={"command_word": event.command_word}))
     return Outcome(f"refused: {event.reason}", slot.index)
+
+
+def _refused_itself(run: Run, slot: Slot, event: events.Refused, exit_code: int, now: float) -> str:
+    """A node cannot take part: the run goes on without it, or ends with its cause."""
+    if event.generation > slot.generation:
+        _begin_generation(slot, event.generation, now)
+    words = f"slot {slot.index} ({event.hostname}) cannot take part: {event.reason}"
+    if then := _go_on_after(run, slot, again=event.retryable and run.spec.managed):
+        _empty(run, slot, now)
+        return f"{words}; {then}"
+    result = _failure(exit_code, "refused", words, slot, event.hint)
+    _finish(run, now, result.model_copy(update={"hostname": event.hostname}))
+    return words
 
 
 def _end_gathering(run: Run, now: float) -> str:
@@ -778,7 +795,8 @@ def _before_go_failed(
     """Nobody has started yet: fill the slot again, spare it, or end the run with this cause."""
     words = f"{who(slot)} failed before the go: {why}"
     slot.problem = why
-    if then := _go_on_after(run, slot, report):
+    again = run.spec.managed or _was_taken_away(slot, report)
+    if then := _go_on_after(run, slot, again=again):
         _empty(run, slot, now)
         return f"{words}; {then}"
     exit_code = (report.exit_code or ExitCode.FAILED) if report else _EXIT_CODES[code]
@@ -797,13 +815,26 @@ _EXIT_CODES = {
 }
 
 
-def _go_on_after(run: Run, slot: Slot, report: ExitReport | None) -> str:
+def _was_taken_away(slot: Slot, report: ExitReport | None) -> bool:
+    """Whether the platform that has started the node may do so again, where no launcher does.
+
+    Kubernetes replaces a pod that it has evicted. A node that failed by itself would fail again,
+    and one whose end the launcher has seen is its own child, which nobody else starts.
+    """
+    if report is None:
+        return slot.state not in DEAD_SUBMISSIONS
+    return report.exit_code == _ENDED_BY_TERM
+
+
+def _go_on_after(run: Run, slot: Slot, *, again: bool) -> str:
     """Arrange how the run goes on without the slot's node; says how, empty when it cannot.
 
     One that the table goes without anyway is not waited for again.
 
-    Where no launcher submits worker runs, the platform that has started the node may do so again:
-    Kubernetes replaces a pod that it has evicted. A node that failed by itself would fail again.
+    Args:
+        run: The run.
+        slot: The slot.
+        again: Whether another worker run, or another start of its platform, may do better.
     """
     node = slot.node
     if slot.index in run.left_out:
@@ -812,8 +843,7 @@ def _go_on_after(run: Run, slot: Slot, report: ExitReport | None) -> str:
     replaced = node is not None and node.join.generation < slot.generation
     if replaced and slot.state not in DEAD_SUBMISSIONS:
         return f"its generation {slot.generation} is on the way"
-    taken_away = report is None or report.exit_code == _ENDED_BY_TERM
-    if slot.retries < run.spec.limits.submit_retries and (run.spec.managed or taken_away):
+    if again and slot.retries < run.spec.limits.submit_retries:
         slot.retries += 1
         if not run.spec.managed:
             return "it is waited for, as its platform may start it again"

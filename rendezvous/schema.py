@@ -332,6 +332,19 @@ class JoinRequest(Wire):
     probe_port: Port | None = Field(None, description="Where it answers its peers' probes.")
 
 
+class Refusal(Wire):
+    """`POST /v1/runs/{run}/slots/{slot}/refusal`: why a node does not join; it ends then."""
+
+    hostname: ShortWords
+    code: Annotated[str, Field(pattern=r"^[a-z_]{1,40}$")] = Field(
+        description="The error's code, see `rendezvous.errors`."
+    )
+    reason: Words
+    hint: Words = ""
+    exit_code: Annotated[int, Field(ge=1, le=255)] = Field(description="The node's own.")
+    retryable: bool = Field(False, description="Another worker run in its place may do better.")
+
+
 class JoinReply(Wire):
     """The answer to a join: who this node is, and how to watch."""
 
@@ -813,6 +826,9 @@ class RunStatus(Wire):
     ending: bool = Field(
         False,
         description="Running: some programs have ended well, and `reason` says who is waited for.",
+    )
+    untold: list[int] = Field(
+        [], description="Of a run that is over: slots without a node that nobody has asked for."
     )
 
 

@@ -63,6 +63,7 @@ from worker.background import in_background
 from worker.contracts import (
     Contract,
     Paths,
+    check_command,
     files_of,
     is_led,
     last_words,
@@ -79,7 +80,7 @@ from worker.nccl.conf import read_conf
 from worker.nccl.log import NcclLog, with_trouble
 from worker.needs import missing_of
 from worker.node_files import write_files
-from worker.offer import make_offer
+from worker.offer import look_ahead, make_offer
 from worker.output import OutputSink, make_private
 from worker.own_folder import remove_left
 from worker.own_words import own_word
@@ -97,11 +98,12 @@ from worker.process import (
     parent_lives,
     reap_orphans,
 )
+from worker.refusal import refuse, refuse_alone
 from worker.resolver import Addresses, Resolver
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import Shell
 from worker.rsh.shims import write_shims
-from worker.settings import WorkerSettings, read_bytes, state_home
+from worker.settings import WorkerSettings, read_bytes, settle_framework, state_home
 from worker.table import problem_of
 from worker.variables import Wishes
 
@@ -145,6 +147,7 @@ class Agent:
         self._identity = Identity(join.probe_key, join.run, join.launch_id, join.slot)
         self._listener: ProbeListener | None = None
         self._offered: set[str] = set()
+        self._has_joined = False
         self._poll = 2.0
         self._said = ("", 0.0)
         self._acked: tuple[str, EndpointTable] | None = None
@@ -257,7 +260,7 @@ class Agent:
         A launcher that comes back takes up its launch as it was, this node not counted as failed.
         """
         parent = self._settings.parent
-        if parent is not None and not parent_lives(parent):
+        if not self._has_joined or (parent is not None and not parent_lives(parent)):
             return
         with contextlib.suppress(RdzvError, TimeoutError):
             async with timeout(_LEAVE_SECONDS):
@@ -273,10 +276,9 @@ class Agent:
             await self._socket.close()
             await self._resolver.close()
             self._stop_listening()
-            if self._client.base or not isinstance(self._fault, JoinTimeout):  # else it met nobody
-                if (report := self._own_fault()) is not None:
-                    await self._say_goodbye(report)
-                await self._say_goodbye(LeaveReport())
+            if (report := self._own_fault()) is not None:
+                await self._say_goodbye(report)
+            await self._say_goodbye(LeaveReport())
             await self._client.close()
         finally:
             if self._settings.hosts != "off":
@@ -318,7 +320,13 @@ class Agent:
             await in_background(self._restore_stale_hosts)
             self._resolver.begin()
         self._listen()
-        reply = await self._enter()
+        try:
+            reply = await self._enter()
+        except Exception as exc:
+            if isinstance(exc, UsageError | ArmingFailed) or not isinstance(exc, RdzvError):
+                await refuse(self._client, self._join, exc)
+            raise
+        self._has_joined = True
         self._poll = reply.poll_seconds
         after = reply.seq
         heard = time.monotonic()
@@ -354,6 +362,7 @@ class Agent:
     async def _enter(self) -> JoinReply:
         """Find the registry and join; steady tries until the join time-out."""
         deadline = time.monotonic() + self._settings.join_timeout
+        await in_background(look_ahead, self._settings, self._join.slot)
         offer = None
         while True:
             try:
@@ -960,6 +969,12 @@ async def run_agent(
     environ: Mapping[str, str],
 ) -> int:
     """Run one node; returns the exit code that its process should have."""
+    try:
+        settings, _ = settle_framework(settings, command)
+        check_command(command, settings.framework)
+    except UsageError as exc:
+        await refuse_alone(join, exc)
+        raise
     try:
         return await Agent(settings, join, command, environ).run()
     except (Fenced, RunOver) as exc:

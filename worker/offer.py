@@ -37,6 +37,17 @@ logger = logging.getLogger(__name__)
 _LOOPBACK_PORTS = 1_000
 
 
+def look_ahead(settings: WorkerSettings, slot: int) -> None:
+    """Look for what this node can never do, before it asks anybody.
+
+    Addresses are looked for once the registry is reached: an interface may come up late.
+
+    Raises:
+        UsageError: What the person asked for is not to be had here.
+    """
+    processes(settings.nproc_per_node, slot)
+
+
 def make_offer(
     settings: WorkerSettings,
     join: JoinString,

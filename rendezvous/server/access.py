@@ -10,7 +10,6 @@ import hmac
 from collections.abc import Mapping
 
 from rendezvous.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
-from rendezvous.schema import JoinRequest
 from rendezvous.security import Credential, node_credential
 from rendezvous.server.host import Host
 from rendezvous.state import Run
@@ -65,7 +64,7 @@ class Access:
             return shown.matches(spec.read_sha256)
         return shown.kind == "node" and self._is_node(host.run, shown)
 
-    def joiner(self, name: str, credential: Credential | None, request: JoinRequest) -> Host:
+    def joiner(self, name: str, credential: Credential | None, slot: int, generation: int) -> Host:
         """The run, for the holder of the join token of this slot and generation.
 
         Raises:
@@ -77,14 +76,18 @@ class Access:
         self._had_a_run |= bool(self._hosts)
         if shown.kind == "join" and not self._had_a_run:
             raise Unavailable("no run has been created here yet")
-        if host is None or not _token_fits(host.run, shown, request):
+        if host is None or not _token_fits(host.run, shown, slot, generation):
             raise Unauthorized(
-                f"this join token is not one of run '{name}', "
-                f"slot {request.slot}, generation {request.generation}",
+                f"this join token is not one of run '{name}', slot {slot}, generation {generation}",
                 hint="this node was started with the RDZV_JOIN of another launch or slot; in a "
                 "symmetric start, with another RDZV_ID than rank 0",
             )
         return host
+
+    def refuser(self, name: str, credential: Credential | None, slot: int) -> tuple[Host, int]:
+        """The run and the generation, for the holder of a join token of this slot."""
+        generation = required(credential).number
+        return self.joiner(name, credential, slot, generation), generation
 
     def node(self, name: str, slot: int, credential: Credential | None) -> Host:
         """The run, for the present incarnation of this slot; older ones are Fenced.
@@ -134,10 +137,10 @@ def required(credential: Credential | None) -> Credential:
     return credential
 
 
-def _token_fits(run: Run, shown: Credential, request: JoinRequest) -> bool:
-    if shown.kind != "join" or not 0 <= request.slot < len(run.slots):
+def _token_fits(run: Run, shown: Credential, slot: int, generation: int) -> bool:
+    if shown.kind != "join" or not 0 <= slot < len(run.slots):
         return False
-    if (shown.slot, shown.number) != (request.slot, request.generation):
+    if (shown.slot, shown.number) != (slot, generation):
         return False
-    expected = run.slots[request.slot].tokens.get(request.generation)
+    expected = run.slots[slot].tokens.get(generation)
     return shown.matches(expected or hashlib.sha256(b"").hexdigest())

@@ -38,6 +38,7 @@ from rendezvous.schema import (
     MetricReply,
     NodeView,
     Problem,
+    Refusal,
     RelayMail,
     RelayPost,
     RelayReply,
@@ -68,6 +69,7 @@ _RUN_SPEC: TypeAdapter[RunSpec] = TypeAdapter(RunSpec)
 _SLOT_NEWS: TypeAdapter[SlotNews] = TypeAdapter(SlotNews)
 
 _OF_RUN = re.compile(r"/v1/runs/([^/]{1,63})(?:/|\Z)")
+_REFUSAL: TypeAdapter[Refusal] = TypeAdapter(Refusal)
 _RELAY_POST: TypeAdapter[RelayPost] = TypeAdapter(RelayPost)
 
 _MAX_SPEC_BYTES = 4 * 1024 * 1024
@@ -171,6 +173,7 @@ def make_api(service: Service) -> FastAPI:
     _add_open_routes(api, service)
     _add_run_routes(api, service)
     _add_node_routes(api, service)
+    _add_refusal_route(api, service)
     _add_relay_routes(api, service)
     # Starlette's outermost layer would answer 500 to every error that the guard answers.
     stack = api.build_middleware_stack()
@@ -383,6 +386,20 @@ def _add_node_routes(api: FastAPI, service: Service) -> None:
         return await hot.metrics(service, request.scope, run, node, shown, data)
 
 
+def _add_refusal_route(api: FastAPI, service: Service) -> None:
+    """What a node says that has not joined, with the join token of its slot and generation."""
+
+    @api.post(
+        "/v1/runs/{run}/slots/{slot}/refusal",
+        summary="Why a node does not join; it ends then.",
+        openapi_extra=_body(Refusal),
+    )
+    async def refuse(run: Run, slot: Node, shown: Shown, request: Request) -> ReportReply:
+        host, generation = service.access.refuser(run, shown, slot)
+        refusal = hot.parse(_REFUSAL, await read_body(request.receive))
+        return await service.refuse(host, slot, generation, refusal)
+
+
 def _add_relay_routes(api: FastAPI, service: Service) -> None:
     """What the nodes of a run say to each other about remote commands."""
 
@@ -438,7 +455,16 @@ def openapi() -> dict[str, Any]:
     """The OpenAPI of the registry, as it stands in `docs/openapi.json`."""
     document = make_api(Service(MemoryJournal(), b"", "")).openapi()
     components = document["components"]
-    for model in (RunSpec, SlotNews, JoinRequest, Report, MetricBatch, RelayPost, list[EventLine]):
+    for model in (
+        RunSpec,
+        SlotNews,
+        JoinRequest,
+        Refusal,
+        Report,
+        MetricBatch,
+        RelayPost,
+        list[EventLine],
+    ):
         components["schemas"] |= _schema(model).get("$defs", {})
     bearer = {"type": "http", "scheme": "bearer", "description": "The path says whose is needed."}
     components["securitySchemes"] = {"credential": bearer}

@@ -140,6 +140,7 @@ class Host:
         self.nodes = Waiters()
         self.people = Waiters()
         self.metrics = Metrics()
+        self._end_told: set[int] = set()
         self.relay: Relay | None = None
         self.news = Body(b"")
         self.news_seq = 0
@@ -246,7 +247,20 @@ class Host:
     def status(self, now: float, *, slots: bool = True) -> RunStatus:
         """Everything that a person wants to see."""
         status = run_status(self.run, now, self.leases, slots=slots, trouble=self.trouble(now))
-        return status.model_copy(update={"unwritten_seconds": self.unwritten.seconds(now)})
+        unwritten = self.unwritten.seconds(now)
+        return status.model_copy(update={"unwritten_seconds": unwritten, "untold": self._untold()})
+
+    def tell_end(self, slot: int) -> None:
+        """A node that is not in the run leaves, and knows why: nobody waits for it any more."""
+        self._end_told.add(slot)
+        self.people.wake_all()
+
+    def _untold(self) -> list[int]:
+        """Of a run that is over: the slots without a node that nobody has asked for."""
+        if self.run.phase is not Phase.FINISHED:
+            return []
+        slots = (slot.index for slot in self.run.slots if slot.node is None)
+        return [index for index in slots if index not in self._end_told]
 
     def lines_after(self, number: int) -> list[EventLine]:
         """The told events numbered above `number`, oldest first; older ones are not walked over."""

@@ -20,6 +20,7 @@ from rendezvous import events
 from rendezvous.admission import (
     decide_cancel,
     decide_join,
+    decide_refusal,
     decide_report,
     decide_slot,
     refusal,
@@ -50,6 +51,7 @@ from rendezvous.schema import (
     MetricBatch,
     MetricReply,
     Phase,
+    Refusal,
     RelayMail,
     RelayPost,
     RelayReply,
@@ -355,7 +357,7 @@ class Service:
         self, name: str, credential: Credential | None, request: JoinRequest
     ) -> tuple[Host, JoinReply]:
         """Take a node into its slot."""
-        host = self.access.joiner(name, credential, request)
+        host = self.access.joiner(name, credential, request.slot, request.generation)
         self.counters["joins"] += 1
         refused: list[Mismatch] = []
 
@@ -366,6 +368,9 @@ class Service:
                 refused.append(exc)
                 known = host.run.slots[request.slot].problem == exc.message
                 return None if known else refusal(request.slot, request.generation, exc)
+            except RunOver:
+                host.tell_end(request.slot)
+                raise
 
         await self._change_run(host, decide)
         if refused:
@@ -385,6 +390,12 @@ class Service:
             join_timeout_seconds=run.spec.limits.join_timeout_seconds,
             arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
         )
+
+    async def refuse(self, host: Host, slot: int, generation: int, refusal: Refusal) -> ReportReply:
+        """Take in that a node does not join, and why."""
+        await self._change_run(host, lambda _: decide_refusal(host.run, slot, generation, refusal))
+        host.tell_end(slot)
+        return ReportReply(seq=host.news_seq)
 
     async def report(self, host: Host, slot: int, incarnation: int, report: Report) -> ReportReply:
         """Take in what a node says."""

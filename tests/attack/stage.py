@@ -119,6 +119,12 @@ class Stage:
         bodies: dict[tuple[str, str], Any] = {
             ("PUT", "/v1/runs/{run}"): self.mine.spec(2).model_dump(mode="json"),
             ("POST", "/v1/runs/{run}/slots/{slot}"): {"generation": 2, "state": "running"},
+            ("POST", "/v1/runs/{run}/slots/{slot}/refusal"): {
+                "hostname": "host0",
+                "code": "usage",
+                "reason": "there is no GPU",
+                "exit_code": 2,
+            },
             ("POST", "/v1/runs/{run}/nodes"): self.mine.join(0, **GENERATION_2).model_dump(
                 mode="json"
             ),

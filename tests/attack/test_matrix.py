@@ -44,6 +44,7 @@ ROUTES = {
     "curves": ("GET", "/v1/runs/{run}/metrics"),
     "cancel": ("DELETE", "/v1/runs/{run}"),
     "slot": ("POST", "/v1/runs/{run}/slots/{slot}"),
+    "refuse": ("POST", "/v1/runs/{run}/slots/{slot}/refusal"),
     "join": ("POST", "/v1/runs/{run}/nodes"),
     "watch": ("GET", "/v1/runs/{run}/nodes/{node}/watch"),
     "report": ("POST", "/v1/runs/{run}/nodes/{node}/reports"),
@@ -55,44 +56,45 @@ ROUTES = {
 
 HOT = ("join", "watch", "report", "steps")
 
+# A refusal to join is heard and changes nothing, where the slot has a live node or a newer one.
 # A node that was replaced may still look at its run. A credential of the wrong kind is told so by
 # the operator's routes, whoever's it is; the routes of a run tell nothing to those it is not for.
 MATRIX = """\
-                        ping text runs make status events table checks curves cancel slot join watch report steps give take
-none                    200  401  401  401  401    401    401   401    401    401    401  401  401   401    401   401  401
-garbage                 200  401  401  401  401    401    401   401    401    401    401  401  401   401    401   401  401
-wrong join              200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-wrong node              200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-wrong read              200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-wrong admin             200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-wrong operator          200  401  401  401  401    401    401   401    401    401    401  401  401   401    401   401  401
-replaced launch's join  200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-replaced launch's node  200  403  403  403  404    404    404   404    404    404    404  401  410   410    410   410  410
-replaced launch's read  200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-replaced launch's admin 200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-old generation's join   200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-other run's join        200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-other run's node        200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-other run's read        200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-other run's admin       200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-other slot's join       200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-other slot's node       200  403  403  403  200    200    200   200    200    403    403  401  403   403    403   403  403
-old incarnation's node  200  403  403  403  200    200    200   200    200    403    403  401  409   409    409   409  409
-future node             200  403  403  403  404    404    404   404    404    404    404  401  401   401    401   401  401
-join                    200  403  403  403  404    404    404   404    404    404    404  200  401   401    401   401  401
-node                    200  403  403  403  200    200    200   200    200    403    403  401  200   200    200   403  403
-read                    200  403  403  403  200    200    200   200    200    403    403  401  401   401    401   401  401
-admin                   200  403  403  403  200    200    200   200    200    200    200  401  401   401    401   401  401
-operator                200  200  200  200  200    200    200   200    200    200    200  401  401   401    401   401  401
+                        ping text runs make status events table checks curves cancel slot refuse join watch report steps give take
+none                    200  401  401  401  401    401    401   401    401    401    401  401    401  401   401    401   401  401
+garbage                 200  401  401  401  401    401    401   401    401    401    401  401    401  401   401    401   401  401
+wrong join              200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+wrong node              200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+wrong read              200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+wrong admin             200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+wrong operator          200  401  401  401  401    401    401   401    401    401    401  401    401  401   401    401   401  401
+replaced launch's join  200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+replaced launch's node  200  403  403  403  404    404    404   404    404    404    404  401    401  410   410    410   410  410
+replaced launch's read  200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+replaced launch's admin 200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+old generation's join   200  403  403  403  404    404    404   404    404    404    404  200    401  401   401    401   401  401
+other run's join        200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+other run's node        200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+other run's read        200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+other run's admin       200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+other slot's join       200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+other slot's node       200  403  403  403  200    200    200   200    200    403    403  401    401  403   403    403   403  403
+old incarnation's node  200  403  403  403  200    200    200   200    200    403    403  401    401  409   409    409   409  409
+future node             200  403  403  403  404    404    404   404    404    404    404  401    401  401   401    401   401  401
+join                    200  403  403  403  404    404    404   404    404    404    404  200    200  401   401    401   401  401
+node                    200  403  403  403  200    200    200   200    200    403    403  401    401  200   200    200   403  403
+read                    200  403  403  403  200    200    200   200    200    403    403  401    401  401   401    401   401  401
+admin                   200  403  403  403  200    200    200   200    200    200    200  401    401  401   401    401   401  401
+operator                200  200  200  200  200    200    200   200    200    200    200  401    401  401   401    401   401  401
 """  # noqa: E501 (a line is a credential)
 
 OVER = """\
-         status events table checks curves cancel slot join watch report steps give take
-join     404    404    404   404    404    404    404  410  401   401    401   401  401
-node     200    200    404   200    200    403    403  401  200   200    200   410  410
-read     200    200    404   200    200    403    403  401  401   401    401   401  401
-admin    200    200    404   200    200    200    200  401  401   401    401   401  401
-operator 200    200    404   200    200    200    200  401  401   401    401   401  401
+         status events table checks curves cancel slot refuse join watch report steps give take
+join     404    404    404   404    404    404    404  200    410  401   401    401   401  401
+node     200    200    404   200    200    403    403  401    401  200   200    200   410  410
+read     200    200    404   200    200    403    403  401    401  401   401    401   401  401
+admin    200    200    404   200    200    200    200  401    401  401   401    401   401  401
+operator 200    200    404   200    200    200    200  401    401  401   401    401   401  401
 """
 """The same for a run that was cancelled before it had a table."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -144,3 +145,41 @@ def test_the_processes_of_mpirun_meet_where_they_are_told(tmp_path: Path) -> Non
             given = {"MASTER_ADDR": master, "RDZV_ID": "mine"}
             run.start(host, env.MPIRUN_IN_SLURM | own | given)
         assert run.told() == [f"{rank} 2 {master} mine" for rank in range(2)]
+
+
+IB9, GPU = ("--interface", "ib9"), ("--nproc-per-node", "gpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "words"),
+    [
+        pytest.param({1: IB9}, 0, "ib9", id="the other, once rank 0 waits"),
+        pytest.param({1: GPU}, 1, "shows no GPU", id="the other, before rank 0 is there"),
+        pytest.param({0: IB9}, 0, "ib9", id="rank 0, before the other is there"),
+        pytest.param({0: GPU}, 1, "shows no GPU", id="rank 0, for which the other waits"),
+        pytest.param({0: IB9, 1: IB9}, 0, "ib9", id="both"),
+    ],
+)
+def test_a_node_that_cannot_take_part_ends_all_at_once_with_its_cause(
+    tmp_path: Path, options: dict[int, tuple[str, ...]], first: int, words: str
+) -> None:
+    with nodes(Lab(2), tmp_path) as run:
+        given = {"MASTER_ADDR": run.lab.hosts[0].address, "RDZV_ID": "mine", "NUM_NODES": "2"}
+        alone = "cannot join yet" if first else "1 of 2 nodes"
+        wanted = "cannot take part" if first in options else alone
+        for rank in (first, 1 - first):
+            own = given | {"NODE_RANK": str(rank), "CUDA_VISIBLE_DEVICES": ""}
+            run.start(run.lab.hosts[rank], own, *options.get(rank, ()))
+            until(lambda: wanted in run.said(first))
+        began = time.monotonic()
+        codes = [process.wait(LIMIT_SECONDS) for process in run.started]
+        assert time.monotonic() - began < 25  # the join time-out is 600 s
+        said = [run.said(0), run.said(1)]
+    assert 0 not in codes
+    guilty = min(options)
+    for text in said:
+        assert words in text
+        assert "firewall" not in text
+        assert "check that" not in text
+    last = said[0].strip().splitlines()[-1]
+    assert f"slot {guilty} (h{guilty}) cannot take part" in last, said

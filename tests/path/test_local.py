@@ -735,8 +735,9 @@ def test_the_reason_of_a_worker_that_cannot_join_is_in_the_last_line(tmp_path: P
     outcome = launch(
         tmp_path, "--nnodes", "2", "--nproc-per-node", "1,gpu", *COMMAND, command=["true"]
     )
-    assert outcome.code == 83
-    assert "this node shows no GPU" in outcome.last_line
+    assert outcome.code == 2
+    assert "slot 1 (" in outcome.last_line
+    assert "cannot take part: --nproc-per-node gpu, and this node shows no GPU" in outcome.last_line
 
 
 def test_a_signal_while_worker_runs_that_do_not_end_are_waited_for_ends_the_waiting(

@@ -9,7 +9,13 @@ from typing import Any
 from hypothesis import settings
 
 from rendezvous import events
-from rendezvous.admission import decide_join, decide_report, decide_slot, refusal
+from rendezvous.admission import (
+    decide_join,
+    decide_refusal,
+    decide_report,
+    decide_slot,
+    refusal,
+)
 from rendezvous.classes import peers_of
 from rendezvous.errors import Mismatch
 from rendezvous.events import Event
@@ -26,6 +32,7 @@ from rendezvous.schema import (
     Phase,
     ProbeReport,
     ProgressReport,
+    Refusal,
     RefuseReport,
     Report,
     Result,
@@ -77,6 +84,18 @@ def make_join(
         ],
     }
     return JoinRequest(slot=slot, generation=generation, **(values | changes))
+
+
+def make_refusal(slot: int, **changes: Any) -> Refusal:
+    """Why the slot's node does not join."""
+    values: dict[str, Any] = {
+        "hostname": f"host{slot}",
+        "code": "usage",
+        "reason": "there is no GPU",
+        "hint": "ask for one",
+        "exit_code": 2,
+    }
+    return Refusal(**(values | changes))
 
 
 def make_candidate(address: str, interface: str = "eth0", prefix_length: int = 24) -> Candidate:
@@ -168,6 +187,11 @@ class Drive:
         """The node cannot start on the present table."""
         epoch = self.run.epoch
         self.report(slot, RefuseReport(epoch=epoch, code=code, reason=reason, free_port=free_port))
+
+    def refuse_to_join(self, slot: int, generation: int = 1, **changes: Any) -> Outcome | None:
+        """A node that has not joined says that it cannot; None when it changes nothing."""
+        refusal = make_refusal(slot, **changes)
+        return self._apply_if(decide_refusal(self.run, slot, generation, refusal))
 
     def progress(self, slot: int, words: str) -> Outcome | None:
         """The node says how its program is doing."""

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from rendezvous.admission import decide_join, decide_report, decide_slot, refusal
+from rendezvous.admission import (
+    decide_join,
+    decide_refusal,
+    decide_report,
+    decide_slot,
+    refusal,
+)
 from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.events import Joined, Left, Refused
 from rendezvous.schema import (
@@ -19,7 +25,7 @@ from rendezvous.schema import (
     SlotNews,
     SlotState,
 )
-from tests.rendezvous.driver import Drive, in_phase, make_join, make_spec, sha
+from tests.rendezvous.driver import Drive, in_phase, make_join, make_refusal, make_spec, sha
 
 # --- joins: who may have a slot -------------------------------------------------------------------
 
@@ -508,3 +514,52 @@ def test_a_lasting_refusal_is_kept_with_its_code_and_words() -> None:
     assert refusal(3, 2, Mismatch("another job", hint="h")) == Refused(
         slot=3, generation=2, code="mismatch", reason="another job"
     )
+
+
+# --- refusals of nodes that have not joined -------------------------------------------------------
+
+
+def test_a_node_that_refuses_to_join_is_kept_with_all_that_it_says() -> None:
+    drive = Drive(make_spec(2))
+    told = make_refusal(1, retryable=True)
+    assert decide_refusal(drive.run, 1, 1, told) == Refused(
+        slot=1,
+        generation=1,
+        code="usage",
+        reason="there is no GPU",
+        hint="ask for one",
+        hostname="host1",
+        exit_code=2,
+        retryable=True,
+    )
+
+
+@pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING, Phase.RUNNING])
+def test_a_refusal_says_nothing_of_a_live_node_in_its_slot(phase: Phase) -> None:
+    assert decide_refusal(in_phase(phase).run, 0, 1, make_refusal(0)) is None
+
+
+def test_a_refusal_of_an_older_worker_run_says_nothing_of_the_newer_one() -> None:
+    drive = Drive(make_spec(2))
+    drive.news(1, SlotState.SUBMITTING, 2)
+    assert decide_refusal(drive.run, 1, 1, make_refusal(1)) is None
+    assert decide_refusal(drive.run, 1, 2, make_refusal(1)) is not None
+
+
+def test_a_refusal_that_comes_again_changes_nothing_more() -> None:
+    for spec in (make_spec(2), make_spec(2, spares=1), make_spec(2, managed=False)):
+        drive = Drive(spec)
+        assert drive.refuse_to_join(1) is not None
+        assert drive.refuse_to_join(1) is None
+    drive = Drive(make_spec(2))
+    drive.news(1, SlotState.SUBMITTING)
+    assert drive.refuse_to_join(1, retryable=True) is not None
+    assert drive.refuse_to_join(1, retryable=True) is None
+
+
+def test_a_refusal_after_the_go_changes_nothing() -> None:
+    drive = Drive(make_spec(3, least=2)).gather(0, 1)
+    drive.wait(31)
+    drive.verify().arm()
+    assert drive.phase is Phase.RUNNING
+    assert decide_refusal(drive.run, 2, 1, make_refusal(2)) is None

@@ -34,7 +34,7 @@ from rendezvous.server.app import make_api, make_app
 from rendezvous.server.guard import Guard
 from rendezvous.server.journal import MemoryJournal, Record
 from tests.attack.fuzz.mangle import CANARY, mangled
-from tests.rendezvous.driver import make_probe
+from tests.rendezvous.driver import make_probe, make_refusal
 from tests.rendezvous.registry import LIMIT_SECONDS, Launch, is_waiting, until
 from tests.rendezvous.served import OPERATOR, Answer, FakeClock, Served, ask
 
@@ -156,6 +156,20 @@ async def test_a_run_goes_from_creation_to_its_end(door: Door) -> None:
     status = RunStatus.model_validate_json((await door.ask("GET", "", OPERATOR)).body)
     assert status.result is not None
     assert (status.result.status, status.everyone_left) == ("ok", True)
+
+
+async def test_a_node_that_refuses_to_join_ends_the_run_and_is_answered_alike_each_time(
+    door: Door,
+) -> None:
+    await door.create()
+    await door.join(0)
+    refusal, token = make_refusal(1).model_dump(), door.launch.token(1)
+    first = await door.ask("POST", "/slots/1/refusal", token, refusal)
+    again = await door.ask("POST", "/slots/1/refusal", token, refusal)
+    assert (first.status, first.json) == (again.status, again.json) == (200, {"seq": 2})
+    result = view_of(await door.watch(0)).result
+    assert result is not None
+    assert (result.slot, result.hostname, result.exit_code) == (1, "host1", 2)
 
 
 async def test_a_poll_is_answered_at_once_when_there_is_news(door: Door) -> None:
@@ -440,6 +454,14 @@ BAD_NEWS: dict[str, Any] = {
     "text for a number": {"generation": "1", "state": "queued"},
     "no digest": {"generation": 1, "state": "submitting", "token_sha256": CANARY},
 }
+BAD_REFUSALS: dict[str, Any] = {
+    "nothing": b"",
+    "an odd code": make_refusal(0).model_dump() | {"code": f"{CANARY} "},
+    "long words": make_refusal(0).model_dump() | {"reason": CANARY * 100},
+    "an escape sequence": make_refusal(0).model_dump() | {"reason": f"{CANARY}\x1b]0;x\x07"},
+    "an end without a failure": make_refusal(0).model_dump() | {"exit_code": 0},
+    "a code out of range": make_refusal(0).model_dump() | {"exit_code": 256},
+}
 BAD_SPECS: dict[str, Any] = {
     "nothing": b"",
     "an odd launch": {"launch_id": CANARY.upper()},
@@ -458,6 +480,8 @@ def refusals() -> Iterator[Any]:
         yield pytest.param("POST", "/nodes", "join", body, id=f"join: {name}")
     for name, body in BAD_REPORTS.items():
         yield pytest.param("POST", "/nodes/0/reports", "node", body, id=f"report: {name}")
+    for name, body in BAD_REFUSALS.items():
+        yield pytest.param("POST", "/slots/0/refusal", "join", body, id=f"refusal: {name}")
     for name, body in BAD_NEWS.items():
         yield pytest.param("POST", "/slots/0", "admin", body, id=f"news: {name}")
     for name, changes in BAD_SPECS.items():

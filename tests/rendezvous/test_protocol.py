@@ -1338,6 +1338,76 @@ def test_after_a_restart_the_verdict_waits_for_those_not_heard_of_since() -> Non
     assert drive.result.message.endswith("exit code 3; also lost: node 2 (host2, slot 2)")
 
 
+# --- refusals of nodes that have not joined -------------------------------------------------------
+
+
+@pytest.mark.parametrize("managed", [True, False])
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_node_that_refuses_to_join_ends_the_run_at_once_with_its_name_and_cause(
+    managed: bool, slot: int
+) -> None:
+    drive = Drive(make_spec(2, managed=managed)).gather(1 - slot)
+    drive.refuse_to_join(slot)
+    result = drive.result
+    assert (result.status, result.code, result.exit_code) == ("failed", "refused", 2)
+    assert (result.slot, result.hostname) == (slot, f"host{slot}")
+    assert result.message == f"slot {slot} (host{slot}) cannot take part: there is no GPU"
+    assert result.hint == "ask for one"
+
+
+def test_a_node_that_another_machine_may_cure_is_submitted_again_as_often_as_any() -> None:
+    drive = Drive(make_spec(2))
+    drive.news(1, SlotState.SUBMITTING)
+    drive.refuse_to_join(1, retryable=True)
+    assert drive.run.result is None
+    assert drive.reasons[-1].endswith("; it is submitted again as generation 2")
+    drive.news(1, SlotState.FAILED)  # the scheduler saw that one end, and it is known
+    assert (drive.run.result, drive.slot(1).wanted) == (None, 2)
+    drive.news(1, SlotState.SUBMITTING, 2)
+    drive.refuse_to_join(1, 2, retryable=True)
+    assert (drive.result.code, drive.result.slot) == ("refused", 1)
+
+
+@pytest.mark.parametrize("sizes", [{"spares": 1}, {"least": 1}])
+def test_a_slot_that_can_be_spared_is_dropped_where_its_node_refuses(sizes: dict[str, int]) -> None:
+    drive = Drive(make_spec(2, **sizes)).gather(0)
+    drive.refuse_to_join(1)
+    assert drive.reasons[-1] == (
+        "slot 1 (host1) cannot take part: there is no GPU; the run can spare it"
+    )
+    if sizes == {"spares": 1}:
+        drive.join(2)
+    drive.verify().arm()
+    assert drive.phase is Phase.RUNNING
+    drive = Drive(make_spec(2, **sizes)).gather(1)
+    drive.refuse_to_join(0)
+    assert drive.result.slot == 0
+
+
+def test_a_slot_that_refuses_while_the_others_verify_is_not_waited_for_later() -> None:
+    drive = Drive(make_spec(3, least=2)).gather(0, 1)
+    drive.wait(31)
+    drive.refuse_to_join(2)
+    assert (drive.phase, drive.slot(2).given_up) == ("verifying", True)
+    drive.verify().arm()
+    assert drive.phase is Phase.RUNNING
+
+
+def test_a_refusal_that_an_older_version_has_kept_is_replayed_as_it_was() -> None:
+    drive = Drive(make_spec(2, spares=1))
+    kept = events.Refused(slot=1, generation=1, code="mismatch", reason="another job")
+    assert drive.apply(kept).reason == "refused: another job"
+    assert (drive.result.code, drive.result.exit_code) == ("mismatch", 77)
+
+
+def test_a_launchers_own_child_that_ends_before_it_joins_is_not_waited_for() -> None:
+    drive = Drive(make_spec(2, managed=False)).gather(1)
+    drive.news(0, SlotState.RUNNING)
+    drive.news(0, SlotState.FAILED, detail="pid 7 ended with exit code 2: no such option")
+    assert (drive.result.code, drive.result.slot) == ("scheduler_failed", 0)
+    assert drive.result.message.endswith("pid 7 ended with exit code 2: no such option")
+
+
 # --- the machine as a whole -----------------------------------------------------------------------
 
 SLOTS = st.integers(0, 3)
@@ -1461,6 +1531,12 @@ class Machine(RuleBasedStateMachine):
     @rule(slot=SLOTS, code=st.sampled_from(["port_taken"] * 9 + ["hosts"]))
     def a_node_refuses(self, slot: int, code: str) -> None:
         self.tried(self.drive.refuse, slot, code, "it cannot")
+
+    @rule(slot=SLOTS, generation=GENERATIONS, retryable=st.sampled_from([True, True, True, False]))
+    def a_node_refuses_to_join(self, slot: int, generation: int, retryable: bool) -> None:
+        before = self.drive.slot(slot).live_node()
+        self.drive.refuse_to_join(slot, generation, retryable=retryable)
+        assert before is None or self.drive.slot(slot).live_node() is before
 
     @rule(
         slot=SLOTS,

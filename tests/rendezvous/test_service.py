@@ -42,7 +42,7 @@ from rendezvous.security import Credential, parse_credential
 from rendezvous.server import service as service_module
 from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal
 from rendezvous.state import Slot
-from tests.rendezvous.driver import make_probe
+from tests.rendezvous.driver import make_probe, make_refusal
 from tests.rendezvous.registry import Launch, is_waiting, until
 from tests.rendezvous.served import FakeClock, Served
 
@@ -846,6 +846,24 @@ async def test_news_of_a_slot_that_is_not_there_is_refused(served: Served, launc
         await served.service.slot_news(
             served.host(launch), 2, SlotNews(generation=1, state=SlotState.QUEUED)
         )
+
+
+# Nodes that do not join
+
+
+async def test_who_has_not_heard_how_the_run_ended_is_known(served: Served, launch: Launch) -> None:
+    await served.create(launch, 5, managed=False)
+    await served.join(launch, 0)
+    host = served.host(launch)
+    assert (await served.service.status(host)).untold == []
+    await served.service.refuse(host, 1, 1, make_refusal(1))
+    assert host.run.result is not None
+    assert (await served.service.status(host)).untold == [2, 3, 4]
+    with pytest.raises(RunOver, match=r"slot 1 \(host1\) cannot take part: there is no GPU"):
+        await served.join(launch, 2)
+    await served.service.refuse(host, 3, 1, make_refusal(3, reason="another"))
+    assert (await served.service.status(host)).untold == [4]
+    assert host.run.result.slot == 1
 
 
 # Everything at once

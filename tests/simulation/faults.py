@@ -278,6 +278,7 @@ KINDS: dict[str, Kind] = {
     "network cut": Kind("{node}: its first network is cut off", _mark),
     "silent probes": Kind("{node} leaves a peer out of its report", _mark),
     "sick": Kind("{node} fails a check of its own", _mark),
+    "refuses": Kind("{node} cannot take part, as it finds before it joins", _mark),
     "other job": Kind("{node} comes with another job", _mark),
     "program fails": Kind("{node}: its program fails", _fail_program),
     "slow exit": Kind("{node} tells of its failure {seconds:.1f} s late", _mark),

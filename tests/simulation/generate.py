@@ -92,6 +92,7 @@ def generate(seed: int) -> Schedule:
         launches = [replace(launch, led=True) for launch in launches]
     for index, launch in enumerate(launches):
         faults += _bad_hosts(more, index, launch)
+    faults += _refusals(random.Random(f"{seed} refusing"), launches[0])
     return Schedule(seed, tuple(launches), tuple(faults), keep)
 
 
@@ -125,6 +126,17 @@ def _bad_hosts(draw: random.Random, index: int, launch: Launch) -> list[Fault]:
         Fault(0.0, what, launch=index, slot=draw.choice(slots))
         for what in kinds[: draw.randint(1, 2)]
     ]
+
+
+def _refusals(draw: random.Random, launch: Launch) -> list[Fault]:
+    """A node that cannot take part; or a second one, with the token of one that can."""
+    if draw.random() >= 0.04:
+        return []
+    slot, count = draw.randrange(launch.slots), draw.randint(1, 2)
+    if draw.random() < 0.5:
+        return [Fault(0.0, "refuses", slot=slot, count=count)]
+    when = f"joined {draw.randint(1, launch.slots)} after"
+    return [Fault(when, "refuses", slot=slot, count=count), Fault(when, "twin", slot=slot)]
 
 
 def _launch(draw: random.Random, run: str, at: float) -> Launch:

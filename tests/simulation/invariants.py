@@ -157,6 +157,17 @@ def is_troubled(process: Process) -> bool:
     return process.troubled or process.path.is_troubled
 
 
+def a_refusal_displaces_nobody(
+    history: History, run: Run | None, event: Event, record: Record
+) -> Wrong:
+    """A node that refuses to join speaks for no other: not for a live one, nor for a newer one."""
+    if run is None or not isinstance(event, events.Refused) or event.exit_code is None:
+        return None
+    slot = run.slots[event.slot]
+    stale = event.generation < max(slot.wanted, slot.generation)
+    return f"{event} of {slot}" if stale or slot.live_node() is not None else None
+
+
 OF_RECORDS: list[Callable[..., Wrong]] = [
     a_live_run_is_never_replaced,
     the_registrys_time_never_goes_back,
@@ -165,6 +176,7 @@ OF_RECORDS: list[Callable[..., Wrong]] = [
     an_old_epochs_report_changes_nothing,
     a_join_is_taken_once,
     a_live_holder_keeps_its_slot,
+    a_refusal_displaces_nobody,
     no_live_node_is_given_up,
 ]
 

@@ -20,6 +20,7 @@ from rendezvous.errors import (
     RunOver,
     SlotTaken,
     TooManyRequests,
+    UsageError,
 )
 from rendezvous.schema import (
     AckReport,
@@ -35,6 +36,7 @@ from rendezvous.schema import (
     Phase,
     ProbePlan,
     ProbeReport,
+    Refusal,
     RefuseReport,
     Report,
     Result,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
 _LEAVE_SECONDS = 3.0
 _ORPHAN_SECONDS = 60.0
+_REFUSE_SECONDS = 60.0
 _STOP_SECONDS = 0.3
 _SICK = Finding(check="L12", level="fail", cause="RDMA cannot register memory")
 
@@ -187,6 +190,8 @@ class Process:
             self._over.set_result(143)
 
     async def _say_goodbye(self, report: Report) -> None:
+        if not self.incarnation:
+            return
         with contextlib.suppress(RdzvError, TimeoutError):
             async with timeout(_LEAVE_SECONDS):
                 await self._report(lambda: report)
@@ -295,7 +300,29 @@ class Process:
 
     # --- the watch ----------------------------------------------------------------------------
 
+    async def _refuse(self, refusal: Refusal) -> None:
+        """Tell why it does not join: see `worker.refusal`."""
+        loop, run, slot, token = self.world.loop, self.launch.run, self.slot, self._token
+
+        async def tell(service: Service, scope: Scope) -> Any:
+            host, generation = service.access.refuser(run, token, slot)
+            return await service.refuse(host, slot, generation, refusal)
+
+        deadline = loop.time() + _REFUSE_SECONDS
+        while loop.time() <= deadline:
+            try:
+                await self.client.request(tell, REQUEST_SECONDS)
+            except (RegistryError, TooManyRequests):
+                await asyncio.sleep(self.client.pause())
+            except RdzvError:
+                return
+            else:
+                return
+
     async def _live(self) -> None:
+        if (refusal := self.world.refusal_to_join(self)) is not None:
+            await self._refuse(refusal)
+            raise UsageError(refusal.reason)
         reply = await self._enter()
         poll, after, heard = reply.poll_seconds, 0, self.world.loop.time()
         while True:

@@ -16,7 +16,7 @@ from unittest import mock
 from rendezvous import admission, events, leases, protocol, rounds
 from rendezvous.errors import Fenced, RdzvError
 from rendezvous.leases import Leases
-from rendezvous.schema import ExitReport, NodeState, Phase, ProbeReport, SlotState
+from rendezvous.schema import NodeState, Phase, ProbeReport, SlotState
 from rendezvous.server import access, service
 from rendezvous.server.host import Host
 from rendezvous.server.service import Service
@@ -111,6 +111,26 @@ def _live_holders_are_displaced() -> list[Patch]:
 
 def _rank_clashes_are_allowed() -> list[Patch]:
     return [_replace(admission, "_refuse_rank_clash", lambda *_: None)]
+
+
+def _refusals_displace() -> list[Patch]:
+    def decide(run: Run, slot: int, generation: int, refusal: Any) -> Any:
+        told = refusal.model_dump()
+        over = run.phase in (Phase.RUNNING, Phase.FINISHED)
+        return None if over else events.Refused(slot=slot, generation=generation, **told)
+
+    return [_replace(service, "decide_refusal", decide)]
+
+
+def _refusals_are_not_kept() -> list[Patch]:
+    real = protocol._refused
+
+    def refused(run: Run, event: Any, now: float) -> Any:
+        event = event.model_copy(update={"retryable": True})
+        run.slots[event.slot].retries = 0
+        return real(run, event, now)
+
+    return [_move("refused", refused)]
 
 
 def _a_running_run_takes_joins() -> list[Patch]:
@@ -340,9 +360,9 @@ def _ages_are_taken_as_told() -> list[Patch]:
 def _retries_are_unbounded() -> list[Patch]:
     real = protocol._go_on_after
 
-    def go_on(run: Run, slot: Slot, report: ExitReport | None) -> str:
+    def go_on(run: Run, slot: Slot, *, again: bool) -> str:
         slot.retries = 0
-        return real(run, slot, report)
+        return real(run, slot, again=again)
 
     return [_replace(protocol, "_go_on_after", go_on)]
 
@@ -470,6 +490,12 @@ BUGS: dict[str, Bug] = {
         "a second node with the same token takes the slot", _live_holders_are_displaced
     ),
     "rank clashes": Bug("two nodes may ask for one rank", _rank_clashes_are_allowed),
+    "refusals displace": Bug(
+        "a node that refuses to join speaks for the live one in its slot", _refusals_displace
+    ),
+    "refusals do not last": Bug(
+        "what refuses for good is submitted again for ever", _refusals_are_not_kept
+    ),
     "joins while running": Bug("a sealed run takes nodes in", _a_running_run_takes_joins),
     "live runs replaced": Bug("a second launcher takes a live run id", _live_runs_are_replaced),
     "go at first ack": Bug(

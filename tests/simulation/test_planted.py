@@ -17,6 +17,8 @@ CAUGHT = {
     "joins not remembered": (22, "a_join_is_taken_once"),
     "live holders displaced": (6, "a_live_holder_keeps_its_slot"),
     "rank clashes": (12, "the_registry_never_fails_inside"),
+    "refusals displace": (114, "a_refusal_displaces_nobody"),
+    "refusals do not last": (10, "submissions_are_bounded"),
     "joins while running": (6, "nobody_starts_before_all_acknowledged"),
     "live runs replaced": (11, "a_live_run_is_never_replaced"),
     "go at first ack": (0, "the_go_needs_every_acknowledgement"),

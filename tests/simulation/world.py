@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from rendezvous.schema import EndpointTable, Phase, RefuseReport, TableRow
+from rendezvous.schema import EndpointTable, Phase, Refusal, RefuseReport, TableRow
 from rendezvous.security import Credential, RunKeys, hkdf, registry_credential
 from rendezvous.server import service as service_module
 from rendezvous.server.journal import Record
@@ -267,6 +267,19 @@ class World:
     def has_other_job(self, process: Process) -> bool:
         """Whether the node describes another job than the run's."""
         return self._mark("other job", process) is not None
+
+    def refusal_to_join(self, process: Process) -> Refusal | None:
+        """Why a node cannot take part at all; at another machine it may."""
+        mark = self._mark("refuses", process)
+        if mark is None:
+            return None
+        return Refusal(
+            hostname=f"host{process.number}",
+            code="usage",
+            reason="there is no GPU",
+            exit_code=2,
+            retryable=mark.count > 1,
+        )
 
     def program_fails(self, process: Process) -> float | None:
         """Seconds after which the program fails which was to end well."""

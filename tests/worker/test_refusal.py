@@ -1,0 +1,97 @@
+"""A node that cannot take part tells its registry why, as long as that may come up."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rendezvous.errors import (
+    AddressError,
+    ArmingFailed,
+    MethodNotAllowed,
+    NotFound,
+    RdzvError,
+    Unauthorized,
+    Unavailable,
+    UsageError,
+)
+from rendezvous.schema import Refusal, ReportReply
+from rendezvous.security import JoinString
+from tests.rendezvous.registry import Launch
+from worker.refusal import refusal_of, refuse
+
+GPU = UsageError("--nproc-per-node gpu, and this node shows no GPU", hint="ask for one")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "exit_code", "retryable"),
+    [
+        (GPU, "usage", 2, False),
+        (AddressError("there is no ib9"), "address", 2, False),
+        (ArmingFailed("there is no torchrun"), "arming_failed", 82, False),
+        (OSError("no such device"), "internal", 70, True),
+    ],
+)
+def test_what_is_told_of_an_error(
+    error: Exception, code: str, exit_code: int, retryable: bool
+) -> None:
+    told = refusal_of(error, "gpu-c03\x1b")
+    assert (told.code, told.exit_code, told.retryable) == (code, exit_code, retryable)
+    assert told.hostname == "gpu-c03?"
+    assert str(error).partition("\n")[0] in told.reason
+
+
+def test_endless_words_are_cut() -> None:
+    told = refusal_of(UsageError("x" * 9_000, hint="y\n" * 9_000), "h" * 300)
+    assert (len(told.reason), len(told.hint), len(told.hostname)) == (600, 600, 253)
+
+
+class Registry:
+    """Answers one call after the other with these errors, then with None for success."""
+
+    def __init__(self, *answers: RdzvError | None) -> None:
+        self.answers = list(answers)
+        self.heard: list[Refusal] = []
+
+    async def refuse(self, run: str, slot: int, refusal: Refusal) -> ReportReply:
+        self.heard.append(refusal)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer is not None:
+            raise answer
+        return ReportReply(seq=1)
+
+
+def join_of(launch: Launch, place: object = None) -> JoinString:
+    keys = launch.keys
+    token = keys.join_token(1, 1)
+    return JoinString(
+        place,  # type: ignore[arg-type]
+        launch.run,
+        keys.launch_id,
+        1,
+        1,
+        token,
+        keys.row_key,
+        keys.probe_key,
+    )
+
+
+async def test_it_is_told_until_the_registry_is_up() -> None:
+    registry = Registry(Unavailable("refused"), Unavailable("no run yet"), None)
+    await refuse(registry, join_of(Launch("demo")), GPU)  # type: ignore[arg-type]
+    assert len(registry.heard) == 3
+
+
+@pytest.mark.parametrize("answer", [NotFound("?"), MethodNotAllowed("?"), Unauthorized("?")])
+async def test_a_registry_that_does_not_take_it_is_left_alone(answer: RdzvError) -> None:
+    registry = Registry(answer)
+    await refuse(registry, join_of(Launch("demo")), GPU)  # type: ignore[arg-type]
+    assert len(registry.heard) == 1
+
+
+async def test_a_registry_that_does_not_come_up_is_given_up() -> None:
+    registry = Registry(Unavailable("refused"))
+    call = refuse(registry, join_of(Launch("demo")), GPU, limit_seconds=0)  # type: ignore[arg-type]
+    await asyncio.wait_for(call, 30)
+    assert registry.heard

@@ -1,0 +1,89 @@
+"""A node that cannot take part says why before it leaves; it has not joined.
+
+Without this the registry would wait for it until the join time-out, and its launcher look for a
+firewall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+
+from rendezvous.client import RegistryClient, retry_pause
+from rendezvous.errors import (
+    ArmingFailed,
+    ExitCode,
+    RdzvError,
+    RegistryError,
+    TooManyRequests,
+    UsageError,
+)
+from rendezvous.schema import Refusal, printable
+from rendezvous.security import JoinString
+
+logger = logging.getLogger(__name__)
+
+TELL_SECONDS = 60.0
+"""How long a node tries to reach the registry with its refusal."""
+_LASTING = (UsageError, ArmingFailed)  # another worker run with the same spec would refuse as well
+
+
+def refusal_of(error: Exception, hostname: str) -> Refusal:
+    """What is told of an error of this node's own."""
+    if isinstance(error, RdzvError):
+        code, words, hint = error.code, error.message, error.hint
+        exit_code = int(error.exit_code)
+    else:
+        code, words, hint = "internal", f"a fault in rdzv itself: {error!r}", ""
+        exit_code = int(ExitCode.INTERNAL)
+    return Refusal(
+        hostname=printable(hostname, 253),
+        code=code,
+        reason=printable(words, 600),
+        hint=printable(hint, 600),
+        exit_code=exit_code,
+        retryable=not isinstance(error, _LASTING),
+    )
+
+
+async def refuse_alone(join: JoinString, error: Exception) -> None:
+    """Refuse on a connection of its own; see `refuse`."""
+    async with RegistryClient(join.place, join.token) as client:
+        await refuse(client, join, error)
+
+
+async def refuse(
+    client: RegistryClient,
+    join: JoinString,
+    error: Exception,
+    *,
+    limit_seconds: float = TELL_SECONDS,
+) -> None:
+    """Tell the registry why this node does not join, while it may still come up; never raises.
+
+    A registry that refuses to hear it has no use for it: an older one does not know the call.
+    """
+    refusal = refusal_of(error, socket.gethostname())
+    deadline = time.monotonic() + limit_seconds
+    said = False
+    while True:
+        try:
+            await client.refuse(join.run, join.slot, refusal)
+        except (RegistryError, TooManyRequests) as exc:
+            if time.monotonic() > deadline:
+                logger.warning("the registry was not told of it: %s", exc.message)
+                return
+            if not said:
+                said = True
+                logger.warning(
+                    "this node cannot take part: %s (the registry is told, for at most %.0f s: %s)",
+                    *(refusal.reason, limit_seconds, exc.message),
+                )
+            await asyncio.sleep(retry_pause())
+        except RdzvError as exc:
+            logger.debug("the registry was not told of it: %s", exc.message)
+            return
+        else:
+            return
