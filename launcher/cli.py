@@ -190,11 +190,18 @@ def _work(
 ) -> None:
     """Be a worker, and exit with its code."""
     from worker.agent import run_agent
+    from worker.contracts import check_command
     from worker.process import die_with_parent, hide_memory
 
     hide_memory()
     if settings.parent is not None:
         die_with_parent(signal.SIGTERM, settings.parent)
+    try:
+        settings, _ = settle_framework(settings, command)
+        check_command(command, settings.framework)
+    except UsageError as exc:
+        _refuse(join, exc)
+        raise
     if join is None:
         text = _join_text(settings.join_timeout)
         if text is None:
@@ -213,6 +220,17 @@ def _work(
             record = (__name__, logging.ERROR, "", 0, exc.message, (), None)
             kept.emit(logging.LogRecord(*record))
         raise
+
+
+def _refuse(join: JoinString | None, error: UsageError) -> None:
+    """Tell the registry, where it is known, that this node cannot take part."""
+    from worker.refusal import refuse_alone
+
+    with contextlib.suppress(RdzvError):
+        if join is None and (text := secret_text("RDZV_JOIN")) is not None:
+            join = JoinString.parse(text)
+        if join is not None:
+            asyncio.run(refuse_alone(join, error))
 
 
 def _say(words: str) -> None:

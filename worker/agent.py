@@ -63,7 +63,6 @@ from worker.background import in_background
 from worker.contracts import (
     Contract,
     Paths,
-    check_command,
     files_of,
     is_led,
     last_words,
@@ -98,12 +97,12 @@ from worker.process import (
     parent_lives,
     reap_orphans,
 )
-from worker.refusal import refuse, refuse_alone
+from worker.refusal import refuse
 from worker.resolver import Addresses, Resolver
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import Shell
 from worker.rsh.shims import write_shims
-from worker.settings import WorkerSettings, read_bytes, settle_framework, state_home
+from worker.settings import WorkerSettings, read_bytes, state_home
 from worker.table import problem_of
 from worker.variables import Wishes
 
@@ -969,12 +968,6 @@ async def run_agent(
     environ: Mapping[str, str],
 ) -> int:
     """Run one node; returns the exit code that its process should have."""
-    try:
-        settings, _ = settle_framework(settings, command)
-        check_command(command, settings.framework)
-    except UsageError as exc:
-        await refuse_alone(join, exc)
-        raise
     try:
         return await Agent(settings, join, command, environ).run()
     except (Fenced, RunOver) as exc:

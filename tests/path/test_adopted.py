@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -30,12 +30,14 @@ class Nodes:
         self.lab = lab
         self.started: list[subprocess.Popen[str]] = []
 
-    def start(self, host: Host, platform: Mapping[str, str], *options: str) -> None:
+    def start(
+        self, host: Host, platform: Mapping[str, str], *options: str, command: Sequence[str] = TELL
+    ) -> None:
         """Start the same command as on every other node."""
         own = {k: v for k, v in platform.items() if k not in env.SHELL}
         index = self.lab.hosts.index(host)
         environ = environment(self._folder / f"h{index}", RDZV_TOKEN=self._token, **own)
-        argv = [RDZV, "launch", "--framework", "command", *options, "--", *TELL]
+        argv = [RDZV, "launch", "--framework", "command", *options, "--", *command]
         log = (self._folder / f"h{index}.log").open("w")
         with log:
             self.started.append(host.start(argv, env=environ, stdout=log))
@@ -183,3 +185,14 @@ def test_a_node_that_cannot_take_part_ends_all_at_once_with_its_cause(
         assert "check that" not in text
     last = said[0].strip().splitlines()[-1]
     assert f"slot {guilty} (h{guilty}) cannot take part" in last, said
+
+
+def test_a_node_with_a_command_that_cannot_be_says_so_to_rank_0(tmp_path: Path) -> None:
+    with nodes(Lab(2), tmp_path) as run:
+        given = {"MASTER_ADDR": run.lab.hosts[0].address, "RDZV_ID": "mine", "NUM_NODES": "2"}
+        run.start(run.lab.hosts[0], given | {"NODE_RANK": "0"})
+        run.start(run.lab.hosts[1], given | {"NODE_RANK": "1"}, command=[""])
+        codes = [process.wait(LIMIT_SECONDS) for process in run.started]
+        last = run.said(0).strip().splitlines()[-1]
+    assert codes == [2, 2]
+    assert "slot 1 (h1) cannot take part: the first word of COMMAND is empty" in last
