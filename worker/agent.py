@@ -112,6 +112,7 @@ HOSTS_FILE = Path("/etc/hosts")
 HOSTS_SECONDS = 10.0
 """How long a node that ends waits until its hosts file is put back."""
 _NAMES_SECONDS = 1.0
+_LOOK_SECONDS = 2.0
 _SAY_SECONDS = 30.0
 _LEAVE_SECONDS = 3.0
 _LAST_WORDS_SECONDS = 1.0
@@ -358,10 +359,18 @@ class Agent:
                     )
         raise Unavailable(f"{self._client.base}: it accepted the connection and did not answer")
 
+    async def _look_ahead(self) -> None:
+        """Refuse what cannot be before anybody is asked; of a disk that hangs nothing is known."""
+        with contextlib.suppress(TimeoutError):
+            async with timeout(_LOOK_SECONDS):
+                await in_background(
+                    look_ahead, *(self._settings, self._join.slot, self._command, self._environ)
+                )
+
     async def _enter(self) -> JoinReply:
         """Find the registry and join; steady tries until the join time-out."""
         deadline = time.monotonic() + self._settings.join_timeout
-        await in_background(look_ahead, self._settings, self._join.slot)
+        await self._look_ahead()
         offer = None
         while True:
             try:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 
 from rendezvous.schema import printable
-from worker.contracts import Need, Rival
+from worker.contracts import Need, Rival, Script
 from worker.machine import aside
 from worker.machine.user_python import has_module
 
@@ -43,6 +43,35 @@ def missing_of(needs: Iterable[Need], environ: Mapping[str, str]) -> str:
                 "on PATH"
             )
     return ""
+
+
+def missing_script(script: Script | None, environ: Mapping[str, str]) -> str:
+    """Whether COMMAND's script is not there, in one sentence; empty when that is not certain.
+
+    A disk that hangs or refuses tells nothing.
+    """
+    if script is None or (
+        script.on_path and shutil.which(script.path, os.F_OK, environ.get("PATH", ""))
+    ):
+        return ""
+    try:
+        os.stat(script.path)
+    except (FileNotFoundError, NotADirectoryError):
+        name = printable(script.path, _NAME_CHARACTERS)
+        return f"'{name}' of COMMAND is not there on this node{_where(script.path)}"
+    except (OSError, ValueError):
+        pass
+    return ""
+
+
+def _where(path: str) -> str:
+    """The folder that a relative path begins at."""
+    if os.path.isabs(path):
+        return ""
+    try:
+        return f" (in {printable(os.getcwd(), _NAME_CHARACTERS)})"
+    except OSError:
+        return " (its working directory was removed)"
 
 
 def _rival(need: Need, program: str, environ: Mapping[str, str]) -> Rival | None:

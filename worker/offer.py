@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rendezvous.errors import AddressError, UsageError
+from rendezvous.errors import AddressError, ArmingFailed, UsageError
 from rendezvous.schema import (
     DEFAULT_MASTER_PORT,
     Candidate,
@@ -18,6 +18,7 @@ from rendezvous.schema import (
 )
 from rendezvous.security import JoinString, sign_candidate, word_macs
 from worker.address import Choice, choose_candidates
+from worker.contracts import needs_of, script_of
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 from worker.machine.kernel import read_arp
 from worker.machine.surroundings import (
@@ -27,6 +28,7 @@ from worker.machine.surroundings import (
     look_around,
     user_program,
 )
+from worker.needs import missing_of, missing_script
 from worker.ports import find_free, is_free
 from worker.preflight.checks import check_node, worth_telling
 from worker.preflight.rdma import switched_off
@@ -37,15 +39,29 @@ logger = logging.getLogger(__name__)
 _LOOPBACK_PORTS = 1_000
 
 
-def look_ahead(settings: WorkerSettings, slot: int) -> None:
+def look_ahead(
+    settings: WorkerSettings, slot: int, command: Sequence[str], environ: Mapping[str, str]
+) -> None:
     """Look for what this node can never do, before it asks anybody.
 
     Addresses are looked for once the registry is reached: an interface may come up late.
 
     Raises:
         UsageError: What the person asked for is not to be had here.
+        ArmingFailed: The program, or what starts it, is not there.
     """
     processes(settings.nproc_per_node, slot)
+    needs = needs_of(settings.framework, command, leads=slot == 0)
+    # Whose a program is takes its time to find out, and is looked at before the start.
+    missing = missing_of((replace(need, rivals=()) for need in needs), environ)
+    if not missing:
+        script = script_of(settings.framework, command, environ)
+        missing = missing_script(script, environ)
+    if missing:
+        raise ArmingFailed(
+            missing,
+            hint="is it in this node's image, or on a disk that is mounted here?",
+        )
 
 
 def make_offer(

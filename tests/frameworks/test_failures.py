@@ -66,7 +66,7 @@ def test_a_framework_that_is_missing_on_one_node_is_missed_there(lab: Lab, tmp_p
         run.workers[1] = run.start(1, ["sh", str(run.script(1))], **without)
         outcome = run.finish()
     assert outcome.code == 82, outcome.err
-    assert "node 1 (h1" in outcome.last_line
+    assert "slot 1 (h1" in outcome.last_line
     assert "pip install accelerate" in outcome.last_line
     assert "RESULT" not in logs_of(run)
 

@@ -69,7 +69,7 @@ def test_a_framework_that_is_not_installed_is_named_with_its_node_and_install_co
     options = ("--framework", "lightning", "--nnodes", "2", "--submit-retries", "0")
     outcome = launch(tmp_path / "s", *options, command=[str(python), "train.py"])
     assert outcome.code == 82
-    assert "cannot start: lightning is not installed for" in outcome.last_line
+    assert "cannot take part: lightning is not installed for" in outcome.last_line
     assert f"'{python}' on this node" in outcome.last_line
     assert "pip install lightning" in outcome.last_line
 

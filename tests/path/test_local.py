@@ -289,6 +289,14 @@ def test_a_program_that_is_not_there_is_named_before_anything_starts(tmp_path: P
     outcome = launch(tmp_path, "--nnodes", "2", *COMMAND, command=["no-such-program"])
     assert outcome.code == 82
     assert "'no-such-program' of COMMAND is not on this node's PATH" in outcome.last_line
+    assert "joined" not in outcome.err
+
+
+def test_a_script_that_is_not_there_is_named_before_anybody_joins(tmp_path: Path) -> None:
+    outcome = launch(tmp_path, "--nnodes", "2", *COMMAND, command=["python3", "nosuch.py"])
+    assert outcome.code == 82
+    assert "cannot take part: 'nosuch.py' of COMMAND is not there" in outcome.last_line
+    assert "joined" not in outcome.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

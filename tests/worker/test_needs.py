@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.worker.test_user_python import interpreter, script
-from worker.contracts import FRAMEWORKS, Need
+from worker.contracts import FRAMEWORKS, Need, Script, needs_of, script_of
 from worker.machine.user_python import has_module
-from worker.needs import missing_of
+from worker.needs import missing_of, missing_script
 
 LIGHTNING = Need(
     "lightning", "pip install lightning", "python3", ("lightning", "pytorch_lightning")
@@ -193,3 +193,111 @@ def test_only_the_node_that_starts_mpiexec_asks_whose_it_is() -> None:
         everywhere, started = FRAMEWORKS[framework].needs(["./prog"])
         assert (everywhere.everywhere, everywhere.rivals) == (True, ())
         assert (started.everywhere, started.rivals != ()) == (False, True)
+
+
+SCRIPTS = [
+    ("torchrun", "train.py --epochs 3", "train.py"),
+    ("torchrun", "torchrun --max-restarts 3 --log-dir=x src/train.py", "src/train.py"),
+    ("torchrun", "train --epochs 3", "train"),
+    ("accelerate", "train.py", "train.py"),
+    ("accelerate", "accelerate launch --mixed_precision bf16 --multi_gpu x.py", "x.py"),
+    ("deepspeed", "deepspeed train.py --deepspeed", "train.py"),
+    ("command", "python train.py", "train.py"),
+    ("command", "/opt/bin/python3.12 -u -B train.py -m x", "train.py"),
+    ("command", "bash run.sh -c 3", "run.sh"),
+    ("env", "train.py", "train.py"),
+    ("lightning", "train.py", "train.py"),
+]
+
+
+@pytest.mark.parametrize(("framework", "command", "script"), SCRIPTS)
+def test_the_script_of_a_command_is_known_where_that_is_certain(
+    framework: str, command: str, script: str
+) -> None:
+    found = script_of(framework, command.split(), {})
+    assert found is not None
+    assert found.path == script
+
+
+@pytest.mark.parametrize(
+    ("framework", "command"),
+    [
+        ("torchrun", "-m package.train"),
+        ("torchrun", "--module package.train"),
+        ("torchrun", "--mod package.train"),
+        ("torchrun", "--no-python ./train"),
+        ("torchrun", "--no_python train"),
+        ("torchrun", "--a-flag-of-tomorrow train.py"),
+        ("torchrun", "-r3 train.py"),
+        ("torchrun", "run-$LOCAL_RANK.py"),
+        ("accelerate", "accelerate launch -m train"),
+        ("accelerate", "--a_flag_of_tomorrow train.py"),
+        ("deepspeed", "--no_python train"),
+        ("torch.distributed.launch", "train.py"),
+        ("command", "python -m train"),
+        ("command", "python -c pass"),
+        ("command", "python"),
+        ("command", "python -X dev train.py"),
+        ("command", "bash -c ./x.sh"),
+        ("command", "bash -l run.sh"),
+        ("command", "sh"),
+        ("command", "./train.sh x"),
+        ("command", "env A=1 python train.py"),
+        ("env", "-m train"),
+        ("env", "train-$RANK.py"),
+        ("openmpi", "mpirun -np 4 python train.py"),
+        ("bench", ""),
+    ],
+)
+def test_nothing_is_said_of_a_command_that_may_need_no_script(framework: str, command: str) -> None:
+    assert script_of(framework, command.split(), {}) is None
+
+
+@pytest.mark.parametrize("name", ["PET_MODULE", "PET_NO_PYTHON", "PET_RUN_PATH"])
+def test_torchrun_may_be_told_by_a_variable_that_it_is_no_script(name: str) -> None:
+    assert script_of("torchrun", ["train.py"], {name: "1"}) is None
+
+
+def test_a_script_that_is_not_there_is_named_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    environ = {"PATH": str(tmp_path / "bin")}
+    assert missing_script(Script("train.py"), environ) == (
+        f"'train.py' of COMMAND is not there on this node (in {tmp_path})"
+    )
+    assert missing_script(Script("/nosuch/x.py"), environ) == (
+        "'/nosuch/x.py' of COMMAND is not there on this node"
+    )
+    (tmp_path / "train.py").write_text("")
+    assert missing_script(Script("train.py"), environ) == ""
+    assert "(in " in missing_script(Script("train.py/x.py"), environ)
+    assert missing_script(None, environ) == ""
+
+
+def test_a_shell_looks_for_its_script_on_the_path_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    environ = {"PATH": str(tmp_path / "bin")}
+    assert missing_script(Script("run.sh", on_path=True), environ) != ""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/run.sh").write_text("true")
+    assert missing_script(Script("run.sh", on_path=True), environ) == ""
+
+
+@pytest.mark.parametrize("error", [PermissionError, OSError, TimeoutError])
+def test_a_disk_that_does_not_tell_refuses_nobody(
+    error: type[OSError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stat(path: str) -> None:
+        raise error(path)
+
+    monkeypatch.setattr("worker.needs.os.stat", stat)
+    assert missing_script(Script("/data/train.py"), {"PATH": ""}) == ""
+
+
+def test_what_only_rank_0_starts_is_needed_there_alone() -> None:
+    command = ["deepspeed", "--launcher", "pdsh", "train.py"]
+    names = [[n.name for n in needs_of("deepspeed", command, leads=r)] for r in (True, False)]
+    assert names == [["deepspeed", "pdsh"], ["deepspeed"]]

@@ -29,6 +29,7 @@ from worker.contracts import (
 from worker.contracts.choice import Choice, choose_framework
 from worker.contracts.files import file_variables, files_of
 from worker.contracts.framework import Ask, Backend, Framework, Name, Need, Paths, Rival
+from worker.contracts.script import Script, script_of
 from worker.contracts.target import refuse_standard_input
 from worker.contracts.torchrun import BENCH_PROGRAM
 from worker.contracts.words import last_words, rank_of_failure
@@ -49,6 +50,9 @@ __all__ = [
     "choose_framework",
     "Choice",
     "check_command",
+    "needs_of",
+    "script_of",
+    "Script",
     "is_led",
     "files_of",
     "file_variables",
@@ -154,6 +158,19 @@ def is_led(framework: str, command: Sequence[str]) -> bool:
         command: The COMMAND.
     """
     return FRAMEWORKS[framework].is_led(command)
+
+
+def needs_of(framework: str, command: Sequence[str], *, leads: bool) -> tuple[Need, ...]:
+    """What has to be installed on a node, before there is a table.
+
+    Args:
+        framework: A name of `FRAMEWORKS`.
+        command: The COMMAND; it has been checked.
+        leads: Whether the node is to be rank 0, which alone starts the program of a led run.
+    """
+    kind = FRAMEWORKS[framework]
+    starts = leads or not kind.is_led(command)
+    return tuple(need for need in kind.needs(command) if starts or need.everywhere)
 
 
 def check_command(command: Sequence[str], framework: str) -> None:
