@@ -56,10 +56,16 @@ from rendezvous.schema import (
 from rendezvous.security import Credential
 from rendezvous.server import hot
 from rendezvous.server.access import NotYours
-from rendezvous.server.guard import MAX_BODY_BYTES, Guard, problem_response, read_body
+from rendezvous.server.guard import (
+    MAX_BODY_BYTES,
+    Connection,
+    Guard,
+    problem_response,
+    read_body,
+)
 from rendezvous.server.host import Host
 from rendezvous.server.journal import MemoryJournal
-from rendezvous.server.limiter import FailedLogins
+from rendezvous.server.limiter import FailedLogins, Strangers
 from rendezvous.server.service import Service
 from rendezvous.version import rdzv_version
 
@@ -124,13 +130,35 @@ def asks_what_is_wrong(service: Service) -> Callable[[Scope], bool]:
 
 
 class _Door:
-    """ASGI middleware that slows down whoever shows wrong credentials."""
+    """ASGI middleware that slows down strangers, and whoever shows wrong credentials."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._strangers = Strangers()
         self._failed = FailedLogins()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection: Connection | None = scope.get("state", {}).get("connection")
+        if connection is None or connection.is_known or hot.shows_credential(scope):
+            await self._let_in(scope, receive, send)
+            return
+        await self._pace(connection)
+        if connection.closed:
+            return
+        await self._let_in(scope, receive, send)
+        if connection.is_known:
+            self._strangers.give_back(connection.peer, connection.asked)
+
+    async def _pace(self, connection: Connection) -> None:
+        """One request at a time: nothing more is read from the peer until it is answered."""
+        connection.asked += 1
+        connection.paid_off_at, wait = self._strangers.take(
+            connection.peer, connection.paid_off_at, time.monotonic()
+        )
+        if wait > 0:
+            await asyncio.sleep(wait)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._app(scope, receive, send)
         except (Unauthorized, NotYours) as exc:
@@ -241,7 +269,7 @@ def _add_open_routes(api: FastAPI, service: Service) -> None:
         responses=_content("text/plain", {"type": "string"}),
     )
     async def healthz() -> Response:
-        return PlainTextResponse("ok\n", headers={"x-rdzv": rdzv_version()})
+        return PlainTextResponse(hot.HEALTHY, headers={"x-rdzv": rdzv_version()})
 
     @api.get(
         "/metrics",
@@ -249,22 +277,31 @@ def _add_open_routes(api: FastAPI, service: Service) -> None:
         response_class=Response,
         responses=_content("text/plain", {"type": "string"}),
     )
-    async def metrics(shown: Shown) -> Response:
-        service.access.registry(shown)
+    async def metrics(shown: Shown, request: Request) -> Response:
+        _operator(service, shown, request)
         return PlainTextResponse(service.metrics_text())
 
     @api.get("/v1/runs", summary="All runs, without their slots.")
-    async def runs(shown: Shown) -> RunList:
-        service.access.registry(shown)
+    async def runs(shown: Shown, request: Request) -> RunList:
+        _operator(service, shown, request)
         return RunList(runs=await service.statuses())
 
 
-def _add_run_routes(api: FastAPI, service: Service) -> None:
-    async def reader(run: Run, shown: Shown) -> Host:
-        return service.access.run(run, shown, write=False)
+def _operator(service: Service, shown: Credential | None, request: Request) -> None:
+    service.access.registry(shown)
+    hot.proven(request.scope)
 
-    async def writer(run: Run, shown: Shown) -> Host:
-        return service.access.run(run, shown, write=True)
+
+def _add_run_routes(api: FastAPI, service: Service) -> None:
+    async def reader(run: Run, shown: Shown, request: Request) -> Host:
+        host = service.access.run(run, shown, write=False)
+        hot.proven(request.scope)
+        return host
+
+    async def writer(run: Run, shown: Shown, request: Request) -> Host:
+        host = service.access.run(run, shown, write=True)
+        hot.proven(request.scope)
+        return host
 
     _add_changes(api, service, Annotated[Host, Depends(writer)])
     _add_views(api, service, Annotated[Host, Depends(reader)])
@@ -275,7 +312,7 @@ def _add_changes(api: FastAPI, service: Service, Writer: Any) -> None:
 
     @api.put("/v1/runs/{run}", summary="Make a run.", openapi_extra=_body(RunSpec))
     async def create(run: Run, shown: Shown, request: Request) -> RunStatus:
-        service.access.registry(shown)
+        _operator(service, shown, request)
         return await service.create(run, hot.parse(_RUN_SPEC, await read_body(request.receive)))
 
     @api.delete("/v1/runs/{run}", summary="Cancel a run.")
@@ -403,8 +440,10 @@ def _add_refusal_route(api: FastAPI, service: Service) -> None:
 def _add_relay_routes(api: FastAPI, service: Service) -> None:
     """What the nodes of a run say to each other about remote commands."""
 
-    async def member(run: Run, node: Node, shown: Shown) -> Host:
-        return service.access.node(run, node, shown)
+    async def member(run: Run, node: Node, shown: Shown, request: Request) -> Host:
+        host = service.access.node(run, node, shown)
+        hot.proven(request.scope)
+        return host
 
     Member = Annotated[Host, Depends(member)]
 

@@ -89,13 +89,18 @@ Answer = Callable[[bytes], Awaitable[bool]]
 class Connection:
     """One peer's connection, at `scope["state"]["connection"]` of each of its requests."""
 
-    __slots__ = ("_callbacks", "answer", "peer", "reason")
+    __slots__ = ("_callbacks", "answer", "asked", "is_known", "paid_off_at", "peer", "reason")
 
     def __init__(self, peer: str, answer: Answer | None = None) -> None:
         self.peer = peer
         self.answer = answer
         """Writes a whole answer to the present request; False when ASGI must send it. Or None."""
         self.reason: CloseReason | None = None
+        self.is_known = False
+        """Whether a credential was proven on it."""
+        self.asked = 0
+        self.paid_off_at = 0.0
+        """How many requests it brought before that, and their `limiter.Pace`."""
         self._callbacks: set[tuple[Callable[..., object], tuple[object, ...]]] = set()
 
     @property

@@ -4,6 +4,7 @@
     GET  /v1/runs/{run}/nodes/{node}/watch     long poll; renews the lease
     POST /v1/runs/{run}/nodes/{node}/reports   probe results, acknowledgement, exit ...
     POST /v1/runs/{run}/nodes/{node}/metrics   progress of the program's processes
+    GET  /healthz                              whether a registry is here; the only open call
 
 They are declared in `app` as well, for the OpenAPI; both end in the same calls of the service.
 """
@@ -32,6 +33,7 @@ from rendezvous.server.access import required
 from rendezvous.server.guard import read_body
 from rendezvous.server.host import Body, Host
 from rendezvous.server.service import Service
+from rendezvous.version import rdzv_version
 
 _PATH = re.compile(r"/v1/runs/([^/]{1,63})/nodes(?:/([0-9]{1,6})/(watch|reports|metrics))?\Z")
 _AFTER = re.compile(rb"(?:^|&)after=([^&]*)")
@@ -41,6 +43,8 @@ _REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 _METRICS: TypeAdapter[MetricBatch] = TypeAdapter(MetricBatch)
 
 T = TypeVar("T")
+
+HEALTHY = b"ok\n"
 
 
 def credential_of(scope: Scope) -> Credential | None:
@@ -120,7 +124,20 @@ _SAID: dict[str | None, Callable[..., Awaitable[BaseModel]]] = {
 """By the end of the path: what is called with what a node sends."""
 
 
+def shows_credential(scope: Scope) -> bool:
+    """Whether this is a node's call with some credential: a wrong one is counted when it fails."""
+    return _PATH.match(scope["path"]) is not None and credential_of(scope) is not None
+
+
+def proven(scope: Scope) -> None:
+    """The peer of this connection has proven who it is."""
+    connection = scope.get("state", {}).get("connection")
+    if connection is not None:
+        connection.is_known = True
+
+
 def _heard(service: Service, host: Host, slot: int, incarnation: int, scope: Scope) -> None:
+    proven(scope)
     service.heard(host, slot, incarnation, scope.get("state", {}).get("connection"))
 
 
@@ -132,6 +149,9 @@ class HotPath:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (scope.get("method"), scope.get("path")) == ("GET", "/healthz"):
+            await _send_health(send)
+            return
         match = _PATH.match(scope["path"]) if scope["type"] == "http" else None
         if match is None:
             await self._app(scope, receive, send)
@@ -151,6 +171,17 @@ class HotPath:
             reply = await _SAID[verb](self._service, scope, *where, credential, data)
             body = Body(reply.model_dump_json().encode())
         await send_body(send, scope, body)
+
+
+async def _send_health(send: Send) -> None:
+    """What every stranger may ask, and so the cheapest answer."""
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(HEALTHY)),
+        (b"x-rdzv", rdzv_version().encode()),
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": HEALTHY})
 
 
 def _after(query: bytes) -> int:

@@ -24,6 +24,7 @@ LOGIN = b"GET /v1/runs/demo/nodes/0/watch HTTP/1.1\r\n" + HEAD + BAD + b"\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\n" + HEAD + b"\r\n"
 MEGABYTE = 2**20
 _PIPELINED = 10
+_MANY = 1_000
 
 
 @dataclass
@@ -113,6 +114,18 @@ class Flood:
                         self.tally.requests += 1
         writer.transport.abort()
 
+    async def deaf(self, request: bytes) -> None:
+        """The same request again and again, and no answer is read."""
+        _, writer = await self.connect()
+        with contextlib.suppress(TimeoutError, ConnectionError, ssl.SSLError):
+            async with timeout(self.seconds):
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+                while True:
+                    writer.write(request * _MANY)
+                    await writer.drain()
+                    self.tally.requests += _MANY
+        writer.transport.abort()
+
     async def doors(self) -> None:
         """Connect and go, as fast as it can be done."""
         deadline = time.monotonic() + self.seconds
@@ -166,6 +179,7 @@ KINDS: dict[str, tuple[int, Callable[[Flood], Awaitable[None]]]] = {
     ),
     "bad logins": (20, lambda f: f.ask(LOGIN, b"retryable")),
     "health checks": (20, lambda f: f.ask(HEALTH, b"ok\n")),
+    "answers never read": (200, lambda f: f.deaf(HEALTH)),
     "connect and go": (20, Flood.doors),
 }
 """How many at once, and what each of them does."""

@@ -27,7 +27,7 @@ NODES = 16
 FLOOD_SECONDS = 12.0
 QUIET_SECONDS = 3.0
 HANDSHAKES = ("nothing sent", "half headers", "bad logins", "connect and go")
-ENDLESS = ("bad logins", "health checks", "connect and go")
+ENDLESS = ("bad logins", "health checks", "answers never read", "connect and go")
 
 pytestmark = [pytest.mark.real_time, pytest.mark.fuzz, pytest.mark.timeout(120)]
 

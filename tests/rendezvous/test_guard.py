@@ -49,7 +49,7 @@ from rendezvous.server.guard import (
     read_body,
     whole_answer,
 )
-from rendezvous.server.limiter import MAX_SOURCES, FailedLogins
+from rendezvous.server.limiter import MAX_SOURCES, FailedLogins, Strangers
 from rendezvous.server.room import MAX_REFUSALS, Room
 
 pytestmark = pytest.mark.real_time
@@ -936,6 +936,41 @@ def test_twenty_failures_at_once_are_allowed_then_one_a_second() -> None:
     assert [logins.failed("10.0.0.1", 5.0) for _ in range(21)] == [0.0] * 20 + [1.0]
     assert [logins.failed("10.0.0.1", 5.5), logins.failed("10.0.0.1", 6.0)] == [0.5, 0.0]
     assert logins.failed("10.0.0.1", 6.0) == 1.0
+
+
+def test_a_stranger_asks_twice_at_once_then_once_a_second() -> None:
+    strangers, state, waits = Strangers(), 0.0, []
+    for now in (5.0, 5.0, 5.0, 6.5, 6.5):
+        state, wait = strangers.take("10.0.0.1", state, now)
+        waits.append(wait)
+    assert waits == [0.0, 0.0, 1.0, 0.5, 1.0]
+    state, wait = strangers.take("10.0.0.1", state, 20.0)
+    assert wait == 0.0
+
+
+def test_the_connections_of_a_source_share_what_it_may_ask_and_none_waits_long() -> None:
+    strangers = Strangers()
+    waits = [strangers.take("10.0.0.1", 0.0, 5.0)[1] for _ in range(12_000)]
+    assert waits[:10_000] == [0.0] * 10_000
+    assert 0 < waits[10_100] < 0.3
+    assert waits[-1] == 1.0
+    assert strangers.take("10.0.0.2", 0.0, 5.0)[1] == 0.0
+
+
+def test_who_proves_a_credential_does_not_use_up_what_its_source_may_ask() -> None:
+    strangers = Strangers()
+    for _ in range(10_000):
+        assert strangers.take("10.0.0.1", 0.0, 5.0)[1] == 0.0
+    assert strangers.take("10.0.0.1", 0.0, 5.0)[1] > 0
+    strangers.give_back("10.0.0.1", 5_000)
+    assert strangers.take("10.0.0.1", 0.0, 5.0)[1] == 0.0
+
+
+def test_only_so_many_sources_of_strangers_are_remembered() -> None:
+    strangers = Strangers()
+    for number in range(MAX_SOURCES + 10):
+        strangers.take(f"10.{number}", 0.0, 1.0)
+    assert len(strangers._sources) == MAX_SOURCES
 
 
 def test_a_source_that_paused_has_its_allowance_back() -> None:

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -421,6 +422,30 @@ async def test_a_full_disk_refuses_changes_and_serves_what_is_there(registry: Re
         assert [end.result.status for end in ends] == ["ok", "ok"]
     assert registry.process is not None
     assert registry.process.poll() is None
+
+
+async def test_a_connection_without_a_credential_is_paced_and_one_with_it_is_not(
+    shared: Registry,
+) -> None:
+    ask = f"GET {{}} HTTP/1.1\r\nHost: {SERVER_NAME}\r\nAuthorization: Bearer {{}}\r\n\r\n"
+    operator = shared.operator.text()
+    stranger = ask.format("/healthz", "") * 4
+    known = ask.format("/v1/runs", operator) + ask.format("/healthz", operator) * 40
+    took = []
+    for requests in (stranger, known):
+        reader, writer = await asyncio.open_connection("127.0.0.1", shared.port)
+        started = time.monotonic()
+        writer.write(requests.encode())
+        for _ in range(requests.count("GET")):
+            head = await reader.readuntil(b"\r\n\r\n")
+            found = re.search(rb"content-length: (\d+)", head)
+            assert head.startswith(b"HTTP/1.1 200")
+            assert found is not None
+            await reader.readexactly(int(found.group(1)))
+        took.append(time.monotonic() - started)
+        writer.close()
+    assert took[0] >= 1.9  # two at once, the others a second apart
+    assert took[1] < 30
 
 
 @contextlib.contextmanager
