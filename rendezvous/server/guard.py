@@ -553,7 +553,7 @@ def problem_response(
         retryable=error.retryable,
         command_word=error.command_word if isinstance(error, Mismatch) else None,
     )
-    body = problem.model_dump_json().encode()
+    body = problem.model_dump_json(exclude_none=True).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
