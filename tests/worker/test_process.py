@@ -580,23 +580,21 @@ async def test_a_helper_that_failed_long_before_does_not_make_a_failure_older(
 
 NOISY_LAUNCHER = """
 import os, pathlib, subprocess, sys, time
-ranks = []
+def start(words, own):
+    return subprocess.Popen(["sh", "-c", words], env={**os.environ, **own})
+ranks, helpers = [], []
 for n, words in enumerate(sys.argv[2:]):
     own = {"RANK": str(4 + n), "LOCAL_RANK": str(n), "LOCAL_WORLD_SIZE": str(len(sys.argv) - 2)}
-    ranks.append(subprocess.Popen(["sh", "-c", words], env={**os.environ, **own}))
-    helper = subprocess.Popen(["sh", "-c", "sleep 0.1 & echo mismatch; sleep 0.1; exit 18"])
-    time.sleep(0.2)  # a zombie for a while, as of a launcher that has other things to do
-    assert helper.wait() == 18
+    ranks.append(start(words, own))
+    helpers.append(start("sleep 0.1 & echo mismatch; sleep 0.1; exit 18", {}))
 for words, own in [
     ("exit 1", {}),
     ("kill -KILL $$", {}),
     ("(sleep 0.2; exit 4) & exit 0", {}),
-    ("exit 1", {"LOCAL_RANK": "1"}),
-    ("exit 1", {"RANK": "4"}),
+    ("sleep 0.1; exit 2", {"LOCAL_RANK": "1"}),
+    ("sleep 0.1; exit 3", {"RANK": "4"}),
 ]:
-    helper = subprocess.Popen(["sh", "-c", words], env={**os.environ, **own})
-    time.sleep(0.2)
-    helper.wait()
+    helpers.append(start(words, own))
 if os.fork() == 0:
     if os.fork() == 0:
         time.sleep(0.2)
@@ -605,7 +603,10 @@ try:
     subprocess.run(["no-such-helper"])
 except FileNotFoundError:
     pass
-pathlib.Path(sys.argv[1]).touch()
+while not os.path.exists(sys.argv[1]):  # until then nobody reaps the helpers
+    time.sleep(0.02)
+for helper in helpers:
+    helper.wait()
 sys.exit(max(rank.wait() for rank in ranks))
 """
 
@@ -615,19 +616,24 @@ async def test_helpers_that_fail_are_never_taken_for_ranks(
 ) -> None:
     """Beside real ranks, below a launcher that was itself given ranks."""
     workers = (files.worker(0, "exit 0"), files.worker(1, "exit 0"))
-    argv = [*PYTHON, NOISY_LAUNCHER, str(tmp_path / "noisy"), *workers]
+    argv = [*PYTHON, NOISY_LAUNCHER, str(tmp_path / "reap"), *workers]
     program = await start(*argv, RANK="9", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
-    await until((tmp_path / "noisy").exists)
+
+    def codes() -> set[int]:
+        return {child.exit_code for child in program.family.children if child.exit_code}
+
+    await until(lambda: {1, 2, 3, 5, 18, 137} <= codes())
+    seen = program.family
+    assert certain_failure(seen, ends_all=True) is None
+    # Two of them may have been seen with ranks that they gave themselves: a warning, and no end.
+    warned = failed_rank(seen)
+    assert warned is None or warned.exit_code in (2, 3)
     for number in range(2):
         files.tell(number)
+    (tmp_path / "reap").touch()
     ending = await program.wait()
-    seen = program.family
-    # The helpers, one of which has given itself ranks; had it failed alone it would be a warning.
-    assert {18, 1, 137, 5} <= {child.exit_code for child in seen.children}
-    assert certain_failure(seen, ends_all=True) is None
+    assert certain_failure(program.family, ends_all=True) is None
     assert ending.exit_code == 0
-    only_inherited = [c for c in seen.children if c.ranks is None or c.ranks.rank == 9]
-    assert failed_rank(family.Family(seen.own, tuple(only_inherited))) is None
 
 
 async def test_a_worker_killed_from_elsewhere_is_the_first_failure(
