@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from starlette.types import Receive, Scope, Send
 
-from rendezvous.errors import SlotTaken, TooManyRequests
+from rendezvous.errors import Mismatch, SlotTaken, TooManyRequests
 from rendezvous.server.guard import (
     MAX_BODY_BYTES,
     MAX_HEADER_BYTES,
@@ -577,6 +577,13 @@ def test_an_answer_that_the_app_gives_after_a_408_goes_nowhere(
         assert served.ended() == CloseReason.LOCAL
         assert problem_of(read_to_end(client)) == (408, "bad_request")
     assert caplog.text == ""
+
+
+def test_only_a_word_of_command_that_differs_is_more_than_every_refusal_says() -> None:
+    shape = ["code", "hint", "message", "retryable"]
+    assert sorted(json.loads(problem_response(Mismatch("another --nnodes"))[2])) == shape
+    told = json.loads(problem_response(Mismatch("other words", command_word=3))[2])
+    assert (sorted({*told} - {"command_word"}), told["command_word"]) == (shape, 3)
 
 
 def test_too_many_requests_say_when_to_come_back() -> None:
