@@ -149,6 +149,7 @@ class Agent:
         self._offered: set[str] = set()
         self._has_joined = False
         self._poll = 2.0
+        self._last_try_of = 0.0
         self._said = ("", 0.0)
         self._acked: tuple[str, EndpointTable] | None = None
         self._folder = ""
@@ -262,6 +263,8 @@ class Agent:
         parent = self._settings.parent
         if not self._has_joined or (parent is not None and not parent_lives(parent)):
             return
+        if isinstance(self._fault, RegistryLost):
+            return  # it has not answered for long enough
         with contextlib.suppress(RdzvError, TimeoutError):
             async with timeout(_LEAVE_SECONDS):
                 await self._client.report(self._join.run, self._join.slot, report)
@@ -349,9 +352,11 @@ class Agent:
 
         The last try is a fresh one: it may have been this process that was stopped.
         """
-        last_try = self._poll + REQUEST_SECONDS
-        left = heard + self._settings.orphan_timeout - last_try - time.monotonic()
-        for seconds in (left, last_try) if left > 0 else (last_try,):
+        left = heard + self._settings.orphan_timeout - time.monotonic()
+        whole = self._poll + REQUEST_SECONDS
+        for seconds in seconds_of_tries(left, whole, had_last=self._last_try_of == heard):
+            if seconds == whole:
+                self._last_try_of = heard
             with contextlib.suppress(TimeoutError):
                 async with timeout(seconds):
                     return await self._client.watch(
@@ -941,6 +946,20 @@ class _Refusal(Exception):
         self.code = code
         self.reason = printable(reason, 600)
         self.free_port = free_port
+
+
+def seconds_of_tries(left: float, whole: float, *, had_last: bool) -> tuple[float, ...]:
+    """How long to wait for the registry, try by try, so that the last one ends with the time left.
+
+    Args:
+        left: Seconds until this node gives its registry up.
+        whole: Seconds within which a registry that is there answers.
+        had_last: Whether a whole try was made at the end: one is, also by a process that was
+            stopped until then, and those that follow one that failed at once have what is left.
+    """
+    if left > whole:
+        return left - whole, whole
+    return (max(0.0, left),) if had_last else (whole,)
 
 
 def _words_of_signal(number: int) -> str:

@@ -21,6 +21,7 @@ from rendezvous.errors import ExitCode
 from rendezvous.schema import Job, PairProbe, Phase, ProbePlan, ProbeReport
 from rendezvous.security import JoinString
 from tests.rendezvous.registry import Launch, Node, Registry, running
+from worker.agent import seconds_of_tries
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers
 from worker.probe.packets import Identity
@@ -275,3 +276,20 @@ async def test_an_agent_tells_which_peer_does_not_answer(tmp_path: Path) -> None
     ]
     assert view.result is not None
     assert view.result.code == "verification_failed"
+
+
+@pytest.mark.parametrize(
+    ("left", "had_last", "tries"),
+    [
+        (120.0, False, (116.0, 4.0)),
+        (4.0, False, (4.0,)),
+        (1.0, False, (4.0,)),
+        (-60.0, False, (4.0,)),
+        (1.0, True, (1.0,)),
+        (-0.5, True, (0.0,)),
+    ],
+)
+def test_the_last_try_for_a_registry_ends_with_the_orphan_time_out(
+    left: float, had_last: bool, tries: tuple[float, ...]
+) -> None:
+    assert seconds_of_tries(left, 4.0, had_last=had_last) == tries
