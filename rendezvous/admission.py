@@ -6,6 +6,8 @@ same answer), or raises.
 
 from __future__ import annotations
 
+import re
+
 from rendezvous import events
 from rendezvous.compare import first_difference, word_text
 from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
@@ -38,6 +40,8 @@ from rendezvous.state import (
     who,
 )
 
+_MAJOR = re.compile(r"[0-9]+(?=\.)")
+
 
 def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> Event | None:
     """Whether this node may have its slot.
@@ -68,6 +72,25 @@ def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> E
     _refuse_other_job(run, request)
     _refuse_when_held(slot, request, now, leases)
     return events.Joined(request=request)
+
+
+def refuse_other_version(request: JoinRequest, own: str) -> None:
+    """Refuse a node whose rdzv speaks otherwise than the registry's, which is `own`.
+
+    Releases of one major version understand each other; what is unknown may join.
+
+    Raises:
+        Mismatch: The major versions differ.
+    """
+    theirs = request.facts.rdzv_version
+    majors = {found[0] for version in (own, theirs) if (found := _MAJOR.match(version))}
+    if len(majors) < 2:
+        return
+    raise Mismatch(
+        f"slot {request.slot} ({request.hostname}) has rdzv {theirs}, and the registry has rdzv "
+        f"{own}",
+        hint="put the same version into the images of the launcher and of the workers",
+    )
 
 
 def _refuse_when_held(slot: Slot, request: JoinRequest, now: float, leases: Leases) -> None:

@@ -24,6 +24,7 @@ from rendezvous.admission import (
     decide_report,
     decide_slot,
     refusal,
+    refuse_other_version,
 )
 from rendezvous.compat import TaskGroup, timeout
 from rendezvous.errors import (
@@ -68,6 +69,7 @@ from rendezvous.server.access import Access
 from rendezvous.server.host import Body, Host
 from rendezvous.server.journal import Journal, Record, applying
 from rendezvous.server.relay import only_living, relay_of
+from rendezvous.version import rdzv_version
 from rendezvous.views import everyone_left
 
 logger = logging.getLogger(__name__)
@@ -363,6 +365,7 @@ class Service:
 
         def decide(now: float) -> Event | None:
             try:
+                refuse_other_version(request, rdzv_version())
                 return decide_join(host.run, request, now, host.leases)
             except Mismatch as exc:
                 refused.append(exc)

@@ -12,13 +12,16 @@ from rendezvous.admission import (
     decide_report,
     decide_slot,
     refusal,
+    refuse_other_version,
 )
 from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.events import Joined, Left, Refused
 from rendezvous.schema import (
     AckReport,
     ExitReport,
+    Facts,
     Job,
+    JoinRequest,
     LeaveReport,
     Phase,
     ProbeReport,
@@ -34,6 +37,24 @@ def test_an_empty_slot_is_given_to_who_holds_its_token() -> None:
     drive = Drive(make_spec(2))
     request = make_join(1)
     assert decide_join(drive.run, request, drive.now, drive.leases) == Joined(request=request)
+
+
+def of_version(version: str) -> JoinRequest:
+    return make_join(1).model_copy(update={"facts": Facts(rdzv_version=version)})
+
+
+@pytest.mark.parametrize("theirs", ["0.1.0", "0.1.9", "0.12.0", "", "unknown", "1"])
+def test_a_node_of_the_same_major_version_or_of_none_may_join(theirs: str) -> None:
+    refuse_other_version(of_version(theirs), "0.1.0")
+
+
+@pytest.mark.parametrize(("theirs", "own"), [("1.0.0", "0.9.3"), ("0.9.3", "10.0"), ("2.0", "1.0")])
+def test_a_node_of_another_major_version_is_refused_with_both(theirs: str, own: str) -> None:
+    with pytest.raises(Mismatch) as caught:
+        refuse_other_version(of_version(theirs), own)
+    assert caught.value.message == (
+        f"slot 1 (host1) has rdzv {theirs}, and the registry has rdzv {own}"
+    )
 
 
 @pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING, Phase.RUNNING])
