@@ -11,7 +11,7 @@ EVERYDAY := -n $(WORKERS) -m "$(SHARE)"
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo test test-faults test-schedulers test-frameworks fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
+.PHONY: demo test test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,10 @@ demo: $(INSTALLED)
 ## The everyday suite.
 test: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(EVERYDAY) $(PYTEST_ARGS)
+
+## The core of it on the oldest and the newest Python that rdzv supports.
+test-pythons: $(INSTALLED)
+	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons 3.10 3.13
 
 ## Real faults in real processes.
 test-faults: $(INSTALLED)
@@ -59,6 +63,7 @@ nightly: $(FUZZ_INSTALLED)
 	RDZV_FRAMEWORKS=all $(BIN)/python -m tests.frameworks.environments
 	RDZV_FRAMEWORKS=all RDZV_ROUNDS=$(ROUNDS) $(BIN)/python $(PYTEST) -n $(WORKERS) --dist loadgroup \
 	  -m "nightly or faults or frameworks" $(PYTEST_ARGS)
+	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons --all 3.10 3.12 3.13
 	$(BIN)/python -m tests.attack.fuzz --seconds 120
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
 
