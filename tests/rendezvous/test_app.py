@@ -657,6 +657,15 @@ async def test_a_join_that_is_refused_for_good_is_told_to_the_people(door: Door)
     assert status.json["result"]["message"] == answer.json["message"]
 
 
+async def test_a_node_of_another_major_version_is_refused_and_ends_the_run(door: Door) -> None:
+    await door.create()
+    body = door.launch.join(0).model_dump(mode="json") | {"facts": {"rdzv_version": "99.0.0"}}
+    answer = await door.ask("POST", "/nodes", door.launch.token(0), body)
+    assert (answer.status, answer.json["code"]) == (409, "mismatch")
+    status = await door.ask("GET", "", door.launch.keys.read)
+    assert status.json["result"]["message"] == answer.json["message"]
+
+
 async def test_a_node_is_heard_of_with_each_of_its_requests(door: Door) -> None:
     await door.create()
     await door.join(0)
