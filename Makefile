@@ -64,6 +64,7 @@ nightly: $(FUZZ_INSTALLED)
 	RDZV_FRAMEWORKS=all RDZV_ROUNDS=$(ROUNDS) $(BIN)/python $(PYTEST) -n $(WORKERS) --dist loadgroup \
 	  -m "nightly or faults or frameworks" $(PYTEST_ARGS)
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons --all 3.10 3.12 3.13
+	$(MAKE) test-wheel WHEEL=tests
 	$(BIN)/python -m tests.attack.fuzz --seconds 120
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
 
@@ -117,16 +118,15 @@ wheel: $(INSTALLED)
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
-## The suite against the built wheel, in an environment and a folder without the sources; the core,
-## what crosses a network and most local launches have been tested with the sources, and would find
-## the same packages.
+## What may differ in the built wheel (its files, its command, its data), in an environment and a
+## folder without the sources. WHEEL=tests for the whole everyday suite.
+WHEEL ?= tests/test_packages.py tests/launcher tests/path tests/schedulers --ignore tests/path/test_local.py
 test-wheel: wheel
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python -m pip install --quiet "$$(echo dist/*.whl)[launcher,demo,test]"
 	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md pyproject.toml build/wheel/
-	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns" \
-	  $(addprefix --ignore tests/,attack bench rendezvous simulation path/test_local.py) $(PYTEST_ARGS)
+	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns" $(WHEEL) $(PYTEST_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis
