@@ -9,6 +9,8 @@ from rendezvous.errors import StorageFull
 from rendezvous.server.journal import Record
 from tests.simulation.loop import Machine, forever
 
+FULL = "no space left on device"
+LIE = "the disk says that it did not keep what it has kept"
 _WRITE_SECONDS = 0.0005
 
 
@@ -56,12 +58,12 @@ class SimulatedJournal:
         if disk.lies:
             disk.lies -= 1
             disk.failed += 1
-            raise StorageFull("the disk says that it did not keep what it has kept")
+            raise StorageFull(LIE)
 
     def _check_space(self) -> None:
         if asyncio.get_running_loop().time() < self._disk.full_until:
             self._disk.failed += 1
-            raise StorageFull("no space left on device")
+            raise StorageFull(FULL)
 
     def read(self) -> Iterator[Record]:
         """See the protocol."""

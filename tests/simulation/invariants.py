@@ -27,13 +27,15 @@ from rendezvous.schema import (
 from rendezvous.server.journal import Record
 from rendezvous.state import OVER, Run
 from rendezvous.views import reason
+from tests.simulation.disk import FULL, LIE
 from tests.simulation.history import Facts, Failure, History, News
 
 if TYPE_CHECKING:
     from tests.simulation.node import Process
     from tests.simulation.world import World
 
-_SOMEBODY = re.compile(r"\b(slots?|node|rank) \d+|last call")
+# Whom a run waits for, or what keeps its registry from its work.
+_SOMEBODY = re.compile(rf"\b(slots?|node|rank) \d+|last call|{FULL}|{LIE}")
 _STOP_SECONDS = 8.0
 _LONG_LEASE_SECONDS = 15.0
 
