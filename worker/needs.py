@@ -1,6 +1,7 @@
 """Whether what a contract needs is installed on this node: looked for, and nothing is imported.
 
-Only a program that another make may take the place of is asked for its version.
+Only a program that another make may take the place of is asked for its version, and one that may
+have been built without what the table needs is asked for that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 
 from rendezvous.schema import printable
-from worker.contracts import Need, Rival, Script
+from worker.contracts import Lack, Need, Rival, Script
 from worker.machine import aside
 from worker.machine.user_python import has_module
 
@@ -42,6 +43,8 @@ def missing_of(needs: Iterable[Need], environ: Mapping[str, str]) -> str:
                 f"nodes as {need.name}'s does; use {rival.instead}, or put {need.name}'s first "
                 "on PATH"
             )
+        if found and need.lack and _lacks(need.lack, found, environ):
+            return f"'{found}' {need.lack.words}"
     return ""
 
 
@@ -78,6 +81,17 @@ def _rival(need: Need, program: str, environ: Mapping[str, str]) -> Rival | None
     """Whose program it is by its version; None where that is no rival's, or cannot be told."""
     said = aside.run([program, "--version"], environ, limit_seconds=_VERSION_SECONDS).text
     return next((rival for rival in need.rivals if re.search(rival.version, said)), None)
+
+
+def _lacks(lack: Lack, program: str, environ: Mapping[str, str]) -> bool:
+    """Whether it certainly was built without this."""
+    path = f"{os.path.dirname(program)}:{environ.get('PATH', '')}"
+    teller = shutil.which(lack.told_by[0], path=path)
+    if teller is None:
+        return False
+    argv = [teller, *lack.told_by[1:]]
+    said = aside.run(argv, environ, limit_seconds=_VERSION_SECONDS).text
+    return re.search(lack.pattern, said) is not None
 
 
 def _words_of_program(need: Need, path: str) -> str:

@@ -118,6 +118,18 @@ def place_of(table: EndpointTable, row: TableRow) -> Place:
     )
 
 
+def mpi_network(table: EndpointTable) -> str:
+    """What Open MPI is told of the network that all nodes share; empty where it can be told none.
+
+    It reads no subnet of IPv6, but an interface's name, and fails where a node has none of it.
+    """
+    place = place_of(table, table.rows[0])
+    if place.family == "IPv4":
+        return place.subnet
+    names = {row.interface for row in table.rows}
+    return names.pop() if place.subnet and len(names) == 1 else ""
+
+
 def from_table(place: Place) -> list[Variable]:
     """The variables that the table decides, whatever was there before."""
     return [
@@ -227,7 +239,7 @@ def _on_request(place: Place, wishes: Wishes) -> Iterator[Variable]:
     if "mpi" in wishes.env_for:
         yield Variable(
             "OMPI_MCA_btl_tcp_if_include",
-            place.subnet or place.interface,
+            (place.family != "IPv6" and place.subnet) or place.interface,
             "--env-for mpi: the network of the table; mpirun takes it to every node",
         )
 

@@ -18,6 +18,28 @@ def _marked(case: Case) -> object:
     return pytest.param(case, marks=mark, id=case.name)
 
 
+_IPV6 = [case for case in CASES if case.name in ("openmpi-c", "openmpi-5")]
+
+
+@pytest.mark.parametrize("case", [_marked(case) for case in _IPV6])
+def test_open_mpi_runs_over_ipv6_alone(case: Case, tmp_path: Path) -> None:
+    with Lab(2, ipv6_only=True, hosts_mode="debian") as lab:
+        ended = launch(lab, tmp_path, case.environment, case.argv(), case.built(tmp_path))
+        assert ended.code == 0, ended.told
+        assert ended.places == case.expected([host.name for host in lab.hosts]), ended.logs
+        assert left_on(lab) == []
+
+
+@pytest.mark.frameworks("mpich")
+def test_mpich_is_refused_over_ipv6_alone_before_it_starts(tmp_path: Path) -> None:
+    with Lab(2, ipv6_only=True) as lab:
+        ended = launch(lab, tmp_path, "mpich", ("--framework", "mpich"), ["./prog"])
+        assert ended.code == 82, ended.told
+        assert "the addresses of the table are IPv6, and MPICH reads" in ended.last_line
+        assert ended.logs == ""
+        assert left_on(lab) == []
+
+
 @pytest.mark.parametrize("case", [_marked(case) for case in CASES])
 def test_each_rank_of_a_job_runs_once_on_its_own_host(case: Case, tmp_path: Path) -> None:
     with Lab(2, hosts_mode="debian") as lab:

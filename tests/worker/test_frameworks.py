@@ -467,6 +467,91 @@ def test_open_mpi_4_and_5_find_hosts_and_agent_in_the_environment() -> None:
     }
 
 
+def ipv6(interface: str = "eth0", *, loopback: bool = False) -> EndpointTable:
+    """Two nodes with IPv6 alone; the second one's interface has this name."""
+    sealed = table(("::1", "::1") if loopback else V6, (2, 2))
+    first, second = (row.model_copy(update={"prefix_length": 64}) for row in sealed.rows)
+    rows = [
+        first.model_copy(update={"interface": "eth0"}),
+        second.model_copy(update={"interface": interface}),
+    ]
+    return sealed.model_copy(update={"rows": rows})
+
+
+def networks(made: Contract) -> dict[str, str]:
+    """What a contract of Open MPI tells it of the network."""
+    found = framework_variables(made)
+    return {n: v for n, v in found.items() if n.endswith("_include") or n == "OMPI_MCA_regx"}
+
+
+def test_open_mpi_is_told_of_ipv6_by_the_interfaces_name_and_takes_addresses_for_names() -> None:
+    assert networks(of("openmpi", "x", rank=0, sealed=ipv6())) == {
+        "OMPI_MCA_regx": "naive",
+        "OMPI_MCA_btl_tcp_if_include": "eth0",
+        "OMPI_MCA_oob_tcp_if_include": "eth0",
+        "PRTE_MCA_prte_if_include": "eth0",
+    }
+
+
+def test_open_mpi_is_told_no_interface_that_a_node_with_ipv6_lacks() -> None:
+    assert networks(of("openmpi", "x", rank=0, sealed=ipv6("eth1"))) == {"OMPI_MCA_regx": "naive"}
+
+
+def test_open_mpi_on_one_machine_with_ipv6_is_told_no_network() -> None:
+    assert networks(of("openmpi", "x", rank=0, sealed=ipv6(loopback=True))) == {}
+
+
+def test_what_a_user_has_told_open_mpi_of_ipv6_is_kept() -> None:
+    environ = {"OMPI_MCA_regx": "fwd", "OMPI_MCA_btl_tcp_if_exclude": "lo"}
+    made = of("openmpi", "x", rank=0, sealed=ipv6(), environ=environ)
+    assert made.environment(environ).items() >= environ.items()
+    assert networks(made) == {
+        "OMPI_MCA_oob_tcp_if_include": "eth0",
+        "PRTE_MCA_prte_if_include": "eth0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("framework", "command", "name"),
+    [
+        ("mpich", "x", "MPICH"),
+        ("mpich", "mpiexec -np 4 x", "MPICH"),
+        ("intelmpi", "x", "Intel MPI"),
+        ("deepspeed", "--launcher mpich x.py", "MPICH"),
+        ("deepspeed", "--launcher impi x.py", "Intel MPI"),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_mpi_that_reads_no_ipv6_address_is_refused_on_a_table_of_them(
+    framework: str, command: str, name: str, rank: int
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        of(framework, *command.split(), rank=rank, sealed=ipv6())
+    assert refused.value.message == (
+        f"the addresses of the table are IPv6, and {name} reads 'ADDRESS:PROCESSES' in its host "
+        "file only with IPv4; give the nodes IPv4 addresses (--network chooses, where they have "
+        "both), or use Open MPI"
+    )
+
+
+@pytest.mark.parametrize(
+    ("framework", "command", "program"),
+    [
+        ("openmpi", "x", "mpirun"),
+        ("openmpi", "/opt/mpi/bin/mpirun -np 4 x", "/opt/mpi/bin/mpirun"),
+        ("deepspeed", "--launcher openmpi x.py", "mpirun"),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_open_mpi_is_asked_for_ipv6_on_every_node_of_a_table_with_it_alone(
+    framework: str, command: str, program: str, rank: int
+) -> None:
+    made = of(framework, *command.split(), rank=rank, sealed=ipv6())
+    assert [need.program for need in made.needs if need.lack] == [program]
+    made = of(framework, *command.split(), rank=rank, sealed=even())
+    assert not [need for need in made.needs if need.lack]
+
+
 def test_open_mpi_on_several_networks_is_told_none() -> None:
     made = of("openmpi", "x", rank=0, sealed=table(("10.0.0.1", "10.0.1.2")))
     assert not [name for name in made.variables if name.endswith("_include")]

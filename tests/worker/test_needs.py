@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.test_contracts import V6, contract, table
 from tests.worker.test_user_python import interpreter, script
-from worker.contracts import FRAMEWORKS, Need, Script, needs_of, script_of
+from worker.contracts import FRAMEWORKS, Need, Paths, Script, needs_of, script_of
 from worker.machine.user_python import has_module
 from worker.needs import missing_of, missing_script
 
+PATHS = Paths(folder="/logs/node", bin="/logs/node/bin")
 LIGHTNING = Need(
     "lightning", "pip install lightning", "python3", ("lightning", "pytorch_lightning")
 )
@@ -186,6 +188,42 @@ def test_an_mpiexec_that_never_tells_its_version_is_taken(
     launcher.write_text("#!/bin/sh\nexec sleep 60\n")
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     assert missing_of(FRAMEWORKS["mpich"].needs(["./prog"]), environ) == ""
+
+
+WITHOUT_IPV6 = (
+    "is of an Open MPI that was built without IPv6, and the addresses of the table are IPv6; "
+    "install one that was built with --enable-ipv6, or give the nodes IPv4 addresses (--network "
+    "chooses, where they have both)"
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (
+            "IPv6 support: no",
+            WITHOUT_IPV6,
+        ),
+        ("IPv6 support: yes", ""),
+        ("", ""),
+    ],
+)
+def test_an_open_mpi_without_ipv6_is_refused_where_the_table_needs_it(
+    tmp_path: Path, told: str, words: str
+) -> None:
+    needs = contract("./prog", framework="openmpi", sealed=table(V6), paths=PATHS).needs
+    for name in ("mpirun", "ompi_info"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "  {told}"\n')
+        (tmp_path / name).chmod(0o755)
+    said = missing_of(needs, {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert said == (f"'{tmp_path / 'mpirun'}' {words}" if words else "")
+
+
+def test_an_open_mpi_without_an_ompi_info_is_taken(tmp_path: Path) -> None:
+    needs = contract("./prog", framework="openmpi", sealed=table(V6), paths=PATHS).needs
+    launcher = script(tmp_path / "mpirun", "#!/bin/sh")
+    launcher.write_text("#!/bin/sh\n")
+    assert missing_of(needs, {"PATH": str(tmp_path)}) == ""
 
 
 def test_only_the_node_that_starts_mpiexec_asks_whose_it_is() -> None:

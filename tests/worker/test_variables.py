@@ -259,6 +259,17 @@ def test_mpi_is_told_the_interface_where_the_nodes_share_no_network() -> None:
     assert found["OMPI_MCA_btl_tcp_if_include"] == "eth1"
 
 
+def test_mpi_is_told_the_interface_of_an_ipv6_network_whose_subnet_open_mpi_cannot_read() -> None:
+    sealed = table()
+    rows = [
+        one.model_copy(update={"address": f"fd00::{one.rank + 1}", "prefix_length": 64})
+        for one in sealed.rows
+    ]
+    place = place_of(sealed.model_copy(update={"rows": rows}), rows[1])
+    found = as_set(for_transports(place, Wishes(env_for=("mpi",)), {}))
+    assert (place.subnet, found["OMPI_MCA_btl_tcp_if_include"]) == ("fd00::/64", "eth1")
+
+
 def test_what_the_user_set_for_ucx_is_kept() -> None:
     found = written({"UCX_NET_DEVICES": "mlx5_7:1"}, Wishes(env_for=("ucx",)))
     assert "UCX_NET_DEVICES" not in as_set(found)

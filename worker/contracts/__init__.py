@@ -28,7 +28,7 @@ from worker.contracts import (
 )
 from worker.contracts.choice import Choice, choose_framework
 from worker.contracts.files import file_variables, files_of
-from worker.contracts.framework import Ask, Backend, Framework, Name, Need, Paths, Rival
+from worker.contracts.framework import Ask, Backend, Framework, Lack, Name, Need, Paths, Rival
 from worker.contracts.script import Script, script_of
 from worker.contracts.target import refuse_standard_input
 from worker.contracts.torchrun import BENCH_PROGRAM
@@ -63,6 +63,7 @@ __all__ = [
     "NO_PATHS",
     "Need",
     "Rival",
+    "Lack",
     "Framework",
     "FRAMEWORKS",
     "Name",
@@ -245,7 +246,9 @@ def make_contract(
         fatal_workers=start.fatal_workers,
         explained=owned + others,
         nccl_log="" if start.argv and "NCCL_DEBUG_FILE" in withheld else log_file(others),
-        needs=tuple(n for n in kind.needs(command) if start.argv or n.everywhere),
+        needs=tuple(
+            need for need in (*kind.needs(command), *start.needs) if start.argv or need.everywhere
+        ),
         port=start.port,
         withheld=withheld,
         path_first=start.path_first,

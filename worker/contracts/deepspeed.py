@@ -25,7 +25,7 @@ from worker.contracts.framework import (
 )
 from worker.contracts.target import check_target
 from worker.contracts.torchrun import master_port
-from worker.variables import Variable, place_of
+from worker.variables import Variable, mpi_network
 
 _OWNED_FLAGS = {
     **dict.fromkeys(("hostfile", "H"), "--hostfile"),
@@ -104,15 +104,16 @@ def _led(ask: Ask, argv: list[str], how: str) -> Start:
         port=master_port(ask),
         path_first=ask.paths.bin,
         removes=mpi.REMOVES,
+        needs=mpi.open_mpi_needs(ask, "mpirun") if how == "openmpi" else (),
     )
 
 
 def _nic(ask: Ask, how: str, flags: Sequence[Flag]) -> list[str]:
     """Its Open MPI runner names eth0, unless it is told another interface."""
-    subnet = place_of(ask.table, ask.row).subnet
-    if how != "openmpi" or not subnet or any(flag.name == "launcher-args" for flag in flags):
+    network = mpi_network(ask.table)
+    if how != "openmpi" or not network or any(flag.name == "launcher-args" for flag in flags):
         return []
-    return ["--launcher_args", f"--mca btl_tcp_if_include {subnet}"]
+    return ["--launcher_args", f"--mca btl_tcp_if_include {network}"]
 
 
 def _is_led(command: Sequence[str]) -> bool:

