@@ -84,9 +84,8 @@ def _rival(need: Need, program: str, environ: Mapping[str, str]) -> Rival | None
 
 
 def _lacks(lack: Lack, program: str, environ: Mapping[str, str]) -> bool:
-    """Whether it certainly was built without this."""
-    path = f"{os.path.dirname(program)}:{environ.get('PATH', '')}"
-    teller = shutil.which(lack.told_by[0], path=path)
+    """Whether it certainly was built without this: another folder's teller is of another build."""
+    teller = shutil.which(lack.told_by[0], path=os.path.dirname(program))
     if teller is None:
         return False
     argv = [teller, *lack.told_by[1:]]

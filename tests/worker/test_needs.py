@@ -219,11 +219,15 @@ def test_an_open_mpi_without_ipv6_is_refused_where_the_table_needs_it(
     assert said == (f"'{tmp_path / 'mpirun'}' {words}" if words else "")
 
 
-def test_an_open_mpi_without_an_ompi_info_is_taken(tmp_path: Path) -> None:
+def test_another_folders_ompi_info_tells_nothing_of_an_open_mpi(tmp_path: Path) -> None:
     needs = contract("./prog", framework="openmpi", sealed=table(V6), paths=PATHS).needs
-    launcher = script(tmp_path / "mpirun", "#!/bin/sh")
-    launcher.write_text("#!/bin/sh\n")
-    assert missing_of(needs, {"PATH": str(tmp_path)}) == ""
+    for name in ("own/mpirun", "other/ompi_info"):
+        path = tmp_path / name
+        path.parent.mkdir()
+        path.write_text("#!/bin/sh\necho 'IPv6 support: no'\n")
+        path.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}/own:{tmp_path}/other:/usr/bin:/bin"}
+    assert missing_of(needs, environ) == ""
 
 
 def test_only_the_node_that_starts_mpiexec_asks_whose_it_is() -> None:

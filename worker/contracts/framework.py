@@ -80,7 +80,7 @@ class Lack:
     """What a program was built without, as a program that came with it tells.
 
     Attributes:
-        told_by: The command line that tells; its program is looked for beside the other first.
+        told_by: The command line that tells; its program lies beside the other.
         pattern: What it prints where that is lacking.
         words: What lacks and what to do, to follow the program's name.
     """
