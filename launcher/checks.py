@@ -13,6 +13,7 @@ from launcher.inspect import find_run, registry_of
 from launcher.state_dir import StateDir
 from rendezvous.compare import node_name, told_once
 from rendezvous.errors import RdzvError, UsageError
+from rendezvous.interfaces import is_odd
 from rendezvous.matrix import ms_text, nearest, text_matrix
 from rendezvous.schema import Finding, Round, RunReport, printable
 
@@ -42,11 +43,15 @@ def warning_lines(report: RunReport, *, lasts: bool = True) -> list[str]:
     """What is odd about a run that starts all the same.
 
     What a node finds odd about itself is often so on every start; it is counted, and told only
-    where `rdzv status` cannot show it afterwards.
+    where `rdzv status` cannot show it afterwards, or where its program may reach nobody.
     """
     told = _told((f for f in report.findings if f.level == "warn"), report)
-    told.sort(key=lambda one: one[0].check[0] == "L")
-    shown = [f"warning: {text} ({f.check})" for f, text in told if f.check[0] != "L" or not lasts]
+    told.sort(key=lambda one: (not is_odd(one[0]), one[0].check[0] == "L"))
+    shown = [
+        f"warning: {text} ({f.check})" + (f"; {f.fix}" if is_odd(f) else "")
+        for f, text in told
+        if f.check[0] != "L" or is_odd(f) or not lasts
+    ]
     lines = shown[: _MOST_WARNINGS if lasts else _MOST_FINDINGS]
     if left := len(told) - len(lines):
         what = "warnings" if left > 1 else "warning"

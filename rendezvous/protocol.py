@@ -44,6 +44,7 @@ from rendezvous.classes import classes_of, given_up
 from rendezvous.compare import compare, finding_text, mark_skipped, rdma_of
 from rendezvous.errors import ExitCode
 from rendezvous.events import Event
+from rendezvous.interfaces import left_out, words_of_odd
 from rendezvous.leases import Leases, Silence
 from rendezvous.matrix import blame, to_release, why_released
 from rendezvous.rounds import (
@@ -525,6 +526,7 @@ def _none_works(run: Run, now: float) -> str:
 def _take(run: Run, now: float, number: int, found: list[Finding]) -> str:
     """Seal the table on a class, unless what the probes measured is a failure."""
     run.network = run.classes[number]
+    found = found + left_out(run, run.classes[number:])
     run.findings += found
     said = ""
     if failed := failing(found, run.spec):
@@ -683,7 +685,7 @@ def _give_verdict(run: Run, now: float) -> None:
         hint = "look at its worker run's log; out of memory and preemption are the usual causes"
         _finish(run, now, _failure(ExitCode.NODE_LOST, "node_lost", words, first, hint))
         return
-    hint = _HINTS.get(report.exit_code, "")
+    hint = "; ".join(filter(None, [_HINTS.get(report.exit_code), words_of_odd(run)]))
     _finish(run, now, _failure(report.exit_code, "program_failed", words, first, hint, report))
 
 

@@ -204,6 +204,11 @@ class Candidate(Wire):
     mtu: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     speed_mbps: Annotated[int, Field(ge=0)] = Field(0, description="0 when unknown.")
     reason: Words = Field("", description="Why it stands at this place of the list.")
+    left_out_by: Annotated[dict[ShortWords, Words], Field(max_length=8)] = Field(
+        {},
+        description="Variables that the user has set and that make programs use another interface, "
+        "such as GLOO_SOCKET_IFNAME; and their values.",
+    )
     mac: Digest | Literal[""] = ""
 
     @model_validator(mode="after")

@@ -28,10 +28,12 @@ from worker.machine.surroundings import (
     look_around,
     user_program,
 )
+from worker.nccl.env import Given
 from worker.needs import missing_of, missing_script
 from worker.ports import find_free, is_free
 from worker.preflight.checks import check_node, worth_telling
 from worker.preflight.rdma import switched_off
+from worker.preflight.variables import left_out_by
 from worker.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
@@ -105,7 +107,7 @@ def make_offer(
         join_id=secrets.token_urlsafe(16),
         hostname=hostname,
         nproc_per_node=nproc,
-        candidates=[_signed(one, join, hostname, nproc) for one in here.candidates],
+        candidates=[_signed(one, join, hostname, nproc, here.given) for one in here.candidates],
         requested_rank=settings.node_rank,
         master_port=here.master_port,
         job=Job(
@@ -119,9 +121,12 @@ def make_offer(
     )
 
 
-def _signed(candidate: Candidate, join: JoinString, hostname: str, nproc: int) -> Candidate:
+def _signed(
+    candidate: Candidate, join: JoinString, hostname: str, nproc: int, given: Mapping[str, Given]
+) -> Candidate:
+    left_out = left_out_by(candidate.interface, given)
     return sign_candidate(
-        candidate,
+        candidate.model_copy(update={"left_out_by": left_out}),
         join.row_key,
         run=join.run,
         launch_id=join.launch_id,

@@ -485,6 +485,20 @@ def test_an_interface_that_gloo_was_told_to_use_and_is_not_there_is_named(tmp_pa
     assert chosen(run) == []
 
 
+def test_an_interface_that_gloo_was_told_to_use_and_is_not_the_tables_is_told(
+    tmp_path: Path,
+) -> None:
+    fails = shell("[ $NODE_RANK = 0 ] || exit 3; exec sleep 30")
+    with Lab(3) as lab, cluster(lab, tmp_path, *NO_TORCH, command=fails) as run:
+        run.workers[1] = run.start(1, ["sh", str(run.script(1))], GLOO_SOCKET_IFNAME="lo")
+        outcome, seconds = end_of(run, 2)
+    record("GLOO_SOCKET_IFNAME=lo on one node", proving(outcome), seconds)
+    assert outcome.code == 3
+    odd = "slot 1 (h1): GLOO_SOCKET_IFNAME lo, expected eth0: "
+    assert f"warning: {odd}" in outcome.err
+    assert odd in outcome.last_line
+
+
 @pytest.mark.skipif(
     not LIBRARIES and os.environ.get("RDZV_CI") != "1", reason="needs the package faketime"
 )

@@ -67,6 +67,32 @@ def test_at_the_start_the_differences_are_told_and_the_nodes_own_warnings_counte
     ]
 
 
+def test_at_the_start_a_variable_that_names_a_wrong_interface_is_told_with_what_mends_it() -> None:
+    wrong = Finding(
+        check="L17",
+        level="warn",
+        slot=3,
+        subject="GLOO_SOCKET_IFNAME",
+        value="lo",
+        expected="eth0",
+        cause="it leaves out the interface of the table",
+        fix="unset GLOO_SOCKET_IFNAME",
+    )
+    slow = wrong.model_copy(update={"subject": "NCCL_TOPO_FILE"})
+    told, first, *rest, counted = warning_lines(
+        report(findings=[SHM, slow, *map(odd, range(9)), wrong])
+    )
+    assert told == (
+        "warning: slot 3 (h3): GLOO_SOCKET_IFNAME lo, expected eth0: it leaves out the interface "
+        "of the table (L17); unset GLOO_SOCKET_IFNAME"
+    )
+    assert "(X03)" in first
+    assert (len(rest), counted) == (
+        6,
+        "4 more warnings of the checks: rdzv status llama --checks",
+    )
+
+
 def test_where_no_command_can_show_them_afterwards_the_nodes_own_warnings_are_told_too() -> None:
     common, own = warning_lines(report(findings=[SHM, odd(9)]), lasts=False)
     assert "(X03)" in common

@@ -8,7 +8,9 @@ import pytest
 
 from tests.worker.machines import complaints, machine, port, roce
 from worker.address import Interface, Machine
+from worker.nccl.env import Given
 from worker.preflight.checks import check_node
+from worker.preflight.variables import left_out_by
 
 AZURE = "Microsoft Corporation"
 
@@ -126,3 +128,18 @@ def test_several_that_do_not_fit_are_all_named() -> None:
         "NCCL_SOCKET_IFNAME",
         "GLOO_SOCKET_IFNAME",
     ]
+
+
+def test_of_an_interface_it_is_known_which_variables_leave_it_out() -> None:
+    given = {
+        "NCCL_SOCKET_IFNAME": Given("^docker,eth"),
+        "GLOO_SOCKET_IFNAME": Given("eth"),
+        "TP_SOCKET_IFNAME": Given("lo,eth0"),
+        "NCCL_NET": Given("Socket"),
+    }
+    assert left_out_by("eth0", given) == {
+        "NCCL_SOCKET_IFNAME": "^docker,eth",
+        "GLOO_SOCKET_IFNAME": "eth",
+    }
+    nothing = {"NCCL_SOCKET_IFNAME": Given("x"), "GLOO_SOCKET_IFNAME": Given("")}
+    assert left_out_by("eth0", nothing) == {}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from worker.machine.surroundings import Surroundings
-from worker.nccl.env import network_kind, selects
+from worker.nccl.env import Given, network_kind, selects
 from worker.preflight.rdma import switched_off, wants_rdma
 from worker.preflight.verdict import Verdict, ok
 
 _FIXED_GID_UNTIL = (2, 21)
+_LISTS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 _AZURE = "Microsoft Corporation"
 
 
@@ -22,7 +23,7 @@ def variables(here: Surroundings) -> list[Verdict]:
 
 def _interface_lists(here: Surroundings) -> Iterator[Verdict]:
     present = [one.name for one in here.machine.interfaces if one.is_running]
-    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
+    for name in _LISTS:
         given = here.given.get(name)
         if given is None or not given.value:
             continue
@@ -40,6 +41,18 @@ def _interface_lists(here: Surroundings) -> Iterator[Verdict]:
                 "no interface of this node that is up has this name",
                 f"unset {name}: rdzv sets it from what it has proven",
             )
+
+
+def left_out_by(interface: str, given: Mapping[str, Given]) -> dict[str, str]:
+    """Which lists of interfaces, set by the user, lack this one; and their values."""
+    return {
+        name: str(one)
+        for name in _LISTS
+        # NCCL takes a single character for nothing.
+        if (one := given.get(name)) is not None
+        and len(one.value) > 1
+        and not selects(one.value, interface, exact=not name.startswith("NCCL"))
+    }
 
 
 def _networks(here: Surroundings) -> Iterator[Verdict]:

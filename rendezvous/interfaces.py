@@ -1,0 +1,65 @@
+"""Programs that the user's variables send to another interface than the table's. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rendezvous.classes import NetworkClass
+from rendezvous.compare import mark_skipped, told_once
+from rendezvous.rounds import joins_of
+from rendezvous.schema import Finding, printable
+from rendezvous.state import Run, listed
+
+_CHECK = "L17"
+_SUFFIX = "_SOCKET_IFNAME"
+_MOST = 3
+
+
+def left_out(run: Run, classes: Sequence[NetworkClass]) -> list[Finding]:
+    """The nodes whose variables leave out the interface that the table takes.
+
+    A variable by which all nodes use one network is left alone: somebody means it so. What a node
+    has said by itself is not said again.
+
+    Args:
+        run: Whose nodes have joined.
+        classes: The one of the table, and those that were not tried.
+    """
+    joins = joins_of(run)
+    if len(joins) == 1 or run.spec.loopback:
+        return []
+    taken, said = classes[0].members, {(f.slot, f.subject) for f in run.findings}
+    found = [
+        Finding(
+            check=_CHECK,
+            level="warn",
+            slot=join.slot,
+            subject=name,
+            value=value,
+            expected=taken[join.slot].interface,
+            cause="it leaves out the interface of the table",
+            fix=f"unset {name}: rdzv sets it from what it has proven",
+        )
+        for join in joins
+        for name, value in taken[join.slot].left_out_by.items()
+        if (join.slot, name) not in said
+    ]
+    meant = {f.subject for f in found if any(_all_use(f.subject, each) for each in classes)}
+    return mark_skipped((f for f in found if f.subject not in meant), run.spec)
+
+
+def _all_use(name: str, each: NetworkClass) -> bool:
+    return not any(name in candidate.left_out_by for candidate in each.members.values())
+
+
+def is_odd(finding: Finding) -> bool:
+    """Whether it warns of the interface that a node's program is to use."""
+    is_warning = finding.check == _CHECK and finding.level == "warn"
+    return is_warning and finding.subject.endswith(_SUFFIX)
+
+
+def words_of_odd(run: Run) -> str:
+    """What was warned of, with what mends it, for a program that failed; else empty."""
+    told = told_once(filter(is_odd, run.findings), run.hostnames())
+    words = listed((f"{text} ({finding.check}); {finding.fix}" for finding, text in told), _MOST)
+    return printable(f"warned of at the start: {words}", 600) if words else ""
