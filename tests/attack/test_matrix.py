@@ -54,7 +54,7 @@ ROUTES = {
 }
 """The columns of the tables."""
 
-HOT = ("join", "watch", "report", "steps")
+HOT = ("ping", "join", "watch", "report", "steps")
 
 # A refusal to join is heard and changes nothing, where the slot has a live node or a newer one.
 # A node that was replaced may still look at its run. A credential of the wrong kind is told so by
