@@ -178,12 +178,14 @@ class Scene:
             "make": Launch("new").spec(2).model_dump(mode="json"),
             "slot": {"generation": 1, "state": "failed"},
             "join": self.launch.join(1).model_dump(mode="json"),
+            "refuse": {"hostname": "h", "code": "usage", "reason": "no", "exit_code": 82},
             "report": {"kind": "leave"},
             "steps": {"first": 1, "rows": []},
             "give": {"parcels": [{"peer": 1, "frame": {"kind": "end", "number": 1}}]},
         }
         shown = {
             "join": self.launch.token(1),
+            "refuse": self.launch.token(0),
             "watch": self.node,
             "report": self.node,
             "steps": self.node,

@@ -175,8 +175,10 @@ def worker(folder: Path) -> Iterator[psutil.Popen]:
                 "--loopback",
                 "--hosts",
                 "off",
+                "--framework",
+                "command",
                 "--",
-                "train.py",
+                "true",
             ],
             cwd=folder,
             env=environment(folder.parent / "state", RDZV_JOIN=JOIN),
@@ -185,11 +187,12 @@ def worker(folder: Path) -> Iterator[psutil.Popen]:
             stderr=stderr,
         ) as process,
     ):
-        until(lambda: b"cannot join yet" in log.read_bytes() or process.poll() is not None)
-        assert process.poll() is None, log.read_text()
-        yield process
-        process.terminate()
-        process.wait(LIMIT_SECONDS)
+        try:
+            until(lambda: b"cannot join yet" in log.read_bytes() or process.poll() is not None)
+            assert process.poll() is None, log.read_text()
+            yield process
+        finally:
+            process.terminate()
 
 
 def test_the_join_string_is_in_no_environment_and_on_no_command_line(worker: psutil.Popen) -> None:

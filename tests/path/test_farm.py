@@ -60,7 +60,7 @@ def test_the_scheduler_starts_all_nodes_but_the_first_and_keeps_their_logs(farm:
     assert farm.living() == []
     shown = farm.rdzv("logs", "r", "--rank", "2")
     title, *lines = shown.stdout.splitlines()
-    assert re.fullmatch(r"==> rdzv-\w+-[12]-1 \(slot [12], farm \d+\)", title)
+    assert re.fullmatch(r"==> rdzv-\w+-[12]-1 \(slot [12], [^,]+, farm \d+\)", title)
     assert "2 has a 'b' c and all" in lines
 
 
@@ -84,7 +84,7 @@ def test_logs_are_followed_until_the_run_is_over(farm: Farm, tmp_path: Path) -> 
         (tmp_path / "end").touch()
         launched.finish()
         rest, errors = follower.communicate(timeout=30)
-    assert re.fullmatch(r"==> rdzv-\w+-1-1 \(slot 1, farm \d+\)\n", first[0])
+    assert re.fullmatch(r"==> rdzv-\w+-1-1 \(slot 1, [^,]+, farm \d+\)\n", first[0])
     assert "ended\n" in rest
     assert (follower.returncode, errors) == (0, "")
     until(lambda: not processes_with(f"{tmp_path}/farm"))
