@@ -31,7 +31,11 @@ PURE = {
     ),
     "tests/worker": ("address", "contracts", "hosts", "metrics", "settings", "table", "variables"),
 }
-WHOLE = ("tests/launcher/test_rdzv_command.py", "tests/path/test_local.py")
+WHOLE = (
+    "tests/launcher/test_rdzv_command.py",
+    "tests/path/test_frameworks.py",
+    "tests/path/test_led.py",
+)
 """Entry point and launches, as on the version that everything else is tested on."""
 ALL = ("tests", "--ignore=tests/simulation")
 """Simulated machines share a context, which tasks cannot before Python 3.11."""

@@ -112,6 +112,7 @@ def test_a_quota_is_named_while_it_is_waited_for_and_an_interrupt_ends_everythin
     assert "may still be there" not in outcome.err
 
 
+@pytest.mark.nightly
 def test_runs_that_stay_in_no_known_state_are_named_at_the_join_timeout(farm: Farm) -> None:
     farm.has("capacity", "1")
     farm.change_profile('queued = ["QUEUED"]', "queued = []")

@@ -181,6 +181,7 @@ def test_a_users_worker_and_launcher_modules_do_not_get_in_the_way(tmp_path: Pat
     assert sorted(outcome.out.splitlines()) == ["[0] path .", "[1] path ."]
 
 
+@pytest.mark.nightly
 def test_a_missing_node_is_named_with_what_is_known_of_it(tmp_path: Path) -> None:
     spec = tmp_path / "worker.yaml"
     spec.write_text(
@@ -458,6 +459,7 @@ def test_a_second_launcher_of_the_same_run_is_refused(tmp_path: Path) -> None:
     assert f"run 'r' is being launched by pid {first.process.pid}" in second.err
 
 
+@pytest.mark.nightly
 def test_a_registry_that_stays_away_ends_the_nodes_after_the_orphan_timeout(tmp_path: Path) -> None:
     mark = f"mark-{tmp_path}"
     options = ("--nnodes", "2", "--orphan-timeout", "3", *COMMAND)
@@ -748,6 +750,7 @@ def test_the_reason_of_a_worker_that_cannot_join_is_in_the_last_line(tmp_path: P
     assert "cannot take part: --nproc-per-node gpu, and this node shows no GPU" in outcome.last_line
 
 
+@pytest.mark.nightly
 def test_a_signal_while_worker_runs_that_do_not_end_are_waited_for_ends_the_waiting(
     tmp_path: Path,
 ) -> None:

@@ -38,7 +38,11 @@ def original_files(lab: Lab) -> list[bytes]:
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("hosts_mode", "backend", "count"),
-    [("debian", "static", 4), ("selfonly", "c10d", 2), ("debian", "c10d", 2)],
+    [
+        ("debian", "static", 4),
+        ("selfonly", "c10d", 2),
+        pytest.param("debian", "c10d", 2, marks=pytest.mark.nightly),
+    ],
 )
 def test_nodes_that_know_at_most_their_own_name_train_together(
     tmp_path: Path, hosts_mode: str, backend: str, count: int
@@ -65,7 +69,7 @@ def test_nodes_that_know_at_most_their_own_name_train_together(
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("backend", ["static", "c10d"])
+@pytest.mark.parametrize("backend", ["static", pytest.param("c10d", marks=pytest.mark.nightly)])
 def test_nodes_with_ipv6_only_train_together(tmp_path: Path, backend: str) -> None:
     with Lab(2, ipv6_only=True) as lab:
         before = original_files(lab)
