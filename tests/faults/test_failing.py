@@ -132,7 +132,9 @@ def test_a_failed_worker_is_a_warning_while_its_launcher_goes_on(tmp_path: Path)
     launcher = tmp_path / "torchrun"
     launcher.write_text(LIVES_ON)
     launcher.chmod(0o755)
-    command = [str(launcher), "train.py", str(tmp_path)]
+    script = tmp_path / "train.py"
+    script.touch()  # it is looked for before the join
+    command = [str(launcher), str(script), str(tmp_path)]
     with launching(tmp_path / "s", "--nnodes", "1", command=command) as launched:
         launched.wait_for("progressed")
         (tmp_path / "end").touch()
