@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -132,11 +133,18 @@ def scheduler(engine: Engine, tmp_path: Path) -> Scheduler:
 def run(tmp_path: Path) -> WorkerRun:
     """A worker run that looks for a registry where none is."""
     made = Bed("docker", tmp_path).run()
+    words = [*cast(list[str], made.variables["WORKER_OPTIONS"]), "--framework", "command"]
+    own: dict[str, str | int | list[str]] = {
+        "IMAGE": IMAGE,
+        "PASS_ENV": [],
+        "WORKER_OPTIONS": words,
+        "COMMAND": ["true"],
+    }
     return WorkerRun(
         made.slot,
         made.generation,
         made.name,
-        made.variables | {"IMAGE": IMAGE, "PASS_ENV": []},
+        made.variables | own,
         made.source,
         made.template,
     )
