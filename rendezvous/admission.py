@@ -342,4 +342,5 @@ def refusal(slot: int, generation: int, error: Mismatch) -> Event:
         reason=error.message,
         command_word=error.command_word,
         is_alone=error.is_alone,
+        hint=error.hint,
     )

@@ -326,7 +326,7 @@ def _refused(run: Run, event: events.Refused, now: float) -> Outcome:
         return Outcome(_refused_itself(run, slot, event, event.exit_code, now), slot.index)
     if slot.live_node() is None and run.phase is Phase.GATHERING:
         about = slot if event.is_alone else None
-        result = _failure(ExitCode.REFUSED, event.code, event.reason, about)
+        result = _failure(ExitCode.REFUSED, event.code, event.reason, about, event.hint)
         _finish(run, now, result.model_copy(update={"command_word": event.command_word}))
     return Outcome(f"refused: {event.reason}", slot.index)
 

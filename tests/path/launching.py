@@ -170,6 +170,15 @@ def shell(script: str) -> list[str]:
     return ["sh", "-c", script]
 
 
+def other_rdzv(folder: Path, prepared: str) -> Path:
+    """A folder for PATH whose `rdzv` differs from this one by a line of shell before it."""
+    command = folder / "other-bin" / "rdzv"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\n{prepared}\nexec {RDZV} "$@"\n')
+    command.chmod(0o755)
+    return command.parent
+
+
 def processes_with(text: str) -> list[str]:
     """Command lines of living processes that hold the text: what a run must not leave."""
     found = []

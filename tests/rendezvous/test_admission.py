@@ -533,7 +533,7 @@ def test_nothing_is_submitted_for_a_finished_run() -> None:
 
 def test_a_lasting_refusal_is_kept_with_its_code_and_words() -> None:
     assert refusal(3, 2, Mismatch("another job", hint="h")) == Refused(
-        slot=3, generation=2, code="mismatch", reason="another job"
+        slot=3, generation=2, code="mismatch", reason="another job", hint="h"
     )
 
 

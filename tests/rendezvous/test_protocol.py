@@ -931,6 +931,7 @@ def test_a_node_of_another_job_ends_the_run_at_once_when_its_slot_is_empty() -> 
         exit_code=77,
         code="mismatch",
         message="slot 1 (host1) was started with --nnodes 3, and run 'r' has --nnodes 2",
+        hint="give every node the same --nnodes (NUM_NODES)",
         slot=1,
     )
 

@@ -15,7 +15,7 @@ import pytest
 
 from launcher.schedulers import specs_folder
 from rendezvous.errors import ExitCode
-from tests.path.launching import RDZV, Outcome, until
+from tests.path.launching import RDZV, Outcome, other_rdzv, until
 from tests.slurm.cluster import PROGRAMS, Slurm
 
 pytestmark = [pytest.mark.schedulers(*PROGRAMS), pytest.mark.netns, pytest.mark.timeout(300)]
@@ -239,16 +239,21 @@ def test_the_check_of_a_scheduler_proves_a_real_slurm(cluster: Slurm) -> None:
 
 
 def all_at_once(
-    cluster: Slurm, folder: Path, *options: str, added: str = "", command: list[str]
+    cluster: Slurm,
+    folder: Path,
+    *options: str,
+    added: str = "",
+    command: list[str],
+    ends: str = "COMPLETED",
 ) -> tuple[str, str]:
-    """Submit one job of several nodes; its id and what it has printed once it is completed."""
+    """Submit one job of several nodes; its id and what it has printed once it has so ended."""
     spec, output = folder / "symmetric.sbatch", folder / "out"
     text = (SPECS / "symmetric.sbatch").read_text()
     spec.write_text(text.replace("set -eu\n", f"set -eu\n{added}"))
     argv = ("sbatch", "--parsable", f"--output={output}", *options, str(spec), *command)
     job = cluster.ask(*argv, env={"RDZV_STATE_DIR": str(folder / "state")})
     state = cluster.wait_until_over(job, LIMIT_SECONDS)
-    assert state == "COMPLETED", output.read_text()
+    assert state == ends, output.read_text()
     return job, output.read_text()
 
 
@@ -260,6 +265,20 @@ def test_one_job_of_four_nodes_is_a_run(cluster: Slurm, tmp_path: Path) -> None:
     assert notes(tmp_path) == [[f"n{rank}", UGLY] for rank in range(4)]
     assert f"1: rdzv: node 1 of 4, rank 0 at {cluster.nodes[0].address} (NodeAddr of n0)," in said
     assert f"0: rdzv: run 'slurm-{job}-0' ok: all 4 nodes ended with exit code 0" in said
+
+
+def test_a_node_of_a_job_that_cannot_take_part_is_named_to_all(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    """Nobody waits for it until the join time-out, nor looks for a firewall."""
+    folder = other_rdzv(tmp_path, '[ "$SLURM_NODEID" = 2 ] && export RDZV_INTERFACE=ib9')
+    added = f"export PATH={folder}:$PATH RDZV_FRAMEWORK=command\n"
+    _, said = all_at_once(cluster, tmp_path, added=added, command=["true"], ends="FAILED")
+    for rank in range(4):
+        last = [line for line in said.splitlines() if line.startswith(f"{rank}: ")][-2:]
+        assert "'ib9' names no address" in " ".join(last), said
+        assert rank == 2 or "slot 2 (n2) cannot take part" in last[-1], said
+    assert "never called" not in said
 
 
 @pytest.mark.torch

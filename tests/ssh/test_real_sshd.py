@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from rendezvous.errors import ExitCode
 from tests.attack.canaries import Canaries, add_run, loose
 from tests.faults.disks import fill, small_disk
 from tests.netlab import Host
-from tests.path.launching import RDZV, environment, until
+from tests.path.launching import RDZV, environment, other_rdzv, until
 from tests.path.test_netns import PROGRAM, expectations
 from tests.ssh.machines import (
     LIMIT_SECONDS,
@@ -182,6 +183,19 @@ def test_a_host_without_rdzv_is_told(tmp_path: Path) -> None:
         made.serve(made.hosts[2], path="/usr/bin:/bin")
         said = failed_on_h2(made)
     assert "h2: there is no command 'rdzv' on it" in said
+
+
+def test_a_host_that_cannot_take_part_is_told_before_it_joins(tmp_path: Path) -> None:
+    folder = other_rdzv(tmp_path, "export RDZV_INTERFACE=ib9")
+    with machines(3, tmp_path) as made:
+        made.serve(*made.hosts[:2])
+        made.serve(made.hosts[2], path=f"{folder}:{environment(made.state)['PATH']}")
+        outcome = made.launch(command=["sleep", "600"]).finish(LIMIT_SECONDS)
+        made.wait_until_idle()
+    assert outcome.code == ExitCode.USAGE, outcome.out
+    last = "\n".join(outcome.out.strip().splitlines()[-2:])
+    assert "h2" in last
+    assert "ib9" in last
 
 
 def test_a_host_whose_disk_is_full_is_told(tmp_path: Path) -> None:
