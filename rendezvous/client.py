@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import hashlib
 import hmac
@@ -614,9 +615,10 @@ def _words(error: BaseException) -> str:
         return error.message
     if isinstance(error, httpx.ReadTimeout):
         return "it accepted the connection and did not answer"
-    if isinstance(error, httpx.TimeoutException | TimeoutError):
-        return "no answer (filtered, or the host is down)"
     cause = _system_error(error)
+    no_host = cause is not None and cause.errno == errno.EHOSTUNREACH
+    if no_host or isinstance(error, httpx.TimeoutException | TimeoutError):
+        return "no answer (filtered, or the host is down)"
     if isinstance(cause, ConnectionRefusedError):
         return "connection refused (no registry is listening)"
     if isinstance(cause, ConnectionResetError | BrokenPipeError):

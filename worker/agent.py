@@ -150,6 +150,7 @@ class Agent:
         self._has_joined = False
         self._poll = 2.0
         self._last_try_of = 0.0
+        self._why_silent = ""
         self._said = ("", 0.0)
         self._acked: tuple[str, EndpointTable] | None = None
         self._folder = ""
@@ -337,10 +338,11 @@ class Agent:
             try:
                 view = await self._watch(after, heard)
             except (RegistryError, TooManyRequests) as exc:
+                self._why_silent = exc.message
                 self._check_orphaned(heard, exc)
                 await asyncio.sleep(retry_pause())
                 continue
-            self._poll = view.poll_seconds
+            self._poll, self._why_silent = view.poll_seconds, ""
             self._say(view.reason)
             if view.seq != after:
                 after = view.seq
@@ -362,7 +364,8 @@ class Agent:
                     return await self._client.watch(
                         self._join.run, self._join.slot, after, self._poll
                     )
-        raise Unavailable(f"{self._client.base}: it accepted the connection and did not answer")
+        silent = f"{self._client.base}: it accepted the connection and did not answer"
+        raise Unavailable(self._why_silent or silent)
 
     async def _look_ahead(self) -> None:
         """Refuse what cannot be before anybody is asked; of a disk that hangs nothing is known."""

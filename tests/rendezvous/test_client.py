@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
@@ -352,6 +353,18 @@ async def test_a_server_that_is_no_registry_is_told_as_such(script: Script, word
 async def test_an_address_that_cannot_be_reached_is_told_in_the_systems_words() -> None:
     assert "255.255.255.255: Network is unreachable" in await failure(
         RegistryPlace(("255.255.255.255",), 9)
+    )
+
+
+async def test_a_host_that_its_neighbours_do_not_find_is_told_as_one_that_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def connect(*_: object, **__: object) -> None:
+        raise OSError(errno.EHOSTUNREACH, "Connect call failed ('10.77.0.10', 9)")
+
+    monkeypatch.setattr("anyio.connect_tcp", connect)
+    assert "10.77.0.10: no answer (filtered, or the host is down)" in await failure(
+        RegistryPlace(("10.77.0.10",), 9)
     )
 
 
