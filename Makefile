@@ -5,17 +5,27 @@ VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
+# For tests that mostly wait: for a lease, an engine, a scheduler's next look.
+WAITING ?= 4
 SCHEDULES ?= 200000
 SHARE := not faults and not frameworks and not fuzz and not schedulers and not nightly
+# Where the tests of each other share are; tests/test_shares.py holds them to it.
+FAULTS := tests/faults tests/path tests/attack tests/test_netlab.py
+SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/slurm tests/ssh tests/vessl
+FRAMEWORKS := tests/frameworks
+FUZZ := tests/attack
 EVERYDAY := -n $(WORKERS) -m "$(SHARE)"
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
+# Nothing is compiled at installation, which takes as long as the rest of it: the first import keeps it.
+PIP_INSTALL := -m pip install --quiet --no-compile
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo test test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
+.PHONY: demo test coverage test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[launcher,demo,test]'
+	$(BIN)/python $(PIP_INSTALL) --editable '.[launcher,demo,test]'
 	touch $@
 
 ## Train a small model on 4 nodes of this machine: about 20 s once installed.
@@ -28,33 +38,39 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(EVERYDAY) $(PYTEST_ARGS)
 
+## The everyday suite, and which of all lines and branches its own process runs.
+coverage: $(INSTALLED)
+	$(BIN)/python $(PYTEST) $(EVERYDAY) --cov=rendezvous --cov=worker --cov=launcher \
+	  --cov-report=term:skip-covered --cov-fail-under=0 $(PYTEST_ARGS)
+
 ## The core of it on the oldest and the newest Python that rdzv supports.
 test-pythons: $(INSTALLED)
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons 3.10 3.13
 
 ## Real faults in real processes.
 test-faults: $(INSTALLED)
-	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "faults and not nightly" $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -n $(WAITING) -m "faults and not nightly" $(FAULTS) $(PYTEST_ARGS)
 
 ## Real schedulers: a Docker engine, Slurm, sshd, the vendors' own tools.
 test-schedulers: $(INSTALLED)
-	$(BIN)/python $(PYTEST) -n $(WORKERS) --dist loadgroup -m "schedulers and not nightly" $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -n $(WAITING) --dist loadgroup -m "schedulers and not nightly" \
+	  $(SCHEDULERS) $(PYTEST_ARGS)
 
 ## Real jobs of every framework, over emulated hosts; RDZV_FRAMEWORKS=all adds what takes minutes to
 ## build. The environments are kept in build/venvs.
 test-frameworks: $(INSTALLED)
 	$(BIN)/python -m tests.frameworks.environments
-	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "frameworks and not nightly" $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "frameworks and not nightly" $(FRAMEWORKS) $(PYTEST_ARGS)
 
 ## Generated attacks: requests, floods, and every parser under atheris.
 FUZZ_SECONDS ?= 10
 FUZZ_INSTALLED := $(VENV)/.installed-fuzz
 $(FUZZ_INSTALLED): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --editable '.[launcher,test,fuzz]'
+	$(BIN)/python $(PIP_INSTALL) --editable '.[launcher,test,fuzz]'
 	touch $@
 
 fuzz: $(FUZZ_INSTALLED)
-	$(BIN)/python $(PYTEST) -m "fuzz and not nightly" $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -m "fuzz and not nightly" $(FUZZ) $(PYTEST_ARGS)
 	$(BIN)/python -m tests.attack.fuzz --seconds $(FUZZ_SECONDS)
 
 ## What is too long for each push: repetitions, long waits, everything that takes minutes to build.
@@ -75,7 +91,7 @@ simulate: $(INSTALLED)
 ## Speed beside the peers (BENCH=quick for a look), then the README's picture of it.
 BENCH_INSTALLED := $(VENV)/.installed-bench
 $(BENCH_INSTALLED): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --editable '.[launcher,bench]'
+	$(BIN)/python $(PIP_INSTALL) --editable '.[launcher,bench]'
 	touch $@
 
 bench: $(BENCH_INSTALLED)
@@ -90,7 +106,7 @@ profile: $(INSTALLED)
 
 ## Change the core in small ways, one at a time: does a test notice? See docs/mutation.md.
 mutate: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --editable '.[launcher,test,mutate]'
+	$(BIN)/python $(PIP_INSTALL) --editable '.[launcher,test,mutate]'
 	$(BIN)/mutmut run
 	$(BIN)/python -m tests.mutation
 
@@ -120,12 +136,13 @@ wheel: $(INSTALLED)
 
 ## What may differ in the built wheel (its files, its command, its data), in an environment and a
 ## folder without the sources. WHEEL=tests for the whole everyday suite.
-WHEEL ?= tests/test_packages.py tests/launcher tests/path tests/schedulers --ignore tests/path/test_local.py
+WHEEL ?= tests/test_packages.py tests/launcher/test_rdzv_command.py tests/launcher/test_template.py \
+  tests/path/test_frameworks.py tests/path/test_bench.py tests/schedulers/test_own_profile.py
 test-wheel: wheel
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/python -m pip install --quiet "$$(echo dist/*.whl)[launcher,demo,test]"
-	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md pyproject.toml build/wheel/
+	build/wheel/venv/bin/python $(PIP_INSTALL) "$$(echo dist/*.whl)[launcher,demo,test]"
+	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md Makefile pyproject.toml build/wheel/
 	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns" $(WHEEL) $(PYTEST_ARGS)
 
 clean:

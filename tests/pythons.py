@@ -80,7 +80,7 @@ def environment(version: str, python: Path) -> Path:
         text = project.read_text(encoding="utf-8")
         extra = text.partition("\ntest = [\n")[2].partition("\n]")[0]
         wanted = [w for w in re.findall(r'"([^"]+)"', extra) if w.startswith(PACKAGES)]
-        options = ("install", "--quiet", "--disable-pip-version-check", "--editable")
+        options = ("install", "--quiet", "--no-compile", "--editable")
         subprocess.run([own, "-m", "pip", *options, f"{ROOT}[launcher]", *wanted], check=True)
         mark.touch()
     return own

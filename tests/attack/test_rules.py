@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import re
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ PACKAGES = ("rendezvous", "worker", "launcher", "rdzv_command")
 Found = Iterator[tuple[ast.AST, str]]
 
 
-def _sources() -> dict[str, ast.Module]:
+@functools.cache
+def sources() -> dict[str, ast.Module]:
     """Every module that is shipped, by its path inside the distribution."""
     found = {}
     for package in PACKAGES:
@@ -28,9 +30,6 @@ def _sources() -> dict[str, ast.Module]:
         for path in paths:
             found[str(path.relative_to(root))] = ast.parse(path.read_text(encoding="utf-8"))
     return found
-
-
-SOURCES = _sources()
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[ast.Call, str]]:
@@ -256,7 +255,7 @@ RULES: list[Rule] = [
 def test_the_source_keeps_the_rule(rule: Rule) -> None:
     broken = {
         (rule, path, what): getattr(node, "lineno", 0)
-        for path, tree in SOURCES.items()
+        for path, tree in sources().items()
         for node, what in rule(tree)
     }
     assert {place for place in broken if place not in ALLOWED} == set()
@@ -264,8 +263,8 @@ def test_the_source_keeps_the_rule(rule: Rule) -> None:
 
 
 def test_where_rights_are_decided_there_is_no_assert() -> None:
-    assert set(SOURCES) >= _GUARDS
-    assert [(p, what) for p in sorted(_GUARDS) for _, what in any_assert(SOURCES[p])] == []
+    assert set(sources()) >= _GUARDS
+    assert [(p, what) for p in sorted(_GUARDS) for _, what in any_assert(sources()[p])] == []
 
 
 PLANTED: dict[Rule, list[str]] = {
@@ -373,7 +372,7 @@ def test_the_tests_that_the_security_page_names_are_there() -> None:
 
 def test_every_rule_has_planted_faults_and_sees_the_source() -> None:
     assert set(RULES) <= set(PLANTED)
-    assert len(SOURCES) > 40
+    assert len(sources()) > 40
     assert {"rdzv_command.py", "rendezvous/client.py", "launcher/template/placeholder.py"} <= set(
-        SOURCES
+        sources()
     )

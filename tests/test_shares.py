@@ -1,0 +1,25 @@
+"""Each share of the tests has its tests where the Makefile looks for them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("mark", ["faults", "schedulers", "frameworks", "fuzz"])
+def test_no_test_of_a_share_lies_where_it_does_not_look(mark: str) -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    [listed] = re.findall(rf"^{mark.upper()} := (.*)$", text, re.M)
+    places = [ROOT / place for place in listed.split()]
+    marked = [
+        path
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if re.search(rf"pytest\.mark\.{mark}\b", path.read_text(encoding="utf-8"))
+    ]
+    assert marked
+    assert [p for p in marked if not any(p.is_relative_to(place) for place in places)] == []
+    assert [p for p in places if not any(path.is_relative_to(p) for path in marked)] == []
