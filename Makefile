@@ -79,6 +79,7 @@ nightly: $(FUZZ_INSTALLED)
 	RDZV_FRAMEWORKS=all $(BIN)/python -m tests.frameworks.environments
 	RDZV_FRAMEWORKS=all RDZV_ROUNDS=$(ROUNDS) $(BIN)/python $(PYTEST) -n $(WORKERS) --dist loadgroup \
 	  -m "nightly or faults or frameworks" $(PYTEST_ARGS)
+	$(MAKE) coverage
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons --all 3.10 3.12 3.13
 	$(MAKE) test-wheel WHEEL=tests
 	$(BIN)/python -m tests.attack.fuzz --seconds 120

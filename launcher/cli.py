@@ -593,22 +593,23 @@ def secret_text(name: str) -> str | None:
 def _show_version(context: click.Context) -> None:
     """One line, which specs/install.sh reads."""
     folder = Path(__file__).parent.parent
-    missing = [name for name in _LAUNCHER_PACKAGES if importlib.util.find_spec(name) is None]
-    what = "a worker's packages" if missing else "the launcher's packages"
+    what = "a worker's packages" if _missing_launcher_packages() else "the launcher's packages"
     python = f"Python {platform.python_version()}"
     click.echo(f"rdzv {rdzv_version()} from {folder} ({python}, {what})")
     context.exit()
 
 
 def _need_launcher_packages() -> None:
-    for name in _LAUNCHER_PACKAGES:
-        try:
-            importlib.import_module(name)
-        except ImportError as exc:
-            raise UsageError(
-                f"this command needs the package '{exc.name}', which is not installed",
-                hint="install the launcher's packages: pip install 'rdzv[launcher]'",
-            ) from exc
+    """Looked for and not imported: most of them are the registry's, a process of its own."""
+    for name in _missing_launcher_packages():
+        raise UsageError(
+            f"this command needs the package '{name}', which is not installed",
+            hint="install the launcher's packages: pip install 'rdzv[launcher]'",
+        )
+
+
+def _missing_launcher_packages() -> list[str]:
+    return [name for name in _LAUNCHER_PACKAGES if importlib.util.find_spec(name) is None]
 
 
 class _OneLine(logging.Formatter):
