@@ -78,12 +78,17 @@ def end_of(run: Cluster, *last: int) -> tuple[Outcome, float]:
 
 # Each pair of nodes that is silent costs 8 to 10 s; each push tries one of a kind.
 AT_NIGHT = (
+    networks.a_subnet_for_each_host,
     networks.closed_by_a_firewall,
+    networks.closed_in_one_direction,
     networks.docker0_in_the_way,
     networks.eth0_is_a_black_hole,
     networks.infiniband_closed_in_one_direction,
     networks.infiniband_is_a_black_hole,
+    networks.infiniband_with_one_address_twice,
+    networks.late_packets,
     networks.only_the_registry_is_open,
+    networks.several_in_one_subnet,
     networks.translated,
     networks.two_islands,
 )

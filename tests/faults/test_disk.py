@@ -16,6 +16,7 @@ from launcher.state_dir import StateDir
 from tests.faults.disks import failing_disk, fill, no_reserve, run, small_disk
 from tests.faults.late import late_slot_1
 from tests.faults.record import record
+from tests.nightly import but_at_night
 from tests.path.launching import (
     RDZV,
     Launched,
@@ -94,9 +95,11 @@ def test_a_read_only_state_directory_is_refused_at_once(disk: Path) -> None:
 
 # A disk that fills up
 
+MOMENTS = ("before a join", "while the programs run")
+
 
 @pytest.mark.faults
-@pytest.mark.parametrize("moment", ["before a join", "while the programs run"])
+@pytest.mark.parametrize("moment", but_at_night(MOMENTS, MOMENTS[1]))
 def test_a_disk_that_fills_up_does_not_keep_a_run_from_ending_well(
     tmp_path: Path, disk: Path, moment: str
 ) -> None:
@@ -118,7 +121,7 @@ def test_a_disk_that_fills_up_does_not_keep_a_run_from_ending_well(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("registry_killed", [False, True])
+@pytest.mark.parametrize("registry_killed", but_at_night([False, True], True))
 def test_a_run_whose_journal_has_no_room_goes_on_once_there_is_room_again(
     tmp_path: Path, disk: Path, registry_killed: bool
 ) -> None:
@@ -191,7 +194,7 @@ def test_a_disk_that_stays_full_ends_the_run_and_is_named(tmp_path: Path, disk: 
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("needed_by", ["a join", "the join time-out"])
+@pytest.mark.parametrize("needed_by", but_at_night(["a join", "the join time-out"], "a join"))
 def test_a_journal_that_cannot_be_written_while_a_run_gathers_is_named(
     tmp_path: Path, needed_by: str
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from tests.faults.disks import fill, run
 from tests.faults.record import ROUNDS, record
 from tests.netlab import Host, Lab
+from tests.nightly import but_at_night
 from tests.path.cluster import Cluster, cluster
 from tests.path.launching import until
 from tests.worker.test_hosts_text import TWO, row, table
@@ -280,7 +281,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("theirs", [3, 200, 2_000])
+@pytest.mark.parametrize("theirs", but_at_night([3, 200, 2_000], 200))
 def test_agents_killed_while_they_write_lose_no_line(tmp_path: Path, theirs: int) -> None:
     hosts = tmp_path / "hosts"
     lines = [f"192.168.{i // 250}.{i % 250 + 1} their-{i}" for i in range(theirs)]

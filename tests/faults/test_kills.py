@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,20 +14,13 @@ from rendezvous.errors import ExitCode
 from tests.faults.record import record
 from tests.faults.stage import NODES, PHASES, options_and_command, standing_in
 from tests.netlab import Lab
+from tests.nightly import but_at_night
 from tests.path.cluster import Cluster, cluster
 from tests.path.launching import Outcome, launch, launching, processes_with, until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
 
 BEFORE_GO = PHASES[:3]
-
-
-def but_at_night(phases: Sequence[str], *each_push: str) -> list[object]:
-    """The phases as a test's parameters: each push tries these, `make nightly` all of them."""
-    return [
-        pytest.param(phase, marks=() if phase in each_push else pytest.mark.nightly)
-        for phase in phases
-    ]
 
 
 OK = f"rdzv: run 'r' ok: all {NODES} nodes ended with exit code 0"
@@ -40,7 +33,7 @@ def line_with(words: str, outcome: Outcome) -> str:
     return lines[0].split("  ")[-1].strip()
 
 
-@pytest.mark.parametrize("phase", but_at_night(BEFORE_GO, "gathering", "arming"))
+@pytest.mark.parametrize("phase", but_at_night(BEFORE_GO, "arming"))
 def test_a_killed_agent_is_replaced_before_the_go(phase: str, tmp_path: Path) -> None:
     with standing_in(phase, tmp_path) as stage:
         killed = time.monotonic()
@@ -69,7 +62,7 @@ def test_a_killed_agent_ends_a_running_run_and_is_named(tmp_path: Path) -> None:
     record("agent killed while running", outcome, seconds)
 
 
-@pytest.mark.parametrize("who", ["agent", "registry"])
+@pytest.mark.parametrize("who", but_at_night(["agent", "registry"], "registry"))
 def test_what_is_killed_after_the_result_leaves_the_result_as_it_was(
     who: str, tmp_path: Path
 ) -> None:
@@ -86,7 +79,7 @@ def test_what_is_killed_after_the_result_leaves_the_result_as_it_was(
     record(f"{who} killed while finished (others in their grace)", outcome, seconds)
 
 
-@pytest.mark.parametrize("phase", but_at_night(PHASES[:4], "arming", "running"))
+@pytest.mark.parametrize("phase", but_at_night(PHASES[:4], "running"))
 def test_a_killed_registry_disturbs_nobody(phase: str, tmp_path: Path) -> None:
     with standing_in(phase, tmp_path) as stage:
         killed = time.monotonic()
@@ -102,7 +95,7 @@ def test_a_killed_registry_disturbs_nobody(phase: str, tmp_path: Path) -> None:
     record(f"registry killed while {phase}", line_with("the registry came back", outcome), seconds)
 
 
-@pytest.mark.parametrize("phase", but_at_night(BEFORE_GO, "gathering", "arming"))
+@pytest.mark.parametrize("phase", but_at_night(BEFORE_GO, "gathering"))
 def test_a_killed_launcher_is_resumed_before_the_go_by_the_same_command(
     phase: str, tmp_path: Path
 ) -> None:
@@ -121,7 +114,7 @@ def test_a_killed_launcher_is_resumed_before_the_go_by_the_same_command(
     until(lambda: not stage.left())
 
 
-@pytest.mark.parametrize("phase", ["running", "finished"])
+@pytest.mark.parametrize("phase", but_at_night(["running", "finished"], "running"))
 def test_a_killed_launcher_takes_the_run_with_it_after_the_go(phase: str, tmp_path: Path) -> None:
     with standing_in(phase, tmp_path) as stage:
         killed = time.monotonic()

@@ -24,6 +24,7 @@ CELLS = itertools.product((0, 10, 20, 30), (0.005, 0.05, 0.2), (0, 0.3, 0.6, 0.9
 EACH_PUSH = [(20, 0.05, 0.9)]
 
 
+@pytest.mark.nightly
 def test_32_members_that_lose_a_fifth_of_their_packets_each_way_all_stay_alive(
     tmp_path: Path,
 ) -> None:

@@ -108,7 +108,8 @@ def test_a_launcher_stopped_from_the_keyboard_for_long_goes_on(tmp_path: Path) -
         finish_well(launched, tmp_path)
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(9, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("seconds", [3, 9])
 def test_nodes_end_when_the_orphan_time_out_is_over_and_not_much_later(
     seconds: int, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 from tests.faults.late import late_slot_1
 from tests.faults.record import record
 from tests.netlab import Host, Lab
+from tests.nightly import but_at_night
 from tests.path.cluster import cluster
 from tests.path.launching import RDZV, environment, launching, shell, until
 from worker.resolver import NO_SUCH_NAME
@@ -155,7 +156,7 @@ def line_with(process: subprocess.Popen[str], words: str) -> str:
 
 
 @pytest.mark.netns
-@pytest.mark.parametrize("kind", ANSWERS)
+@pytest.mark.parametrize("kind", but_at_night(ANSWERS, "web", "silent"))
 def test_a_node_that_meets_another_program_says_so_and_joins_once_the_registry_is_there(
     tmp_path: Path, kind: str
 ) -> None:

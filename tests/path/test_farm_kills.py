@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.faults.record import ROUNDS, record
+from tests.nightly import but_at_night
 from tests.path.farm import Farm
 from tests.path.launching import Launched, processes_with, shell, until
 from tests.path.test_farm import interrupt, kill, said, waited_for
@@ -29,6 +30,7 @@ def submitting(farm: Farm) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.nightly
 def test_a_run_that_runs_and_never_calls_is_named_with_the_address_to_be_opened(farm: Farm) -> None:
     farm.prologue('[ "$SLOT" = 1 ] && { echo still installing; exec sleep 600; }')
     with farm.launching("--nnodes", "2", command=shell("true")) as launched:
@@ -82,6 +84,7 @@ def test_a_launcher_killed_before_the_scheduler_had_the_run_submits_it_under_a_n
     until(lambda: not farm.living())
 
 
+@pytest.mark.nightly
 def test_a_launch_that_is_taken_up_while_runs_are_queued_can_be_cancelled(farm: Farm) -> None:
     farm.has("capacity", "0")
     with farm.launching("--nnodes", "3", command=["true"]) as first:
@@ -177,7 +180,9 @@ STEPS: dict[str, tuple[Callable[[Farm, Launched], None], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", but_at_night(STEPS, "after the intent", "before the id", "while they train")
+)
 def test_a_launcher_killed_at_any_step_and_started_again_loses_nothing_and_leaves_nothing(
     farm: Farm, step: str
 ) -> None:
@@ -197,7 +202,7 @@ def test_a_launcher_killed_at_any_step_and_started_again_loses_nothing_and_leave
     record(f"the launcher, {step}, then the same command", "ok", time.monotonic() - begun_at)
 
 
-@pytest.mark.parametrize("number", range(2 * ROUNDS))
+@pytest.mark.parametrize("number", but_at_night(range(2 * ROUNDS), 0))
 def test_a_launcher_killed_at_any_moment_and_started_again_loses_nothing_and_leaves_nothing(
     farm: Farm, number: int
 ) -> None:
