@@ -229,6 +229,7 @@ def test_a_launcher_killed_before_it_heard_the_id_finds_the_run_and_submits_what
     assert farm.living() == []
 
 
+@pytest.mark.nightly
 def test_a_launch_that_cannot_be_taken_up_is_ended_before_a_new_one_begins(farm: Farm) -> None:
     farm.has("capacity", "0")
     with farm.launching("--nnodes", "2", command=["true"]) as first:

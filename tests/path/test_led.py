@@ -95,6 +95,7 @@ def test_a_serving_node_that_is_told_to_end_ends_the_run_and_all_that_it_runs(
     until(lambda: not any(map(psutil.pid_exists, pids)))
 
 
+@pytest.mark.nightly
 def test_a_serving_node_that_is_told_to_end_is_the_cause_of_what_then_fails_on_node_0(
     tmp_path: Path, env: dict[str, str]
 ) -> None:

@@ -627,7 +627,11 @@ def test_a_limit_of_open_files_that_is_too_low_is_refused_with_what_is_needed(
 
 
 @pytest.mark.parametrize(
-    ("changed", "script"), [(("--lease", "20"), "true"), ((), "false")], ids=["option", "command"]
+    ("changed", "script"),
+    [
+        pytest.param(("--lease", "20"), "true", marks=pytest.mark.nightly, id="option"),
+        pytest.param((), "false", id="command"),
+    ],
 )
 def test_a_resumed_launch_with_another_option_or_command_begins_anew(
     changed: tuple[str, ...], script: str, tmp_path: Path

@@ -40,7 +40,7 @@ def original_files(lab: Lab) -> list[bytes]:
     ("hosts_mode", "backend", "count"),
     [
         ("debian", "static", 4),
-        ("selfonly", "c10d", 2),
+        pytest.param("selfonly", "c10d", 2, marks=pytest.mark.nightly),
         pytest.param("debian", "c10d", 2, marks=pytest.mark.nightly),
     ],
 )
