@@ -20,14 +20,17 @@ import pytest
 MARKS = ("faults", "schedulers", "frameworks", "netns", "torch", "real_time")
 MOST = 5
 """Where more tests than these have failed, it was not the machine."""
-_PROPERTY = ("once_more", True)
+_PROPERTY = "once_more"
 
 
 def note_marks(items: Sequence[pytest.Item]) -> None:
-    """Let the reports of these tests say whether they may be run again; called at collection."""
+    """Let the reports of these tests say by what name they may be run again; called at collection.
+
+    Called first of all: xdist adds a group to the names.
+    """
     for item in items:
         if any(item.get_closest_marker(mark) for mark in MARKS):
-            item.user_properties.append(_PROPERTY)
+            item.user_properties.append((_PROPERTY, item.nodeid))
 
 
 class Failed:
@@ -40,10 +43,12 @@ class Failed:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Called by pytest in its first process, for each phase of each test."""
         if report.failed:
-            again = _PROPERTY in map(tuple, report.user_properties)
-            names = self.may_run_again if again else self.others
-            if report.nodeid not in names:
-                names.append(report.nodeid)
+            again = next(
+                (str(name) for key, name in report.user_properties if key == _PROPERTY), ""
+            )
+            names, name = (self.may_run_again, again) if again else (self.others, report.nodeid)
+            if name not in names:
+                names.append(name)
 
     @property
     def second_run(self) -> list[str]:

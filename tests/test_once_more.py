@@ -13,10 +13,14 @@ from tests.once_more import MOST, Failed
 
 ROOT = Path(__file__).parent.parent
 CONFTEST = """
+import pytest
 from tests.once_more import note_marks
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     note_marks(items)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("a group"))
 """
 LUCKLESS = """
 import pathlib, pytest
@@ -31,7 +35,7 @@ def test_it():
 
 
 def report(name: str, *, marked: bool, outcome: str = "failed") -> pytest.TestReport:
-    properties = [("once_more", True)] if marked else []
+    properties = [("once_more", name)] if marked else []
     return pytest.TestReport(
         name,
         ("test_it.py", 1, name),
@@ -78,7 +82,7 @@ def test_what_passes_alone_is_printed_as_unstable_and_nothing_else_is(
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    real_time\n    pure\n")
     (tmp_path / "test_it.py").write_text(LUCKLESS.format(mark=mark))
     done = subprocess.run(
-        [sys.executable, "-m", "tests.once_more", "told", "-q", "-n1"],
+        [sys.executable, "-m", "tests.once_more", "told", "-q", "-n2", "--dist=loadgroup"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
