@@ -10,6 +10,7 @@ again when it was told to.
 from __future__ import annotations
 
 import math
+import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ LATE_END_SECONDS = 10.0
 """Ranks end together; what differs by less is not worth a word."""
 
 _TOGETHER_SECONDS = 0.5
+_TOLD_TO_END = 128 + signal.SIGTERM
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +138,22 @@ def late_to_end(family: Family, now: float) -> tuple[int, ...]:
 def likely_cause(family: Family) -> Failure | None:
     """What most likely ended a program that has ended by itself: a guess.
 
-    A rank that failed; else the child that may be the one rank which nobody has read; else, without
-    a rank, the child that failed first. None when the end of a rank was missed before it.
+    The rank that failed first, or the child that may be the one rank which nobody has read; else,
+    without a rank, the child that failed first. A rank that was ended by SIGTERM has been told to
+    end, often because of what had failed before it, by the launcher or after the launcher's end.
+    None when the end of a rank was missed before it.
     """
     ranks = _ranks_of(family)
-    found = _first_failed(ranks) or _unread_rank(family, ranks) or _first_helper(family)
+    found = _earliest(_first_failed(ranks), _unread_rank(family, ranks))
+    if found is None or found.exit_code == _TOLD_TO_END:
+        found = _earliest(found, _first_helper(family))
     return found if found and not _is_missed(ranks, found.ended_at) else None
+
+
+def _earliest(*failures: Failure | None) -> Failure | None:
+    """The first of equals where they are at the same time."""
+    found = [failure for failure in failures if failure is not None]
+    return min(found, key=lambda failure: failure.ended_at, default=None)
 
 
 def _numbered(family: Family) -> list[tuple[Child, Ranks]]:

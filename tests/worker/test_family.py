@@ -279,6 +279,19 @@ def test_after_the_end_a_rank_that_was_never_read_is_the_one_whom_the_others_lac
     assert likely_cause(family) == Failure(10.2, 101, 3, 3, 1)
 
 
+def test_ranks_that_were_told_to_end_do_not_hide_the_one_that_was_never_read() -> None:
+    told_to_end = (rank(0, 10.3, 143), child(102, Ranks(4, 2, 3), ended_at=10.4, code=143))
+    known = (replace(told_to_end[0], ranks=Ranks(2, 0, 3)), told_to_end[1], UNREAD)
+    assert likely_cause(Family(None, known)) == Failure(10.2, 101, 3, 3, 1)
+    unknown = tuple(replace(c, ranks=c.ranks and replace(c.ranks, siblings=0)) for c in known)
+    assert likely_cause(Family(None, unknown)) == Failure(10.2, 101, 3)
+
+
+def test_a_rank_that_was_told_to_end_is_named_where_nothing_failed_before() -> None:
+    family = Family(None, (rank(0, 20.0, 143), rank(1, 20.1, 143), helper(21.0)))
+    assert likely_cause(family) == Failure(20.0, 100, 143, 2, 0)
+
+
 @pytest.mark.parametrize(
     "family",
     [
