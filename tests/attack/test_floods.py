@@ -21,12 +21,20 @@ from rendezvous.errors import RegistryError
 from rendezvous.schema import Phase
 from tests.attack.floods import KINDS, Tally
 from tests.faults.record import record
+from tests.nightly import but_at_night
 from tests.rendezvous.registry import Launch, Node, Registry, running
 
 NODES = 16
 FLOOD_SECONDS = 12.0
 QUIET_SECONDS = 3.0
 HANDSHAKES = ("nothing sent", "half headers", "bad logins", "connect and go")
+FLOODS = [(kind, False) for kind in KINDS] + [(kind, True) for kind in HANDSHAKES]
+EACH_PUSH = [
+    *((kind, False) for kind in ("half bodies", "100,000 headers", "bad logins")),
+    ("answers never read", False),
+    ("half headers", True),
+    ("connect and go", True),
+]
 ENDLESS = ("bad logins", "health checks", "answers never read", "connect and go")
 
 pytestmark = [pytest.mark.real_time, pytest.mark.fuzz, pytest.mark.timeout(120)]
@@ -140,11 +148,12 @@ async def hold(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "tls"),
-    [(kind, False) for kind in KINDS] + [(kind, True) for kind in HANDSHAKES],
-    ids=lambda value: {True: "TLS", False: "plain"}.get(value, value),
+    "flood",
+    but_at_night(FLOODS, *EACH_PUSH),
+    ids=lambda flood: f"{flood[0]}-{'TLS' if flood[1] else 'plain'}",
 )
-async def test_a_flood_costs_a_healthy_run_no_node(tmp_path: Path, kind: str, tls: bool) -> None:
+async def test_a_flood_costs_a_healthy_run_no_node(tmp_path: Path, flood: tuple[str, bool]) -> None:
+    kind, tls = flood
     with running(tmp_path, tls=tls) as registry:
         scene = Scene(registry)
         standing = Launch("standing")
