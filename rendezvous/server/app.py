@@ -310,7 +310,7 @@ def _add_run_routes(api: FastAPI, service: Service) -> None:
 def _add_changes(api: FastAPI, service: Service, Writer: Any) -> None:
     """What the maker of a run says."""
 
-    @api.put("/v1/runs/{run}", summary="Make a run.", openapi_extra=_body(RunSpec))
+    @api.put("/v1/runs/{run}", summary="Make a run.")
     async def create(run: Run, shown: Shown, request: Request) -> RunStatus:
         _operator(service, shown, request)
         return await service.create(run, hot.parse(_RUN_SPEC, await read_body(request.receive)))
@@ -324,7 +324,6 @@ def _add_changes(api: FastAPI, service: Service, Writer: Any) -> None:
     @api.post(
         "/v1/runs/{run}/slots/{slot}",
         summary="What the scheduler says of a slot.",
-        openapi_extra=_body(SlotNews),
     )
     async def slot_news(host: Writer, slot: Node, request: Request) -> RunStatus:
         news = hot.parse(_SLOT_NEWS, await read_body(request.receive))
@@ -390,7 +389,7 @@ async def _lines(service: Service, host: Host, after: int) -> AsyncIterator[byte
 def _add_node_routes(api: FastAPI, service: Service) -> None:
     """The hot calls. `hot.HotPath` stands before them; here they are described, and work too."""
 
-    @api.post("/v1/runs/{run}/nodes", summary="Join.", openapi_extra=_body(JoinRequest))
+    @api.post("/v1/runs/{run}/nodes", summary="Join.")
     async def join(run: Run, shown: Shown, request: Request) -> JoinReply:
         data = await read_body(request.receive)
         return await hot.join(service, request.scope, run, shown, data)
@@ -407,7 +406,6 @@ def _add_node_routes(api: FastAPI, service: Service) -> None:
     @api.post(
         "/v1/runs/{run}/nodes/{node}/reports",
         summary="Probe results, acknowledgement or refusal, progress, exit, leave.",
-        openapi_extra=_body(Report),
     )
     async def report(run: Run, node: Node, shown: Shown, request: Request) -> ReportReply:
         data = await read_body(request.receive)
@@ -416,7 +414,6 @@ def _add_node_routes(api: FastAPI, service: Service) -> None:
     @api.post(
         "/v1/runs/{run}/nodes/{node}/metrics",
         summary="How the program's processes on this node get on.",
-        openapi_extra=_body(MetricBatch),
     )
     async def metrics(run: Run, node: Node, shown: Shown, request: Request) -> MetricReply:
         data = await read_body(request.receive)
@@ -429,7 +426,6 @@ def _add_refusal_route(api: FastAPI, service: Service) -> None:
     @api.post(
         "/v1/runs/{run}/slots/{slot}/refusal",
         summary="Why a node does not join; it ends then.",
-        openapi_extra=_body(Refusal),
     )
     async def refuse(run: Run, slot: Node, shown: Shown, request: Request) -> ReportReply:
         host, generation = service.access.refuser(run, shown, slot)
@@ -450,7 +446,6 @@ def _add_relay_routes(api: FastAPI, service: Service) -> None:
     @api.post(
         "/v1/runs/{run}/nodes/{node}/relay",
         summary="Frames of remote commands for other nodes.",
-        openapi_extra=_body(RelayPost),
     )
     async def give(host: Member, node: Node, request: Request) -> RelayReply:
         data = await read_body(request.receive)
@@ -483,28 +478,31 @@ def _schema(model: Any) -> dict[str, Any]:
     return TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
 
 
-def _body(model: Any) -> dict[str, Any]:
-    """The OpenAPI of a body that the route reads itself, as strict JSON."""
-    schema = _schema(model)
-    schema.pop("$defs", None)
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+_BODIES: dict[tuple[str, str], Any] = {
+    ("put", ""): RunSpec,
+    ("post", "/slots/{slot}"): SlotNews,
+    ("post", "/slots/{slot}/refusal"): Refusal,
+    ("post", "/nodes"): JoinRequest,
+    ("post", "/nodes/{node}/reports"): Report,
+    ("post", "/nodes/{node}/metrics"): MetricBatch,
+    ("post", "/nodes/{node}/relay"): RelayPost,
+}
+"""What the routes below `/v1/runs/{run}` read themselves, as strict JSON."""
 
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI of the registry, as it stands in `docs/openapi.json`."""
     document = make_api(Service(MemoryJournal(), b"", "")).openapi()
-    components = document["components"]
-    for model in (
-        RunSpec,
-        SlotNews,
-        JoinRequest,
-        Refusal,
-        Report,
-        MetricBatch,
-        RelayPost,
-        list[EventLine],
-    ):
-        components["schemas"] |= _schema(model).get("$defs", {})
+    components, paths = document["components"], document["paths"]
+    for (method, path), model in _BODIES.items():
+        schema = _schema(model)
+        components["schemas"] |= schema.pop("$defs", {})
+        content = {"application/json": {"schema": schema}}
+        paths[f"/v1/runs/{{run}}{path}"][method]["requestBody"] = {
+            "required": True,
+            "content": content,
+        }
+    components["schemas"] |= _schema(list[EventLine]).get("$defs", {})
     bearer = {"type": "http", "scheme": "bearer", "description": "The path says whose is needed."}
     components["securitySchemes"] = {"credential": bearer}
     document["security"] = [{"credential": []}]
