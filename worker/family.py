@@ -10,7 +10,6 @@ again when it was told to.
 from __future__ import annotations
 
 import math
-import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ LATE_END_SECONDS = 10.0
 """Ranks end together; what differs by less is not worth a word."""
 
 _TOGETHER_SECONDS = 0.5
-_TOLD_TO_END = 128 + signal.SIGTERM
+_TOLD_TO_END = 128 + 15  # by SIGTERM
 
 
 @dataclass(frozen=True, slots=True)

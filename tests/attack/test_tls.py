@@ -357,6 +357,7 @@ async def test_the_environment_leads_a_worker_nowhere_and_writes_no_keys(
 # 10: a rotated key
 
 
+@pytest.mark.nightly
 async def test_a_worker_whose_registry_comes_back_with_another_key_says_so_and_ends(
     tmp_path: Path, registry: Registry
 ) -> None:

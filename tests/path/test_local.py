@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.nightly import but_at_night
 from tests.path.launching import (
     RDZV,
     Launched,
@@ -300,7 +301,7 @@ def test_a_script_that_is_not_there_is_named_before_anybody_joins(tmp_path: Path
     assert "joined" not in outcome.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", but_at_night([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 def test_a_signal_ends_everything_in_order(tmp_path: Path, number: signal.Signals) -> None:
     mark = f"mark-{tmp_path}"
     script = f": {mark}; trap 'echo bye; exit 0' TERM; {ready(tmp_path)}; {WAIT}"
@@ -338,7 +339,7 @@ def test_a_second_ctrl_c_ends_a_program_that_ignores_the_first(tmp_path: Path) -
     until(lambda: not processes_with(mark))
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", but_at_night([signal.SIGKILL, signal.SIGTERM], signal.SIGTERM))
 def test_a_registry_ended_while_training_comes_back_and_disturbs_nobody(
     tmp_path: Path, number: signal.Signals
 ) -> None:

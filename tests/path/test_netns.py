@@ -104,6 +104,7 @@ def test_equal_containers_with_one_group_token_train_together(tmp_path: Path) ->
         assert all('"sum": 6' in out for out, _ in told)
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 def test_a_script_that_fails_on_one_node_is_named_with_its_rank_and_last_words(
     tmp_path: Path,
@@ -128,6 +129,7 @@ def test_a_script_that_fails_on_one_node_is_named_with_its_rank_and_last_words(
         assert run.workers[1].returncode == 1
 
 
+@pytest.mark.nightly
 def test_a_hosts_file_left_by_a_killed_agent_is_put_back_at_the_next_start(tmp_path: Path) -> None:
     options = ("--framework", "command")
     with Lab(2, hosts_mode="debian") as lab:
@@ -188,6 +190,7 @@ def test_a_wrong_token_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
         assert outcome.code == 0, outcome.err
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 def test_a_registry_killed_while_training_disturbs_nobody(tmp_path: Path) -> None:
     end = tmp_path / "end"

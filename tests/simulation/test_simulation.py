@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rendezvous.server.journal import read_journal
+from tests.nightly import but_at_night
 from tests.simulation import __main__ as command
 from tests.simulation import invariants
 from tests.simulation.__main__ import run_seeds
@@ -23,7 +24,7 @@ from tests.simulation.shrink import shrink
 from tests.simulation.world import World, simulate
 
 
-@pytest.mark.parametrize("first", range(0, 100, 50))
+@pytest.mark.parametrize("first", but_at_night(range(0, 100, 50), 0))
 def test_every_invariant_holds_in_these_schedules(first: int) -> None:
     assert run_seeds(range(first, first + 50)).failed == []
 

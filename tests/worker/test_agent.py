@@ -81,6 +81,7 @@ def start_node(
         )
 
 
+@pytest.mark.nightly
 async def test_a_node_that_takes_longer_than_its_lease_to_prepare_keeps_its_slot(
     tmp_path: Path,
 ) -> None:
