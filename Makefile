@@ -28,7 +28,7 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python $(PIP_INSTALL) --editable '.[launcher,demo,test]'
 	touch $@
 
-## Train a small model on 4 nodes of this machine: about 20 s once installed.
+## Train a small model on 4 nodes of this machine: about 20 s, the first time 40 s (torch is compiled).
 demo: $(INSTALLED)
 	@state=$$(mktemp -d) && PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/rdzv launch --state-dir $$state \
 	  --rdzv-id demo --nnodes 4 --nproc-per-node 2,1,1,1 -- examples/digits.py; \

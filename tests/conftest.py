@@ -83,11 +83,13 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each folder's schedulers stay in one process, which starts their engine or cluster once."""
+    """What shares an engine, a cluster or a module's environment stays in one process."""
     note_marks(items)
     for item in items:
         if item.get_closest_marker("schedulers"):
-            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+            fixtures = set(getattr(item, "fixturenames", ()))
+            group = next(iter({"docker", "cluster"} & fixtures), item.path.stem)
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures: they may need what is missing

@@ -55,6 +55,7 @@ def test_the_image_has_rdzv_beside_the_users_pins_and_nothing_of_theirs_has_move
     assert version.startswith("rdzv ")
 
 
+@pytest.mark.nightly
 def test_up_trains_the_demo_on_four_nodes_and_exits_with_the_runs_code(compose: Compose) -> None:
     compose.adapt()
     outcome = compose.run("up", "--no-color", "--exit-code-from", "launcher")

@@ -12,7 +12,7 @@ from tests.faults.record import ROUNDS, record
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300 * ROUNDS)]
 
-TRIALS = 3 * ROUNDS
+TRIALS = 2 * ROUNDS
 
 
 def assert_below(figure: Figure, seconds: float) -> None:

@@ -56,6 +56,7 @@ def test_a_fall_back_of_one_host_is_a_warning_on_the_board(
     assert said.startswith(f"node 1 (h1, slot 1): {FELL_BACK}")
 
 
+@pytest.mark.nightly
 def test_where_rdma_is_required_a_fall_back_ends_the_run_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def finish_well(launched: Launched, folder: Path) -> Outcome:
     return outcome
 
 
+@pytest.mark.nightly
 def test_a_registry_that_stood_still_for_leases_has_lost_nobody(tmp_path: Path) -> None:
     with launching(tmp_path / "s", *COMMAND, *LEASE, command=until_end(tmp_path)) as launched:
         launched.wait_for_phase("running")

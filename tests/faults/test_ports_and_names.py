@@ -247,6 +247,7 @@ def test_strangers_on_the_registrys_port_disturb_nobody(tmp_path: Path) -> None:
     record(f"a stranger calls the registry's port {calls[0]} times", outcome)
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 def test_strangers_on_the_master_port_are_torchs_to_endure(tmp_path: Path) -> None:
     port_file = tmp_path / "port"
@@ -374,6 +375,7 @@ def test_a_hostname_that_is_a_services_name_too_still_leads_to_the_service(tmp_p
     record("a node's hostname, h2, is a service's name for the name server", outcome)
 
 
+@pytest.mark.nightly
 @pytest.mark.netns
 @pytest.mark.torch
 def test_without_the_hosts_block_torch_waits_for_the_name_server(tmp_path: Path) -> None:

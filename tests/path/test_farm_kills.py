@@ -66,6 +66,7 @@ def test_what_cannot_be_ended_is_listed_with_the_command_that_does_it(farm: Farm
     assert farm.living() == []
 
 
+@pytest.mark.nightly
 def test_a_launcher_killed_before_the_scheduler_had_the_run_submits_it_under_a_new_name(
     farm: Farm,
 ) -> None:

@@ -139,7 +139,7 @@ def test_a_host_whose_key_is_unknown_is_refused(tmp_path: Path) -> None:
         said = failed_on_h2(made)
     assert "slot 2: 'ssh' ended with exit code 255: Host key verification failed." in said
     assert "the key of h2 is not known here, or is another one now" in said
-    assert made.known_hosts.read_text().count("h2") == 0
+    assert not re.search(r"^h2\b", made.known_hosts.read_text(), re.M)
 
 
 def test_a_host_that_shows_another_key_is_refused(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ def why_no_command() -> str | None:
         python = _python()
         if python is None:
             return "the command vessl needs Python 3.9 to 3.12, and there is none here"
-        install = [str(FOLDER / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        pip = [str(FOLDER / "venv" / "bin" / "python"), "-m", "pip"]
+        install = [*pip, "install", "--quiet", "--no-compile"]
         for argv in (
             [python, "-m", "venv", "--clear", str(FOLDER / "venv")],
             [*install, f"vessl=={VERSION}"],
