@@ -149,10 +149,12 @@ def launch_to_exec(rounds: int) -> Iterator[Figure]:
             torchrun = Path(folder) / "torchrun"
             torchrun.write_text(f"#!/bin/sh\ndate +%s%N >> {seen}\n")
             torchrun.chmod(0o755)
+            script = Path(folder) / "train.py"
+            script.touch()
             path = f"{folder}:{Path(_RDZV).parent}:{os.environ['PATH']}"
             began = time.time_ns()
             subprocess.run(
-                [_RDZV, "launch", "--nnodes", "4", "--rdzv-id", f"bench-{number}", "--", "a.py"],
+                [_RDZV, "launch", "--nnodes", "4", "--rdzv-id", f"bench-{number}", "--", script],
                 env={**os.environ, "PATH": path, "RDZV_STATE_DIR": folder},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
