@@ -83,13 +83,14 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares an engine, a cluster or a module's environment stays in one process."""
+    """A module of a scheduler's tests stays in one process, which makes what they share once.
+
+    Modules that share an engine or a cluster name their group themselves.
+    """
     note_marks(items)
     for item in items:
-        if item.get_closest_marker("schedulers"):
-            fixtures = set(getattr(item, "fixturenames", ()))
-            group = next(iter({"docker", "cluster"} & fixtures), item.path.stem)
-            item.add_marker(pytest.mark.xdist_group(group))
+        if item.get_closest_marker("schedulers") and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures: they may need what is missing

@@ -18,7 +18,12 @@ from rendezvous.errors import ExitCode
 from tests.path.launching import RDZV, Outcome, other_rdzv, until
 from tests.slurm.cluster import PROGRAMS, Slurm
 
-pytestmark = [pytest.mark.schedulers(*PROGRAMS), pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.schedulers(*PROGRAMS),
+    pytest.mark.netns,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("slurm"),
+]
 
 LIMIT_SECONDS = 100.0
 SPECS = specs_folder() / "slurm"

@@ -33,7 +33,12 @@ __all__ = [
     "test_two_worker_runs_have_two_handles",
 ]
 
-pytestmark = [pytest.mark.schedulers(*PROGRAMS), pytest.mark.netns, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.schedulers(*PROGRAMS),
+    pytest.mark.netns,
+    pytest.mark.timeout(180),
+    pytest.mark.xdist_group("slurm"),
+]
 
 
 class LoginHost(Bed):
