@@ -53,7 +53,7 @@ def is_installed(name: str, *requirements: str) -> bool:
 
 def _install(venv: Path, requirements: tuple[str, ...]) -> None:
     python = str(venv / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-compile", *requirements]
+    pip = [python, "-m", "pip", "install", "--quiet", *requirements]
     for argv in ([sys.executable, "-m", "venv", "--clear", str(venv)], pip):
         done = subprocess.run(argv, capture_output=True, text=True)
         if done.returncode != 0:

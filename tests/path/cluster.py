@@ -12,6 +12,7 @@ import psutil
 
 from tests.netlab import Lab
 from tests.path.launching import RDZV, Launched, Outcome, environment, until
+from worker.refusal import TELL_SECONDS
 
 # Programs of an emulated cluster share two cores with each other.
 LIMIT_SECONDS = 100.0
@@ -80,8 +81,13 @@ class Cluster:
         """The launch, to look into its journal."""
         return Launched(self.launcher, self.state(0), "r")
 
-    def finish(self, seconds: float = LIMIT_SECONDS, workers: float = 60.0) -> Outcome:
-        """Wait for the launcher, and then so many seconds for each worker."""
+    def finish(
+        self, seconds: float = LIMIT_SECONDS, workers: float = TELL_SECONDS + 30.0
+    ) -> Outcome:
+        """Wait for the launcher, and then so many seconds for each worker.
+
+        A worker that comes when the registry is gone tries for some time to tell why it refuses.
+        """
         told, _ = self.launcher.communicate(timeout=seconds)
         self.told = {
             slot: worker.communicate(timeout=workers)[0] for slot, worker in self.workers.items()
