@@ -15,10 +15,10 @@ SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/slurm tests/ssh 
 FRAMEWORKS := tests/frameworks
 FUZZ := tests/attack
 EVERYDAY := -n $(WORKERS) -m "$(SHARE)"
-# ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 # Nothing is compiled at installation, which takes as long as the rest of it: the first import keeps it.
 PIP_INSTALL := -m pip install --quiet --no-compile
 export PYTHONDONTWRITEBYTECODE :=
+# ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
 .PHONY: demo test coverage test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel clean

@@ -36,7 +36,6 @@ from rendezvous.schema import (
 )
 from rendezvous.state import create
 from rendezvous.views import reason
-from tests.faults.record import ROUNDS
 from tests.rendezvous.driver import FEW, LAUNCH, Drive, in_phase, make_probe, make_spec, sha
 
 ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"
@@ -1662,4 +1661,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = pytest.mark.timeout(300)(Machine.TestCase)
-TestMachine.settings = settings(FEW, max_examples=100 * ROUNDS, stateful_step_count=40)
+TestMachine.settings = settings(FEW, max_examples=400, stateful_step_count=40)
