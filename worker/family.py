@@ -171,8 +171,7 @@ def _ranks_of(family: Family) -> list[Child]:
 def _first_failed(children: Iterable[Child]) -> Failure | None:
     """The first of these that failed, unless another one's end was missed before."""
     children = list(children)
-    failures = [_failure(c, c.ranks) for c in children if c.exit_code]
-    first = min(failures, key=lambda failure: failure.ended_at, default=None)
+    first = _earliest(*(_failure(c, c.ranks) for c in children if c.exit_code))
     return first if first and not _is_missed(children, first.ended_at) else None
 
 
