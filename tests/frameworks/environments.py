@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,19 +146,23 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ENVIRONMENTS))
     options = parser.parse_args()
     usual = [name for name, one in ENVIRONMENTS.items() if one.everyday or takes_all()]
-    failed = 0
-    for name in options.names or usual:
-        started = time.monotonic()
-        was_made = ENVIRONMENTS[name].is_made
-        try:
-            ENVIRONMENTS[name].make()
-        except CannotInstall as error:
-            failed += 1
-            print(f"{name}: {error}", file=sys.stderr)
-        else:
-            told = "was there" if was_made else f"made in {time.monotonic() - started:.0f} s"
-            print(f"{name}: {told}", flush=True)
-    return 1 if failed else 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each is a pip, busy with one core
+        errors = list(pool.map(_made, options.names or usual))
+    return 1 if any(errors) else 0
+
+
+def _made(name: str) -> str:
+    """Make it, and print how long that took or why it cannot be; returns that error."""
+    started = time.monotonic()
+    was_made = ENVIRONMENTS[name].is_made
+    try:
+        ENVIRONMENTS[name].make()
+    except CannotInstall as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return str(error)
+    told = "was there" if was_made else f"made in {time.monotonic() - started:.0f} s"
+    print(f"{name}: {told}", flush=True)
+    return ""
 
 
 if __name__ == "__main__":

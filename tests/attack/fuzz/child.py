@@ -1,27 +1,36 @@
-"""One target under atheris: `python -m tests.attack.fuzz.child TARGET FOLDER SECONDS [INPUT ...]`.
-
-FOLDER gets the corpus, and the input that broke a contract. With inputs, only these are tried.
-"""
+"""One target under atheris, in a process forked from one that has loaded all that is fuzzed."""
 
 from __future__ import annotations
 
+import os
 import random
 import sys
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["rendezvous", "worker", "launcher", "yaml", "h11"]):
+_WATCHED = ["rendezvous", "worker", "launcher", "yaml", "h11"]
+with redirect_stderr(StringIO()), atheris.instrument_imports(include=_WATCHED):  # it names each
     from tests.attack.fuzz.mangle import mangled_text
-    from tests.attack.fuzz.targets import TARGETS, Target
+    from tests.attack.fuzz.targets import TARGETS as TARGETS
+    from tests.attack.fuzz.targets import Target
 
 SLOWEST_SECONDS = 10
 MOST_MEGABYTES = 512
 LONGEST_BYTES = 16_384
 
 
-def main(name: str, folder: Path, seconds: str, inputs: list[str]) -> None:
-    """Fuzz until the time is over or a contract is broken; ends the process."""
+def main(name: str, folder: Path, seconds: int, inputs: list[str]) -> None:
+    """Fuzz until the time is over or a contract is broken; ends the process.
+
+    The folder gets the corpus, what is said, and the input that broke a contract. With inputs, only
+    these are tried.
+    """
+    log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     target = TARGETS[name]
     corpus = folder / "corpus"
     corpus.mkdir(parents=True)
@@ -59,7 +68,3 @@ def _ways(target: Target) -> dict[str, object]:
 
 def _escaped(word: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in word.encode())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4:])
