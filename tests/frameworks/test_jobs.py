@@ -13,9 +13,19 @@ from tests.netlab import Lab
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(200)]
 
 
+_AT_NIGHT = (
+    *("torchrun-uneven", "env-uneven", "lightning-torchrun", "trainer", "trainer-accelerate"),
+    *("deepspeed-torchrun", "deepspeed-pdsh", "deepspeed-openmpi", "openmpi-torch"),
+    *("openmpi-uneven", "mpich-uneven", "intelmpi-uneven", "tensorflow-chief", "jax"),
+)
+"""Second forms of what another case tries at each push."""
+
+
 def _marked(case: Case) -> object:
-    mark = pytest.mark.frameworks(case.environment, *case.needs)
-    return pytest.param(case, marks=mark, id=case.name)
+    marks = [pytest.mark.frameworks(case.environment, *case.needs)]
+    if case.name in _AT_NIGHT:
+        marks.append(pytest.mark.nightly)
+    return pytest.param(case, marks=marks, id=case.name)
 
 
 _IPV6 = [case for case in CASES if case.name in ("openmpi-c", "openmpi-5")]

@@ -12,11 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 import psutil
+
+from rendezvous.errors import UsageError
+from rendezvous.server.journal import read_journal
+from rendezvous.server.replay import replay
 
 BIN = Path(sys.executable).parent
 RDZV = str(BIN / "rdzv")
@@ -81,16 +85,12 @@ class Launched:
         return until(find)
 
     def events(self) -> list[dict[str, object]]:
-        """The events of the run's journal so far, by `rdzv replay`."""
-        shown = subprocess.run(
-            [RDZV, "replay", "--json", str(self.folder / "journal.sqlite")],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            env=environment(self.state),
-            check=False,
-        )
-        return [json.loads(line) for line in shown.stdout.splitlines()]
+        """The events of the run's journal so far, as `rdzv replay` tells them."""
+        try:
+            records = read_journal(self.folder / "journal.sqlite")
+        except UsageError:  # it is not there yet
+            return []
+        return [{"run": run, **asdict(line)} for run, line in replay(records)]
 
     def offered_master_port(self) -> int:
         """The master port that slot 0's node found free when it joined, alone so far."""
@@ -101,16 +101,24 @@ class Launched:
 
     def wait_for(self, kind: str, count: int = 1) -> None:
         """Until the journal holds so many events of a kind."""
-        until(lambda: sum(e["kind"] == kind for e in self.events()) >= count)
+        self._until(lambda seen: sum(event["kind"] == kind for event in seen) >= count)
 
     def wait_for_phase(self, phase: str) -> None:
         """Until the run is in this phase."""
+        self._until(lambda seen: bool(seen) and seen[-1]["phase"] == phase)
 
-        def reached() -> bool:
-            seen = self.events()
-            return bool(seen) and seen[-1]["phase"] == phase
+    def _until(self, reached: Callable[[list[dict[str, object]]], bool]) -> None:
+        """Until the events are so; a launch that ended before fails the test with what it said."""
 
-        until(reached)
+        def look() -> bool:
+            ended = self.process.poll() is not None  # looked at first: then nothing can be missed
+            found = reached(self.events())
+            if ended and not found:
+                outcome = self.finish()
+                raise AssertionError(f"the launch ended before, with {outcome.code}: {outcome.err}")
+            return found
+
+        until(look)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the launcher."""
@@ -118,12 +126,15 @@ class Launched:
 
 
 def until(look: Callable[[], T | None], seconds: float = 40.0) -> T:
-    """Look until there is something to see, and return it."""
+    """Look until there is something to see, and return it.
+
+    Whoever looks at all processes, or starts one to look, leaves most of a core to the others.
+    """
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    while (began := time.monotonic()) < deadline:
         if found := look():
             return found
-        time.sleep(0.05)
+        time.sleep(min(max(0.05, 2 * (time.monotonic() - began)), 1.0))
     raise AssertionError(f"nothing to see within {seconds} s")
 
 
