@@ -4,6 +4,8 @@
 
 runs the tests that no clock and no network disturbs, and a few real launches, on each version in an
 environment of its own below build/pythons. What starts a torchrun needs torch, and is left out.
+On the last version they count the lines and branches of the modules that decide: here, since
+everything else would take half as long again.
 With `--all` it is the everyday suite, without what needs torch.
 """
 
@@ -24,12 +26,20 @@ FOLDER = ROOT / "build" / "pythons"
 PACKAGES = ("hypothesis", "matplotlib", "nvidia-ml-py", "psutil", "pytest", "pyyaml")
 """Of the extra `test`, those whose names begin so."""
 PURE = {
-    "tests/launcher": ("hostlist", "options", "plan", "specs", "template"),
-    "tests/rendezvous": (
-        *("admission", "errors", "events", "leases", "matrix", "protocol"),
-        *("replay", "schema", "seal", "security", "views"),
+    "tests/launcher": (
+        *("adopt", "commands", "environment", "hostlist", "metrics", "options", "plan", "preview"),
+        *("specs", "symmetric", "template"),
     ),
-    "tests/worker": ("address", "contracts", "hosts", "metrics", "settings", "table", "variables"),
+    "tests/rendezvous": (
+        *("admission", "classes", "compare", "errors", "events", "interfaces", "leases", "matrix"),
+        *("protocol", "replay", "run_metrics", "schema", "seal", "security", "verifying", "views"),
+    ),
+    "tests/worker": (
+        *("address", "choice", "contracts", "family", "frameworks", "frameworks_page", "hosts"),
+        *("hosts_text", "metrics", "nccl_env", "nccl_verdict", "needs", "probe_names"),
+        *("probe_packets", "probe_plan", "rsh_command_line", "rsh_names", "settings"),
+        *("standard_input", "table", "variable_checks", "variables"),
+    ),
 }
 WHOLE = (
     "tests/launcher/test_rdzv_command.py",
@@ -39,6 +49,7 @@ WHOLE = (
 """Entry point and launches, as on the version that everything else is tested on."""
 ALL = ("tests", "--ignore=tests/simulation")
 """Simulated machines share a context, which tasks cannot before Python 3.11."""
+COVERAGE = ("--cov", "--cov-report=term:skip-covered")
 NOT_HERE = "netns or torch or faults or frameworks or fuzz or schedulers or nightly"
 PURE_ONLY = f"{NOT_HERE} or real_time"
 
@@ -110,7 +121,9 @@ def main(words: list[str]) -> int:
         began = time.monotonic()
         own = environment(version, python)
         made = time.monotonic()
-        parts = [(NOT_HERE, ALL)] if everything else [(PURE_ONLY, pure()), (NOT_HERE, WHOLE)]
+        counted = COVERAGE if version == words[-1] else ()
+        of_all = [(NOT_HERE, ALL)]
+        parts = of_all if everything else [(PURE_ONLY, [*counted, *pure()]), (NOT_HERE, WHOLE)]
         codes = [test(own, f"not ({without})", *paths) for without, paths in parts]
         failed += any(codes)
         spent = f"{made - began:.0f} s to install, {time.monotonic() - made:.0f} s of tests"

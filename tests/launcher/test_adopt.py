@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import launcher.platforms
-from launcher.adopt import Adopted, adopt
+from launcher.adopt import Adopted, adopt, one_of_several
 from launcher.nodelist import expand
 from launcher.platforms import PLATFORMS, Host, Value, as_run_id, claims, host_of
 from launcher.symmetric import check_values
@@ -668,3 +668,11 @@ def test_every_variable_that_is_read_is_documented() -> None:
 def test_every_platform_is_documented_in_the_order_in_which_it_is_asked() -> None:
     rows = re.findall(r"^\| \d+ \| \*\*(.+?)\*\*", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     assert rows == [name for name, _ in PLATFORMS]
+
+
+def test_only_a_node_that_says_its_rank_among_several_is_one_of_several() -> None:
+    claim = one_of_several(env.SRUN, env.NOBODY, None)
+    assert claim is not None
+    assert claim.rank == 2
+    assert one_of_several({}, env.NOBODY, 4) is None
+    adopted(env.SRUN).check()  # nothing is missing

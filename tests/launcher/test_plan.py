@@ -16,10 +16,12 @@ from launcher.plan import (
     Here,
     Plan,
     WorkerRun,
+    check_run_id,
     loopback_address,
     make_plan,
     parse_nnodes,
     run_name,
+    without_effect,
 )
 from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
@@ -352,3 +354,21 @@ def test_a_setting_cannot_take_the_place_of_what_rdzv_gives() -> None:
     for name in plan().worker_run(1, 1).variables:
         error = refusal(set=[f"{name}=1"])
         assert error.message == f"--set {name}: rdzv itself gives this variable to each worker run"
+
+
+def test_an_option_that_changes_nothing_is_told() -> None:
+    assert without_effect(plan()) == []
+    (told,) = without_effect(plan(interface=["ib0"], hosts="require", loopback=True))
+    assert told == (
+        "--interface and --hosts require have no effect with --scheduler local: all nodes are on "
+        "this machine, each at a loopback address"
+    )
+    assert without_effect(plan(framework="env", rdzv_backend="c10d")) == [
+        "--rdzv-backend c10d has no effect with --framework env: it is torchrun's"
+    ]
+
+
+def test_a_run_id_that_cannot_be_is_refused_with_its_option() -> None:
+    assert check_run_id("llama-7b") == "llama-7b"
+    with pytest.raises(UsageError, match=r"--rdzv-id 'a b': "):
+        check_run_id("a b")

@@ -404,3 +404,12 @@ def test_making_a_contract_changes_nothing_that_it_is_given() -> None:
 def test_a_slot_that_is_not_in_the_table_has_no_contract() -> None:
     with pytest.raises(UsageError, match="slot 99 is not in the table of epoch 1"):
         contract(rank=89)
+
+
+def test_what_torchrun_says_of_a_failed_worker_hides_no_word_of_the_program() -> None:
+    record = "E0101 12:00:00.123000 77 torch/distributed/elastic/multiprocessing/api.py:1"
+    before = record.replace("E0101", "W0101") + "] Setting OMP_NUM_THREADS"
+    failed = f"{record}] failed (exitcode: 1) local_rank: 0 (pid: 78)"
+    said = [before, "loading", "", "no such file", failed, "Traceback (most recent call last):"]
+    assert last_words(said) == ["loading", "no such file"]
+    assert last_words([before, failed]) == [before, failed]
