@@ -14,7 +14,7 @@ Files in the folder that a test makes are its troubles:
     nothing         submit ends with 0, and makes nothing
     refuses         submit says no
     down            every call fails
-    stays           kill fails
+    stays           kill fails, and says so in the file `stayed`
 """
 
 from __future__ import annotations
@@ -150,6 +150,7 @@ def _show(key: str) -> None:
 
 def _kill(key: str, grace: str) -> None:
     if _has("stays"):
+        (FOLDER / "stayed").touch()
         sys.exit("farm: error: you may not end this run")
     with _locked():
         run = next((run for run in _runs() if str(run["id"]) == key), None)
