@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from launcher.plan import WorkerRun
 from rendezvous.schema import SlotState
-from tests.path.launching import RDZV
+from tests.path.launching import RDZV, until
 from tests.schedulers.bed import Bed, join_text
 from tests.schedulers.test_contract import (
     described,
@@ -76,9 +77,15 @@ async def test_what_a_job_prints_can_be_read_while_it_runs(bed: Bed) -> None:
     scheduler, run = bed.scheduler(), bed.run(template="#!/bin/sh\nseq 3\nexec sleep 600\n")
     handle = await scheduler.submit(run, join_text())
     await described(bed, handle, SlotState.RUNNING)
+    printed = bed.folder / "state" / "submissions"  # Slurm calls a job running before it prints
+    await asyncio.to_thread(until, lambda: [p for p in printed.glob("*.log") if _has_3(p)])
     followed = logs(bed, handle, follow=True)
     assert [await anext(followed), await anext(followed)] == ["2", "3"]
     await followed.aclose()
+
+
+def _has_3(log: Path) -> bool:
+    return log.read_text().endswith("3\n")
 
 
 async def test_a_job_that_fails_is_told_with_slurms_reason(bed: Bed) -> None:
