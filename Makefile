@@ -136,15 +136,15 @@ wheel: $(INSTALLED)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 ## What may differ in the built wheel (its files, its command, its data), in an environment and a
-## folder without the sources, and without torch. WHEEL=tests for the whole everyday suite.
+## folder without the sources. WHEEL=tests for the whole everyday suite.
 WHEEL ?= tests/test_packages.py tests/launcher/test_rdzv_command.py tests/launcher/test_template.py \
   tests/path/test_frameworks.py tests/path/test_bench.py tests/schedulers/test_own_profile.py
 test-wheel: wheel
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/python $(PIP_INSTALL) "$$(echo dist/*.whl)[launcher,test]"
+	build/wheel/venv/bin/python $(PIP_INSTALL) "$$(echo dist/*.whl)[launcher,demo,test]"
 	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md Makefile pyproject.toml build/wheel/
-	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns and not torch" $(WHEEL) $(PYTEST_ARGS)
+	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns" $(WHEEL) $(PYTEST_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis

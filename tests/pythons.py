@@ -122,8 +122,8 @@ def main(words: list[str]) -> int:
         own = environment(version, python)
         made = time.monotonic()
         counted = COVERAGE if version == words[-1] else ()
-        of_all = [(NOT_HERE, ALL)]
-        parts = of_all if everything else [(PURE_ONLY, [*counted, *pure()]), (NOT_HERE, WHOLE)]
+        core = [(PURE_ONLY, (*counted, *pure())), (NOT_HERE, WHOLE)]
+        parts = [(NOT_HERE, ALL)] if everything else core
         codes = [test(own, f"not ({without})", *paths) for without, paths in parts]
         failed += any(codes)
         spent = f"{made - began:.0f} s to install, {time.monotonic() - made:.0f} s of tests"
