@@ -70,7 +70,7 @@ $(FUZZ_INSTALLED): $(INSTALLED)
 	touch $@
 
 fuzz: $(FUZZ_INSTALLED)
-	$(BIN)/python $(PYTEST) -m "fuzz and not nightly" $(FUZZ) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "fuzz and not nightly" $(FUZZ) $(PYTEST_ARGS)
 	$(BIN)/python -m tests.attack.fuzz --seconds $(FUZZ_SECONDS)
 
 ## What is too long for each push: repetitions, long waits, everything that takes minutes to build.

@@ -51,11 +51,18 @@ def is_installed(name: str, *requirements: str) -> bool:
     return stamp.exists() and stamp.read_text() == "\n".join(requirements)
 
 
+def pip_install(venv: Path) -> list[str]:
+    """How our pip installs into an environment that has none of its own, which takes seconds.
+
+    What is installed is compiled by whoever imports it: all of it would take longer than the rest.
+    """
+    pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python")]
+    return [*pip, "install", "--quiet", "--no-compile"]
+
+
 def _install(venv: Path, requirements: tuple[str, ...]) -> None:
-    python = str(venv / "bin" / "python")
-    # Compiled by whoever imports it: to compile all of it takes longer than to install it.
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-compile", *requirements]
-    for argv in ([sys.executable, "-m", "venv", "--clear", str(venv)], pip):
+    venv_of = [sys.executable, "-m", "venv", "--clear", "--without-pip", str(venv)]
+    for argv in (venv_of, [*pip_install(venv), *requirements]):
         done = subprocess.run(argv, capture_output=True, text=True)
         if done.returncode != 0:
             words = " ".join(requirements)

@@ -301,6 +301,7 @@ def start_changed(scene: Scene, hosts: Hosts, name: str, old: str, new: str, cod
     script.unlink()
 
 
+@pytest.mark.nightly
 @pytest.mark.netns
 @pytest.mark.torch
 @pytest.mark.timeout(300)

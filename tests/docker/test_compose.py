@@ -12,6 +12,7 @@ import pytest
 from rendezvous.errors import ExitCode
 from tests.docker.compose import IMAGE, PIN, Compose
 from tests.docker.engine import TOOLS, Engine
+from tests.nightly import but_at_night
 from tests.path.launching import until
 
 pytestmark = [
@@ -117,7 +118,7 @@ def test_a_killed_worker_ends_all_others_and_the_launcher_names_it(compose: Comp
     assert victim[:12] in engine.logs(launcher)[-1]
 
 
-@pytest.mark.parametrize("version", ["compose", "compose_2"])
+@pytest.mark.parametrize("version", but_at_night(["compose", "compose_2"], "compose_2"))
 def test_up_ends_with_the_cause_when_compose_ends_all_since_a_worker_was_killed(
     version: str, request: pytest.FixtureRequest
 ) -> None:
@@ -140,7 +141,7 @@ def _has_gone(compose: Compose) -> bool:
     return any("all are: go" in line for one in launchers for line in compose.engine.logs(one))
 
 
-@pytest.mark.parametrize("version", ["compose", "compose_2"])
+@pytest.mark.parametrize("version", but_at_night(["compose", "compose_2"], "compose_2"))
 def test_up_passes_on_the_exit_code_of_the_first_node_that_fails(
     version: str, request: pytest.FixtureRequest
 ) -> None:

@@ -83,10 +83,13 @@ AT_NIGHT = (
     networks.closed_in_one_direction,
     networks.docker0_in_the_way,
     networks.eth0_is_a_black_hole,
+    networks.eth0_without_carrier_on_one,
     networks.infiniband_closed_in_one_direction,
     networks.infiniband_is_a_black_hole,
     networks.infiniband_with_one_address_twice,
+    networks.jumbo_frames_on_one,
     networks.late_packets,
+    networks.names_that_differ,
     networks.only_the_registry_is_open,
     networks.several_in_one_subnet,
     networks.translated,
@@ -585,6 +588,7 @@ def test_a_spare_takes_the_place_of_a_node_that_nobody_reaches(tmp_path: Path) -
     assert "; it goes without slot 2 (h2); the table is sealed" in outcome.err
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 def test_torchrun_trains_on_the_network_that_is_left(tmp_path: Path) -> None:
     """docker0, a half-cut ib0 and Debian's own name on loopback, all at once."""

@@ -95,6 +95,7 @@ def finish(run: Cluster, saved: Path) -> tuple[int, str, dict[str, object]]:
     return outcome.code, outcome.err, json.loads(saved.read_text())
 
 
+@pytest.mark.nightly
 def test_the_node_behind_a_slow_link_is_named(tmp_path: Path) -> None:
     saved, drawn = tmp_path / "result.json", tmp_path / "result.svg"
     files = ("--save", str(saved), "--plot", str(drawn))

@@ -57,6 +57,7 @@ def test_the_means_shift_dates_and_leave_the_monotonic_clock_alone() -> None:
     assert monotonic == pytest.approx(time.monotonic(), abs=20)
 
 
+@pytest.mark.nightly
 @pytest.mark.netns
 def test_each_nodes_clock_may_be_wrong_by_days_and_years(tmp_path: Path) -> None:
     """Over TLS: neither leases nor the certificate's dates mind."""

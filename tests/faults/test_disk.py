@@ -253,7 +253,7 @@ def test_a_disk_that_fails_in_mid_run_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("registry_killed", [False, True])
+@pytest.mark.parametrize("registry_killed", but_at_night([False, True], True))
 def test_a_journal_that_is_deleted_in_mid_run(tmp_path: Path, registry_killed: bool) -> None:
     with launching(tmp_path / "s", *COMMAND, command=until_told(tmp_path)) as launched:
         launched.wait_for_phase("running")

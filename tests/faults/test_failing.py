@@ -63,6 +63,7 @@ def test_a_failed_worker_stops_all_nodes_though_its_siblings_are_deaf_to_term(
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.nightly
 def test_a_worker_that_torchrun_starts_again_stops_nobody(tmp_path: Path) -> None:
     options = ("--nnodes", "1", "--nproc-per-node", "2")
     command = ["--max-restarts", "1", *script_in(tmp_path)]

@@ -340,6 +340,7 @@ def test_a_run_by_address_asks_no_name_server(tmp_path: Path) -> None:
     assert run_beside_a_silent_name_server(tmp_path, fault, *options, command=["true"]) == set()
 
 
+@pytest.mark.nightly
 @pytest.mark.netns
 @pytest.mark.torch
 def test_with_the_hosts_block_torch_asks_no_name_server(tmp_path: Path) -> None:

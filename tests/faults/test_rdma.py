@@ -160,7 +160,7 @@ SICK_MACHINES = [
 
 
 @pytest.mark.parametrize(
-    "sick", but_at_night(SICK_MACHINES, *SICK_MACHINES[1:3]), ids=lambda sick: sick.fault
+    "sick", but_at_night(SICK_MACHINES, SICK_MACHINES[1]), ids=lambda sick: sick.fault
 )
 def test_a_sick_machine_is_named_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sick: Sick

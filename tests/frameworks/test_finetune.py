@@ -9,7 +9,6 @@ import pytest
 
 from tests.frameworks.lab import EXAMPLES, launch, left_on
 from tests.netlab import Lab
-from tests.nightly import but_at_night
 
 TRAIN = str(EXAMPLES / "finetune" / "train.py")
 STEPS = 12
@@ -30,7 +29,8 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("framework", but_at_night(["torchrun", "deepspeed"], "torchrun"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("framework", ["torchrun", "deepspeed"])
 def test_every_rank_s_curve_comes_to_rdzv_and_rank_0_s_to_vessl(
     framework: str, tmp_path: Path
 ) -> None:

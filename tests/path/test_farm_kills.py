@@ -181,9 +181,7 @@ STEPS: dict[str, tuple[Callable[[Farm, Launched], None], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "step", but_at_night(STEPS, "after the intent", "before the id", "while they train")
-)
+@pytest.mark.parametrize("step", but_at_night(STEPS, "after the intent", "before the id"))
 def test_a_launcher_killed_at_any_step_and_started_again_loses_nothing_and_leaves_nothing(
     farm: Farm, step: str
 ) -> None:

@@ -198,6 +198,7 @@ def test_jobs_that_slurm_packs_on_one_machine_are_refused_with_its_flag(
     assert "sbatch --exclusive" in outcome.last_line
 
 
+@pytest.mark.nightly
 def test_a_job_without_the_launchers_environment_gets_what_was_passed_on(
     cluster: Slurm, tmp_path: Path
 ) -> None:
@@ -218,6 +219,7 @@ def test_a_job_without_the_launchers_environment_gets_what_was_passed_on(
     assert [f"{rank}: INFO, good 'morning', .\n" in kept for rank in range(2)] == [True, True]
 
 
+@pytest.mark.nightly
 def test_a_slurm_that_cannot_be_asked_for_a_while_disturbs_no_run(
     cluster: Slurm, tmp_path: Path
 ) -> None:

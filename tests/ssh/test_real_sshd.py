@@ -142,6 +142,7 @@ def test_a_host_whose_key_is_unknown_is_refused(tmp_path: Path) -> None:
     assert not re.search(r"^h2\b", made.known_hosts.read_text(), re.M)
 
 
+@pytest.mark.nightly
 def test_a_host_that_shows_another_key_is_refused(tmp_path: Path) -> None:
     with served_machines(3, tmp_path) as made:
         known = made.known_hosts.read_text().splitlines(keepends=True)
@@ -152,6 +153,7 @@ def test_a_host_that_shows_another_key_is_refused(tmp_path: Path) -> None:
     assert "the key of h2 is not known here, or is another one now" in said
 
 
+@pytest.mark.nightly
 def test_a_host_that_does_not_know_the_user_is_refused(tmp_path: Path) -> None:
     with machines(3, tmp_path) as made:
         made.serve(*made.hosts[:2])
@@ -161,6 +163,7 @@ def test_a_host_that_does_not_know_the_user_is_refused(tmp_path: Path) -> None:
     assert "'ssh -oBatchMode=yes h2 true' must work here without a question" in said
 
 
+@pytest.mark.nightly
 def test_a_host_without_sshd_is_told(tmp_path: Path) -> None:
     with machines(3, tmp_path) as made:
         made.serve(*made.hosts[:2])

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.venvs import pip_install
+
 VERSION = "0.1.199"
 FOLDER = Path(__file__).parent.parent.parent / "build" / f"vessl-{VERSION}"
 """Kept between runs of the tests: it is large."""
@@ -29,17 +31,16 @@ def why_no_command() -> str | None:
         python = _python()
         if python is None:
             return "the command vessl needs Python 3.9 to 3.12, and there is none here"
-        pip = [str(FOLDER / "venv" / "bin" / "python"), "-m", "pip"]
-        install = [*pip, "install", "--quiet", "--no-compile"]
+        venv = FOLDER / "venv"
         for argv in (
-            [python, "-m", "venv", "--clear", str(FOLDER / "venv")],
-            [*install, f"vessl=={VERSION}"],
+            [python, "-m", "venv", "--clear", "--without-pip", str(venv)],
+            [*pip_install(venv), f"vessl=={VERSION}"],
         ):
             done = subprocess.run(argv, capture_output=True, text=True, timeout=INSTALL_SECONDS)
             if done.returncode != 0:
                 return f"vessl {VERSION} cannot be installed: {done.stderr.strip()[-300:]}"
         (FOLDER / "command").mkdir(exist_ok=True)
-        (FOLDER / "command" / "vessl").symlink_to(FOLDER / "venv" / "bin" / "vessl")
+        (FOLDER / "command" / "vessl").symlink_to(venv / "bin" / "vessl")
         return None
 
 

@@ -12,6 +12,7 @@ from launcher.schedulers import SERVICE_FAILS, Description, SchedulerContext, sc
 from launcher.schedulers.vessl import VesslScheduler
 from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.schema import SlotState
+from tests.nightly import but_at_night
 from tests.schedulers.bed import Bed, join_text
 from tests.vessl.real import command_folder
 from tests.vessl.service import ECHO, FIRST_ID, TOKEN, Vessl, environment_of
@@ -121,6 +122,7 @@ async def test_the_reason_of_a_failure_and_a_run_beyond_the_list_are_read(
     assert (await scheduler.describe(bed.run(2), "17")).state is SlotState.ENDED
 
 
+@pytest.mark.nightly
 async def test_an_unknown_cluster_ends_with_0_and_is_an_error_here(
     vessl: Vessl, made: Made, bed: Bed, environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -132,7 +134,7 @@ async def test_an_unknown_cluster_ends_with_0_and_is_an_error_here(
     assert vessl.runs == {}
 
 
-@pytest.mark.parametrize("missing", ["image", "resources"])
+@pytest.mark.parametrize("missing", but_at_night(["image", "resources"], "image"))
 def test_a_missing_field_ends_with_0_and_is_refused_before_it_is_sent(
     vessl: Vessl, made: Made, bed: Bed, environ: dict[str, str], tmp_path: Path, missing: str
 ) -> None:
@@ -215,7 +217,7 @@ async def test_an_api_that_repeats_the_spec_makes_no_secret_known(
     assert "rdzv1-" not in str(error)
 
 
-@pytest.mark.parametrize("fault", ["lose_reads", "lose_answers"])
+@pytest.mark.parametrize("fault", but_at_night(["lose_reads", "lose_answers"], "lose_answers"))
 async def test_a_run_that_was_made_although_the_command_failed_is_found(
     vessl: Vessl, made: Made, bed: Bed, environ: dict[str, str], tmp_path: Path, fault: str
 ) -> None:
@@ -259,6 +261,7 @@ async def test_an_account_that_is_not_taken_is_told_with_what_to_set(
     assert vessl.runs == {}
 
 
+@pytest.mark.nightly
 async def test_the_only_project_of_an_organization_is_not_taken_for_another_one(
     vessl: Vessl, made: Made, bed: Bed, environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -304,6 +307,7 @@ async def test_it_speaks_to_the_api_alone(
     assert len(vessl.runs) == 1
 
 
+@pytest.mark.nightly
 async def test_a_dotenv_file_and_an_odd_checkout_where_the_launcher_stands_do_not_matter(
     vessl: Vessl, made: Made, bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_the_shipped_launcher_trains_as_it_is(tmp_path: Path) -> None:
         assert "on 2 processes (2 nodes)" in said
 
 
+@pytest.mark.nightly
 def test_specs_in_the_form_of_the_public_example_run_with_their_run_line_changed(
     tmp_path: Path,
 ) -> None:
