@@ -14,7 +14,7 @@ import yaml
 from tests.azureml.specs import FOLDER, NAME, rendered, worker_run
 from tests.kubernetes.specs import UGLY
 from tests.schedulers.bed import join_text
-from tests.venvs import python_with
+from tests.vendors import AZURE, python_with
 
 pytestmark = [pytest.mark.schedulers, pytest.mark.timeout(600)]
 
@@ -24,7 +24,7 @@ LOAD = str(Path(__file__).parent / "load_jobs.py")
 @pytest.fixture(scope="module")
 def python() -> str:
     """A Python that has the SDK."""
-    return python_with("azure-ai-ml==1.35.2")
+    return python_with(AZURE)
 
 
 def loaded(python: str, paths: Sequence[Path]) -> list[Any]:

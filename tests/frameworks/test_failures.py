@@ -37,11 +37,13 @@ def lab() -> Iterator[Lab]:
     [("torchrun", "pip install torch"), ("jax", "pip install jax")],
 )
 def test_a_framework_that_is_not_installed_is_named_with_what_installs_it(
-    lab: Lab, tmp_path: Path, framework: str, install: str
+    tmp_path: Path, framework: str, install: str
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('started')\n")
-    ended = launch(lab, tmp_path, "mpich", ("--framework", framework), (str(script),))
+    with Lab(1, hosts_mode="debian") as lab:
+        ended = launch(lab, tmp_path, "mpich", ("--framework", framework), (str(script),))
+        assert left_on(lab) == []
     assert ended.code == 82, ended.told
     assert framework in ended.last_line
     assert install in ended.last_line

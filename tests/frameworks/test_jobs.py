@@ -14,7 +14,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(200)]
 
 
 _AT_NIGHT = (
-    *("torchrun-uneven", "env-uneven", "lightning-torchrun", "trainer", "trainer-accelerate"),
+    *("torchrun-uneven", "torch.distributed.launch", "env-uneven", "lightning-torchrun"),
+    *("trainer", "trainer-accelerate", "openmpi-mpi4py"),
     *("deepspeed-torchrun", "deepspeed-pdsh", "deepspeed-openmpi", "openmpi-torch"),
     *("openmpi-uneven", "mpich-uneven", "intelmpi-uneven", "tensorflow-chief", "jax"),
 )

@@ -11,7 +11,7 @@ from launcher.schedulers import SchedulerContext, scheduler_entry
 from launcher.schedulers.profile import ProfileScheduler
 from tests.kubernetes.specs import FOLDER, UGLY, worker_run
 from tests.schedulers.bed import join_text
-from tests.venvs import python_with
+from tests.vendors import KUBERNETES, python_with
 
 pytestmark = [pytest.mark.schedulers, pytest.mark.timeout(300)]
 
@@ -22,7 +22,7 @@ CHECK = str(Path(__file__).parent / "check_schema.py")
 @pytest.fixture(scope="module")
 def python() -> str:
     """A Python that has the schemas."""
-    return python_with("kubernetes-validate==1.37.0")
+    return python_with(KUBERNETES)
 
 
 def faults(python: str, manifest: str, versions: list[str]) -> list[str]:

@@ -157,9 +157,11 @@ IB9, GPU = ("--interface", "ib9"), ("--nproc-per-node", "gpu")
     [
         pytest.param({1: IB9}, 0, "ib9", id="the other, once rank 0 waits"),
         pytest.param({1: GPU}, 1, "shows no GPU", id="the other, before rank 0 is there"),
-        pytest.param({0: IB9}, 0, "ib9", id="rank 0, before the other is there"),
+        pytest.param(
+            {0: IB9}, 0, "ib9", marks=pytest.mark.nightly, id="rank 0, before the other is there"
+        ),
         pytest.param({0: GPU}, 1, "shows no GPU", id="rank 0, for which the other waits"),
-        pytest.param({0: IB9, 1: IB9}, 0, "ib9", id="both"),
+        pytest.param({0: IB9, 1: IB9}, 0, "ib9", marks=pytest.mark.nightly, id="both"),
     ],
 )
 def test_a_node_that_cannot_take_part_ends_all_at_once_with_its_cause(

@@ -91,6 +91,7 @@ def test_workers_without_a_rank_come_before_and_after_their_launcher(hosts: Host
     assert list(hosts.join.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_a_spare_takes_the_place_of_a_worker_that_is_lost_before_the_start(hosts: Hosts) -> None:
     launcher = hosts.launch(3)
     lost = hosts.work(1)

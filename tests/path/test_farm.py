@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.nightly import but_at_night
 from tests.path.farm import Farm
 from tests.path.launching import Launched, Outcome, processes_with, shell, until
 
@@ -180,7 +181,7 @@ def test_a_submission_that_is_refused_fails_the_run_at_once_in_the_schedulers_wo
     assert farm.names() == []
 
 
-@pytest.mark.parametrize("trouble", ["lost", "hold-answer"])
+@pytest.mark.parametrize("trouble", but_at_night(["lost", "hold-answer"], "hold-answer"))
 def test_a_run_whose_id_got_lost_is_found_by_its_name_and_not_made_twice(
     farm: Farm, trouble: str
 ) -> None:

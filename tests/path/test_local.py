@@ -372,6 +372,7 @@ def test_a_registry_killed_while_gathering_forgets_nobody(tmp_path: Path) -> Non
     assert [e["kind"] for e in events].count("joined") == 1
 
 
+@pytest.mark.nightly
 def test_an_agent_that_is_killed_ends_the_run_and_its_program(tmp_path: Path) -> None:
     mark = f"mark-{tmp_path}"
     script = f": {mark}; while :; do sleep 0.05; done"
@@ -417,6 +418,7 @@ def test_a_launcher_told_to_end_because_a_node_has_died_names_the_node(tmp_path:
     assert "node 1" in outcome.last_line
 
 
+@pytest.mark.nightly
 def test_a_launcher_killed_before_the_go_is_resumed_by_the_same_command(tmp_path: Path) -> None:
     options = ("--nnodes", "2", "--scheduler", "manual", *COMMAND)
     with launching(tmp_path, *options, command=shell("echo ran")) as first:
@@ -436,6 +438,7 @@ def test_a_launcher_killed_before_the_go_is_resumed_by_the_same_command(tmp_path
     assert f"resuming launch {record['launch_id']}" in outcome.err
 
 
+@pytest.mark.nightly
 def test_a_launcher_killed_after_the_go_leaves_nothing_and_can_launch_again(tmp_path: Path) -> None:
     mark = f"mark-{tmp_path}"
     script = f": {mark}; {WAITING}"

@@ -148,6 +148,7 @@ def test_a_hosts_file_left_by_a_killed_agent_is_put_back_at_the_next_start(tmp_p
         assert original_files(lab) == before
 
 
+@pytest.mark.nightly
 def test_a_host_that_goes_silent_is_found_by_its_lease(tmp_path: Path) -> None:
     options = ("--framework", "command", "--lease", "5", "--orphan-timeout", "6")
     with Lab(3) as lab:

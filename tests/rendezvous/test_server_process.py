@@ -27,6 +27,7 @@ from rendezvous.schema import ExitReport, LeaveReport, NodeView, Phase
 from rendezvous.security import SERVER_NAME, parse_credential
 from rendezvous.server.journal import Record, SqliteJournal, read_journal
 from rendezvous.server.room import RESERVE
+from tests.nightly import but_at_night
 from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import (
     LIMIT_SECONDS,
@@ -459,7 +460,7 @@ def crowd(registry: Registry, size: int) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("tls", but_at_night([False, True], True))
 async def test_a_registry_without_free_descriptors_says_so_to_those_who_come(
     tmp_path: Path, tls: bool
 ) -> None:

@@ -14,7 +14,7 @@ from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.schema import SlotState
 from tests.nightly import but_at_night
 from tests.schedulers.bed import Bed, join_text
-from tests.vessl.real import command_folder
+from tests.vendors import vessl_folder
 from tests.vessl.service import ECHO, FIRST_ID, TOKEN, Vessl, environment_of
 
 pytestmark = [pytest.mark.schedulers, pytest.mark.timeout(500)]
@@ -42,7 +42,7 @@ def environ(vessl: Vessl, tmp_path: Path) -> dict[str, str]:
     """A person's environment. Whatever goes elsewhere than to the service fails."""
     return {
         **vessl.environ(),
-        "PATH": f"{command_folder()}:/usr/bin:/bin",
+        "PATH": f"{vessl_folder()}:/usr/bin:/bin",
         "HOME": str(tmp_path),
         "HTTPS_PROXY": DEAD,
         "HTTP_PROXY": DEAD,

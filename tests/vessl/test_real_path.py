@@ -9,8 +9,8 @@ import pytest
 from launcher.schedulers import specs_folder
 from tests.notes import add_note
 from tests.path.launching import until
+from tests.vendors import vessl_folder
 from tests.vessl.place import LIMIT_SECONDS, Place, living, serving
-from tests.vessl.real import command_folder
 from tests.vessl.service import environment_of
 from tests.vessl.test_path import check_example, example
 
@@ -71,7 +71,7 @@ def training(place: Place) -> int:
 def test_the_shipped_launcher_starts_a_run_for_each_further_node_and_all_end(
     tmp_path: Path,
 ) -> None:
-    commands = command_folder()
+    commands = vessl_folder()
     code = program(tmp_path, 'echo "node $NODE_RANK of $NNODES, $NCCL_IB_HCA"\n')
     spec = launcher_spec(tmp_path, **{"ROLE: launcher": "ROLE: launcher\n  NCCL_IB_HCA: mlx5"})
     with serving(tmp_path, 3, path=commands, mounts={"/code/": code}) as place:
@@ -99,7 +99,7 @@ def test_the_shipped_launcher_trains_as_it_is(tmp_path: Path) -> None:
     for old, new in changes.items():
         text = text.replace(old, new)
     (tmp_path / "launcher.yaml").write_text(text)
-    commands = command_folder()
+    commands = vessl_folder()
     # The image has no vessl command: start.sh lets the launcher use the API by itself.
     with serving(tmp_path, 2, OMP_NUM_THREADS="1") as place:
         submit(place, commands, tmp_path / "launcher.yaml")
@@ -113,7 +113,7 @@ def test_the_shipped_launcher_trains_as_it_is(tmp_path: Path) -> None:
 def test_specs_in_the_form_of_the_public_example_run_with_their_run_line_changed(
     tmp_path: Path,
 ) -> None:
-    commands = command_folder()
+    commands = vessl_folder()
     repository = example(tmp_path, "--scheduler vessl")
     with serving(tmp_path, 3, path=commands, mounts={"/repo/": repository}) as place:
         submit(place, commands, repository / "specs" / "launcher.yaml")
@@ -122,7 +122,7 @@ def test_specs_in_the_form_of_the_public_example_run_with_their_run_line_changed
 
 
 def test_a_launcher_that_is_terminated_leaves_no_run(tmp_path: Path) -> None:
-    commands = command_folder()
+    commands = vessl_folder()
     code = program(tmp_path, "echo training; trap 'exit 0' TERM; while :; do sleep 0.05; done\n")
     with serving(tmp_path, 3, path=commands, mounts={"/code/": code}) as place:
         submit(place, commands, launcher_spec(tmp_path))

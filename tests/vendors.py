@@ -1,0 +1,72 @@
+"""The vendors' own tools, whose pins are none of ours: `python -m tests.vendors` makes them all."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.venvs import CannotInstall, installed
+
+AZURE = "azure-ai-ml==1.35.2"
+KUBERNETES = "kubernetes-validate==1.37.0"
+VESSL = "vessl==0.1.199"
+
+
+def python_with(requirement: str) -> str:
+    """The Python of the environment that holds a tool.
+
+    Where it cannot be installed the test is skipped, with the reason; in CI it fails.
+    """
+    try:
+        return str(environment(requirement) / "bin" / "python")
+    except CannotInstall as error:
+        if os.environ.get("RDZV_CI") == "1":
+            pytest.fail(f"{error}, and RDZV_CI=1 lets no test be skipped", pytrace=False)
+        pytest.skip(str(error))
+
+
+def vessl_folder() -> str:
+    """The folder for a PATH with the command `vessl`, and with nothing else."""
+    own = Path(python_with(VESSL)).parent
+    folder = own.parent / "command"
+    folder.mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        (folder / "vessl").symlink_to(own / "vessl")
+    return str(folder)
+
+
+def environment(requirement: str) -> Path:
+    """The folder of the environment that holds a tool, made where it is not yet.
+
+    Raises CannotInstall.
+    """
+    python = _python_of_vessl() if requirement == VESSL else sys.executable
+    return installed(re.sub(r"[^\w.]+", "-", requirement), requirement, python=python)
+
+
+def _python_of_vessl() -> str:
+    for name in (sys.executable, "python3", "python3.12", "python3.11", "python3.10", "python3.9"):
+        path = shutil.which(name)
+        if path is None:
+            continue
+        test = "import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 13))"
+        if subprocess.run([path, "-c", test], capture_output=True).returncode == 0:
+            return path
+    raise CannotInstall("the command vessl needs Python 3.9 to 3.12, and there is none here")
+
+
+def main() -> None:
+    """Make them all; raises CannotInstall."""
+    for requirement in (AZURE, KUBERNETES, VESSL):
+        print(environment(requirement), flush=True)
+
+
+if __name__ == "__main__":
+    main()
