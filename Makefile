@@ -85,6 +85,7 @@ nightly: $(FUZZ_INSTALLED)
 	$(MAKE) test-wheel WHEEL=tests
 	$(BIN)/python -m tests.attack.fuzz --seconds 120
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
+	$(MAKE) profile
 
 ## Many simulated schedules; what fails is shortened and left in build/simulate.
 simulate: $(INSTALLED)
