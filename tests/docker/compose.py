@@ -90,27 +90,3 @@ class Compose:
         """Take away containers, network and volume."""
         down = self.run("down", "--volumes", "--timeout", "2")
         assert down.code == 0, down.err
-
-
-def plugin_of_version_2(cache: Path) -> Path:
-    """docker compose 2, as Debian 13 has it; it runs on Debian 12 as well.
-
-    apt itself fetches and verifies it, with lists of its own.
-    """
-    found = cache / "compose-2" / "usr/libexec/docker/cli-plugins/docker-compose"
-    if found.exists():
-        return found
-    folder = cache / "apt"
-    lists, source = folder / "lists", folder / "trixie.list"
-    (lists / "partial").mkdir(parents=True, exist_ok=True)
-    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    source.write_text(f"deb [signed-by={keys}] http://deb.debian.org/debian trixie main\n")
-    own = [f"-oDir::Etc::SourceList={source}", "-oDir::Etc::SourceParts=/dev/null"]
-    own += [f"-oDir::State::Lists={lists}", "-oDir::Cache::pkgcache=", "-oDir::Cache::srcpkgcache="]
-    own += ["-oAPT::Sandbox::User=root", "-oAcquire::Languages=none", "-qq"]
-    for words in (["update"], ["download", "docker-compose"]):
-        subprocess.run(["apt-get", *own, *words], cwd=folder, check=True, capture_output=True)
-    (package,) = folder.glob("docker-compose_*.deb")
-    subprocess.run(["dpkg-deb", "-x", package, cache / "compose-2"], check=True)
-    shutil.rmtree(folder)
-    return found

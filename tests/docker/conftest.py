@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.docker.compose import IMAGE, PIN, ROOT, Compose, copy_checkout, plugin_of_version_2
+from tests.docker.compose import IMAGE, PIN, Compose, copy_checkout
 from tests.docker.engine import Engine, base_image, engine, user_mounts, users_image
-
-
-@contextmanager
-def _kept() -> Iterator[Path]:
-    """What takes long to make is kept in RDZV_TEST_CACHE, or build/docker; one user at a time."""
-    folder = Path(os.environ.get("RDZV_TEST_CACHE") or ROOT / "build" / "docker")
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder
+from tests.docker.fetched import debian, fetching, plugin_of_version_2
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +33,9 @@ def checkout(place: Path) -> Path:
     folder = place / "checkout"
     copy_checkout(folder)
     with engine(place / "engine", networked=True) as up:
-        with _kept() as cache:
-            base = users_image(up, base_image(up, cache), PIN)
+        with fetching() as kept:
+            packed = debian(kept)
+        base = users_image(up, base_image(up, packed), PIN)
         compose = Compose(up, ("docker-compose",), folder, [])
         compose.adapt_build(base)
         built = compose.run("build", "launcher")
@@ -82,6 +71,6 @@ def compose_2(docker: Engine, compose: Compose) -> Compose:
     plugins = docker.config / "cli-plugins"
     if not plugins.exists():
         plugins.mkdir()
-        with _kept() as cache:
-            shutil.copy(plugin_of_version_2(cache), plugins)
+        with fetching() as kept:
+            shutil.copy(plugin_of_version_2(kept), plugins)
     return Compose(docker, ("docker", "compose"), compose.folder, compose.mounts)

@@ -171,22 +171,13 @@ def _namespace(name: str | None) -> Iterator[str | None]:
 # --- a base image, of which nothing is pulled -----------------------------------------------------
 
 
-def base_image(up: Engine, cache: Path) -> str:
-    """Import Debian as it is on this machine: Python, and the certificates that are trusted here.
+def base_image(up: Engine, packed: Path) -> str:
+    """Import a Debian whose pip finds the packages that this machine's finds.
 
     Args:
         up: The engine.
-        cache: Folder in which the file system is kept for the next time.
+        packed: Its file system, as a tar.
     """
-    packages = "ca-certificates,ibverbs-providers,ibverbs-utils,libibverbs1,python3,python3-venv"
-    packed = cache / f"debian-{_suite()}.tar"
-    if not packed.exists():
-        new = packed.with_name("new.tar")
-        options = ("--variant=minbase", f"--include={packages}", "--quiet")
-        trusted = "/etc/ssl/certs/ca-certificates.crt"
-        copied = f"--customize-hook=copy-in {trusted} /etc/ssl/certs"
-        _run("mmdebstrap", *options, copied, _suite(), str(new))
-        new.rename(packed)
     changes = [f"--change=ENV {name}={value}" for name, value in _pip_settings().items()]
     up.docker("import", *changes, str(packed), "rdzv-test-base")
     return "rdzv-test-base"
@@ -206,21 +197,11 @@ def users_image(up: Engine, base: str, pin: str) -> str:
     return "rdzv-test-user"
 
 
-def _suite() -> str:
-    release = Path("/etc/os-release").read_text()
-    return next(line for line in release.splitlines() if "CODENAME" in line).partition("=")[2]
-
-
 def _pip_settings() -> dict[str, str]:
     """Where this machine's pip looks for packages, as far as a container can follow it."""
     names = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT")
     found = {name: os.environ[name] for name in names if name in os.environ}
     return {"PIP_CERT": "/etc/ssl/certs/ca-certificates.crt", "PATH": _PATH, **found}
-
-
-def _run(*argv: str) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{argv}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
 
 
 # --- a user's packages: this interpreter's, since an image with torch could only be pulled --------

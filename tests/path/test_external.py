@@ -116,6 +116,7 @@ def registry(hosts: Hosts) -> Iterator[str]:
         process.communicate(timeout=LIMIT_SECONDS)
 
 
+@pytest.mark.nightly
 def test_workers_come_to_a_standing_registry(hosts: Hosts) -> None:
     with registry(hosts) as file:
         launcher = hosts.launch(3, RDZV_REGISTRY_FILE=file)

@@ -212,6 +212,7 @@ def test_a_scheduler_that_cannot_be_asked_for_a_while_disturbs_nobody(farm: Farm
 # --- launchers that are killed --------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_launcher_killed_before_it_heard_the_id_finds_the_run_and_submits_what_is_missing(
     farm: Farm,
 ) -> None:

@@ -1,0 +1,80 @@
+"""What is fetched once and kept in build/docker: `python -m tests.docker.fetched` does it ahead."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.docker.compose import ROOT
+
+
+@contextmanager
+def fetching() -> Iterator[Path]:
+    """The folder in which it is kept: RDZV_TEST_CACHE, or build/docker; for one user at a time."""
+    folder = Path(os.environ.get("RDZV_TEST_CACHE") or ROOT / "build" / "docker")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+def debian(kept: Path) -> Path:
+    """The tar of a file system: this machine's Debian with Python, trusting the same certificates.
+
+    Args:
+        kept: The folder of `fetching`.
+    """
+    release = Path("/etc/os-release").read_text()
+    line = next(line for line in release.splitlines() if "CODENAME" in line)
+    suite = line.partition("=")[2]
+    packed, new = kept / f"debian-{suite}.tar", kept / "new.tar"
+    if not packed.exists():
+        packages = "ca-certificates,ibverbs-providers,ibverbs-utils,libibverbs1"
+        options = ["--variant=minbase", f"--include={packages},python3,python3-venv", "--quiet"]
+        trusted = "/etc/ssl/certs/ca-certificates.crt"
+        options.append(f"--customize-hook=copy-in {trusted} /etc/ssl/certs")
+        argv = ["mmdebstrap", *options, suite, str(new)]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        new.rename(packed)
+    return packed
+
+
+def plugin_of_version_2(kept: Path) -> Path:
+    """docker compose 2, as Debian 13 has it; it runs on Debian 12 as well.
+
+    apt itself fetches and verifies it, with lists of its own.
+    """
+    found = kept / "compose-2" / "usr/libexec/docker/cli-plugins/docker-compose"
+    if found.exists():
+        return found
+    folder = kept / "apt"
+    lists, source = folder / "lists", folder / "trixie.list"
+    (lists / "partial").mkdir(parents=True, exist_ok=True)
+    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    source.write_text(f"deb [signed-by={keys}] http://deb.debian.org/debian trixie main\n")
+    own = [f"-oDir::Etc::SourceList={source}", "-oDir::Etc::SourceParts=/dev/null"]
+    own += [f"-oDir::State::Lists={lists}", "-oDir::Cache::pkgcache=", "-oDir::Cache::srcpkgcache="]
+    own += ["-oAPT::Sandbox::User=root", "-oAcquire::Languages=none", "-qq"]
+    for words in (["update"], ["download", "docker-compose"]):
+        subprocess.run(["apt-get", *own, *words], cwd=folder, check=True, capture_output=True)
+    (package,) = folder.glob("docker-compose_*.deb")
+    subprocess.run(["dpkg-deb", "-x", package, kept / "compose-2"], check=True)
+    shutil.rmtree(folder)
+    return found
+
+
+def main() -> None:
+    """Fetch all that is not there yet."""
+    with fetching() as kept:
+        print(debian(kept))
+        print(plugin_of_version_2(kept))
+
+
+if __name__ == "__main__":
+    main()
