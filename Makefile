@@ -53,7 +53,6 @@ test-faults: $(INSTALLED)
 
 ## Real schedulers: a Docker engine, Slurm, sshd, the vendors' own tools.
 test-schedulers: $(INSTALLED)
-	$(BIN)/python -m tests.vendors
 	$(BIN)/python $(PYTEST) -n $(WAITING) --dist loadgroup -m "schedulers and not nightly" \
 	  $(SCHEDULERS) $(PYTEST_ARGS)
 

@@ -40,12 +40,16 @@ def is_installed(name: str, *requirements: str) -> bool:
     return stamp.exists() and stamp.read_text() == "\n".join(requirements)
 
 
+def pip_for(venv: Path) -> list[str]:
+    """Our pip, at work for an environment that has none of its own: to make one takes seconds."""
+    return [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python")]
+
+
 def _install(venv: Path, requirements: tuple[str, ...], python: str) -> None:
-    # Our pip installs into it: one of its own would take seconds. And what is installed is compiled
-    # by whoever imports it: all of it would take longer than the rest.
     bare = [python, "-m", "venv", "--clear", "--without-pip", str(venv)]
-    pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python")]
-    for argv in (bare, [*pip, "install", "--quiet", "--no-compile", *requirements]):
+    # Compiled by whoever imports it: to compile all of it takes longer than to install it.
+    install = [*pip_for(venv), "install", "--quiet", "--no-compile", *requirements]
+    for argv in (bare, install):
         done = subprocess.run(argv, capture_output=True, text=True)
         if done.returncode != 0:
             words = " ".join(requirements)

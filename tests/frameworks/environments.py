@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.venvs import FOLDER, CannotInstall, installed, is_installed
+from tests.venvs import FOLDER, CannotInstall, installed, is_installed, pip_for
 
 
 def takes_all() -> bool:
@@ -89,7 +89,7 @@ def _build_horovod(venv: Path) -> None:
     """Horovod with gloo alone; its last release asks for C++14, and torch needs C++17."""
     version = "0.28.1"
     source = venv / "src" / f"horovod-{version}"
-    pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python")]
+    pip = pip_for(venv)
     fetched = ["--no-deps", "--no-build-isolation", "--quiet"]
     download = [*pip, "download", *fetched, "--no-binary", ":all:", "--dest", str(source.parent)]
     _run([*download, f"horovod=={version}"])
