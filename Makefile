@@ -62,8 +62,9 @@ test-frameworks: $(INSTALLED)
 	$(BIN)/python -m tests.frameworks.environments
 	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "frameworks and not nightly" $(FRAMEWORKS) $(PYTEST_ARGS)
 
-## Generated attacks: requests, floods, and every parser under atheris.
+## Generated attacks: requests, floods, and every parser under atheris (FUZZ_SEED=0 for other inputs).
 FUZZ_SECONDS ?= 10
+FUZZ_SEED ?= 1
 FUZZ_INSTALLED := $(VENV)/.installed-fuzz
 $(FUZZ_INSTALLED): $(INSTALLED)
 	$(BIN)/python $(PIP_INSTALL) --editable '.[launcher,test,fuzz]'
@@ -71,7 +72,7 @@ $(FUZZ_INSTALLED): $(INSTALLED)
 
 fuzz: $(FUZZ_INSTALLED)
 	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "fuzz and not nightly" $(FUZZ) $(PYTEST_ARGS)
-	$(BIN)/python -m tests.attack.fuzz --seconds $(FUZZ_SECONDS)
+	$(BIN)/python -m tests.attack.fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --jobs $(WORKERS)
 
 ## What is too long for each push: repetitions, long waits, everything that takes minutes to build.
 ROUNDS ?= 20
@@ -82,7 +83,7 @@ nightly: $(FUZZ_INSTALLED)
 	$(MAKE) coverage
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons --all 3.10 3.12 3.13
 	$(MAKE) test-wheel WHEEL=tests
-	$(BIN)/python -m tests.attack.fuzz --seconds 120
+	$(BIN)/python -m tests.attack.fuzz --seconds 120 --jobs $(WORKERS)
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
 	$(MAKE) profile
 

@@ -125,7 +125,11 @@ class Credential:
 
 
 def parse_credential(text: str) -> Credential | None:
-    """The credential in `text`, or None when it is not one; never raises."""
+    """The credential in `text`, or None when it is not one; never raises.
+
+    A credential has one text: `n.00.1.…` is none, and neither is one whose last character has other
+    spare bits than zeros (RFC 4648, section 3.5).
+    """
     letter, *middle, encoded = text.split(".") if text.count(".") in (1, 3) else ("", "")
     kind = _LETTERS.get(letter)
     if kind is None or len(encoded) != 43 or (len(middle) == 2) != (kind in ("join", "node")):
@@ -136,7 +140,8 @@ def parse_credential(text: str) -> Credential | None:
         secret = _key(encoded)
     except ValueError:
         return None
-    return Credential(kind, secret, *(int(part) for part in middle))
+    credential = Credential(kind, secret, *(int(part) for part in middle))
+    return credential if credential.text() == text else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,9 @@ def test_a_credential_is_read_back_from_its_text(credential: Credential, form: s
         f"r.{'A' * 42}\n",
         f"r.{'A' * 42} ",
         f"R.{'A' * 43}",
+        f"r.{'A' * 42}B",
+        f"n.0.01.{'A' * 43}",
+        f"j.00.1.{'A' * 43}",
     ],
 )
 def test_what_is_no_credential_is_none(text: str) -> None:

@@ -12,7 +12,9 @@ import os
 import re
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -54,14 +56,14 @@ class Outcome:
         )
 
 
-def fuzz(target: str, seconds: int, inputs: list[str] | None = None) -> Outcome:
+def fuzz(target: str, seconds: int, seed: int = 0, inputs: list[str] | None = None) -> Outcome:
     """Run one target in a child process and watch it."""
     from tests.attack.fuzz import child  # loads what it watches, which takes longer than most runs
 
     with tempfile.TemporaryDirectory(prefix="rdzv-fuzz-") as name:
         folder = Path(name)
         process = get_context("fork").Process(
-            target=child.main, args=(target, folder, seconds, inputs or [])
+            target=child.main, args=(target, folder, seconds, seed, inputs or [])
         )
         process.start()
         try:
@@ -104,6 +106,8 @@ def main() -> None:
     """Fuzz; the exit code says whether every contract held."""
     parser = argparse.ArgumentParser(prog="tests.attack.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=int, default=10, help="for each target")
+    parser.add_argument("--seed", type=int, default=0, help="0 for another one each time")
+    parser.add_argument("--jobs", type=int, default=1, help="targets at a time")
     parser.add_argument("--only", action="append", help="this target; repeatable")
     parser.add_argument("--try", nargs=2, dest="again", metavar=("TARGET", "FILE"))
     arguments = parser.parse_args()
@@ -116,12 +120,14 @@ def main() -> None:
     if unknown := set(named or ()) - set(child.TARGETS):
         parser.error(f"no target {', '.join(unknown)}; there are: {', '.join(child.TARGETS)}")
     if arguments.again:
-        outcomes = [fuzz(arguments.again[0], 60, [arguments.again[1]])]
+        outcomes = [fuzz(arguments.again[0], 60, inputs=[arguments.again[1]])]
     else:
         outcomes = []
-        for target in arguments.only or child.TARGETS:
-            outcomes.append(fuzz(target, arguments.seconds))
-            print(outcomes[-1].line(), flush=True)
+        one = partial(fuzz, seconds=arguments.seconds, seed=arguments.seed)
+        with ProcessPoolExecutor(arguments.jobs, get_context("fork")) as pool:
+            for outcome in pool.map(one, arguments.only or child.TARGETS):
+                outcomes.append(outcome)
+                print(outcome.line(), flush=True)
     for outcome in outcomes:
         if outcome.problem:
             print(f"\n{outcome.target}:\n{outcome.problem}")

@@ -131,10 +131,11 @@ def _word_seeds(text: str, prefix: str) -> list[bytes]:
 
 
 def check_credential(data: bytes) -> None:
-    """Never raises; what it takes is told apart by its text."""
-    found = parse_credential(_text(data))
+    """Never raises; what it takes has this text and no other."""
+    text = _text(data)
+    found = parse_credential(text)
     if found is not None:
-        assert parse_credential(found.text()) == found
+        assert found.text() == text
         assert len(found.secret) == 32
 
 
