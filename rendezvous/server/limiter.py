@@ -50,13 +50,13 @@ class Pace:
     """So many at once, then so many a second; the state is when all that was taken is paid off."""
 
     def __init__(self, burst: int, per_second: float) -> None:
-        self._burst = burst
+        self.burst = burst
         self._per_second = per_second
 
     def take(self, paid_off_at: float, now: float) -> tuple[float, float]:
         """Take one; returns the new state and the seconds to wait for it."""
         paid_off_at = max(paid_off_at, now) + 1 / self._per_second
-        return paid_off_at, max(0.0, paid_off_at - now - self._burst / self._per_second)
+        return paid_off_at, max(0.0, paid_off_at - now - self.burst / self._per_second)
 
     def give_back(self, paid_off_at: float, count: int) -> float:
         """The state as if so many had not been taken."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.missing import give_up
 
 SOURCES = Path(__file__).parent / "drivers"
 
@@ -16,8 +17,7 @@ def install(source: str, library: str, folder: Path, monkeypatch: pytest.MonkeyP
     """Build a library of `drivers/` into `folder`; programs that the test starts will load it."""
     compiler = shutil.which("cc")
     if compiler is None:
-        missing = pytest.fail if os.environ.get("RDZV_CI") == "1" else pytest.skip
-        missing("the stand-in for a driver is in C, and there is no compiler")
+        give_up("the stand-in for a driver is in C, and there is no compiler")
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(
         [compiler, "-shared", "-fPIC", "-o", str(folder / library), str(SOURCES / source)],

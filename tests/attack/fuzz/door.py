@@ -16,6 +16,7 @@ from rendezvous.security import SERVER_NAME, node_credential
 from rendezvous.server.app import make_app
 from rendezvous.server.guard import GuardedProtocol, Timeouts
 from rendezvous.server.journal import MemoryJournal, Record
+from rendezvous.server.limiter import Strangers
 from rendezvous.server.room import Room
 from rendezvous.server.service import Service
 from tests.rendezvous.registry import Launch
@@ -25,8 +26,6 @@ _NODE = node_credential(bytes(32), "demo", _LAUNCH.keys.launch_id, 0, 1).text()
 _HEAD = f"Host: {SERVER_NAME}\r\nAuthorization: Bearer r.{'A' * 43}\r\n"
 _GOOD = f"Host: {SERVER_NAME}\r\nAuthorization: Bearer {_NODE}\r\n"
 _TURNS = 100
-_UNPACED = 2
-"""So many requests of a stranger on one connection are answered at once (`limiter.Strangers`)."""
 
 
 async def _recovered() -> Service:
@@ -105,9 +104,9 @@ class Door:
         assert not self.serving.done(), "the registry has ended"
         assert not self.state.connections
         parked = list(self.state.tasks)
-        # A poll of the node goes on until its time is over, and a stranger's third request until it
-        # may be answered: neither is waited for here.
-        is_paced = protocol.app_state["connection"].asked > _UNPACED
+        # A poll of the node goes on until its time is over, and a stranger's request beyond the
+        # first ones until it may be answered: neither is waited for here.
+        is_paced = protocol.app_state["connection"].asked > Strangers.CONNECTION.burst
         assert not parked or is_paced or _NODE.encode() in b"".join(pieces)
         for task in parked:
             task.cancel()
