@@ -1,0 +1,129 @@
+"""The shell of a machine: what it feeds, starts and drops, on a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from rendezvous.shell import Shell
+from tests.simulation.loop import VirtualLoop
+
+Said = tuple[str, object]
+
+
+class Recorder:
+    """A machine that answers from a table, and remembers what it was fed and when."""
+
+    def __init__(self, answers: dict[str, list[str]], due: dict[str, float] | None = None) -> None:
+        self.fed: list[tuple[float, str, object]] = []
+        self.done: list[str] = []
+        self._answers = answers
+        self._dues = due or {}
+        self._due: float | None = None
+        self.shell: Shell[Said, str] = Shell(
+            self._step,
+            lambda: self._due,
+            tick=("tick", None),
+            act=self.act,
+            broken=lambda number, error: ("broken", (number, str(error))),
+        )
+
+    def _step(self, said: Said, now: float) -> list[str]:
+        self.fed.append((now, *said))
+        self._due = self._dues.get(said[0])
+        return self._answers.get(said[0], [])
+
+    def act(self, action: str) -> None:
+        self.done.append(action)
+
+
+def on_virtual_time(work: Callable[[], Coroutine[Any, Any, None]], seconds: float = 100.0) -> None:
+    loop = VirtualLoop(pytest.fail)
+    task = loop.create_task(work())
+    loop.drive(seconds)
+    assert task.done()
+    task.result()
+    loop.dispose()
+
+
+async def answer(seconds: float, said: Said | None) -> Said | None:
+    await asyncio.sleep(seconds)
+    return said
+
+
+async def fail() -> Said | None:
+    raise ValueError("not this way")
+
+
+def test_inputs_are_taken_in_one_at_a_time_and_in_order() -> None:
+    async def work() -> None:
+        machine = Recorder({"a": ["1", "2"], "b": ["3"]})
+        machine.shell.feed(("a", None))
+        machine.shell.feed(("b", None))
+        assert machine.done == []  # never within the call that feeds it
+        await asyncio.sleep(0)
+        assert machine.done == ["1", "2", "3"]
+
+    on_virtual_time(work)
+
+
+def test_what_comes_of_an_effect_is_fed_and_nothing_where_there_is_nothing_to_say() -> None:
+    async def work() -> None:
+        machine = Recorder({})
+        machine.shell.start(1, answer(2.0, ("answered", 1)))
+        machine.shell.start(2, answer(1.0, None))
+        await asyncio.sleep(5)
+        assert machine.fed == [(2.0, "answered", 1)]
+
+    on_virtual_time(work)
+
+
+def test_an_effect_that_was_dropped_is_not_heard_of_again() -> None:
+    async def work() -> None:
+        machine = Recorder({})
+        machine.shell.start(1, answer(2.0, ("answered", 1)))
+        await asyncio.sleep(1)
+        machine.shell.drop(1)
+        machine.shell.drop(7)  # nobody knows it
+        await asyncio.sleep(5)
+        assert machine.fed == []
+
+    on_virtual_time(work)
+
+
+def test_an_effect_that_fails_unexpectedly_is_an_input_as_well() -> None:
+    async def work() -> None:
+        machine = Recorder({})
+        machine.shell.start(3, fail())
+        await asyncio.sleep(1)
+        assert machine.fed == [(0.0, "broken", (3, "not this way"))]
+
+    on_virtual_time(work)
+
+
+def test_the_machine_is_fed_a_tick_when_it_is_due_and_only_the_newest_wish_counts() -> None:
+    async def work() -> None:
+        machine = Recorder({}, due={"a": 9.0, "b": 4.0})
+        machine.shell.feed(("a", None))
+        machine.shell.feed(("b", None))
+        await asyncio.sleep(20)
+        assert machine.fed == [(0.0, "a", None), (0.0, "b", None), (4.0, "tick", None)]
+
+    on_virtual_time(work)
+
+
+def test_a_closed_shell_has_ended_its_effects_and_takes_nothing_in() -> None:
+    async def work() -> None:
+        machine = Recorder({}, due={"a": 9.0})
+        machine.shell.feed(("a", None))
+        machine.shell.start(1, answer(2.0, ("answered", 1)))
+        await asyncio.sleep(1)
+        await machine.shell.close()
+        machine.shell.feed(("b", None))
+        await asyncio.sleep(20)
+        assert machine.fed == [(0.0, "a", None)]
+
+    on_virtual_time(work)
