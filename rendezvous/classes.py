@@ -14,22 +14,15 @@ it: they are named.
 from __future__ import annotations
 
 import functools
-import hashlib
 import ipaddress
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rendezvous.compare import ONE_A_MACHINE, Property, group_name, hostnames_of, make_finding
 from rendezvous.schema import MAX_NODES, Candidate, Finding, JoinRequest, LinkKind, printable
 from rendezvous.seal import Unreachable
 from rendezvous.state import listed, slots_text
-
-FULL_MESH = 128
-"""Up to so many nodes, everyone probes everyone."""
-
-PEERS_EACH = 64
-"""How many peers each node probes, and is probed by, in a larger run."""
 
 _KINDS = {
     LinkKind.ETHERNET: "Ethernet",
@@ -265,32 +258,3 @@ def _without(
             f"{others} one: the run goes without that network and takes {taken}"
         )
         yield make_finding(_GIVEN_UP, "warn", sentence, slot=group[0] if few else None)
-
-
-def peers_of(slots: Collection[int], own: int, epoch: int) -> list[int]:
-    """Whom a node probes in an epoch: a function of its arguments alone.
-
-    Up to `FULL_MESH` nodes: everybody else. Above, `PEERS_EACH` of them: nodes stand in a ring, in
-    order of their slots, and each probes those 1, 2, 4, 8 ... places away in both directions (so
-    that both directions of these pairs are seen, and any two nodes are connected by few proven
-    pairs), and those at distances drawn by the epoch's digest. As all use the same distances,
-    everyone is probed by exactly as many as it probes. So a node that nobody reaches is seen by 64
-    others; a single bad direction among n (n - 1) is found with a chance of 64 in n - 1.
-    """
-    ring = sorted(slots)
-    here = ring.index(own)
-    if len(ring) <= FULL_MESH:
-        return [slot for slot in ring if slot != own]
-    return sorted(ring[(here + way) % len(ring)] for way in _distances(len(ring), epoch))
-
-
-def _distances(size: int, epoch: int) -> set[int]:
-    powers = [2**n for n in range(size.bit_length()) if 2**n <= size // 2]
-    ways = {way % size for power in powers for way in (power, -power)}
-    draw = 0
-    while len(ways) < PEERS_EACH:
-        digest = hashlib.sha256(f"{epoch}/{draw}".encode()).digest()
-        way = int.from_bytes(digest[:8], "big") % size
-        ways |= {way} - {0}
-        draw += 1
-    return ways

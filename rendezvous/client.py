@@ -87,11 +87,11 @@ _OTHER_JOIN = (
 Model = TypeVar("Model")
 
 
-def retry_pause() -> float:
+def retry_pause(draw: random.Random | None = None) -> float:
     """Seconds before the next try: steady, with jitter.
 
     Exponential backoff would cost a quarter of a registry's lateness."""
-    return random.uniform(0.2, 0.5)  # noqa: S311 (jitter)
+    return (draw or random).uniform(0.2, 0.5)  # type: ignore[attr-defined]
 
 
 def aged(report: Report, seconds: float) -> Report:

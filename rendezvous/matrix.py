@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rendezvous.classes import FULL_MESH, PEERS_EACH, NetworkClass
+from rendezvous.classes import NetworkClass
 from rendezvous.compare import (
     Property,
     differences,
@@ -22,6 +22,7 @@ from rendezvous.compare import (
     make_finding,
     node_name,
 )
+from rendezvous.peers import FULL_MESH, PEERS_EACH
 from rendezvous.schema import Candidate, Finding, JoinRequest, PairProbe, Round, printable
 from rendezvous.seal import Unreachable
 from rendezvous.state import listed, slots_text

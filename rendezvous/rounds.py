@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rendezvous.classes import FULL_MESH, peers_of
 from rendezvous.compare import mark_skipped, told_once, wrong_names
 from rendezvous.matrix import findings_of
+from rendezvous.peers import FULL_MESH, peers_of
 from rendezvous.schema import (
     Finding,
     JoinRequest,

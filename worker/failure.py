@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from worker import keeper
 from worker.family import RANK_VARIABLES, Child, Family, Ranks, ranks_in
@@ -28,8 +26,6 @@ _SLOW_SWEEP_SECONDS = 1.0
 _YOUNG_SECONDS = 3.0
 _YOUNG_LOOK_SECONDS = 0.01
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-_Sign = TypeVar("_Sign")
 
 
 @dataclass
@@ -59,14 +55,17 @@ class ChildWatch:
 
     Args:
         own: The ranks in the main process's environment.
+        changed: Called when a child has ended of which something may be concluded.
     """
 
-    def __init__(self, own: Ranks | None = None) -> None:
+    def __init__(
+        self, own: Ranks | None = None, changed: Callable[[], None] = lambda: None
+    ) -> None:
         self._own = own
+        self._changed = changed
         self._main_pid = 0
         self._watched: dict[int, _Watched] = {}
         self._ended: list[Child] = []
-        self._news = asyncio.Event()
         self._interval = _SWEEP_SECONDS
         self._timer: asyncio.TimerHandle | None = None
         self._last: Family | None = None
@@ -93,13 +92,6 @@ class ChildWatch:
         """The children that live, and of those that ended in the last `RECENT_SECONDS` the ranks
         and what failed; when the watch is closed, as they were then."""
         return self._last or self._family()
-
-    async def wait_for(self, sign: Callable[[Family], _Sign | None]) -> _Sign:
-        """Wait until the family shows what is looked for; one at a time."""
-        while (found := sign(self.family)) is None:
-            self._news.clear()
-            await self._news.wait()
-        return found
 
     def _family(self) -> Family:
         since = time.monotonic() - RECENT_SECONDS
@@ -165,7 +157,7 @@ class ChildWatch:
         watched.child = replace(watched.child, ended_at=time.monotonic(), exit_code=code)
         if watched.ranks is not None or code:
             self._ended.append(watched.child)
-            self._news.set()
+            self._changed()
 
     def _forget(self, watched: _Watched) -> None:
         self._close_pidfd(watched)
@@ -195,17 +187,3 @@ def _ranks(pid: int) -> Ranks | None:
         return None
     parts = (item.decode(errors="replace").partition("=") for item in items)
     return ranks_in({name: value for name, _, value in parts if name in RANK_VARIABLES})
-
-
-def code_words(code: int) -> str:
-    """An exit code, with the signal that it stands for."""
-    name = signal_name(code - 128)
-    return f"exit code {code} ({name})" if name else f"exit code {code}"
-
-
-def signal_name(number: int) -> str:
-    """Such as SIGTERM; empty when there is no such signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return ""

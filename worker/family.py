@@ -127,11 +127,18 @@ def failed_rank(family: Family) -> Failure | None:
 
 def late_to_end(family: Family, now: float) -> tuple[int, ...]:
     """The ranks that go on although others have ended well, none of them in the last 10 s."""
+    ended_at = ended_well_at(family)
+    if ended_at is None or now - ended_at < LATE_END_SECONDS:
+        return ()
+    alive = (c.ranks.rank for c in _ranks_of(family) if c.ranks and c.ended_at is None)
+    return tuple(sorted(alive))
+
+
+def ended_well_at(family: Family) -> float | None:
+    """When the last of the ranks that have ended well did so, while others go on; else None."""
     ranks = _ranks_of(family)
     ends = [c.ended_at for c in ranks if c.ended_at is not None and c.exit_code == 0]
-    if not ends or now - max(ends) < LATE_END_SECONDS:
-        return ()
-    return tuple(sorted(c.ranks.rank for c in ranks if c.ranks and c.ended_at is None))
+    return max(ends) if ends and any(c.ended_at is None for c in ranks) else None
 
 
 def likely_cause(family: Family) -> Failure | None:

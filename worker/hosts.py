@@ -49,12 +49,13 @@ _MOST_TRIES = 10
 class HostsBlock:
     """This process's block in a hosts file.
 
-    Its methods wait up to 5 s for another process that holds the file's lock, and raise
+    Its methods wait a moment for another process that holds the file's lock, and raise
     `ArmingFailed` when the file cannot be written; the file is then as it was.
     """
 
-    def __init__(self, path: Path, run: str) -> None:
+    def __init__(self, path: Path, run: str, *, lock_seconds: float = _LOCK_SECONDS) -> None:
         self._path = path
+        self._lock_seconds = lock_seconds
         self._run = run
         self._owner = current_owner()
         self._written: frozenset[Fields] = frozenset()
@@ -83,7 +84,7 @@ class HostsBlock:
                 rest, plan.entries, run=self._run, own_names=plan.own_names, owner=self._owner
             )
 
-        edit_hosts(self._path, change)
+        edit_hosts(self._path, change, lock_seconds=self._lock_seconds)
         self._written = written
         return plan.warning or None
 
@@ -98,6 +99,7 @@ class HostsBlock:
                 remove_lines(text, self._written),
                 lambda block: block.run == self._run and block.owner == self._owner,
             ),
+            lock_seconds=self._lock_seconds,
         )
         self._written = frozenset()
 

@@ -20,15 +20,16 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from rendezvous.compat import timeout
 from rendezvous.errors import RdzvError, RunError, UsageError
 from worker import keeper
-from worker.failure import ChildWatch, code_words, signal_name
-from worker.family import Failure, Family, Ranks, failed_rank, likely_cause, ranks_in
+from worker.ending import Ending, LeftBehind
+from worker.failure import ChildWatch
+from worker.family import Family, Ranks, failed_rank, likely_cause, ranks_in
 from worker.output import Output, Pump, Stream
 
 logger = logging.getLogger(__name__)
@@ -38,55 +39,12 @@ _STUCK_SECONDS = keeper.KILL_SECONDS + 5.0
 _keepers: set[int] = set()
 
 
-@dataclass(frozen=True)
-class LeftBehind:
-    """What a program that ended with 0 had left running: how many, and of the first few the pid,
-    the age in seconds and the command."""
-
-    count: int
-    named: tuple[tuple[int, int, str], ...] = ()
-
-    def words(self) -> str:
-        """One sentence for a person."""
-        which = [f"pid {pid} ({command}, {age} s old)" for pid, age, command in self.named]
-        more = self.count - len(which)
-        which += [f"and {more} more"] if more else []
-        return (
-            f"the program ended with exit code 0 and left {self.count} of its processes running, "
-            f"which are now ended: {', '.join(which)}"
-        )
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How the program ended: 0 to 255, 128 + n for signal n, and the reason in words.
-
-    `first_failure` is the child that failed first of its own accord; None when none was seen. Of a
-    program that was told to stop it is a rank that had failed before, seen as such: no guess.
-    `left` is what had to be ended after it had itself ended well.
-    """
-
-    exit_code: int
-    reason: str
-    ended_at: float
-    first_failure: Failure | None = None
-    left: LeftBehind | None = None
-
-    @property
-    def failed_rank(self) -> Failure | None:
-        """The first failure, if it is a rank's: a helper may fail long before, and ends nothing."""
-        first = self.first_failure
-        return first if first is not None and first.worker_rank is not None else None
-
-    @property
-    def age_seconds(self) -> float:
-        """Time since the first thing that went wrong: a rank, or the program itself."""
-        first = self.failed_rank
-        return time.monotonic() - (first.ended_at if first else self.ended_at)
-
-
 class Program:
-    """A running program; made by `start`."""
+    """A running program; made by `start`.
+
+    Attributes:
+        changed: Called when one of its children, or its main process, has ended.
+    """
 
     def __init__(
         self,
@@ -96,11 +54,12 @@ class Program:
         grace_seconds: float,
         ranks: Ranks | None = None,
     ) -> None:
+        self.changed: Callable[[], None] = _nobody_asks
         self._process = process
         self._lifeline = lifeline
         self._pump = pump
         self._grace_seconds = grace_seconds
-        self._watch = ChildWatch(ranks)
+        self._watch = ChildWatch(ranks, lambda: self.changed())
         self._main_pid: int | None = None
         self._code: int | None = None
         self._ended_at: float | None = None
@@ -164,14 +123,12 @@ class Program:
         """The program's children, as they are now."""
         return self._watch.family
 
-    async def wait_for_failure(self, sign: Callable[[Family], Failure | None]) -> Failure:
-        """Wait until its children show this; the program itself may go on, or have ended."""
-        return await self._watch.wait_for(sign)
-
-    def foreseen(self, first: Failure) -> Ending:
-        """How the program, which still runs, will end after this failure."""
-        reason = self._reason(first.exit_code, first, 0)
-        return Ending(first.exit_code, reason, first.ended_at, first)
+    @property
+    def main_ended(self) -> tuple[int, float] | None:
+        """The exit code of its main process and when it ended; what it has started may live on."""
+        if self._code is None or self._ended_at is None:
+            return None
+        return keeper.unsigned(self._code), self._ended_at
 
     def signal(self, number: int) -> None:
         """Pass a signal on to the program's main process, now or as soon as it runs.
@@ -236,8 +193,9 @@ class Program:
             case "started":
                 self._started(int(rest))
             case "ended":
-                self._code, self._ended_at = int(rest), time.monotonic()
+                self._code, self._ended_at = int(rest), asyncio.get_running_loop().time()
                 self._watch.close()
+                self.changed()
             case "left":
                 self._left = LeftBehind(int(rest))
             case "child" if self._left is not None:
@@ -262,7 +220,7 @@ class Program:
             self._lifeline.close()
             self._watch.close()
             _keepers.discard(self.pid)
-        ended_at = self._ended_at or time.monotonic()
+        ended_at = self._ended_at or asyncio.get_running_loop().time()
         if status < 0:
             await end_descendants(self._grace_seconds, spare=_keepers)
         if self._pump is not None:
@@ -270,24 +228,18 @@ class Program:
         code = keeper.unsigned(status if self._code is None else self._code)
         # A guess names a cause only where nobody asked for the end.
         first = (failed_rank if self._stopped else likely_cause)(self._watch.family)
-        return Ending(code, self._reason(code, first, status), ended_at, first, self._left)
+        return Ending(
+            code,
+            ended_at,
+            first,
+            self._left,
+            keeper_signal=-status if status < 0 and self._code is None else 0,
+            was_told=self._stopped,
+        )
 
-    def _reason(self, code: int, first: Failure | None, status: int) -> str:
-        if status < 0 and self._code is None:
-            words = (
-                f"the program's keeper was killed by {signal_name(-status)}"
-                " and what was left of the program was ended"
-            )
-        else:
-            words = f"the program ended with {code_words(code)}"
-        if first is not None:
-            rank = "" if first.worker_rank is None else f" (rank {first.worker_rank})"
-            cause = f"process {first.pid}{rank} ended first with {code_words(first.exit_code)}"
-            words = f"{cause}, then {words}"
-        killed = (first.exit_code if first else code) == 128 + signal.SIGKILL
-        if killed and not self._stopped:
-            words += "; the SIGKILL came from elsewhere"
-        return words
+
+def _nobody_asks() -> None:
+    """Nobody wants to know of a change."""
 
 
 async def _start_keeper(

@@ -16,10 +16,10 @@ from rendezvous.admission import (
     decide_slot,
     refusal,
 )
-from rendezvous.classes import peers_of
 from rendezvous.errors import Mismatch
 from rendezvous.events import Event
 from rendezvous.leases import SWEEP_SECONDS, Leases, poll_seconds
+from rendezvous.peers import peers_of
 from rendezvous.protocol import Outcome, apply, due
 from rendezvous.schema import (
     AckReport,

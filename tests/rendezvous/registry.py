@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.certificate import make_certificate, public_key_pin
-from rendezvous.classes import peers_of
 from rendezvous.client import RegistryClient, retry_pause
 from rendezvous.compat import timeout
 from rendezvous.errors import RegistryError
 from rendezvous.isolated import isolated
+from rendezvous.peers import peers_of
 from rendezvous.schema import (
     AckReport,
     Candidate,

@@ -7,13 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rendezvous.classes import (
-    FULL_MESH,
-    PEERS_EACH,
     NetworkClass,
     classes_of,
     given_up,
-    peers_of,
 )
+from rendezvous.peers import FULL_MESH, PEERS_EACH, peers_of
 from rendezvous.schema import Candidate, Facts, JoinRequest, LinkKind
 from rendezvous.seal import Unreachable
 from tests.rendezvous.driver import FEW, make_candidate, make_join

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from rendezvous.classes import peers_of
+from rendezvous.peers import peers_of
 from rendezvous.client import REQUEST_SECONDS
 from rendezvous.compat import timeout
 from rendezvous.errors import (

@@ -21,7 +21,6 @@ from rendezvous.errors import ExitCode
 from rendezvous.schema import Job, PairProbe, Phase, ProbePlan, ProbeReport
 from rendezvous.security import JoinString
 from tests.rendezvous.registry import Launch, Node, Registry, running
-from worker.agent import seconds_of_tries
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers
 from worker.probe.packets import Identity
@@ -32,23 +31,25 @@ JOB = Job(framework="command")
 PLAIN = "127.0.0.1 localhost\n"
 
 _NODE = """
-import asyncio, os, sys
+import asyncio, functools, os, sys
 import logging
 from pathlib import Path
-import worker.agent
 from rendezvous.security import JoinString
-from worker.hosts import edit_hosts
+from worker.agent import AgentEnvironment, run_agent
+from worker.hosts import HostsBlock
 from worker.settings import WorkerSettings
 
 logging.basicConfig(level="INFO")
-edit_hosts.__kwdefaults__["lock_seconds"] = 60.0
-worker.agent.HOSTS_FILE = Path(sys.argv[1])
-worker.agent.HOSTS_SECONDS = float(sys.argv[3])
 join = JoinString.parse(os.environ["JOIN"])
 settings = WorkerSettings(
     loopback=True, hosts="auto", framework="command", log_dir=Path(sys.argv[2])
 )
-work = worker.agent.run_agent(settings, join, ["sleep", "60"], dict(os.environ))
+environment = AgentEnvironment(
+    hosts_file=Path(sys.argv[1]),
+    hosts_seconds=float(sys.argv[3]),
+    hosts_block=functools.partial(HostsBlock, lock_seconds=60.0),
+)
+work = run_agent(settings, join, ["sleep", "60"], environment=environment)
 sys.exit(asyncio.run(work))
 """
 
@@ -277,20 +278,3 @@ async def test_an_agent_tells_which_peer_does_not_answer(tmp_path: Path) -> None
     ]
     assert view.result is not None
     assert view.result.code == "verification_failed"
-
-
-@pytest.mark.parametrize(
-    ("left", "had_last", "tries"),
-    [
-        (120.0, False, (116.0, 4.0)),
-        (4.0, False, (4.0,)),
-        (1.0, False, (4.0,)),
-        (-60.0, False, (4.0,)),
-        (1.0, True, (1.0,)),
-        (-0.5, True, (0.0,)),
-    ],
-)
-def test_the_last_try_for_a_registry_ends_with_the_orphan_time_out(
-    left: float, had_last: bool, tries: tuple[float, ...]
-) -> None:
-    assert seconds_of_tries(left, 4.0, had_last=had_last) == tries

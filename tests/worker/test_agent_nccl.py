@@ -29,32 +29,32 @@ SENTENCE = (
 
 # A node with a port of InfiniBand, as far as the others are told.
 _NODE = """
-import asyncio, json, os, sys
+import asyncio, functools, json, os, sys
 from pathlib import Path
-import worker.agent
-import worker.nccl.log
 from rendezvous.schema import RdmaPort
 from rendezvous.security import JoinString
+from worker.agent import AgentEnvironment, run_agent
+from worker.nccl.log import NcclLog
+from worker.offer import make_offer
 from worker.settings import WorkerSettings
 
-look = worker.agent.make_offer
-worker.nccl.log.LOOK_SECONDS = 0.1
-
 def offer(*args, **options):
-    found = look(*args, **options)
+    found = make_offer(*args, **options)
     port = RdmaPort(device="mlx5_0", link_layer="InfiniBand", state="ACTIVE", phys_state="LinkUp",
                     rate_gbps=400.0, lid=1, sm_lid=1, pkeys=[0xFFFF])
     facts = found.facts.model_copy(update={"rdma": [port]})
     return found.model_copy(update={"facts": facts, "findings": []})
 
-worker.agent.make_offer = offer
 join = JoinString.parse(os.environ.pop("JOIN"))
 settings = WorkerSettings(
     loopback=True, hosts="off", framework="command", log_dir=Path(sys.argv[1]), nccl_log="on",
     require_rdma=json.loads(sys.argv[2]),
 )
 command = [sys.executable, *sys.argv[3:]]
-sys.exit(asyncio.run(worker.agent.run_agent(settings, join, command, dict(os.environ))))
+environment = AgentEnvironment(
+    make_offer=offer, nccl_log=functools.partial(NcclLog, look_seconds=0.1)
+)
+sys.exit(asyncio.run(run_agent(settings, join, command, environment=environment)))
 """
 
 

@@ -22,9 +22,10 @@ from rendezvous.errors import RunError, UsageError
 from worker import failure, family, keeper
 from worker import output as output_module
 from worker import process as process_module
-from worker.family import Child, Ranks, certain_failure, failed_rank
+from worker.ending import Ending, LeftBehind
+from worker.family import Child, Family, Ranks, certain_failure, failed_rank
 from worker.output import Output, OutputSink, Stream
-from worker.process import Ending, Program, end_descendants, reap_orphans
+from worker.process import Program, end_descendants, reap_orphans
 
 pytestmark = pytest.mark.real_time
 
@@ -411,7 +412,7 @@ async def test_a_program_that_is_stopped_has_left_nothing(start: Start) -> None:
 
 
 def test_what_was_left_is_told_in_one_sentence() -> None:
-    first = process_module.LeftBehind(3, ((71, 12, "python train.py"), (72, 0, "sleep")))
+    first = LeftBehind(3, ((71, 12, "python train.py"), (72, 0, "sleep")))
     assert first.words() == (
         "the program ended with exit code 0 and left 3 of its processes running, which are now "
         "ended: pid 71 (python train.py, 12 s old), pid 72 (sleep, 0 s old), and 1 more"
@@ -502,7 +503,7 @@ async def test_the_first_failure_names_the_rank_and_its_age(start: Start, files:
     cause = f"process {first.pid} (rank 5) ended first with exit code 7"
     assert (first.exit_code, first.worker_rank, first.local_rank) == (7, 5, 1)
     assert begun <= first.ended_at <= seen
-    ages = (time.monotonic() - first.ended_at, ending.age_seconds)
+    ages = (time.monotonic() - first.ended_at, time.monotonic() - ending.began_to_fail_at)
     assert 0.3 < ages[0] <= ages[1]
     assert outcome(ending) == (
         1,
@@ -510,24 +511,41 @@ async def test_the_first_failure_names_the_rank_and_its_age(start: Start, files:
     )
 
 
-async def test_an_end_is_foreseen_while_the_program_waits_for_its_other_workers(
+async def test_failures_are_told_while_the_program_waits_for_its_other_workers(
     start: Start, files: Files
 ) -> None:
     workers = (FOR_EVER, files.worker(1, "kill -KILL $$"), files.worker(2, "exit 1"))
     program = await start(*torchrun_like(*workers))
+    seen: list[Family] = []
+    program.changed = lambda: seen.append(program.family)
     certain = partial(certain_failure, ends_all=True)
     await known(program, 3)
     files.tell(1)
-    failed = await asyncio.wait_for(program.wait_for_failure(failed_rank), 30)
-    assert certain(program.family) is None
+    await until(lambda: bool(seen))
+    failed = failed_rank(seen[0])
+    assert failed is not None
+    assert (certain(seen[0]), failed.exit_code, failed.worker_rank) == (None, 137, 5)
     files.tell(2)
-    first = await asyncio.wait_for(program.wait_for_failure(certain), 30)
-    assert first == failed
-    ending = program.foreseen(first)
-    assert ending.failed_rank == first
-    assert (ending.exit_code, first.worker_rank) == (137, 5)
-    assert ending.reason.endswith("the SIGKILL came from elsewhere")
+    await until(lambda: certain(seen[-1]) is not None)
+    assert certain(seen[-1]) == failed
+    assert program.main_ended is None
     await program.stop()
+
+
+async def test_the_end_of_the_main_process_is_told_before_what_it_started_has_ended(
+    start: Start,
+) -> None:
+    program = await start("sh", "-c", "(trap '' TERM; sleep 60) & exit 3", grace=3.0)
+    told = asyncio.Event()
+    program.changed = told.set
+    await asyncio.wait_for(told.wait(), 30)
+    assert program.main_ended is not None
+    assert program.main_ended[0] == 3
+    ending = asyncio.ensure_future(program.wait())
+    await asyncio.sleep(0)
+    assert not ending.done()
+    program.kill_now()
+    assert (await ending).exit_code == 3
 
 
 @pytest.mark.parametrize(("size", "rank"), [(" LOCAL_WORLD_SIZE", 5), ("", None)])
@@ -575,7 +593,7 @@ async def test_a_helper_that_failed_long_before_does_not_make_a_failure_older(
     files.end.touch()
     ending = await program.wait()
     assert (ending.failed_rank, ending.exit_code) == (None, 1)
-    assert ending.age_seconds <= time.monotonic() - begun
+    assert time.monotonic() - ending.began_to_fail_at <= time.monotonic() - begun
 
 
 NOISY_LAUNCHER = """
@@ -705,7 +723,7 @@ async def test_children_that_end_with_0_are_no_failure(start: Start, files: File
     files.end.touch()
     ending = await program.wait()
     assert (ending.exit_code, ending.first_failure) == (8, None)
-    assert ending.age_seconds <= time.monotonic() - begun
+    assert time.monotonic() - ending.began_to_fail_at <= time.monotonic() - begun
 
 
 async def test_what_fails_because_it_was_told_to_stop_is_no_failure(start: Start) -> None:

@@ -61,9 +61,18 @@ class NcclLog:
         file: NCCL_DEBUG_FILE, with its %h and %p.
         expected: The table's transport.
         required: Whether a fall-back to sockets ends the run.
+        look_seconds: From one look at them to the next.
     """
 
-    def __init__(self, file: str, expected: str, *, required: bool = False) -> None:
+    def __init__(
+        self,
+        file: str,
+        expected: str,
+        *,
+        required: bool = False,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self._look_seconds = look_seconds
         self._pattern = _glob_of(file)
         self._expected = expected
         self._required = required
@@ -77,7 +86,7 @@ class NcclLog:
     async def verdicts(self) -> AsyncIterator[Verdict]:
         """What is to be said of this node, each once, as long as it is asked."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(self._look_seconds)
             for verdict in await in_background(self.look):
                 yield verdict
 

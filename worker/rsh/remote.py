@@ -87,6 +87,11 @@ class RemoteCommands:
         for task in self._tasks:
             task.cancel()
 
+    def kill_now(self) -> None:
+        """End what runs for others at once, also within its grace."""
+        for served in self._served.values():
+            served.kill_now()
+
     def _close(self, words: str) -> None:
         if not self._closed:
             self._closed = words

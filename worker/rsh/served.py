@@ -146,6 +146,11 @@ class Served:
         if self._program is not None:
             await self._program.stop()
 
+    def kill_now(self) -> None:
+        """End all of it at once, also within its grace."""
+        if self._program is not None:
+            self._program.kill_now()
+
 
 @contextlib.asynccontextmanager
 async def _reading(fd: int) -> AsyncIterator[asyncio.StreamReader]:

@@ -11,19 +11,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import sys
 from pathlib import Path
 
 from rendezvous.errors import RdzvError
 from rendezvous.security import JoinString
-from worker import agent
+from worker.agent import AgentEnvironment, run_agent
 from worker.settings import WorkerSettings
 
 
 async def lie_to(join: JoinString, folder: Path) -> dict[str, object]:
     """One agent, from its join to its end."""
-    agent.HOSTS_FILE = folder / "hosts"
     settings = WorkerSettings(
         nnodes="2",
         framework="command",
@@ -35,7 +33,8 @@ async def lie_to(join: JoinString, folder: Path) -> dict[str, object]:
     )
     command = ["touch", str(folder / "started")]
     try:
-        code = await agent.run_agent(settings, join, command, os.environ)
+        environment = AgentEnvironment(hosts_file=folder / "hosts")
+        code = await run_agent(settings, join, command, environment=environment)
     except RdzvError as exc:
         return {"code": int(exc.exit_code), "error": exc.message}
     return {"code": code, "error": ""}

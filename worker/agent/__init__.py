@@ -1,0 +1,92 @@
+"""One node's part of a run, from joining to leaving.
+
+`node` decides, and is pure: see there how a node lives. `shell` carries out what it decides:
+`session` talks with the registry, `visiting` proves the peers, `arming` gets ready for a table,
+`running` has the program. `environment` is all that they see of the outer world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+
+from rendezvous.errors import Fenced, RunOver
+from rendezvous.security import JoinString
+from worker.agent.arming import Place
+from worker.agent.environment import AgentEnvironment
+from worker.agent.inputs import SignalCame
+from worker.agent.shell import NodeShell
+from worker.contracts import is_led
+from worker.process import become_subreaper, ending_signals, reap_orphans
+from worker.settings import WorkerSettings
+
+__all__ = ["run_agent", "AgentEnvironment"]
+
+logger = logging.getLogger(__name__)
+
+_PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+async def run_agent(
+    settings: WorkerSettings,
+    join: JoinString,
+    command: Sequence[str],
+    environ: Mapping[str, str] | None = None,
+    *,
+    environment: AgentEnvironment | None = None,
+) -> int:
+    """Run one node; returns the exit code that its process should have.
+
+    Args:
+        settings: What the person said.
+        join: The worker run's join string.
+        command: The COMMAND.
+        environ: The user's environment, as the program is to see it.
+        environment: The outer world; this process's own when not given.
+
+    Raises:
+        RdzvError: What this node cannot do.
+    """
+    environment = environment or AgentEnvironment(os.environ if environ is None else environ)
+    become_subreaper()
+    reaper = asyncio.create_task(reap_orphans())
+    places = environment.socket_places()
+    sweeper = asyncio.ensure_future(environment.in_thread(environment.remove_left, places))
+    try:
+        return await take_part(settings, join, command, environment)
+    except (Fenced, RunOver) as exc:
+        logger.log(logging.ERROR if exc.exit_code else logging.INFO, "%s", exc.message)
+        return int(exc.exit_code)
+    finally:
+        for task in (reaper, sweeper):
+            task.cancel()
+        await asyncio.gather(reaper, sweeper, return_exceptions=True)
+
+
+async def take_part(
+    settings: WorkerSettings,
+    join: JoinString,
+    command: Sequence[str],
+    environment: AgentEnvironment,
+) -> int:
+    """See one node through its part of the run, whatever process it is in. Raises RdzvError."""
+    remote = settings.allow_exec or is_led(settings.framework, command)
+    place = Place(settings, join, list(command), remote)
+    client = environment.dial(join.place, join.token)
+    shell = NodeShell(place, environment, client)
+
+    def told(number: int) -> None:
+        parent = settings.parent
+        lives = parent is None or environment.parent_lives(parent)
+        shell.feed(SignalCame(number, lives))
+
+    loop = asyncio.get_running_loop()
+    for number in (*ending_signals(), signal.SIGQUIT, *_PASSED_SIGNALS):
+        loop.add_signal_handler(number, told, number)
+    try:
+        return await shell.run()
+    finally:
+        await client.close()

@@ -1,0 +1,309 @@
+"""What a node's machine wants done. Those with a number are effects: each is answered by one input.
+
+The shell carries them out as they come, and decides nothing. `pause`: after the short wait between
+two tries, whose length the shell draws. `limit`: seconds after which the effect is broken off, and
+answered by `Late`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rendezvous.schema import EndpointTable, JoinRequest, ProbePlan, Report
+from worker.agent.notices import Notice
+from worker.contracts import Contract
+
+# --- effects --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreHosts:
+    """Take away what ended runs have left in the hosts file."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Answer the peers' probes, from before the first of them can have heard of this node."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookAhead:
+    """Look for what this node can never do; of a disk that hangs nothing is known."""
+
+    number: int
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Find the registry."""
+
+    number: int
+    pause: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MakeOffer:
+    """Look at this machine, as the registry at this base URL is reached from it."""
+
+    number: int
+    base: str
+    probe_port: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Ask for the slot."""
+
+    number: int
+    offer: JoinRequest
+    pause: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Tell the registry why this node does not join, while it may still come up."""
+
+    number: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Ask for news newer than `after`; the heart-beat.
+
+    `is_last` says that the orphan time-out ends with this try.
+    """
+
+    number: int
+    after: int
+    poll: float
+    limit: float
+    pause: bool = False
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send a report.
+
+    Attributes:
+        since: When what an exit report tells of began; its age is counted from then.
+        began_at: When it was first tried.
+        limit: Of this try; None: the client's own.
+        needed: The node cannot do its part when the registry does not get it.
+        is_last_word: It is told once, by a node that goes.
+    """
+
+    number: int
+    report: Report
+    began_at: float
+    since: float | None = None
+    limit: float | None = None
+    pause: bool = False
+    needed: bool = True
+    is_last_word: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Visit this node's share of its peers."""
+
+    number: int
+    epoch: int
+    plan: ProbePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Check a table, take it into the hosts file, see that the program can start on it.
+
+    Attributes:
+        former: The table that this node acknowledged last.
+        offered: The MACs of the rows that this node signed.
+    """
+
+    number: int
+    table: EndpointTable
+    digest: str
+    former: EndpointTable | None
+    offered: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start the program, or serve that of rank 0 where the contract has none; until it is gone."""
+
+    number: int
+    table: EndpointTable
+    contract: Contract
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Send on what a program that has ended has said of its progress, for a moment."""
+
+    number: int
+    program: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTrouble:
+    """See what NCCL's log has of the program that failed."""
+
+    number: int
+    program: int
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRemote:
+    """End what runs here for other nodes, and tell those who wait for theirs why."""
+
+    number: int
+    why: Notice
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSocket:
+    """Close the program's socket, and forget what the resolver has not answered."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseClient:
+    """Close the connections to the registry."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveHosts:
+    """Take this node's names out of the hosts file."""
+
+    number: int
+    limit: float
+
+
+Effect = (
+    RestoreHosts
+    | Listen
+    | LookAhead
+    | Connect
+    | MakeOffer
+    | Join
+    | Refuse
+    | Watch
+    | Tell
+    | Visit
+    | Arm
+    | Start
+    | Flush
+    | ReadTrouble
+    | CloseRemote
+    | CloseSocket
+    | CloseClient
+    | RemoveHosts
+)
+
+# --- what is done at once -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Break an effect off."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Write a sentence into this node's log."""
+
+    notice: Notice
+
+
+@dataclass(frozen=True, slots=True)
+class ShowWord:
+    """Show a word of COMMAND in which the nodes differ: the registry sees none."""
+
+    word: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopListening:
+    """Answer no probes any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRemote:
+    """Run commands for the other nodes of the table from now on, where the run allows it."""
+
+    table: EndpointTable
+    digest: str
+    contract: Contract
+
+
+@dataclass(frozen=True, slots=True)
+class SendMetrics:
+    """Send on what the program says of its progress, from now on."""
+
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End a program: TERM, the grace, KILL; one that only serves ends at once."""
+
+    program: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End a program at once, also within its grace."""
+
+    program: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassSignal:
+    """Pass a signal on to the program's main process."""
+
+    program: int
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtProgram:
+    """See how the program's processes are now, and what it has said; answered by `ProgramSeen`."""
+
+    program: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The node is over: exit with the code, or with the error."""
+
+    code: int
+    error: Exception | None = None
+
+
+Action = (
+    Effect
+    | Drop
+    | Say
+    | ShowWord
+    | StopListening
+    | OpenRemote
+    | SendMetrics
+    | Stop
+    | Kill
+    | PassSignal
+    | LookAtProgram
+    | End
+)

@@ -1,0 +1,222 @@
+"""How a node gets ready for a table: in a thread, as disks and file systems may hang.
+
+    table judged -> files -> shims -> contract -> needs -> address -> port -> hosts file
+
+The hosts file is written last: a refusal leaves no new trace there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rendezvous.errors import ArmingFailed, UsageError
+from rendezvous.schema import EndpointTable, RefuseReport, TableRow, printable
+from rendezvous.security import JoinString
+from worker.agent.actions import Arm
+from worker.agent.environment import AgentEnvironment, HostsFile
+from worker.agent.inputs import Armed, NotArmed
+from worker.agent.notices import Note, Notice, notice
+from worker.contracts import Contract, Paths, files_of, make_contract
+from worker.resolver import Addresses
+from worker.settings import WorkerSettings, state_home
+from worker.table import problem_of
+from worker.variables import Wishes
+
+Code = Literal["bad_table", "contract", "address", "port_taken", "hosts"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one agent is, beside the table.
+
+    Attributes:
+        settings: What the person said.
+        join: What this node joined with.
+        command: The COMMAND.
+        remote: Whether this run allows commands of other nodes.
+    """
+
+    settings: WorkerSettings
+    join: JoinString
+    command: Sequence[str]
+    remote: bool
+
+    def row(self, table: EndpointTable) -> TableRow:
+        """This node's row of a table that was judged."""
+        row = table.row_of_slot(self.join.slot)
+        assert row is not None
+        return row
+
+    def log_folder(self, environ: Mapping[str, str]) -> Path:
+        """Where the logs of this run's nodes are."""
+        return self.settings.log_dir or state_home(environ) / self.join.run / "logs"
+
+
+class Refusal(Exception):
+    """Why this node cannot start on a table."""
+
+    def __init__(self, code: Code, reason: str, free_port: int | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = printable(reason, 600)
+        self.free_port = free_port
+
+
+def arm(
+    asked: Arm,
+    place: Place,
+    environment: AgentEnvironment,
+    hosts: HostsFile,
+    *,
+    socket: str,
+    resolved: Mapping[str, Addresses],
+) -> Armed | NotArmed:
+    """Check the table, take it into the hosts file, see that the program can start on it.
+
+    Args:
+        asked: Which table, and what this node knows of it.
+        place: What this agent is.
+        environment: The outer world.
+        hosts: Where names are written.
+        socket: The path of the agent's socket; empty when there is none.
+        resolved: Where hostnames lead here already.
+    """
+    work = _Arming(asked, place, environment, socket)
+    try:
+        contract = work.prepare()
+        work.write_hosts(hosts, resolved)
+    except Refusal as exc:
+        report = RefuseReport(
+            epoch=asked.table.epoch, code=exc.code, reason=exc.reason, free_port=exc.free_port
+        )
+        return NotArmed(asked.number, report, tuple(work.notices))
+    return Armed(asked.number, contract, tuple(work.notices))
+
+
+@dataclass
+class _Arming:
+    """The steps for one table; each raises `Refusal`."""
+
+    asked: Arm
+    place: Place
+    environment: AgentEnvironment
+    socket: str
+    folder: str = ""
+    notices: list[Notice] = field(default_factory=list)
+
+    def prepare(self) -> Contract:
+        """All that leaves no trace outside this run's own folders."""
+        self._judge()
+        self._write_files()
+        self._write_shims()
+        contract = self._contract()
+        environ = contract.environment(self.environment.environ)
+        if missing := self.environment.missing_of(contract.needs, environ):
+            raise Refusal("contract", missing)
+        own = self.place.row(self.asked.table)
+        if problem := self.environment.why_unusable(own.address, own.interface):
+            raise Refusal("address", f"{problem} since it joined")
+        self._check_port(contract)
+        return contract
+
+    def _judge(self) -> None:
+        problem = problem_of(
+            self.asked.table,
+            self.place.join,
+            offered=self.asked.offered,
+            nnodes=self.place.settings.nnodes,
+            former=self.asked.former,
+        )
+        if problem:
+            raise Refusal("bad_table", problem)
+
+    def _write_files(self) -> None:
+        """Write the hostfiles and the table, where that can be."""
+        row = self.place.row(self.asked.table)
+        folder = self.place.log_folder(self.environment.environ) / f"node-{row.rank}"
+        try:
+            self.environment.write_files(folder, files_of(self.asked.table))
+        except OSError as exc:
+            self.notices.append(notice(Note.NO_HOSTFILE, folder=folder, problem=exc.strerror))
+            return
+        self.folder = str(folder.resolve())
+
+    def _write_shims(self) -> None:
+        """Write what programs call to have a command run on another node."""
+        if not self.place.remote:
+            return
+        if not self.folder or not self.socket:
+            words = "nowhere to put rdzv-rsh, or the agent's socket, which remote commands need"
+            raise Refusal("contract", words)
+        folder = self._paths().bin
+        try:
+            self.environment.write_shims(Path(folder), self.socket)
+        except OSError as exc:
+            raise Refusal("contract", f"{folder} cannot be written: {exc.strerror}") from exc
+
+    def _paths(self) -> Paths:
+        folder = Path(self.folder, "bin") if self.folder and self.place.remote else ""
+        return Paths(folder=self.folder, python=sys.executable, bin=str(folder), socket=self.socket)
+
+    def _contract(self) -> Contract:
+        settings, environ = self.place.settings, self.environment.environ
+        try:
+            return make_contract(
+                self.place.command,
+                self.asked.table,
+                self.place.join.slot,
+                environ,
+                framework=settings.framework,
+                backend=settings.rdzv_backend,
+                wishes=self._wishes(),
+                configured=self.environment.read_conf(environ),
+                paths=self._paths(),
+            )
+        except UsageError as exc:
+            raise Refusal("contract", exc.message) from exc
+
+    def _wishes(self) -> Wishes:
+        """What was asked for beside the table, and where NCCL's log would go."""
+        settings, row = self.place.settings, self.place.row(self.asked.table)
+        folder = self.place.log_folder(self.environment.environ)
+        file = folder / f"nccl-{self.place.join.launch_id}" / f"node-{row.rank}"
+        return Wishes(
+            require_rdma=settings.require_rdma,
+            env_for=tuple(settings.env_for),
+            nccl_log=settings.nccl_log,
+            nccl_file=f"{file}".replace("%", "%%") + ".%p.log",
+            tf_chief=settings.tf_chief,
+            tf_ps=settings.tf_ps,
+            grace_seconds=settings.grace,
+        )
+
+    def _check_port(self, contract: Contract) -> None:
+        port = contract.port
+        if port is None or self.environment.is_free(port):
+            return
+        ahead = port - self.asked.table.master_port
+        free = self.environment.find_free(port + 1)
+        name = "master port" if ahead == 0 else "port"
+        raise Refusal(
+            "port_taken",
+            f"{name} {port} is taken by another program on this node",
+            free - ahead if free else None,
+        )
+
+    def write_hosts(self, hosts: HostsFile, resolved: Mapping[str, Addresses]) -> None:
+        """Write the nodes' names, as the person wants it."""
+        mode = self.place.settings.hosts
+        if mode == "off":
+            return
+        try:
+            warning = hosts.install(self.asked.table, self.place.join.slot, resolved)
+        except ArmingFailed as exc:
+            if mode == "require":
+                raise Refusal("hosts", f"{exc.message} (--hosts require)") from exc
+            warning = f"{exc.message}; going on by IP address, names may not resolve"
+        if warning:
+            self.notices.append(notice(Note.WARNED, words=warning))

@@ -1,0 +1,226 @@
+"""One attempt at a table, from the probes to the go: what a node does at each news. Pure.
+
+    verifying: visit the peers -> report      arming: arm -> acknowledge or refuse      running: go
+
+Nothing that belongs to an attempt outlives it. One table is armed for at a time: a thread that
+writes the hosts file cannot be broken off, and the next one waits for it.
+"""
+
+from __future__ import annotations
+
+from rendezvous.errors import ExitCode
+from rendezvous.schema import (
+    AckReport,
+    EndpointTable,
+    NodeView,
+    Phase,
+    ProbePlan,
+    ProbeReport,
+    Result,
+)
+from rendezvous.state import NOT_NEEDED
+from worker.agent import following, reports
+from worker.agent.actions import (
+    Arm,
+    Drop,
+    OpenRemote,
+    SendMetrics,
+    Start,
+    StopListening,
+    Visit,
+)
+from worker.agent.faults import not_acknowledged
+from worker.agent.inputs import Armed, Broken, Failed, Input, NotArmed, Visited
+from worker.agent.notices import Note
+from worker.agent.state import Agreed, Cause, Epoch, Program, ResultKnown, Turn
+
+_FAILURES_SAID = 8
+
+
+def take_in(turn: Turn, view: NodeView) -> None:
+    """Do what the news asks of this node."""
+    if view.result is not None:
+        _result_known(turn, view, view.result)
+    if turn.node.ends is not None:
+        return
+    _drop_visits(turn, view)
+    if turn.node.rules.slot in view.released:
+        _stand_by(turn, view)
+    elif view.phase is Phase.VERIFYING and view.plan is not None:
+        _visit(turn, view.epoch, view.plan)
+    elif view.phase is Phase.ARMING and view.table is not None:
+        _arm(turn, view.epoch, view.table, view.digest)
+    elif view.phase is Phase.RUNNING and view.stop:
+        following.stop_all(turn)
+    elif view.phase is Phase.RUNNING:
+        _go(turn, view)
+
+
+def _epoch(turn: Turn, number: int) -> Epoch:
+    """The attempt with this number; those before it are kept while their programs are there."""
+    found = turn.node.epoch(number)
+    if found is None:
+        found = Epoch(number)
+        kept = [epoch for epoch in turn.node.epochs if epoch.program is not None]
+        turn.set(epochs=(*kept, found))
+    return found
+
+
+# --- verifying ------------------------------------------------------------------------------------
+
+
+def _drop_visits(turn: Turn, view: NodeView) -> None:
+    """The report of visits that the run no longer waits for would come too late."""
+    for visit in list(turn.under_way(Visit)):
+        assert isinstance(visit, Visit)
+        if visit.epoch != view.epoch or view.phase is not Phase.VERIFYING:
+            turn.close(visit.number)
+            turn.do(Drop(visit.number))
+
+
+def _visit(turn: Turn, number: int, plan: ProbePlan) -> None:
+    """Visit this node's share of its peers, beside the watch; once in each epoch."""
+    if not _epoch(turn, number).visited:
+        turn.set_epoch(number, visited=True)
+        turn.begin(Visit, epoch=number, plan=plan)
+
+
+def visited(turn: Turn, asked: Visit, said: Input) -> None:
+    """Report what the visits have shown."""
+    match said:
+        case Visited():
+            _say_visits(turn, asked.plan, said)
+            reports.tell(turn, ProbeReport(epoch=asked.epoch, pairs=list(said.pairs)))
+        case Failed() | Broken():
+            turn.end(Cause.FAULT, error=said.error)
+
+
+def _say_visits(turn: Turn, plan: ProbePlan, said: Visited) -> None:
+    """One line for all, and one for each of the first failures: the registry has them all."""
+    failed = [pair for pair in said.pairs if pair.outcome != "ok"]
+    turn.say(
+        Note.PEERS_ANSWER,
+        good=len(said.pairs) - len(failed),
+        all=len(said.pairs),
+        network=plan.network,
+        seconds=said.seconds,
+    )
+    peers = {peer.slot: peer for peer in plan.peers}
+    for pair in failed[:_FAILURES_SAID]:
+        peer = peers[pair.slot]
+        turn.say(
+            Note.PEER_FAILED,
+            slot=peer.slot,
+            hostname=peer.hostname,
+            address=peer.address,
+            port=peer.probe_port,
+            outcome=pair.outcome,
+            detail=pair.detail,
+        )
+
+
+# --- arming ---------------------------------------------------------------------------------------
+
+
+def _arm(turn: Turn, number: int, table: EndpointTable, digest: str) -> None:
+    """Arm for a table: once, and not before what was begun for another one has ended."""
+    if digest not in (_epoch(turn, number).armed_for, _epoch(turn, number).digest):
+        turn.set_epoch(number, table=table, digest=digest)
+        _arm_next(turn)
+
+
+def _arm_next(turn: Turn) -> None:
+    """Begin with the newest table that waits, if none is being armed for."""
+    if turn.node.ends is not None or any(turn.under_way(Arm)):
+        return
+    epoch = turn.node.epochs[-1] if turn.node.epochs else None
+    if epoch is None or epoch.table is None or turn.node.member is None:
+        return
+    turn.set_epoch(epoch.number, table=None, digest="", armed_for=epoch.digest)
+    turn.begin(
+        Arm,
+        table=epoch.table,
+        digest=epoch.digest,
+        former=turn.node.agreed.table if turn.node.agreed else None,
+        offered=turn.node.member.offered,
+    )
+
+
+def armed(turn: Turn, asked: Arm, said: Input) -> None:
+    """Tell the registry whether this node can start on the table."""
+    epoch = asked.table.epoch
+    ends = turn.node.ends is not None
+    match said:
+        case Armed():
+            turn.set(agreed=Agreed(asked.digest, asked.table, said.contract))
+            for words in said.contract.notes:
+                turn.say(Note.TOLD, words=words)
+            if not ends:
+                reports.tell(turn, AckReport(epoch=epoch, digest=asked.digest))
+        case NotArmed():
+            if said.refusal.code == "bad_table":  # whoever made it may not pass it on
+                turn.say(Note.TABLE_REFUSED, epoch=epoch, problem=said.refusal.reason)
+            if not ends:
+                reports.tell(turn, said.refusal)
+        case Failed() | Broken():
+            turn.end(Cause.FAULT, error=said.error)
+    _arm_next(turn)
+
+
+# --- the go ---------------------------------------------------------------------------------------
+
+
+def _stand_by(turn: Turn, view: NodeView) -> None:
+    """The table goes without this node: it is a spare until the go, and ends then."""
+    if view.phase is Phase.RUNNING:
+        _released(turn, view)
+
+
+def _result_known(turn: Turn, view: NodeView, result: Result) -> None:
+    """The run is over; a node that it went without is not concerned by how."""
+    if turn.node.result is not None:
+        return
+    turn.set(result=ResultKnown(result, turn.now))
+    if turn.node.rules.slot in view.released:
+        _released(turn, view)
+    else:
+        turn.end(Cause.RESULT, code=result.exit_code)
+
+
+def _released(turn: Turn, view: NodeView) -> None:
+    """The run goes without this node; say why."""
+    turn.end(Cause.RELEASED, code=int(ExitCode.OK))
+    cause = view.why_released.get(turn.node.rules.slot)
+    if cause is None:
+        turn.say(Note.RELEASED_UNNEEDED, cause=NOT_NEEDED)
+    else:
+        turn.say(Note.RELEASED, cause=cause)
+
+
+def _go(turn: Turn, view: NodeView) -> None:
+    """Start on the table that was acknowledged, and on no other."""
+    if _epoch(turn, view.epoch).program is not None:
+        return
+    turn.do(StopListening())
+    agreed = turn.node.agreed
+    if agreed is None or agreed.digest != view.digest:
+        turn.end(Cause.FAULT, error=not_acknowledged(view.digest))
+        return
+    table, contract = agreed.table, agreed.contract
+    if turn.node.rules.remote:
+        turn.do(OpenRemote(table, agreed.digest, contract))
+    turn.do(SendMetrics(len(table.rows)))
+    if contract.argv:
+        row = table.row_of_slot(turn.node.rules.slot)
+        assert row is not None
+        turn.say(Note.STARTS, rank=row.rank, command=" ".join(contract.argv))
+    else:
+        turn.say(Note.SERVES)
+    number = turn.begin(Start, table=table, contract=contract)
+    program = Program(
+        number,
+        serves=not contract.argv,
+        ends_all=contract.fatal_workers,
+        follows_network=bool(contract.nccl_log),
+    )
+    turn.set_epoch(view.epoch, program=program)

@@ -1,0 +1,167 @@
+"""The outer world of an agent, as a real one finds it. A test, or the simulator, gives it another.
+
+Nothing in `worker.agent` touches the machine, the network, a file or a process but through this.
+The clock is the event loop's.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from rendezvous.client import RegistryClient
+from rendezvous.schema import EndpointTable, JoinRequest, PairProbe, ProbePlan
+from rendezvous.security import Credential, RegistryPlace
+from worker.background import in_background
+from worker.contracts import Need
+from worker.ending import Ending
+from worker.family import Family
+from worker.hosts import HostsBlock, known_names, restore_stale
+from worker.local_socket import LocalSocket, places
+from worker.machine.interfaces import why_unusable
+from worker.nccl.conf import read_conf
+from worker.nccl.env import Given
+from worker.nccl.log import NcclLog
+from worker.needs import missing_of
+from worker.node_files import write_files
+from worker.offer import look_ahead, make_offer
+from worker.output import OutputSink, make_private
+from worker.own_folder import remove_left
+from worker.ports import find_free, is_free
+from worker.probe.listener import ProbeListener
+from worker.probe.mesh import probe_peers
+from worker.probe.packets import Identity
+from worker.process import Program, parent_lives
+from worker.resolver import Resolver
+from worker.rsh.shims import write_shims
+
+T = TypeVar("T")
+
+
+class RunningProgram(Protocol):
+    """What an agent needs of `worker.process.Program`."""
+
+    changed: Callable[[], None]
+
+    @property
+    def family(self) -> Family:
+        """Its children."""
+
+    @property
+    def main_ended(self) -> tuple[int, float] | None:
+        """The exit code of its main process, and when it ended."""
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on to its main process."""
+
+    async def wait(self) -> Ending:
+        """Wait until nothing of it is left."""
+
+    async def stop(self) -> Ending:
+        """TERM, grace, KILL."""
+
+    def kill_now(self) -> None:
+        """End it at once."""
+
+
+class HostsFile(Protocol):
+    """What an agent needs of `worker.hosts.HostsBlock`."""
+
+    def install(
+        self,
+        table: EndpointTable,
+        own_slot: int,
+        resolved: Mapping[str, AbstractSet[str]] = ...,
+    ) -> str | None:
+        """Write the table's names."""
+
+    def remove(self) -> None:
+        """Take them away."""
+
+
+class Listener(Protocol):
+    """What an agent needs of `worker.probe.listener.ProbeListener`."""
+
+    port: int
+
+    def close(self) -> None:
+        """Answer no longer."""
+
+
+class Sink(Protocol):
+    """What an agent needs of `worker.output.OutputSink`."""
+
+    @property
+    def tail(self) -> list[str]:
+        """The last lines of the program."""
+
+    def write(self, stream: Any, data: bytes) -> None:
+        """See `worker.output.Output`."""
+
+    def idle(self) -> None:
+        """See `worker.output.Output`."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+def dial(place: RegistryPlace, credential: Credential | str | None) -> RegistryClient:
+    """A client of the registry at this place."""
+    return RegistryClient(place, credential)
+
+
+@dataclass(frozen=True)
+class AgentEnvironment:
+    """Everything of the outer world that one agent uses.
+
+    Attributes:
+        environ: The user's environment, as the program is to see it.
+        hosts_file: Where names are written.
+        hosts_seconds: How long a node that ends waits until they are taken away.
+        jitter: Draws the pauses between tries.
+        in_thread: Calls something in a thread that nobody has to wait for.
+
+    The others are what their defaults are.
+    """
+
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    hosts_file: Path = Path("/etc/hosts")
+    hosts_seconds: float = 10.0
+    jitter: random.Random = field(default_factory=random.Random)
+    in_thread: Callable[..., Awaitable[Any]] = in_background
+    parent_lives: Callable[[int], bool] = parent_lives
+    # --- the registry and the peers
+    dial: Callable[[RegistryPlace, Credential | str | None], RegistryClient] = dial
+    listen: Callable[..., Listener] = ProbeListener
+    probe: Callable[[Identity, ProbePlan, Iterable[int]], Awaitable[list[PairProbe]]] = probe_peers
+    resolver: Callable[[], Resolver] = Resolver
+    # --- this machine
+    look_ahead: Callable[..., None] = look_ahead
+    make_offer: Callable[..., JoinRequest] = make_offer
+    why_unusable: Callable[[str, str], str] = why_unusable
+    is_free: Callable[[int], bool] = is_free
+    find_free: Callable[[int], int | None] = find_free
+    missing_of: Callable[[Sequence[Need], Mapping[str, str]], str] = missing_of
+    read_conf: Callable[[Mapping[str, str]], Mapping[str, Given]] = read_conf
+    # --- files
+    hosts_block: Callable[[Path, str], HostsFile] = HostsBlock
+    restore_stale: Callable[[Path], Collection[str]] = restore_stale
+    known_names: Callable[[Path, str], Mapping[str, AbstractSet[str]]] = known_names
+    write_files: Callable[[Path, Mapping[str, str]], None] = write_files
+    write_shims: Callable[[Path, str], None] = write_shims
+    make_private: Callable[[Path], None] = make_private
+    remove_left: Callable[[list[str]], None] = remove_left
+    # --- the program
+    local_socket: Callable[..., LocalSocket] = LocalSocket
+    nccl_log: Callable[..., NcclLog] = NcclLog
+    sink: Callable[..., Sink] = OutputSink
+    start: Callable[..., Awaitable[RunningProgram]] = Program.start
+
+    def socket_places(self) -> list[str]:
+        """Folders in which the agent's socket may be."""
+        return list(places(self.environ))

@@ -1,0 +1,47 @@
+"""The errors that a node's machine itself ends with, in words. Pure."""
+
+from __future__ import annotations
+
+from rendezvous.errors import ArmingFailed, ExitCode, JoinTimeout, RdzvError, RegistryLost
+from rendezvous.schema import ExitReport, printable
+from worker.agent.state import Rules
+
+SILENT = "it accepted the connection and did not answer"
+
+
+def join_timed_out(rules: Rules, last: RdzvError) -> JoinTimeout:
+    """It could not join; `last` is what came of the last try."""
+    return JoinTimeout(
+        f"slot {rules.slot} could not join run '{rules.run}' within "
+        f"{rules.join_timeout:.0f} s: {last.message}",
+        hint=last.hint,
+    )
+
+
+def registry_lost(rules: Rules, seconds: float, problem: str) -> RegistryLost:
+    """The registry has been silent for longer than this node goes on without it."""
+    return RegistryLost(
+        f"the registry of run '{rules.run}' has not answered for {seconds:.0f} s "
+        f"(orphan time-out): {problem}",
+        hint="the launcher or its node is gone; the program of this node was ended",
+    )
+
+
+def not_acknowledged(digest: str) -> ArmingFailed:
+    """The go is for a table that this node has not agreed to."""
+    return ArmingFailed(
+        f"the run goes on table {digest[:12]}, which this node has not acknowledged"
+    )
+
+
+def code_of(error: Exception) -> int:
+    """What a process ends with that ends with this error."""
+    return int(error.exit_code if isinstance(error, RdzvError) else ExitCode.INTERNAL)
+
+
+def fault_report(error: Exception, epoch: int) -> ExitReport:
+    """What the registry is told of a node's own fault: nobody else knows it."""
+    words = error.message if isinstance(error, RdzvError) else f"a fault in rdzv itself: {error!r}"
+    return ExitReport(
+        epoch=epoch, exit_code=code_of(error), by_agent=True, message=printable(words, 600)
+    )

@@ -1,0 +1,148 @@
+"""From the start of a node until the registry has taken it in. Pure.
+
+    hosts file as it was -> probes are answered -> look ahead -> connect -> offer -> join
+
+The tries are steady, until the join time-out. What this node can never do, it tells the registry,
+which would wait for it otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rendezvous.errors import (
+    ArmingFailed,
+    Mismatch,
+    RdzvError,
+    RegistryError,
+    SlotTaken,
+    TooManyRequests,
+    UsageError,
+)
+from rendezvous.schema import JoinRequest
+from worker.agent import watching
+from worker.agent.actions import (
+    Connect,
+    Effect,
+    Join,
+    Listen,
+    LookAhead,
+    MakeOffer,
+    Refuse,
+    RestoreHosts,
+    ShowWord,
+)
+from worker.agent.faults import join_timed_out
+from worker.agent.inputs import (
+    Broken,
+    Connected,
+    Done,
+    Failed,
+    Input,
+    Joined,
+    Late,
+    Listening,
+    Offered,
+)
+from worker.agent.notices import Note
+from worker.agent.state import Cause, Joining, Member, Turn
+
+LOOK_SECONDS = 2.0
+
+
+def begin(turn: Turn) -> None:
+    """The node starts."""
+    turn.set(joining=Joining(turn.now))
+    if turn.node.rules.hosts_file:
+        turn.begin(RestoreHosts)
+    else:
+        turn.begin(Listen)
+
+
+def answered(turn: Turn, asked: Effect, said: Input) -> None:
+    """Go on with what came of one of these steps."""
+    match asked, said:
+        case RestoreHosts(), _:
+            turn.begin(Listen)
+        case Listen(), Listening():
+            _listening(turn, said)
+        case LookAhead(), Done() | Late():
+            turn.begin(Connect)
+        case Connect(), Connected():
+            _connected(turn, said)
+        case MakeOffer(), Offered():
+            turn.set(joining=replace(_joining(turn), offer=said.offer))
+            turn.begin(Join, offer=said.offer)
+        case Join(), Joined():
+            _joined(turn, said, asked.offer)
+        case Refuse(), _:
+            turn.end(Cause.FAULT, error=asked.error)
+        case ((Connect() | Join()), Failed()):
+            _not_yet(turn, asked, said.error)
+        case _, Failed() | Broken():
+            _cannot(turn, said.error)
+
+
+def _joining(turn: Turn) -> Joining:
+    assert turn.node.joining is not None
+    return turn.node.joining
+
+
+def _listening(turn: Turn, said: Listening) -> None:
+    if said.port is None:
+        turn.say(Note.NOT_LISTENING, problem=said.problem)
+    turn.set(joining=replace(_joining(turn), probe_port=said.port))
+    turn.begin(LookAhead, limit=LOOK_SECONDS)
+
+
+def _connected(turn: Turn, said: Connected) -> None:
+    turn.begin(MakeOffer, base=said.base, probe_port=_joining(turn).probe_port)
+
+
+def _joined(turn: Turn, said: Joined, offer: JoinRequest) -> None:
+    reply = said.reply
+    turn.set(
+        joining=None,
+        member=Member(
+            incarnation=reply.incarnation,
+            offered=frozenset(candidate.mac for candidate in offer.candidates),
+            after=reply.seq,
+            poll=reply.poll_seconds,
+            heard_at=turn.now,
+        ),
+    )
+    turn.say(
+        Note.JOINED,
+        run=turn.node.rules.run,
+        base=said.base,
+        slot=turn.node.rules.slot,
+        incarnation=reply.incarnation,
+        offer=", ".join(f"{c.address} ({c.interface})" for c in offer.candidates),
+    )
+    watching.watch(turn)
+
+
+def _not_yet(turn: Turn, asked: Connect | Join, error: RdzvError) -> None:
+    """Try again until the join time-out, unless the registry will never take this node."""
+    if isinstance(error, Mismatch) and error.command_word is not None:
+        turn.do(ShowWord(error.command_word))
+    if isinstance(error, UsageError | ArmingFailed):
+        _cannot(turn, error)
+        return
+    if not isinstance(error, RegistryError | SlotTaken | TooManyRequests):
+        turn.end(Cause.REFUSED, error=error)
+        return
+    left = _joining(turn).began_at + turn.node.rules.join_timeout - turn.now
+    if left < 0:
+        turn.end(Cause.REFUSED, error=join_timed_out(turn.node.rules, error))
+        return
+    turn.wait_for(Note.CANNOT_JOIN_YET, left=left, problem=error.message)
+    if isinstance(asked, Join):
+        turn.begin(Join, offer=asked.offer, pause=True)
+    else:
+        turn.begin(Connect, pause=True)
+
+
+def _cannot(turn: Turn, error: Exception) -> None:
+    """This node cannot take part: the registry is to know, while it may still come up."""
+    turn.begin(Refuse, error=error)

@@ -1,0 +1,204 @@
+"""How a node ends: what is under way is finished or broken off, and nothing of it is left. Pure.
+
+    programs end -> their end is reported -> socket closed -> own fault told -> leave told
+        -> connections closed -> hosts file put back -> exit
+
+The hosts file is put back last, and whatever failed before.
+"""
+
+from __future__ import annotations
+
+import signal as signals
+from dataclasses import replace
+
+from rendezvous.schema import LeaveReport, Report
+from worker.agent import following, reports
+from worker.agent.actions import (
+    Arm,
+    CloseClient,
+    CloseRemote,
+    CloseSocket,
+    Drop,
+    Effect,
+    End,
+    Flush,
+    PassSignal,
+    ReadTrouble,
+    RemoveHosts,
+    ShowWord,
+    Start,
+    StopListening,
+    Tell,
+)
+from worker.agent.faults import fault_report
+from worker.agent.inputs import Broken, Failed, Input, Late, SignalCame
+from worker.agent.notices import Note
+from worker.agent.state import IN_ORDER, Cause, SignalTold, Step, Turn
+from worker.ending import signal_name
+
+_PASSED = (signals.SIGUSR1, signals.SIGUSR2)
+_OF_PROGRAMS = (Start, CloseRemote, Flush, ReadTrouble)
+_STEPS = list(Step)
+
+
+def signal_came(turn: Turn, said: SignalCame) -> None:
+    """End this node, or pass the signal on; the second one ends everything at once."""
+    if said.signal in _PASSED:
+        for start in turn.under_way(Start):
+            turn.do(PassSignal(start.number, said.signal))
+        return
+    turn.set(parent_lives=turn.node.parent_lives and said.parent_lives)
+    if turn.node.signal is not None:
+        following.kill_all(turn)
+        return
+    told = SignalTold(said.signal, turn.now)
+    turn.set(signal=told)
+    turn.say(Note.SIGNAL, signal=signal_name(said.signal))
+    if said.signal == signals.SIGQUIT:
+        following.kill_all(turn)
+    if turn.node.ends is None:
+        turn.end(Cause.SIGNAL, code=128 + said.signal)
+        _tell_signal(turn, told)
+
+
+def _tell_signal(turn: Turn, told: SignalTold) -> None:
+    """Say why this node goes, where no program's end will say it.
+
+    One that serves says it first: rank 0's program fails of its end, and would be taken for the
+    cause.
+    """
+    program = turn.node.program
+    if program is None:
+        number = turn.node.agreed.table.epoch if turn.node.agreed else 0
+        _last_word(turn, reports.signal_report(number, told.signal), None)
+    elif program.serves and not program.gone:
+        epoch = turn.node.epoch_of(program.number)
+        assert epoch is not None
+        turn.set_program(epoch.number, told=True)
+        _last_word(turn, *reports.served_report(epoch.number, told))
+
+
+def _last_word(turn: Turn, report: Report, since: float | None) -> None:
+    if _may_speak(turn):
+        reports.tell_once(turn, report, since=since)
+
+
+def _may_speak(turn: Turn) -> bool:
+    """Whether the registry knows this node, and may be there.
+
+    A launcher that comes back takes up its launch as it was, this node not counted as failed.
+    """
+    node = turn.node
+    is_lost = node.ends is not None and node.ends.cause is Cause.LOST
+    return node.member is not None and node.parent_lives and not is_lost
+
+
+def go_on(turn: Turn) -> None:
+    """Do what can be done now of the end."""
+    if turn.node.ends is None or turn.node.ends.step is not None:
+        return
+    if turn.node.ends.cause not in IN_ORDER:
+        _break_off(turn)
+    if any(tell.is_last_word for tell in turn.under_way(Tell) if isinstance(tell, Tell)):
+        return
+    following.stop_all(turn)
+    reported = not any(t.needed for t in turn.under_way(Tell) if isinstance(t, Tell))
+    if reported and not any(turn.under_way(*_OF_PROGRAMS)):
+        _leave(turn)
+
+
+def _break_off(turn: Turn) -> None:
+    """Drop what nobody waits for; what writes the hosts file cannot be, and its end is awaited."""
+    for number, effect in list(turn.node.effects.items()):
+        if not isinstance(effect, (Arm, *_OF_PROGRAMS)):
+            turn.close(number)
+            turn.do(Drop(number))
+
+
+def _leave(turn: Turn) -> None:
+    """Nothing runs any more, and all is reported that can be."""
+    _break_off(turn)
+    if (known := turn.node.result) is not None and turn.node.ends is not None:
+        if known.result.command_word is not None:
+            turn.do(ShowWord(known.result.command_word))
+        turn.say(Note.RUN_OVER, run=turn.node.rules.run, message=known.result.message)
+    turn.do(StopListening())
+    _at(turn, Step.SOCKET)
+
+
+def _at(turn: Turn, step: Step) -> None:
+    """Do this step, or the next one that there is something to do for."""
+    ends = turn.node.ends
+    assert ends is not None
+    turn.set(ends=replace(ends, step=step, step_at=turn.now))
+    match step:
+        case Step.SOCKET:
+            turn.begin(CloseSocket)
+        case Step.FAULT if ends.cause is Cause.FAULT and ends.error and _may_speak(turn):
+            epoch = turn.node.agreed.table.epoch if turn.node.agreed else 0
+            reports.tell_once(turn, fault_report(ends.error, epoch))
+        case Step.LEAVE if _may_speak(turn):
+            reports.tell_once(turn, LeaveReport())
+        case Step.CLIENT:
+            turn.begin(CloseClient)
+        case Step.HOSTS if turn.node.rules.hosts_file:
+            _put_hosts_back(turn)
+        case Step.OVER:
+            turn.do(End(ends.code, ends.error))
+        case _:
+            _at(turn, _after(step))
+
+
+def _after(step: Step) -> Step:
+    return _STEPS[_STEPS.index(step) + 1]
+
+
+def _put_hosts_back(turn: Turn) -> None:
+    """Take this node's names out of the hosts file, once no thread writes them any more."""
+    ends = turn.node.ends
+    assert ends is not None
+    left = ends.step_at + turn.node.rules.hosts_seconds - turn.now
+    if left <= 0:
+        _hosts_hang(turn)
+    elif not any(turn.under_way(Arm)):
+        turn.begin(RemoveHosts, limit=left)
+
+
+def _hosts_hang(turn: Turn) -> None:
+    turn.say(
+        Note.HOSTS_HANG, file=turn.node.rules.hosts_file, seconds=turn.node.rules.hosts_seconds
+    )
+    _at(turn, Step.OVER)
+
+
+def hosts_await(turn: Turn) -> None:
+    """See whether the hosts file can be put back now, or never."""
+    ends = turn.node.ends
+    if ends is not None and ends.step is Step.HOSTS and not any(turn.under_way(RemoveHosts)):
+        _put_hosts_back(turn)
+
+
+def due(turn: Turn) -> list[float]:
+    """When the hosts file is given up."""
+    ends = turn.node.ends
+    waits = ends is not None and ends.step is Step.HOSTS and any(turn.under_way(Arm))
+    return [ends.step_at + turn.node.rules.hosts_seconds] if ends is not None and waits else []
+
+
+def answered(turn: Turn, asked: Effect, said: Input) -> None:
+    """One of the steps is done, as well as it could be."""
+    ends = turn.node.ends
+    if ends is None or ends.step is None:
+        return
+    if isinstance(asked, RemoveHosts):
+        match said:
+            case Late():
+                _hosts_hang(turn)
+                return
+            case Failed(error=error):
+                file, problem = turn.node.rules.hosts_file, error.message
+                turn.say(Note.HOSTS_NOT_BACK, file=file, problem=problem)
+            case Broken(error=exception):
+                file, problem = turn.node.rules.hosts_file, repr(exception)
+                turn.say(Note.HOSTS_NOT_BACK, file=file, problem=problem)
+    _at(turn, _after(ends.step))

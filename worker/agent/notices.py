@@ -1,0 +1,117 @@
+"""What a node says of itself: which sentence, with which values. The sentences are made last. Pure.
+
+A decision names its `Note` and the values; only `text_of` makes words of them, so that a sentence
+can be improved without anything else noticing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rendezvous.schema import without_times
+
+_DEBUG, _INFO, _WARNING = 10, 20, 30  # as in `logging`
+
+
+class Note(Enum):
+    """Every sentence, with its level in the log."""
+
+    TOLD = _INFO, "{words}"
+    WARNED = _WARNING, "{words}"
+    STALE_HOSTS_REMOVED = _INFO, "{file}: what the ended run '{run}' had left was removed"
+    STALE_HOSTS_KEPT = _DEBUG, "{problem}"
+    NOT_LISTENING = _WARNING, "no port to answer the probes of peers: {problem}"
+    CANNOT_JOIN_YET = _INFO, "cannot join yet, {left:.0f} s left: {problem}"
+    JOINED = (
+        _INFO,
+        "joined run '{run}' at {base} as slot {slot} (incarnation {incarnation}), offering {offer}",
+    )
+    RUN_WAITS = _INFO, "{reason}"
+    REGISTRY_SILENT = _INFO, "the registry does not answer, {left:.0f} s left: {problem}"
+    REPORT_WAITS = _INFO, "the registry has not taken in this node's report yet: {problem}"
+    REPORT_GIVEN_UP = _INFO, "the registry was not told: {problem}"
+    PEERS_ANSWER = _INFO, "{good} of {all} peers answer on {network} ({seconds:.2f} s)"
+    PEER_FAILED = (
+        _WARNING,
+        "slot {slot} ({hostname}) at {address} port {port}: {outcome}: {detail}",
+    )
+    TABLE_REFUSED = _WARNING, "the table of epoch {epoch} is refused: {problem}"
+    NO_SOCKET = _WARNING, "no socket for this node's program: {problem}"
+    NO_HOSTFILE = _WARNING, "no hostfile: {folder} cannot be written: {problem}"
+    NO_LOG_FILE = _WARNING, "no log file: {folder} cannot be made: {problem}"
+    NO_NCCL_LOG = _WARNING, "NCCL's log cannot be kept: {problem}"
+    NCCL_LOG = _INFO, "NCCL's log of each process: {file}"
+    STARTS = _INFO, "node {rank} starts: {command}"
+    SERVES = _INFO, "this node serves the program of node 0"
+    RELEASED_UNNEEDED = _INFO, "this node is released: {cause}"
+    RELEASED = _WARNING, "this node is released: {cause}"
+    RANK_FAILED = (
+        _WARNING,
+        "rank {rank} ended with {code}; the program that started it goes on",
+    )
+    RANK_FAILED_REPORTED = _WARNING, "rank {rank} failed, and the others end: reporting it"
+    MAIN_ENDED_REPORTED = (
+        _WARNING,
+        "the program ended with {code}, and what it started goes on: reporting it",
+    )
+    RANKS_LATE = (
+        _WARNING,
+        "waiting for {ranks} to end; other ranks of this node ended with exit code 0",
+    )
+    PART_BROKEN = (
+        _WARNING,
+        "a fault in rdzv itself, which the run does without: {what} ended with {error}",
+    )
+    SIGNAL = _WARNING, "{signal}: ending this node"
+    RUN_ENDING = _INFO, "the run is ending: {said}"
+    AGENT_ENDING = _INFO, "this node's agent is ending: {said}"
+    RUN_OVER = _INFO, "run '{run}' is over: {message}"
+    HOSTS_NOT_BACK = _WARNING, "{file} could not be put back: {problem}"
+    HOSTS_HANG = (
+        _WARNING,
+        (
+            "{file} could not be put back within {seconds:g} s, as a disk or network file system "
+            "hangs; the node ends all the same, and the next rdzv on this machine puts it back"
+        ),
+    )
+
+    @property
+    def level(self) -> int:
+        """As in `logging`."""
+        return self.value[0]
+
+    @property
+    def words(self) -> str:
+        """The sentence, to be filled with its values."""
+        return self.value[1]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One sentence with its values."""
+
+    note: Note
+    values: tuple[tuple[str, object], ...] = ()
+
+    def same_but_for_times(self, other: Notice | None) -> bool:
+        """Whether nothing has changed since but the time that passes.
+
+        What the registry waits for comes as text, with the seconds that are left in it.
+        """
+        return other is not None and self._timeless() == other._timeless()
+
+    def _timeless(self) -> tuple[object, ...]:
+        kept = [value for name, value in self.values if name != "left"]
+        return self.note, *(without_times(v) if isinstance(v, str) else v for v in kept)
+
+
+def notice(note: Note, **values: object) -> Notice:
+    """A notice, its values by name."""
+    return Notice(note, tuple(values.items()))
+
+
+def text_of(said: Notice) -> str:
+    """The sentence; a value may be a notice itself."""
+    values = {k: text_of(v) if isinstance(v, Notice) else v for k, v in said.values}
+    return said.note.words.format(**values)

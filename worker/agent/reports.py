@@ -1,0 +1,165 @@
+"""What a node tells the registry, until it is taken in or nobody waits for it any more. Pure.
+
+A report is tried again as long as the registry may come back. Once this node was told to end, or
+knows the result, it is given up after a moment: its launcher may be gone as well.
+"""
+
+from __future__ import annotations
+
+from rendezvous.errors import RegistryError, TooManyRequests
+from rendezvous.schema import ExitReport, Report, printable
+from worker.agent.actions import Drop, Tell
+from worker.agent.faults import SILENT, registry_lost
+from worker.agent.inputs import Broken, Failed, Input, Late, OwnWords
+from worker.agent.notices import Note
+from worker.agent.state import IN_ORDER, Cause, Epoch, SignalTold, Turn
+from worker.contracts import last_words
+from worker.ending import Ending, signal_name
+
+LAST_TELL_SECONDS = 3.0
+"""How long a node that goes tries to tell something."""
+
+
+def tell(turn: Turn, report: Report, *, since: float | None = None, needed: bool = True) -> None:
+    """Report until it is taken in; `since` is when what an exit report tells of began."""
+    turn.begin(Tell, report=report, began_at=turn.now, since=since, needed=needed)
+
+
+def tell_once(turn: Turn, report: Report, *, since: float | None = None) -> None:
+    """Report for a moment, as a node that goes."""
+    turn.begin(
+        Tell,
+        report=report,
+        began_at=turn.now,
+        since=since,
+        limit=LAST_TELL_SECONDS,
+        is_last_word=True,
+    )
+
+
+def answered(turn: Turn, asked: Tell, said: Input) -> None:
+    """See whether it has to be told again."""
+    if asked.is_last_word:
+        return
+    match said:
+        case Late():
+            _not_taken(turn, asked, SILENT)
+        case Failed(error=RegistryError() | TooManyRequests()):
+            _not_taken(turn, asked, said.error.message)
+        case Failed() | Broken():
+            cause = Cause.REFUSED if isinstance(said, Failed) else Cause.FAULT
+            turn.end(cause, error=said.error)
+
+
+def _not_taken(turn: Turn, asked: Tell, problem: str) -> None:
+    node, waited = turn.node, turn.now - asked.began_at
+    if node.ends is not None and node.ends.cause not in IN_ORDER:
+        return
+    if (until := _given_up_at(turn, asked)) is not None and turn.now >= until:
+        turn.say(Note.REPORT_GIVEN_UP, problem=problem)
+        return
+    if until is None and waited > node.rules.orphan_timeout:
+        if asked.needed:
+            turn.end(Cause.LOST, error=registry_lost(node.rules, waited, problem))
+        return
+    turn.wait_for(Note.REPORT_WAITS, problem=problem)
+    turn.begin(
+        Tell,
+        report=asked.report,
+        began_at=asked.began_at,
+        since=asked.since,
+        pause=True,
+        needed=asked.needed,
+    )
+
+
+def _given_up_at(turn: Turn, asked: Tell) -> float | None:
+    """When nobody waits for this report any more; None as long as somebody does."""
+    since = turn.node.given_up_since
+    return None if since is None else max(since, asked.began_at) + LAST_TELL_SECONDS
+
+
+def give_up_late(turn: Turn) -> None:
+    """Break off what nobody waits for any more."""
+    for asked in list(turn.under_way(Tell)):
+        assert isinstance(asked, Tell)
+        until = _given_up_at(turn, asked)
+        if not asked.is_last_word and until is not None and turn.now >= until:
+            turn.close(asked.number)
+            turn.do(Drop(asked.number))
+            turn.say(Note.REPORT_GIVEN_UP, problem=SILENT)
+
+
+def due(turn: Turn) -> list[float]:
+    """When reports are given up."""
+    limits = (_given_up_at(turn, t) for t in turn.under_way(Tell) if isinstance(t, Tell))
+    return [until for until in limits if until is not None]
+
+
+# --- how a program ended --------------------------------------------------------------------------
+
+
+def exit_report(
+    epoch: Epoch, ending: Ending, words: OwnWords, told: SignalTold | None
+) -> tuple[ExitReport, float]:
+    """The report of a program's end, and when what it tells of began.
+
+    What came first counts: a program that failed by itself is not excused by a stop, nor by a
+    signal, that came before it was reported; and of one that a signal has ended, the signal is the
+    beginning, however long its grace was.
+
+    Args:
+        epoch: Its attempt.
+        ending: How it ended, or will.
+        words: What it said.
+        told: The signal that ends this node, if one came.
+    """
+    assert epoch.program is not None
+    first, stop_at = ending.failed_rank, epoch.stop_at
+    code = first.exit_code if first and ending.exit_code else ending.exit_code
+    message, since = ending.more_than_code, ending.began_to_fail_at
+    signalled = (
+        told is not None
+        and first is None
+        and told.at <= ending.ended_at
+        and (stop_at is None or told.at <= stop_at)
+    )
+    stopped = not signalled and first is None and stop_at is not None
+    if signalled:
+        assert told is not None
+        code, message, since = 128 + told.signal, words_of_signal(told.signal), told.at
+    report = ExitReport(
+        epoch=epoch.number,
+        exit_code=code,
+        ran_seconds=max(0.0, ending.ended_at - (epoch.program.started_at or ending.ended_at)),
+        worker_rank=first.worker_rank if first else words.rank,
+        stopped=stopped and stop_at is not None and stop_at <= ending.ended_at,
+        message=printable(message, 600),
+        tail=last_words(words.tail),
+        log=printable(words.log, 600),
+    )
+    return report, since
+
+
+def with_trouble(report: ExitReport, trouble: str) -> ExitReport:
+    """The report of a program that failed, with what stood between it and its network."""
+    words = "; ".join(filter(None, (report.message, trouble)))
+    return report.model_copy(update={"message": printable(words, 600)})
+
+
+def served_report(epoch: int, told: SignalTold | None) -> tuple[ExitReport, float | None]:
+    """The report of a node that was there for the program of rank 0."""
+    if told is None:
+        return ExitReport(epoch=epoch, exit_code=0, stopped=True), None
+    report = signal_report(epoch, told.signal).model_copy(update={"by_agent": True})
+    return report, told.at
+
+
+def signal_report(epoch: int, signal: int) -> ExitReport:
+    """The report of a node that was told to end, and has no program."""
+    return ExitReport(epoch=epoch, exit_code=128 + signal, message=words_of_signal(signal))
+
+
+def words_of_signal(signal: int) -> str:
+    """What ended a node, and with it its program."""
+    return f"its agent was told to end ({signal_name(signal)})"

@@ -1,0 +1,180 @@
+"""One program below an agent: started, looked at, ended; or, without one, a node that serves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from rendezvous.errors import RdzvError
+from worker.agent.actions import ReadTrouble, Start
+from worker.agent.arming import Place
+from worker.agent.environment import AgentEnvironment, RunningProgram, Sink
+from worker.agent.inputs import (
+    Failed,
+    Input,
+    MainEnd,
+    NetworkSaid,
+    OwnWords,
+    PartBroken,
+    ProgramGone,
+    ProgramSeen,
+    Started,
+    TroubleRead,
+)
+from worker.agent.notices import Note, Notice, notice
+from worker.contracts import rank_of_failure
+from worker.nccl.log import NcclLog
+from worker.settings import read_bytes
+
+
+class Running:
+    """What was begun by one `Start`.
+
+    Args:
+        asked: What is started.
+        place: What this agent is.
+        environment: The outer world.
+        feed: Tells the machine what happens meanwhile.
+        say: Says something in this node's log.
+    """
+
+    def __init__(
+        self,
+        asked: Start,
+        place: Place,
+        environment: AgentEnvironment,
+        feed: Callable[[Input], None],
+        say: Callable[[Notice], None],
+    ) -> None:
+        self._asked = asked
+        self._place = place
+        self._environment = environment
+        self._feed = feed
+        self._say = say
+        self._log = ""
+        self._sink: Sink | None = None
+        self._program: RunningProgram | None = None
+        self._nccl: NcclLog | None = None
+        self._served_enough = asyncio.Event()
+        self._stopping: asyncio.Task[object] | None = None
+
+    async def run(self) -> Input:
+        """Start it, and wait until nothing of it is left."""
+        number, contract = self._asked.number, self._asked.contract
+        self._nccl = await self._environment.in_thread(self._open_nccl_log)
+        following = asyncio.create_task(self._follow_network())
+        try:
+            if contract.argv:
+                return await self._run_program()
+            self._feed(Started(number))
+            await self._served_enough.wait()
+            return ProgramGone(number)
+        except RdzvError as exc:
+            return Failed(number, exc)
+        finally:
+            following.cancel()
+            if self._sink is not None:
+                self._sink.close()
+
+    async def _run_program(self) -> Input:
+        number, contract = self._asked.number, self._asked.contract
+        settings = self._place.settings
+        row = self._place.row(self._asked.table)
+        file = self._log_file(row.rank)
+        self._sink = self._environment.sink(
+            file,
+            log_limit=read_bytes(settings.log_limit),
+            prefix=f"[{row.rank}] " if settings.prefix else "",
+        )
+        self._log = str(file or "")
+        self._program = program = await self._environment.start(
+            contract.argv,
+            contract.environment(self._environment.environ),
+            grace_seconds=settings.grace,
+            output=self._sink,
+        )
+        program.changed = self._changed
+        self._feed(Started(number))
+        self._changed()  # what has happened before is known now
+        ending = await program.wait()
+        return ProgramGone(number, ending, self._words())
+
+    def _log_file(self, rank: int) -> Path | None:
+        folder = self._place.log_folder(self._environment.environ)
+        try:
+            self._environment.make_private(folder)
+        except OSError as exc:
+            self._say(notice(Note.NO_LOG_FILE, folder=folder, problem=exc.strerror))
+            return None
+        return folder / f"node-{rank}.log"
+
+    # --- while it runs ------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Tell the machine how it is, and what it has said."""
+        if self._program is not None:
+            self._feed(self._seen(self._program, self._words()))
+
+    def _changed(self) -> None:
+        if self._program is not None:
+            self._feed(self._seen(self._program, None))
+
+    def _seen(self, program: RunningProgram, words: OwnWords | None) -> ProgramSeen:
+        main = MainEnd(*program.main_ended) if program.main_ended else None
+        return ProgramSeen(self._asked.number, program.family, main, words)
+
+    def _words(self) -> OwnWords:
+        tail = self._sink.tail if self._sink is not None else []
+        return OwnWords(tuple(tail), rank_of_failure(tail), self._log)
+
+    def pass_signal(self, number: int) -> None:
+        """Pass a signal on to its main process."""
+        if self._program is not None:
+            self._program.signal(number)
+
+    def stop(self) -> None:
+        """TERM, grace, KILL."""
+        self._served_enough.set()
+        if self._program is not None and self._stopping is None:
+            self._stopping = asyncio.create_task(self._program.stop())
+
+    def kill(self) -> None:
+        """End it at once, also within its grace."""
+        if self._program is not None:
+            self._program.kill_now()
+
+    # --- its network --------------------------------------------------------------------------
+
+    def _open_nccl_log(self) -> NcclLog | None:
+        """What NCCL's processes will say of their network; None when nobody keeps it."""
+        contract = self._asked.contract
+        if not contract.nccl_log:
+            return None
+        if "NCCL_DEBUG_FILE" in contract.variables | contract.withheld:
+            folder = Path(contract.nccl_log.replace("%%", "%")).parent
+            try:
+                self._environment.make_private(folder)
+            except OSError as exc:
+                self._say(notice(Note.NO_NCCL_LOG, problem=exc.strerror))
+                return None
+        self._say(notice(Note.NCCL_LOG, file=contract.nccl_log))
+        required = self._place.settings.require_rdma
+        return self._environment.nccl_log(
+            contract.nccl_log, self._asked.table.transport, required=required
+        )
+
+    async def _follow_network(self) -> None:
+        """Tell what NCCL uses, for as long as the program runs."""
+        if self._nccl is None:
+            return
+        try:
+            async for verdict in self._nccl.verdicts():
+                self._feed(NetworkSaid(self._asked.number, verdict))
+        except Exception as exc:  # noqa: BLE001 (the run does without)
+            self._feed(PartBroken("following NCCL's log", exc))
+
+    async def read_trouble(self, asked: ReadTrouble) -> Input:
+        """What NCCL's log has of the end."""
+        trouble = await self._environment.in_thread(self._nccl.trouble) if self._nccl else ""
+        return TroubleRead(asked.number, trouble)

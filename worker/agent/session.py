@@ -1,0 +1,113 @@
+"""What an agent asks the registry and tells it: one try each, answered by one input."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rendezvous.client import RegistryClient, aged, retry_pause
+from rendezvous.compat import timeout
+from rendezvous.errors import RdzvError
+from rendezvous.schema import ExitReport, Report
+from rendezvous.security import JoinString
+from worker.agent.actions import Connect, Join, Refuse, Tell, Watch
+from worker.agent.environment import AgentEnvironment
+from worker.agent.inputs import Connected, Done, Failed, Input, Joined, Late, Viewed
+from worker.refusal import refuse
+
+Answer = TypeVar("Answer")
+
+
+class Session:
+    """The agent's side of its talk with the registry.
+
+    Args:
+        client: Of the registry.
+        join: What this node joins with.
+        environment: The outer world.
+    """
+
+    def __init__(
+        self, client: RegistryClient, join: JoinString, environment: AgentEnvironment
+    ) -> None:
+        self._client = client
+        self._join = join
+        self._environment = environment
+
+    async def connect(self, asked: Connect) -> Input:
+        """Find the registry."""
+        await self._pause(asked.pause)
+        return await self._ask(
+            asked.number, self._client.connect, lambda base: Connected(asked.number, base)
+        )
+
+    async def join(self, asked: Join) -> Input:
+        """Ask for the slot."""
+        await self._pause(asked.pause)
+        return await self._ask(
+            asked.number,
+            lambda: self._client.join(self._join.run, asked.offer),
+            lambda reply: Joined(asked.number, reply, self._client.base),
+        )
+
+    async def refuse(self, asked: Refuse) -> Input:
+        """Tell why this node does not join, as long as it may be heard."""
+        await refuse(self._client, self._join, asked.error)
+        return Done(asked.number)
+
+    async def watch(self, asked: Watch) -> Input:
+        """Ask for the next news."""
+        await self._pause(asked.pause)
+        run, slot = self._join.run, self._join.slot
+        return await self._ask(
+            asked.number,
+            lambda: self._client.watch(run, slot, asked.after, asked.poll),
+            lambda view: Viewed(asked.number, view),
+            limit=asked.limit,
+        )
+
+    async def tell(self, asked: Tell) -> Input:
+        """Send a report; what it tells of ages meanwhile."""
+        await self._pause(asked.pause)
+        run, slot = self._join.run, self._join.slot
+        report = _with_age(asked.report, asked.since)
+        return await self._ask(
+            asked.number,
+            lambda: self._client.report(run, slot, report),
+            lambda _: Done(asked.number),
+            limit=asked.limit,
+        )
+
+    async def close(self, number: int) -> Input:
+        """Close the connections."""
+        await self._client.close()
+        return Done(number)
+
+    async def _pause(self, wanted: bool) -> None:
+        if wanted:
+            await asyncio.sleep(retry_pause(self._environment.jitter))
+
+    @staticmethod
+    async def _ask(
+        number: int,
+        ask: Callable[[], Awaitable[Answer]],
+        answered: Callable[[Answer], Input],
+        *,
+        limit: float | None = None,
+    ) -> Input:
+        """Ask once; what the registry refuses, and its silence, are answers as well."""
+        try:
+            async with timeout(limit):
+                return answered(await ask())
+        except RdzvError as exc:
+            return Failed(number, exc)
+        except TimeoutError:
+            return Late(number)
+
+
+def _with_age(report: Report, since: float | None) -> Report:
+    """The report as it is told now."""
+    if since is None or not isinstance(report, ExitReport):
+        return report
+    return aged(report, max(0.0, asyncio.get_running_loop().time() - since))

@@ -1,0 +1,374 @@
+"""The shell of a node's machine: it carries out what is decided, and decides nothing itself.
+
+Each action is a call here; each effect is a task that is answered by one input. What goes on beside
+them (remote commands, metrics, the program) feeds the machine when it has something to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from rendezvous.client import REQUEST_SECONDS, RegistryClient
+from rendezvous.compat import timeout
+from rendezvous.errors import ArmingFailed, RdzvError
+from rendezvous.shell import Shell
+from worker.agent import node
+from worker.agent.actions import (
+    Action,
+    Arm,
+    CloseClient,
+    CloseRemote,
+    CloseSocket,
+    Connect,
+    Drop,
+    Effect,
+    End,
+    Flush,
+    Join,
+    Kill,
+    Listen,
+    LookAhead,
+    LookAtProgram,
+    MakeOffer,
+    OpenRemote,
+    PassSignal,
+    ReadTrouble,
+    Refuse,
+    RemoveHosts,
+    RestoreHosts,
+    Say,
+    SendMetrics,
+    ShowWord,
+    Start,
+    Stop,
+    StopListening,
+    Tell,
+    Visit,
+    Watch,
+)
+from worker.agent.arming import Place, arm
+from worker.agent.environment import AgentEnvironment, Listener
+from worker.agent.inputs import (
+    Broken,
+    Done,
+    Failed,
+    Input,
+    Late,
+    Listening,
+    Offered,
+    PartBroken,
+    Tick,
+)
+from worker.agent.notices import Note, Notice, notice, text_of
+from worker.agent.running import Running
+from worker.agent.session import Session
+from worker.agent.state import Node, Rules
+from worker.agent.visiting import visit
+from worker.metrics import Metrics
+from worker.own_words import own_word
+from worker.probe.packets import Identity
+from worker.rsh.remote import RemoteCommands
+from worker.rsh.served import Shell as ServedShell
+
+logger = logging.getLogger("worker.agent")
+
+_HEAR_SECONDS = 1.0
+
+
+class NodeShell:
+    """One node's machine, and what carries out its decisions.
+
+    Args:
+        place: What this agent is.
+        environment: The outer world.
+        client: Of the registry.
+    """
+
+    def __init__(self, place: Place, environment: AgentEnvironment, client: RegistryClient) -> None:
+        join = place.join
+        self._place = place
+        self._environment = environment
+        self._session = Session(client, join, environment)
+        self._hosts = environment.hosts_block(environment.hosts_file, join.run)
+        self._resolver = environment.resolver()
+        self._identity = Identity(join.probe_key, join.run, join.launch_id, join.slot)
+        self._listener: Listener | None = None
+        self._remote = RemoteCommands(client, join, allowed=place.remote)
+        self._metrics = Metrics(client, join.run, join.slot)
+        self._socket = environment.local_socket(
+            take={"metrics": self._metrics.take}, serve={"exec": self._remote.serve}
+        )
+        self._running: dict[int, Running] = {}
+        self._beside: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._node = Node(rules_of(place, environment))
+        self._core: Shell[Input, Action] = Shell(
+            self._step, self._due, tick=Tick(), act=self._act, broken=Broken
+        )
+
+    @property
+    def node(self) -> Node:
+        """What the machine knows now."""
+        return self._node
+
+    async def run(self) -> int:
+        """Take part in the run; returns the exit code. Raises what the node ends with instead."""
+        clock = asyncio.get_running_loop().time
+        self._node, actions = node.begin(self._node.rules, clock())
+        self._do(actions)
+        try:
+            return await self._over
+        finally:
+            await self._close()
+
+    def feed(self, said: Input) -> None:
+        """Tell the machine something that happened by itself."""
+        self._core.feed(said)
+
+    async def _close(self) -> None:
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
+        await self._core.close()
+
+    def _step(self, said: Input, now: float) -> Iterable[Action]:
+        self._node, actions = node.step(self._node, said, now)
+        return actions
+
+    def _due(self) -> float | None:
+        return node.due(self._node, asyncio.get_running_loop().time())
+
+    def _do(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            self._act(action)
+
+    # --- what is done at once -----------------------------------------------------------------
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Say():
+                self._say(action.notice)
+            case ShowWord():
+                words = own_word(self._place.command, action.word)
+                self._say(notice(Note.WARNED, words=words))
+            case Drop():
+                self._core.drop(action.number)
+            case StopListening():
+                self._stop_listening()
+            case OpenRemote():
+                self._open_remote(action)
+            case SendMetrics():
+                self._begin_beside("sending metrics", self._metrics.send(nodes=action.nodes))
+            case Stop() | Kill() | PassSignal() | LookAtProgram():
+                self._act_on_program(action)
+            case End():
+                self._end(action)
+            case _:
+                self._core.start(action.number, self._effect(action))
+
+    def _say(self, said: Notice) -> None:
+        logger.log(said.note.level, "%s", text_of(said))
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _open_remote(self, asked: OpenRemote) -> None:
+        row = self._place.row(asked.table)
+        environ = asked.contract.served_environment(self._environment.environ)
+        grace = self._place.settings.grace
+        shell = ServedShell(f"node {row.rank} ({row.hostname})", environ, grace)
+        self._remote.begin(asked.table, asked.digest, shell)
+        self._begin_beside("remote commands", self._remote.work())
+
+    def _begin_beside(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """Let something go on that the run can do without."""
+
+        async def go() -> None:
+            try:
+                await work
+            except Exception as exc:  # noqa: BLE001 (the run does without)
+                self.feed(PartBroken(what, exc))
+
+        task = asyncio.create_task(go())
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    def _act_on_program(self, action: Stop | Kill | PassSignal | LookAtProgram) -> None:
+        if (running := self._running.get(action.program)) is None:
+            return
+        match action:
+            case Stop():
+                running.stop()
+            case Kill():
+                running.kill()
+                self._remote.kill_now()
+            case PassSignal():
+                running.pass_signal(action.signal)
+            case LookAtProgram():
+                running.look()
+
+    def _end(self, asked: End) -> None:
+        if asked.error is not None:
+            self._over.set_exception(asked.error)
+        else:
+            self._over.set_result(asked.code)
+
+    # --- effects ------------------------------------------------------------------------------
+
+    async def _effect(self, asked: Effect) -> Input | None:
+        match asked:
+            case Watch():
+                return await self._session.watch(asked)
+            case Tell():
+                return await self._session.tell(asked)
+            case Connect():
+                return await self._session.connect(asked)
+            case Join():
+                return await self._session.join(asked)
+            case Refuse():
+                return await self._session.refuse(asked)
+            case CloseClient():
+                return await self._session.close(asked.number)
+            case Visit():
+                loopback = self._place.settings.loopback
+                self._resolver.ask(peer.hostname for peer in asked.plan.peers)
+                return await visit(asked, self._identity, self._environment, loopback=loopback)
+            case Arm():
+                return await self._arm(asked)
+            case Start():
+                return await self._start(asked)
+            case _:
+                return await self._effect_here(asked)
+
+    async def _effect_here(self, asked: Effect) -> Input | None:
+        """An effect on this machine alone."""
+        match asked:
+            case RestoreHosts():
+                return await self._restore_hosts(asked)
+            case Listen():
+                return self._listen(asked)
+            case LookAhead():
+                return await self._within(asked.number, asked.limit, self._look_ahead(asked))
+            case MakeOffer():
+                return await self._make_offer(asked)
+            case Flush():
+                await self._socket.hear_out(_HEAR_SECONDS)
+                await self._metrics.flush()
+            case ReadTrouble():
+                trouble = self._running[asked.program].read_trouble(asked)
+                return await self._within(asked.number, asked.limit, trouble)
+            case CloseRemote():
+                await self._remote.close(text_of(asked.why))
+            case CloseSocket():
+                await self._socket.close()
+                await self._resolver.close()
+            case RemoveHosts():
+                return await self._within(asked.number, asked.limit, self._remove_hosts(asked))
+        return Done(asked.number)
+
+    @staticmethod
+    async def _within(number: int, limit: float, work: Coroutine[Any, Any, Input]) -> Input:
+        try:
+            async with timeout(limit):
+                return await work
+        except TimeoutError:
+            return Late(number)
+
+    async def _restore_hosts(self, asked: RestoreHosts) -> Input:
+        file = self._environment.hosts_file
+        try:
+            runs = await self._environment.in_thread(self._environment.restore_stale, file)
+            said = [notice(Note.STALE_HOSTS_REMOVED, file=file, run=run) for run in runs]
+        except ArmingFailed as exc:
+            said = [notice(Note.STALE_HOSTS_KEPT, problem=exc.message)]
+        self._resolver.begin()
+        return Done(asked.number, tuple(said))
+
+    def _listen(self, asked: Listen) -> Input:
+        loopback = self._place.settings.loopback
+        try:
+            self._listener = self._environment.listen(self._identity, loopback=loopback)
+        except OSError as exc:
+            return Listening(asked.number, None, str(exc))
+        return Listening(asked.number, self._listener.port)
+
+    async def _look_ahead(self, asked: LookAhead) -> Input:
+        place, environ = self._place, self._environment.environ
+        try:
+            await self._environment.in_thread(
+                self._environment.look_ahead,
+                *(place.settings, place.join.slot, place.command, environ),
+            )
+        except RdzvError as exc:
+            return Failed(asked.number, exc)
+        return Done(asked.number)
+
+    async def _make_offer(self, asked: MakeOffer) -> Input:
+        place, environ = self._place, self._environment.environ
+        try:
+            offer = await self._environment.in_thread(
+                self._environment.make_offer,
+                *(place.settings, place.join, place.command, _host_of(asked.base)),
+                environ=environ,
+                probe_port=asked.probe_port,
+            )
+        except RdzvError as exc:
+            return Failed(asked.number, exc)
+        return Offered(asked.number, offer)
+
+    async def _arm(self, asked: Arm) -> Input:
+        await self._open_socket()
+        resolved = await self._resolver.known(row.hostname for row in asked.table.rows)
+        answer: Input = await self._environment.in_thread(
+            arm,
+            *(asked, self._place, self._environment, self._hosts),
+            socket=self._socket.path,
+            resolved=resolved,
+        )
+        return answer
+
+    async def _open_socket(self) -> None:
+        """Let this node's program speak to its agent."""
+        if self._socket.path:
+            return
+        try:
+            await self._socket.open(self._environment.environ)
+        except OSError as exc:
+            self._say(notice(Note.NO_SOCKET, problem=exc.strerror))
+
+    async def _start(self, asked: Start) -> Input:
+        running = Running(asked, self._place, self._environment, self.feed, self._say)
+        self._running[asked.number] = running
+        return await running.run()
+
+    async def _remove_hosts(self, asked: RemoveHosts) -> Input:
+        try:
+            await self._environment.in_thread(self._hosts.remove)
+        except ArmingFailed as exc:
+            return Failed(asked.number, exc)
+        return Done(asked.number)
+
+
+def rules_of(place: Place, environment: AgentEnvironment) -> Rules:
+    """What the machine has to know of its settings."""
+    settings = place.settings
+    return Rules(
+        run=place.join.run,
+        slot=place.join.slot,
+        join_timeout=settings.join_timeout,
+        orphan_timeout=settings.orphan_timeout,
+        answer_seconds=REQUEST_SECONDS,
+        hosts_file="" if settings.hosts == "off" else str(environment.hosts_file),
+        hosts_seconds=environment.hosts_seconds,
+        remote=place.remote,
+    )
+
+
+def _host_of(base: str) -> str:
+    """The host in a base URL, without brackets."""
+    return base.split("//", 1)[1].rsplit(":", 1)[0].strip("[]")

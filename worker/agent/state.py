@@ -1,0 +1,332 @@
+"""What a node's machine knows, and how one step of it is written down. Pure.
+
+Everything that belongs to one attempt at a table is in its `Epoch`. What is under way is in
+`Node.effects`: each by its number, as the action that began it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+from rendezvous.schema import EndpointTable, JoinRequest, Result
+from worker.agent.actions import Action, Effect, Say
+from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords
+from worker.agent.notices import Note, Notice, notice
+from worker.contracts import Contract
+from worker.ending import Ending
+from worker.family import Family
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What does not change in a node's life: seconds are those of the settings.
+
+    Attributes:
+        answer_seconds: Within which a registry that is there answers.
+        hosts_file: Into which names are written; empty: into none.
+        hosts_seconds: How long a node that ends waits until it is put back.
+        remote: Whether this run allows commands of other nodes.
+    """
+
+    run: str
+    slot: int
+    join_timeout: float
+    orphan_timeout: float
+    answer_seconds: float = 2.0
+    hosts_file: str = ""
+    hosts_seconds: float = 10.0
+    remote: bool = False
+
+
+@dataclass(frozen=True)
+class Joining:
+    """From the start until the registry has taken this node in."""
+
+    began_at: float
+    probe_port: int | None = None
+    offer: JoinRequest | None = None
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node that the registry knows.
+
+    Attributes:
+        offered: The MACs of the rows that this node signed.
+        after: The number of the last news that was taken in.
+        poll: Seconds that the registry holds a watch.
+        heard_at: When the registry last answered a watch.
+        had_last_try: Whether the try with which the orphan time-out ends was made since.
+        why_silent: What the last try that failed has shown.
+    """
+
+    incarnation: int
+    offered: frozenset[str]
+    after: int
+    poll: float
+    heard_at: float
+    had_last_try: bool = False
+    why_silent: str = ""
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """A table that this node has acknowledged, and how it would start its program on it."""
+
+    digest: str
+    table: EndpointTable
+    contract: Contract
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs, or ran, on a table.
+
+    Attributes:
+        number: Of its `Start`.
+        serves: It has no process of its own: this node is there for the program of rank 0.
+        ends_all: Its launcher ends all ranks when one fails.
+        started_at: When it began to run.
+        follows_network: Whether NCCL keeps a log of what it uses.
+        kill: It is to end without a grace.
+        family: Its children, as last seen; `main` is the end of its main process.
+        failed_at: When a rank was first seen to have failed, `certain_at` when it was certain that
+            the others end of it.
+        warned, told, said_late: What was said of it: that a rank failed, how it ends, and that
+            ranks are late to end.
+        gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
+            served, and `words` what it said.
+    """
+
+    number: int
+    serves: bool = False
+    ends_all: bool = False
+    follows_network: bool = False
+    started_at: float | None = None
+    kill: bool = False
+    family: Family = field(default_factory=Family)
+    main: MainEnd | None = None
+    failed_at: float | None = None
+    certain_at: float | None = None
+    warned: bool = False
+    told: bool = False
+    said_late: bool = False
+    gone: bool = False
+    ending: Ending | None = None
+    words: OwnWords = NO_WORDS
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One attempt at a table.
+
+    Attributes:
+        number: The registry's.
+        visited: Whether this node's share of its peers was visited, or is.
+        table: What is to be armed for next, with its digest: another table is being armed for.
+        armed_for: The digest of the last table that was armed for, or is.
+        program: What was started on it.
+        stop_at: When its program was told to stop.
+    """
+
+    number: int
+    visited: bool = False
+    table: EndpointTable | None = None
+    digest: str = ""
+    armed_for: str = ""
+    program: Program | None = None
+    stop_at: float | None = None
+
+
+@dataclass(frozen=True)
+class SignalTold:
+    """The first signal that ends this node."""
+
+    signal: int
+    at: float
+
+
+@dataclass(frozen=True)
+class ResultKnown:
+    """How the run ended."""
+
+    result: Result
+    at: float
+
+
+class Cause(Enum):
+    """Why a node ends."""
+
+    RESULT = "the run is over"
+    SIGNAL = "this process was told to end"
+    RELEASED = "the run goes without this node"
+    REFUSED = "the registry refuses it"
+    LOST = "the registry is gone"
+    FAULT = "this node's own fault"
+
+
+IN_ORDER = (Cause.RESULT, Cause.SIGNAL, Cause.RELEASED)
+"""Causes after which what is under way is finished, and the registry told of it."""
+
+
+class Step(Enum):
+    """What a node that ends does, in this order."""
+
+    SOCKET = "close the program's socket"
+    FAULT = "tell its own fault"
+    LEAVE = "tell that it leaves"
+    CLIENT = "close the connections"
+    HOSTS = "put the hosts file back"
+    OVER = "exit"
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How this node ends.
+
+    Attributes:
+        cause: The first one.
+        code: The exit code of its process, where it does not end with an error.
+        error: What its process ends with.
+        step: The one that it is at; None while programs end and reports are told.
+        step_at: Since when.
+    """
+
+    cause: Cause
+    code: int = 0
+    error: Exception | None = None
+    step: Step | None = None
+    step_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """All that a node's machine knows.
+
+    Attributes:
+        effects: What is under way, by number.
+        count: How many effects were begun.
+        epochs: The newest last; of older ones those whose program is not over.
+        agreed: The table that was acknowledged last.
+        parent_lives: False once a signal has shown that the launcher is gone.
+        said: What it was last said to wait for, and when.
+    """
+
+    rules: Rules
+    joining: Joining | None = None
+    member: Member | None = None
+    epochs: tuple[Epoch, ...] = ()
+    agreed: Agreed | None = None
+    effects: Mapping[int, Effect] = field(default_factory=dict)
+    count: int = 0
+    signal: SignalTold | None = None
+    result: ResultKnown | None = None
+    parent_lives: bool = True
+    ends: Ends | None = None
+    said: tuple[Notice, float] | None = None
+
+    def epoch_of(self, program: int) -> Epoch | None:
+        """The attempt whose program has this number."""
+        return next((e for e in self.epochs if e.program and e.program.number == program), None)
+
+    def epoch(self, number: int) -> Epoch | None:
+        """The attempt with this number."""
+        return next((epoch for epoch in self.epochs if epoch.number == number), None)
+
+    @property
+    def program(self) -> Program | None:
+        """What was started last."""
+        return next((e.program for e in reversed(self.epochs) if e.program is not None), None)
+
+    @property
+    def given_up_since(self) -> float | None:
+        """Since when nobody waits for this node's reports: the signal, or the result, came."""
+        known = [told.at for told in (self.signal, self.result) if told is not None]
+        return min(known, default=None)
+
+
+E = TypeVar("E", bound=Effect)
+_SAY_SECONDS = 30.0
+
+
+class Turn:
+    """One step while it is made: the node so far, and what is to be done, in order.
+
+    Args:
+        node: Before the step.
+        now: Seconds on the clock of the shell.
+    """
+
+    def __init__(self, node: Node, now: float) -> None:
+        self.node = node
+        self.now = now
+        self.actions: list[Action] = []
+
+    def set(self, **changes: Any) -> None:
+        """Change what the node knows."""
+        self.node = replace(self.node, **changes)
+
+    def do(self, action: Action) -> None:
+        """Have something done that has no answer."""
+        self.actions.append(action)
+
+    def begin(self, effect: type[E], **fields: Any) -> int:
+        """Begin an effect; returns its number."""
+        number = self.node.count + 1
+        made = effect(number, **fields)
+        self.set(count=number, effects={**self.node.effects, number: made})
+        self.actions.append(made)
+        return number
+
+    def close(self, number: int) -> Effect | None:
+        """What was begun under this number, which is answered now; None: nobody waits for it."""
+        left = dict(self.node.effects)
+        found = left.pop(number, None)
+        if found is not None:
+            self.set(effects=left)
+        return found
+
+    def under_way(self, *kinds: type[Effect]) -> Iterator[Effect]:
+        """The effects of these kinds that are under way."""
+        return (effect for effect in self.node.effects.values() if isinstance(effect, kinds))
+
+    def wait_for(self, note: Note, **values: object) -> None:
+        """Say what this node waits for: when it changes, and now and then."""
+        said = notice(note, **values)
+        former, at = self.node.said or (None, 0.0)
+        if not said.same_but_for_times(former) or self.now - at > _SAY_SECONDS:
+            self.set(said=(said, self.now))
+            self.do(Say(said))
+
+    def say(self, note: Note, **values: object) -> None:
+        """Say something once."""
+        self.do(Say(notice(note, **values)))
+
+    def end(self, cause: Cause, *, code: int = 0, error: Exception | None = None) -> None:
+        """Decide how this node ends; the first cause is final. `leaving` does what follows."""
+        if self.node.ends is None:
+            self.set(ends=Ends(cause, code, error))
+
+    def set_member(self, **changes: Any) -> None:
+        """Change what is known of this node's place in the registry."""
+        assert self.node.member is not None
+        self.set(member=replace(self.node.member, **changes))
+
+    def set_epoch(self, number: int, **changes: Any) -> None:
+        """Change one attempt."""
+        self.set(
+            epochs=tuple(
+                replace(epoch, **changes) if epoch.number == number else epoch
+                for epoch in self.node.epochs
+            )
+        )
+
+    def set_program(self, epoch: int, **changes: Any) -> None:
+        """Change what is known of an attempt's program."""
+        found = self.node.epoch(epoch)
+        assert found is not None
+        assert found.program is not None
+        self.set_epoch(epoch, program=replace(found.program, **changes))

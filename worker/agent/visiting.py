@@ -1,0 +1,69 @@
+"""A node's share of the visits in one round of a verification."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rendezvous.compat import timeout
+from rendezvous.peers import peers_of
+from rendezvous.schema import PairProbe, ProbePlan, printable
+from worker.agent.actions import Visit
+from worker.agent.environment import AgentEnvironment
+from worker.agent.inputs import Visited
+from worker.probe.names import with_names
+from worker.probe.packets import Identity
+from worker.probe.plan import unfit_peers
+
+_NAMES_SECONDS = 1.0
+
+
+async def visit(
+    asked: Visit, identity: Identity, environment: AgentEnvironment, *, loopback: bool
+) -> Visited:
+    """Visit this node's share of its peers, and add what the hosts file says of them.
+
+    Args:
+        asked: The plan, and its epoch.
+        identity: Who visits.
+        environment: The outer world.
+        loopback: All nodes of the run live on this machine.
+    """
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    plan, own = asked.plan, identity.slot
+    slots = [peer.slot for peer in plan.peers]
+    # It stands in no plan when it found no port to answer at.
+    share = peers_of(slots, own, asked.epoch) if own in slots else []
+    pairs = _without_address(plan, own, share, environment)
+    if not pairs:
+        pairs = unfit_peers(plan, share, loopback=loopback)
+        unfit = {pair.slot for pair in pairs}
+        pairs += await environment.probe(identity, plan, [s for s in share if s not in unfit])
+    seconds = clock() - began
+    return Visited(asked.number, tuple(await _named(pairs, asked, identity, environment)), seconds)
+
+
+def _without_address(
+    plan: ProbePlan, slot: int, share: list[int], environment: AgentEnvironment
+) -> list[PairProbe]:
+    """What is known of the peers without a visit: nothing is reached from a lost address."""
+    own = next((peer for peer in plan.peers if peer.slot == slot), None)
+    problem = environment.why_unusable(own.address, own.interface) if own else ""
+    return [
+        PairProbe(slot=peer, outcome="no_route", detail=printable(problem, 120))
+        for peer in (share if problem else [])
+    ]
+
+
+async def _named(
+    pairs: list[PairProbe], asked: Visit, identity: Identity, environment: AgentEnvironment
+) -> list[PairProbe]:
+    """Add what the hosts file says of the peers, unless it hangs."""
+    try:
+        async with timeout(_NAMES_SECONDS):
+            names = await environment.in_thread(
+                environment.known_names, environment.hosts_file, identity.run
+            )
+    except TimeoutError:
+        return pairs
+    return with_names(pairs, asked.plan, identity.slot, names)
