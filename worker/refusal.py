@@ -6,12 +6,10 @@ firewall.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
-import time
 
-from rendezvous.client import RegistryClient, retry_pause
+from rendezvous.client import RegistryClient
 from rendezvous.errors import (
     ArmingFailed,
     ExitCode,
@@ -20,6 +18,7 @@ from rendezvous.errors import (
     TooManyRequests,
     UsageError,
 )
+from rendezvous.retry import until_answered
 from rendezvous.schema import Refusal, printable
 from rendezvous.security import JoinString
 
@@ -66,24 +65,22 @@ async def refuse(
     A registry that refuses to hear it has no use for it: an older one does not know the call.
     """
     refusal = refusal_of(error, socket.gethostname())
-    deadline = time.monotonic() + limit_seconds
     said = False
-    while True:
-        try:
-            await client.refuse(join.run, join.slot, refusal)
-        except (RegistryError, TooManyRequests) as exc:
-            if time.monotonic() > deadline:
-                logger.warning("the registry was not told of it: %s", exc.message)
-                return
-            if not said:
-                said = True
-                logger.warning(
-                    "this node cannot take part: %s (the registry is told, for at most %.0f s: %s)",
-                    *(refusal.reason, limit_seconds, exc.message),
-                )
-            await asyncio.sleep(retry_pause())
-        except RdzvError as exc:
-            logger.debug("the registry was not told of it: %s", exc.message)
-            return
-        else:
-            return
+
+    def say(failure: RdzvError) -> None:
+        nonlocal said
+        if not said:
+            said = True
+            logger.warning(
+                "this node cannot take part: %s (the registry is told, for at most %.0f s: %s)",
+                *(refusal.reason, limit_seconds, failure.message),
+            )
+
+    try:
+        await until_answered(
+            lambda: client.refuse(join.run, join.slot, refusal), seconds=limit_seconds, failed=say
+        )
+    except (RegistryError, TooManyRequests) as exc:
+        logger.warning("the registry was not told of it: %s", exc.message)
+    except RdzvError as exc:
+        logger.debug("the registry was not told of it: %s", exc.message)

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from rendezvous.client import retry_pause
 from rendezvous.errors import RegistryError
+from rendezvous.retry import retry_pause
 from rendezvous.schema import Phase
 from tests.attack.floods import KINDS, Tally
 from tests.faults.record import record

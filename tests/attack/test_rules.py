@@ -228,9 +228,14 @@ _GUARDS = {
 ALLOWED = {
     (wall_clock, "launcher/state_dir.py", "time.time"): "for people: how old a launch is",
     (wall_clock, "worker/keeper.py", "time.clock_gettime"): "the clock of processes' starts",
-    (unverified, "rendezvous/client.py", "CERT_NONE"): "looks at a certificate, sends nothing",
-    (unverified, "rendezvous/client.py", "context.check_hostname = False"): "as CERT_NONE",
+    (
+        unverified,
+        "rendezvous/http_network.py",
+        "CERT_NONE",
+    ): "looks at a certificate, sends nothing",
+    (unverified, "rendezvous/http_network.py", "context.check_hostname = False"): "as CERT_NONE",
     (guessable, "rendezvous/client.py", "import random"): "jitter between tries",
+    (guessable, "rendezvous/retry.py", "import random"): "jitter between tries",
     (
         environment_obeyed,
         "launcher/schedulers/vessl_api.py",
@@ -373,6 +378,8 @@ def test_the_tests_that_the_security_page_names_are_there() -> None:
 def test_every_rule_has_planted_faults_and_sees_the_source() -> None:
     assert set(RULES) <= set(PLANTED)
     assert len(sources()) > 40
-    assert {"rdzv_command.py", "rendezvous/client.py", "launcher/template/placeholder.py"} <= set(
-        sources()
-    )
+    assert {
+        "rdzv_command.py",
+        "rendezvous/http_network.py",
+        "launcher/template/placeholder.py",
+    } <= set(sources())

@@ -22,9 +22,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from rendezvous.client import RegistryClient, retry_pause
+from rendezvous.client import RegistryClient
 from rendezvous.compat import TaskGroup
-from rendezvous.errors import Fenced, RegistryError
+from rendezvous.errors import Fenced
+from rendezvous.retry import until_answered
 from rendezvous.schema import (
     AckReport,
     ExitReport,
@@ -47,11 +48,7 @@ def say(slot: int, what: str, **more: object) -> None:
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
     """Until the registry has answered; its refusals end the program."""
-    while True:
-        try:
-            return await work()
-        except RegistryError:
-            await asyncio.sleep(retry_pause())
+    return await until_answered(work)
 
 
 class Member:

@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.certificate import make_certificate, public_key_pin
-from rendezvous.client import RegistryClient, retry_pause
+from rendezvous.client import RegistryClient
 from rendezvous.compat import timeout
 from rendezvous.errors import RegistryError
 from rendezvous.isolated import isolated
 from rendezvous.peers import peers_of
+from rendezvous.retry import retry_pause, until_answered
 from rendezvous.schema import (
     AckReport,
     Candidate,
@@ -356,13 +357,7 @@ class Node:
 
     async def tell(self, report: Any) -> None:
         """Report until it is taken in, as an agent does."""
-        while True:
-            try:
-                await self.report(report)
-            except RegistryError:
-                await asyncio.sleep(retry_pause())
-            else:
-                return
+        await until_answered(lambda: self.report(report))
 
     async def run(self) -> NodeView:
         """Come to the go."""

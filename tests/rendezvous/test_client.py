@@ -17,12 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from cryptography import x509
 
-from rendezvous import client as client_module
-from rendezvous import errors
+from rendezvous import dialling, errors
 from rendezvous.certificate import make_certificate, public_key_pin
 from rendezvous.client import RegistryClient, aged
 from rendezvous.errors import (
@@ -33,6 +31,9 @@ from rendezvous.errors import (
     Unauthorized,
     Unavailable,
 )
+from rendezvous.failures import Fault, NetworkFailure
+from rendezvous.http_network import HttpNetwork
+from rendezvous.network import Answer, Line, Network, Request
 from rendezvous.schema import (
     AckReport,
     EndpointTable,
@@ -59,7 +60,7 @@ WIRE = Path(__file__).parent.parent / "wire"
 
 
 @dataclass
-class Line:
+class ServerLine:
     """One connection of a client, as the server sees it."""
 
     reader: asyncio.StreamReader
@@ -82,7 +83,7 @@ class Line:
         self.writer.write(head.encode() + data)
 
 
-Script = Callable[[Line], Awaitable[None]]
+Script = Callable[[ServerLine], Awaitable[None]]
 
 
 @dataclass
@@ -90,7 +91,7 @@ class FakeRegistry:
     """A server that answers health checks and leaves the rest to a script for each connection."""
 
     script: Script
-    lines: list[Line] = field(default_factory=list)
+    lines: list[ServerLine] = field(default_factory=list)
     server: asyncio.Server | None = None
     port: int = 0
 
@@ -100,7 +101,7 @@ class FakeRegistry:
         self.port = self.server.sockets[0].getsockname()[1]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = Line(reader, writer)
+        line = ServerLine(reader, writer)
         self.lines.append(line)
         try:
             await self.script(line)
@@ -137,20 +138,20 @@ async def fake(script: Script, **options: Any) -> AsyncIterator[FakeRegistry]:
         await until(lambda: not any(line.is_open for line in made.lines))
 
 
-async def healthy(line: Line) -> str:
+async def healthy(line: ServerLine) -> str:
     """Answer health checks; the first other path."""
     while (path := await line.request()) == "/healthz":
         line.answer("ok")
     return path
 
 
-async def until_closed(line: Line) -> None:
+async def until_closed(line: ServerLine) -> None:
     """Say nothing until the client closes."""
     while piece := await line.reader.read(65536):
         line.received += piece
 
 
-async def silent(line: Line) -> None:
+async def silent(line: ServerLine) -> None:
     """Accept and say nothing."""
     await until_closed(line)
 
@@ -159,7 +160,7 @@ def replies(*answers: tuple[int, Any]) -> Script:
     """Give these answers, one for each request of any connection, then none."""
     left = list(answers)
 
-    async def script(line: Line) -> None:
+    async def script(line: ServerLine) -> None:
         while await healthy(line) and left:
             status, body = left.pop(0)
             line.answer(body, status)
@@ -271,21 +272,21 @@ async def test_the_first_address_of_the_list_is_kept_unless_it_is_much_later(
 ) -> None:
     answered = asyncio.Event()
 
-    async def after_the_other(line: Line) -> None:
+    async def after_the_other(line: ServerLine) -> None:
         await answered.wait()
         if moment is not None:
             await asyncio.sleep(0.1)
             await healthy(line)
         await until_closed(line)
 
-    async def at_once(line: Line) -> None:
+    async def at_once(line: ServerLine) -> None:
         assert await line.request() == "/healthz"
         line.answer("ok")
         answered.set()
         await until_closed(line)
 
     if moment is not None:
-        monkeypatch.setattr(client_module, "_HEAD_START_SECONDS", moment)
+        monkeypatch.setattr(dialling, "HEAD_START_SECONDS", moment)
     async with (
         fake(after_the_other) as first,
         fake(at_once, address="127.77.0.2", port=first.port),
@@ -322,7 +323,7 @@ async def test_each_address_that_failed_is_named_with_its_reason() -> None:
 def says(data: bytes) -> Script:
     """Send this at once and close."""
 
-    async def script(line: Line) -> None:
+    async def script(line: ServerLine) -> None:
         await line.request()
         line.writer.write(data)
         await line.writer.drain()
@@ -452,15 +453,18 @@ async def test_another_public_key_is_refused_before_anything_is_sent() -> None:
 async def test_a_server_that_changes_its_certificate_after_the_pin_was_checked_is_refused() -> None:
     """The pin is checked on the bytes that are then trusted: there is no gap between the two."""
     async with impostor() as (server, place):
-        async with client_of(replace(place, trust="public_key", proof=b"x" * 32)) as client:
-            client._fetch_certificate = _other_certificate  # type: ignore[method-assign]
+        pinned = replace(place, trust="public_key", proof=b"x" * 32)
+        async with RegistryClient(pinned, network=OutOfDate()) as client:
             with pytest.raises(Unavailable, match="it does not hold this run's certificate"):
                 await client.connect()
         assert [line.received for line in server.lines if line.received] == []
 
 
-async def _other_certificate(address: str) -> bytes:
-    return make_certificate(new_secret()).der
+class OutOfDate(HttpNetwork):
+    """Finds a certificate that is another one a moment later."""
+
+    async def _fetch_certificate(self, *_: object) -> bytes:
+        return make_certificate(new_secret()).der
 
 
 async def test_an_old_version_of_tls_is_refused() -> None:
@@ -544,7 +548,7 @@ async def test_a_nodes_stalled_request_is_sent_again_on_a_second_connection_firs
     """The old connection is given up only once the new one has been answered."""
     old_was_open: list[bool] = []
 
-    async def script(line: Line) -> None:
+    async def script(line: ServerLine) -> None:
         await healthy(line)
         if line in server.lines[1:2]:
             old_was_open.append(server.lines[0].is_open)
@@ -563,7 +567,7 @@ async def test_a_nodes_stalled_request_is_sent_again_on_a_second_connection_firs
 async def test_a_poll_outlives_refused_connections_and_does_not_hammer() -> None:
     answer = asyncio.Event()
 
-    async def script(line: Line) -> None:
+    async def script(line: ServerLine) -> None:
         await healthy(line)
         await answer.wait()
         line.answer(make_view())
@@ -574,13 +578,13 @@ async def test_a_poll_outlives_refused_connections_and_does_not_hammer() -> None
         await until(lambda: len(server.lines) == 1)
         await server.refuse()
         dialled: list[float] = []
-        real = client._dial
 
-        async def counted(name: str) -> httpx.AsyncClient:
-            dialled.append(asyncio.get_running_loop().time())
-            return await real(name)
+        class Counted(HttpNetwork):
+            async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
+                dialled.append(asyncio.get_running_loop().time())
+                return await super().open(place, address, seconds)
 
-        client._dial = counted  # type: ignore[method-assign]
+        client._network = Counted()
         await until(lambda: len(dialled) == 3)
         assert not poll.done()
         assert server.lines[0].is_open
@@ -592,7 +596,7 @@ async def test_a_poll_outlives_refused_connections_and_does_not_hammer() -> None
 async def test_after_a_new_dial_the_old_connection_is_kept_until_the_new_one_has_answered() -> None:
     seen: list[tuple[str, bool]] = []
 
-    async def script(line: Line) -> None:
+    async def script(line: ServerLine) -> None:
         while path := await line.request():
             if line is not server.lines[0]:
                 seen.append((path.partition("?")[0], server.lines[0].is_open))
@@ -609,11 +613,11 @@ async def test_after_a_new_dial_the_old_connection_is_kept_until_the_new_one_has
 async def test_an_address_where_an_answer_is_late_is_left_for_another() -> None:
     """Small messages may pass there, as those that are dialled with, and large ones vanish."""
 
-    async def vanishing(line: Line) -> None:
+    async def vanishing(line: ServerLine) -> None:
         await healthy(line)
         await until_closed(line)
 
-    async def busy(line: Line) -> None:
+    async def busy(line: ServerLine) -> None:
         await asyncio.sleep(0.1)
         await replies((200, make_view()))(line)
 
@@ -628,7 +632,7 @@ async def test_an_address_where_an_answer_is_late_is_left_for_another() -> None:
 async def test_a_refusal_ends_the_poll_though_an_older_try_still_waits() -> None:
     problem = {"code": "fenced", "message": "replaced"}
 
-    async def script(line: Line) -> None:
+    async def script(line: ServerLine) -> None:
         await healthy(line)
         if line is not server.lines[0]:
             line.answer(problem, 409)
@@ -654,7 +658,7 @@ async def test_an_exit_that_is_told_again_is_older_then() -> None:
     """Else a failure whose first report was lost would count as later than what it caused."""
     ages: list[float] = []
 
-    async def script(line: Line) -> None:
+    async def script(line: ServerLine) -> None:
         await healthy(line)
         length = line.received.lower().split(b"content-length: ")[1].split(b"\r\n")[0]
         body = await line.reader.readexactly(int(length))
@@ -672,7 +676,7 @@ async def test_an_exit_that_is_told_again_is_older_then() -> None:
 async def test_a_failed_try_is_followed_by_another_as_long_as_the_first_is_waited_for() -> None:
     late, began = 1.2, asyncio.get_running_loop().time()
 
-    async def script(line: Line) -> None:
+    async def script(line: ServerLine) -> None:
         await healthy(line)
         if line in server.lines[:2]:
             await until_closed(line)  # forgotten on the way
@@ -685,7 +689,7 @@ async def test_a_failed_try_is_followed_by_another_as_long_as_the_first_is_waite
 
 
 async def test_a_poll_on_a_connection_that_ends_fails_at_once() -> None:
-    async def script(line: Line) -> None:
+    async def script(line: ServerLine) -> None:
         await healthy(line)
 
     async with fake(script) as server, client_of(server.place, 5) as client:
@@ -694,7 +698,7 @@ async def test_a_poll_on_a_connection_that_ends_fails_at_once() -> None:
 
 
 async def test_a_poll_that_is_cancelled_leaves_no_connection_waiting() -> None:
-    async def script(line: Line) -> None:
+    async def script(line: ServerLine) -> None:
         await healthy(line)
         await until_closed(line)
 
@@ -708,6 +712,50 @@ async def test_a_poll_that_is_cancelled_leaves_no_connection_waiting() -> None:
 
 
 # Answers
+
+
+class Scripted(Network):
+    """A registry without a socket: it gives this answer to everything."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    async def addresses_of(self, name: str, seconds: float) -> list[str]:
+        """See the protocol."""
+        return [name]
+
+    async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
+        """See the protocol."""
+        return ScriptedLine(self._answer)
+
+
+class ScriptedLine(Line):
+    """See `Scripted`."""
+
+    base = "http://registry"
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    async def request(self, request: Request, seconds: float) -> Answer:
+        """See the protocol."""
+        if request.target == "/healthz":
+            return Answer(200, {"x-rdzv": "test"}, b"ok")
+        return self._answer
+
+    def stream(self, request: Request, quiet: float) -> Any:
+        """See the protocol."""
+        raise NetworkFailure(Fault.CLOSED)
+
+    async def aclose(self) -> None:
+        """See the protocol."""
+
+
+def answered(status: int, body: Any) -> RegistryClient:
+    """A client of a registry that answers this to everything."""
+    place = RegistryPlace(("127.0.0.1",), 29600)
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return RegistryClient(place, "r." + "A" * 43, network=Scripted(Answer(status, {}, data)))
 
 
 def _wire_errors() -> list[type[RdzvError]]:
@@ -728,9 +776,8 @@ async def test_a_refusal_is_the_error_that_its_code_names(made: type[RdzvError])
         "retryable": made.retryable,
         "colour": "new",
     }
-    async with fake(replies((made.status, body))) as server, client_of(server.place) as client:
-        with pytest.raises(made) as refusal:
-            await client.runs()
+    with pytest.raises(made) as refusal:
+        await answered(made.status, body).runs()
     assert type(refusal.value) is made
     assert (refusal.value.message, refusal.value.hint) == ("what happened", "what to try")
 
@@ -754,9 +801,8 @@ async def test_a_refusal_is_the_error_that_its_code_names(made: type[RdzvError])
 async def test_an_answer_that_is_not_known_is_told(
     status: int, body: Any, error: type[RdzvError], words: str
 ) -> None:
-    async with fake(replies((status, body))) as server, client_of(server.place) as client:
-        with pytest.raises(RdzvError) as refusal:
-            await client.runs()
+    with pytest.raises(RdzvError) as refusal:
+        await answered(status, body).runs()
     assert type(refusal.value) is error
     assert refusal.value.message.startswith(words)
     assert "\x1b" not in refusal.value.message
@@ -764,8 +810,7 @@ async def test_an_answer_that_is_not_known_is_told(
 
 async def watch_answer(body: Any) -> NodeView:
     """What a client makes of this answer to a poll."""
-    async with fake(replies((200, body))) as server, client_of(server.place) as client:
-        return await client.watch("r", 0, 0, 1)
+    return await answered(200, body).watch("r", 0, 0, 1)
 
 
 async def test_a_table_that_does_not_fit_its_digest_is_refused() -> None:
@@ -840,7 +885,7 @@ async def test_events_of_a_run_that_is_not_there_are_refused(registry: Registry)
 
 
 async def test_a_stream_of_events_that_breaks_off_is_told() -> None:
-    async def script(line: Line) -> None:
+    async def script(line: ServerLine) -> None:
         await healthy(line)
         line.writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n\n\r\n")
         await line.writer.drain()

@@ -23,6 +23,7 @@ import pytest
 from rendezvous.client import RegistryClient
 from rendezvous.compat import timeout
 from rendezvous.errors import StorageFull, TooLarge, Unavailable
+from rendezvous.http_network import HttpLine
 from rendezvous.schema import ExitReport, LeaveReport, NodeView, Phase
 from rendezvous.security import SERVER_NAME, parse_credential
 from rendezvous.server.journal import Record, SqliteJournal, read_journal
@@ -257,8 +258,9 @@ async def test_sigterm_ends_every_waiting_request_and_the_process(registry: Regi
 
 def _tell_what_is_sent(client: RegistryClient, sent: asyncio.Queue[str]) -> None:
     """Put in the path of each request that this client has written to its connection."""
-    assert client._http is not None
-    transport = client._http._transport
+    line = client._line
+    assert isinstance(line, HttpLine)
+    transport = line._http._transport
     real = transport.handle_async_request
 
     async def traced(request: httpx.Request) -> httpx.Response:

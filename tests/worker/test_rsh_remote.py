@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from rendezvous import retry
 from rendezvous.errors import Forbidden, TooManyRequests, Unavailable
 from rendezvous.schema import (
     COMMAND_WINDOW_BYTES,
@@ -44,7 +45,7 @@ NODES = 3
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again soon; and leave no process behind in the end, however busy the machine is."""
-    monkeypatch.setattr(exchange, "retry_pause", lambda: 0.01)
+    monkeypatch.setattr(retry, "retry_pause", lambda: 0.01)
     monkeypatch.setattr(remote, "_TELL_SECONDS", 30.0)
 
 

@@ -7,7 +7,6 @@ The clock is the event loop's.
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -123,7 +122,6 @@ class AgentEnvironment:
         environ: The user's environment, as the program is to see it.
         hosts_file: Where names are written.
         hosts_seconds: How long a node that ends waits until they are taken away.
-        jitter: Draws the pauses between tries.
         in_thread: Calls something in a thread that nobody has to wait for.
 
     The others are what their defaults are.
@@ -132,7 +130,6 @@ class AgentEnvironment:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     hosts_file: Path = Path("/etc/hosts")
     hosts_seconds: float = 10.0
-    jitter: random.Random = field(default_factory=random.Random)
     in_thread: Callable[..., Awaitable[Any]] = in_background
     parent_lives: Callable[[int], bool] = parent_lives
     # --- the registry and the peers

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from rendezvous.client import RegistryClient, aged, retry_pause
+from rendezvous.client import RegistryClient, aged
 from rendezvous.compat import timeout
 from rendezvous.errors import RdzvError
 from rendezvous.schema import ExitReport, Report
 from rendezvous.security import JoinString
 from worker.agent.actions import Connect, Join, Refuse, Tell, Watch
-from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import Connected, Done, Failed, Input, Joined, Late, Viewed
 from worker.refusal import refuse
 
@@ -25,15 +24,11 @@ class Session:
     Args:
         client: Of the registry.
         join: What this node joins with.
-        environment: The outer world.
     """
 
-    def __init__(
-        self, client: RegistryClient, join: JoinString, environment: AgentEnvironment
-    ) -> None:
+    def __init__(self, client: RegistryClient, join: JoinString) -> None:
         self._client = client
         self._join = join
-        self._environment = environment
 
     async def connect(self, asked: Connect) -> Input:
         """Find the registry."""
@@ -86,7 +81,7 @@ class Session:
 
     async def _pause(self, wanted: bool) -> None:
         if wanted:
-            await asyncio.sleep(retry_pause(self._environment.jitter))
+            await asyncio.sleep(self._client.pause())
 
     @staticmethod
     async def _ask(

@@ -91,7 +91,7 @@ class NodeShell:
         join = place.join
         self._place = place
         self._environment = environment
-        self._session = Session(client, join, environment)
+        self._session = Session(client, join)
         self._hosts = environment.hosts_block(environment.hosts_file, join.run)
         self._resolver = environment.resolver()
         self._identity = Identity(join.probe_key, join.run, join.launch_id, join.slot)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
-from rendezvous.client import retry_pause
-from rendezvous.errors import RegistryError, TooManyRequests, UsageError
+from rendezvous.errors import RdzvError, UsageError
+from rendezvous.retry import until_answered
 from rendezvous.schema import (
     CommandEnd,
     CommandFrame,
@@ -140,20 +141,20 @@ class Exchange:
             await self._more.wait()
             self._more.clear()
             while self._waiting:
-                batch = self._batch()
-                self._begun |= {
-                    (parcel.peer, parcel.frame.number)
-                    for parcel in batch.values()
-                    if isinstance(parcel.frame, CommandStart)
-                }
-                try:
-                    await self._registry.relay_give(self._run, self._slot, [*batch.values()])
-                except (RegistryError, TooManyRequests) as exc:
-                    logger.debug("frames of remote commands wait: %s", exc.message)
-                    await asyncio.sleep(retry_pause())
-                else:
-                    for place in batch:
-                        self._waiting.pop(place, None)  # it may have been taken back
+                for place in await until_answered(self._give_batch, failed=_say_waits):
+                    self._waiting.pop(place, None)  # it may have been taken back
+
+    async def _give_batch(self) -> Collection[int]:
+        """Give what is first in line by now; returns its places."""
+        batch = self._batch()
+        self._begun |= {
+            (parcel.peer, parcel.frame.number)
+            for parcel in batch.values()
+            if isinstance(parcel.frame, CommandStart)
+        }
+        if batch:
+            await self._registry.relay_give(self._run, self._slot, [*batch.values()])
+        return batch
 
     def _batch(self) -> dict[int, Parcel]:
         """What is given next, by its place among those that wait."""
@@ -169,12 +170,10 @@ class Exchange:
     async def _take(self) -> None:
         after = 0
         while True:
-            try:
-                mail = await self._registry.relay_take(self._run, self._slot, after, self._session)
-            except (RegistryError, TooManyRequests) as exc:
-                logger.debug("frames of remote commands cannot be had now: %s", exc.message)
-                await asyncio.sleep(retry_pause())
-                continue
+            ask = functools.partial(
+                self._registry.relay_take, self._run, self._slot, after, self._session
+            )
+            mail = await until_answered(ask, failed=_say_absent)
             after = mail.seq
             if mail.session != self._session:
                 known, self._session = self._session, mail.session
@@ -182,6 +181,14 @@ class Exchange:
                     self._lost()
             for parcel in mail.parcels:
                 self._receive(parcel.peer, parcel.frame)
+
+
+def _say_waits(failure: RdzvError) -> None:
+    logger.debug("frames of remote commands wait: %s", failure.message)
+
+
+def _say_absent(failure: RdzvError) -> None:
+    logger.debug("frames of remote commands cannot be had now: %s", failure.message)
 
 
 def _size_of(frame: CommandFrame) -> int:

@@ -1,0 +1,242 @@
+"""The real network: sockets, TLS, name look-up. The only module that names httpx."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hmac
+import ipaddress
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, cast
+
+from rendezvous.compat import BaseExceptionGroup, timeout
+from rendezvous.failures import Fault, NetworkFailure
+from rendezvous.network import HEADERS, Answer, Line, Request
+from rendezvous.security import SERVER_NAME, RegistryPlace, client_context
+
+# With httpx comes its command line, and with that rich, click and pygments where they are
+# installed: 5 MB of each agent. It does without what cannot be imported.
+sys.modules.setdefault("httpx._main", cast(Any, None))
+import httpx  # noqa: E402
+
+
+class HttpNetwork:
+    """See `network.Network`."""
+
+    async def addresses_of(self, name: str, seconds: float) -> list[str]:
+        """See the protocol.
+
+        A thread of its own looks them up. A name server that is silent would hold up the event
+        loop's threads for many seconds, and the end of this process with them.
+        """
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(name)
+            return [name]
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[str]] = loop.create_future()
+
+        def tell(found: list[str] | NetworkFailure) -> None:
+            if answer.done():
+                return
+            if isinstance(found, NetworkFailure):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)
+
+        def look() -> None:
+            found = _look_up(name)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(tell, found)
+
+        threading.Thread(target=look, name="look-up", daemon=True).start()
+        try:
+            async with timeout(seconds):
+                return await answer
+        except TimeoutError as exc:
+            raise NetworkFailure(Fault.NO_NAME_SERVER, f"{seconds:.0f}") from exc
+
+    async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
+        """See the protocol."""
+        with _translated():
+            verify = await self._context(place, address, seconds)
+            scheme = "http" if place.trust == "plain" else "https"
+            host = f"[{address}]" if ":" in address else address
+            http = httpx.AsyncClient(
+                base_url=f"{scheme}://{host}:{place.port}",
+                verify=verify,
+                trust_env=False,
+                headers=HEADERS,
+                timeout=httpx.Timeout(seconds),
+                limits=httpx.Limits(max_connections=8, keepalive_expiry=60.0),
+            )
+        return HttpLine(http, seconds)
+
+    async def _context(
+        self, place: RegistryPlace, address: str, seconds: float
+    ) -> ssl.SSLContext | bool:
+        """What must be proven at this address, before anything is sent."""
+        if place.trust == "plain":
+            return False
+        if place.trust == "certificate":
+            return client_context(place.proof)
+        return client_context(await self._fetch_certificate(place, address, seconds))
+
+    async def _fetch_certificate(self, place: RegistryPlace, address: str, seconds: float) -> bytes:
+        """The certificate at the address, if it holds the public key that is expected.
+
+        Nothing is sent on this connection; the next one trusts exactly these bytes.
+        """
+        from rendezvous.certificate import pin_of_certificate
+
+        try:
+            async with timeout(seconds):
+                _, writer = await asyncio.open_connection(
+                    address, place.port, ssl=_unverified_context(), server_hostname=SERVER_NAME
+                )
+        except ConnectionResetError as exc:
+            raise NetworkFailure(Fault.NO_TLS) from exc
+        try:
+            der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        finally:
+            writer.transport.abort()
+        if not hmac.compare_digest(pin_of_certificate(der), place.proof):
+            raise NetworkFailure(Fault.OTHER_KEY)
+        return bytes(der)
+
+
+class HttpLine:
+    """See `network.Line`."""
+
+    def __init__(self, http: httpx.AsyncClient, seconds: float) -> None:
+        self._http = http
+        self._seconds = seconds
+        self.base = str(http.base_url).rstrip("/")
+
+    async def request(self, request: Request, seconds: float) -> Answer:
+        """See the protocol."""
+        with _translated():
+            answer = await self._http.request(
+                request.method,
+                request.target,
+                content=request.body,
+                headers=request.headers,
+                timeout=httpx.Timeout(seconds, connect=self._seconds),
+                extensions={"sni_hostname": SERVER_NAME},
+            )
+        return Answer(answer.status_code, answer.headers, answer.content)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request, quiet: float) -> AsyncIterator[HttpStream]:
+        """See the protocol."""
+        with _translated():
+            async with self._http.stream(
+                request.method,
+                request.target,
+                headers=request.headers,
+                timeout=httpx.Timeout(self._seconds, read=quiet),
+                extensions={"sni_hostname": SERVER_NAME},
+            ) as answer:
+                yield HttpStream(answer)
+
+    async def aclose(self) -> None:
+        """See the protocol."""
+        await self._http.aclose()
+
+
+class HttpStream:
+    """See `network.Stream`; `HttpLine.stream` translates what it raises."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self._answer = answer
+        self.status = answer.status_code
+
+    async def read(self) -> bytes:
+        """See the protocol."""
+        return await self._answer.aread()
+
+    async def lines(self) -> AsyncIterator[str]:
+        """See the protocol."""
+        with _translated():
+            async for line in self._answer.aiter_lines():
+                yield line
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Every failure of httpx, TLS and the system becomes a NetworkFailure."""
+    try:
+        yield
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as exc:
+        raise failure_of(exc) from exc
+
+
+def failure_of(error: Exception) -> NetworkFailure:
+    """What a failed connection or request means."""
+    fault, detail = _fault_of(error)
+    opened = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+    return NetworkFailure(fault, detail, opened=opened)
+
+
+def _fault_of(error: Exception) -> tuple[Fault, str]:
+    if isinstance(error, httpx.ReadTimeout):
+        return Fault.SILENT, ""
+    cause = _system_error(error)
+    if cause is not None and cause.errno == errno.EHOSTUNREACH:
+        return Fault.HOST_DOWN, ""
+    if isinstance(error, httpx.TimeoutException | TimeoutError):
+        return Fault.FILTERED, ""
+    if cause is not None and (known := _known(cause)) is not None:
+        return known
+    if isinstance(error, httpx.NetworkError) and not isinstance(error, httpx.ConnectError):
+        return Fault.CLOSED, ""
+    if isinstance(error, httpx.RemoteProtocolError):
+        return Fault.CLOSED if "disconnected" in str(error) else Fault.NOT_HTTP, ""
+    return Fault.OTHER, (cause and cause.strerror) or str(error) or type(error).__name__
+
+
+def _known(cause: OSError) -> tuple[Fault, str] | None:
+    if isinstance(cause, ConnectionRefusedError):
+        return Fault.REFUSED, ""
+    if isinstance(cause, ConnectionResetError | BrokenPipeError):
+        return Fault.CLOSED, ""
+    if isinstance(cause, ssl.SSLEOFError):
+        return Fault.NO_TLS, ""
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Fault.NOT_PROVEN, ""
+    if isinstance(cause, ssl.SSLError):
+        return Fault.TLS, str(cause.reason)
+    return None
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """The system's own error, behind those that libraries made of it."""
+    while error is not None:
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        elif isinstance(error, OSError) and (error.errno or isinstance(error, ConnectionError)):
+            return error
+        else:
+            error = error.__cause__ or error.__context__
+    return None
+
+
+def _look_up(name: str) -> list[str] | NetworkFailure:
+    try:
+        rows = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as exc:
+        return NetworkFailure(Fault.NO_NAME, str(getattr(exc, "strerror", exc)))
+    return list(dict.fromkeys(str(row[4][0]) for row in rows))
+
+
+def _unverified_context() -> ssl.SSLContext:
+    """For a look at a certificate. A plain SSLContext reads no SSLKEYLOGFILE."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,210 @@
+"""Which address is used, what a failure leads to, and in which words it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rendezvous.client import RegistryClient
+from rendezvous.dialling import Take, WaitFor, dials_again, next_step
+from rendezvous.errors import Unavailable
+from rendezvous.failures import Fault, NetworkFailure, unreachable, words_of
+from rendezvous.network import Answer, Line, Request, Stream
+from rendezvous.security import RegistryPlace
+from tests.simulation.loop import run_virtually
+
+_HEALTHY = Answer(200, {"x-rdzv": "test"}, b"ok\n")
+
+
+@pytest.mark.parametrize(
+    ("answers", "since_first", "step"),
+    [
+        ([None, None], 0.0, WaitFor((0, 1), None)),
+        ([False, None], 0.0, WaitFor((1,), None)),
+        ([False, False], 0.0, None),
+        ([], 0.0, None),
+        ([True, None], 0.0, Take(0)),
+        ([False, True, None], 0.0, Take(1)),
+        ([None, True, None], 0.0, WaitFor((0,), 0.25)),
+        ([None, False, True, None], 0.125, WaitFor((0,), 0.125)),
+        ([None, True], 0.25, Take(1)),
+        ([True, True], 0.1, Take(0)),
+        ([None, True, True], 9.0, Take(1)),
+    ],
+)
+def test_the_first_of_the_list_has_a_moment_more_than_those_behind_it(
+    answers: list[bool | None], since_first: float, step: object
+) -> None:
+    assert next_step(answers, since_first) == step
+
+
+@pytest.mark.parametrize(
+    ("fault", "opened", "addresses", "again"),
+    [
+        (Fault.REFUSED, False, 1, True),
+        (Fault.HOST_DOWN, False, 1, True),
+        (Fault.FILTERED, False, 1, False),
+        (Fault.FILTERED, False, 2, True),
+        (Fault.FILTERED, True, 2, False),
+        (Fault.SILENT, True, 2, False),
+        (Fault.CLOSED, True, 2, False),
+    ],
+)
+def test_all_addresses_are_dialled_again_when_no_connection_can_be_opened(
+    fault: Fault, opened: bool, addresses: int, again: bool
+) -> None:
+    assert dials_again(NetworkFailure(fault, opened=opened), addresses) is again
+
+
+@pytest.mark.parametrize(
+    ("fault", "detail", "words"),
+    [
+        (Fault.NO_NAME, "Name or service not known", "its name cannot be resolved (Name or serv"),
+        (Fault.NO_NAME_SERVER, "2", "no name server has told its address within 2 s"),
+        (Fault.TLS, "WRONG_VERSION_NUMBER", "it does not speak TLS 1.3 (WRONG_VERSION_NUMBER)"),
+        (Fault.OTHER, "Network is unreachable", "Network is unreachable"),
+    ],
+)
+def test_the_detail_of_a_failure_is_told(fault: Fault, detail: str, words: str) -> None:
+    assert words_of(NetworkFailure(fault, detail)).startswith(words)
+
+
+def test_every_fault_has_words() -> None:
+    assert all(words_of(NetworkFailure(fault, "detail")) for fault in Fault)
+    assert all(words_of(NetworkFailure(fault)) for fault in Fault if fault is not Fault.OTHER)
+
+
+def failed(*faults: Fault, trust: str = "certificate") -> Unavailable:
+    """What is told when the addresses a, b ... fail like that."""
+    addresses = tuple("abcdef"[: len(faults)])
+    place = RegistryPlace(addresses, 29600, trust)  # type: ignore[arg-type]
+    failures = {a: NetworkFailure(fault) for a, fault in zip(addresses, faults, strict=True)}
+    return unreachable(place, failures)
+
+
+def test_every_address_is_told_in_the_order_of_the_list() -> None:
+    refusal = failed(Fault.REFUSED, Fault.FILTERED)
+    assert refusal.message == (
+        "no registry at port 29600 of a, b (a: connection refused (no registry is listening); "
+        "b: no answer (filtered, or the host is down))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("faults", "hint"),
+    [
+        ([Fault.NO_NAME, Fault.NO_NAME_SERVER], "nobody here knows the name"),
+        ([Fault.NO_NAME, Fault.REFUSED], "check that this node can open that port"),
+        ([Fault.OTHER_KEY, Fault.REFUSED], ""),
+        ([Fault.OTHER_KEY, Fault.NOT_PROVEN], "somebody else listens there"),
+    ],
+)
+def test_the_hint_fits_what_happened(faults: list[Fault], hint: str) -> None:
+    told = failed(*faults).hint
+    assert told.startswith(hint)
+    assert bool(told) is bool(hint)
+
+
+def test_without_tls_a_server_that_says_nothing_of_use_may_speak_tls() -> None:
+    assert "; it may speak TLS" in failed(Fault.CLOSED, trust="plain").message
+    assert "; it may speak TLS" in failed(Fault.NOT_HTTP, trust="plain").message
+    assert "; it may speak TLS" not in failed(Fault.CLOSED).message
+    assert "; it may speak TLS" not in failed(Fault.SILENT, trust="plain").message
+
+
+# Whole dialling, on a clock that jumps
+
+
+class Host:
+    """An address: answers after so many seconds, or fails."""
+
+    def __init__(self, seconds: float, fault: Fault | None = None) -> None:
+        self.seconds = seconds
+        self.fault = fault
+        self.asked_at: list[float] = []
+        self.closed = 0
+
+
+class _Line:
+    def __init__(self, address: str, host: Host) -> None:
+        self.base = f"http://{address}"
+        self._host = host
+
+    async def request(self, request: Request, seconds: float) -> Answer:
+        self._host.asked_at.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self._host.seconds)
+        if self._host.fault is not None:
+            raise NetworkFailure(self._host.fault)
+        return _HEALTHY
+
+    @asynccontextmanager
+    async def stream(self, request: Request, quiet: float) -> AsyncIterator[Stream]:
+        raise NetworkFailure(Fault.CLOSED)
+        yield
+
+    async def aclose(self) -> None:
+        self._host.closed += 1
+
+
+class Hosts:
+    """A network of these hosts; a name is that of all whose address begins with it."""
+
+    def __init__(self, hosts: Mapping[str, Host]) -> None:
+        self._hosts = hosts
+
+    async def addresses_of(self, name: str, seconds: float) -> list[str]:
+        """See the protocol."""
+        return [address for address in self._hosts if address.startswith(name)]
+
+    async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
+        """See the protocol."""
+        return _Line(address, self._hosts[address])
+
+
+def kept(hosts: Mapping[str, Host], *names: str, late: tuple[str, ...] = ()) -> tuple[str, float]:
+    """The address that is kept, and when."""
+
+    async def connect() -> tuple[str, float]:
+        client = RegistryClient(RegistryPlace(names, 29600), network=Hosts(hosts))
+        client._late |= set(late)
+        base = await client.connect()
+        return base, asyncio.get_running_loop().time()
+
+    return run_virtually(connect())
+
+
+def test_of_those_that_answer_within_a_moment_the_first_is_kept_and_the_others_closed() -> None:
+    hosts = {"a": Host(0.1, Fault.REFUSED), "b": Host(0.5), "c": Host(0.3), "d": Host(9.0)}
+    assert kept(hosts, "a", "b", "c", "d") == ("http://b", 0.5)
+    assert [host.closed for host in hosts.values()] == [1, 0, 1, 1]
+
+
+def test_one_that_is_much_later_is_not_waited_for() -> None:
+    assert kept({"a": Host(0.7), "b": Host(0.3)}, "a", "b") == ("http://b", 0.55)
+
+
+def test_where_an_answer_was_late_is_dialled_later() -> None:
+    hosts = {"a": Host(0.0), "b": Host(0.4)}
+    assert kept(hosts, "a", "b", late=("a",)) == ("http://b", 0.4)
+    assert hosts["a"].asked_at == []
+
+
+def test_the_addresses_of_a_name_are_dialled_one_after_another() -> None:
+    hosts = {"n1": Host(1.0, Fault.FILTERED), "n2": Host(0.5), "n3": Host(0.0)}
+    assert kept(hosts, "n") == ("http://n2", 1.5)
+    assert hosts["n3"].asked_at == []
+
+
+def test_an_address_that_makes_the_client_stumble_is_told_as_well() -> None:
+    class Odd(Hosts):
+        async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
+            raise ValueError("what is that?")
+
+    async def connect() -> None:
+        await RegistryClient(RegistryPlace(("a",), 1), network=Odd({"a": Host(0.0)})).connect()
+
+    with pytest.raises(Unavailable, match=r"no registry at port 1 of a \(a: what is that\?\)"):
+        run_virtually(connect())
