@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from rendezvous.leases import Leases
 from rendezvous.rounds import plan_of
 from rendezvous.schema import (
+    NodeState,
     NodeView,
     Phase,
     RunStatus,
@@ -45,12 +46,21 @@ def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
         digest=run.digest,
         plan=plan_of(run) if run.phase is Phase.VERIFYING else None,
         table=run.table if run.phase is Phase.ARMING else None,
-        released=sorted(run.left_out),
+        released=_released(run),
         why_released=_why_released(run),
         stop=run.stop,
         result=run.result,
         poll_seconds=poll_seconds,
     )
+
+
+def _released(run: Run) -> list[int]:
+    """The slots whose nodes the table goes without; of a run that has ended, those that it went
+    without: of one that ended before the go every node was a part."""
+    if run.phase is not Phase.FINISHED:
+        return sorted(run.left_out)
+    nodes = {index: run.slots[index].node for index in sorted(run.left_out)}
+    return [i for i, node in nodes.items() if node and node.state is NodeState.RELEASED]
 
 
 def _why_released(run: Run) -> dict[int, str]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
@@ -49,13 +48,19 @@ class Resolver:
     """What this machine's resolver says of hostnames; each is asked for once.
 
     Args:
-        look_up: Gives the addresses of a name; called in threads that nobody has to wait for.
+        look_up: Gives the addresses of a name.
+        in_thread: Calls it in a thread that nobody has to wait for.
     """
 
-    def __init__(self, look_up: Callable[[str], Addresses] = addresses_of) -> None:
+    def __init__(
+        self,
+        look_up: Callable[[str], Addresses] = addresses_of,
+        in_thread: Callable[..., Awaitable[Addresses]] = in_background,
+    ) -> None:
         self._look_up = look_up
-        self._nowhere: asyncio.Task[Addresses] | None = None
-        self._asked: dict[str, asyncio.Task[Addresses]] = {}
+        self._in_thread = in_thread
+        self._nowhere: asyncio.Future[Addresses] | None = None
+        self._asked: dict[str, asyncio.Future[Addresses]] = {}
         self._deadline = 0.0
 
     def begin(self) -> None:
@@ -69,7 +74,7 @@ class Resolver:
         new = [name for name in names_to_ask(hostnames) if name not in self._asked]
         if new:
             self._asked |= {name: self._task(name) for name in new}
-            self._deadline = time.monotonic() + _WAIT_SECONDS
+            self._deadline = asyncio.get_running_loop().time() + _WAIT_SECONDS
 
     async def known(self, hostnames: Iterable[str]) -> Mapping[str, Addresses]:
         """Where hostnames lead, by name in lower case, as far as that is known.
@@ -79,7 +84,7 @@ class Resolver:
         self.ask(hostnames)
         if self._nowhere is None or not self._asked:
             return {}
-        left = max(0.0, self._deadline - time.monotonic())
+        left = max(0.0, self._deadline - asyncio.get_running_loop().time())
         await asyncio.wait(self._asked.values(), timeout=left)
         nowhere = self._nowhere.result()
         return {name: task.result() - nowhere for name, task in self._asked.items() if task.done()}
@@ -91,5 +96,5 @@ class Resolver:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _task(self, name: str) -> asyncio.Task[Addresses]:
-        return asyncio.create_task(in_background(self._look_up, name))
+    def _task(self, name: str) -> asyncio.Future[Addresses]:
+        return asyncio.ensure_future(self._in_thread(self._look_up, name))

@@ -370,6 +370,21 @@ def test_a_run_with_a_spare_takes_the_first_nodes_and_releases_the_rest_at_the_g
     assert (drive.phase, released(drive)) == ("running", [2])
 
 
+def test_a_run_that_ended_after_the_go_says_whom_it_went_without() -> None:
+    drive = Drive(make_spec(2, spares=1)).gather().verify().arm()
+    assert released(drive) == [2]
+    for slot in (0, 1):
+        drive.exit(slot, 0)
+    assert (drive.phase, released(drive)) == ("finished", [2])
+
+
+def test_of_a_run_that_ended_before_the_go_every_node_was_a_part() -> None:
+    drive = Drive(make_spec(2, spares=1)).gather().verify()
+    assert released(drive) == [2]
+    drive.refuse(0, "bad_table", "the row of slot 1 was not made by its node")
+    assert (drive.phase, released(drive)) == ("finished", [])
+
+
 def test_a_released_node_may_go_in_any_way() -> None:
     for goes in ("leaves", "is silent", "ends with its worker run"):
         drive = in_phase(Phase.RUNNING, 2, spares=1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal as signals
 from dataclasses import replace
 
-from rendezvous.schema import LeaveReport, Report
+from rendezvous.schema import ExitReport, LeaveReport, Report
 from worker.agent import following, reports
 from worker.agent.actions import (
     Arm,
@@ -102,9 +102,14 @@ def go_on(turn: Turn) -> None:
     if any(tell.is_last_word for tell in turn.under_way(Tell) if isinstance(tell, Tell)):
         return
     following.stop_all(turn)
-    reported = not any(t.needed for t in turn.under_way(Tell) if isinstance(t, Tell))
-    if reported and not any(turn.under_way(*_OF_PROGRAMS)):
+    ended = not any(turn.under_way(*_OF_PROGRAMS))
+    if ended and not any(_is_exit(tell) for tell in turn.under_way(Tell)):
         _leave(turn)
+
+
+def _is_exit(effect: Effect) -> bool:
+    """Whether it tells how a program ended: nothing else is worth waiting for."""
+    return isinstance(effect, Tell) and isinstance(effect.report, ExitReport)
 
 
 def _break_off(turn: Turn) -> None:

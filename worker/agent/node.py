@@ -38,6 +38,7 @@ from worker.agent.actions import (
 )
 from worker.agent.inputs import (
     Armed,
+    Broken,
     Done,
     Input,
     NetworkSaid,
@@ -50,6 +51,9 @@ from worker.agent.inputs import (
 )
 from worker.agent.notices import Note
 from worker.agent.state import Node, Rules, Turn
+
+_DISPENSABLE = (RestoreHosts, Flush, ReadTrouble, CloseRemote, CloseSocket, CloseClient)
+"""What the node does without, should it end as nobody expected."""
 
 
 def begin(rules: Rules, now: float) -> tuple[Node, tuple[Action, ...]]:
@@ -80,6 +84,8 @@ def step(node: Node, said: Input, now: float) -> tuple[Node, tuple[Action, ...]]
                 return node, ()
             if isinstance(said, Armed | NotArmed | Done):
                 turn.actions += [Say(notice) for notice in said.notices]
+            if isinstance(said, Broken) and isinstance(asked, _DISPENSABLE):
+                turn.say(Note.PART_BROKEN, what=type(asked).__name__, error=repr(said.error))
             _answered(turn, asked, said)
     reports.give_up_late(turn)
     following.look(turn)
