@@ -1,0 +1,507 @@
+"""The agent that ships, in a simulated process: what it does is recorded for the judge.
+
+Nothing here decides for an agent. `worker.agent.take_part` runs on the virtual loop, with the real
+client; this module gives it an outer world (`AgentEnvironment`): sensors, ports, a hosts file, a
+program, and a network, and writes down what really happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rendezvous.client import RegistryClient
+from rendezvous.errors import ArmingFailed, RdzvError, RunError
+from rendezvous.schema import (
+    AckReport,
+    Candidate,
+    EndpointTable,
+    Finding,
+    Job,
+    JoinReply,
+    JoinRequest,
+    NodeView,
+    PairProbe,
+    Phase,
+    ProbePlan,
+    Report,
+    ReportReply,
+    Result,
+)
+from rendezvous.security import Credential, JoinString, RunKeys, sign_candidate
+from tests.simulation import invariants
+from tests.simulation.history import Facts, Failure
+from tests.simulation.loop import Machine, forever
+from tests.simulation.program import SimulatedProgram, draw_course
+from worker.agent import AgentEnvironment, take_part
+from worker.nccl.verdict import Verdict
+from worker.probe.packets import Identity
+from worker.resolver import Resolver
+from worker.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+ORPHAN_SECONDS = 60.0
+GRACE_SECONDS = 3.0
+_SICK = Finding(check="L12", level="fail", cause="RDMA cannot register memory")
+_PROBE_PORT = 7_000
+_FIRST_PORT = 29_500
+
+
+class RecordingClient(RegistryClient):
+    """The real client; what it is told and what it tells is judged."""
+
+    process: Process
+
+    async def join(self, run: str, request: JoinRequest) -> JoinReply:
+        """See the base class."""
+        reply = await super().join(run, request)
+        self.process.note_join(request.join_id, reply)
+        return reply
+
+    async def watch(self, run: str, slot: int, after: int, poll: float) -> NodeView:
+        """See the base class."""
+        view = await super().watch(run, slot, after, poll)
+        self.process.note_view(view)
+        return view
+
+    async def report(self, run: str, slot: int, report: Report) -> ReportReply:
+        """See the base class; a node that is stuck reports nothing more."""
+        if self.process.stuck:
+            await forever()
+        self.process.note_report(report)
+        reply = await super().report(run, slot, report)
+        self.process.world.history.judge(invariants.OF_REPORTS, self.process, report)
+        return reply
+
+
+class Process:
+    """One process of an agent, and its program.
+
+    Args:
+        world: Where it lives.
+        facts: Its launch.
+        keys: Of its launch.
+        slot: Its slot.
+        generation: Of its worker run.
+        number: Counts the processes of a simulation: no two have the same address or join id.
+    """
+
+    def __init__(
+        self, world: World, facts: Facts, keys: RunKeys, slot: int, generation: int, number: int
+    ) -> None:
+        self.world, self.facts, self.keys = world, facts, keys
+        self.slot, self.generation, self.number = slot, generation, number
+        self.launch = facts.launch
+        self.machine = Machine(world.loop, f"{facts.launch.run}/{slot}.{generation}#{number}")
+        self.path = world.network.path(facts.index, slot)
+        self.door = world.network.door(self.path)
+        self.draw = random.Random(f"{world.schedule.seed} process {number}")
+        self.ended: int | None = None
+        self.troubled = False
+        self.was_paused = False
+        self.stuck = False
+        self.released = False
+        self.was_slow = False
+        self.incarnation = 0
+        self.seq = 0
+        self.epoch = 0
+        self.armed: EndpointTable | None = None
+        self.acked = ""
+        self.result: Result | None = None
+        self.started_at: float | None = None
+        self.failed_at: float | None = None
+        self.gone: Failure | None = None
+        self.program: SimulatedProgram | None = None
+        self.program_code: int | None = None
+        self.program_ended_at: float | None = None
+        self.signal_told = False
+
+    @property
+    def name(self) -> str:
+        """How it is named in violations."""
+        return f"{self.machine.name} (incarnation {self.incarnation})"
+
+    @property
+    def serves(self) -> bool:
+        """Whether it has no program of its own: it is there for that of slot 0."""
+        return self.launch.led and self.slot != 0
+
+    @property
+    def token(self) -> Credential:
+        """With which it joins."""
+        return self.keys.join_token(self.slot, self.generation)
+
+    @property
+    def index(self) -> int:
+        """The place of its launch in the schedule."""
+        return self.facts.index
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Let it live."""
+        self.machine.run(self._live())
+
+    async def _live(self) -> None:
+        try:
+            code = await take_part(self._settings(), self._join(), self._command(), self._outside())
+        except RdzvError as exc:
+            code = int(exc.exit_code)
+        self._note_end()
+        self.ended = code
+        self.machine.kill()
+        self.door.process_ended()
+
+    def _command(self) -> list[str]:
+        return ["mpirun", "train"] if self.launch.led else ["train.py"]
+
+    def _settings(self) -> WorkerSettings:
+        launch = self.launch
+        framework: Any = "openmpi" if launch.led else "torchrun" if launch.ranks_each else "command"
+        require: Any = "require" if self.world.marked("hosts refused", self) else "auto"
+        return WorkerSettings(
+            framework=framework,
+            nnodes=f"{launch.least}:{launch.nodes}",
+            hosts=require,
+            join_timeout=launch.join_timeout,
+            orphan_timeout=ORPHAN_SECONDS,
+            grace=GRACE_SECONDS,
+            log_dir=Path("/simulated"),
+            nccl_log="on" if launch.follows_network else "off",
+            require_rdma=launch.follows_network and launch.nodes > 2,
+        )
+
+    def _join(self) -> JoinString:
+        return JoinString(
+            self.world.place(self.launch),
+            self.launch.run,
+            self.facts.launch_id,
+            self.slot,
+            self.generation,
+            self.token,
+            self.keys.row_key,
+            self.keys.probe_key,
+        )
+
+    def tell_to_end(self, number: int = signal.SIGTERM) -> None:
+        """Send it a signal that ends it."""
+        if self.ended is not None or not self.machine.alive:
+            return
+        if not self.signal_told:
+            self.signal_told = True
+            self.troubled = True
+            self.note_failure()
+        if not self.machine.signal(number):
+            self.die(silent=False)
+
+    def die(self, *, silent: bool) -> None:
+        """The process is killed; its host closes its connections, or is gone as well."""
+        if not self.machine.alive:
+            return
+        self.troubled = True
+        self.note_failure(silent=silent)
+        self._note_end(silent=silent)
+        self.machine.kill()
+        self.ended = 137
+        if not silent:
+            self.door.process_ended()
+
+    # --- what is written down -----------------------------------------------------------------
+
+    def note_failure(self, *, silent: bool = False) -> None:
+        """It failed while its program ran: one of these is the first cause."""
+        if self.started_at is None or self.failed_at is not None or self.program_code is not None:
+            return
+        self.failed_at = self.world.loop.time()
+        self.facts.failures.append(Failure(self.failed_at, self.slot, self.incarnation, silent))
+        for call in list(self.facts.on_failure):
+            call(self.number)
+
+    def _note_end(self, *, silent: bool = False) -> None:
+        """It is gone: of one that could not tell of its failure this is all that is known."""
+        self.gone = Failure(self.world.loop.time(), self.slot, self.incarnation, silent)
+        if self.program_code is None and self.started_at is not None:
+            self.note_program_end(137, was_told=True)
+
+    def note_join(self, join_id: str, reply: JoinReply) -> None:
+        """The registry has taken it in."""
+        self.incarnation = reply.incarnation
+        self.facts.owners[self.slot, reply.incarnation] = self
+        self.world.history.judge(invariants.OF_JOINS, self, join_id)
+
+    def note_view(self, view: NodeView) -> None:
+        """It was told this."""
+        self.world.history.judge(invariants.OF_VIEWS, self, view)
+        self.seq, self.epoch = view.seq, view.epoch
+        if view.result is not None and self.result is None:
+            self.result = view.result
+            self.facts.told.append(view.result)
+        if self.slot in view.released and view.phase is Phase.RUNNING:
+            self.released = True
+        goes = view.phase is Phase.RUNNING and not view.stop and not self.released
+        if self.serves and goes and self.started_at is None and not self.signal_told:
+            self._note_start()
+
+    def note_report(self, report: Report) -> None:
+        """It tells this, for the first time or again."""
+        if isinstance(report, AckReport):
+            self.acked = report.digest
+            self.facts.acks.add((self.slot, self.incarnation, report.digest))
+
+    def _note_start(self) -> None:
+        self.world.history.judge(invariants.OF_STARTS, self, self.acked)
+        self.facts.starts.append((self.slot, self.incarnation, self.acked))
+        self.started_at = self.world.loop.time()
+
+    def note_program_end(self, code: int, *, was_told: bool) -> None:
+        """Its main process has ended."""
+        if self.program_code is None:
+            self.program_code = 0 if self.serves and was_told else code
+            self.program_ended_at = self.world.loop.time()
+
+    # --- its outer world ----------------------------------------------------------------------
+
+    def _outside(self) -> AgentEnvironment:
+        return AgentEnvironment(
+            environ={"PATH": "/usr/bin", "HOME": "/root"},
+            dial=self._dial,
+            in_thread=self._in_thread,
+            listen=lambda *_, **__: _Listener(),
+            probe=self._probe,
+            resolver=partial(Resolver, lambda _: frozenset(), in_thread=self._in_thread),
+            look_ahead=self._look_ahead,
+            make_offer=self._offer,
+            why_unusable=lambda *_: "",
+            is_free=self._is_free,
+            find_free=self._find_free,
+            missing_of=lambda *_: "",
+            read_conf=lambda _: {},
+            hosts_block=lambda *_: _HostsFile(self),
+            restore_stale=_nothing_stale,
+            known_names=lambda *_: {},
+            write_files=lambda *_: None,
+            write_shims=lambda *_: None,
+            make_private=lambda _: None,
+            local_socket=_Socket,
+            nccl_log=lambda *_, **__: _NcclLog(self),
+            sink=_Sink,
+            start=self._start,
+        )
+
+    def _dial(self, _: Any, credential: Credential | str | None) -> RegistryClient:
+        client = self.world.client(
+            self.launch, self.path, self.door, credential, kind=RecordingClient
+        )
+        assert isinstance(client, RecordingClient)
+        client.process = self
+        return client
+
+    async def _in_thread(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """In a while; it goes on where its caller is broken off."""
+        slow = getattr(work, "__name__", "") == "arm"
+        seconds = self.world.arming_seconds(self) if slow else 0.001
+
+        async def go() -> Any:
+            await asyncio.sleep(seconds)
+            return work(*args, **options)
+
+        thread = asyncio.ensure_future(go())
+        thread.add_done_callback(_look_at)
+        return await asyncio.shield(thread)
+
+    def _look_ahead(self, *_: Any) -> None:
+        fault = self.world.marked("refuses", self)
+        if fault is not None:
+            raise (RunError if fault.count > 1 else ArmingFailed)("there is no GPU")
+
+    def _offer(self, *_: Any, probe_port: int | None, **__: Any) -> JoinRequest:
+        hostname, launch = f"host{self.number}", self.launch
+        high, low = divmod(self.number, 250)
+        candidates = [
+            sign_candidate(
+                Candidate(
+                    interface=f"eth{network}",
+                    address=f"10.{network + 1}.{high}.{low + 1}",
+                    prefix_length=16,
+                ),
+                self.keys.row_key,
+                run=launch.run,
+                launch_id=self.facts.launch_id,
+                slot=self.slot,
+                hostname=hostname,
+                nproc_per_node=max(1, launch.ranks_each),
+            )
+            for network in range(launch.networks)
+        ]
+        return JoinRequest(
+            slot=self.slot,
+            generation=self.generation,
+            join_id=f"join-{self.number:012d}",
+            hostname=hostname,
+            nproc_per_node=max(1, launch.ranks_each),
+            candidates=candidates,
+            findings=[_SICK] if self.world.marked("sick", self) else [],
+            probe_port=probe_port,
+            requested_rank=launch.ranks[self.slot],
+            job=Job(nnodes="99") if self.world.marked("other job", self) else Job(),
+        )
+
+    async def _probe(
+        self, identity: Identity, plan: ProbePlan, slots: Iterable[int]
+    ) -> list[PairProbe]:
+        """Visit the peers; what was really proven is noted for the judge."""
+        await asyncio.sleep(0.02 * self.draw.random())
+        peers, slots = {peer.slot: peer for peer in plan.peers}, list(slots)
+        left_out = self.world.leaves_out(self, slots)
+        pairs = []
+        for slot in slots:
+            good = self.world.reaches(self, slot, peers[slot].interface)
+            if slot != left_out:
+                pairs.append(PairProbe(slot=slot, outcome="ok" if good else "timeout"))
+            if good and slot != left_out:
+                self.facts.proven.add((self.slot, self.incarnation, slot, peers[slot].address))
+        return pairs
+
+    def _is_free(self, port: int) -> bool:
+        fault = self.world.marked("port taken", self)
+        return fault is None or port >= _FIRST_PORT + fault.count
+
+    def _find_free(self, port: int) -> int | None:
+        fault = self.world.marked("port taken", self)
+        return port if fault is None or fault.seconds else None
+
+    async def _start(
+        self, argv: Sequence[str], env: Mapping[str, str], *, grace_seconds: float, output: Any
+    ) -> SimulatedProgram:
+        await asyncio.sleep(0.01)
+        self._note_start()
+        seconds, code = self.launch.program[self.slot]
+        if self.world.marked("program fails", self):
+            seconds, code = 0.5, 1
+        course = draw_course(self.draw, seconds, code, self.launch.ranks_each)
+        course = self.world.course_of(self, course)
+        self.program = SimulatedProgram(self, course, grace_seconds)
+        if self.launch.contagion:
+            self.facts.on_failure.append(self._caught_it)
+        return self.program
+
+    def _caught_it(self, from_whom: int) -> None:
+        """A peer's failure makes this program fail as well, a little later."""
+        if from_whom != self.number:
+            seconds = self.launch.contagion * (0.5 + self.draw.random())
+            loop, context = self.world.loop, self.machine.context
+            loop.call_later(seconds, self.fail_program, 134, context=context)
+
+    def fail_program(self, code: int) -> None:
+        """Something makes the program fail."""
+        if self.program is not None:
+            call, context = self.program.end_by_itself, self.machine.context
+            self.world.loop.call_soon(call, code, context=context)
+
+
+def _look_at(thread: asyncio.Future[Any]) -> None:
+    """Nobody may have waited for it."""
+    if not thread.cancelled():
+        thread.exception()
+
+
+def _nothing_stale(_: Path) -> Collection[str]:
+    return []
+
+
+class _Listener:
+    """Answers the peers' probes: whether it is reached the world knows."""
+
+    port = _PROBE_PORT
+
+    def close(self) -> None:
+        """Answer no longer."""
+
+
+class _HostsFile:
+    """A hosts file that may not be written."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def install(
+        self,
+        table: EndpointTable,
+        own_slot: int,
+        resolved: Mapping[str, AbstractSet[str]] | None = None,
+    ) -> str | None:
+        """Write the table's names."""
+        if self._process.world.marked("hosts refused", self._process):
+            raise ArmingFailed("it is read-only")
+        self._process.armed = table
+        return None
+
+    def remove(self) -> None:
+        """Take them away."""
+        self._process.armed = None
+
+
+class _Socket:
+    """A socket at which no process of the program has anything to say."""
+
+    def __init__(self, **_: Any) -> None:
+        self.path = ""
+
+    async def open(self, environ: Mapping[str, str]) -> str:
+        """Listen."""
+        self.path = "/simulated/agent"
+        return self.path
+
+    async def hear_out(self, seconds: float) -> None:
+        """Nobody speaks."""
+
+    async def close(self) -> None:
+        """Answer nobody."""
+
+
+class _NcclLog:
+    """What NCCL says of its network."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def verdicts(self) -> AsyncIterator[Verdict]:
+        """What is to be said of it."""
+        await asyncio.sleep(1.5)
+        fault = self._process.world.marked("falls back", self._process)
+        if fault is None:
+            yield Verdict("as_expected", "ok", "NCCL uses InfiniBand (mlx5_0)")
+        elif fault.count > 1:
+            yield Verdict("fallback", "warn", "NCCL uses sockets")
+        else:
+            self._process.note_failure()
+            yield Verdict("fallback", "fail", "NCCL uses sockets, and RDMA is required")
+        await forever()
+
+    def trouble(self) -> str:
+        """What stands between the program and its network."""
+        return "a port is down"
+
+
+class _Sink:
+    """A program's output."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.tail = ["step 1", "Traceback: boom"]
+
+    def write(self, stream: Any, data: bytes) -> None:
+        """Take it."""
+
+    def idle(self) -> None:
+        """Nothing more for now."""
+
+    def close(self) -> None:
+        """Nothing more."""

@@ -1,0 +1,190 @@
+"""A program as an agent finds it: it runs, its ranks end, it is told to stop, something is left.
+
+It implements `worker.agent.environment.RunningProgram`. How it behaves is the schedule's, and what
+must hold of it is judged by what really happened here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from worker.ending import Ending, LeftBehind
+from worker.family import Child, Family, Ranks, failed_rank, likely_cause
+
+if TYPE_CHECKING:
+    from tests.simulation.agents import Process
+
+_KILLED, _TOLD = 137, 143
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a program would go if nobody ended it.
+
+    Attributes:
+        seconds: How long it runs.
+        code: With which it ends; not 0: its first rank fails then.
+        ranks: How many processes it has; 0: it is its only one.
+        siblings: Seconds from a rank's failure to the launcher's own end.
+        late: Seconds that its last rank ends after the others.
+        leftover: Seconds that what it has started lives on.
+        drain: Seconds until its output is read.
+        reaction: Seconds from TERM to its end; longer than the grace: it is killed.
+    """
+
+    seconds: float
+    code: int = 0
+    ranks: int = 1
+    siblings: float = 0.0
+    late: float = 0.0
+    leftover: float = 0.0
+    drain: float = 0.0
+    reaction: float = 0.05
+
+
+class SimulatedProgram:
+    """One program of one node.
+
+    Args:
+        process: Whose it is.
+        course: How it goes by itself.
+        grace: Seconds between TERM and KILL.
+    """
+
+    def __init__(self, process: Process, course: Course, grace: float) -> None:
+        self.changed: Callable[[], None] = lambda: None
+        self.family = Family()
+        self.main_ended: tuple[int, float] | None = None
+        self.signals: list[int] = []
+        self._process = process
+        self._loop = process.world.loop
+        self._course = course
+        self._grace = grace
+        self._was_told = False
+        self._leftover = course.leftover
+        self._gone: asyncio.Future[Ending] = self._loop.create_future()
+        self._begin()
+
+    def _later(self, seconds: float, call: Callable[..., object], *arguments: object) -> None:
+        """It stands still with its host, and ends with its agent."""
+        context = self._process.machine.context
+        self._loop.call_later(seconds, call, *arguments, context=context)
+
+    def _begin(self) -> None:
+        now = self._loop.time()
+        first = self._process.slot * self._course.ranks
+        children = tuple(
+            Child(100 + n, now, now, Ranks(first + n, n, self._course.ranks))
+            for n in range(self._course.ranks)
+        )
+        self.family = Family(None, children)
+        self._later(self._course.seconds, self.end_by_itself, self._course.code)
+
+    # --- what happens to it -------------------------------------------------------------------
+
+    def end_by_itself(self, code: int) -> None:
+        """It ends well, or one of its ranks fails."""
+        if self._is_ending():
+            return
+        if code:
+            self._process.note_failure()
+        ranks = self._course.ranks
+        if not ranks:
+            self._main_ends(code)
+        elif code:
+            self._rank_ends(0, code)
+            self._later(0.1, self._siblings_end)
+            self._later(self._course.siblings + 0.2, self._main_ends, 1)
+        else:
+            for number in range(ranks):
+                is_last = number == ranks - 1 and ranks > 1
+                self._later(self._course.late * is_last, self._rank_ends, number, 0)
+            self._later(self._course.late * (ranks > 1) + 0.05, self._main_ends, 0)
+
+    def _is_ending(self) -> bool:
+        ended = any(child.ended_at is not None for child in self.family.children)
+        return ended or self.main_ended is not None or self._was_told
+
+    def _siblings_end(self) -> None:
+        for number in range(1, self._course.ranks):
+            if number == 1 or not self._course.siblings:
+                self._rank_ends(number, _TOLD)
+
+    def _rank_ends(self, number: int, code: int) -> None:
+        child = self.family.children[number]
+        if child.ended_at is None and self.main_ended is None and not self._was_told:
+            ended = replace(child, ended_at=self._loop.time(), exit_code=code)
+            children = [*self.family.children]
+            children[number] = ended
+            self.family = replace(self.family, children=tuple(children))
+            self.changed()
+
+    def _main_ends(self, code: int) -> None:
+        if self.main_ended is not None:
+            return
+        self.main_ended = (code, self._loop.time())
+        self._process.note_program_end(code, was_told=self._was_told)
+        self.changed()
+        self._later(self._leftover, self._all_ended)
+
+    def _all_ended(self) -> None:
+        self._later(self._course.drain if self.main_ended[0] else 0.0, self._settle)
+
+    def _settle(self) -> None:
+        if self._gone.done() or self.main_ended is None:
+            return
+        code, ended_at = self.main_ended
+        cause = failed_rank(self.family) if self._was_told else likely_cause(self.family)
+        left = LeftBehind(1, ((77, 3, "python helper.py"),)) if self._leftover else None
+        ending = Ending(
+            code,
+            ended_at,
+            cause,
+            left if not code and not self._was_told else None,
+            was_told=self._was_told,
+        )
+        self._gone.set_result(ending)
+
+    # --- what its agent does ------------------------------------------------------------------
+
+    def signal(self, number: int) -> None:
+        """See the protocol."""
+        self.signals.append(number)
+
+    async def wait(self) -> Ending:
+        """See the protocol."""
+        return await asyncio.shield(self._gone)
+
+    async def stop(self) -> Ending:
+        """See the protocol."""
+        if not self._was_told:
+            self._was_told = True
+            if self.main_ended is None:
+                dies = self._course.reaction > self._grace
+                seconds = min(self._course.reaction, self._grace)
+                self._later(seconds, self._main_ends, _KILLED if dies else _TOLD)
+        return await self.wait()
+
+    def kill_now(self) -> None:
+        """See the protocol."""
+        self._was_told = True
+        self._leftover = 0.0
+        self._later(0.01, self._main_ends, _KILLED)
+        self._later(0.02, self._all_ended)
+
+
+def draw_course(draw: random.Random, seconds: float, code: int, ranks: int) -> Course:
+    """How a program goes: mostly without ado."""
+    return Course(
+        seconds=seconds,
+        code=code,
+        ranks=ranks,
+        siblings=draw.choice([0.0, 0.0, 0.5, 6.0]) if ranks > 1 else 0.0,
+        late=draw.choice([0.0, 0.0, 0.0, 0.3, 14.0]) if ranks > 1 and seconds < 4.0 else 0.0,
+        leftover=draw.choice([0.0, 0.0, 0.0, 0.4, 2.5]),
+        reaction=draw.choice([0.05, 0.05, 0.5, 2.0, 9.0]),
+    )
