@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import signal
-import time
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Annotated, Any
 
@@ -89,8 +88,13 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 
 def make_app(service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
     """The registry's whole application, guard included."""
+    return guarded(make_api(service), service, allowed_hosts=allowed_hosts)
+
+
+def guarded(api: ASGIApp, service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
+    """Routes behind all that stands before them; what is counted there begins anew."""
     return Guard(
-        _Door(hot.HotPath(make_api(service), service)),
+        _Door(hot.HotPath(api, service)),
         allowed_hosts=allowed_hosts,
         body_limit=_body_limit,
     )
@@ -153,7 +157,7 @@ class _Door:
         """One request at a time: nothing more is read from the peer until it is answered."""
         connection.asked += 1
         connection.paid_off_at, wait = self._strangers.take(
-            connection.peer, connection.paid_off_at, time.monotonic()
+            connection.peer, connection.paid_off_at, asyncio.get_running_loop().time()
         )
         if wait > 0:
             await asyncio.sleep(wait)
@@ -163,7 +167,7 @@ class _Door:
             await self._app(scope, receive, send)
         except (Unauthorized, NotYours) as exc:
             source = scope["client"][0] if scope.get("client") else ""
-            wait = self._failed.failed(source, time.monotonic())
+            wait = self._failed.failed(source, asyncio.get_running_loop().time())
             if wait > 0:
                 await _pause(receive, wait)
                 raise TooManyRequests(
@@ -254,11 +258,8 @@ def _answer(error: RdzvError) -> Response:
     return Response(body, status, {name.decode(): value.decode() for name, value in headers})
 
 
-async def _credential(request: Request) -> Credential | None:
+def _shown(request: Request) -> Credential | None:
     return hot.credential_of(request.scope)
-
-
-Shown = Annotated[Credential | None, Depends(_credential)]
 
 
 def _add_open_routes(api: FastAPI, service: Service) -> None:
@@ -277,29 +278,29 @@ def _add_open_routes(api: FastAPI, service: Service) -> None:
         response_class=Response,
         responses=_content("text/plain", {"type": "string"}),
     )
-    async def metrics(shown: Shown, request: Request) -> Response:
-        _operator(service, shown, request)
+    async def metrics(request: Request) -> Response:
+        _operator(service, request)
         return PlainTextResponse(service.metrics_text())
 
     @api.get("/v1/runs", summary="All runs, without their slots.")
-    async def runs(shown: Shown, request: Request) -> RunList:
-        _operator(service, shown, request)
+    async def runs(request: Request) -> RunList:
+        _operator(service, request)
         return RunList(runs=await service.statuses())
 
 
-def _operator(service: Service, shown: Credential | None, request: Request) -> None:
-    service.access.registry(shown)
+def _operator(service: Service, request: Request) -> None:
+    service.access.registry(_shown(request))
     hot.proven(request.scope)
 
 
 def _add_run_routes(api: FastAPI, service: Service) -> None:
-    async def reader(run: Run, shown: Shown, request: Request) -> Host:
-        host = service.access.run(run, shown, write=False)
+    async def reader(run: Run, request: Request) -> Host:
+        host = service.access.run(run, _shown(request), write=False)
         hot.proven(request.scope)
         return host
 
-    async def writer(run: Run, shown: Shown, request: Request) -> Host:
-        host = service.access.run(run, shown, write=True)
+    async def writer(run: Run, request: Request) -> Host:
+        host = service.access.run(run, _shown(request), write=True)
         hot.proven(request.scope)
         return host
 
@@ -311,8 +312,8 @@ def _add_changes(api: FastAPI, service: Service, Writer: Any) -> None:
     """What the maker of a run says."""
 
     @api.put("/v1/runs/{run}", summary="Make a run.")
-    async def create(run: Run, shown: Shown, request: Request) -> RunStatus:
-        _operator(service, shown, request)
+    async def create(run: Run, request: Request) -> RunStatus:
+        _operator(service, request)
         return await service.create(run, hot.parse(_RUN_SPEC, await read_body(request.receive)))
 
     @api.delete("/v1/runs/{run}", summary="Cancel a run.")
@@ -390,34 +391,34 @@ def _add_node_routes(api: FastAPI, service: Service) -> None:
     """The hot calls. `hot.HotPath` stands before them; here they are described, and work too."""
 
     @api.post("/v1/runs/{run}/nodes", summary="Join.")
-    async def join(run: Run, shown: Shown, request: Request) -> JoinReply:
+    async def join(run: Run, request: Request) -> JoinReply:
         data = await read_body(request.receive)
-        return await hot.join(service, request.scope, run, shown, data)
+        return await hot.join(service, request.scope, run, _shown(request), data)
 
     @api.get(
         "/v1/runs/{run}/nodes/{node}/watch",
         summary="News newer than `after`, else the reason of the moment after the poll length.",
         response_model=NodeView,
     )
-    async def watch(run: Run, node: Node, shown: Shown, request: Request, after: int = 0) -> Any:
-        body = await hot.watch(service, request.scope, run, node, shown, after)
+    async def watch(run: Run, node: Node, request: Request, after: int = 0) -> Any:
+        body = await hot.watch(service, request.scope, run, node, _shown(request), after)
         return Response(body.plain, media_type="application/json")
 
     @api.post(
         "/v1/runs/{run}/nodes/{node}/reports",
         summary="Probe results, acknowledgement or refusal, progress, exit, leave.",
     )
-    async def report(run: Run, node: Node, shown: Shown, request: Request) -> ReportReply:
+    async def report(run: Run, node: Node, request: Request) -> ReportReply:
         data = await read_body(request.receive)
-        return await hot.report(service, request.scope, run, node, shown, data)
+        return await hot.report(service, request.scope, run, node, _shown(request), data)
 
     @api.post(
         "/v1/runs/{run}/nodes/{node}/metrics",
         summary="How the program's processes on this node get on.",
     )
-    async def metrics(run: Run, node: Node, shown: Shown, request: Request) -> MetricReply:
+    async def metrics(run: Run, node: Node, request: Request) -> MetricReply:
         data = await read_body(request.receive)
-        return await hot.metrics(service, request.scope, run, node, shown, data)
+        return await hot.metrics(service, request.scope, run, node, _shown(request), data)
 
 
 def _add_refusal_route(api: FastAPI, service: Service) -> None:
@@ -427,8 +428,8 @@ def _add_refusal_route(api: FastAPI, service: Service) -> None:
         "/v1/runs/{run}/slots/{slot}/refusal",
         summary="Why a node does not join; it ends then.",
     )
-    async def refuse(run: Run, slot: Node, shown: Shown, request: Request) -> ReportReply:
-        host, generation = service.access.refuser(run, shown, slot)
+    async def refuse(run: Run, slot: Node, request: Request) -> ReportReply:
+        host, generation = service.access.refuser(run, _shown(request), slot)
         refusal = hot.parse(_REFUSAL, await read_body(request.receive))
         return await service.refuse(host, slot, generation, refusal)
 
@@ -436,8 +437,8 @@ def _add_refusal_route(api: FastAPI, service: Service) -> None:
 def _add_relay_routes(api: FastAPI, service: Service) -> None:
     """What the nodes of a run say to each other about remote commands."""
 
-    async def member(run: Run, node: Node, shown: Shown, request: Request) -> Host:
-        host = service.access.node(run, node, shown)
+    async def member(run: Run, node: Node, request: Request) -> Host:
+        host = service.access.node(run, node, _shown(request))
         hot.proven(request.scope)
         return host
 

@@ -101,7 +101,7 @@ class Connection:
         self.asked = 0
         self.paid_off_at = 0.0
         """How many requests it brought before that, and their `limiter.Pace`."""
-        self._callbacks: set[tuple[Callable[..., object], tuple[object, ...]]] = set()
+        self._callbacks: dict[tuple[Callable[..., object], tuple[object, ...]], None] = {}
 
     @property
     def closed(self) -> bool:
@@ -109,13 +109,14 @@ class Connection:
         return self.reason is not None
 
     def on_close(self, callback: Callable[..., object], *arguments: object) -> None:
-        """Have `callback(*arguments, reason)` called in the event loop once the connection ended.
+        """Have `callback(*arguments, reason)` called in the event loop once the connection ended,
+        in the order in which they were asked for.
 
         The same callback with the same arguments (hashable) counts once, so that each request of
         a connection may ask again. On a closed connection it is called all the same.
         """
         if self.reason is None:
-            self._callbacks.add((callback, arguments))
+            self._callbacks[callback, arguments] = None
         else:
             self._call(callback, arguments, self.reason)
 
