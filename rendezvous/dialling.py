@@ -19,6 +19,9 @@ from rendezvous.security import RegistryPlace
 HEAD_START_SECONDS = 0.25
 """As long as one connection attempt has before the next, RFC 8305."""
 
+_CLOCK_SECONDS = 0.001
+"""What is shorter is over: a timer for less than a clock can tell rings before its time."""
+
 _ARE_YOU_THERE = Request("GET", "/healthz", {})
 
 
@@ -49,7 +52,7 @@ def next_step(answers: Sequence[bool | None], since_first: float) -> Take | Wait
     if best is None:
         return WaitFor(places, None) if places else None
     left = HEAD_START_SECONDS - since_first
-    return WaitFor(places, left) if places and left > 0 else Take(best)
+    return WaitFor(places, left) if places and left > _CLOCK_SECONDS else Take(best)
 
 
 def dials_again(failure: NetworkFailure, addresses: int) -> bool:

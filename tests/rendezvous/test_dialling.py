@@ -31,6 +31,8 @@ _HEALTHY = Answer(200, {"x-rdzv": "test"}, b"ok\n")
         ([None, True, None], 0.0, WaitFor((0,), 0.25)),
         ([None, False, True, None], 0.125, WaitFor((0,), 0.125)),
         ([None, True], 0.25, Take(1)),
+        ([None, True], 0.25 - 1e-17, Take(1)),
+        ([None, True], 0.25 - 1e-9, Take(1)),
         ([True, True], 0.1, Take(0)),
         ([None, True, True], 9.0, Take(1)),
     ],

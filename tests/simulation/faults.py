@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rendezvous.schema import NodeState, SlotState
+from tests.simulation.network import ADDRESSES
 from tests.simulation.schedule import Fault
 
 if TYPE_CHECKING:
@@ -120,6 +121,14 @@ def _cut_down(world: World, fault: Fault) -> None:
 def _cut(world: World, fault: Fault) -> None:
     _cut_up(world, fault)
     _cut_down(world, fault)
+
+
+def _cut_address(world: World, fault: Fault) -> None:
+    """One of the registry's networks fails for a host: at the other address it is there."""
+    launch, path = world.schedule.launches[fault.launch], _path(world, fault)
+    address = ADDRESSES[fault.count - 1]
+    path.address_cut_until[address] = world.loop.time() + fault.seconds
+    path.light += 1 if launch.addresses > 1 and launch.lease >= 15 else 2
 
 
 def _loss(world: World, fault: Fault) -> None:
@@ -260,6 +269,9 @@ KINDS: dict[str, Kind] = {
     "cut up": Kind("{node}: nothing reaches the registry for {seconds:.1f} s", _cut_up),
     "cut down": Kind("{node}: nothing comes from the registry for {seconds:.1f} s", _cut_down),
     "cut": Kind("{node} is cut off for {seconds:.1f} s", _cut),
+    "address cut": Kind(
+        "{node}: the registry's address {count} is cut off for {seconds:.1f} s", _cut_address
+    ),
     "loss": Kind("{node}: {count} % of the messages are lost for {seconds:.1f} s", _loss),
     "reset": Kind("{node}: its connections are reset", _reset),
     "forgotten": Kind("{node}: its connections are forgotten on the way", _forget),

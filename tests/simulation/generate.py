@@ -93,6 +93,10 @@ def generate(seed: int) -> Schedule:
     for index, launch in enumerate(launches):
         faults += _bad_hosts(more, index, launch)
     faults += _refusals(random.Random(f"{seed} refusing"), launches[0])
+    addresses = random.Random(f"{seed} addresses")
+    if addresses.random() < 0.15:
+        launches = [replace(launch, addresses=2) for launch in launches]
+        faults += _address_cut(addresses, launches[0])
     return Schedule(seed, tuple(launches), tuple(faults), keep)
 
 
@@ -137,6 +141,20 @@ def _refusals(draw: random.Random, launch: Launch) -> list[Fault]:
         return [Fault(0.0, "refuses", slot=slot, count=count)]
     when = f"joined {draw.randint(1, launch.slots)} after"
     return [Fault(when, "refuses", slot=slot, count=count), Fault(when, "twin", slot=slot)]
+
+
+def _address_cut(draw: random.Random, launch: Launch) -> list[Fault]:
+    """One of the registry's two addresses fails for a node; or none does."""
+    if draw.random() < 0.3:
+        return []
+    cut = Fault(
+        when=_when(draw, launch.nodes, []),
+        what="address cut",
+        slot=draw.randrange(launch.nodes),
+        seconds=round(draw.uniform(2.0, 30.0), 3),
+        count=draw.choice([1, 1, 1, 2]),
+    )
+    return [cut]
 
 
 def _launch(draw: random.Random, run: str, at: float) -> Launch:

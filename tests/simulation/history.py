@@ -8,18 +8,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rendezvous import events
+from rendezvous.errors import InternalError
 from rendezvous.events import Event, load_event
+from rendezvous.network import Answer, Request
 from rendezvous.protocol import apply
 from rendezvous.schema import (
     EndpointTable,
     JoinReply,
     NodeView,
     Phase,
+    Problem,
     Result,
     RunStatus,
     SlotState,
 )
-from rendezvous.server.host import Body
 from rendezvous.server.journal import Record
 from rendezvous.state import Run, create
 
@@ -175,11 +177,26 @@ class History:
 
     # --- what the registry says ---------------------------------------------------------------
 
-    def answered(self, said: Any) -> None:
+    def answered(self, request: Request, answer: Answer) -> None:
         """An answer leaves the registry."""
         from tests.simulation import invariants
 
-        if isinstance(said, Body):
-            self.judge(invariants.OF_ANSWERS, self.view_of(said.plain))
-        elif isinstance(said, JoinReply | RunStatus | Exception):
+        said = self._said(request, answer)
+        if said is not None:
             self.judge(invariants.OF_ANSWERS, said)
+
+    def _said(self, request: Request, answer: Answer) -> NodeView | JoinReply | RunStatus | None:
+        path = request.target.partition("?")[0]
+        if answer.status >= 500:
+            code = Problem.model_validate_json(answer.body).code
+            if code == InternalError.code:
+                self.fail("the_registry_never_fails_inside", f"{request}: {answer.body!r}")
+        if answer.status != 200 or path == "/healthz":
+            return None
+        if path.endswith("/watch"):
+            return self.view_of(answer.body)
+        if path.endswith("/nodes"):
+            return JoinReply.model_validate_json(answer.body)
+        if path.endswith(("/reports", "/refusal")):
+            return None
+        return RunStatus.model_validate_json(answer.body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,12 @@ from rendezvous.errors import (
     SchedulerError,
     TooManyRequests,
 )
+from rendezvous.retry import until_answered
 from rendezvous.schema import Limits, Phase, Result, RunSpec, RunStatus, SlotNews, SlotState
 from rendezvous.security import Credential, RunKeys
-from rendezvous.server.service import Service
 from tests.simulation import invariants
 from tests.simulation.history import Facts
 from tests.simulation.loop import Machine
-from tests.simulation.network import Client, Scope
 from tests.simulation.node import Process
 
 if TYPE_CHECKING:
@@ -125,7 +124,10 @@ class Launcher:
     def __init__(self, world: World, facts: Facts, keys: RunKeys, scheduler: Scheduler) -> None:
         self._world, self._facts, self._keys, self._scheduler = world, facts, keys, scheduler
         self.machine = Machine(world.loop, f"launcher of {facts.launch.run}")
-        self._client = Client(world.loop, world.network, world.network.path(facts.index, -1))
+        path = world.network.path(facts.index, -1)
+        self._door = world.network.door(path)
+        self._creator = world.client(facts.launch, path, self._door, world.operator, 10.0)
+        self._client = world.client(facts.launch, path, self._door, keys.admin, 5.0)
         self._run = facts.launch.run
         self._submitted: dict[int, WorkerRun] = {}
         self._asked: dict[int, int] = {}
@@ -144,6 +146,7 @@ class Launcher:
         """SIGKILL."""
         self.ended = True
         self.machine.kill()
+        self._door.process_ended()
 
     async def _go(self, *, resumes: bool) -> None:
         try:
@@ -160,38 +163,23 @@ class Launcher:
                 await self._cancel_run(f"its launcher failed: {exc.message}"[:300])
         for run in list(self._submitted.values()):
             await self._scheduler.cancel(run)
-        self._client.close()
+        await self._creator.close()
+        await self._client.close()
         self.ended = True
         self.machine.kill()
 
     # --- what it asks -------------------------------------------------------------------------
 
-    def _ask(self, call: Callable[[Service, Any], Awaitable[Any]], *, write: bool) -> Any:
-        """A request with the credential of the launch's admin, as the cold routes serve it."""
-        run, admin = self._run, self._keys.admin
-
-        async def handle(service: Service, _: Scope) -> Any:
-            return await call(service, service.access.run(run, admin, write=write))
-
-        return self._client.request(handle, 5.0)
-
     async def _create(self) -> None:
-        spec, run, operator = self._spec(), self._run, self._world.operator
-
-        async def handle(service: Service, _: Scope) -> Any:
-            service.access.registry(operator)
-            return await service.create(run, spec)
-
-        deadline = self._world.loop.time() + _REGISTRY_UP_SECONDS
-        while True:
-            try:
-                await self._client.request(handle, 10.0)
-            except (RegistryError, TooManyRequests) as exc:
-                if self._world.loop.time() > deadline:
-                    raise RegistryLost(f"no registry: {exc.message}") from exc
-                await asyncio.sleep(0.05)
-            else:
-                return
+        spec = self._spec()
+        try:
+            await until_answered(
+                lambda: self._creator.create(self._run, spec),
+                seconds=_REGISTRY_UP_SECONDS,
+                pause=lambda: 0.05,
+            )
+        except (RegistryError, TooManyRequests) as exc:
+            raise RegistryLost(f"no registry: {exc.message}") from exc
 
     def _spec(self) -> RunSpec:
         launch = self._facts.launch
@@ -215,25 +203,19 @@ class Launcher:
         )
 
     async def _cancel_run(self, why: str) -> None:
-        await self._ask(lambda service, host: service.cancel(host, why), write=True)
+        await self._client.cancel(self._run, why)
 
     async def _status(self, after: int) -> RunStatus:
-        deadline = self._world.loop.time() + _ORPHAN_SECONDS
-
-        def look(service: Service, host: Any) -> Awaitable[RunStatus]:
-            return service.wait_status(host, after, 2.0)
-
-        while True:
-            try:
-                status = await self._ask(look, write=False)
-            except (RegistryError, TooManyRequests) as exc:
-                if self._world.loop.time() > deadline:
-                    raise RegistryLost(f"the registry does not answer: {exc.message}") from exc
-                await asyncio.sleep(self._client.pause())
-            else:
-                assert isinstance(status, RunStatus)
-                self._world.history.judge(invariants.OF_STATUSES, status)
-                return status
+        try:
+            status = await until_answered(
+                lambda: self._client.status(self._run, after=after, wait=2.0),
+                seconds=_ORPHAN_SECONDS,
+                pause=self._client.pause,
+            )
+        except (RegistryError, TooManyRequests) as exc:
+            raise RegistryLost(f"the registry does not answer: {exc.message}") from exc
+        self._world.history.judge(invariants.OF_STATUSES, status)
+        return status
 
     # --- following ----------------------------------------------------------------------------
 
@@ -317,12 +299,6 @@ class Launcher:
             await asyncio.sleep(_DESCRIBE_SECONDS)
 
     async def _tell(self, slot: int, news: SlotNews) -> None:
-        while True:
-            try:
-                await self._ask(
-                    lambda service, host: service.slot_news(host, slot, news), write=True
-                )
-            except (RegistryError, TooManyRequests):
-                await asyncio.sleep(self._client.pause())
-            else:
-                return
+        await until_answered(
+            lambda: self._client.slot_news(self._run, slot, news), pause=self._client.pause
+        )

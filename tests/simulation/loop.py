@@ -14,7 +14,7 @@ import heapq
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rendezvous.errors import RdzvError
 
@@ -33,38 +33,92 @@ class _Future(asyncio.Future[Any]):
         return self.number
 
 
+class _Task(asyncio.Task[Any]):
+    """A task whose place in a set does not depend on its address in memory."""
+
+    def __init__(self, coro: Any, *, loop: VirtualLoop, **options: Any) -> None:
+        self.number = loop.next_number()
+        super().__init__(coro, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop whose clock is a number."""
 
     _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
 
     def __init__(self, unexpected: Callable[[str], None]) -> None:
         super().__init__()
         self._now = 0.0
         self._numbers = 0
+        self._timers_made = 0
         self.unexpected = unexpected
         self.steps = 0
         self.halted = False
         self.nobody = contextvars.Context()
         self._tasks: list[asyncio.Task[Any]] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self.set_task_factory(cast(Any, _make_task))
 
     def time(self) -> float:
         """Virtual seconds."""
         return self._now
 
+    # The base class's own look at more than there is here; half of all that happens is these.
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """See the base class."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See the base class. Of the same moment, the first that was asked for is the first."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timers_made += 1
+        heapq.heappush(self._timers, (when, self._timers_made, timer))
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See the base class."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
     def create_future(self) -> asyncio.Future[Any]:
         """See the base class."""
         future = _Future(loop=self)
-        self._numbers += 1
-        future.number = self._numbers
+        future.number = self.next_number()
         return future
+
+    def next_number(self) -> int:
+        """Of what is made next."""
+        self._numbers += 1
+        return self._numbers
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         """See the base class. All are kept, so that nothing is collected on the way."""
         task: asyncio.Task[Any] = super().create_task(coro, **options)
         self._tasks.append(task)
         return task
+
+    def add_signal_handler(  # type: ignore[override]
+        self, sig: int, callback: Callable[..., Any], *args: Any
+    ) -> None:
+        """See the base class: of the machine that asks for it."""
+        context = contextvars.copy_context()
+        machine = context[_MACHINE]
+        machine.handlers[sig] = asyncio.Handle(callback, args, self, context)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """See the base class."""
+        return contextvars.copy_context()[_MACHINE].handlers.pop(sig, None) is not None
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """A callback failed; futures that nobody looks at any more are no news."""
@@ -81,7 +135,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 if handle.cancelled():
                     continue
                 machine = handle._context.get(_MACHINE)  # type: ignore[attr-defined]
-                if machine is not None and not machine.takes(handle):
+                if machine is not None and not machine.goes_on and not machine.takes(handle):
                     continue
                 self.steps += 1
                 handle._run()
@@ -95,14 +149,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _advance(self, until: float) -> bool:
         """Jump to the next timer; False when there is none."""
-        scheduled = self._scheduled
-        while scheduled and scheduled[0].cancelled():
-            heapq.heappop(scheduled)
-        if not scheduled or scheduled[0].when() > until:
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not timers or timers[0][0] > until:
             return False
-        self._now = max(self._now, scheduled[0].when())
-        while scheduled and scheduled[0].when() <= self._now:
-            self._ready.append(heapq.heappop(scheduled))
+        self._now = now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= now:
+            self._ready.append(heapq.heappop(timers)[2])
         return True
 
     def dispose(self) -> None:
@@ -116,8 +170,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     coroutine.close()
         self._tasks.clear()
         self._ready.clear()
-        self._scheduled.clear()
+        self._timers.clear()
         self.close()
+
+
+def _make_task(loop: VirtualLoop, coro: Any, **options: Any) -> _Task:
+    return _Task(coro, loop=loop, **options)
 
 
 class Machine:
@@ -127,14 +185,17 @@ class Machine:
         self.name = name
         self.alive = True
         self.paused = False
+        self.goes_on = True
         self._loop = loop
         self._held: list[asyncio.Handle] = []
+        self.handlers: dict[int, asyncio.Handle] = {}
+        """Of signals, by number."""
         self.context = contextvars.Context()
         self.context.run(_MACHINE.set, self)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Let the machine do this; nothing but what rdzv refuses may go wrong with it."""
-        task = self._loop.create_task(work, context=self.context)
+        task = self.context.copy().run(self._loop.create_task, work)
         task.add_done_callback(self._check)
         return task
 
@@ -149,20 +210,28 @@ class Machine:
             self._held.append(handle)
         return self.alive and not self.paused
 
+    def signal(self, number: int) -> bool:
+        """Send it a signal; whether it has a handler for that. What else happens is up to you."""
+        handler = self.handlers.get(number)
+        if handler is not None and self.alive:
+            self._loop._ready.append(handler)
+        return handler is not None
+
     def pause(self) -> None:
         """Stop it; it does not know."""
-        self.paused = True
+        self.paused, self.goes_on = True, False
 
     def go_on(self) -> None:
         """Let it go on where it was: what should have happened meanwhile happens now."""
-        self.paused = False
+        self.paused, self.goes_on = False, self.alive
         self._loop._ready.extend(self._held)
         self._held.clear()
 
     def kill(self) -> None:
         """End it between two steps."""
-        self.alive = False
+        self.alive = self.goes_on = False
         self._held.clear()
+        self.handlers.clear()
 
 
 def run_virtually(work: Coroutine[Any, Any, T], most_seconds: float = 3_600.0) -> T:

@@ -1,35 +1,49 @@
-"""The network between processes and the registry: it loses, doubles, delays, reorders and cuts."""
+"""The network between processes and the registry: it loses, doubles, delays, reorders and cuts.
+
+It implements `rendezvous.network`, so that the client that ships runs on it, and hands requests to
+the registry's own application: see `asgi`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rendezvous.client import REQUEST_SECONDS
-from rendezvous.errors import RdzvError, Unavailable, error_from_code
-from rendezvous.server.service import Service
+from rendezvous.failures import Fault, NetworkFailure
+from rendezvous.network import Answer, Line, Request
+from rendezvous.security import RegistryPlace
+from rendezvous.server.guard import CloseReason, Connection
+from tests.simulation.asgi import serve
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
     from tests.simulation.loop import VirtualLoop
     from tests.simulation.world import Registry
 
-Scope = dict[str, Any]
-Handler = Callable[[Service, Scope], Awaitable[Any]]
-
-_TRIES_AT_ONCE = 3
+ADDRESSES = ("10.0.0.1", "10.0.1.1")
+"""Of the registry's host, on two networks of the site."""
+PORT = 29_600
+_PROOF = b"the registry's certificate"
 _SYN_SECONDS = 1.0
 """After so long a kernel asks once more for a connection."""
+_KEEP_ALIVE_SECONDS = 60.0
+"""So long a client keeps a connection that it does not need; the registry's server 75 s."""
+
+
+def place_of(addresses: int) -> RegistryPlace:
+    """Where nodes look for the registry, at the first so many of its addresses."""
+    return RegistryPlace(ADDRESSES[:addresses], PORT, "certificate", _PROOF)
 
 
 class Path:
     """The way between one host and the registry, with what goes wrong on it."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, peer: str) -> None:
         self.random = random.Random(seed)
+        self.peer = peer
         self.lose_up = 0
         self.lose_down = 0
         self.double = 0
@@ -42,8 +56,9 @@ class Path:
         self.light = 0
         self.is_late = False
         self.echoed_at = float("-inf")
-        self.open: list[Line] = []
-        self.sent: deque[Handler] = deque(maxlen=40)
+        self.address_cut_until: dict[str, float] = {}
+        self.open: list[Wire] = []
+        self.sent: deque[Request] = deque(maxlen=40)
 
     @property
     def is_troubled(self) -> bool:
@@ -62,6 +77,10 @@ class Path:
         """Whether no connection can be opened."""
         return now < self.cut_up_until or now < self.cut_down_until
 
+    def has_lost(self, address: str, now: float) -> bool:
+        """Whether nothing passes to and from this address of the registry."""
+        return now < self.address_cut_until.get(address, 0.0)
+
     def loses(self, way: str, now: float) -> bool:
         """Whether the next message of this way, `up` to the registry or `down`, is lost."""
         if now < (self.cut_up_until if way == "up" else self.cut_down_until):
@@ -73,47 +92,29 @@ class Path:
         return now < self.loss_until and self.random.random() < self.loss
 
 
-class FarEnd:
-    """A connection as the registry sees it; see `rendezvous.server.service.Connection`."""
+class Wire:
+    """One connection: the registry's end of it, and what waits for an answer at the client's."""
 
-    def __init__(self) -> None:
-        self.closed = False
-        self._callbacks: dict[tuple[Callable[..., object], tuple[object, ...]], None] = {}
-
-    def on_close(self, callback: Callable[..., object], *arguments: object) -> None:
-        """See the protocol; the same callback with the same arguments counts once."""
-        if self.closed:
-            callback(*arguments, "fin")
-        else:
-            self._callbacks[callback, arguments] = None
-
-    def end(self, how: str) -> None:
-        """It ended."""
-        self.closed = True
-        for callback, arguments in self._callbacks:
-            callback(*arguments, how)
-
-
-class Line:
-    """One connection: what the registry sees of it, and what hangs on it at the client's end."""
-
-    def __init__(self, path: Path, registry: Registry) -> None:
+    def __init__(self, path: Path, address: str, registry: Registry) -> None:
         self.path = path
+        self.address = address
         self.registry = registry
-        self.far_end = FarEnd()
+        self.far_end = Connection(path.peer)
+        registry.connections.append(self.far_end)  # the registry knows them by their identity
         self.broken = False
         self.forgotten = False
-        self.waiting: list[asyncio.Future[Any]] = []
+        self.idle_since = 0.0
+        self.waiting: list[asyncio.Future[Answer]] = []
         path.open.append(self)
 
-    def fail(self, words: str) -> None:
+    def fail(self) -> None:
         """The client sees that it is gone."""
         self.broken = True
         if self in self.path.open:
             self.path.open.remove(self)
         for future in self.waiting:
             if not future.done():
-                future.set_exception(Unavailable(words))
+                future.set_exception(NetworkFailure(Fault.CLOSED))
         self.waiting.clear()
 
 
@@ -131,10 +132,10 @@ class Network:
         self.counts: Counter[str] = Counter()
 
     def path(self, launch: int, slot: int) -> Path:
-        """The path of a slot's host; slot -1 is the launcher's."""
+        """The path of a slot's host; slot -1 is the launcher's, -2 a person's."""
         key = (launch, slot)
         if key not in self._paths:
-            self._paths[key] = Path(f"{self._seed} {launch} {slot}")
+            self._paths[key] = Path(f"{self._seed} {launch} {slot}", f"10.9.{launch}.{slot + 9}")
         return self._paths[key]
 
     @property
@@ -142,58 +143,64 @@ class Network:
         """Of all hosts."""
         return list(self._paths.values())
 
-    def is_cut(self, path: Path) -> bool:
-        """Whether a new connection would find nothing at all."""
-        now = self._loop.time()
-        return now < self.isolated_until or path.is_cut(now)
+    def door(self, path: Path) -> Door:
+        """The network for a process on that host."""
+        return Door(self._loop, self, path)
 
-    def _is_lost(self, path: Path, way: str) -> bool:
+    def is_cut(self, path: Path, address: str) -> bool:
+        """Whether a new connection to that address would find nothing at all."""
         now = self._loop.time()
-        lost = now < self.isolated_until or path.loses(way, now)
+        return now < self.isolated_until or path.is_cut(now) or path.has_lost(address, now)
+
+    def _is_lost(self, wire: Wire, way: str) -> bool:
+        now, path = self._loop.time(), wire.path
+        lost = now < self.isolated_until or path.has_lost(wire.address, now) or path.loses(way, now)
         self.counts[f"message lost {way}"] += lost
         return lost
 
-    def send(self, line: Line, handler: Handler, answer: asyncio.Future[Any]) -> None:
+    def send(self, wire: Wire, request: Request, waiting: asyncio.Future[Answer]) -> None:
         """Send a request; the answer is set when it has come."""
-        path = line.path
-        line.waiting.append(answer)
-        path.sent.append(handler)
-        if line.forgotten or self._is_lost(path, "up"):
+        path = wire.path
+        wire.waiting.append(waiting)
+        path.sent.append(request)
+        if wire.forgotten or self._is_lost(wire, "up"):
             return
-        self._later(path.delay(), self._arrive, line, handler, answer)
+        self._later(path.delay(), self._arrive, wire, request, waiting)
         if path.double:
             path.double -= 1
             self.counts["message doubled"] += 1
-            self._later(path.delay() + 0.01, self._arrive, line, handler, answer)
+            self._later(path.delay() + 0.01, self._arrive_again, path, request)
 
     def echo(self, path: Path, back: int) -> None:
         """Send once more what was sent some messages ago, on no connection that is known."""
         if self.registry is not None and path.sent:
             self.counts["message replayed"] += 1
             path.echoed_at = self._loop.time()
-            handler = path.sent[-1 - min(back, len(path.sent) - 1)]
-            answer = self._loop.create_future()
-            self.registry.machine.run(self._serve(self.registry, None, handler, answer, path))
+            self._arrive_again(path, path.sent[-1 - min(back, len(path.sent) - 1)])
+
+    def _arrive_again(self, path: Path, request: Request) -> None:
+        if self.registry is not None:
+            self.registry.machine.run(self._serve(self.registry, request, path))
 
     def _later(self, seconds: float, call: Callable[..., object], *arguments: object) -> None:
         """The network itself is no machine: it goes on whoever is paused."""
         self._loop.call_later(seconds, call, *arguments, context=self._loop.nobody)
 
-    def _arrive(self, line: Line, handler: Handler, answer: asyncio.Future[Any]) -> None:
-        if not line.forgotten:
-            self._read(line, handler, answer)
+    def _arrive(self, wire: Wire, request: Request, waiting: asyncio.Future[Answer]) -> None:
+        if not wire.forgotten:
+            self._read(wire, request, waiting)
 
-    def _read(self, line: Line, handler: Handler, answer: asyncio.Future[Any]) -> None:
+    def _read(self, wire: Wire, request: Request, waiting: asyncio.Future[Answer]) -> None:
         """What has come to the registry's host is read, whatever the network does since."""
         registry = self.registry
-        if line.far_end.closed or registry is None or registry is not line.registry:
-            if not self._is_lost(line.path, "down"):
-                line.fail("it closed the connection without an answer")
+        if wire.far_end.closed or registry is None or registry is not wire.registry:
+            if not self._is_lost(wire, "down"):
+                wire.fail()
             return
         if registry.machine.paused:  # what has come is read bit by bit once it goes on
-            self._unread.append((self._read, line, handler, answer))
+            self._unread.append((self._read, wire, request, waiting))
             return
-        registry.machine.run(self._serve(registry, line, handler, answer, line.path))
+        registry.machine.run(self._answer(registry, wire, request, waiting))
 
     def go_on(self, registry: Registry) -> None:
         """A stopped registry goes on: its timers at once, and it begins to read."""
@@ -202,185 +209,178 @@ class Network:
         for place, (call, *arguments) in enumerate(unread):
             self._later(0.3 + 0.02 * place, call, *arguments)
 
-    async def _serve(
-        self,
-        registry: Registry,
-        line: Line | None,
-        handler: Handler,
-        answer: asyncio.Future[Any],
-        path: Path,
+    async def _answer(
+        self, registry: Registry, wire: Wire, request: Request, waiting: asyncio.Future[Answer]
     ) -> None:
-        """In the registry's process: what the door does with a request."""
-        said: Any
-        try:
-            scope = {"state": {"connection": line.far_end}} if line is not None else {}
-            said = await handler(registry.service, scope)
-        except RdzvError as exc:
-            said = exc
-        except Exception as exc:  # noqa: BLE001 (whatever it is, it is a finding)
-            self._history.fail("the_registry_never_fails_inside", repr(exc))
+        answer = await self._serve(registry, request, wire.path, wire.far_end)
+        if not answer.status:  # the connection has ended, and nobody waits for it
             return
-        self._history.answered(said)
-        if not self._is_lost(path, "down"):
-            self._later(path.delay(), _deliver, line, answer, said)
+        if answer.headers.get("connection") == "close" and not wire.far_end.closed:
+            wire.far_end.end(CloseReason.LOCAL)
+        if not self._is_lost(wire, "down"):
+            self._later(wire.path.delay(), _deliver, wire, waiting, answer)
 
-    def hang_up(self, line: Line, how: str = "fin") -> None:
+    async def _serve(
+        self, registry: Registry, request: Request, path: Path, far_end: Connection | None = None
+    ) -> Answer:
+        """In the registry's process: from the door to what leaves it."""
+        answer = await serve(registry.app, request, path.peer, far_end)
+        self._history.answered(request, answer)
+        return answer
+
+    def hang_up(self, wire: Wire, how: CloseReason = CloseReason.FIN) -> None:
         """The client's end is closed; the registry learns it, if the network lets it."""
-        line.fail("this side closed it")
-        if not self._is_lost(line.path, "up"):
-            self._later(line.path.delay(), self._end_far, line, how)
+        wire.fail()
+        if not self._is_lost(wire, "up"):
+            self._later(wire.path.delay(), self._end_far, wire, how)
 
-    def _end_far(self, line: Line, how: str) -> None:
-        if not line.forgotten:
-            self._read_end(line, how)
+    def _end_far(self, wire: Wire, how: CloseReason) -> None:
+        if not wire.forgotten:
+            self._read_end(wire, how)
 
-    def _read_end(self, line: Line, how: str) -> None:
-        if line.registry.machine.paused:
-            self._unread.append((self._read_end, line, how))
-        elif not line.far_end.closed and line.registry.machine.alive:
-            context = line.registry.machine.context
-            self._loop.call_soon(line.far_end.end, how, context=context)
+    def _read_end(self, wire: Wire, how: CloseReason) -> None:
+        if wire.registry.machine.paused:
+            self._unread.append((self._read_end, wire, how))
+        elif not wire.far_end.closed and wire.registry.machine.alive:
+            context = wire.registry.machine.context
+            self._loop.call_soon(wire.far_end.end, how, context=context)
 
     def reset(self, path: Path) -> None:
         """A middlebox resets all connections of a host: both ends see it."""
-        for line in list(path.open):
-            self._end_far(line, "rst")
-            line.fail("connection reset by peer")
+        for wire in list(path.open):
+            self._end_far(wire, CloseReason.RST)
+            wire.fail()
 
     def drop_silently(self, path: Path) -> None:
         """A middlebox forgets all connections of a host: nobody sees it."""
-        for line in path.open:
-            line.forgotten = True
+        for wire in path.open:
+            wire.forgotten = True
         path.open.clear()
 
     def registry_died(self) -> None:
         """The registry's process is gone: its host closes all connections."""
         self.registry = None
         for path in self.paths:
-            for line in list(path.open):
-                if not self._is_lost(path, "down"):
-                    self._later(path.delay(), line.fail, "it closed the connection")
+            for wire in list(path.open):
+                if not self._is_lost(wire, "down"):
+                    self._later(path.delay(), wire.fail)
 
 
-def _deliver(line: Line | None, answer: asyncio.Future[Any], said: Any) -> None:
-    if line is not None and answer in line.waiting:
-        line.waiting.remove(answer)
-    if answer.done() or line is None or line.broken or line.forgotten:
-        return
-    if isinstance(said, RdzvError):
-        answer.set_exception(error_from_code(said.code, said.message, said.hint))
-    else:
-        answer.set_result(said)
+def _deliver(wire: Wire, waiting: asyncio.Future[Answer], answer: Answer) -> None:
+    if waiting in wire.waiting:
+        wire.waiting.remove(waiting)
+    if not (waiting.done() or wire.broken or wire.forgotten):
+        waiting.set_result(answer)
 
 
-class Client:
-    """How a process talks to the registry: as `rendezvous.client` does, on simulated lines."""
+class Door:
+    """The network as one process sees it: see `rendezvous.network.Network`."""
 
     def __init__(self, loop: VirtualLoop, network: Network, path: Path) -> None:
         self._loop = loop
         self._network = network
         self._path = path
-        self._idle: list[Line] = []
-        self._lines: list[Line] = []
+        self._wires: list[Wire] = []
 
-    async def _line(self) -> Line:
-        while self._idle:
-            line = self._idle.pop()
-            if not line.broken:
-                return line
-        give_up_at = self._loop.time() + REQUEST_SECONDS
-        while self._network.is_cut(self._path):
-            await asyncio.sleep(_SYN_SECONDS)
+    async def addresses_of(self, name: str, seconds: float) -> list[str]:
+        """See the protocol; there are no names here."""
+        if name not in ADDRESSES:
+            raise NetworkFailure(Fault.NO_NAME, "there are no names")
+        return [name]
+
+    async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
+        """See the protocol."""
+        return SimulatedLine(self, place, address, seconds)
+
+    async def connect(self, place: RegistryPlace, address: str, seconds: float) -> Wire:
+        """Open a connection."""
+        give_up_at = self._loop.time() + seconds
+        while self._network.is_cut(self._path, address):
+            await asyncio.sleep(min(_SYN_SECONDS, seconds))
             if self._loop.time() >= give_up_at:
-                raise Unavailable("no answer (filtered, or the host is down)")
-        if self._network.registry is None:
+                raise NetworkFailure(Fault.FILTERED, opened=False)
+        if self._network.registry is None or address not in ADDRESSES or place.port != PORT:
             await asyncio.sleep(0.001)
-            raise Unavailable("connection refused (no registry is listening)")
-        line = Line(self._path, self._network.registry)
-        self._lines = [line, *(line for line in self._lines if not line.broken)]
-        return line
+            raise NetworkFailure(Fault.REFUSED, opened=False)
+        if place.proof != _PROOF:
+            raise NetworkFailure(Fault.NOT_PROVEN, opened=False)
+        wire = Wire(self._path, address, self._network.registry)
+        self._wires = [wire, *(wire for wire in self._wires if not wire.broken)]
+        return wire
 
-    async def request(self, handler: Handler, seconds: float = REQUEST_SECONDS) -> Any:
-        """Ask once; raises what the registry refused with, or Unavailable."""
-        line = await self._line()
-        answer = self._loop.create_future()
-        timer = self._loop.call_later(seconds, _too_late, answer)
-        self._network.send(line, handler, answer)
+    async def ask(self, wire: Wire, request: Request, seconds: float) -> Answer:
+        """Send a request on a connection; it is closed unless the answer comes in time."""
+        waiting = self._loop.create_future()
+        timer = self._loop.call_later(seconds, _too_late, waiting)
+        self._network.send(wire, request, waiting)
         try:
-            said = await answer
-        except Unavailable:
-            self._network.hang_up(line)
-            raise
-        except RdzvError:
-            self._idle.append(line)
-            raise
-        except asyncio.CancelledError:
-            self._network.hang_up(line)
+            answer: Answer = await waiting
+        except BaseException:
+            self.hang_up(wire)
             raise
         finally:
             timer.cancel()
-        self._idle.append(line)
-        return said
+        if answer.headers.get("connection") == "close":
+            wire.fail()
+        wire.idle_since = self._loop.time()
+        return answer
 
-    async def persistently(
-        self, make: Callable[[], Handler], late: float, run: Callable[..., Any]
-    ) -> Any:
-        """Ask with more and more connections side by side when answers are late."""
-        patience = late
-        give_up_at = self._loop.time() + 4 * late
-        tries = [run(self.request(make(), 4 * late))]
+    def hang_up(self, wire: Wire) -> None:
+        """Close a connection."""
+        if not wire.broken:
+            self._network.hang_up(wire)
+
+    def hang_up_if_old(self, wire: Wire) -> None:
+        """Close a connection that has not been needed for long."""
+        if self._loop.time() > wire.idle_since + _KEEP_ALIVE_SECONDS:
+            self.hang_up(wire)
+
+    def process_ended(self) -> None:
+        """The host closes what its process has left open."""
+        for wire in self._wires:
+            self.hang_up(wire)
+        self._wires.clear()
+
+
+class SimulatedLine:
+    """The way to one address of the registry: see `rendezvous.network.Line`."""
+
+    def __init__(self, door: Door, place: RegistryPlace, address: str, seconds: float) -> None:
+        self._door = door
+        self._place = place
+        self._address = address
+        self._seconds = seconds
+        self._idle: list[Wire] = []
+        self._used: list[Wire] = []
+        self.base = f"https://{address}:{place.port}"
+
+    async def request(self, request: Request, seconds: float) -> Answer:
+        """See the protocol."""
+        wire = self._kept() or await self._door.connect(self._place, self._address, self._seconds)
+        self._used.append(wire)
         try:
-            while True:
-                await self._first(tries, patience)
-                done = [task for task in tries if task.done()]
-                tries = [task for task in tries if not task.done()]
-                for task in sorted(done, key=_is_unavailable):
-                    if not tries or not _is_unavailable(task):
-                        return task.result()
-                if done:
-                    await asyncio.sleep(self.pause())
-                if self._loop.time() < give_up_at and len(tries) < _TRIES_AT_ONCE:
-                    tries.append(run(self.request(make(), 4 * late)))
-                    patience = REQUEST_SECONDS / 2
+            answer = await self._door.ask(wire, request, seconds)
         finally:
-            for task in tries:
-                task.cancel()
+            self._used.remove(wire)
+        self._idle.append(wire)
+        return answer
 
-    async def _first(self, tasks: list[asyncio.Task[Any]], seconds: float) -> None:
-        """Until one of them has ended, or the time is over."""
-        wake = self._loop.create_future()
+    def _kept(self) -> Wire | None:
+        for wire in self._idle:
+            self._door.hang_up_if_old(wire)
+        self._idle = [wire for wire in self._idle if not wire.broken]
+        return self._idle.pop(0) if self._idle else None
 
-        def ring(*_: object) -> None:
-            if not wake.done():
-                wake.set_result(None)
+    def stream(self, request: Request, quiet: float) -> Any:
+        """Nobody in a simulation asks for a stream of events."""
+        raise NotImplementedError
 
-        timer = self._loop.call_later(seconds, ring)
-        for task in tasks:
-            task.add_done_callback(ring)
-        try:
-            await wake
-        finally:
-            timer.cancel()
-            for task in tasks:
-                task.remove_done_callback(ring)
-
-    def pause(self) -> float:
-        """Seconds before the next try."""
-        return self._path.random.uniform(0.2, 0.5)
-
-    def close(self) -> None:
-        """The process ends or closes everything."""
-        for line in self._lines:
-            if not line.broken:
-                self._network.hang_up(line)
-        self._lines.clear()
-        self._idle.clear()
+    async def aclose(self) -> None:
+        """See the protocol."""
+        for wire in self._idle + self._used:
+            self._door.hang_up(wire)
 
 
-def _is_unavailable(task: asyncio.Task[Any]) -> bool:
-    return task.cancelled() or isinstance(task.exception(), Unavailable)
-
-
-def _too_late(answer: asyncio.Future[Any]) -> None:
-    if not answer.done():
-        answer.set_exception(Unavailable("it accepted the connection and did not answer"))
+def _too_late(waiting: asyncio.Future[Answer]) -> None:
+    if not waiting.done():
+        waiting.set_exception(NetworkFailure(Fault.SILENT))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.peers import peers_of
-from rendezvous.client import REQUEST_SECONDS
 from rendezvous.compat import timeout
 from rendezvous.errors import (
     ExitCode,
@@ -22,6 +21,7 @@ from rendezvous.errors import (
     TooManyRequests,
     UsageError,
 )
+from rendezvous.retry import until_answered
 from rendezvous.schema import (
     AckReport,
     Candidate,
@@ -42,13 +42,10 @@ from rendezvous.schema import (
     Result,
     printable,
 )
-from rendezvous.security import Credential, parse_credential
-from rendezvous.server import hot
-from rendezvous.server.service import Service
+from rendezvous.security import Credential
 from tests.simulation import invariants
 from tests.simulation.history import Facts, Failure
 from tests.simulation.loop import Machine
-from tests.simulation.network import Client, Handler, Scope
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -86,7 +83,8 @@ class Process:
         self.launch = facts.launch
         self.machine = Machine(world.loop, f"{facts.launch.run}/{slot}.{generation}#{number}")
         self.path = world.network.path(facts.index, slot)
-        self.client = Client(world.loop, world.network, self.path)
+        self.door = world.network.door(self.path)
+        self.client = world.client(self.launch, self.path, self.door, token)
         self.ended: int | None = None
         self.troubled = False
         self.was_paused = False
@@ -105,8 +103,7 @@ class Process:
         self.program_code: int | None = None
         self.program_ended_at: float | None = None
         self.signal_told = False
-        self._token = token
-        self._credential: Credential | None = None
+        self.token = token
         self._stopping = False
         self._result_known_at = 0.0
         self._one_arms = asyncio.Lock()
@@ -146,7 +143,7 @@ class Process:
         self._end_program(137)
         await self._say_goodbye(LeaveReport())
         self._note_end()
-        self.client.close()
+        await self.client.close()
         self.ended = code
         self.machine.kill()
 
@@ -206,7 +203,7 @@ class Process:
         self.machine.kill()
         self.ended = 137
         if not silent:
-            self.client.close()
+            self.door.process_ended()
 
     def _note_failure(self, *, silent: bool = False) -> None:
         """It failed while its program ran: one of these is the first cause."""
@@ -227,22 +224,14 @@ class Process:
         loop, limit = self.world.loop, self.launch.join_timeout
         deadline = loop.time() + limit + max(self.launch.queue)
         request = self._offer()
-        data = request.model_dump_json().encode()
-        run, token = self.launch.run, self._token
-
-        def join(service: Service, scope: Scope) -> Any:
-            return hot.join(service, scope, run, token, data)
-
         while True:
             try:
-                reply = await self._persistently(lambda: join, REQUEST_SECONDS)
+                reply = await self.client.join(self.launch.run, request)
             except (RegistryError, SlotTaken, TooManyRequests) as exc:
                 if loop.time() > deadline:
                     raise JoinTimeout(f"could not join: {exc.message}") from exc
                 await asyncio.sleep(self.client.pause())
                 continue
-            assert isinstance(reply, JoinReply)
-            self._credential = parse_credential(reply.credential)
             self.incarnation = reply.incarnation
             self.facts.owners[self.slot, reply.incarnation] = self
             self.last_heard = loop.time()
@@ -272,13 +261,7 @@ class Process:
         )
 
     async def _report(self, make: Callable[[], Report]) -> None:
-        run, slot, credential = self.launch.run, self.slot, self._credential
-
-        def write() -> Handler:
-            data = make().model_dump_json().encode()
-            return lambda service, scope: hot.report(service, scope, run, slot, credential, data)
-
-        await self._persistently(write, REQUEST_SECONDS)
+        await self.client.report(self.launch.run, self.slot, make())
         self.world.history.judge(invariants.OF_REPORTS, self, make())
 
     async def _tell(self, make: Callable[[], Report]) -> None:
@@ -302,22 +285,13 @@ class Process:
 
     async def _refuse(self, refusal: Refusal) -> None:
         """Tell why it does not join: see `worker.refusal`."""
-        loop, run, slot, token = self.world.loop, self.launch.run, self.slot, self._token
-
-        async def tell(service: Service, scope: Scope) -> Any:
-            host, generation = service.access.refuser(run, token, slot)
-            return await service.refuse(host, slot, generation, refusal)
-
-        deadline = loop.time() + _REFUSE_SECONDS
-        while loop.time() <= deadline:
-            try:
-                await self.client.request(tell, REQUEST_SECONDS)
-            except (RegistryError, TooManyRequests):
-                await asyncio.sleep(self.client.pause())
-            except RdzvError:
-                return
-            else:
-                return
+        run, slot = self.launch.run, self.slot
+        with contextlib.suppress(RdzvError):
+            await until_answered(
+                lambda: self.client.refuse(run, slot, refusal),
+                seconds=_REFUSE_SECONDS,
+                pause=self.client.pause,
+            )
 
     async def _live(self) -> None:
         if (refusal := self.world.refusal_to_join(self)) is not None:
@@ -327,7 +301,7 @@ class Process:
         poll, after, heard = reply.poll_seconds, 0, self.world.loop.time()
         while True:
             try:
-                view = await self._watch(after, poll)
+                view = await self.client.watch(self.launch.run, self.slot, after, poll)
             except (RegistryError, TooManyRequests) as exc:
                 self._check_orphaned(heard, exc)
                 await asyncio.sleep(self.client.pause())
@@ -339,21 +313,6 @@ class Process:
             if view.seq != after:
                 after = view.seq
                 await self._take_in(view)
-
-    def _watch(self, after: int, poll: float) -> Coroutine[Any, Any, NodeView]:
-        run, slot, credential = self.launch.run, self.slot, self._credential
-
-        def ask(service: Service, scope: Scope) -> Any:
-            return hot.watch(service, scope, run, slot, credential, after)
-
-        return self._viewed(ask, poll)
-
-    async def _viewed(self, ask: Handler, poll: float) -> NodeView:
-        body = await self._persistently(lambda: ask, poll + REQUEST_SECONDS)
-        return self.world.history.view_of(body.plain)
-
-    def _persistently(self, make: Callable[[], Handler], late: float) -> Coroutine[Any, Any, Any]:
-        return self.client.persistently(make, late, self.machine.run)
 
     def _check_orphaned(self, heard: float, cause: RdzvError) -> None:
         if not self._result_known_at and self.world.loop.time() - heard >= _ORPHAN_SECONDS:

@@ -22,6 +22,7 @@ class Launch:
         spares: Slots beyond `nodes`; what is given by slot is given for them as well.
         networks: How many interfaces each node has.
         led: Only slot 0 has a program, and the other nodes serve it.
+        addresses: At how many addresses the registry is looked for.
     """
 
     run: str
@@ -40,6 +41,7 @@ class Launch:
     spares: int = 0
     networks: int = 1
     led: bool = False
+    addresses: int = 1
 
     @property
     def slots(self) -> int:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from starlette.types import ASGIApp
+
+from rendezvous.client import REQUEST_SECONDS, RegistryClient
+from rendezvous.errors import RdzvError
 from rendezvous.schema import EndpointTable, Phase, Refusal, RefuseReport, TableRow
 from rendezvous.security import Credential, RunKeys, hkdf, registry_credential
 from rendezvous.server import service as service_module
+from rendezvous.server.guard import Connection
 from rendezvous.server.journal import Record
 from rendezvous.server.service import Service
 from tests.simulation import invariants
+from tests.simulation.asgi import app_of
 from tests.simulation.disk import Disk, SimulatedJournal
 from tests.simulation.faults import KINDS
 from tests.simulation.history import Facts, History, Violation
 from tests.simulation.launcher import Launcher, Scheduler
 from tests.simulation.loop import Machine, VirtualLoop
-from tests.simulation.network import Network
+from tests.simulation.network import Door, Network, Path, place_of
 from tests.simulation.node import Process
 from tests.simulation.schedule import Fault, Launch, Schedule
 
@@ -43,6 +50,8 @@ class Registry:
 
     machine: Machine
     service: Service
+    app: ASGIApp
+    connections: list[Connection] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,7 @@ class World:
         service = Service(
             SimulatedJournal(self.disk, machine), _KEY, _OPERATOR_SHA256, clock=self.loop.time
         )
-        self.network.registry = Registry(machine, service)
+        self.network.registry = Registry(machine, service, app_of(service))
         machine.run(self._serve(service))
 
     async def _serve(self, service: Service) -> None:
@@ -206,10 +215,31 @@ class World:
 
     def cancel(self, index: int) -> None:
         """A person cancels the run, when there is a registry to ask."""
-        registry, facts = self.network.registry, self._facts[index]
-        host = None if registry is None else registry.service.access._hosts.get(facts.launch.run)
-        if registry and host is not None and host.run.spec.launch_id == facts.launch_id:
-            registry.machine.run(registry.service.cancel(host, "enough"))
+        self.spawn(self._cancel(index))
+
+    async def _cancel(self, index: int) -> None:
+        launch, admin = self._facts[index].launch, self._keys[index].admin
+        path = self.network.path(index, -2)
+        with contextlib.suppress(RdzvError):
+            async with self.client(launch, path, self.network.door(path), admin) as person:
+                await person.cancel(launch.run, "enough")
+
+    def client(
+        self,
+        launch: Launch,
+        path: Path,
+        door: Door,
+        credential: Credential,
+        seconds: float = REQUEST_SECONDS,
+    ) -> RegistryClient:
+        """The client of a process of this launch, on this host."""
+        return RegistryClient(
+            place_of(launch.addresses),
+            credential,
+            request_seconds=seconds,
+            network=door,
+            draw=path.random,
+        )
 
     # --- nodes --------------------------------------------------------------------------------
 
@@ -223,7 +253,7 @@ class World:
 
     def start_twin(self, process: Process) -> None:
         """A second worker run with the token of the first."""
-        token = process._token
+        token = process.token
         self.start_process(process.facts, process.slot, process.generation, token)
 
     def _mark(self, what: str, process: Process) -> Fault | None:

@@ -1,0 +1,125 @@
+"""What stands between a connection and the registry's application, as uvicorn and h11 do it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gzip
+from typing import Any, cast
+from urllib.parse import unquote
+
+from starlette.types import ASGIApp, Message
+
+from rendezvous.network import HEADERS, Answer, Request
+from rendezvous.security import SERVER_NAME
+from rendezvous.server.app import guarded, make_api
+from rendezvous.server.guard import CloseReason, Connection
+from rendezvous.server.service import Service
+from tests.simulation.loop import forever
+
+_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+
+class _Present:
+    """Stands for the service of the registry that runs just now: routes are expensive to make."""
+
+    service: Service
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.service, name)
+
+
+_PRESENT = _Present()
+
+
+@functools.cache
+def _api() -> ASGIApp:
+    return make_api(cast(Service, _PRESENT))
+
+
+def app_of(service: Service) -> ASGIApp:
+    """The whole application of a registry's process; that of the one before it is over."""
+    _PRESENT.service = service
+    return guarded(_api(), service, allowed_hosts=[SERVER_NAME])
+
+
+async def serve(app: ASGIApp, request: Request, peer: str, connection: Connection | None) -> Answer:
+    """Answer one request, which came on this connection, or on one that is gone."""
+    exchange = _Exchange(request, connection)
+    if connection is not None and not connection.closed:
+        connection.answer = exchange.answer
+    await app(_scope(request, peer, connection), exchange.receive, exchange.send)
+    return exchange.answered()
+
+
+def _scope(request: Request, peer: str, connection: Connection | None) -> dict[str, Any]:
+    path, _, query = request.target.partition("?")
+    headers = [(name.encode(), value.encode()) for name, value in request.headers.items()]
+    if request.body is not None:
+        headers.append((b"content-length", b"%d" % len(request.body)))
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": "https",
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": _HEADERS + headers,
+        "client": (peer, 40_000),
+        "server": ("0.0.0.0", 29_600),
+        "state": {} if connection is None else {"connection": connection},
+    }
+
+
+class _Exchange:
+    """One request on its way through the application."""
+
+    def __init__(self, request: Request, connection: Connection | None) -> None:
+        self._request = request
+        self._connection = connection
+        self._read = False
+        self._status = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body = b""
+
+    async def receive(self) -> Message:
+        """The body, then the end of the connection."""
+        if not self._read:
+            self._read = True
+            return {"type": "http.request", "body": self._request.body or b"", "more_body": False}
+        if self._connection is None:
+            await forever()
+        else:
+            closed = asyncio.get_running_loop().create_future()
+            self._connection.on_close(_set, closed)
+            await closed
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """A part of the answer."""
+        if message["type"] == "http.response.start":
+            self._status, self._headers = message["status"], list(message.get("headers", []))
+        else:
+            self._body += message.get("body", b"")
+
+    async def answer(self, whole: bytes) -> bool:
+        """A whole answer at once: see `Connection.answer`."""
+        head, _, self._body = whole.partition(b"\r\n\r\n")
+        first, *lines = head.split(b"\r\n")
+        self._status = int(first.split(b" ")[1])
+        self._headers = [(name, value) for name, _, value in (x.partition(b": ") for x in lines)]
+        return True
+
+    def answered(self) -> Answer:
+        """What the client reads of it."""
+        headers = {name.decode().lower(): value.decode() for name, value in self._headers}
+        zipped = headers.get("content-encoding") == "gzip"
+        return Answer(self._status, headers, gzip.decompress(self._body) if zipped else self._body)
+
+
+def _set(closed: asyncio.Future[None], _: CloseReason) -> None:
+    if not closed.done():
+        closed.set_result(None)

@@ -1,0 +1,234 @@
+"""The simulated network, with the client and the registry's application that ship at its ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from rendezvous.errors import NotFound, RdzvError, Unauthorized, Unavailable
+from rendezvous.network import Answer, Request
+from rendezvous.security import registry_credential
+from rendezvous.server.guard import CloseReason, Connection
+from tests.simulation import asgi
+from tests.simulation.generate import generate
+from tests.simulation.loop import Machine, VirtualLoop, run_virtually
+from tests.simulation.network import ADDRESSES, place_of
+from tests.simulation.schedule import Fault, Schedule
+from tests.simulation.world import World
+
+CALM = generate(3).without(())
+Work = Callable[[World], Coroutine[Any, Any, Any]]
+
+
+def with_two_addresses(*faults: Fault) -> Schedule:
+    """A schedule without other faults, with two addresses of the registry."""
+    launch = replace(CALM.launches[0], addresses=2, lease=15.0)
+    return replace(CALM, launches=(launch,), faults=faults)
+
+
+def beside(schedule: Schedule, work: Work, until: float = 60.0) -> tuple[Any, float]:
+    """What a stranger's process beside a simulation comes to, and when; or its error's code."""
+    world = World(schedule)
+    world.start_registry()
+
+    async def told() -> tuple[Any, float]:
+        try:
+            return await work(world), world.loop.time()
+        except RdzvError as exc:
+            return exc, world.loop.time()
+
+    task = Machine(world.loop, "stranger").run(told())
+    world.loop.drive(until)
+    assert world.history.violation is None
+    result: tuple[Any, float] = task.result()
+    world.loop.dispose()
+    return result
+
+
+def client_of(world: World, **place: Any) -> Any:
+    """A client at the address of slot 0, with the operator's credential."""
+    path = world.network.path(0, 0)
+    client = world.client(
+        world.schedule.launches[0], path, world.network.door(path), world.operator
+    )
+    client.place = replace(place_of(1), **place)
+    return client
+
+
+@pytest.mark.parametrize("when", ["created 1 after", "joined 1 after", "acked 1 before"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_node_uses_the_address_that_is_left(when: str, count: int) -> None:
+    cut = Fault(when, "address cut", slot=0, seconds=600.0, count=count)
+    world = World(with_two_addresses(cut))
+    report = world.run()
+    assert (report.violation, report.faults["address cut"]) == (None, 1)
+    [process] = [process for process in world.history.processes if process.slot == 0]
+    assert (process.ended, process.result is not None) == (0, True)
+    assert process.client.base == f"https://{ADDRESSES[2 - count]}:29600"
+
+
+def test_without_a_fault_the_first_address_is_used() -> None:
+    world = World(with_two_addresses())
+    assert world.run().violation is None
+    bases = {process.client.base for process in world.history.processes}
+    assert bases == {f"https://{ADDRESSES[0]}:29600"}
+
+
+def test_who_is_not_who_it_should_be_is_told_nothing() -> None:
+    failed, _ = beside(CALM, lambda world: client_of(world, proof=b"another").runs())
+    assert isinstance(failed, Unavailable)
+    assert "it does not hold this run's certificate" in failed.message
+
+
+@pytest.mark.parametrize(
+    ("place", "words", "seconds"),
+    [
+        ({"port": 1}, "connection refused", 0.001),
+        ({"addresses": ("10.7.7.7",)}, "its name cannot be resolved", 0.0),
+    ],
+)
+def test_where_nobody_listens_nobody_answers(
+    place: dict[str, Any], words: str, seconds: float
+) -> None:
+    failed, at = beside(CALM, lambda world: client_of(world, **place).runs())
+    assert words in failed.message
+    assert at == seconds
+
+
+def test_a_host_that_is_cut_off_finds_nobody_after_its_time_out() -> None:
+    async def ask(world: World) -> None:
+        world.network.path(0, 0).cut_up_until = 1e9
+        await client_of(world).runs()
+
+    failed, at = beside(CALM, ask)
+    assert "no answer (filtered, or the host is down)" in failed.message
+    assert at == 2.0
+
+
+def test_credentials_are_read_where_they_are_in_reality() -> None:
+    async def guess(world: World) -> None:
+        client = client_of(world)
+        client.credential = registry_credential(b"another secret").text()
+        await client.runs()
+
+    failed, _ = beside(CALM, guess)
+    assert isinstance(failed, Unauthorized)
+
+
+def test_who_guesses_is_slowed_down_on_the_virtual_clock() -> None:
+    async def guess(world: World) -> None:
+        client = client_of(world)
+        client.credential = registry_credential(b"another secret").text()
+        for _ in range(10):
+            with pytest.raises(Unauthorized):
+                await client.runs()
+
+    _, at = beside(CALM, guess)
+    assert 8.0 < at < 10.0  # the first two at once, then one a second
+
+
+def test_a_path_that_is_not_there_is_refused_in_the_one_shape() -> None:
+    async def ask(world: World) -> None:
+        await client_of(world).request("GET", "/v1/nothing")
+
+    failed, _ = beside(CALM, ask)
+    assert isinstance(failed, NotFound)
+    assert failed.message == "there is no /v1/nothing here"
+
+
+def test_a_compressed_answer_is_read() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert (b"accept-encoding", b"gzip") in scope["headers"]
+        headers = [(b"Content-Encoding", b"gzip")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": gzip.compress(b"much")})
+
+    request = Request("GET", "/x?a=1", {})
+    answer = run_virtually(asgi.serve(app, request, "10.9.0.1", None))
+    assert answer == Answer(200, {"content-encoding": "gzip"}, b"much")
+
+
+def test_who_waits_for_more_of_a_request_hears_that_its_connection_ended() -> None:
+    heard: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for _ in range(2):
+            heard.append((await receive())["type"])
+
+    async def work() -> None:
+        connection = Connection("10.9.0.1")
+        request = Request("POST", "/x", {}, b"body")
+        serving = asyncio.ensure_future(asgi.serve(app, request, "10.9.0.1", connection))
+        await asyncio.sleep(1.0)
+        assert heard == ["http.request"]
+        connection.end(CloseReason.FIN)
+        await serving
+
+    run_virtually(work())
+    assert heard == ["http.request", "http.disconnect"]
+
+
+# --- machines -------------------------------------------------------------------------------------
+
+
+def test_a_signal_reaches_the_handler_of_its_own_machine() -> None:
+    loop = VirtualLoop(pytest.fail)
+    told: list[str] = []
+
+    async def program(name: str) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.append, name)
+        await asyncio.sleep(100)
+
+    machines = {name: Machine(loop, name) for name in ("one", "other", "dead", "paused")}
+    for name, machine in machines.items():
+        machine.run(program(name))
+    loop.drive(1.0)
+    assert machines["one"].signal(signal.SIGTERM)
+    assert not machines["one"].signal(signal.SIGHUP)
+    machines["dead"].kill()
+    assert not machines["dead"].signal(signal.SIGTERM)
+    machines["paused"].pause()
+    assert machines["paused"].signal(signal.SIGTERM)
+    loop.drive(2.0)
+    assert told == ["one"]
+    machines["paused"].go_on()
+    loop.drive(3.0)
+    assert told == ["one", "paused"]
+    loop.dispose()
+
+
+def test_tasks_and_futures_stand_in_a_set_in_the_order_in_which_they_were_made() -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        tasks = [asyncio.ensure_future(asyncio.sleep(1.0)) for _ in range(5)]
+        made = [*tasks, *(loop.create_future() for _ in range(5))]
+        hashes = [hash(one) for one in made]
+        assert hashes == list(range(hashes[0], hashes[0] + 10))
+        done, _ = await asyncio.wait(tasks)
+        assert len(done) == 5
+
+    run_virtually(work())
+
+
+def test_what_asyncio_has_for_waiting_works_on_the_virtual_clock() -> None:
+    async def work() -> float:
+        lock, event, loop = asyncio.Lock(), asyncio.Event(), asyncio.get_running_loop()
+
+        async def hold(seconds: float) -> None:
+            async with lock:
+                await asyncio.sleep(seconds)
+
+        loop.call_later(2.0, event.set)
+        await asyncio.gather(hold(1.0), hold(2.0), event.wait())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.sleep(9.0), 0.5)
+        return loop.time()
+
+    assert run_virtually(work()) == 3.5
