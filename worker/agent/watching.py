@@ -22,7 +22,7 @@ def watch(turn: Turn, *, pause: bool = False) -> None:
     whole = member.poll + turn.node.rules.answer_seconds
     left = member.heard_at + turn.node.rules.orphan_timeout - turn.now
     limit, is_last = seconds_of_try(left, whole, had_last=member.had_last_try)
-    if turn.node.result is not None:
+    if turn.node.ends is not None:  # a node that ends does so in its own time
         limit, is_last = whole, False
     turn.set_member(had_last_try=member.had_last_try or is_last)
     turn.begin(
@@ -84,11 +84,11 @@ def _silent(turn: Turn, problem: str, *, pause: bool) -> None:
     member, rules = _member(turn), turn.node.rules
     seconds = turn.now - member.heard_at
     turn.set_member(why_silent=problem)
-    if turn.node.ends is None:  # a node that ends does so in its own time
-        if seconds >= rules.orphan_timeout:
+    if turn.node.ends is None:
+        if seconds >= rules.orphan_timeout and member.had_last_try:
             turn.end(Cause.LOST, error=registry_lost(rules, seconds, problem))
             return
-        left = rules.orphan_timeout - seconds
+        left = max(0.0, rules.orphan_timeout - seconds)
         turn.wait_for(Note.REGISTRY_SILENT, left=left, problem=problem)
     watch(turn, pause=pause)
 
