@@ -128,7 +128,7 @@ def failed_rank(family: Family) -> Failure | None:
 def late_to_end(family: Family, now: float) -> tuple[int, ...]:
     """The ranks that go on although others have ended well, none of them in the last 10 s."""
     ended_at = ended_well_at(family)
-    if ended_at is None or now - ended_at < LATE_END_SECONDS:
+    if ended_at is None or now < ended_at + LATE_END_SECONDS:
         return ()
     alive = (c.ranks.rank for c in _ranks_of(family) if c.ranks and c.ended_at is None)
     return tuple(sorted(alive))

@@ -199,7 +199,7 @@ def _released(turn: Turn, view: NodeView) -> None:
 
 def _go(turn: Turn, view: NodeView) -> None:
     """Start on the table that was acknowledged, and on no other."""
-    if _epoch(turn, view.epoch).program is not None:
+    if turn.node.program is not None:  # there is one in a node's life
         return
     turn.do(StopListening())
     agreed = turn.node.agreed
@@ -223,4 +223,4 @@ def _go(turn: Turn, view: NodeView) -> None:
         ends_all=contract.fatal_workers,
         follows_network=bool(contract.nccl_log),
     )
-    turn.set_epoch(view.epoch, program=program)
+    turn.set_epoch(_epoch(turn, view.epoch).number, program=program)

@@ -35,6 +35,7 @@ from worker.agent.state import IN_ORDER, Cause, Epoch, Program, Turn
 from worker.ending import Ending, code_words
 from worker.family import (
     LATE_END_SECONDS,
+    Failure,
     certain_failure,
     ended_well_at,
     failed_rank,
@@ -88,11 +89,18 @@ def seen(turn: Turn, said: ProgramSeen) -> None:
         epoch.number,
         family=said.family,
         main=said.main,
-        failed_at=program.failed_at if program.failed_at or not failed else turn.now,
-        certain_at=program.certain_at if program.certain_at or not certain else turn.now,
+        failed_at=_since(program.failed_at, failed, turn.now),
+        certain_at=_since(program.certain_at, certain, turn.now),
     )
     if said.words is not None and _goes_on(turn, epoch):
         _report_ahead(turn, epoch.number, said.words)
+
+
+def _since(before: float | None, failure: Failure | None, now: float) -> float | None:
+    """Since when there is this failure; a launcher may have started its rank again."""
+    if failure is None:
+        return None
+    return now if before is None else before
 
 
 def look(turn: Turn) -> None:
@@ -112,9 +120,11 @@ def _dues(turn: Turn, epoch: Epoch) -> list[float]:
     if program is None or program.gone or program.started_at is None or not _goes_on(turn, epoch):
         return []
     found = []
-    if not program.told:
-        if program.main is not None and program.main.exit_code != 0:
-            found.append(program.main.at + WORDS_SECONDS)
+    if program.told:
+        pass
+    elif program.main is not None and program.main.exit_code != 0:
+        found.append(program.main.at + WORDS_SECONDS)
+    else:
         if (at := _report_at(program)) is not None:
             found.append(at)
         if program.failed_at is not None and not program.warned:
@@ -143,10 +153,11 @@ def _report_ahead(turn: Turn, number: int, words: OwnWords) -> None:
     report_at = _report_at(program)
     if program.told:
         pass
-    elif main is not None and main.exit_code != 0 and turn.now >= main.at + WORDS_SECONDS:
-        turn.say(Note.MAIN_ENDED_REPORTED, code=code_words(main.exit_code))
-        ending = Ending(main.exit_code, main.at, likely_cause(program.family))
-        _tell_ahead(turn, epoch, ending, words)
+    elif main is not None and main.exit_code != 0:
+        if turn.now >= main.at + WORDS_SECONDS:
+            turn.say(Note.MAIN_ENDED_REPORTED, code=code_words(main.exit_code))
+            ending = Ending(main.exit_code, main.at, likely_cause(program.family))
+            _tell_ahead(turn, epoch, ending, words)
     elif certain is not None and report_at is not None and turn.now >= report_at:
         turn.say(Note.RANK_FAILED_REPORTED, rank=certain.worker_rank)
         ending = Ending(certain.exit_code, certain.ended_at, certain)
@@ -208,8 +219,9 @@ def stop_all(turn: Turn) -> None:
 
 def kill_all(turn: Turn) -> None:
     """End every program at once, also within its grace; one that is being started, once it runs."""
+    closing = any(turn.under_way(CloseRemote))  # what runs for other nodes may have its grace
     for epoch in turn.node.epochs:
-        if epoch.program is not None and not epoch.program.gone:
+        if epoch.program is not None and (closing or not epoch.program.gone):
             turn.set_program(epoch.number, kill=True)
             if epoch.program.started_at is not None:
                 turn.do(Kill(epoch.program.number))
@@ -241,6 +253,8 @@ def gone(turn: Turn, asked: Start, said: Input) -> None:
         case Failed() | Broken():
             turn.set_program(epoch.number, gone=True)
             turn.end(Cause.FAULT, error=said.error)
+            if (told := turn.node.signal) is not None:
+                reports.tell(turn, reports.signal_report(epoch.number, told.signal), since=told.at)
 
 
 def remote_closed(turn: Turn) -> None:
@@ -266,10 +280,10 @@ def flushed(turn: Turn, asked: Flush) -> None:
     """Report the end, with what is known of a network that it failed of."""
     found = turn.node.epoch_of(asked.program)
     assert found is not None
-    report, since = _final_report(turn, found)
     assert found.program is not None
     if found.program.serves and found.program.told:
         return
+    report, since = _final_report(turn, found)
     if found.program.follows_network and report.exit_code and not report.stopped:
         turn.begin(ReadTrouble, program=asked.program, limit=_TROUBLE_SECONDS)
     else:
@@ -289,5 +303,5 @@ def trouble_read(turn: Turn, asked: ReadTrouble, said: Input) -> None:
 def _final_report(turn: Turn, epoch: Epoch) -> tuple[ExitReport, float | None]:
     assert epoch.program is not None
     if epoch.program.ending is None:
-        return reports.served_report(epoch.number, turn.node.signal)
+        return reports.served_report(epoch, turn.node.signal)
     return reports.exit_report(epoch, epoch.program.ending, epoch.program.words, turn.node.signal)

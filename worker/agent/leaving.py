@@ -11,7 +11,8 @@ from __future__ import annotations
 import signal as signals
 from dataclasses import replace
 
-from rendezvous.schema import ExitReport, LeaveReport, Report
+from rendezvous.errors import Fenced, RegistryError, RunOver
+from rendezvous.schema import AckReport, LeaveReport, ProbeReport, RefuseReport, Report
 from worker.agent import following, reports
 from worker.agent.actions import (
     Arm,
@@ -29,15 +30,17 @@ from worker.agent.actions import (
     Start,
     StopListening,
     Tell,
+    Visit,
 )
 from worker.agent.faults import fault_report
 from worker.agent.inputs import Broken, Failed, Input, Late, SignalCame
 from worker.agent.notices import Note
-from worker.agent.state import IN_ORDER, Cause, SignalTold, Step, Turn
+from worker.agent.state import IN_ORDER, Cause, Ends, SignalTold, Step, Turn
 from worker.ending import signal_name
 
 _PASSED = (signals.SIGUSR1, signals.SIGUSR2)
 _OF_PROGRAMS = (Start, CloseRemote, Flush, ReadTrouble)
+_OF_ATTEMPTS = (ProbeReport, AckReport, RefuseReport)
 _STEPS = list(Step)
 
 
@@ -75,7 +78,7 @@ def _tell_signal(turn: Turn, told: SignalTold) -> None:
         epoch = turn.node.epoch_of(program.number)
         assert epoch is not None
         turn.set_program(epoch.number, told=True)
-        _last_word(turn, *reports.served_report(epoch.number, told))
+        _last_word(turn, *reports.served_report(epoch, told))
 
 
 def _last_word(turn: Turn, report: Report, since: float | None) -> None:
@@ -99,17 +102,22 @@ def go_on(turn: Turn) -> None:
         return
     if turn.node.ends.cause not in IN_ORDER:
         _break_off(turn)
+    _drop_attempts(turn)
     if any(tell.is_last_word for tell in turn.under_way(Tell) if isinstance(tell, Tell)):
         return
     following.stop_all(turn)
-    ended = not any(turn.under_way(*_OF_PROGRAMS))
-    if ended and not any(_is_exit(tell) for tell in turn.under_way(Tell)):
+    reported = not any(t.needed for t in turn.under_way(Tell) if isinstance(t, Tell))
+    if reported and not any(turn.under_way(*_OF_PROGRAMS)):
         _leave(turn)
 
 
-def _is_exit(effect: Effect) -> bool:
-    """Whether it tells how a program ended: nothing else is worth waiting for."""
-    return isinstance(effect, Tell) and isinstance(effect.report, ExitReport)
+def _drop_attempts(turn: Turn) -> None:
+    """Nobody waits any more for what this node has to say of its peers, or of a table."""
+    for number, effect in list(turn.node.effects.items()):
+        is_of_attempt = isinstance(effect, Tell) and isinstance(effect.report, _OF_ATTEMPTS)
+        if is_of_attempt or isinstance(effect, Visit):
+            turn.close(number)
+            turn.do(Drop(number))
 
 
 def _break_off(turn: Turn) -> None:
@@ -123,7 +131,7 @@ def _break_off(turn: Turn) -> None:
 def _leave(turn: Turn) -> None:
     """Nothing runs any more, and all is reported that can be."""
     _break_off(turn)
-    if (known := turn.node.result) is not None and turn.node.ends is not None:
+    if (known := turn.node.result) is not None:
         if known.result.command_word is not None:
             turn.do(ShowWord(known.result.command_word))
         turn.say(Note.RUN_OVER, run=turn.node.rules.run, message=known.result.message)
@@ -139,7 +147,7 @@ def _at(turn: Turn, step: Step) -> None:
     match step:
         case Step.SOCKET:
             turn.begin(CloseSocket)
-        case Step.FAULT if ends.cause is Cause.FAULT and ends.error and _may_speak(turn):
+        case Step.FAULT if ends.error and _is_own_fault(ends) and _may_speak(turn):
             epoch = turn.node.agreed.table.epoch if turn.node.agreed else 0
             reports.tell_once(turn, fault_report(ends.error, epoch))
         case Step.LEAVE if _may_speak(turn):
@@ -152,6 +160,12 @@ def _at(turn: Turn, step: Step) -> None:
             turn.do(End(ends.code, ends.error))
         case _:
             _at(turn, _after(step))
+
+
+def _is_own_fault(ends: Ends) -> bool:
+    """Whether nobody but this node knows what it ends of."""
+    is_known = isinstance(ends.error, Fenced | RunOver | RegistryError)
+    return ends.cause in (Cause.FAULT, Cause.REFUSED) and not is_known
 
 
 def _after(step: Step) -> Step:

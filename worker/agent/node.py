@@ -50,7 +50,17 @@ from worker.agent.inputs import (
     Tick,
 )
 from worker.agent.notices import Note
-from worker.agent.state import Node, Rules, Turn
+from worker.agent.state import Node, Rules, Step, Turn
+
+_DONE_WITHOUT: dict[type[Effect], str] = {
+    RestoreHosts: "looking for what ended runs have left",
+    Flush: "sending metrics",
+    ReadTrouble: "reading NCCL's log",
+    CloseRemote: "ending remote commands",
+    CloseSocket: "closing the program's socket",
+    CloseClient: "closing the connections",
+}
+"""What a node goes on without when it fails as nobody expected."""
 
 _DISPENSABLE = (RestoreHosts, Flush, ReadTrouble, CloseRemote, CloseSocket, CloseClient)
 """What the node does without, should it end as nobody expected."""
@@ -65,6 +75,8 @@ def begin(rules: Rules, now: float) -> tuple[Node, tuple[Action, ...]]:
 
 def step(node: Node, said: Input, now: float) -> tuple[Node, tuple[Action, ...]]:
     """Take one input in; returns the node after it, and what is to be done, in order."""
+    if node.ends is not None and node.ends.step is Step.OVER:
+        return node, ()
     turn = Turn(node, now)
     match said:
         case Tick():
@@ -82,6 +94,8 @@ def step(node: Node, said: Input, now: float) -> tuple[Node, tuple[Action, ...]]
         case _:
             if (asked := turn.close(said.number)) is None:
                 return node, ()
+            if isinstance(said, Broken) and (what := _DONE_WITHOUT.get(type(asked))):
+                turn.say(Note.PART_BROKEN, what=what, error=repr(said.error))
             if isinstance(said, Armed | NotArmed | Done):
                 turn.actions += [Say(notice) for notice in said.notices]
             if isinstance(said, Broken) and isinstance(asked, _DISPENSABLE):

@@ -12,7 +12,7 @@ from worker.agent.actions import Drop, Tell
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.inputs import Broken, Failed, Input, Late, OwnWords
 from worker.agent.notices import Note
-from worker.agent.state import IN_ORDER, Cause, Epoch, SignalTold, Turn
+from worker.agent.state import Cause, Epoch, SignalTold, Turn
 from worker.contracts import last_words
 from worker.ending import Ending, signal_name
 
@@ -53,8 +53,6 @@ def answered(turn: Turn, asked: Tell, said: Input) -> None:
 
 def _not_taken(turn: Turn, asked: Tell, problem: str) -> None:
     node, waited = turn.node, turn.now - asked.began_at
-    if node.ends is not None and node.ends.cause not in IN_ORDER:
-        return
     if (until := _given_up_at(turn, asked)) is not None and turn.now >= until:
         turn.say(Note.REPORT_GIVEN_UP, problem=problem)
         return
@@ -92,8 +90,8 @@ def give_up_late(turn: Turn) -> None:
 
 def due(turn: Turn) -> list[float]:
     """When reports are given up."""
-    limits = (_given_up_at(turn, t) for t in turn.under_way(Tell) if isinstance(t, Tell))
-    return [until for until in limits if until is not None]
+    tells = [t for t in turn.under_way(Tell) if isinstance(t, Tell) and not t.is_last_word]
+    return [until for t in tells if (until := _given_up_at(turn, t)) is not None]
 
 
 # --- how a program ended --------------------------------------------------------------------------
@@ -116,6 +114,7 @@ def exit_report(
     """
     assert epoch.program is not None
     first, stop_at = ending.failed_rank, epoch.stop_at
+    began_at = epoch.program.started_at
     code = first.exit_code if first and ending.exit_code else ending.exit_code
     message, since = ending.more_than_code, ending.began_to_fail_at
     signalled = (
@@ -124,16 +123,16 @@ def exit_report(
         and told.at <= ending.ended_at
         and (stop_at is None or told.at <= stop_at)
     )
-    stopped = not signalled and first is None and stop_at is not None
+    was_stopped = stop_at is not None and stop_at <= ending.ended_at
     if signalled:
         assert told is not None
         code, message, since = 128 + told.signal, words_of_signal(told.signal), told.at
     report = ExitReport(
         epoch=epoch.number,
         exit_code=code,
-        ran_seconds=max(0.0, ending.ended_at - (epoch.program.started_at or ending.ended_at)),
+        ran_seconds=0.0 if began_at is None else max(0.0, ending.ended_at - began_at),
         worker_rank=first.worker_rank if first else words.rank,
-        stopped=stopped and stop_at is not None and stop_at <= ending.ended_at,
+        stopped=was_stopped and first is None and not signalled,
         message=printable(message, 600),
         tail=last_words(words.tail),
         log=printable(words.log, 600),
@@ -147,11 +146,11 @@ def with_trouble(report: ExitReport, trouble: str) -> ExitReport:
     return report.model_copy(update={"message": printable(words, 600)})
 
 
-def served_report(epoch: int, told: SignalTold | None) -> tuple[ExitReport, float | None]:
-    """The report of a node that was there for the program of rank 0."""
-    if told is None:
-        return ExitReport(epoch=epoch, exit_code=0, stopped=True), None
-    report = signal_report(epoch, told.signal).model_copy(update={"by_agent": True})
+def served_report(epoch: Epoch, told: SignalTold | None) -> tuple[ExitReport, float | None]:
+    """The report of a node that was there for the program of rank 0; what came first counts."""
+    if told is None or (epoch.stop_at is not None and epoch.stop_at < told.at):
+        return ExitReport(epoch=epoch.number, exit_code=0, stopped=True), None
+    report = signal_report(epoch.number, told.signal).model_copy(update={"by_agent": True})
     return report, told.at
 
 
