@@ -1,0 +1,267 @@
+"""Whatever a node is told, in whatever order: it ends, once, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rendezvous.errors import (
+    ArmingFailed,
+    Fenced,
+    Mismatch,
+    NotFound,
+    RunOver,
+    TooManyRequests,
+    Unavailable,
+    UsageError,
+)
+from rendezvous.schema import NodeView, PairProbe, Phase, RefuseReport
+from tests.worker.agent.drive import (
+    OFFER,
+    PLAN,
+    PROGRAM,
+    RESULT,
+    RULES,
+    SERVING,
+    SLOT,
+    rank,
+    reply,
+    table,
+)
+from tests.worker.agent.world import World, silence
+from worker.agent.actions import (
+    Arm,
+    Connect,
+    Effect,
+    Join,
+    Listen,
+    LookAhead,
+    MakeOffer,
+    ReadTrouble,
+    RemoveHosts,
+    RestoreHosts,
+    Start,
+    Tell,
+    Visit,
+    Watch,
+)
+from worker.agent.inputs import (
+    Armed,
+    Broken,
+    Connected,
+    Done,
+    Failed,
+    Input,
+    Joined,
+    Late,
+    Listening,
+    MainEnd,
+    NetworkSaid,
+    NotArmed,
+    Offered,
+    PartBroken,
+    ProgramGone,
+    ProgramSeen,
+    Started,
+    TroubleRead,
+    Viewed,
+    Visited,
+)
+from worker.contracts import Contract
+from worker.ending import Ending, LeftBehind
+from worker.family import Failure, Family
+from worker.nccl.verdict import Verdict
+
+UNKNOWN = 10_000
+"""The number of an effect that nobody has begun."""
+TABLES = [table(epoch, port) for epoch in (1, 2) for port in (29_500, 29_600)]
+DIGESTS = [one.digest() for one in TABLES]
+ERRORS = [
+    Unavailable("nobody listens"),
+    TooManyRequests("wait"),
+    Fenced("another has the slot"),
+    NotFound("no such run"),
+    RunOver("over"),
+    Mismatch("another job", command_word=2),
+    UsageError("no such option"),
+    ArmingFailed("a disk is full"),
+]
+NCCL = Contract(["train"], {}, nccl_log="/logs/%p", fatal_workers=True, notes=["as you said"])
+FAMILIES = [
+    (),
+    (rank(0), rank(1, 4.0, 1)),
+    (rank(0, 5.0, 143), rank(1, 4.0, 1)),
+    (rank(0), rank(1, 4.0, 0)),
+    (rank(0), rank(1, 4.0, 1), rank(1, None, None, started=9.0)),
+]
+ENDINGS = [
+    Ending(0, 5.0),
+    Ending(0, 5.0, left=LeftBehind(1)),
+    Ending(1, 5.0, Failure(4.0, 101, 9, 1, 1)),
+    Ending(143, 50.0, was_told=True),
+]
+
+views = st.builds(
+    NodeView,
+    seq=st.integers(0, 9),
+    phase=st.sampled_from(Phase),
+    epoch=st.integers(1, 2),
+    reason=st.sampled_from(["", "1 of 2 nodes joined, 5 s left"]),
+    digest=st.sampled_from(DIGESTS),
+    plan=st.sampled_from([None, PLAN]),
+    table=st.none(),
+    released=st.sampled_from([[], [], [], [SLOT]]),
+    why_released=st.sampled_from([{}, {SLOT: "too slow"}]),
+    stop=st.sampled_from([False, False, True]),
+    result=st.sampled_from([None, None, None, RESULT]),
+)
+
+
+@st.composite
+def news(draw: st.DrawFn) -> NodeView:
+    """Of any phase; a table has its own digest and epoch, as the client sees to it."""
+    view = draw(views)
+    if view.phase is not Phase.ARMING:
+        return view
+    number = draw(st.integers(0, len(TABLES) - 1))
+    changes = {"table": TABLES[number], "digest": DIGESTS[number], "epoch": TABLES[number].epoch}
+    return view.model_copy(update=changes)
+
+
+def good(effect: Effect, draw: st.DrawFn) -> Input:
+    """What comes of an effect that goes well."""
+    number = effect.number
+    match effect:
+        case Watch():
+            return Viewed(number, draw(news()))
+        case Listen():
+            return draw(st.sampled_from([Listening(number, 7_000), Listening(number, None, "no")]))
+        case Connect():
+            return Connected(number, "https://10.0.0.4:29600")
+        case MakeOffer():
+            return Offered(number, OFFER)
+        case Join():
+            return Joined(number, reply(), "https://10.0.0.4:29600")
+        case Visit():
+            bad = PairProbe(slot=0, outcome="timeout")
+            return Visited(number, draw(st.sampled_from([(), (bad,)])), 0.5)
+        case Arm():
+            refusal = RefuseReport(epoch=effect.table.epoch, code="bad_table", reason="no")
+            contracts = st.sampled_from([PROGRAM, PROGRAM, SERVING, NCCL, None])
+            contract = draw(contracts)
+            return Armed(number, contract) if contract else NotArmed(number, refusal)
+        case Start():
+            ending = draw(st.sampled_from(ENDINGS)) if effect.contract.argv else None
+            return ProgramGone(number, ending)
+        case ReadTrouble():
+            return TroubleRead(number, draw(st.sampled_from(["", "a cable"])))
+    return Done(number)
+
+
+def bad(effect: Effect, draw: st.DrawFn) -> Input:
+    """What comes of an effect that does not."""
+    number = effect.number
+    limited = isinstance(effect, Watch | LookAhead | ReadTrouble | RemoveHosts) or (
+        isinstance(effect, Tell) and effect.limit is not None
+    )
+    kinds = [Broken, Failed, Failed, *([Late] if limited else [])]
+    kind: Any = draw(st.sampled_from(kinds))
+    if kind is Late:
+        return Late(number)
+    if kind is Broken:
+        return Broken(number, ValueError("not this way"))
+    first = 2 if isinstance(effect, Watch | Tell) else len(ERRORS)
+    return Failed(number, draw(st.sampled_from(ERRORS[: draw(st.sampled_from([first, None]))])))
+
+
+def of_program(number: int, draw: st.DrawFn) -> Input:
+    """What a program does by itself."""
+    main = draw(st.sampled_from([None, None, MainEnd(1, 5.0), MainEnd(0, 5.0)]))
+    verdict = Verdict(
+        "fallback", draw(st.sampled_from(["ok", "warn", "fail"])), "NCCL uses sockets"
+    )
+    events: list[Input] = [
+        Started(number),
+        ProgramSeen(number, Family(None, draw(st.sampled_from(FAMILIES))), main),
+        NetworkSaid(number, verdict),
+    ]
+    return draw(st.sampled_from(events))
+
+
+def anything(world: World, draw: st.DrawFn) -> None:
+    """One more thing happens."""
+    under_way = list(world.effects.values())
+    numbers = [effect.number for effect in under_way if isinstance(effect, Start)]
+    kind = draw(st.sampled_from(["good"] * 10 + ["bad", "program", "time", "signal", "odd"]))
+    if kind in ("good", "bad") and under_way:
+        effect = draw(st.sampled_from(under_way))
+        world.say(good(effect, draw) if kind == "good" else bad(effect, draw))
+    elif kind == "program":
+        world.say(of_program(draw(st.sampled_from([*numbers, UNKNOWN])), draw))
+    elif kind == "time":
+        world.pass_time(world.drive.now + draw(st.sampled_from([0.0, 0.4, 1.0, 3.0, 11.0, 18.0])))
+    elif kind == "signal":
+        signals = [signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1]
+        world.signal(draw(st.sampled_from(signals)), parent_lives=draw(st.booleans()))
+    elif kind == "odd":
+        odd: list[Input] = [
+            Done(UNKNOWN),
+            Late(UNKNOWN),
+            PartBroken("sending metrics", OSError("no")),
+        ]
+        world.say(draw(st.sampled_from(odd)))
+
+
+def lead(world: World, steps: int, contract: Contract) -> None:
+    """Let so many things happen as they do when all goes well."""
+    natural: list[tuple[type[Effect], Callable[[int], Input]]] = [
+        (RestoreHosts, Done),
+        (Listen, lambda n: Listening(n, 7_000)),
+        (LookAhead, Done),
+        (Connect, lambda n: Connected(n, "https://10.0.0.4:29600")),
+        (MakeOffer, lambda n: Offered(n, OFFER)),
+        (Join, lambda n: Joined(n, reply(), "https://10.0.0.4:29600")),
+        (Watch, lambda n: Viewed(n, view_of(1, Phase.VERIFYING, plan=PLAN))),
+        (Visit, lambda n: Visited(n, (PairProbe(slot=0, outcome="ok"),), 0.1)),
+        (Watch, lambda n: Viewed(n, view_of(2, Phase.ARMING, table=TABLES[0]))),
+        (Arm, lambda n: Armed(n, contract)),
+        (Watch, lambda n: Viewed(n, view_of(3, Phase.RUNNING))),
+        (Start, Started),
+    ]
+    for kind, make in natural[:steps]:
+        (number,) = [e.number for e in world.effects.values() if isinstance(e, kind)]
+        world.say(make(number))
+
+
+def view_of(seq: int, phase: Phase, **more: Any) -> NodeView:
+    """News of the first table."""
+    return NodeView(seq=seq, phase=phase, epoch=1, reason="", digest=DIGESTS[0], **more)
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["own program", "led"])
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_once_all_is_answered_or_late_it_ends(remote: bool, data: st.DataObject) -> None:
+    world = World(replace(RULES, join_timeout=9.0, orphan_timeout=20.0, remote=remote))
+    draw: Any = data.draw
+    lead(world, draw(st.integers(0, 12)), draw(st.sampled_from([PROGRAM, NCCL, SERVING])))
+    for _ in range(draw(st.integers(0, 30))):
+        anything(world, draw)
+    hangs = draw(st.booleans())
+
+    def answer(effect: Effect) -> Input | None:
+        if isinstance(effect, Arm) and hangs:
+            return None
+        if isinstance(effect, Watch | Tell | Connect | Join):
+            return silence(effect)
+        return good(effect, draw)
+
+    world.come_to_rest(answer)
+    world.say(Done(UNKNOWN))
+    world.signal(signal.SIGTERM, parent_lives=True)

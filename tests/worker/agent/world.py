@@ -1,0 +1,213 @@
+"""A node among all that can happen to it, in any order; it holds the machine to its rules."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from rendezvous.schema import AckReport, ProbeReport
+from tests.worker.agent.drive import AWAY, Drive
+from worker.agent.actions import (
+    Action,
+    Arm,
+    Drop,
+    Effect,
+    End,
+    Kill,
+    LookAtProgram,
+    RemoveHosts,
+    Say,
+    Start,
+    Stop,
+    Tell,
+    Visit,
+    Watch,
+)
+from worker.agent.inputs import (
+    Armed,
+    Failed,
+    Input,
+    Late,
+    NetworkSaid,
+    OwnWords,
+    PartBroken,
+    ProgramGone,
+    ProgramSeen,
+    SignalCame,
+    Started,
+    Tick,
+)
+from worker.agent.notices import Note
+from worker.agent.state import Rules
+from worker.ending import Ending
+from worker.family import Family
+
+_PAUSE = 0.3
+_ASK_SECONDS = 8.0
+_OTHER_SECONDS = 0.1
+_MOST_LOOKS = 20
+"""So often at most does it look at its clock at one moment."""
+
+
+class World:
+    """One node, every effect that it has under way, and the programs that it has started.
+
+    Args:
+        rules: Of the node.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.drive = Drive(rules)
+        self.effects: dict[int, Effect] = {}
+        self.families: dict[int, ProgramSeen] = {}
+        self.stopped: set[int] = set()
+        self.end: End | None = None
+        self.over_at = math.inf
+        self.signalled = False
+        self._tables: set[str] = set()
+        self._hosts_hang = False
+        self._hosts_back = not rules.hosts_file
+        self._newest = 0
+        self._take(self.drive.first)
+
+    def say(self, said: Input) -> None:
+        """Tell the node; what it then wants done is held to the rules."""
+        number = getattr(said, "number", 0)
+        if not isinstance(said, Started | ProgramSeen):
+            asked = self.effects.pop(number, None) if _answers(said) else None
+            if isinstance(asked, Arm) and isinstance(said, Armed):
+                self._tables.add(asked.digest)
+        if isinstance(said, ProgramSeen):
+            self.families[number] = said
+        actions = self.drive.feed(said)
+        assert not (self.end and actions)
+        self._take(actions)
+        assert self.drive.node.effects == self.effects
+        for action in actions:
+            if isinstance(action, LookAtProgram):  # the shell answers it at once
+                self._show(action.program)
+
+    def signal(self, number: int, *, parent_lives: bool) -> None:
+        """A signal that ends it comes."""
+        self.signalled |= number not in (signal.SIGUSR1, signal.SIGUSR2)
+        self.say(SignalCame(number, parent_lives))
+
+    def pass_time(self, until: float) -> None:
+        """Let the time go on; it looks at its clock when it wants to."""
+        looks = 0
+        while (due := self.drive.due) is not None and due <= until:
+            looks = looks + 1 if due <= self.drive.now else 0
+            assert looks < _MOST_LOOKS
+            self.drive.now = max(self.drive.now, due)
+            self.say(Tick())
+        self.drive.now = max(self.drive.now, until)
+
+    def _show(self, program: int) -> None:
+        seen = self.families.get(program) or ProgramSeen(program, Family())
+        self.say(ProgramSeen(program, seen.family, seen.main, OwnWords()))
+
+    # --- what is held ---------------------------------------------------------------------------
+
+    def _take(self, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            assert self.end is None
+            match action:
+                case Drop():
+                    del self.effects[action.number]
+                case Stop() | Kill():
+                    self.stopped.add(action.program)
+                case Say():
+                    self._hosts_hang |= action.notice.note is Note.HOSTS_HANG
+                case End():
+                    assert self._hosts_back or self._hosts_hang
+                    self.end = action
+                case _ if hasattr(action, "number"):
+                    self._begin(action)
+
+    def _begin(self, effect: Any) -> None:
+        assert effect.number == self._newest + 1
+        self._newest = effect.number
+        begun = [*self.effects.values(), effect]
+        assert sum(isinstance(e, Arm) for e in begun) <= 1
+        assert sum(isinstance(e, Watch) for e in begun) <= 1
+        assert sum(isinstance(e, Start) for e in begun) <= 1
+        if self.signalled:
+            assert not isinstance(effect, Visit | Arm | Start)
+            told = effect.report if isinstance(effect, Tell) else None
+            assert not isinstance(told, AckReport | ProbeReport)
+        if isinstance(effect, Start):
+            assert effect.table.digest() in self._tables
+        if isinstance(effect, RemoveHosts):
+            assert not any(isinstance(e, Arm) for e in begun)
+            self._hosts_back = True
+        if isinstance(effect, Watch):
+            assert effect.limit > 0
+        self.effects[effect.number] = effect
+
+    # --- how it comes to an end -----------------------------------------------------------------
+
+    def come_to_rest(self, answer: Callable[[Effect], Input | None]) -> None:
+        """Answer all that is under way, or let its limit pass, until it is over.
+
+        Args:
+            answer: What comes of an effect, in its time; None: it hangs, or nothing is said.
+        """
+        begun: dict[int, float] = {}
+        limit = self.drive.now + 2_000.0
+        while self.end is None:
+            begun = {n: begun.get(n, self.drive.now) for n in self.effects}
+            times = {n: at + self._seconds(self.effects[n]) for n, at in begun.items()}
+            number = min(times, key=lambda n: times[n], default=0)
+            at, due = times.get(number, math.inf), self.drive.due
+            assert min(at, due if due is not None else math.inf) < limit, self.effects
+            if due is not None and due <= at:
+                self.pass_time(max(due, self.drive.now))
+                continue
+            self.pass_time(at)
+            if number in self.effects:
+                self._finish(self.effects[number], answer)
+                hangs = not isinstance(self.effects.get(number), Start)
+                begun[number] = math.inf if hangs else self.drive.now
+
+    def _seconds(self, effect: Effect) -> float:
+        pause = _PAUSE if getattr(effect, "pause", False) else 0.0
+        if isinstance(effect, Start):
+            runs = effect.number not in self.stopped and self._has_started(effect.number)
+            return math.inf if runs else 1.0
+        if isinstance(effect, Tell | Watch):
+            return pause + (effect.limit or _ASK_SECONDS)
+        return pause + _OTHER_SECONDS
+
+    def _has_started(self, program: int) -> bool:
+        epoch = self.drive.node.epoch_of(program)
+        return (
+            epoch is not None
+            and epoch.program is not None
+            and (epoch.program.started_at is not None)
+        )
+
+    def _finish(self, effect: Effect, answer: Callable[[Effect], Input | None]) -> None:
+        if isinstance(effect, Start):
+            if not self._has_started(effect.number):
+                self.say(Started(effect.number))
+                return
+            ending = Ending(143, self.drive.now) if effect.contract.argv else None
+            self.say(ProgramGone(effect.number, ending))
+            return
+        if (said := answer(effect)) is not None:
+            self.say(said)
+
+
+def _answers(said: Input) -> bool:
+    return not isinstance(
+        said, Tick | SignalCame | PartBroken | Started | ProgramSeen | NetworkSaid
+    )
+
+
+def silence(effect: Effect) -> Input:
+    """A registry that is gone, on a machine that works."""
+    if isinstance(effect, Watch) or (isinstance(effect, Tell) and effect.limit):
+        return Late(effect.number)
+    return Failed(effect.number, AWAY)
