@@ -71,7 +71,6 @@ def answered(turn: Turn, asked: Effect, said: Input) -> None:
         case Connect(), Connected():
             _connected(turn, said)
         case MakeOffer(), Offered():
-            turn.set(joining=replace(_joining(turn), offer=said.offer))
             turn.begin(Join, offer=said.offer)
         case Join(), Joined():
             _joined(turn, said, asked.offer)

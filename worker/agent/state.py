@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from rendezvous.schema import EndpointTable, JoinRequest, Result
+from rendezvous.schema import EndpointTable, Result
 from worker.agent.actions import Action, Effect, Say
 from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords
 from worker.agent.notices import Note, Notice, notice
@@ -47,7 +47,6 @@ class Joining:
 
     began_at: float
     probe_port: int | None = None
-    offer: JoinRequest | None = None
 
 
 @dataclass(frozen=True)
@@ -209,7 +208,7 @@ class Node:
     Attributes:
         effects: What is under way, by number.
         count: How many effects were begun.
-        epochs: The newest last; of older ones those whose program is not over.
+        epochs: The newest last; of older ones those that have started a program.
         agreed: The table that was acknowledged last.
         parent_lives: False once a signal has shown that the launcher is gone.
         said: What it was last said to wait for, and when.
