@@ -38,6 +38,7 @@ from rendezvous.security import Credential, JoinString, RunKeys, sign_candidate
 from tests.simulation import invariants
 from tests.simulation.history import Facts, Failure
 from tests.simulation.loop import Machine, forever
+from tests.simulation.network import place_of
 from tests.simulation.program import SimulatedProgram, draw_course
 from worker.agent import AgentEnvironment, take_part
 from worker.nccl.verdict import Verdict
@@ -119,6 +120,7 @@ class Process:
         self.started_at: float | None = None
         self.failed_at: float | None = None
         self.gone: Failure | None = None
+        self.client: RegistryClient | None = None
         self.program: SimulatedProgram | None = None
         self.program_code: int | None = None
         self.program_ended_at: float | None = None
@@ -181,7 +183,7 @@ class Process:
 
     def _join(self) -> JoinString:
         return JoinString(
-            self.world.place(self.launch),
+            place_of(self.launch.addresses),
             self.launch.run,
             self.facts.launch_id,
             self.slot,
@@ -302,6 +304,7 @@ class Process:
         )
         assert isinstance(client, RecordingClient)
         client.process = self
+        self.client = client
         return client
 
     async def _in_thread(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:

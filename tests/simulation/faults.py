@@ -15,8 +15,8 @@ from tests.simulation.network import ADDRESSES
 from tests.simulation.schedule import Fault
 
 if TYPE_CHECKING:
+    from tests.simulation.agents import Process
     from tests.simulation.network import Path
-    from tests.simulation.node import Process
     from tests.simulation.world import World
 
 _SHORT_DELAY = 0.3
@@ -289,6 +289,7 @@ KINDS: dict[str, Kind] = {
     "unreachable": Kind("{node} cannot reach a peer", _mark),
     "network cut": Kind("{node}: its first network is cut off", _mark),
     "silent probes": Kind("{node} leaves a peer out of its report", _mark),
+    "falls back": Kind("{node}: NCCL does not use what it should", _mark),
     "sick": Kind("{node} fails a check of its own", _mark),
     "refuses": Kind("{node} cannot take part, as it finds before it joins", _mark),
     "other job": Kind("{node} comes with another job", _mark),

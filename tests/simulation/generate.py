@@ -97,6 +97,12 @@ def generate(seed: int) -> Schedule:
     if addresses.random() < 0.15:
         launches = [replace(launch, addresses=2) for launch in launches]
         faults += _address_cut(addresses, launches[0])
+    ranks = random.Random(f"{seed} ranks")
+    launches = [replace(launch, ranks_each=ranks.choice([0, 1, 2, 3])) for launch in launches]
+    if ranks.random() < 0.1:
+        launches = [replace(launch, follows_network=not launch.led) for launch in launches]
+        slot = ranks.randrange(launches[0].nodes)
+        faults += [Fault(0.0, "falls back", slot=slot, count=ranks.choice([1, 2]))]
     return Schedule(seed, tuple(launches), tuple(faults), keep)
 
 

@@ -26,7 +26,7 @@ from rendezvous.server.journal import Record
 from rendezvous.state import Run, create
 
 if TYPE_CHECKING:
-    from tests.simulation.node import Process
+    from tests.simulation.agents import Process
     from tests.simulation.schedule import Launch
 
 

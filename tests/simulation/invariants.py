@@ -31,7 +31,7 @@ from tests.simulation.disk import FULL, LIE
 from tests.simulation.history import Facts, Failure, History, News
 
 if TYPE_CHECKING:
-    from tests.simulation.node import Process
+    from tests.simulation.agents import Process
     from tests.simulation.world import World
 
 # Whom a run waits for, or what keeps its registry from its work.
@@ -443,25 +443,23 @@ OF_VIEWS: list[Callable[..., Wrong]] = [
 ]
 
 
-def nobody_starts_before_all_acknowledged(
-    history: History, process: Process, view: NodeView
-) -> Wrong:
+def nobody_starts_before_all_acknowledged(history: History, process: Process, digest: str) -> Wrong:
     """When a program starts, each node of its table has acknowledged that table."""
-    table = process.facts.sealed.get(view.digest)
-    if process.acked != view.digest or table is None:
-        return f"{process.name} starts on {view.digest[:12]}, acknowledged {process.acked[:12]}"
-    acked = {(slot, digest) for slot, _, digest in process.facts.acks}
-    missing = [row.slot for row in table.rows if (row.slot, view.digest) not in acked]
-    return f"slots {missing} had not acknowledged {view.digest[:12]}" if missing else None
+    table = process.facts.sealed.get(digest)
+    if process.acked != digest or table is None:
+        return f"{process.name} starts on {digest[:12]}, acknowledged {process.acked[:12]}"
+    acked = {(slot, acked) for slot, _, acked in process.facts.acks}
+    missing = [row.slot for row in table.rows if (row.slot, digest) not in acked]
+    return f"slots {missing} had not acknowledged {digest[:12]}" if missing else None
 
 
 def all_start_on_one_table_and_each_slot_once(
-    history: History, process: Process, view: NodeView
+    history: History, process: Process, digest: str
 ) -> Wrong:
     """In a launch every program starts on one table, and no slot has two that start."""
-    for slot, incarnation, digest in process.facts.starts:
-        if digest != view.digest:
-            return f"{process.name} starts on {view.digest[:12]}, slot {slot} on {digest[:12]}"
+    for slot, incarnation, other in process.facts.starts:
+        if other != digest:
+            return f"{process.name} starts on {digest[:12]}, slot {slot} on {other[:12]}"
         if slot == process.slot:
             return f"{process.name} starts, as incarnation {incarnation} did before"
     return None

@@ -20,18 +20,18 @@ from rendezvous.errors import (
 )
 from rendezvous.retry import until_answered
 from rendezvous.schema import Limits, Phase, Result, RunSpec, RunStatus, SlotNews, SlotState
-from rendezvous.security import Credential, RunKeys
+from rendezvous.security import RunKeys
 from tests.simulation import invariants
+from tests.simulation.agents import Process
 from tests.simulation.history import Facts
 from tests.simulation.loop import Machine
-from tests.simulation.node import Process
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _REGISTRY_UP_SECONDS = 20.0
 _ORPHAN_SECONDS = 60.0
-_GRACE_SECONDS = 2.0
+_GRACE_SECONDS = 5.0
 _LEAVE_SECONDS = 8.0
 _DESCRIBE_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 30.0
@@ -69,7 +69,7 @@ class Scheduler:
         self.lie = SlotState.UNKNOWN
         self.lie_slot = -1
 
-    async def submit(self, slot: int, generation: int, name: str, token: Credential) -> WorkerRun:
+    async def submit(self, slot: int, generation: int, name: str) -> WorkerRun:
         """Start a worker run; raises SchedulerError, also for one that was started all the same."""
         await asyncio.sleep(0.05)
         self._facts.submissions[slot] += 1
@@ -79,14 +79,14 @@ class Scheduler:
             raise SchedulerError("the scheduler does not take it")
         run = WorkerRun(name, slot, generation)
         self.runs.append(run)
-        self._world.spawn(self._live(run, token))
+        self._world.spawn(self._live(run))
         if self.lose_answer:
             self.lose_answer -= 1
             self._world.counts["submission's answer lost"] += 1
             raise SchedulerError("no answer from the scheduler")
         return run
 
-    async def _live(self, run: WorkerRun, token: Credential) -> None:
+    async def _live(self, run: WorkerRun) -> None:
         launch = self._facts.launch
         queue = launch.queue[run.slot]
         await asyncio.sleep(queue)
@@ -95,7 +95,7 @@ class Scheduler:
         run.state, run.detail = SlotState.RUNNING, ""
         await asyncio.sleep(launch.boot[run.slot])
         if run.state is SlotState.RUNNING:
-            run.process = self._world.start_process(self._facts, run.slot, run.generation, token)
+            run.process = self._world.start_process(self._facts, run.slot, run.generation)
 
     def describe(self, run: WorkerRun) -> tuple[SlotState, str]:
         """The state of a worker run, in the scheduler's words."""
@@ -273,7 +273,7 @@ class Launcher:
         )
         try:
             await self._tell(slot, intent)
-            run = await self._scheduler.submit(slot, generation, name, token)
+            run = await self._scheduler.submit(slot, generation, name)
         except SchedulerError as exc:
             failed = SlotNews(generation=generation, state=SlotState.FAILED, detail=exc.message)
             await self._tell(slot, failed)

@@ -132,7 +132,8 @@ class SimulatedProgram:
         self._later(self._leftover, self._all_ended)
 
     def _all_ended(self) -> None:
-        self._later(self._course.drain if self.main_ended[0] else 0.0, self._settle)
+        failed = self.main_ended is not None and self.main_ended[0] != 0
+        self._later(self._course.drain if failed else 0.0, self._settle)
 
     def _settle(self) -> None:
         if self._gone.done() or self.main_ended is None:

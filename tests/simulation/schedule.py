@@ -23,6 +23,8 @@ class Launch:
         networks: How many interfaces each node has.
         led: Only slot 0 has a program, and the other nodes serve it.
         addresses: At how many addresses the registry is looked for.
+        ranks_each: Processes that each program starts; 0: it is the only one.
+        follows_network: Whether NCCL's log is read.
     """
 
     run: str
@@ -42,6 +44,8 @@ class Launch:
     networks: int = 1
     led: bool = False
     addresses: int = 1
+    ranks_each: int = 0
+    follows_network: bool = False
 
     @property
     def slots(self) -> int:

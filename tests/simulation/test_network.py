@@ -71,13 +71,14 @@ def test_a_node_uses_the_address_that_is_left(when: str, count: int) -> None:
     assert (report.violation, report.faults["address cut"]) == (None, 1)
     [process] = [process for process in world.history.processes if process.slot == 0]
     assert (process.ended, process.result is not None) == (0, True)
+    assert process.client is not None
     assert process.client.base == f"https://{ADDRESSES[2 - count]}:29600"
 
 
 def test_without_a_fault_the_first_address_is_used() -> None:
     world = World(with_two_addresses())
     assert world.run().violation is None
-    bases = {process.client.base for process in world.history.processes}
+    bases = {process.client.base for process in world.history.processes if process.client}
     assert bases == {f"https://{ADDRESSES[0]}:29600"}
 
 

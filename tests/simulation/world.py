@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
@@ -17,13 +17,14 @@ from starlette.types import ASGIApp
 
 from rendezvous.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.errors import RdzvError
-from rendezvous.schema import EndpointTable, Phase, Refusal, RefuseReport, TableRow
+from rendezvous.schema import Phase
 from rendezvous.security import Credential, RunKeys, hkdf, registry_credential
 from rendezvous.server import service as service_module
 from rendezvous.server.guard import Connection
 from rendezvous.server.journal import Record
 from rendezvous.server.service import Service
 from tests.simulation import invariants
+from tests.simulation.agents import Process
 from tests.simulation.asgi import app_of
 from tests.simulation.disk import Disk, SimulatedJournal
 from tests.simulation.faults import KINDS
@@ -31,7 +32,7 @@ from tests.simulation.history import Facts, History, Violation
 from tests.simulation.launcher import Launcher, Scheduler
 from tests.simulation.loop import Machine, VirtualLoop
 from tests.simulation.network import Door, Network, Path, place_of
-from tests.simulation.node import Process
+from tests.simulation.program import Course
 from tests.simulation.schedule import Fault, Launch, Schedule
 
 _SECRET = hashlib.sha256(b"simulation").digest()
@@ -229,11 +230,12 @@ class World:
         launch: Launch,
         path: Path,
         door: Door,
-        credential: Credential,
+        credential: Credential | str | None,
         seconds: float = REQUEST_SECONDS,
+        kind: type[RegistryClient] = RegistryClient,
     ) -> RegistryClient:
         """The client of a process of this launch, on this host."""
-        return RegistryClient(
+        return kind(
             place_of(launch.addresses),
             credential,
             request_seconds=seconds,
@@ -243,82 +245,45 @@ class World:
 
     # --- nodes --------------------------------------------------------------------------------
 
-    def start_process(self, facts: Facts, slot: int, generation: int, token: Credential) -> Process:
+    def start_process(self, facts: Facts, slot: int, generation: int) -> Process:
         """A worker run's agent begins."""
         number = len(self.history.processes)
-        process = Process(self, facts, slot, generation, token, number)
+        process = Process(self, facts, self._keys[facts.index], slot, generation, number)
         self.history.processes.append(process)
         process.begin()
         return process
 
     def start_twin(self, process: Process) -> None:
         """A second worker run with the token of the first."""
-        token = process.token
-        self.start_process(process.facts, process.slot, process.generation, token)
+        self.start_process(process.facts, process.slot, process.generation)
 
-    def _mark(self, what: str, process: Process) -> Fault | None:
-        return self.marks.get((what, process.facts.index, process.slot))
+    def marked(self, what: str, process: Process) -> Fault | None:
+        """What goes wrong with this node, if that does."""
+        return self.marks.get((what, process.index, process.slot))
 
     def reaches(self, process: Process, peer: int, interface: str) -> bool:
         """Whether a node reaches a peer over the addresses of an interface."""
-        index = process.facts.index
+        index = process.index
         cut = any(("network cut", index, slot) in self.marks for slot in (process.slot, peer))
         if cut and interface == "eth0":
             return False
         follower = (process.slot + 1) % process.launch.slots
-        return self._mark("unreachable", process) is None or peer != follower
+        return self.marked("unreachable", process) is None or peer != follower
 
     def leaves_out(self, process: Process, peers: list[int]) -> int | None:
         """The peer of which a node says nothing."""
-        silent = self._mark("silent probes", process) is not None
-        return peers[0] if silent and peers else None
-
-    def is_sick(self, process: Process) -> bool:
-        """Whether the node finds on itself what must not be."""
-        return self._mark("sick", process) is not None
+        return peers[0] if self.marked("silent probes", process) and peers else None
 
     def arming_seconds(self, process: Process) -> float:
         """How long a node takes to prepare."""
-        mark = self.marks.pop(("slow arm", process.facts.index, process.slot), None)
-        process.was_slow = mark is not None
+        mark = self.marks.pop(("slow arm", process.index, process.slot), None)
+        process.was_slow |= mark is not None
         return 0.003 if mark is None else mark.seconds
 
-    def refusal(self, process: Process, table: EndpointTable, row: TableRow) -> RefuseReport | None:
-        """Why a node cannot start on a table."""
-        if self._mark("hosts refused", process) is not None:
-            return RefuseReport(epoch=table.epoch, code="hosts", reason="it is read-only")
-        mark = self._mark("port taken", process)
-        if mark is None or row.rank != 0 or table.master_port >= 29_500 + mark.count:
-            return None
-        port = table.master_port + 1 if mark.seconds else None
-        reason = f"master port {table.master_port} is taken"
-        return RefuseReport(epoch=table.epoch, code="port_taken", reason=reason, free_port=port)
-
-    def has_other_job(self, process: Process) -> bool:
-        """Whether the node describes another job than the run's."""
-        return self._mark("other job", process) is not None
-
-    def refusal_to_join(self, process: Process) -> Refusal | None:
-        """Why a node cannot take part at all; at another machine it may."""
-        mark = self._mark("refuses", process)
-        if mark is None:
-            return None
-        return Refusal(
-            hostname=f"host{process.number}",
-            code="usage",
-            reason="there is no GPU",
-            exit_code=2,
-            retryable=mark.count > 1,
-        )
-
-    def program_fails(self, process: Process) -> float | None:
-        """Seconds after which the program fails which was to end well."""
-        return None if self._mark("program fails", process) is None else 0.5
-
-    def lag(self, process: Process) -> float:
-        """Seconds from a program's failure to the report of it."""
-        mark = self._mark("slow exit", process)
-        return 0.02 if mark is None else mark.seconds
+    def course_of(self, process: Process, course: Course) -> Course:
+        """How its program goes, with what goes wrong with it."""
+        lag = self.marked("slow exit", process)
+        return course if lag is None else replace(course, drain=lag.seconds)
 
     # --- faults -------------------------------------------------------------------------------
 

@@ -7,7 +7,15 @@ The clock is the event loop's.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +34,7 @@ from worker.machine.interfaces import why_unusable
 from worker.nccl.conf import read_conf
 from worker.nccl.env import Given
 from worker.nccl.log import NcclLog
+from worker.nccl.verdict import Verdict
 from worker.needs import missing_of
 from worker.node_files import write_files
 from worker.offer import look_ahead, make_offer
@@ -92,6 +101,31 @@ class Listener(Protocol):
         """Answer no longer."""
 
 
+class AgentSocket(Protocol):
+    """What an agent needs of `worker.local_socket.LocalSocket`."""
+
+    path: str
+
+    async def open(self, environ: Mapping[str, str]) -> str:
+        """Listen; returns the path."""
+
+    async def hear_out(self, seconds: float) -> None:
+        """Take in what has been said."""
+
+    async def close(self) -> None:
+        """Answer nobody any more."""
+
+
+class NetworkLog(Protocol):
+    """What an agent needs of `worker.nccl.log.NcclLog`."""
+
+    def verdicts(self) -> AsyncIterator[Verdict]:
+        """What is to be said of the network, as long as it is asked."""
+
+    def trouble(self) -> str:
+        """What stands between the program and its network."""
+
+
 class Sink(Protocol):
     """What an agent needs of `worker.output.OutputSink`."""
 
@@ -154,8 +188,8 @@ class AgentEnvironment:
     make_private: Callable[[Path], None] = make_private
     remove_left: Callable[[list[str]], None] = remove_left
     # --- the program
-    local_socket: Callable[..., LocalSocket] = LocalSocket
-    nccl_log: Callable[..., NcclLog] = NcclLog
+    local_socket: Callable[..., AgentSocket] = LocalSocket
+    nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink
     start: Callable[..., Awaitable[RunningProgram]] = Program.start
 

@@ -62,9 +62,6 @@ _DONE_WITHOUT: dict[type[Effect], str] = {
 }
 """What a node goes on without when it fails as nobody expected."""
 
-_DISPENSABLE = (RestoreHosts, Flush, ReadTrouble, CloseRemote, CloseSocket, CloseClient)
-"""What the node does without, should it end as nobody expected."""
-
 
 def begin(rules: Rules, now: float) -> tuple[Node, tuple[Action, ...]]:
     """A node that starts, and what it does first; `now` is the shell's clock, in seconds."""
@@ -98,8 +95,6 @@ def step(node: Node, said: Input, now: float) -> tuple[Node, tuple[Action, ...]]
                 turn.say(Note.PART_BROKEN, what=what, error=repr(said.error))
             if isinstance(said, Armed | NotArmed | Done):
                 turn.actions += [Say(notice) for notice in said.notices]
-            if isinstance(said, Broken) and isinstance(asked, _DISPENSABLE):
-                turn.say(Note.PART_BROKEN, what=type(asked).__name__, error=repr(said.error))
             _answered(turn, asked, said)
     reports.give_up_late(turn)
     following.look(turn)

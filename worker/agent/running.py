@@ -9,7 +9,7 @@ from pathlib import Path
 from rendezvous.errors import RdzvError
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.arming import Place
-from worker.agent.environment import AgentEnvironment, RunningProgram, Sink
+from worker.agent.environment import AgentEnvironment, NetworkLog, RunningProgram, Sink
 from worker.agent.inputs import (
     Failed,
     Input,
@@ -24,7 +24,6 @@ from worker.agent.inputs import (
 )
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts import rank_of_failure
-from worker.nccl.log import NcclLog
 from worker.settings import read_bytes
 
 
@@ -55,7 +54,7 @@ class Running:
         self._log = ""
         self._sink: Sink | None = None
         self._program: RunningProgram | None = None
-        self._nccl: NcclLog | None = None
+        self._nccl: NetworkLog | None = None
         self._served_enough = asyncio.Event()
         self._stopping: asyncio.Task[object] | None = None
 
@@ -146,7 +145,7 @@ class Running:
 
     # --- its network --------------------------------------------------------------------------
 
-    def _open_nccl_log(self) -> NcclLog | None:
+    def _open_nccl_log(self) -> NetworkLog | None:
         """What NCCL's processes will say of their network; None when nobody keeps it."""
         contract = self._asked.contract
         if not contract.nccl_log:

@@ -105,6 +105,10 @@ CHOSEN = {Note.TOLD, Note.WARNED, Note.RUN_ENDING, Note.AGENT_ENDING}
 """Notes that are also chosen first and filled in later; the other tests render them."""
 
 
+def _id_of(value: object) -> str:
+    return " ".join(sorted(value)) if isinstance(value, frozenset) else str(value)[:40]
+
+
 def uses() -> list[tuple[Note, frozenset[str], str]]:
     """Where a note is named together with its values: which, their names, and the place."""
     found = []
@@ -126,7 +130,7 @@ def fields(note: Note) -> set[str]:
     return {name for _, name, _, _ in string.Formatter().parse(note.words) if name}
 
 
-@pytest.mark.parametrize(("note", "given", "place"), uses(), ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("note", "given", "place"), uses(), ids=_id_of)
 def test_a_sentence_is_given_the_values_that_it_names(
     note: Note, given: frozenset[str], place: str
 ) -> None:

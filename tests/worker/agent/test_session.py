@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from rendezvous.errors import Fenced, RdzvError
+from rendezvous.retry import retry_pause
 from rendezvous.schema import ExitReport, LeaveReport, NodeView, Phase, Report
 from tests.rendezvous.test_shell import on_virtual_time
 from tests.worker.agent.drive import AWAY, OFFER, reply
 from tests.worker.test_table import join
 from worker.agent.actions import Connect, Join, Tell, Watch
-from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import Connected, Done, Failed, Input, Joined, Late, Viewed
 from worker.agent.session import Session
 
@@ -27,6 +26,7 @@ class Registry:
     """A client whose registry answers after some seconds, or refuses."""
 
     base = "https://10.0.0.4:29600"
+    pause = staticmethod(retry_pause)
 
     def __init__(self, seconds: float = 0.0, error: RdzvError | None = None) -> None:
         self.reports: list[Report] = []
@@ -70,12 +70,11 @@ Ask = Callable[[Session], Coroutine[Any, Any, Input]]
 def said(registry: Registry, ask: Ask, after: float = 0.0) -> Input:
     """What a session answers."""
     found: list[Input] = []
-    environment = AgentEnvironment(environ={}, jitter=random.Random(1))
 
     async def work() -> None:
         await asyncio.sleep(after)
         client: Any = registry
-        found.append(await ask(Session(client, join(), environment)))
+        found.append(await ask(Session(client, join())))
 
     on_virtual_time(work)
     return found[0]
