@@ -110,7 +110,7 @@ ENDINGS = [
 views = st.builds(
     NodeView,
     seq=st.integers(0, 9),
-    phase=st.sampled_from(Phase),
+    phase=st.sampled_from([*Phase, Phase.ARMING, Phase.ARMING]),
     epoch=st.integers(1, 2),
     reason=st.sampled_from(["", "1 of 2 nodes joined, 5 s left"]),
     digest=st.sampled_from(DIGESTS),
@@ -200,7 +200,8 @@ def anything(world: World, draw: st.DrawFn) -> None:
     numbers = [effect.number for effect in under_way if isinstance(effect, Start)]
     kind = draw(st.sampled_from(["good"] * 10 + ["bad", "program", "time", "signal", "odd"]))
     if kind in ("good", "bad") and under_way:
-        effect = draw(st.sampled_from(under_way))
+        watches = [effect for effect in under_way if isinstance(effect, Watch)]
+        effect = draw(st.sampled_from(under_way + watches * 2))
         world.say(good(effect, draw) if kind == "good" else bad(effect, draw))
     elif kind == "program":
         world.say(of_program(draw(st.sampled_from([*numbers, UNKNOWN])), draw))
@@ -250,8 +251,12 @@ def view_of(seq: int, phase: Phase, **more: Any) -> NodeView:
 def test_once_all_is_answered_or_late_it_ends(remote: bool, data: st.DataObject) -> None:
     world = World(replace(RULES, join_timeout=9.0, orphan_timeout=20.0, remote=remote))
     draw: Any = data.draw
-    lead(world, draw(st.integers(0, 12)), draw(st.sampled_from([PROGRAM, NCCL, SERVING])))
-    for _ in range(draw(st.integers(0, 30))):
+    lead(
+        world,
+        draw(st.sampled_from([12, 12, 11, 10, 9, 8, 7, 6, 3, 0])),
+        draw(st.sampled_from([PROGRAM, NCCL, SERVING])),
+    )
+    for _ in range(draw(st.integers(5, 30))):
         anything(world, draw)
     hangs = draw(st.booleans())
 
