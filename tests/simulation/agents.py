@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.client import RegistryClient
-from rendezvous.errors import ArmingFailed, RdzvError, RunError
+from rendezvous.errors import ArmingFailed, ExitCode, RdzvError, RunError
 from rendezvous.schema import (
     AckReport,
     Candidate,
     EndpointTable,
+    ExitReport,
     Finding,
     Job,
     JoinReply,
@@ -30,6 +31,8 @@ from rendezvous.schema import (
     PairProbe,
     Phase,
     ProbePlan,
+    ProbeReport,
+    RefuseReport,
     Report,
     ReportReply,
     Result,
@@ -74,8 +77,8 @@ class RecordingClient(RegistryClient):
         return view
 
     async def report(self, run: str, slot: int, report: Report) -> ReportReply:
-        """See the base class; a node that is stuck reports nothing more."""
-        if self.process.stuck:
+        """See the base class; a node that is stuck has nothing to say before the go."""
+        if self.process.stuck and isinstance(report, ProbeReport | AckReport | RefuseReport):
             await forever()
         self.process.note_report(report)
         reply = await super().report(run, slot, report)
@@ -254,6 +257,8 @@ class Process:
 
     def note_report(self, report: Report) -> None:
         """It tells this, for the first time or again."""
+        if isinstance(report, ExitReport) and report.exit_code == ExitCode.PREFLIGHT_FAILED:
+            self.note_failure()
         if isinstance(report, AckReport):
             self.acked = report.digest
             self.facts.acks.add((self.slot, self.incarnation, report.digest))
@@ -485,7 +490,6 @@ class _NcclLog:
         elif fault.count > 1:
             yield Verdict("fallback", "warn", "NCCL uses sockets")
         else:
-            self._process.note_failure()
             yield Verdict("fallback", "fail", "NCCL uses sockets, and RDMA is required")
         await forever()
 

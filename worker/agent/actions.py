@@ -92,7 +92,8 @@ class Tell:
     """Send a report.
 
     Attributes:
-        since: When what an exit report tells of began; its age is counted from then.
+        since: When what an exit report tells of began; its age is counted from then. None: when it
+            was first tried.
         began_at: When it was first tried.
         limit: Of this try; None: the client's own.
         needed: The node cannot do its part when the registry does not get it.

@@ -9,7 +9,7 @@ from typing import TypeVar
 from rendezvous.client import RegistryClient, aged
 from rendezvous.compat import timeout
 from rendezvous.errors import RdzvError
-from rendezvous.schema import ExitReport, Report
+from rendezvous.schema import Report
 from rendezvous.security import JoinString
 from worker.agent.actions import Connect, Join, Refuse, Tell, Watch
 from worker.agent.inputs import Connected, Done, Failed, Input, Joined, Late, Viewed
@@ -66,7 +66,7 @@ class Session:
         """Send a report; what it tells of ages meanwhile."""
         await self._pause(asked.pause)
         run, slot = self._join.run, self._join.slot
-        report = _with_age(asked.report, asked.since)
+        report = _with_age(asked)
         return await self._ask(
             asked.number,
             lambda: self._client.report(run, slot, report),
@@ -101,8 +101,7 @@ class Session:
             return Late(number)
 
 
-def _with_age(report: Report, since: float | None) -> Report:
-    """The report as it is told now."""
-    if since is None or not isinstance(report, ExitReport):
-        return report
-    return aged(report, max(0.0, asyncio.get_running_loop().time() - since))
+def _with_age(asked: Tell) -> Report:
+    """The report as it is told now: the registry judges by age who failed first."""
+    since = asked.began_at if asked.since is None else asked.since
+    return aged(asked.report, max(0.0, asyncio.get_running_loop().time() - since))
