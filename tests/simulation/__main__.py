@@ -1,4 +1,7 @@
-"""Many schedules, from seeds: `python -m tests.simulation --schedules 5000`."""
+"""Many schedules, from seeds: `python -m tests.simulation --schedules 5000`.
+
+With `--bugs` the seeds are looked for that show the planted bugs.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from tests.simulation.generate import generate
 from tests.simulation.history import Violation
 from tests.simulation.planted import BUGS
 from tests.simulation.schedule import Schedule, from_json
+from tests.simulation.search import forget_all_but, search
 from tests.simulation.shrink import shrink
 from tests.simulation.world import simulate
 
@@ -69,6 +73,8 @@ def run_seeds(seeds: Iterable[int]) -> Totals:
 def main() -> int:
     """Run schedules until one fails, the count is reached, or the time is over."""
     arguments = _parser().parse_args()
+    if arguments.bugs is not None:
+        return _search(arguments.bugs, arguments.schedules)
     bug = BUGS[arguments.bug].planted() if arguments.bug else nullcontext()
     with bug:
         if arguments.schedule:
@@ -93,7 +99,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--schedule", type=Path, help="run the schedule in this JSON file")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug first")
+    parser.add_argument(
+        "--bugs",
+        nargs="?",
+        const="",
+        metavar="TEXT",
+        help="find a schedule for each planted bug (with this in its name), and store its seed",
+    )
     return parser
+
+
+def _search(text: str, most: int) -> int:
+    forget_all_but(BUGS)
+    bugs = [bug for name, bug in BUGS.items() if text in name]
+    missed = search(bugs, most, lambda words: print(words, flush=True))
+    print(f"{len(bugs) - len(missed)} of {len(bugs)} are caught; not caught: {missed or 'none'}")
+    return 1 if missed else 0
 
 
 def _parts(seeds: range, jobs: int) -> Iterator[Totals]:

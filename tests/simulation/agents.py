@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -24,7 +25,6 @@ from rendezvous.schema import (
     EndpointTable,
     ExitReport,
     Finding,
-    Job,
     JoinReply,
     JoinRequest,
     NodeView,
@@ -38,7 +38,7 @@ from rendezvous.schema import (
     Result,
 )
 from rendezvous.security import Credential, JoinString, RunKeys, sign_candidate
-from tests.simulation import invariants
+from tests.simulation import agent_promises, invariants
 from tests.simulation.history import Facts, Failure
 from tests.simulation.loop import Machine, forever
 from tests.simulation.network import place_of
@@ -56,7 +56,6 @@ ORPHAN_SECONDS = 60.0
 GRACE_SECONDS = 3.0
 _SICK = Finding(check="L12", level="fail", cause="RDMA cannot register memory")
 _PROBE_PORT = 7_000
-_FIRST_PORT = 29_500
 
 
 class RecordingClient(RegistryClient):
@@ -80,6 +79,7 @@ class RecordingClient(RegistryClient):
         """See the base class; a node that is stuck has nothing to say before the go."""
         if self.process.stuck and isinstance(report, ProbeReport | AckReport | RefuseReport):
             await forever()
+        report = self.process.world.told_by(self.process, report)
         self.process.note_report(report)
         reply = await super().report(run, slot, report)
         self.process.world.history.judge(invariants.OF_REPORTS, self.process, report)
@@ -112,6 +112,8 @@ class Process:
         self.troubled = False
         self.was_paused = False
         self.stuck = False
+        self.stops_unasked = False
+        self.fault = ""
         self.released = False
         self.was_slow = False
         self.incarnation = 0
@@ -128,6 +130,10 @@ class Process:
         self.program_code: int | None = None
         self.program_ended_at: float | None = None
         self.signal_told = False
+        self.signal = 0
+        self.signals_told = 0
+        self.was_killed = False
+        self.views_at: deque[float] = deque(maxlen=100)
 
     @property
     def name(self) -> str:
@@ -159,7 +165,7 @@ class Process:
         try:
             code = await take_part(self._settings(), self._join(), self._command(), self._outside())
         except RdzvError as exc:
-            code = int(exc.exit_code)
+            code, self.fault = int(exc.exit_code), exc.code
         self._note_end()
         self.ended = code
         self.machine.kill()
@@ -200,8 +206,9 @@ class Process:
         """Send it a signal that ends it."""
         if self.ended is not None or not self.machine.alive:
             return
+        self.signals_told += 1 if number != signal.SIGQUIT else 2
         if not self.signal_told:
-            self.signal_told = True
+            self.signal_told, self.signal = True, number
             self.troubled = True
             self.note_failure()
         if not self.machine.signal(number):
@@ -215,7 +222,7 @@ class Process:
         self.note_failure(silent=silent)
         self._note_end(silent=silent)
         self.machine.kill()
-        self.ended = 137
+        self.ended, self.was_killed = 137, True
         if not silent:
             self.door.process_ended()
 
@@ -245,6 +252,8 @@ class Process:
     def note_view(self, view: NodeView) -> None:
         """It was told this."""
         self.world.history.judge(invariants.OF_VIEWS, self, view)
+        self.views_at.append(self.world.loop.time())
+        self.world.history.judge(agent_promises.OF_AGENT_VIEWS, self)
         self.seq, self.epoch = view.seq, view.epoch
         if view.result is not None and self.result is None:
             self.result = view.result
@@ -259,6 +268,7 @@ class Process:
         """It tells this, for the first time or again."""
         if isinstance(report, ExitReport) and report.exit_code == ExitCode.PREFLIGHT_FAILED:
             self.note_failure()
+        self.world.history.judge(agent_promises.OF_AGENT_REPORTS, self, report)
         if isinstance(report, AckReport):
             self.acked = report.digest
             self.facts.acks.add((self.slot, self.incarnation, report.digest))
@@ -331,36 +341,43 @@ class Process:
             raise (RunError if fault.count > 1 else ArmingFailed)("there is no GPU")
 
     def _offer(self, *_: Any, probe_port: int | None, **__: Any) -> JoinRequest:
-        hostname, launch = f"host{self.number}", self.launch
+        launch = self.launch
         high, low = divmod(self.number, 250)
         candidates = [
-            sign_candidate(
-                Candidate(
-                    interface=f"eth{network}",
-                    address=f"10.{network + 1}.{high}.{low + 1}",
-                    prefix_length=16,
-                ),
-                self.keys.row_key,
-                run=launch.run,
-                launch_id=self.facts.launch_id,
-                slot=self.slot,
-                hostname=hostname,
-                nproc_per_node=max(1, launch.ranks_each),
+            Candidate(
+                interface=f"eth{network}",
+                address=f"10.{network + 1}.{high}.{low + 1}",
+                prefix_length=16,
             )
             for network in range(launch.networks)
         ]
-        return JoinRequest(
+        request = JoinRequest(
             slot=self.slot,
             generation=self.generation,
             join_id=f"join-{self.number:012d}",
-            hostname=hostname,
+            hostname=f"host{self.number}",
             nproc_per_node=max(1, launch.ranks_each),
             candidates=candidates,
             findings=[_SICK] if self.world.marked("sick", self) else [],
             probe_port=probe_port,
             requested_rank=launch.ranks[self.slot],
-            job=Job(nnodes="99") if self.world.marked("other job", self) else Job(),
         )
+        return self._signed(self.world.offered(self, request))
+
+    def _signed(self, request: JoinRequest) -> JoinRequest:
+        signed = [
+            sign_candidate(
+                candidate,
+                self.keys.row_key,
+                run=self.launch.run,
+                launch_id=self.facts.launch_id,
+                slot=self.slot,
+                hostname=request.hostname,
+                nproc_per_node=request.nproc_per_node,
+            )
+            for candidate in request.candidates
+        ]
+        return request.model_copy(update={"candidates": signed})
 
     async def _probe(
         self, identity: Identity, plan: ProbePlan, slots: Iterable[int]
@@ -380,11 +397,11 @@ class Process:
 
     def _is_free(self, port: int) -> bool:
         fault = self.world.marked("port taken", self)
-        return fault is None or port >= _FIRST_PORT + fault.count
+        return fault is None or self.facts.ports_taken >= fault.count
 
     def _find_free(self, port: int) -> int | None:
         fault = self.world.marked("port taken", self)
-        return port if fault is None or fault.seconds else None
+        return port + 2 if fault is None or fault.seconds else None
 
     async def _start(
         self, argv: Sequence[str], env: Mapping[str, str], *, grace_seconds: float, output: Any

@@ -15,9 +15,18 @@ _WRITE_SECONDS = 0.0005
 
 
 class Disk:
-    """What is durable. `at_commit` is called right before and right after records become so."""
+    """What is durable.
 
-    def __init__(self, at_commit: Callable[[str, list[Record]], None]) -> None:
+    Args:
+        at_commit: Called right before and right after records become so.
+        at_drop: Called when a run is forgotten.
+    """
+
+    def __init__(
+        self,
+        at_commit: Callable[[str, list[Record]], None],
+        at_drop: Callable[[str], None] = lambda run: None,
+    ) -> None:
         self.records: dict[tuple[str, int], Record] = {}
         self.full_until = 0.0
         self.slow_until = 0.0
@@ -25,6 +34,7 @@ class Disk:
         self.lies = 0
         self.failed = 0
         self._at_commit = at_commit
+        self._at_drop = at_drop
 
     def commit(self, records: list[Record]) -> None:
         """Keep the records, all or none."""
@@ -37,6 +47,7 @@ class Disk:
 
     def drop(self, run: str) -> None:
         """Forget a run."""
+        self._at_drop(run)
         self.records = {key: record for key, record in self.records.items() if key[0] != run}
 
 

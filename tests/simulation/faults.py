@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rendezvous.schema import NodeState, SlotState
+from rendezvous.schema import NodeState, Phase, SlotState
 from tests.simulation.network import ADDRESSES
 from tests.simulation.schedule import Fault
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _SHORT_DELAY = 0.3
+_CODES = (1, 3, 77)
+_LIES = (SlotState.UNKNOWN, SlotState.FAILED, SlotState.QUEUED)
 _HARMLESS_BESIDE = {"isolated", "registry crash", "registry pause", "doubled", "echo", "disk slow"}
 """What may go wrong while the registry is cut off from all, and still nobody is given up."""
 
@@ -163,7 +165,7 @@ def _isolate(world: World, fault: Fault) -> None:
             here = sum(state not in (NodeState.LOST, NodeState.LEFT) for state in states)
         for slot in range(facts.launch.slots):
             path = world.network.path(facts.index, slot)
-            held = alone and here >= 3 and fault.seconds < 1.25 * facts.launch.lease
+            held = alone and here >= 3 and fault.seconds < 1.65 * facts.launch.lease
             path.light += 1 if held else 2
             path.is_late = True
 
@@ -216,7 +218,15 @@ def _fail_program(world: World, fault: Fault) -> None:
     _mark(world, fault)
     for process in _processes(world, fault)[-1:]:
         if process.started_at is not None:
-            process.fail_program(1)
+            process.fail_program(_CODES[fault.count - 1])
+
+
+def _stop_unasked(world: World, fault: Fault) -> None:
+    """The node's agent stops its program by itself, and says so: nobody else knows of it."""
+    for process in _processes(world, fault)[-1:]:
+        if process.started_at is not None and process.program_code is None and not process.serves:
+            process.troubled = process.stops_unasked = True
+            process.fail_program(143)
 
 
 # --- schedulers and launchers ---------------------------------------------------------------------
@@ -239,13 +249,26 @@ def _preempt(world: World, fault: Fault) -> None:
 
 
 def _lie(world: World, fault: Fault) -> None:
-    """The scheduler says that a worker run is over which is not, or that it knows nothing."""
+    """The scheduler is wrong of a worker run: it is over, it is queued, or nobody knows."""
     scheduler = world.schedulers[fault.launch]
-    scheduler.lie = SlotState.FAILED if fault.count > 1 else SlotState.UNKNOWN
+    scheduler.lie = _LIES[fault.count - 1]
     scheduler.lie_slot = fault.slot
     scheduler.lie_until = world.loop.time() + fault.seconds
-    if fault.count > 1:
+    if scheduler.lie is SlotState.FAILED:
         _path(world, fault).light += 2
+
+
+def _submit_again(world: World, fault: Fault) -> None:
+    """The launcher submits a worker run anew before the go, though a node of the slot lives."""
+    live = _processes(world, fault)[-1:]
+    run = world.history.runs.get(world.schedule.launches[fault.launch].run)
+    if run is None or run.phase not in (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING):
+        return
+    for launcher in world.launchers:
+        if live and launcher.belongs_to(fault.launch) and launcher.machine.alive:
+            for process in live:
+                process.troubled = True
+            launcher.submit_anew(fault.slot)
 
 
 def _kill_launcher(world: World, fault: Fault) -> None:
@@ -294,11 +317,15 @@ KINDS: dict[str, Kind] = {
     "refuses": Kind("{node} cannot take part, as it finds before it joins", _mark),
     "other job": Kind("{node} comes with another job", _mark),
     "program fails": Kind("{node}: its program fails", _fail_program),
+    "stops unasked": Kind("{node}: its agent stops its program by itself", _stop_unasked),
+    "slow stop": Kind("{node}: its program takes {seconds:.1f} s to stop", _mark),
+    "other table": Kind("{node} acknowledges another table than the run's", _mark),
     "slow exit": Kind("{node} tells of its failure {seconds:.1f} s late", _mark),
     "submission fails": Kind("launch {launch}: {count} submissions are refused", _fail_submission),
     "submission lost": Kind("launch {launch}: {count} submissions look refused", _lose_submission),
     "preempted": Kind("{node} is preempted by its scheduler", _preempt),
     "scheduler lies": Kind("{node}: its scheduler is wrong of it for {seconds:.1f} s", _lie),
+    "submitted again": Kind("{node}: its launcher submits it anew, though it lives", _submit_again),
     "launcher killed": Kind("launcher {launch} dies; back after {seconds:.1f} s", _kill_launcher),
     "cancelled": Kind("somebody cancels launch {launch}", _cancel),
 }

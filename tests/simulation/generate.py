@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from tests.simulation.schedule import Fault, Launch, Schedule
+from tests.simulation.schedule import OTHER_JOBS, Fault, Launch, Schedule
 
 _LOCAL = {
     # kind: weight, longest seconds, largest count
@@ -30,11 +32,15 @@ _LOCAL = {
     "port taken": (5, 1.0, 4),
     "hosts refused": (1, 0.0, 1),
     "unreachable": (1, 0.0, 1),
-    "other job": (1, 0.0, 1),
-    "program fails": (6, 0.0, 1),
+    "other job": (2, 0.0, len(OTHER_JOBS)),
+    "program fails": (6, 0.0, 3),
+    "stops unasked": (2, 0.0, 1),
+    "slow stop": (3, 8.0, 1),
+    "other table": (1, 0.0, 1),
     "slow exit": (4, 6.0, 1),
     "preempted": (4, 0.0, 1),
-    "scheduler lies": (3, 10.0, 2),
+    "scheduler lies": (3, 10.0, 3),
+    "submitted again": (2, 0.0, 1),
 }
 _GLOBAL = {
     "registry crash": (16, 12.0, 1),
@@ -48,6 +54,8 @@ _GLOBAL = {
     "launcher killed": (4, 10.0, 1),
     "cancelled": (3, 0.0, 1),
 }
+_OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}
+"""What may happen on the way of a launcher as well."""
 _KINDS = _LOCAL | _GLOBAL
 _NAMES = list(_KINDS)
 _WEIGHTS = [weight for weight, _, _ in _KINDS.values()]
@@ -88,6 +96,7 @@ def generate(seed: int) -> Schedule:
     keep = 2.0 if draw.random() < 0.1 else 3_600.0
     more = random.Random(f"{seed} verifying")
     launches = [_with_networks(more, _with_spares(more, launch)) for launch in launches]
+    launches = [_with_places(random.Random(f"{seed} places"), launch) for launch in launches]
     if random.Random(f"{seed} led").random() < 0.1:
         launches = [replace(launch, led=True) for launch in launches]
     for index, launch in enumerate(launches):
@@ -97,13 +106,25 @@ def generate(seed: int) -> Schedule:
     if addresses.random() < 0.15:
         launches = [replace(launch, addresses=2) for launch in launches]
         faults += _address_cut(addresses, launches[0])
-    ranks = random.Random(f"{seed} ranks")
-    launches = [replace(launch, ranks_each=ranks.choice([0, 1, 2, 3])) for launch in launches]
-    if ranks.random() < 0.1:
+    schedule = Schedule(seed, tuple(launches), tuple(faults), keep)
+    rare = random.Random(f"{seed} rare")
+    situation = random.Random(f"{seed} situation")
+    if rare.random() < 0.06:
+        schedule = rare.choice(RARE_SITUATIONS)(rare, schedule)
+    elif situation.random() < 0.4:
+        schedule = situation.choice(SITUATIONS)(situation, schedule)
+    return _with_ranks(random.Random(f"{seed} ranks"), schedule)
+
+
+def _with_ranks(draw: random.Random, schedule: Schedule) -> Schedule:
+    """How many processes each program has, and whether NCCL's log is read."""
+    launches = [replace(x, ranks_each=draw.choice([0, 1, 2, 3])) for x in schedule.launches]
+    faults = schedule.faults
+    if draw.random() < 0.1:
         launches = [replace(launch, follows_network=not launch.led) for launch in launches]
-        slot = ranks.randrange(launches[0].nodes)
-        faults += [Fault(0.0, "falls back", slot=slot, count=ranks.choice([1, 2]))]
-    return Schedule(seed, tuple(launches), tuple(faults), keep)
+        slot = draw.randrange(launches[0].nodes)
+        faults += (Fault(0.0, "falls back", slot=slot, count=draw.choice([1, 2])),)
+    return replace(schedule, launches=tuple(launches), faults=faults)
 
 
 def _with_spares(draw: random.Random, launch: Launch) -> Launch:
@@ -125,6 +146,17 @@ def _with_networks(draw: random.Random, launch: Launch) -> Launch:
     return replace(launch, networks=2) if draw.random() < 0.3 else launch
 
 
+def _with_places(draw: random.Random, launch: Launch) -> Launch:
+    """Where the nodes stand, and which port the master has."""
+    if draw.random() < 0.3:
+        launch = replace(launch, subnets=2)
+    if draw.random() < 0.25:
+        launch = replace(launch, free_port=draw.choice([29_511, 30_123]))
+    if draw.random() < 0.15:
+        launch = replace(launch, port=29_777)
+    return launch
+
+
 def _bad_hosts(draw: random.Random, index: int, launch: Launch) -> list[Fault]:
     """Hosts that are not fit for the run, or do not reach each other."""
     chance = 0.5 if launch.spares or launch.networks > 1 else 0.06
@@ -140,9 +172,13 @@ def _bad_hosts(draw: random.Random, index: int, launch: Launch) -> list[Fault]:
 
 def _refusals(draw: random.Random, launch: Launch) -> list[Fault]:
     """A node that cannot take part; or a second one, with the token of one that can."""
-    if draw.random() >= 0.04:
+    if draw.random() >= 0.08:
         return []
     slot, count = draw.randrange(launch.slots), draw.randint(1, 2)
+    if draw.random() < 0.2:
+        return [Fault(0.0, "other table", slot=slot)]
+    if draw.random() < 0.5:
+        return [Fault(0.0, "other job", slot=slot, count=draw.randint(1, len(OTHER_JOBS)))]
     if draw.random() < 0.5:
         return [Fault(0.0, "refuses", slot=slot, count=count)]
     when = f"joined {draw.randint(1, launch.slots)} after"
@@ -169,7 +205,7 @@ def _launch(draw: random.Random, run: str, at: float) -> Launch:
     long_queue = draw.random() < 0.1
     ranks = _ranks(draw, nodes) if draw.random() < 0.15 else (None,) * nodes
     seconds = draw.choice([1.0, 3.0, 5.0, 8.0])
-    fails = draw.randrange(nodes) if draw.random() < 0.08 else -1
+    codes = _codes(draw, nodes)
     return Launch(
         run=run,
         at=at,
@@ -177,7 +213,7 @@ def _launch(draw: random.Random, run: str, at: float) -> Launch:
         least=least,
         verify=draw.random() < 0.75,
         retries=draw.choice([0, 1, 1, 2]),
-        lease=draw.choice([15.0, 15.0, 15.0, 5.0]),
+        lease=draw.choice([15.0, 15.0, 15.0, 5.0, 24.0]),
         join_timeout=draw.choice([20.0, 30.0]),
         queue=tuple(
             40.0 if long_queue and draw.random() < 0.5 else round(draw.uniform(0.0, 2.0), 3)
@@ -185,11 +221,20 @@ def _launch(draw: random.Random, run: str, at: float) -> Launch:
         ),
         boot=tuple(round(draw.uniform(0.05, 1.5), 3) for _ in range(nodes)),
         program=tuple(
-            (round(seconds + draw.uniform(0, 1), 3), int(slot == fails)) for slot in range(nodes)
+            (round(seconds + draw.uniform(0, 1), 3), codes[slot]) for slot in range(nodes)
         ),
         ranks=ranks,
         contagion=draw.choice([0.0, 0.4, 1.5]),
     )
+
+
+def _codes(draw: random.Random, nodes: int) -> list[int]:
+    """With what the programs end: mostly well; now and then some fail, each in its own way."""
+    if draw.random() >= 0.12:
+        return [0] * nodes
+    codes = [draw.choice([1, 2, 42, 137]) if draw.random() < 0.5 else 0 for _ in range(nodes)]
+    codes[draw.randrange(nodes)] = draw.choice([3, 9])
+    return codes
 
 
 def _ranks(draw: random.Random, nodes: int) -> tuple[int | None, ...]:
@@ -199,6 +244,8 @@ def _ranks(draw: random.Random, nodes: int) -> tuple[int | None, ...]:
     ranks = [0, *others]
     if nodes > 2 and draw.random() < 0.3:
         ranks[-1] = ranks[-2]
+    if draw.random() < 0.4:
+        ranks[draw.randrange(nodes)] = draw.choice([0, 1, nodes, nodes + 2, 99])
     return tuple(rank if draw.random() < 0.8 else None for rank in ranks)
 
 
@@ -207,11 +254,12 @@ def _fault(draw: random.Random, launches: list[Launch], former: list[Fault]) -> 
     _, seconds, count = _KINDS[what]
     launch = draw.randrange(len(launches))
     nodes = launches[launch].nodes
+    of_launcher = what in _OF_PATHS and draw.random() < 0.1
     return Fault(
         when=_when(draw, nodes, former),
         what=what,
         launch=launch,
-        slot=draw.randrange(nodes),
+        slot=-1 if of_launcher else draw.randrange(nodes),
         seconds=_seconds(draw, what, seconds, launches[launch]),
         count=draw.randint(1, count),
     )
@@ -281,12 +329,463 @@ def _when(draw: random.Random, nodes: int, former: list[Fault]) -> float | str:
 
 def _seconds(draw: random.Random, what: str, longest: float, launch: Launch) -> float:
     if what == "isolated":
-        return round(launch.lease * draw.uniform(1.03, 1.2), 3)
+        return round(launch.lease * draw.uniform(1.03, 1.2 if launch.lease < 15 else 1.6), 3)
     if what == "registry crash":
         never = draw.random() < 0.04
         return 0.0 if never else round(draw.choice([0.05, 1.0, longest]) * draw.uniform(0.2, 1), 3)
-    if what in ("late", "pause", "slow exit"):
+    if what in ("late", "pause", "slow exit", "slow stop"):
         return round(draw.choice([0.3, 2.0, longest]) * draw.uniform(0.2, 1), 3)
     if what == "launcher killed":
         return 0.0 if draw.random() < 0.3 else round(draw.uniform(0.5, longest), 3)
     return round(longest * draw.uniform(0.1, 1), 3)
+
+
+# Situations that nothing else leads to: a launch of a certain shape, and what goes wrong with it.
+
+Situation = Callable[[random.Random, Schedule], Schedule]
+
+
+def _shaped(draw: random.Random, nodes: int, **changes: Any) -> Launch:
+    """A launch that nothing is wrong with, its programs of about the same length."""
+    seconds = changes.pop("seconds", 5.0)
+    slots = nodes + changes.get("spares", 0)
+    launch = Launch(
+        run="r0",
+        at=0.0,
+        nodes=nodes,
+        least=nodes,
+        verify=draw.random() < 0.5,
+        retries=draw.choice([0, 1, 2]),
+        lease=draw.choice([15.0, 24.0]),
+        join_timeout=20.0,
+        queue=tuple(round(draw.uniform(0.0, 0.5), 3) for _ in range(slots)),
+        boot=tuple(round(draw.uniform(0.05, 0.5), 3) for _ in range(slots)),
+        program=tuple((round(seconds + draw.uniform(0, 1), 3), 0) for _ in range(slots)),
+        ranks=(None,) * slots,
+        contagion=0.0,
+    )
+    return replace(launch, **changes)
+
+
+def _of(schedule: Schedule, launch: Launch, *faults: Fault) -> Schedule:
+    return replace(schedule, launches=(launch,), faults=faults)
+
+
+def _failures_close_together(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Some programs fail within the verdict's time, one takes long to stop, one may be killed."""
+    nodes = draw.randint(3, 6)
+    launch = _shaped(draw, nodes, led=draw.random() < 0.1, seconds=12.0)
+    slots = draw.sample(range(nodes), nodes)
+    when = draw.uniform(3.5, 5.0)
+    faults = [Fault(0.0, "slow stop", slot=slots[-1], seconds=round(draw.uniform(3.0, 8.0), 3))]
+    for slot in slots[: draw.randint(1, 2)]:
+        if draw.random() < 0.6:
+            lag = round(draw.uniform(0.2, 2.0), 3)
+            faults.append(Fault(0.0, "slow exit", slot=slot, seconds=lag))
+        faults.append(Fault(round(when, 3), "program fails", slot=slot, count=draw.randint(1, 3)))
+        when += draw.uniform(0.0, 0.3)
+    if draw.random() < 0.5:
+        after = round(when + draw.uniform(0.2, 1.5), 3)
+        faults.append(Fault(after, draw.choice(["kill", "cancelled"]), slot=slots[-2]))
+    return _of(schedule, launch, *faults)
+
+
+def _a_silent_first_cause(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A host goes without a word, and its peers fail of it."""
+    nodes = draw.randint(2, 5)
+    launch = _shaped(draw, nodes, seconds=draw.choice([8.0, 20.0, 30.0]))
+    first, second = draw.sample(range(nodes), 2)
+    when = draw.uniform(3.0, 5.0)
+    later = round(when + draw.uniform(0.1, 10.0), 3)
+    faults = [
+        Fault(round(when, 3), draw.choice(["host down", "pause"]), slot=first, seconds=30.0),
+        Fault(later, "program fails", slot=second, count=draw.randint(1, 3)),
+    ]
+    if draw.random() < 0.3:
+        crash = Fault(round(later + draw.uniform(0.1, 1.5), 3), "registry crash", seconds=1.0)
+        faults.append(crash)
+    return _of(schedule, launch, *faults)
+
+
+def _one_comes_back(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node that was lost comes back with its end while the verdict waits for another one."""
+    nodes = draw.randint(2, 5)
+    launch = _shaped(draw, nodes, seconds=draw.choice([6.0, 12.0]), lease=15.0)
+    first, second = draw.sample(range(nodes), 2)
+    when = draw.uniform(2.5, 4.0)
+    faults = (
+        Fault(round(when, 3), "cut", slot=first, seconds=round(draw.uniform(15.0, 18.0), 3)),
+        Fault(round(when + draw.uniform(1.5, 5.0), 3), "pause", slot=second, seconds=40.0),
+    )
+    return _of(schedule, launch, *faults)
+
+
+def _left_out_and_lost(draw: random.Random, schedule: Schedule) -> Schedule:
+    """The nodes gather again, and one that the table went without is lost meanwhile."""
+    nodes = draw.randint(2, 4)
+    launch = _shaped(draw, nodes, spares=1, retries=draw.choice([1, 2]))
+    when = draw.uniform(2.5, 4.0)
+    faults = (
+        Fault(0.0, "slow arm", seconds=9.0),
+        Fault(round(when, 3), "kill", slot=draw.randrange(1, nodes)),
+        Fault(round(when + draw.uniform(0.0, 0.8), 3), "kill", slot=nodes),
+    )
+    return _of(schedule, launch, *faults)
+
+
+def _an_end_before_the_others(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A program ends well and early; then its agent goes, maybe while the registry is away."""
+    nodes = draw.randint(2, 4)
+    launch = _shaped(draw, nodes, seconds=draw.choice([5.0, 25.0]))
+    slot = draw.randrange(nodes)
+    programs = list(launch.program)
+    programs[slot] = (1.0, 0)
+    launch = replace(launch, program=tuple(programs))
+    gone = draw.choice(["kill", "host down", "pause"])
+    faults = [Fault("exited 1 after", gone, slot=slot, seconds=30.0)]
+    if draw.random() < 0.5:
+        faults.append(Fault("exited 1 after", "registry crash", seconds=1.0))
+    elif draw.random() < 0.7:  # what its launcher had said before comes once more
+        faults += [
+            Fault(round(draw.uniform(3.0, 8.0), 3), "echo", slot=-1, count=draw.randint(1, 15))
+            for _ in range(4)
+        ]
+    return _of(schedule, launch, *faults)
+
+
+def _spares_step_in(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node of the table cannot start, or is late; there are spares, or fewer are enough."""
+    nodes = draw.randint(2, 4)
+    least = draw.randint(1, nodes)
+    launch = _shaped(draw, nodes, spares=draw.choice([0, 1, 1, 2]), least=least)
+    faults = []
+    for slot in draw.sample(range(launch.slots), draw.randint(1, 2)):
+        what = draw.choice(["hosts refused", "slow arm", "sick", "network cut", "unreachable"])
+        faults.append(Fault(0.0, what, slot=slot, seconds=14.0))
+    if draw.random() < 0.4:
+        when = f"joined {launch.slots} after"
+        faults.append(Fault(when, "stuck", slot=draw.randrange(launch.slots)))
+    if draw.random() < 0.3:
+        launch = replace(launch, networks=2)
+    if draw.random() < 0.3:
+        for slot in draw.sample(range(launch.slots), 2):
+            later = round(draw.uniform(1.0, 8.0), 3)
+            faults.append(Fault(later, draw.choice(["kill", "preempted"]), slot=slot))
+    return _of(schedule, launch, *faults)
+
+
+def _latecomers(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Fewer than all are enough, and some come during the last call, while arming, or later."""
+    nodes = draw.randint(2, 5)
+    launch = _shaped(draw, nodes, least=draw.randint(1, nodes), spares=draw.choice([0, 0, 1]))
+    boots = [draw.choice([0.1, 2.5, 3.2, 4.5, 6.0, 12.0, 40.0]) for _ in range(launch.slots)]
+    if draw.random() < 0.8:
+        boots[0] = 0.1
+    launch = replace(launch, boot=tuple(round(x + draw.uniform(0, 0.5), 3) for x in boots))
+    faults = []
+    if draw.random() < 0.5:
+        faults.append(Fault(0.0, "slow arm", slot=0, seconds=round(draw.uniform(2.0, 10.0), 3)))
+    if draw.random() < 0.3:
+        when, seconds = round(draw.uniform(3.0, 12.0), 3), round(draw.uniform(3.0, 9.0), 3)
+        slot = max(range(launch.slots), key=lambda slot: launch.boot[slot])
+        faults.append(Fault(when, "scheduler lies", slot=slot, seconds=seconds, count=3))
+    for _ in range(draw.choice([0, 0, 1, 2])):
+        what = draw.choice(["kill", "sick", "sick", "refuses", "preempted", "term"])
+        when = round(draw.uniform(0.0, 5.0), 3) if what not in ("sick", "refuses") else 0.0
+        faults.append(Fault(when, what, slot=draw.randrange(nodes), count=draw.randint(1, 2)))
+    return _of(schedule, launch, *faults)
+
+
+def _failing_before_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Worker runs fail once and again before the go."""
+    nodes = draw.randint(2, 4)
+    launch = _shaped(draw, nodes, least=draw.randint(1, nodes), spares=draw.choice([0, 0, 1]))
+    slot = draw.choice([0, draw.randrange(nodes)])
+    boots = list(launch.boot)
+    boots[-1] += 6.0
+    launch = replace(launch, boot=tuple(boots))
+    kinds = ["kill", "preempted", "term", "refuses", "submission fails", "host down"]
+    faults = [
+        Fault(
+            round(draw.uniform(0.3, 6.0), 3),
+            draw.choice(kinds),
+            slot=slot,
+            count=draw.randint(1, 2),
+        )
+        for _ in range(draw.randint(1, 4))
+    ]
+    if draw.random() < 0.4:
+        faults.append(Fault(0.0, "refuses", slot=slot, count=draw.randint(1, 2)))
+        faults.append(Fault(0.0, draw.choice(["doubled", "twin"]), slot=slot, count=5))
+    if draw.random() < 0.3:
+        faults.append(Fault(0.3, "late", slot=-1, seconds=2.0, count=12))
+    if draw.random() < 0.2:
+        faults.append(Fault(round(draw.uniform(0.5, 7.0), 3), "launcher killed", seconds=0.0))
+    return _of(schedule, launch, *faults)
+
+
+def _led(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Of a led run a node goes, when its leader is about to end; another takes long to stop."""
+    nodes = draw.randint(3, 4)
+    launch = _shaped(draw, nodes, led=True, seconds=3.0)
+    ends = max(q + b for q, b in zip(launch.queue, launch.boot, strict=True))
+    ends += launch.program[0][0]
+    first, second = draw.sample(range(1, nodes), 2)
+    faults = [
+        Fault(0.0, "slow stop", slot=0, seconds=6.0),
+        Fault(0.0, "slow stop", slot=second, seconds=6.0),
+        Fault(round(ends - draw.uniform(0.5, 2.5), 3), draw.choice(["kill", "term"]), slot=first),
+    ]
+    return _of(schedule, launch, *faults)
+
+
+def _taken_ports(draw: random.Random, schedule: Schedule) -> Schedule:
+    """The master port is taken a few times."""
+    launch = _shaped(draw, draw.randint(1, 3), free_port=draw.choice([None, 29_511]))
+    if draw.random() < 0.3:
+        launch = replace(launch, port=29_777)
+    taken = Fault(0.0, "port taken", seconds=draw.choice([0.0, 1.0]), count=draw.randint(1, 4))
+    return _of(schedule, launch, taken)
+
+
+def _most_are_silent(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Most nodes are cut off, stopped or gone together; the registry is not."""
+    nodes = draw.randint(4, 6)
+    launch = _shaped(draw, nodes, seconds=40.0, lease=draw.choice([5.0, 15.0]))
+    what = draw.choice(["cut", "host down", "pause", "cut"])
+    count = draw.randint(2, nodes)
+    when = draw.uniform(3.0, 8.0)
+    seconds = round(launch.lease * draw.choice([draw.uniform(1.2, 2.5), 5.0]), 3)
+    faults = [
+        Fault(round(when + draw.uniform(0, 0.5), 3), what, slot=slot, seconds=seconds)
+        for slot in draw.sample(range(nodes), count)
+    ]
+    if draw.random() < 0.4:
+        later = round(when + draw.uniform(0.5, 4.0), 3)
+        faults.append(Fault(later, "program fails", slot=draw.randrange(nodes)))
+    return _of(schedule, launch, *faults)
+
+
+def _death_and_cancel(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Somebody cancels a run of which a node has just died."""
+    nodes = draw.randint(2, 4)
+    launch = _shaped(draw, nodes, seconds=8.0)
+    when = draw.uniform(3.0, 5.0)
+    faults = (
+        Fault(round(when, 3), draw.choice(["kill", "kill", "term"]), slot=draw.randrange(nodes)),
+        Fault(round(when + draw.uniform(0.1, 1.2), 3), "cancelled"),
+    )
+    return _of(schedule, launch, *faults)
+
+
+def _long_queues(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Slots wait in the scheduler's queue for minutes, and may lose their launcher."""
+    nodes = draw.randint(1, 3)
+    launch = _shaped(draw, nodes, least=draw.randint(1, nodes), join_timeout=20.0)
+    queues = [draw.choice([0.3, 15.0, 170.0, 200.0]) for _ in range(nodes)]
+    queues[draw.randrange(nodes)] = 170.0
+    boots = [draw.choice([0.2, 15.0, 25.0]) for _ in range(nodes)]
+    launch = replace(launch, queue=tuple(queues), boot=tuple(boots))
+    faults = []
+    if draw.random() < 0.5:
+        slot = queues.index(170.0)
+        faults = [
+            Fault(10.0, "launcher killed", seconds=0.0),
+            Fault(round(draw.uniform(12.0, 100.0), 3), "preempted", slot=slot),
+        ]
+    return _of(schedule, launch, *faults)
+
+
+def _a_twin(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A second node has the token of a live one, whose connections are reset, or which is slow."""
+    nodes = draw.randint(2, 4)
+    launch = _shaped(draw, nodes, lease=draw.choice([5.0, 15.0, 24.0]))
+    boots = list(launch.boot)
+    boots[-1] += 9.0
+    launch = replace(launch, boot=tuple(boots))
+    slot, when = draw.randrange(nodes - 1), round(draw.uniform(1.5, 5.0), 3)
+    what = draw.choice(["reset", "pause", "kill", "cut", "refuses"])
+    seconds = round(launch.lease * draw.uniform(0.05, 1.1), 3)
+    faults = [
+        Fault(round(when + draw.uniform(-0.5, 0.5), 3), what, slot=slot, seconds=seconds),
+        Fault(when, "twin", slot=slot),
+    ]
+    if draw.random() < 0.4:
+        faults.append(Fault(0.0, "slow arm", slot=nodes - 1, seconds=11.0))
+        launch = replace(launch, boot=tuple(min(boot, 0.5) for boot in boots))
+    return _of(schedule, launch, *faults)
+
+
+def _a_second_generation(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A worker run's submission looks refused, or its end is false: two of them live."""
+    nodes = draw.randint(2, 4)
+    launch = _shaped(draw, nodes, retries=draw.choice([1, 2]))
+    boots = list(launch.boot)
+    boots[-1] += 6.0
+    launch = replace(launch, boot=tuple(boots))
+    slot = draw.randrange(nodes)
+    faults = [
+        draw.choice(
+            [
+                Fault(0.0, "submission lost", count=draw.randint(1, nodes)),
+                Fault(
+                    round(draw.uniform(0.3, 5.0), 3),
+                    "scheduler lies",
+                    slot=slot,
+                    seconds=6.0,
+                    count=2,
+                ),
+                Fault(round(draw.uniform(0.3, 5.0), 3), "launcher killed", seconds=1.0),
+                Fault(round(draw.uniform(0.8, 5.0), 3), "submitted again", slot=slot),
+            ]
+        )
+    ]
+    if faults[0].what == "submitted again" and draw.random() < 0.5:
+        faults.append(replace(faults[0], what="submission fails"))
+    if draw.random() < 0.4:
+        faults.append(Fault(0.0, "slow arm", slot=draw.randrange(nodes), seconds=9.0))
+        launch = replace(launch, boot=tuple(min(boot, 0.5) for boot in boots))
+    if draw.random() < 0.5:
+        what = draw.choice(["kill", "host down", "term", "refuses", "pause"])
+        later = round(draw.uniform(0.5, 6.0), 3)
+        faults.append(Fault(later, what, slot=slot, seconds=9.0, count=2))
+    return _of(schedule, launch, *faults)
+
+
+def _an_outage_ends(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node is not heard of for some polls, or the registry stood still; connections close."""
+    nodes = draw.randint(2, 4)
+    launch = _shaped(draw, nodes, seconds=30.0)
+    slot, when = draw.randrange(nodes), round(draw.uniform(3.0, 6.0), 3)
+    if draw.random() < 0.5:
+        seconds = round(draw.uniform(6.5, 11.0), 3)
+        end = draw.choice(["kill", "pause", "reset"])
+        faults = [
+            Fault(when, "pause", slot=slot, seconds=seconds),
+            Fault(round(when + seconds - draw.uniform(0.1, 2.0), 3), end, slot=slot, seconds=15.0),
+        ]
+    else:
+        faults = [
+            Fault(when, "registry pause", seconds=round(draw.uniform(3.0, 12.0), 3)),
+            Fault(round(when + draw.uniform(0.0, 3.0), 3), "reset", slot=slot),
+        ]
+    return _of(schedule, launch, *faults)
+
+
+def _a_former_launch(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A run ends while a node of it is not heard of, and another launch takes its name."""
+    nodes = draw.randint(2, 3)
+    launch = _shaped(draw, nodes, seconds=2.0, retries=0)
+    second = _shaped(draw, nodes, at=draw.choice([8.0, 12.0, 20.0]), retries=0)
+    slot, when = draw.randrange(nodes), draw.choice([2.0, 4.0])
+    faults = (
+        Fault(
+            when, draw.choice(["pause", "cut"]), slot=slot, seconds=round(draw.uniform(8, 30), 3)
+        ),
+        Fault(when, "launcher killed", seconds=0.0),
+        Fault(round(when + draw.uniform(0.5, 3.0), 3), "cancelled"),
+    )
+    keep = draw.choice([3_600.0, 3_600.0, 2.0])
+    return replace(schedule, launches=(launch, second), faults=faults, keep_finished=keep)
+
+
+def _nothing_wrong(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Only where and how the nodes stand is odd."""
+    nodes = draw.randint(3, 6)
+    launch = _shaped(draw, nodes, subnets=draw.choice([1, 2]), least=draw.randint(1, nodes))
+    launch = replace(launch, ranks=_ranks(draw, nodes), led=draw.random() < 0.2)
+    if draw.random() < 0.5:
+        boots = list(launch.boot)
+        boots[draw.randrange(1, nodes)] = 30.0
+        launch = replace(launch, boot=tuple(boots))
+    keep = draw.choice([3_600.0, 2.0])
+    return replace(_of(schedule, launch), keep_finished=keep)
+
+
+def _nobody_submits(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node is lost while the others are awaited, and its launcher is gone."""
+    nodes = draw.randint(2, 3)
+    launch = _shaped(draw, nodes, retries=2)
+    launch = replace(launch, boot=(*launch.boot[:-1], 14.0))
+    when = draw.uniform(2.0, 8.0)
+    faults = (
+        Fault(1.5, "launcher killed", seconds=0.0),
+        Fault(round(when, 3), draw.choice(["kill", "term"]), slot=draw.randrange(nodes - 1)),
+    )
+    return _of(schedule, launch, *faults)
+
+
+def _back_in_the_queue(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A worker run is queued again that was said to run, and never comes."""
+    nodes = draw.randint(1, 3)
+    launch = _shaped(draw, nodes)
+    launch = replace(launch, boot=(*launch.boot[:-1], 60.0))
+    when, seconds = round(draw.uniform(3.0, 12.0), 3), round(draw.uniform(3.0, 9.0), 3)
+    lie = Fault(when, "scheduler lies", slot=nodes - 1, seconds=seconds, count=3)
+    return _of(schedule, launch, lie)
+
+
+def _sick_and_refusing(draw: random.Random, schedule: Schedule) -> Schedule:
+    """One node is sick and another one refuses for good; just enough others are there, or not."""
+    nodes = draw.randint(3, 5)
+    launch = _shaped(draw, nodes, least=nodes - draw.randint(1, 2))
+    sick, refusing = draw.sample(range(1, nodes), 2)
+    faults = (Fault(0.0, "sick", slot=sick), Fault(0.0, "refuses", slot=refusing))
+    return _of(schedule, launch, *faults)
+
+
+def _two_networks(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Nodes do not reach each other on the first network, and maybe some not on the other."""
+    nodes = draw.randint(3, 5)
+    launch = _shaped(draw, nodes, least=draw.randint(1, nodes), networks=2, verify=True)
+    kinds = draw.choice([["network cut"], ["network cut", "unreachable"], ["unreachable"]])
+    slots = draw.sample(range(nodes), len(kinds))
+    faults = [Fault(0.0, what, slot=slot) for what, slot in zip(kinds, slots, strict=True)]
+    return _of(schedule, launch, *faults)
+
+
+def _another_table(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node acknowledges a table that is not the run's."""
+    nodes = draw.randint(1, 4)
+    launch = _shaped(draw, nodes)
+    return _of(schedule, launch, Fault(0.0, "other table", slot=draw.randrange(nodes)))
+
+
+def _cancelled_early(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Somebody cancels while what the launcher says is on its way."""
+    launch = _shaped(draw, draw.randint(1, 4))
+    faults = (
+        Fault(0.0, "late", slot=-1, seconds=round(draw.uniform(1.0, 4.0), 3), count=12),
+        Fault(round(draw.uniform(0.3, 3.0), 3), "cancelled"),
+    )
+    return _of(schedule, launch, *faults)
+
+
+RARE_SITUATIONS: list[Situation] = [
+    _cancelled_early,
+    _nobody_submits,
+    _back_in_the_queue,
+    _sick_and_refusing,
+    _two_networks,
+    _another_table,
+]
+SITUATIONS: list[Situation] = [
+    _failures_close_together,
+    _a_silent_first_cause,
+    _one_comes_back,
+    _left_out_and_lost,
+    _an_end_before_the_others,
+    _spares_step_in,
+    _latecomers,
+    _failing_before_the_go,
+    _led,
+    _taken_ports,
+    _most_are_silent,
+    _death_and_cancel,
+    _long_queues,
+    _a_twin,
+    _a_second_generation,
+    _an_outage_ends,
+    _a_former_launch,
+    _nothing_wrong,
+]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rendezvous import events
@@ -23,11 +24,12 @@ from rendezvous.schema import (
     SlotState,
 )
 from rendezvous.server.journal import Record
-from rendezvous.state import Run, create
+from rendezvous.state import DEAD_SUBMISSIONS, Run, create
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
     from tests.simulation.schedule import Launch
+    from tests.simulation.world import World
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,71 @@ class Failure:
     silent: bool
 
 
+@dataclass(frozen=True)
+class Before:
+    """A run as it was before its newest event: what people and nodes had been told of it.
+
+    Attributes:
+        nodes: The live nodes: incarnation and generation by slot.
+        wanted: The generation that is wanted of each slot.
+        left_out: The nodes that the table goes without, and why.
+        taking_part: The slots that the table has, or is to have.
+    """
+
+    phase: Phase
+    epoch: int
+    stop: bool
+    table: EndpointTable | None
+    nodes: dict[int, tuple[int, int]]
+    wanted: dict[int, int]
+    given_up: frozenset[int]
+    left_out: dict[int, str]
+    taking_part: frozenset[int]
+    waiting_for: frozenset[int]
+
+
+def before(run: Run) -> Before:
+    """What there is to remember of a run while an event changes it."""
+    nodes = {s.index: (n.incarnation, n.join.generation) for s in run.slots if (n := s.live_node())}
+    return Before(
+        run.phase,
+        run.epoch,
+        run.stop,
+        run.table,
+        nodes,
+        {slot.index: slot.wanted for slot in run.slots},
+        frozenset(slot.index for slot in run.slots if slot.given_up),
+        dict(run.left_out),
+        frozenset(nodes.keys() - run.left_out.keys()),
+        frozenset(run.waiting_for),
+    )
+
+
+@dataclass
+class Wait:
+    """How long a slot has been awaited, on the registry's clock; the queue does not count."""
+
+    generation: int = 0
+    queued: bool = False
+    waited: float = 0.0
+    since: float | None = None
+
+    def seconds(self, at: float) -> float:
+        """How long it is by now."""
+        return self.waited + (0.0 if self.since is None else at - self.since)
+
+    def begin_anew(self, at: float) -> None:
+        """Another node is awaited."""
+        self.waited, self.since = 0.0, at
+
+    def count(self, at: float, *, counts: bool) -> None:
+        """The slot is awaited from now on, or is not."""
+        if counts and self.since is None:
+            self.since = at
+        elif not counts and self.since is not None:
+            self.waited, self.since = self.waited + at - self.since, None
+
+
 @dataclass
 class Facts:
     """What really happened to one launch."""
@@ -86,6 +153,32 @@ class Facts:
     on_failure: list[Callable[[int], None]] = field(default_factory=list)
     known_at: dict[tuple[int, int], float] = field(default_factory=dict)
     stopped_at: float | None = None
+    before: Before | None = None
+    waits: list[Wait] = field(default_factory=list)
+    waits_before: list[Wait] = field(default_factory=list)
+    command: str = ""
+    exit_codes: dict[tuple[int, int], int] = field(default_factory=dict)
+    enough_since: float | None = None
+    last_enough_since: float | None = None
+    port_before: int = 0
+    generation_before: int = 0
+    phase_before_at: float = 0.0
+    phase: tuple[Phase, int, str] = (Phase.GATHERING, 0, "")
+    phase_at: float = 0.0
+    stop_at: float | None = None
+    finished: float | None = None
+    finished_by: str = ""
+    lost_at: list[float] = field(default_factory=list)
+    off_at: dict[tuple[int, int], float] = field(default_factory=dict)
+    said_over: dict[tuple[int, int], float] = field(default_factory=dict)
+    reported: set[tuple[Any, ...]] = field(default_factory=set)
+    failed_generations: dict[int, set[int]] = field(default_factory=dict)
+    ports_taken: int = 0
+    began_at: dict[int, float] = field(default_factory=dict)
+    idle_at: dict[int, float] = field(default_factory=dict)
+    news_at: dict[int, float] = field(default_factory=dict)
+    views_after: dict[int, int] = field(default_factory=dict)
+    forgotten: bool = False
 
     def queue_told(self, event: events.SlotChanged, at: float) -> None:
         """Count how long each slot was queued, as the registry was told: it may be cut off."""
@@ -115,6 +208,7 @@ class History:
         self.gaps: list[tuple[float, float]] = []
         self.kinds: Counter[str] = Counter()
         self._views: dict[bytes, NodeView] = {}
+        self.world: World
 
     def fail(self, invariant: str, words: str) -> None:
         """Note that an invariant does not hold."""
@@ -125,7 +219,12 @@ class History:
     def judge(self, invariants: list[Callable[..., str | None]], *arguments: Any) -> None:
         """Ask some invariants; each answers with what is wrong, or with nothing."""
         for invariant in invariants:
-            wrong = invariant(self, *arguments)
+            try:
+                wrong = invariant(self, *arguments)
+            except Exception:  # noqa: BLE001 (it would look like a failure of the registry)
+                name = f"the_judge_does_not_fail: {invariant.__name__}"
+                self.fail(name, traceback.format_exc())
+                return
             if wrong:
                 self.fail(invariant.__name__, wrong)
 
@@ -151,14 +250,18 @@ class History:
             self.numbers = [known for known in self.numbers if known[0] != record.run]
         self.numbers.append((record.run, record.number))
         self.kinds[event.kind] += 1
-        self.judge(invariants.OF_RECORDS, self.runs.get(record.run), event, record)
+        former = self.runs.get(record.run)
+        self.judge(invariants.OF_RECORDS, former, event, record)
         self.last_at[record.run] = record.at
         if isinstance(event, events.Created):
             self.runs[record.run] = create(record.run, event.spec, record.at)
             self.of(self.runs[record.run]).created = True
         run = self.runs[record.run]
+        facts = self.of(run)
+        facts.before = before(run)
         apply(run, event, record.at)
         self._note(run, event, record.at)
+        note(self, facts, run, event, record.at)
         self.judge(invariants.OF_STATES, run, event, record.at)
 
     def _note(self, run: Run, event: Event, at: float) -> None:
@@ -174,6 +277,15 @@ class History:
             self.fail("news_have_a_number_of_their_own", f"number {run.seq}: {news}")
         if run.stop and facts.stopped_at is None:
             facts.stopped_at = self.now()
+
+    def dropped(self, run: str) -> None:
+        """A run is forgotten as a whole."""
+        from tests.simulation import promises
+
+        if run in self.runs:
+            facts = self.of(self.runs[run])
+            facts.forgotten = True
+            self.judge(promises.OF_DROPS, self.runs[run], facts)
 
     # --- what the registry says ---------------------------------------------------------------
 
@@ -200,3 +312,102 @@ class History:
         if path.endswith(("/reports", "/refusal")):
             return None
         return RunStatus.model_validate_json(answer.body)
+
+
+# --- what follows from an event, by the rules alone -----------------------------------------------
+
+
+def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> None:
+    """Take down when something began and what was told, for the promises about time."""
+    assert facts.before is not None
+    now = history.now()
+    told = (run.phase, run.epoch, run.digest)
+    if isinstance(event, events.Created):
+        facts.waits = [Wait(since=at) for _ in run.slots]
+        facts.phase_at = at
+    facts.waits_before = [replace(wait) for wait in facts.waits]
+    facts.last_enough_since, facts.phase_before_at = facts.enough_since, facts.phase_at
+    facts.port_before = facts.before.table.master_port if facts.before.table else 0
+    if isinstance(event, events.Joined) and not facts.command:
+        facts.command = event.request.job.command_digest or ""
+    if isinstance(event, events.ArmRefused) and event.report.code == "port_taken":
+        facts.ports_taken += 1
+    if told != facts.phase:
+        facts.phase, facts.phase_at = told, at
+    facts.news_at.setdefault(run.seq, now)
+    if run.stop and facts.stop_at is None:
+        facts.stop_at = at
+    if run.result is not None and facts.finished is None:
+        facts.finished, facts.finished_by = now, event.kind
+    _note_nodes(facts, run, event, now)
+    _note_failures(facts, event)
+    _note_waits(facts, run, event, at)
+
+
+def _note_nodes(facts: Facts, run: Run, event: Event, now: float) -> None:
+    assert facts.before is not None
+    if isinstance(event, events.Lost):
+        facts.lost_at.append(now)
+    if isinstance(event, events.Lost | events.Left):
+        facts.off_at.setdefault((event.slot, event.incarnation), now)
+    if isinstance(event, events.Exited):
+        facts.exit_codes.setdefault((event.slot, event.incarnation), event.report.exit_code)
+    if isinstance(event, events.Exited) and facts.before.phase is not Phase.RUNNING:
+        facts.off_at.setdefault((event.slot, event.incarnation), now)
+    for slot, (incarnation, _) in facts.before.nodes.items():
+        node = run.slots[slot].node
+        if node is None or node.incarnation != incarnation:
+            facts.off_at.setdefault((slot, incarnation), now)
+    if isinstance(event, events.SlotChanged) and event.news.state in DEAD_SUBMISSIONS:
+        facts.said_over.setdefault((event.slot, event.news.generation), now)
+
+
+def _note_failures(facts: Facts, event: Event) -> None:
+    """Which worker runs of a slot failed before the go; one that the run had given up is none."""
+    assert facts.before is not None
+    if facts.before.phase in (Phase.RUNNING, Phase.FINISHED):
+        return
+    slot, generation = -1, 0
+    if isinstance(event, events.Lost | events.Exited | events.Left):
+        slot, generation = event.slot, facts.before.nodes.get(event.slot, (0, 0))[1]
+    elif isinstance(event, events.SlotChanged) and event.news.state in DEAD_SUBMISSIONS:
+        slot, held = event.slot, facts.before.nodes.get(event.slot)
+        if held is None or held[1] == event.news.generation:
+            generation = event.news.generation
+    elif isinstance(event, events.Refused) and event.exit_code is not None:
+        slot, generation = event.slot, event.generation
+    if generation:
+        facts.failed_generations.setdefault(slot, set()).add(generation)
+
+
+def _note_waits(facts: Facts, run: Run, event: Event, at: float) -> None:
+    assert facts.before is not None
+    if isinstance(event, events.SlotChanged):
+        wait = facts.waits[event.slot]
+        facts.generation_before = wait.generation
+        if event.news.generation > wait.generation:
+            wait.generation = event.news.generation
+            wait.begin_anew(at)
+        wait.queued = event.news.state is SlotState.QUEUED
+    elif isinstance(event, events.Joined):
+        _note_generation(facts, event.request.slot, event.request.generation, at)
+    elif isinstance(event, events.Refused):
+        _note_generation(facts, event.slot, event.generation, at)
+    there = before(run)
+    for index, wait in enumerate(facts.waits):
+        emptied = index in facts.before.nodes and index not in there.nodes
+        again = there.wanted[index] > facts.before.wanted[index]
+        given_up = index in there.given_up - facts.before.given_up
+        if (emptied or again or given_up) and run.phase is not Phase.FINISHED:
+            wait.begin_anew(at)
+        wait.count(at, counts=index not in there.nodes and not wait.queued)
+    enough = len(there.nodes) >= run.spec.min_nodes and 0 in there.nodes
+    if run.phase is not Phase.GATHERING or not enough:
+        facts.enough_since = None
+    elif facts.enough_since is None or isinstance(event, events.LastCallOver):
+        facts.enough_since = at
+
+
+def _note_generation(facts: Facts, slot: int, generation: int, at: float) -> None:
+    if generation > facts.waits[slot].generation:
+        facts.waits[slot] = Wait(generation, since=at)

@@ -27,6 +27,7 @@ from rendezvous.schema import (
 from rendezvous.server.journal import Record
 from rendezvous.state import OVER, Run
 from rendezvous.views import reason
+from tests.simulation import agent_promises, promises
 from tests.simulation.disk import FULL, LIE
 from tests.simulation.history import Facts, Failure, History, News
 
@@ -180,6 +181,7 @@ OF_RECORDS: list[Callable[..., Wrong]] = [
     a_live_holder_keeps_its_slot,
     a_refusal_displaces_nobody,
     no_live_node_is_given_up,
+    *promises.OF_RECORDS,
 ]
 
 
@@ -352,6 +354,7 @@ OF_STATES: list[Callable[..., Wrong]] = [
     a_time_out_has_somebody_who_is_late,
     a_led_run_is_over_with_its_leader,
     time_in_the_schedulers_queue_does_not_count,
+    *promises.OF_STATES,
 ]
 
 
@@ -440,6 +443,7 @@ OF_VIEWS: list[Callable[..., Wrong]] = [
     a_table_is_what_its_digest_says,
     every_view_has_a_reason,
     all_are_told_one_result,
+    *promises.OF_VIEWS,
 ]
 
 
@@ -468,6 +472,7 @@ def all_start_on_one_table_and_each_slot_once(
 OF_STARTS: list[Callable[..., Wrong]] = [
     nobody_starts_before_all_acknowledged,
     all_start_on_one_table_and_each_slot_once,
+    *promises.OF_STARTS,
 ]
 
 
@@ -498,7 +503,11 @@ def what_a_launcher_sees_has_a_reason(history: History, status: RunStatus) -> Wr
 
 
 OF_REPORTS: list[Callable[..., Wrong]] = [no_acknowledged_fact_is_lost]
-OF_STATUSES: list[Callable[..., Wrong]] = [what_a_launcher_sees_has_a_reason]
+OF_STATUSES: list[Callable[..., Wrong]] = [
+    what_a_launcher_sees_has_a_reason,
+    *promises.OF_STATUSES,
+]
+OF_CANCELS, OF_DROPS = promises.OF_CANCELS, promises.OF_DROPS
 
 
 # --- at the end -----------------------------------------------------------------------------------
@@ -558,9 +567,14 @@ def an_undisturbed_run_ends_well(history: History, world: World) -> Wrong:
     if not world.is_undisturbed or run is None or run.result is None:
         return None
     launch = history.of(run).launch
-    ranks = [rank for rank in launch.ranks if rank is not None]
+    ranks = {slot: rank for slot, rank in enumerate(launch.ranks) if rank is not None}
+    can_be_had = all(
+        rank < launch.slots and (rank == 0) == (slot == 0) for slot, rank in ranks.items()
+    )
     programs = launch.program[:1] if launch.led else launch.program
-    is_sound = len(set(ranks)) == len(ranks) and all(code == 0 for _, code in programs)
+    is_sound = len(set(ranks.values())) == len(ranks) and can_be_had
+    is_sound = is_sound and all(code == 0 for _, code in programs)
+    is_sound = is_sound and max(launch.boot) < launch.join_timeout
     return f"{run.result}" if is_sound and run.result.status != "ok" else None
 
 
@@ -604,7 +618,7 @@ def _other_was_first(history: History, facts: Facts, result: Result) -> Wrong:
     if named is None or not failures:
         return None
     first = min(failures, key=lambda failure: failure.at)
-    if any(_is_doubtful(facts, failure) for failure in (named, first)):
+    if named.silent or any(_is_doubtful(facts, failure) for failure in (named, first)):
         return None
     if named.at - first.at > 0.2 and not _was_told_over_a_gap(history, facts, first):
         return f"slot {named.slot} failed {named.at - first.at:.2f} s after slot {first.slot}"
@@ -620,9 +634,9 @@ def _as_it_is_known(run: Run, facts: Facts, failure: Failure) -> Failure:
 
 
 def _is_doubtful(facts: Facts, failure: Failure) -> bool:
-    """When it failed cannot be known better than to a poll, or its messages came late."""
+    """Its messages came late. (A silent one counts from when it was heard of last, or earlier.)"""
     owner = facts.owners.get((failure.slot, failure.incarnation))
-    if owner is None or failure.silent or owner.was_paused:
+    if owner is None or owner.was_paused:
         return True
     if owner.gone is not None and owner.path.echoed_at > owner.gone.at:
         return True
@@ -699,6 +713,8 @@ OF_ENDS: list[Callable[..., Wrong]] = [
     everybody_is_told_the_result,
     nobody_who_was_released_is_to_blame,
     a_released_node_ends_well,
+    *promises.OF_ENDS,
+    *agent_promises.OF_AGENT_ENDS,
 ]
 
 ALL = [
@@ -709,7 +725,11 @@ ALL = [
     *OF_VIEWS,
     *OF_STARTS,
     *OF_REPORTS,
+    *agent_promises.OF_AGENT_REPORTS,
+    *agent_promises.OF_AGENT_VIEWS,
     *OF_STATUSES,
+    *OF_CANCELS,
+    *OF_DROPS,
     *OF_ENDS,
 ]
 """Every invariant; its name and its first line are what a person reads."""

@@ -196,6 +196,7 @@ class Launcher:
                 lease_seconds=launch.lease,
                 submit_retries=launch.retries,
             ),
+            master_port=launch.port,
             verify=launch.verify,
             led=launch.led,
             read_sha256=self._keys.read.sha256(),
@@ -255,12 +256,18 @@ class Launcher:
     async def _adopt(self, slot: int, generation: int, name: str) -> None:
         run = self._scheduler.find(name) if name else None
         if run is None:
-            self._facts.adopted.add(slot)
-            self._asked[slot] = generation + 1
-            await self._submit(slot, generation + 1)
+            self._asked[slot] = generation
+            self.submit_anew(slot)
             return
         self._submitted[slot] = run
         await self._describe_until_over(slot, run)
+
+    def submit_anew(self, slot: int) -> None:
+        """Submit another worker run of a slot, whatever became of the former one."""
+        if slot in self._asked:
+            self._facts.adopted.add(slot)
+            self._asked[slot] += 1
+            self.machine.run(self._quietly(self._submit(slot, self._asked[slot])))
 
     async def _submit(self, slot: int, generation: int) -> None:
         token = self._keys.join_token(slot, generation)

@@ -92,12 +92,25 @@ class Path:
         return now < self.loss_until and self.random.random() < self.loss
 
 
+class Traffic:
+    """What the registry has really got of one client: judged by the promises about leases.
+
+    Attributes:
+        arrived_at: When it read the newest request.
+        closed_at: When it read that a connection was closed.
+    """
+
+    def __init__(self) -> None:
+        self.arrived_at = self.closed_at = float("-inf")
+
+
 class Wire:
     """One connection: the registry's end of it, and what waits for an answer at the client's."""
 
-    def __init__(self, path: Path, address: str, registry: Registry) -> None:
+    def __init__(self, path: Path, address: str, registry: Registry, traffic: Traffic) -> None:
         self.path = path
         self.address = address
+        self.traffic = traffic
         self.registry = registry
         self.far_end = Connection(path.peer)
         registry.connections.append(self.far_end)  # the registry knows them by their identity
@@ -212,6 +225,7 @@ class Network:
     async def _answer(
         self, registry: Registry, wire: Wire, request: Request, waiting: asyncio.Future[Answer]
     ) -> None:
+        wire.traffic.arrived_at = self._loop.time()
         answer = await self._serve(registry, request, wire.path, wire.far_end)
         if not answer.status:  # the connection has ended, and nobody waits for it
             return
@@ -243,6 +257,7 @@ class Network:
             self._unread.append((self._read_end, wire, how))
         elif not wire.far_end.closed and wire.registry.machine.alive:
             context = wire.registry.machine.context
+            wire.traffic.closed_at = self._loop.time()
             self._loop.call_soon(wire.far_end.end, how, context=context)
 
     def reset(self, path: Path) -> None:
@@ -281,6 +296,7 @@ class Door:
         self._network = network
         self._path = path
         self._wires: list[Wire] = []
+        self.traffic = Traffic()
 
     async def addresses_of(self, name: str, seconds: float) -> list[str]:
         """See the protocol; there are no names here."""
@@ -304,7 +320,7 @@ class Door:
             raise NetworkFailure(Fault.REFUSED, opened=False)
         if place.proof != _PROOF:
             raise NetworkFailure(Fault.NOT_PROVEN, opened=False)
-        wire = Wire(self._path, address, self._network.registry)
+        wire = Wire(self._path, address, self._network.registry, self.traffic)
         self._wires = [wire, *(wire for wire in self._wires if not wire.broken)]
         return wire
 

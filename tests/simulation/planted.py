@@ -1,573 +1,451 @@
-"""Bugs to be planted: guards taken out of the real code, each of which the simulator must catch.
+# ruff: noqa: E501
+"""Bugs to be planted, each of which the simulator must catch: patches of a line of the product.
 
-Each is a small patch that lasts as long as its context; `test_planted` keeps for each the seed of a
-schedule that shows it, and the invariant that names it.
+`python -m tests.simulation --bugs` looks for a schedule that shows each of them, and writes it into
+`seeds.json`, where `test_planted` finds it.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any
-from unittest import mock
-
-from rendezvous import admission, events, leases, protocol, rounds
-from rendezvous.errors import Fenced, RdzvError
-from rendezvous.leases import Leases
-from rendezvous.schema import NodeState, Phase, ProbeReport, SlotState
-from rendezvous.server import access, service
-from rendezvous.server.host import Host
-from rendezvous.server.service import Service
-from rendezvous.state import Run, Slot
-
-Patch = AbstractContextManager[Any]
-
-
-@dataclass(frozen=True)
-class Bug:
-    """One planted bug: what is wrong in a sentence, and the patches that make it so."""
-
-    words: str
-    patches: Callable[[], list[Patch]]
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        """The code has the bug within."""
-        with ExitStack() as stack:
-            for patch in self.patches():
-                stack.enter_context(patch)
-            yield
-
-
-def _replace(owner: Any, name: str, new: Any) -> Patch:
-    return mock.patch.object(owner, name, new)
-
-
-def _move(kind: str, new: Callable[..., Any]) -> Patch:
-    return mock.patch.dict(protocol._MOVES, {kind: new})
-
-
-# --- who may speak --------------------------------------------------------------------------------
-
-
-def _no_fencing() -> list[Patch]:
-    real_node = access.Access.node
-
-    def node(self: access.Access, name: str, slot: int, credential: Any) -> Host:
-        try:
-            return real_node(self, name, slot, credential)
-        except Fenced:
-            return self._hosts[name]
-
-    real = admission.decide_report
-
-    def decide(run: Run, slot: int, incarnation: int, report: Any) -> Any:
-        node = run.slots[slot].node
-        return real(run, slot, node.incarnation if node else incarnation, report)
-
-    def decide_as_said(run: Run, slot: int, incarnation: int, report: Any) -> Any:
-        event = decide(run, slot, incarnation, report)
-        return event and event.model_copy(update={"incarnation": incarnation})
-
-    return [
-        _replace(access.Access, "node", node),
-        _replace(service, "decide_report", decide_as_said),
-    ]
-
-
-def _old_generations_join() -> list[Patch]:
-    real = admission.decide_join
-
-    def decide(run: Run, request: Any, now: float, held: Leases) -> Any:
-        slot = run.slots[request.slot]
-        wanted, slot.wanted = slot.wanted, min(slot.wanted, request.generation)
-        try:
-            return real(run, request, now, held)
-        finally:
-            slot.wanted = wanted
-
-    return [_replace(service, "decide_join", decide)]
-
-
-def _joins_are_not_remembered() -> list[Patch]:
-    real = admission.decide_join
-
-    def decide(run: Run, request: Any, now: float, held: Leases) -> Any:
-        slot = run.slots[request.slot]
-        joins, slot.joins = slot.joins, {}
-        try:
-            return real(run, request, now, held)
-        finally:
-            slot.joins = joins
-
-    return [_replace(service, "decide_join", decide)]
-
-
-def _live_holders_are_displaced() -> list[Patch]:
-    return [_replace(admission, "_refuse_when_held", lambda *_: None)]
-
-
-def _rank_clashes_are_allowed() -> list[Patch]:
-    return [_replace(admission, "_refuse_rank_clash", lambda *_: None)]
-
-
-def _refusals_displace() -> list[Patch]:
-    def decide(run: Run, slot: int, generation: int, refusal: Any) -> Any:
-        told = refusal.model_dump()
-        over = run.phase in (Phase.RUNNING, Phase.FINISHED)
-        return None if over else events.Refused(slot=slot, generation=generation, **told)
-
-    return [_replace(service, "decide_refusal", decide)]
-
-
-def _refusals_are_not_kept() -> list[Patch]:
-    real = protocol._refused
-
-    def refused(run: Run, event: Any, now: float) -> Any:
-        event = event.model_copy(update={"retryable": True})
-        run.slots[event.slot].retries = 0
-        return real(run, event, now)
-
-    return [_move("refused", refused)]
-
-
-def _a_running_run_takes_joins() -> list[Patch]:
-    return [_replace(admission, "_refuse_when_closed", lambda *_: None)]
-
-
-def _live_runs_are_replaced() -> list[Patch]:
-    return [_replace(Service, "_refuse_creation", lambda *_: None)]
-
-
-# --- the barrier ----------------------------------------------------------------------------------
-
-
-def _go_at_the_first_acknowledgement() -> list[Patch]:
-    real = protocol._acked
-
-    def acked(run: Run, event: Any, now: float) -> Any:
-        run.waiting_for = {event.slot}
-        return real(run, event, now)
-
-    return [_move("acked", acked)]
-
-
-def _old_acknowledgements_count() -> list[Patch]:
-    real = admission.decide_report
-
-    def decide(run: Run, slot: int, incarnation: int, report: Any) -> Any:
-        if getattr(report, "kind", "") == "ack" and run.phase is Phase.ARMING:
-            report = report.model_copy(update={"epoch": run.epoch, "digest": run.digest})
-        return real(run, slot, incarnation, report)
-
-    return [_replace(service, "decide_report", decide)]
-
-
-def _a_table_changes_within_its_epoch() -> list[Patch]:
-    real = protocol._arm_refused
-
-    def refused(run: Run, event: Any, now: float) -> Any:
-        run.epoch -= 1
-        try:
-            return real(run, event, now)
-        finally:
-            run.epoch += run.phase is Phase.FINISHED
-
-    return [_move("arm_refused", refused)]
-
-
-def _the_epoch_stays_when_gathering_again() -> list[Patch]:
-    real = protocol._end_gathering
-
-    def end(run: Run, now: float) -> str:
-        run.epoch -= run.epoch > 0
-        return real(run, now)
-
-    return [_replace(protocol, "_end_gathering", end)]
-
-
-def _a_lost_node_stays_in_the_table() -> list[Patch]:
-    def again(run: Run, now: float) -> None:
-        run.waiting_for -= run.missing
-        if not run.waiting_for:
-            run.waiting_for = {slot.index for slot in run.members()}
-
-    return [_replace(protocol, "_gather_again", again)]
-
-
-def _the_last_call_needs_no_slot_0() -> list[Patch]:
-    def check(run: Run, now: float) -> str:
-        if run.phase is not Phase.GATHERING:
-            return ""
-        if not run.missing:
-            return protocol._end_gathering(run, now)
-        if run.present >= run.spec.min_nodes:
-            run.enough_since = run.enough_since or now
-        return ""
-
-    return [_replace(protocol, "_check_gathered", check)]
-
-
-def _an_exit_before_the_go_is_an_end() -> list[Patch]:
-    real = protocol._exited
-
-    def exited(run: Run, event: Any, now: float) -> Any:
-        phase = run.phase
-        if phase is Phase.FINISHED:
-            return real(run, event, now)
-        run.phase = Phase.RUNNING
-        try:
-            return real(run, event, now)
-        finally:
-            run.phase = phase if run.phase is Phase.RUNNING else run.phase
-
-    return [_move("exited", exited)]
-
-
-# --- what is proven before the go -----------------------------------------------------------------
-
-
-def _failed_pairs_are_forgiven() -> list[Patch]:
-    return [_replace(protocol, "count_pairs", lambda _: (0, 1))]
-
-
-def _what_is_not_said_counts_as_good() -> list[Patch]:
-    real = rounds.planned_pairs
-
-    def planned(run: Run, slot: int, said: Any) -> Any:
-        told = {pair.slot for pair in said}
-        return [pair for pair in real(run, slot, said) if pair.slot in told]
-
-    return [_replace(protocol, "planned_pairs", planned)]
-
-
-def _an_old_rounds_report_counts() -> list[Patch]:
-    real = admission.decide_report
-
-    def decide(run: Run, slot: int, incarnation: int, report: Any) -> Any:
-        awaited = run.phase is Phase.VERIFYING and slot in run.waiting_for
-        if isinstance(report, ProbeReport) and awaited:
-            return events.Probed(slot=slot, incarnation=incarnation, report=report)
-        return real(run, slot, incarnation, report)
-
-    return [_replace(service, "decide_report", decide)]
-
-
-def _failed_checks_are_forgiven() -> list[Patch]:
-    return [_replace(protocol, "failing", lambda *_: [])]
-
-
-def _every_spare_is_in_the_table() -> list[Patch]:
-    real = protocol._take
-
-    def take(run: Run, now: float, number: int, found: Any) -> str:
-        spec = run.spec
-        run.spec = spec.model_copy(update={"max_nodes": spec.slots, "spares": 0})
-        try:
-            return real(run, now, number, found)
-        finally:
-            run.spec = spec
-
-    return [_replace(protocol, "_take", take)]
-
-
-def _released_nodes_are_the_runs() -> list[Patch]:
-    real = protocol._acked
-
-    def acked(run: Run, event: Any, now: float) -> Any:
-        outcome = real(run, event, now)
-        for slot in run.slots:
-            if slot.node is not None and slot.node.state is NodeState.RELEASED:
-                slot.node.state = NodeState.RUNNING
-        return outcome
-
-    return [_move("acked", acked)]
-
-
-# --- leases ---------------------------------------------------------------------------------------
-
-
-def _no_leases_after_a_restart() -> list[Patch]:
-    return [_replace(Host, "grant_leases", lambda *_: None)]
-
-
-def _no_brake() -> list[Patch]:
-    return [_replace(Leases, "_mass_silence", lambda *_: False)]
-
-
-def _the_brake_ends_with_the_first_who_comes_back() -> list[Patch]:
-    def doubt(self: Leases, now: float, *, sudden: bool) -> None:
-        if not self._mass_silence(now):
-            self.holding_until = None
-        elif self.holding_until is None and sudden:
-            self.holding_until = now + self.dead_after
-
-    return [_replace(Leases, "_doubt", doubt)]
-
-
-def _own_stall_is_not_forgiven() -> list[Patch]:
-    return [_replace(service, "_STALL_SECONDS", 1e9)]
-
-
-def _a_fin_kills_at_once() -> list[Patch]:
-    return [_replace(leases, "_CLOSED_SECONDS", 0.0)]
-
-
-def _an_old_connection_kills() -> list[Patch]:
-    def closed(
-        self: Leases, key: Any, now: float, connection: int, *, by_peer: bool = True
-    ) -> None:
-        lease = self._leases.get(key)
-        if lease is not None and by_peer:
-            lease.closed_at = now
-
-    def heard(self: Leases, key: Any, now: float, connection: int | None = None) -> None:
-        lease = self._leases.setdefault(key, leases._Lease(now))
-        lease.heard = now
-
-    return [_replace(Leases, "closed", closed), _replace(Leases, "heard", heard)]
-
-
-def _a_failed_commit_gives_full_leases() -> list[Patch]:
-    real = Host.take_over
-
-    def take_over(self: Host, fresh: Host, now: float) -> None:
-        real(self, fresh, now)
-        self.grant_leases(now)
-
-    return [_replace(Host, "take_over", take_over)]
-
-
-# --- the end of a run -----------------------------------------------------------------------------
-
-
-def _the_verdict_goes_by_arrival() -> list[Patch]:
-    real = protocol._exited
-
-    def exited(run: Run, event: Any, now: float) -> Any:
-        report = event.report.model_copy(update={"age_seconds": 0.0})
-        return real(run, event.model_copy(update={"report": report}), now)
-
-    return [_move("exited", exited)]
-
-
-def _ages_are_taken_as_told() -> list[Patch]:
-    return [_replace(Service, "_on_own_clock", lambda self, age: age)]
-
-
-def _retries_are_unbounded() -> list[Patch]:
-    real = protocol._go_on_after
-
-    def go_on(run: Run, slot: Slot, *, again: bool) -> str:
-        slot.retries = 0
-        return real(run, slot, again=again)
-
-    return [_replace(protocol, "_go_on_after", go_on)]
-
-
-def _time_in_the_queue_counts() -> list[Patch]:
-    real = protocol._count_waiting
-
-    def count(slot: Slot, now: float) -> None:
-        state = slot.state
-        slot.state = SlotState.NONE if state is SlotState.QUEUED else state
-        real(slot, now)
-        slot.state = state
-
-    return [_replace(protocol, "_count_waiting", count)]
-
-
-def _the_result_is_written_over() -> list[Patch]:
-    real = protocol._finish
-
-    def finish(run: Run, now: float, result: Any) -> None:
-        if run.phase is Phase.FINISHED:
-            run.phase = Phase.RUNNING
-        real(run, now, result)
-
-    def cancel_anyway(self: Service, of: Host, why: str) -> Any:
-        return self._change_run(of, lambda _: events.Cancelled(reason=why))
-
-    return [
-        _replace(protocol, "_finish", finish),
-        _replace(Service, "cancel", cancel_anyway),
-    ]
-
-
-def _a_led_run_waits_for_everybody() -> list[Patch]:
-    real = protocol._exited
-
-    def exited(run: Run, event: Any, now: float) -> Any:
-        spec, run.spec = run.spec, run.spec.model_copy(update={"led": False})
-        try:
-            return real(run, event, now)
-        finally:
-            run.spec = spec
-
-    return [_move("exited", exited)]
-
-
-def _nobody_is_told_to_stop() -> list[Patch]:
-    real = protocol._begin_stop
-
-    def begin(run: Run, now: float) -> None:
-        before = run.seq
-        real(run, now)
-        run.seq = before
-
-    return [_replace(protocol, "_begin_stop", begin)]
-
-
-def _verifying_has_no_end() -> list[Patch]:
-    def timeout(self: Run) -> float | None:
-        limit = self.spec.limits.arm_timeout_seconds
-        return limit if self.phase is Phase.ARMING else None
-
-    return [_replace(Run, "phase_timeout", timeout)]
-
-
-# --- durability -----------------------------------------------------------------------------------
-
-
-def _answers_before_the_commit() -> list[Patch]:
-    async def commit(self: Service, batch: list[Any]) -> None:
-        touched: dict[str, int] = {}
-        records = self._decide_all(batch, touched)
-        self._tell(touched)
-        for command in batch:
-            service._answer(command)
-        if records:
-            with contextlib.suppress(RdzvError):
-                await self._journal.append(records)
-
-    return [_replace(Service, "_commit", commit)]
-
-
-def _a_failed_commit_is_kept_in_memory() -> list[Patch]:
-    return [_replace(Service, "_rebuild", lambda *_: None)]
-
-
-def _a_failed_commit_is_answered_as_kept() -> list[Patch]:
-    def answer(command: Any) -> None:
-        if not command.done.cancelled():
-            command.done.set_result(None)
-
-    return [_replace(service, "_answer", answer)]
-
-
-def _the_clock_begins_anew() -> list[Patch]:
-    real = Service.recover
-
-    def recover(self: Service) -> int:
-        count = real(self)
-        self._before = 0.0
-        return count
-
-    return [_replace(Service, "recover", recover)]
-
-
-def _numbers_begin_anew() -> list[Patch]:
-    real = protocol._restarted
-
-    def restarted(run: Run, event: Any, now: float) -> Any:
-        run.seq = 1
-        return real(run, event, now)
-
-    return [_move("restarted", restarted)]
-
-
-BUGS: dict[str, Bug] = {
-    "no fencing": Bug("what an older incarnation says is taken in", _no_fencing),
-    "old generations join": Bug(
-        "a worker run that was given up can have its slot", _old_generations_join
-    ),
-    "joins not remembered": Bug(
-        "a join that is asked again is another join", _joins_are_not_remembered
-    ),
-    "live holders displaced": Bug(
-        "a second node with the same token takes the slot", _live_holders_are_displaced
-    ),
-    "rank clashes": Bug("two nodes may ask for one rank", _rank_clashes_are_allowed),
-    "refusals displace": Bug(
-        "a node that refuses to join speaks for the live one in its slot", _refusals_displace
-    ),
-    "refusals do not last": Bug(
-        "what refuses for good is submitted again for ever", _refusals_are_not_kept
-    ),
-    "joins while running": Bug("a sealed run takes nodes in", _a_running_run_takes_joins),
-    "live runs replaced": Bug("a second launcher takes a live run id", _live_runs_are_replaced),
-    "go at first ack": Bug(
-        "one acknowledgement is enough for the go", _go_at_the_first_acknowledgement
-    ),
-    "old acks count": Bug(
-        "an acknowledgement of an older table counts", _old_acknowledgements_count
-    ),
-    "table changes": Bug(
-        "a taken port changes the table, not the epoch", _a_table_changes_within_its_epoch
-    ),
-    "epoch stays": Bug("gathering again makes no new epoch", _the_epoch_stays_when_gathering_again),
-    "lost node stays": Bug(
-        "a node lost before the go stays in the table", _a_lost_node_stays_in_the_table
-    ),
-    "no slot 0": Bug("the last call may end without slot 0", _the_last_call_needs_no_slot_0),
-    "early exit is an end": Bug(
-        "a node that ends before the go has done its part", _an_exit_before_the_go_is_an_end
-    ),
-    "failed pairs forgiven": Bug(
-        "a network is taken on which a pair has failed", _failed_pairs_are_forgiven
-    ),
-    "silence is good": Bug(
-        "a pair of which nothing was said is good", _what_is_not_said_counts_as_good
-    ),
-    "old rounds count": Bug(
-        "what was said of one network counts for the next", _an_old_rounds_report_counts
-    ),
-    "failed checks forgiven": Bug(
-        "a node that failed a check is taken", _failed_checks_are_forgiven
-    ),
-    "spares in the table": Bug(
-        "the table has more nodes than it may", _every_spare_is_in_the_table
-    ),
-    "released nodes count": Bug("a released node that goes is lost", _released_nodes_are_the_runs),
-    "no leases after restart": Bug(
-        "after a restart nobody has a lease", _no_leases_after_a_restart
-    ),
-    "no brake": Bug("most nodes may die together", _no_brake),
-    "short brake": Bug(
-        "the brake ends with the first who comes back",
-        _the_brake_ends_with_the_first_who_comes_back,
-    ),
-    "own stall counts": Bug("the registry's own stall runs out leases", _own_stall_is_not_forgiven),
-    "FIN kills at once": Bug("a closed connection is death", _a_fin_kills_at_once),
-    "old FIN kills": Bug("the close of any former connection is death", _an_old_connection_kills),
-    "full leases on a full disk": Bug(
-        "a commit that fails makes the silent heard", _a_failed_commit_gives_full_leases
-    ),
-    "verdict by arrival": Bug(
-        "the first report names the cause, not the oldest", _the_verdict_goes_by_arrival
-    ),
-    "ages as told": Bug(
-        "an age counts time in which the clock stood still", _ages_are_taken_as_told
-    ),
-    "unbounded retries": Bug("a slot is submitted for ever", _retries_are_unbounded),
-    "queue counts": Bug(
-        "time in the scheduler's queue counts for the join time-out", _time_in_the_queue_counts
-    ),
-    "result written over": Bug("a later result replaces the first", _the_result_is_written_over),
-    "led runs wait for all": Bug(
-        "the end of a led run's only program does not end it", _a_led_run_waits_for_everybody
-    ),
-    "nobody told to stop": Bug("a failure is no news for the other nodes", _nobody_is_told_to_stop),
-    "verifying has no end": Bug("a node may verify for ever", _verifying_has_no_end),
-    "answers before the commit": Bug(
-        "everybody is told before it is durable", _answers_before_the_commit
-    ),
-    "no rebuild": Bug("what could not be kept stays in memory", _a_failed_commit_is_kept_in_memory),
-    "failed commits answered": Bug(
-        "what could not be kept is answered as kept", _a_failed_commit_is_answered_as_kept
-    ),
-    "clock begins anew": Bug("after a restart the clock is at 0", _the_clock_begins_anew),
-    "numbers begin anew": Bug("after a restart the news are numbered anew", _numbers_begin_anew),
-}
+from tests.simulation.patching import Bug, Edit
+
+_PROTOCOL = "rendezvous/protocol.py"
+_ADMISSION = "rendezvous/admission.py"
+_LEASES = "rendezvous/leases.py"
+_ROUNDS = "rendezvous/rounds.py"
+_SEAL = "rendezvous/seal.py"
+_VIEWS = "rendezvous/views.py"
+_STATE = "rendezvous/state.py"
+_SERVICE = "rendezvous/server/service.py"
+_HOST = "rendezvous/server/host.py"
+_ACCESS = "rendezvous/server/access.py"
+
+
+def _bug(name: str, words: str, file: str, old: str, new: str, *more: tuple[str, str, str]) -> Bug:
+    return Bug(name, words, (Edit(file, old, new), *(Edit(*edit) for edit in more)))
+
+
+# One bug: its name, its words, the file, what stands there, and what stands there with the bug.
+# fmt: off
+_BUGS = (
+
+    # --- who may speak
+
+    _bug("no fencing", "what an older incarnation says is taken in",
+         _ACCESS, "if node is None or node.incarnation != shown.number:", "if node is None:",
+         (_ADMISSION, "if node is None or node.incarnation != incarnation:", "if node is None:")),
+    _bug("old generations join", "a worker run that was given up can have its slot",
+         _ADMISSION, "if request.generation < slot.wanted:", "if request.generation < 0:"),
+    _bug("joins not remembered", "a join that is asked again is another join",
+         _ADMISSION, "known = slot.joins.get(request.join_id)", "known = None"),
+    _bug("live holders displaced", "a second node with the same token takes the slot",
+         _ADMISSION, "if not leases.is_suspect((slot.index, holder.incarnation), now):",
+         "if False:"),
+    _bug("rank clashes", "two nodes may ask for one rank",
+         _ADMISSION, "node.join.requested_rank == rank:", "node.join.requested_rank == -1:"),
+    _bug("refusals displace", "a node that refuses to join speaks for the live one in its slot",
+         _ADMISSION, " or slot.given_up or slot.live_node() is not None:", " or slot.given_up:"),
+    _bug("refusals do not last", "what refuses for good is submitted again",
+         _PROTOCOL, "again=event.retryable and run.spec.managed", "again=run.spec.managed"),
+    _bug("joins while running", "a sealed run takes nodes in",
+         _ADMISSION, "    _refuse_when_closed(run, slot)\n", "    pass\n"),
+    _bug("live runs replaced", "a second launcher takes a live run id",
+         _SERVICE, "if old is not None and old.run.phase is not Phase.FINISHED:", "if False:"),
+    _bug("wrong access fence", "an older incarnation may go on watching",
+         _ACCESS, "if node is None or node.incarnation != shown.number:", "if node is None:"),
+    _bug("nobody displaces", "a newer worker run waits for the older one to die",
+         _ADMISSION, "if holder is None or holder.join.generation < request.generation:",
+         "if holder is None:"),
+    _bug("late joins refused", "a node that comes too late for a good run fails",
+         _ADMISSION, "if _does_without(run, slot):", "if False:"),
+    _bug("join after gathering", "an empty slot is filled after the last call",
+         _ADMISSION, "if run.phase is not Phase.GATHERING and slot.live_node() is None:",
+         "if False:"),
+    _bug("other size joins", "a node of a job of another size is taken",
+         _ADMISSION, "if job.nnodes is not None and _sizes(job.nnodes) != (spec.min_nodes, spec.max_nodes):",
+         "if False:"),
+    _bug("other command joins", "a node with another COMMAND is taken",
+         _ADMISSION, "first and job.command_digest != first:",
+         "first and job.command_digest == '':"),
+    _bug("other framework joins", "a node for another framework is taken",
+         _ADMISSION, "if spec.job.framework != job.framework:", "if False:"),
+    _bug("other version joins", "a node of another major version is taken",
+         _ADMISSION, "if len(majors) < 2:", "if True:"),
+    _bug("any rank goes", "a rank beyond the run is honoured",
+         _ADMISSION, "if rank >= run.spec.slots:", "if rank >= 1_000:"),
+    _bug("rank 0 for anybody", "a slot other than 0 may ask for rank 0",
+         _ADMISSION, "if (rank == 0) != (request.slot == 0):", "if False:"),
+    _bug("a clash names one", "of two nodes that ask for one rank only one is named",
+         _ADMISSION, 'f"{me} and {who(slot)} both ask for node rank {rank}",',
+         'f"{me} asks for node rank {rank}, which is taken",'),
+    _bug("lost nodes speak", "the end of a node that was given up is taken in",
+         _ADMISSION, "if node.state is NodeState.LOST:", "if node.state is NodeState.LEFT:",
+         (_ADMISSION, "over = node.state in OVER or", "over = node.state is NodeState.EXITED or")),
+    _bug("exits count twice", "an exit that is told again is another exit",
+         _ADMISSION, "over = node.state in OVER or run.phase is Phase.FINISHED",
+         "over = node.state in GONE or run.phase is Phase.FINISHED"),
+    _bug("acks count twice", "an acknowledgement that comes again is journalled again",
+         _ADMISSION, "if run.phase is not Phase.ARMING or slot_index not in run.waiting_for:",
+         "if run.phase is not Phase.ARMING:"),
+    _bug("probes count twice", "a report of probes that comes again is journalled again",
+         _ADMISSION, "new = run.phase is Phase.VERIFYING and slot_index in run.waiting_for",
+         "new = run.phase is Phase.VERIFYING"),
+    _bug("old news count", "news of an older worker run of a slot are taken in",
+         _ADMISSION, "    if news.generation < slot.generation:\n        return None\n", ""),
+    _bug("the dead rise", "news from before a worker run's end make it live again",
+         _ADMISSION, "known_dead = news.generation == slot.generation and slot.state in DEAD_SUBMISSIONS",
+         "known_dead = False"),
+    _bug("submitted after the end", "worker runs are submitted for a finished run",
+         _ADMISSION, "if news.state is SlotState.SUBMITTING and run.phase is Phase.FINISHED:",
+         "if False:"),
+    _bug("cancel hides the cause", "a cancel after a failure is the result",
+         _ADMISSION, "return events.Cancelled(reason=why) if first is None or told else None",
+         "return events.Cancelled(reason=why)"),
+    _bug("no cancel while running", "a running run cannot be cancelled",
+         _ADMISSION, "return events.Cancelled(reason=why) if first is None or told else None",
+         "return events.Cancelled(reason=why) if run.phase is not Phase.RUNNING else None"),
+    _bug("stale refusals count", "a worker run that was given up refuses for the next one",
+         _ADMISSION, "newest = generation >= max(slot.generation, slot.wanted)",
+         "newest = generation >= slot.generation"),
+    _bug("former launches unknown", "a node of a launch that was replaced is a stranger",
+         _ACCESS, "self._refuse_former(host, shown)", "pass"),
+
+    # --- the barrier
+
+    _bug("go at first ack", "one acknowledgement is enough for the go",
+         _PROTOCOL, "    if not run.waiting_for:\n        for member",
+         "    if True:\n        for member"),
+    _bug("old acks count", "an acknowledgement of an older table counts",
+         _ADMISSION, "if report.epoch != run.epoch:",
+         "if report.epoch != run.epoch and not isinstance(report, AckReport):",
+         (_ADMISSION, "if report.digest != run.digest:", "if False:")),
+    _bug("ack of any digest", "the digest of an acknowledgement is not looked at",
+         _ADMISSION, "if report.digest != run.digest:", "if False:"),
+    _bug("table changes", "a taken port changes the table, not the epoch",
+         _PROTOCOL, "_next_port(run.table.master_port)\n        run.epoch += 1\n",
+         "_next_port(run.table.master_port)\n"),
+    _bug("epoch stays", "gathering again makes no new epoch",
+         _PROTOCOL, "    run.epoch += 1\n    run.network, run.reports",
+         "    run.epoch += number > 0 or run.epoch == 0\n    run.network, run.reports"),
+    _bug("epoch of the last round", "the next round of probes is no epoch of its own",
+         _PROTOCOL, "    run.epoch += 1\n    run.network, run.reports",
+         "    run.epoch += number == 0\n    run.network, run.reports"),
+    _bug("lost node stays", "a node lost before the go stays in the table",
+         _PROTOCOL, "    if was_in and run.phase is not Phase.GATHERING:\n        _gather_again(run, now)",
+         "    if was_in and run.phase is not Phase.GATHERING:\n        run.waiting_for.discard(slot.index)"),
+    _bug("no slot 0", "the last call may end without slot 0",
+         _PROTOCOL, "if run.present < run.spec.min_nodes or 0 in run.missing:",
+         "if run.present < run.spec.min_nodes:"),
+    _bug("early exit is an end", "a node that ends before the go has done its part",
+         _PROTOCOL, "    if run.phase is not Phase.RUNNING:\n        words = report.message",
+         "    if run.phase is Phase.FINISHED:\n        words = report.message"),
+    _bug("rank 0 need not arm", "nobody waits for slot 0's acknowledgement",
+         _PROTOCOL, "run.waiting_for = {slot.index for slot in run.taking_part()}",
+         "run.waiting_for = {slot.index for slot in run.taking_part() if slot.index or run.present == 1}"),
+    _bug("displaced node stays", "a newer node takes a slot, and the table with the older one stays",
+         _PROTOCOL, "if displaced is not None and run.phase in (Phase.VERIFYING, Phase.ARMING):",
+         "if False:"),
+    _bug("the dropped table is told", "gathering again keeps the old table",
+         _PROTOCOL, 'run.table, run.digest, run.enough_since, run.left_out = None, "", None, {}',
+         "run.enough_since, run.left_out = None, {}"),
+    _bug("left out for ever", "who was left out once is not waited for in the next attempt",
+         _PROTOCOL, 'run.table, run.digest, run.enough_since, run.left_out = None, "", None, {}',
+         'run.table, run.digest, run.enough_since = None, "", None'),
+
+    # --- gathering
+
+    _bug("last call goes on", "the last call goes on though too few are left",
+         _PROTOCOL, "or 0 in run.missing:\n        run.enough_since = None",
+         "or 0 in run.missing:\n        pass"),
+    _bug("no last call", "with enough nodes the run begins at once",
+         _PROTOCOL, "now - run.enough_since >= limits.last_call_seconds:",
+         "now - run.enough_since >= 0:"),
+    _bug("endless last call", "with enough nodes the others are awaited as long as may be",
+         _PROTOCOL, "    elif run.enough_since is None:\n        run.enough_since = now",
+         "    elif run.enough_since is None:\n        pass"),
+    _bug("spared slots are awaited", "a slot that the run can spare is waited for",
+         _PROTOCOL, "elif all(run.slots[index].given_up for index in run.missing):",
+         "elif not run.missing:"),
+    _bug("on its way for ever", "a node that is lost before the go is not submitted again",
+         _PROTOCOL, "node.join.generation < slot.generation\n    if replaced",
+         "node.join.generation <= slot.generation\n    if replaced"),
+    _bug("one retry more", "a slot is submitted once more than allowed",
+         _PROTOCOL, "slot.retries < run.spec.limits.submit_retries:",
+         "slot.retries <= run.spec.limits.submit_retries:"),
+    _bug("slot 0 is spared", "the run can spare slot 0",
+         _PROTOCOL, "return slot.index != 0 and len(others)", "return len(others)"),
+    _bug("nobody is spared", "with just enough others the run fails",
+         _PROTOCOL, "len(others) >= run.spec.min_nodes", "len(others) > run.spec.min_nodes"),
+    _bug("the clock goes on", "a slot that is emptied keeps the time it was awaited",
+         _PROTOCOL, "    slot.waited, slot.waiting_since = 0.0, None\n    run.missing.add",
+         "    run.missing.add"),
+    _bug("deaths count twice", "a worker run that refused and then ended counts twice",
+         _PROTOCOL, "    if slot.given_up or slot.wanted > news.generation:\n        return None\n",
+         ""),
+    _bug("unbounded retries", "a slot is submitted for ever",
+         _PROTOCOL, "if again and slot.retries < run.spec.limits.submit_retries:", "if again:"),
+    _bug("queue counts", "time in the scheduler's queue counts for the join time-out",
+         _PROTOCOL, "slot.live_node() is None and slot.state is not SlotState.QUEUED",
+         "slot.live_node() is None"),
+    _bug("time before the queue is lost", "only the newest wait of a slot counts",
+         _STATE, "return self.waited + (0.0", "return (0.0"),
+    _bug("slot 0 is never late", "a missing slot 0 is not overdue while others are enough",
+         _STATE, " or any(slot.index == 0 for slot in lost)", ""),
+    _bug("everybody is needed", "a late slot above the minimum ends the run",
+         _STATE, "return lost if needed else []", "return lost"),
+    _bug("its launcher is silent", "launchers that tell of a queue again are forgotten all the same",
+         _SERVICE, "        host.launcher_at = self.now()\n", ""),
+    _bug("queued for ever", "a queue that nobody speaks of any more stops the clock",
+         _SERVICE, "_LAUNCHER_SECONDS = 120.0", "_LAUNCHER_SECONDS = 1e9"),
+
+    # --- what is proven before the go
+
+    _bug("failed pairs forgiven", "a network is taken on which a pair has failed",
+         _PROTOCOL, "    if not failed:\n        return _take",
+         "    if True:\n        return _take"),
+    _bug("silence is good", "a pair of which nothing was said is good",
+         _ROUNDS, 'PairProbe(slot=peer, outcome="error", detail="it was not probed")',
+         'PairProbe(slot=peer, outcome="ok", detail="it was not probed")'),
+    _bug("old rounds count", "what was said of one network counts for the next",
+         _ADMISSION, "if report.epoch != run.epoch:",
+         "if report.epoch != run.epoch and not isinstance(report, ProbeReport):"),
+    _bug("failed checks forgiven", "a node that failed a check is taken",
+         _ROUNDS, "return [finding for finding in findings if finding.level in levels]",
+         "return []"),
+    _bug("spares in the table", "the table has more nodes than it may",
+         _PROTOCOL, "run.taking_part()[run.spec.max_nodes :]:",
+         "run.taking_part()[run.spec.slots :]:"),
+    _bug("released nodes count", "a released node that goes is lost",
+         _PROTOCOL, "NodeState.RELEASED if spare else NodeState.RUNNING", "NodeState.RUNNING"),
+    _bug("the first network again", "each round probes the first addresses",
+         _ROUNDS, "candidate = run.network.members[join.slot]", "candidate = join.candidates[0]"),
+    _bug("too few is enough", "nodes are left out though too few are left",
+         _PROTOCOL, "len(run.taking_part()) - len(guilty) >= run.spec.min_nodes",
+         "len(run.taking_part()) - len(guilty) >= 1"),
+    _bug("without slot 0", "slot 0 may be left out",
+         _PROTOCOL, "return bool(guilty) and None not in guilty and 0 not in guilty and enough",
+         "return bool(guilty) and None not in guilty and enough"),
+    _bug("nobody else may come", "checks fail a run though others may still come",
+         _PROTOCOL, "left + awaited >= run.spec.min_nodes > left", "False"),
+    _bug("the given up may come", "slots that are given up are waited for",
+         _PROTOCOL, "awaited = sum(not slot.given_up and slot.wait_seconds",
+         "awaited = sum(slot.wait_seconds"),
+    _bug("the most are left out", "the network is taken that costs the most nodes",
+         _PROTOCOL, "number = min(range(len(rounds))", "number = max(range(len(rounds))"),
+    _bug("spares stay out", "a spare does not step in for a node that cannot start",
+         _PROTOCOL, "{slot: why for slot, why in before.items() if why != NOT_NEEDED}",
+         "dict(before)"),
+    _bug("all spares step in", "the table without a node has more nodes than it may",
+         _PROTOCOL, "    _leave_surplus(run)\n    run.epoch += 1\n", "    run.epoch += 1\n"),
+    _bug("a new table, an old epoch", "the table without a node is of the same epoch",
+         _PROTOCOL, "    _leave_surplus(run)\n    run.epoch += 1\n", "    _leave_surplus(run)\n"),
+    _bug("who is late to verify ends all", "a node that does not verify ends a run that can spare it",
+         _PROTOCOL, "if event.phase is Phase.VERIFYING and _leave_out(",
+         "if False and _leave_out("),
+    _bug("who is late to arm ends all", "a node that does not arm ends a run that can spare it",
+         _PROTOCOL, "    if event.phase is Phase.ARMING:\n        late",
+         "    if False:\n        late"),
+    _bug("verifying has no end", "a node may verify for ever",
+         _STATE, "            Phase.VERIFYING: limits.verify_timeout_seconds,\n", ""),
+    _bug("arming has no end", "a node may prepare for ever",
+         _STATE, "            Phase.ARMING: limits.arm_timeout_seconds,\n", ""),
+    _bug("deadlines of the first phase", "the time of one phase counts for the next",
+         _PROTOCOL, "run.phase, run.phase_since = phase, now", "run.phase = phase"),
+    _bug("the right port is lost", "the master port that the person chose is not used",
+         _PROTOCOL, "port = port or run.spec.master_port or joins[0].master_port",
+         "port = port or joins[0].master_port"),
+    _bug("a chosen port moves", "the master port that the person chose is moved",
+         _PROTOCOL, 'report.code == "port_taken" and run.spec.master_port is None',
+         'report.code == "port_taken"'),
+    _bug("one port is tried", "the second taken port ends the run",
+         _PROTOCOL, "_MAX_PORT_TRIES = 32", "_MAX_PORT_TRIES = 1"),
+    _bug("the free port is ignored", "a port that is known to be free is not taken",
+         _PROTOCOL, "port = report.free_port or _next_port", "port = _next_port"),
+
+    # --- master and ranks
+
+    _bug("the last is the master", "the master's address is the last node's",
+         _SEAL, "master_address=rows[0].address", "master_address=rows[-1].address"),
+    _bug("requested ranks ignored", "nobody gets the rank that it asks for",
+         _SEAL, "if join.slot != 0 and join.requested_rank is not None", "if False"),
+    _bug("ranks by slot", "ranks follow the slots, not the names",
+         _SEAL, "for join in sorted(joins, key=order):", "for join in joins:"),
+    _bug("subnets are mixed", "nodes of a subnet do not stand together",
+         _SEAL, "return (network != home, str(network), natural_key(join.hostname), join.slot)",
+         "return (natural_key(join.hostname), join.slot)"),
+    _bug("host10 before host9", "names are ordered by letters, not by numbers",
+         _SEAL, "natural_key(join.hostname), join.slot)", "join.hostname, join.slot)"),
+    _bug("ranks with gaps", "requested ranks are not closed up",
+         _SEAL, "for rank, (_, slot) in enumerate(sorted(place.items()))",
+         "for rank, slot in place.items()"),
+
+    # --- leases
+
+    _bug("no leases after restart", "after a restart nobody has a lease",
+         _SERVICE, "            host.grant_leases(self.now())\n", "            pass\n"),
+    _bug("no brake", "most nodes may die together",
+         _LEASES, "return silent >= _MASS_COUNT and 100 * silent >= _MASS_PERCENT * len(self._leases)",
+         "return False"),
+    _bug("short brake", "the brake ends with the first who comes back",
+         _LEASES, "now + self.suspect_after, False", "None, False"),
+    _bug("brake for all but none", "the brake needs nearly all to be silent",
+         _LEASES, "_MASS_PERCENT = 55", "_MASS_PERCENT = 95"),
+    _bug("brake for six", "the brake needs six silent nodes",
+         _LEASES, "_MASS_COUNT = 3", "_MASS_COUNT = 6"),
+    _bug("the brake stays", "once held back, nobody is ever given up",
+         _LEASES, "return self.holding_until is not None and now < self.holding_until",
+         "return self.holding_until is not None"),
+    _bug("the brake is short", "most may be silent together for half a lease more, not for one",
+         _LEASES, "self.holding_until = now + self.dead_after",
+         "self.holding_until = now + self.dead_after / 2"),
+    _bug("own stall counts", "the registry's own stall runs out leases",
+         _SERVICE, "_STALL_SECONDS = 1.0", "_STALL_SECONDS = 1e9"),
+    _bug("FIN kills at once", "a closed connection is death",
+         _LEASES, "_CLOSED_SECONDS = 1.0", "_CLOSED_SECONDS = 0.0"),
+    _bug("FIN is nothing", "a closed connection says nothing",
+         _LEASES, "if by_peer and not lease.connections and", "if False and"),
+    _bug("old FIN kills", "the close of any former connection is death",
+         _LEASES, "if by_peer and not lease.connections and", "if by_peer and"),
+    _bug("a FIN is not forgiven", "who comes back after a close is dead all the same",
+         _LEASES, "        lease.heard = now\n        lease.closed_at = None\n",
+         "        lease.heard = now\n"),
+    _bug("a late FIN kills", "the close at the end of an outage is death",
+         _LEASES, "not lease.connections and now - lease.heard < self.suspect_after:",
+         "not lease.connections:"),
+    _bug("a FIN makes suspect", "a second node has the slot of one whose connection was just reset",
+         _LEASES, "_BACK_SECONDS = 0.75", "_BACK_SECONDS = 0.0"),
+    _bug("a FIN after a stall kills", "a close that is read late is taken for new",
+         _SERVICE, "is_new = self._clock() - self._stalled >= host.leases.suspect_after",
+         "is_new = True"),
+    _bug("the smaller limit", "a node is dead after the smaller of its two limits",
+         _LEASES, "self.dead_after = max(lease_seconds, 7 * poll)",
+         "self.dead_after = min(lease_seconds, 7 * poll)"),
+    _bug("suspect after one poll", "a node is suspect after one poll length",
+         _LEASES, "self.suspect_after = 3 * poll", "self.suspect_after = 1 * poll"),
+    _bug("long polls", "polls of a short lease are as long as any",
+         _LEASES, "return max(min(2.0, lease_seconds / 7), nodes * 0.002)",
+         "return max(2.0, nodes * 0.002)"),
+    _bug("full leases on a full disk", "a commit that fails makes the silent heard",
+         _HOST, "self.leases.keep(self._nodes(), now)",
+         "self.leases.grant_all(self._nodes(), now)"),
+    _bug("the gone are forgotten", "a commit that fails takes the lease of a live node",
+         _HOST, "        self._gone.clear()\n        self.leases.keep", "        self.leases.keep"),
+    _bug("unheard is heard", "after a restart nobody waits for who has not called yet",
+         _LEASES, "return lease is not None and lease.heard == self._granted_at", "return False"),
+    _bug("a join is no beat", "a node that dies right after its join is not missed",
+         _HOST, "            self.leases.heard((slot.index, slot.incarnations), now)\n", ""),
+    _bug("the ended have no lease", "after a restart a node whose program has ended is not missed",
+         _HOST, "and (slot.live_node() or slot.node.exit or slot.node.state is NodeState.RELEASED)",
+         "and slot.live_node()"),
+    _bug("the scheduler's word is nothing", "a silent node whose worker run is over keeps its lease",
+         _PROTOCOL, "for silence in leases.sweep(now) or _ended_and_suspect(run, now, leases):",
+         "for silence in leases.sweep(now):"),
+    _bug("the scheduler's word is all", "after the go a node is lost when its scheduler says so",
+         _PROTOCOL, "    if run.phase is Phase.RUNNING:\n        return None\n    if slot.node is not None:",
+         "    if slot.node is not None:"),
+    _bug("another's death", "an older node is taken for dead with its newer worker run",
+         _PROTOCOL, "present = node is not None and node.join.generation == slot.generation",
+         "present = node is not None"),
+
+    # --- the end of a run
+
+    _bug("verdict by arrival", "the first report names the cause, not the oldest",
+         _PROTOCOL, "node.failed_at = now - report.age_seconds", "node.failed_at = now"),
+    _bug("ages as told", "an age counts time in which the clock stood still",
+         _SERVICE, "return age if age <= awake else max(0.0, awake - _MOMENT / (1 + age - awake))",
+         "return age"),
+    _bug("lost when noticed", "a lost node failed when that was noticed",
+         _PROTOCOL, "node.failed_at = now - silent", "node.failed_at = now"),
+    _bug("the last cause", "the failure that happened last is the cause",
+         _STATE, "return run.slots[min(found)[1]] if found else None",
+         "return run.slots[max(found)[1]] if found else None"),
+    _bug("the lowest slot", "the failed node of the lowest slot is the cause",
+         _STATE, "(slot.node.failed_at, slot.index)\n", "(slot.index, slot.index)\n"),
+    _bug("another's exit code", "the exit code is the highest, not the first cause's",
+         _PROTOCOL, "    report = first.node.exit\n",
+         "    report = max((s.node.exit for s in run.slots if s.node and s.node.exit), key=lambda r: r.exit_code, default=None)\n"),
+    _bug("stopped is no failure", "a program that its agent stopped unasked is no failure",
+         _PROTOCOL, "not (report.stopped and run.stop)", "not report.stopped"),
+    _bug("stopped is a failure", "a program that was stopped as it should is a failure",
+         _PROTOCOL, "not (report.stopped and run.stop)", "True"),
+    _bug("verdict at once", "the verdict does not wait for other reports",
+         _PROTOCOL, "run.verdict_at = now + run.spec.limits.verdict_seconds",
+         "run.verdict_at = now"),
+    _bug("verdict put off", "each further failure puts the verdict off",
+         _PROTOCOL, "    if run.stop:\n        return\n    run.stop = True", "    run.stop = True"),
+    _bug("verdict does not wait", "the verdict does not wait for a silent node",
+         _PROTOCOL, "return waited_enough or not _somebody_overdue(run, now, leases)",
+         "return True"),
+    _bug("verdict never falls", "the verdict waits for a silent node for ever",
+         _PROTOCOL, "waited_enough = waited >= leases.dead_after", "waited_enough = False"),
+    _bug("leader cuts the verdict", "a leader's good end cuts the wait for the first cause short",
+         _PROTOCOL, "if leader_ended and not run.stop:", "if leader_ended:"),
+    _bug("ended and lost", "a node whose program ended well is lost with its agent",
+         _PROTOCOL, "ended = node.state is NodeState.EXITED", "ended = False"),
+    _bug("leaving is no loss", "a node that leaves before the end is no loss",
+         _PROTOCOL, "over = run.phase is Phase.FINISHED or slot.node.state in OVER", "over = True"),
+    _bug("nobody ends the run", "the run goes on when every program has ended",
+         _PROTOCOL, "        _give_verdict(run, now)\n    _check_all_over(run, now)\n",
+         "        _give_verdict(run, now)\n"),
+    _bug("the scheduler is to blame", "a lost node's exit code is the scheduler's",
+         _PROTOCOL, '"node_lost": ExitCode.NODE_LOST', '"node_lost": ExitCode.SCHEDULER_FAILED'),
+    _bug("led runs wait for all", "the end of a led run's only program does not end it",
+         _PROTOCOL, "leader_ended = run.spec.led and", "leader_ended = False and"),
+    _bug("result written over", "a later result replaces the first",
+         _PROTOCOL, "    if run.phase is Phase.FINISHED:\n        return\n    run.result = result",
+         "    run.result = result",
+         (_ADMISSION, "    if run.phase is Phase.FINISHED:\n        return None\n    first",
+         "    first")),
+    _bug("nobody told to stop", "a failure is no news for the other nodes",
+         _PROTOCOL, "run.spec.limits.verdict_seconds\n    run.seq += 1",
+         "run.spec.limits.verdict_seconds"),
+    _bug("stop is not told", "that a node is to stop is not in its view",
+         _VIEWS, "stop=run.stop,", "stop=False,"),
+    _bug("released are not told", "who is left out is not told so",
+         _VIEWS, "released=sorted(run.left_out)", "released=[]"),
+    _bug("ended have left", "a node whose program has ended counts as gone",
+         _VIEWS, "return all(slot.node is None or slot.node.state in GONE for slot in run.slots)",
+         "return all(slot.node is None or slot.live_node() is None for slot in run.slots)"),
+    _bug("forgotten at once", "a finished run is forgotten at once",
+         _SERVICE, "> _KEEP_FINISHED_SECONDS", "> 0"),
+    _bug("finished at 0", "how long a run is finished counts from the registry's start",
+         _PROTOCOL, "run.finished_at = now", "run.finished_at = 0.0"),
+    _bug("forgotten before it is told", "a finished run may go before its nodes know",
+         _SERVICE, "return host.run.phase is Phase.FINISHED and everyone_left(host.run)",
+         "return host.run.phase is Phase.FINISHED"),
+    _bug("never forgotten", "finished runs are kept for ever",
+         _SERVICE, "self._retired = [\n            host",
+         "self._retired = [] and [\n            host"),
+    _bug("a resumed launch is refused", "a launcher that comes back is taken for another",
+         _SERVICE, "if old is not None and _is_same(old.run.spec, spec):", "if False:"),
+    _bug("the new run is dropped", "a run made meanwhile goes with the old one of its name",
+         _SERVICE, "            if self._hosts.get(name) is host:\n", "            if True:\n"),
+    _bug("cancel does not look", "a cancel does not wait for who may just have died",
+         _SERVICE, "if not host.leases.is_in_doubt(self.now()):", "if True:"),
+
+    # --- durability and news
+
+    _bug("answers before the commit", "everybody is told before it is durable",
+         _SERVICE, "                await self._journal.append(records)",
+         "                asyncio.ensure_future(self._journal.append(records))"),
+    _bug("no rebuild", "what could not be kept stays in memory",
+         _SERVICE, "            self._rebuild(set(touched))\n", ""),
+    _bug("failed commits answered", "what could not be kept is answered as kept",
+         _SERVICE, "command.error = command.error or error", "pass"),
+    _bug("clock begins anew", "after a restart the clock is at 0",
+         _SERVICE, "self._before = latest", "self._before = 0.0"),
+    _bug("numbers begin anew", "after a restart the news are numbered anew",
+         _PROTOCOL, '    return Outcome("the registry came back',
+         '    run.seq = 1\n    return Outcome("the registry came back'),
+    _bug("busy polls", "a poll without news is answered at once",
+         _SERVICE, "if host.news_seq <= after and not self.closing.is_set():\n            await host.nodes",
+         "if host.news_seq < after and not self.closing.is_set():\n            await host.nodes"),
+    _bug("nobody is woken", "news wait for the next poll",
+         _HOST, "            self.nodes.wake_all()\n", ""),
+)
+# fmt: on
+
+BUGS: dict[str, Bug] = {bug.name: bug for bug in _BUGS}
+
+MISSED: dict[str, str] = {}
+"""Bugs that no schedule has shown so far, and what one would need."""

@@ -60,6 +60,7 @@ class SimulatedProgram:
         self.family = Family()
         self.main_ended: tuple[int, float] | None = None
         self.signals: list[int] = []
+        self.was_killed = False
         self._process = process
         self._loop = process.world.loop
         self._course = course
@@ -150,6 +151,11 @@ class SimulatedProgram:
         )
         self._gone.set_result(ending)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing is left of it."""
+        return self._gone.done()
+
     # --- what its agent does ------------------------------------------------------------------
 
     def signal(self, number: int) -> None:
@@ -172,7 +178,7 @@ class SimulatedProgram:
 
     def kill_now(self) -> None:
         """See the protocol."""
-        self._was_told = True
+        self._was_told = self.was_killed = True
         self._leftover = 0.0
         self._later(0.01, self._main_ends, _KILLED)
         self._later(0.02, self._all_ended)

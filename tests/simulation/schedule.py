@@ -6,6 +6,9 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+OTHER_JOBS = ("size", "framework", "command", "version")
+"""How a node may describe another job than the run's."""
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -25,6 +28,9 @@ class Launch:
         addresses: At how many addresses the registry is looked for.
         ranks_each: Processes that each program starts; 0: it is the only one.
         follows_network: Whether NCCL's log is read.
+        subnets: Over how many subnets the nodes are spread.
+        port: The master port that the person chose.
+        free_port: The port that slot 0 offers.
     """
 
     run: str
@@ -46,6 +52,9 @@ class Launch:
     addresses: int = 1
     ranks_each: int = 0
     follows_network: bool = False
+    subnets: int = 1
+    port: int | None = None
+    free_port: int | None = None
 
     @property
     def slots(self) -> int:

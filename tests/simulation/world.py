@@ -15,9 +15,10 @@ from unittest import mock
 
 from starlette.types import ASGIApp
 
+from rendezvous import schema
 from rendezvous.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.errors import RdzvError
-from rendezvous.schema import Phase
+from rendezvous.schema import AckReport, ExitReport, Job, JoinRequest, Phase
 from rendezvous.security import Credential, RunKeys, hkdf, registry_credential
 from rendezvous.server import service as service_module
 from rendezvous.server.guard import Connection
@@ -33,12 +34,13 @@ from tests.simulation.launcher import Launcher, Scheduler
 from tests.simulation.loop import Machine, VirtualLoop
 from tests.simulation.network import Door, Network, Path, place_of
 from tests.simulation.program import Course
-from tests.simulation.schedule import Fault, Launch, Schedule
+from tests.simulation.schedule import OTHER_JOBS, Fault, Launch, Schedule
 
 _SECRET = hashlib.sha256(b"simulation").digest()
 _KEY = hkdf(_SECRET, "nodes")
 _OPERATOR = registry_credential(_SECRET)
 _OPERATOR_SHA256 = _OPERATOR.sha256()
+_JOB = "a" * 64
 _CALM_SECONDS = 240.0
 _LOOK_SECONDS = 0.5
 _AFTER_SECONDS = 2.0
@@ -74,7 +76,8 @@ class World:
         self.loop = VirtualLoop(self._unexpected)
         self.history = History(self.loop.time, self._halt)
         self.network = Network(self.loop, self.history, schedule.seed)
-        self.disk = Disk(self._at_commit)
+        self.disk = Disk(self._at_commit, self.history.dropped)
+        self.history.world = self
         self.operator = _OPERATOR
         self.counts: Counter[str] = Counter()
         self.marks: dict[tuple[str, int, int], Fault] = {}
@@ -219,11 +222,13 @@ class World:
         self.spawn(self._cancel(index))
 
     async def _cancel(self, index: int) -> None:
-        launch, admin = self._facts[index].launch, self._keys[index].admin
+        facts, admin = self._facts[index], self._keys[index].admin
         path = self.network.path(index, -2)
         with contextlib.suppress(RdzvError):
-            async with self.client(launch, path, self.network.door(path), admin) as person:
-                await person.cancel(launch.run, "enough")
+            door = self.network.door(path)
+            async with self.client(facts.launch, path, door, admin) as person:
+                await person.cancel(facts.launch.run, "enough")
+                self.history.judge(invariants.OF_CANCELS, facts)
 
     def client(
         self,
@@ -248,6 +253,7 @@ class World:
     def start_process(self, facts: Facts, slot: int, generation: int) -> Process:
         """A worker run's agent begins."""
         number = len(self.history.processes)
+        facts.began_at[number] = self.loop.time()
         process = Process(self, facts, self._keys[facts.index], slot, generation, number)
         self.history.processes.append(process)
         process.begin()
@@ -282,8 +288,48 @@ class World:
 
     def course_of(self, process: Process, course: Course) -> Course:
         """How its program goes, with what goes wrong with it."""
-        lag = self.marked("slow exit", process)
-        return course if lag is None else replace(course, drain=lag.seconds)
+        if (lag := self.marked("slow exit", process)) is not None:
+            course = replace(course, drain=lag.seconds)
+        if (slow := self.marked("slow stop", process)) is not None:
+            course = replace(course, reaction=slow.seconds)
+        return course
+
+    def offered(self, process: Process, request: JoinRequest) -> JoinRequest:
+        """How a node joins: by its place in the network, and maybe with another job."""
+        launch, number = process.launch, process.number
+        changes: dict[str, Any] = {"hostname": f"host{number + 7}", "job": Job(command_digest=_JOB)}
+        if launch.subnets > 1:
+            changes["candidates"] = [
+                candidate.model_copy(
+                    update={
+                        "address": f"10.{net}.{process.slot % launch.subnets}.{number + 1}",
+                        "prefix_length": 24,
+                    }
+                )
+                for net, candidate in enumerate(request.candidates)
+            ]
+        if process.slot == 0 and launch.free_port:
+            changes["master_port"] = launch.free_port
+        mark = self.marked("other job", process)
+        other = "" if mark is None else OTHER_JOBS[mark.count - 1]
+        if other == "size":
+            changes["job"] = Job(nnodes="99")
+        elif other == "framework":
+            changes["job"] = Job(framework="mpi")
+        elif other == "command":
+            changes["job"] = Job(command_digest="f" * 64)
+        elif other == "version":
+            changes["facts"] = request.facts.model_copy(update={"rdzv_version": "99.0.0"})
+        return request.model_copy(update=changes)
+
+    def told_by(self, process: Process, report: schema.Report) -> schema.Report:
+        """What a node of another make would say in its place: of another table, or of its stop."""
+        if isinstance(report, AckReport) and self.marked("other table", process):
+            process.troubled = True
+            return report.model_copy(update={"digest": "0" * 64})
+        if isinstance(report, ExitReport) and process.stops_unasked:
+            return report.model_copy(update={"stopped": True})
+        return report
 
     # --- faults -------------------------------------------------------------------------------
 

@@ -1,0 +1,96 @@
+"""What a node promises, whatever happens: judged by what its process, program and files really did.
+
+What is read of a process: `name, slot, ended, was_killed, armed, acked, program, result, released,
+signal_told, signal, incarnation, views_at`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rendezvous.schema import AckReport, Report
+
+if TYPE_CHECKING:
+    from tests.simulation.agents import Process
+    from tests.simulation.history import History
+    from tests.simulation.world import World
+
+Wrong = str | None
+
+_MOST_VIEWS = 40
+"""In a second: a table, a stop and a result come at once; more is a node that asks without end."""
+
+
+def a_table_is_acknowledged_after_it_was_armed_for(
+    history: History, process: Process, report: Report
+) -> Wrong:
+    """A node acknowledges the table that its hosts file and its program are ready for."""
+    if not isinstance(report, AckReport) or set(report.digest) == {"0"}:
+        return None
+    armed = process.armed.digest() if process.armed is not None else ""
+    if report.digest != armed or report.epoch != (process.armed and process.armed.epoch):
+        return f"{process.name} acknowledges {report.digest[:12]}, armed for {armed[:12]}"
+    return None
+
+
+def news_are_asked_for_in_peace(history: History, process: Process) -> Wrong:
+    """A watch waits for what is new; it is no question without end."""
+    now = history.now()
+    lately = [at for at in process.views_at if at > now - 1.0]
+    return f"{process.name}: {len(lately)} in a second" if len(lately) > _MOST_VIEWS else None
+
+
+def a_node_leaves_no_names(history: History, world: World) -> Wrong:
+    """A node that ends by itself has put its hosts file back."""
+    left = [p.name for p in history.processes if p.armed is not None and _ended_itself(p)]
+    return f"{left}" if left else None
+
+
+def a_node_outlives_its_program(history: History, world: World) -> Wrong:
+    """When a node has ended by itself, nothing is left of its program."""
+    for process in history.processes:
+        program = process.program
+        if program is not None and _ended_itself(process) and not program.is_gone:
+            return process.name
+    return None
+
+
+def a_node_ends_with_what_it_knows(history: History, world: World) -> Wrong:
+    """Its exit code is the signal's or the result's; 0 of one that the run went without."""
+    for process in history.processes:
+        if not _ended_itself(process) or (process.fault and process.result is None):
+            continue  # by an error of its own, which may have come before the signal
+        allowed = set()
+        if process.result is not None:
+            allowed.add(process.result.exit_code)
+        if process.signal_told:
+            allowed.add(128 + process.signal)
+        if process.released:
+            allowed.add(0)
+        if allowed and process.ended not in allowed:
+            return f"{process.name} ended with {process.ended}, knows {sorted(allowed)}"
+    return None
+
+
+def a_program_that_is_told_to_stop_has_its_grace(history: History, world: World) -> Wrong:
+    """One that ends in time is not killed, unless somebody was in a hurry."""
+    for process in history.processes:
+        program = process.program
+        if program is not None and program.was_killed and process.signals_told < 2:
+            return process.name
+    return None
+
+
+def _ended_itself(process: Process) -> bool:
+    return process.ended is not None and not process.was_killed
+
+
+OF_AGENT_REPORTS: list[Callable[..., Wrong]] = [a_table_is_acknowledged_after_it_was_armed_for]
+OF_AGENT_VIEWS: list[Callable[..., Wrong]] = [news_are_asked_for_in_peace]
+OF_AGENT_ENDS: list[Callable[..., Wrong]] = [
+    a_node_leaves_no_names,
+    a_node_outlives_its_program,
+    a_node_ends_with_what_it_knows,
+    a_program_that_is_told_to_stop_has_its_grace,
+]

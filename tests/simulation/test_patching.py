@@ -1,0 +1,87 @@
+"""Patches of a line are planted in the running code, everywhere it is used, and taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from rendezvous import leases, state
+from rendezvous.schema import SlotState
+from rendezvous.server import access, host, service
+from tests.simulation.patching import Bug, Edit
+from tests.simulation.planted import BUGS
+
+
+def bug(file: str, old: str, new: str) -> Bug:
+    return Bug("a bug", "something is wrong", (Edit(file, old, new),))
+
+
+@pytest.mark.parametrize("name", list(BUGS))
+def test_every_patch_fits_the_code_as_it_stands(name: str) -> None:
+    with BUGS[name].planted():
+        pass
+
+
+def test_a_function_is_changed_wherever_it_was_imported_to_and_then_as_before() -> None:
+    changed = bug("rendezvous/leases.py", "min(2.0, lease_seconds / 7)", "min(9.0, lease_seconds)")
+    imported = vars(host)["poll_seconds"]
+    with changed.planted():
+        assert (leases.poll_seconds(2, 15.0), imported(2, 15.0)) == (9.0, 9.0)
+    assert (leases.poll_seconds(2, 15.0), imported(2, 15.0)) == (2.0, 2.0)
+
+
+def test_a_constant_is_changed_with_what_was_made_of_it_and_its_copies() -> None:
+    changed = bug("rendezvous/leases.py", "_CLOSED_SECONDS = 1.0", "_CLOSED_SECONDS = 2.0")
+    before = leases.DOUBT_SWEEPS
+    with changed.planted():
+        assert leases._CLOSED_SECONDS == 2.0
+        assert leases.DOUBT_SWEEPS == vars(service)["DOUBT_SWEEPS"] == before + 4
+    assert leases._CLOSED_SECONDS == 1.0
+    assert leases.DOUBT_SWEEPS == vars(service)["DOUBT_SWEEPS"] == before
+
+
+def test_defaults_of_arguments_and_of_fields_are_changed() -> None:
+    names = ["a", "b", "c"]
+    with bug("rendezvous/state.py", "limit: int = 5", "limit: int = 1").planted():
+        assert state.listed(names) == "a and 2 more"
+    with bug("rendezvous/state.py", "    wanted: int = 1", "    wanted: int = 4").planted():
+        assert state.Slot(0).wanted == 4
+    assert (state.listed(names), state.Slot(0).wanted) == ("a, b, c", 1)
+
+
+def test_methods_properties_and_static_methods_are_changed() -> None:
+    body = host.Body(b"x")
+    edits = (
+        Edit("rendezvous/server/host.py", "return Body(data, gzip", "return Body(b'', gzip"),
+        Edit("rendezvous/server/host.py", "return whole_answer(self.plain)", "return b'no'"),
+        Edit("rendezvous/server/access.py", 'if shown.kind != "registry":', "if False:"),
+    )
+    with Bug("a bug", "three at once", edits).planted():
+        assert host.Body.of(b"x") == host.Body(b"")
+        assert body.answer(zipped=False) == b"no"
+        assert access.Access.registry.__code__.co_name == "registry"
+    assert host.Body.of(b"x") == host.Body(b"x")
+    assert host.Body(b"x").answer(zipped=False) != b"no"
+
+
+def test_constants_that_hold_the_products_own_values_are_changed() -> None:
+    old = "DEAD_SUBMISSIONS = (SlotState.FAILED, SlotState.ENDED)"
+    with bug("rendezvous/state.py", old, "DEAD_SUBMISSIONS = (SlotState.FAILED,)").planted():
+        assert len(state.DEAD_SUBMISSIONS) == 1
+    assert state.DEAD_SUBMISSIONS == (SlotState.FAILED, SlotState.ENDED)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("this is nowhere", "", "0 times"),
+        ("return ", "return not ", "times, not once"),
+        ("All times are seconds", "All times are days", "changes no function"),
+        ("SWEEP_SECONDS = 0.25", "SWEEP_SECONDS = 1 / 4", "changes no function"),
+    ],
+)
+def test_a_patch_that_does_not_fit_says_so(old: str, new: str, words: str) -> None:
+    with (
+        pytest.raises(ValueError, match=words),
+        bug("rendezvous/leases.py", old, new).planted(),
+    ):
+        pass
