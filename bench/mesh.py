@@ -16,8 +16,8 @@ from multiprocessing.context import ForkProcess
 from bench.offer import make_join
 from bench.registry import Registry, raise_file_limit, serving
 from bench.rows import Row, row
-from rendezvous.peers import peers_of
 from rendezvous.client import RegistryClient
+from rendezvous.peers import peers_of
 from rendezvous.schema import (
     AckReport,
     Candidate,

@@ -1,10 +1,11 @@
-"""A seeded simulator: the real registry on a virtual clock, among nodes that die and come back.
+"""A seeded simulator: the registry and the agents that ship, on a virtual clock, among faults.
 
     python -m tests.simulation --schedules 5000
 
-What is real: `rendezvous.server.service` with everything under it (sequencer, journal commits,
-recovery, leases, admission, the state machine, the views) and the parsing and access checks of the
-calls of nodes. What is simulated: clock, network, disk, nodes, launchers, schedulers.
+What is real: the registry from its ASGI application on (guard, routes, access, service, journal
+commits, recovery, leases, the state machine), the client with its dialling and repeated requests,
+and the agent: its machine, its shell, its arming and its contracts. What is simulated: clock,
+randomness, network, disk, sensors, hosts file, ports, programs, schedulers; and still the launcher.
 
 Words
   schedule    An explicit list of plain values: what is launched, and which faults happen when. It

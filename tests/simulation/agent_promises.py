@@ -1,7 +1,7 @@
 """What a node promises, whatever happens: judged by what its process, program and files really did.
 
-What is read of a process: `name, slot, ended, was_killed, armed, acked, program, result, released,
-signal_told, signal, incarnation, views_at`.
+What is read of a process: `name, slot, ended, was_killed, was_slow, armed, armed_for, program,
+result, released, signal_told, signal, incarnation, views_at, heard_at, told_refusal, fault, gone`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Wrong = str | None
 
+ORPHAN_SECONDS = 60.0
+"""Of the agents here; after so long a node gives its registry up."""
+
 _MOST_VIEWS = 40
 """In a second: a table, a stop and a result come at once; more is a node that asks without end."""
 
@@ -28,9 +31,8 @@ def a_table_is_acknowledged_after_it_was_armed_for(
     """A node acknowledges the table that its hosts file and its program are ready for."""
     if not isinstance(report, AckReport) or set(report.digest) == {"0"}:
         return None
-    armed = process.armed.digest() if process.armed is not None else ""
-    if report.digest != armed or report.epoch != (process.armed and process.armed.epoch):
-        return f"{process.name} acknowledges {report.digest[:12]}, armed for {armed[:12]}"
+    if process.armed_for.get(report.digest) != report.epoch:
+        return f"{process.name} acknowledges {report.digest[:12]} of epoch {report.epoch}"
     return None
 
 
@@ -42,8 +44,12 @@ def news_are_asked_for_in_peace(history: History, process: Process) -> Wrong:
 
 
 def a_node_leaves_no_names(history: History, world: World) -> Wrong:
-    """A node that ends by itself has put its hosts file back."""
-    left = [p.name for p in history.processes if p.armed is not None and _ended_itself(p)]
+    """A node that ends by itself has put its hosts file back, unless its disk hangs."""
+    left = [
+        process.name
+        for process in history.processes
+        if process.armed is not None and _ended_itself(process) and not process.was_slow
+    ]
     return f"{left}" if left else None
 
 
@@ -73,6 +79,26 @@ def a_node_ends_with_what_it_knows(history: History, world: World) -> Wrong:
     return None
 
 
+def a_registry_is_given_up_in_time(history: History, world: World) -> Wrong:
+    """A node goes on without its registry until the orphan time-out, whatever fails before."""
+    for process in history.processes:
+        if process.fault != "registry_lost" or process.gone is None:
+            continue
+        silent = process.gone.at - process.heard_at
+        if silent < ORPHAN_SECONDS - 0.01:
+            return f"{process.name} gave its registry up after {silent:.1f} s"
+    return None
+
+
+def who_cannot_take_part_says_so(history: History, world: World) -> Wrong:
+    """A node that finds that it can never take part tells the registry, which waits for it."""
+    for process in history.processes:
+        cannot = world.marked("refuses", process) and process.fault in ("arming_failed", "run")
+        if cannot and _ended_itself(process) and not (process.incarnation or process.told_refusal):
+            return process.name
+    return None
+
+
 def a_program_that_is_told_to_stop_has_its_grace(history: History, world: World) -> Wrong:
     """One that ends in time is not killed, unless somebody was in a hurry."""
     for process in history.processes:
@@ -93,4 +119,6 @@ OF_AGENT_ENDS: list[Callable[..., Wrong]] = [
     a_node_outlives_its_program,
     a_node_ends_with_what_it_knows,
     a_program_that_is_told_to_stop_has_its_grace,
+    a_registry_is_given_up_in_time,
+    who_cannot_take_part_says_so,
 ]

@@ -32,6 +32,7 @@ from rendezvous.schema import (
     Phase,
     ProbePlan,
     ProbeReport,
+    Refusal,
     RefuseReport,
     Report,
     ReportReply,
@@ -39,6 +40,7 @@ from rendezvous.schema import (
 )
 from rendezvous.security import Credential, JoinString, RunKeys, sign_candidate
 from tests.simulation import agent_promises, invariants
+from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.history import Facts, Failure
 from tests.simulation.loop import Machine, forever
 from tests.simulation.network import place_of
@@ -52,7 +54,6 @@ from worker.settings import WorkerSettings
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-ORPHAN_SECONDS = 60.0
 GRACE_SECONDS = 3.0
 _SICK = Finding(check="L12", level="fail", cause="RDMA cannot register memory")
 _PROBE_PORT = 7_000
@@ -68,6 +69,11 @@ class RecordingClient(RegistryClient):
         reply = await super().join(run, request)
         self.process.note_join(request.join_id, reply)
         return reply
+
+    async def refuse(self, run: str, slot: int, refusal: Refusal) -> ReportReply:
+        """See the base class."""
+        self.process.told_refusal = True
+        return await super().refuse(run, slot, refusal)
 
     async def watch(self, run: str, slot: int, after: int, poll: float) -> NodeView:
         """See the base class."""
@@ -120,6 +126,7 @@ class Process:
         self.seq = 0
         self.epoch = 0
         self.armed: EndpointTable | None = None
+        self.armed_for: dict[str, int] = {}
         self.acked = ""
         self.result: Result | None = None
         self.started_at: float | None = None
@@ -133,6 +140,8 @@ class Process:
         self.signal = 0
         self.signals_told = 0
         self.was_killed = False
+        self.told_refusal = False
+        self.heard_at = 0.0
         self.views_at: deque[float] = deque(maxlen=100)
 
     @property
@@ -246,13 +255,15 @@ class Process:
     def note_join(self, join_id: str, reply: JoinReply) -> None:
         """The registry has taken it in."""
         self.incarnation = reply.incarnation
+        self.heard_at = self.world.loop.time()
         self.facts.owners[self.slot, reply.incarnation] = self
         self.world.history.judge(invariants.OF_JOINS, self, join_id)
 
     def note_view(self, view: NodeView) -> None:
         """It was told this."""
         self.world.history.judge(invariants.OF_VIEWS, self, view)
-        self.views_at.append(self.world.loop.time())
+        self.heard_at = self.world.loop.time()
+        self.views_at.append(self.heard_at)
         self.world.history.judge(agent_promises.OF_AGENT_VIEWS, self)
         self.seq, self.epoch = view.seq, view.epoch
         if view.result is not None and self.result is None:
@@ -269,7 +280,8 @@ class Process:
         if isinstance(report, ExitReport) and report.exit_code == ExitCode.PREFLIGHT_FAILED:
             self.note_failure()
         self.world.history.judge(agent_promises.OF_AGENT_REPORTS, self, report)
-        if isinstance(report, AckReport):
+        told = (self.slot, self.incarnation, getattr(report, "digest", ""))
+        if isinstance(report, AckReport) and told not in self.facts.acks:
             self.acked = report.digest
             self.facts.acks.add((self.slot, self.incarnation, report.digest))
 
@@ -467,6 +479,7 @@ class _HostsFile:
         if self._process.world.marked("hosts refused", self._process):
             raise ArmingFailed("it is read-only")
         self._process.armed = table
+        self._process.armed_for[table.digest()] = table.epoch
         return None
 
     def remove(self) -> None:

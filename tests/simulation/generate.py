@@ -730,7 +730,14 @@ def _sick_and_refusing(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(3, 5)
     launch = _shaped(draw, nodes, least=nodes - draw.randint(1, 2))
     sick, refusing = draw.sample(range(1, nodes), 2)
-    faults = (Fault(0.0, "sick", slot=sick), Fault(0.0, "refuses", slot=refusing))
+    faults = [Fault(0.0, "sick", slot=sick), Fault(0.0, "refuses", slot=refusing)]
+    if draw.random() < 0.3:  # it says so twice, before its launcher has submitted it again
+        faults = [
+            Fault(0.0, "refuses", slot=refusing, count=2),
+            Fault(0.0, "doubled", slot=refusing, count=5),
+            Fault(0.0, "late", slot=refusing, seconds=0.3, count=8),
+            Fault(0.4, "late", slot=-1, seconds=1.0, count=12),
+        ]
     return _of(schedule, launch, *faults)
 
 

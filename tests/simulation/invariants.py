@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from rendezvous import events
@@ -604,15 +605,12 @@ def the_first_cause_is_the_first(history: History, world: World) -> Wrong:
 
 def _other_was_first(history: History, facts: Facts, result: Result) -> Wrong:
     run = history.runs[facts.launch.run]
-    known = {
-        slot.index: slot.node.incarnation
-        for slot in run.slots
-        if slot.node is not None and slot.node.failed_at is not None
-    }
+    ended = history.now() if facts.finished is None else facts.finished
     failures = [
         _as_it_is_known(run, facts, failure)
         for failure in facts.failures
-        if known.get(failure.slot) == failure.incarnation
+        if facts.known_at.get((failure.slot, failure.incarnation), inf) <= ended
+        or failure.slot == result.slot
     ]
     named = next((f for f in failures if f.slot == result.slot), None)
     if named is None or not failures:

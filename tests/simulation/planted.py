@@ -19,6 +19,14 @@ _STATE = "rendezvous/state.py"
 _SERVICE = "rendezvous/server/service.py"
 _HOST = "rendezvous/server/host.py"
 _ACCESS = "rendezvous/server/access.py"
+_HOT = "rendezvous/server/hot.py"
+_ATTEMPT = "worker/agent/attempt.py"
+_FOLLOWING = "worker/agent/following.py"
+_JOINING = "worker/agent/joining.py"
+_LEAVING = "worker/agent/leaving.py"
+_REPORTS = "worker/agent/reports.py"
+_SESSION = "worker/agent/session.py"
+_WATCHING = "worker/agent/watching.py"
 
 
 def _bug(name: str, words: str, file: str, old: str, new: str, *more: tuple[str, str, str]) -> Bug:
@@ -333,7 +341,8 @@ _BUGS = (
     _bug("unheard is heard", "after a restart nobody waits for who has not called yet",
          _LEASES, "return lease is not None and lease.heard == self._granted_at", "return False"),
     _bug("a join is no beat", "a node that dies right after its join is not missed",
-         _HOST, "            self.leases.heard((slot.index, slot.incarnations), now)\n", ""),
+         _HOST, "            self.leases.heard((slot.index, slot.incarnations), now)\n", "",
+         (_HOT, "    _heard(service, host, request.slot, reply.incarnation, scope)\n", "")),
     _bug("the ended have no lease", "after a restart a node whose program has ended is not missed",
          _HOST, "and (slot.live_node() or slot.node.exit or slot.node.state is NodeState.RELEASED)",
          "and slot.live_node()"),
@@ -366,8 +375,8 @@ _BUGS = (
          "    report = max((s.node.exit for s in run.slots if s.node and s.node.exit), key=lambda r: r.exit_code, default=None)\n"),
     _bug("stopped is no failure", "a program that its agent stopped unasked is no failure",
          _PROTOCOL, "not (report.stopped and run.stop)", "not report.stopped"),
-    _bug("stopped is a failure", "a program that was stopped as it should is a failure",
-         _PROTOCOL, "not (report.stopped and run.stop)", "True"),
+    _bug("no failure after the stop", "a failure that is told after the stop is none",
+         _PROTOCOL, "not (report.stopped and run.stop)", "not run.stop"),
     _bug("verdict at once", "the verdict does not wait for other reports",
          _PROTOCOL, "run.verdict_at = now + run.spec.limits.verdict_seconds",
          "run.verdict_at = now"),
@@ -402,7 +411,7 @@ _BUGS = (
     _bug("stop is not told", "that a node is to stop is not in its view",
          _VIEWS, "stop=run.stop,", "stop=False,"),
     _bug("released are not told", "who is left out is not told so",
-         _VIEWS, "released=sorted(run.left_out)", "released=[]"),
+         _VIEWS, "released=_released(run)", "released=[]"),
     _bug("ended have left", "a node whose program has ended counts as gone",
          _VIEWS, "return all(slot.node is None or slot.node.state in GONE for slot in run.slots)",
          "return all(slot.node is None or slot.live_node() is None for slot in run.slots)"),
@@ -442,10 +451,69 @@ _BUGS = (
          "if host.news_seq < after and not self.closing.is_set():\n            await host.nodes"),
     _bug("nobody is woken", "news wait for the next poll",
          _HOST, "            self.nodes.wake_all()\n", ""),
+    # --- the node
+
+    _bug("node: stops are excused", "a program that failed by itself counts as stopped",
+         _REPORTS, "stop_at is not None and stop_at <= ending.ended_at", "stop_at is not None"),
+    _bug("node: a signal is as old as the end", "a signalled node fails when its grace is over",
+         _REPORTS, "128 + told.signal, words_of_signal(told.signal), told.at",
+         "128 + told.signal, words_of_signal(told.signal), ending.ended_at"),
+    _bug("node: reports do not age", "an exit report is as young at its last try as at its first",
+         _SESSION, "max(0.0, asyncio.get_running_loop().time() - since)", "0.0"),
+    _bug("node: nothing is stopped", "a program goes on after the stop",
+         _FOLLOWING, "            turn.do(Stop(epoch.program.number))", "            pass"),
+    _bug("node: a stop is early", "a stop that comes while the program is being started is lost",
+         _FOLLOWING, "        turn.do(Stop(number))", "        pass"),
+    _bug("node: ends are not told", "how a program ended is not reported",
+         _FOLLOWING, "    else:\n        reports.tell(turn, report, since=since)", "    else:\n        pass"),
+    _bug("node: one try for a report", "a report that was not taken in is given up",
+         _REPORTS, "    if until is None and waited > node.rules.orphan_timeout:",
+         "    if until is None:"),
+    _bug("node: orphans end early", "a node gives up a registry that was away for a moment",
+         _WATCHING, "if seconds >= rules.orphan_timeout and member.had_last_try:", "if True:"),
+    _bug("node: old news for ever", "a node asks for the news that it has",
+         _WATCHING, "        after=view.seq,\n        poll=", "        poll="),
+    _bug("node: a refusal is the end", "a refusal changes the exit code of a node that ends",
+         _WATCHING, "if turn.node.ends is None or turn.node.ends.cause not in IN_ORDER:\n        turn.end(",
+         "if True:\n        turn.set(ends=None)\n        turn.end("),
+    _bug("node: names stay", "a node that ends leaves its names in the hosts file",
+         _LEAVING, "case Step.HOSTS if turn.node.rules.hosts_file:", "case Step.HOSTS if False:"),
+    _bug("node: gone before its program", "a node ends while its program does",
+         _LEAVING, "if reported and not any(turn.under_way(*_OF_PROGRAMS)):", "if reported:"),
+    _bug("node: signals end well", "a node that a signal ends exits with 0",
+         _LEAVING, "turn.end(Cause.SIGNAL, code=128 + said.signal)", "turn.end(Cause.SIGNAL)"),
+    _bug("node: a signal kills", "the first signal ends a program without its grace",
+         _LEAVING, "if said.signal == signals.SIGQUIT:", "if True:"),
+    _bug("node: released and failed", "a node that the run goes without fails",
+         _ATTEMPT, "turn.end(Cause.RELEASED, code=int(ExitCode.OK))", "turn.end(Cause.RELEASED, code=1)"),
+    _bug("node: the result is not its own", "a node exits well whatever the result",
+         _ATTEMPT, "turn.end(Cause.RESULT, code=result.exit_code)", "turn.end(Cause.RESULT)"),
+    _bug("node: acknowledged as any", "an acknowledgement names the newest epoch",
+         _ATTEMPT, "    epoch = asked.table.epoch\n", "    epoch = turn.node.epochs[-1].number\n"),
+    _bug("node: one join", "a join that failed is not tried again",
+         _JOINING, "    if left < 0:", "    if left < 1e9:"),
+    _bug("node: refuses in silence", "a node that cannot take part does not say so",
+         _JOINING, "    turn.begin(Refuse, error=error)", "    turn.end(Cause.FAULT, error=error)"),
 )
 # fmt: on
 
 BUGS: dict[str, Bug] = {bug.name: bug for bug in _BUGS}
 
-MISSED: dict[str, str] = {}
+MISSED: dict[str, str] = {
+    "a FIN after a stall kills": "requests that are read more than a second after a stall",
+    "leaving is no loss": "an agent that leaves while its program runs",
+    "the new run is dropped": "a run that is made in the commit in which its former one is let go",
+    "wrong access fence": "an older incarnation that lives on beside the newer one, and starts",
+    "the dead rise": "news of a worker run that overtake those of its end",
+    "left out for ever": "a spare that becomes fit after the round in which it was left out",
+    "a new table, an old epoch": "a node that cannot arm, and a spare that can",
+    "who is late to arm ends all": "a node that is late to arm, and a spare that can",
+    "a late FIN kills": "a connection whose end is read long after it was opened",
+    "leader cuts the verdict": "a failure of a node that serves, just before its leader ends well",
+    "cancel does not look": "a cancel in the second after a node has died",
+    "node: a signal is as old as the end": "a peer that fails of it within the grace",
+    "node: a refusal is the end": "a registry that forgets a run which a node still watches",
+    "node: one join": "a registry that is away while a node joins, and a judge of that",
+    "node: a stop is early": "a stop within the moment in which a program is started",
+}
 """Bugs that no schedule has shown so far, and what one would need."""

@@ -837,10 +837,12 @@ def everyone_left_means_it(history: History, status: RunStatus) -> Wrong:
         return None
     if run.spec.launch_id != status.launch_id:
         return None
-    for (slot, incarnation), owner in history.of(run).owners.items():
+    facts = history.of(run)
+    for (slot, incarnation), owner in facts.owners.items():
         mine = run.slots[slot].incarnations == incarnation and run.slots[slot].node is not None
         waits = owner.machine.alive and owner.result is None and not owner.released
-        if mine and waits and not _is_troubled(owner) and not owner.stuck:
+        over = (slot, owner.generation) in facts.said_over
+        if mine and waits and not over and not _is_troubled(owner) and not owner.stuck:
             return f"{owner.name} does not know the result"
     return None
 
@@ -869,7 +871,8 @@ def a_finished_run_is_kept(history: History, run: Run, facts: Facts) -> Wrong:
         node = run.slots[slot].node
         mine = node is not None and node.incarnation == incarnation
         waits = owner.machine.alive and owner.result is None and not owner.released
-        if mine and waits and (slot, incarnation) not in facts.off_at:
+        over = (slot, owner.generation) in facts.said_over
+        if mine and waits and not over and (slot, incarnation) not in facts.off_at:
             return f"{owner.name} does not know the result"
     return None
 
