@@ -141,6 +141,7 @@ class Process:
         self.signals_told = 0
         self.was_killed = False
         self.told_refusal = False
+        self.needs_hosts = False
         self.heard_at = 0.0
         self.views_at: deque[float] = deque(maxlen=100)
 
@@ -186,7 +187,8 @@ class Process:
     def _settings(self) -> WorkerSettings:
         launch = self.launch
         framework: Any = "openmpi" if launch.led else "torchrun" if launch.ranks_each else "command"
-        require: Any = "require" if self.world.marked("hosts refused", self) else "auto"
+        self.needs_hosts = self.world.marked("hosts refused", self) is not None
+        require: Any = "require" if self.needs_hosts else "auto"
         return WorkerSettings(
             framework=framework,
             nnodes=f"{launch.least}:{launch.nodes}",
@@ -476,10 +478,12 @@ class _HostsFile:
         resolved: Mapping[str, AbstractSet[str]] | None = None,
     ) -> str | None:
         """Write the table's names."""
-        if self._process.world.marked("hosts refused", self._process):
+        is_refused = self._process.world.marked("hosts refused", self._process) is not None
+        if not (is_refused and self._process.needs_hosts):  # else it goes on by address
+            self._process.armed_for[table.digest()] = table.epoch
+        if is_refused:
             raise ArmingFailed("it is read-only")
         self._process.armed = table
-        self._process.armed_for[table.digest()] = table.epoch
         return None
 
     def remove(self) -> None:

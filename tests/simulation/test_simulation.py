@@ -30,6 +30,12 @@ def test_every_invariant_holds_in_these_schedules(first: int) -> None:
     assert run_seeds(range(first, first + 50)).failed == []
 
 
+@pytest.mark.parametrize("seed", [529, 1_013, 1_016, 1_153, 2_162, 2_614, 117_157])
+def test_what_was_found_once_is_not_found_again(seed: int) -> None:
+    """Seeds that have shown a defect, of the product or of its judge."""
+    assert simulate(generate(seed)).violation is None
+
+
 def test_a_schedule_without_faults_ends_well() -> None:
     calm = replace(generate(3).without(()), keep_finished=3_600.0)
     report = simulate(calm)
