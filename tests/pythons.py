@@ -35,10 +35,14 @@ PURE = {
         *("protocol", "replay", "run_metrics", "schema", "seal", "security", "verifying", "views"),
     ),
     "tests/worker": (
-        *("address", "choice", "contracts", "family", "frameworks", "frameworks_page", "hosts"),
+        *("address", "choice", "contracts", "ending", "family", "frameworks", "frameworks_page"),
+        "hosts",
         *("hosts_text", "metrics", "nccl_env", "nccl_verdict", "needs", "probe_names"),
         *("probe_packets", "probe_plan", "rsh_command_line", "rsh_names", "settings"),
         *("standard_input", "table", "variable_checks", "variables"),
+    ),
+    "tests/worker/agent": (
+        *("attempt", "following", "joining", "leaving", "node", "reports", "watching"),
     ),
 }
 WHOLE = (

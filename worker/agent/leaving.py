@@ -149,7 +149,7 @@ def _at(turn: Turn, step: Step) -> None:
             turn.begin(CloseSocket)
         case Step.FAULT if ends.error and _is_own_fault(ends) and _may_speak(turn):
             epoch = turn.node.agreed.table.epoch if turn.node.agreed else 0
-            reports.tell_once(turn, fault_report(ends.error, epoch))
+            reports.tell_once(turn, fault_report(ends.error, epoch), since=ends.at)
         case Step.LEAVE if _may_speak(turn):
             reports.tell_once(turn, LeaveReport())
         case Step.CLIENT:

@@ -190,6 +190,7 @@ class Ends:
         cause: The first one.
         code: The exit code of its process, where it does not end with an error.
         error: What its process ends with.
+        at: When the cause was known.
         step: The one that it is at; None while programs end and reports are told.
         step_at: Since when.
     """
@@ -197,6 +198,7 @@ class Ends:
     cause: Cause
     code: int = 0
     error: Exception | None = None
+    at: float = 0.0
     step: Step | None = None
     step_at: float = 0.0
 
@@ -307,7 +309,7 @@ class Turn:
     def end(self, cause: Cause, *, code: int = 0, error: Exception | None = None) -> None:
         """Decide how this node ends; the first cause is final. `leaving` does what follows."""
         if self.node.ends is None:
-            self.set(ends=Ends(cause, code, error))
+            self.set(ends=Ends(cause, code, error, self.now))
 
     def set_member(self, **changes: Any) -> None:
         """Change what is known of this node's place in the registry."""

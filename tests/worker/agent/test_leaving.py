@@ -180,6 +180,16 @@ def test_a_nodes_own_fault_is_told_before_it_leaves() -> None:
     assert drive.leaves() == End(0, error)
 
 
+def test_a_fault_is_as_old_as_it_is_and_not_as_the_end_of_what_ran_then() -> None:
+    drive = running()
+    drive.breaks(Watch)
+    began_at = drive.now
+    drive.now += 9.0  # the grace of its program
+    drive.gone()
+    actions = drive.answer(CloseSocket)
+    assert [tell.since for tell in actions if isinstance(tell, Tell)] == [began_at]
+
+
 def test_a_fault_in_rdzv_itself_is_named_as_that() -> None:
     drive = verifying()
     drive.breaks(Visit)
