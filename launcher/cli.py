@@ -214,7 +214,7 @@ def _work(
     _log_to_stderr(settings.log_level, f"rdzv[slot {join.slot}]")
     kept = _log_to_file(settings.log_dir, join.slot)
     try:
-        _exit(run_agent(settings, join, command, os.environ))
+        _exit(run_agent(settings, join, command))
     except RdzvError as exc:
         if kept is not None:
             record = (__name__, logging.ERROR, "", 0, exc.message, (), None)

@@ -78,7 +78,10 @@ async def refuse(
 
     try:
         await until_answered(
-            lambda: client.refuse(join.run, join.slot, refusal), seconds=limit_seconds, failed=say
+            lambda: client.refuse(join.run, join.slot, refusal),
+            seconds=limit_seconds,
+            failed=say,
+            pause=client.pause,
         )
     except (RegistryError, TooManyRequests) as exc:
         logger.warning("the registry was not told of it: %s", exc.message)

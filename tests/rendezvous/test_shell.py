@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
-
-import pytest
 
 from rendezvous.shell import Shell
-from tests.simulation.loop import VirtualLoop
+from tests.simulation.loop import run_virtually
 
 Said = tuple[str, object]
 
@@ -40,15 +36,6 @@ class Recorder:
         self.done.append(action)
 
 
-def on_virtual_time(work: Callable[[], Coroutine[Any, Any, None]], seconds: float = 100.0) -> None:
-    loop = VirtualLoop(pytest.fail)
-    task = loop.create_task(work())
-    loop.drive(seconds)
-    assert task.done()
-    task.result()
-    loop.dispose()
-
-
 async def answer(seconds: float, said: Said | None) -> Said | None:
     await asyncio.sleep(seconds)
     return said
@@ -67,7 +54,7 @@ def test_inputs_are_taken_in_one_at_a_time_and_in_order() -> None:
         await asyncio.sleep(0)
         assert machine.done == ["1", "2", "3"]
 
-    on_virtual_time(work)
+    run_virtually(work())
 
 
 def test_what_comes_of_an_effect_is_fed_and_nothing_where_there_is_nothing_to_say() -> None:
@@ -78,7 +65,7 @@ def test_what_comes_of_an_effect_is_fed_and_nothing_where_there_is_nothing_to_sa
         await asyncio.sleep(5)
         assert machine.fed == [(2.0, "answered", 1)]
 
-    on_virtual_time(work)
+    run_virtually(work())
 
 
 def test_an_effect_that_was_dropped_is_not_heard_of_again() -> None:
@@ -91,7 +78,7 @@ def test_an_effect_that_was_dropped_is_not_heard_of_again() -> None:
         await asyncio.sleep(5)
         assert machine.fed == []
 
-    on_virtual_time(work)
+    run_virtually(work())
 
 
 def test_an_effect_that_fails_unexpectedly_is_an_input_as_well() -> None:
@@ -101,7 +88,7 @@ def test_an_effect_that_fails_unexpectedly_is_an_input_as_well() -> None:
         await asyncio.sleep(1)
         assert machine.fed == [(0.0, "broken", (3, "not this way"))]
 
-    on_virtual_time(work)
+    run_virtually(work())
 
 
 def test_the_machine_is_fed_a_tick_when_it_is_due_and_only_the_newest_wish_counts() -> None:
@@ -112,7 +99,7 @@ def test_the_machine_is_fed_a_tick_when_it_is_due_and_only_the_newest_wish_count
         await asyncio.sleep(20)
         assert machine.fed == [(0.0, "a", None), (0.0, "b", None), (4.0, "tick", None)]
 
-    on_virtual_time(work)
+    run_virtually(work())
 
 
 def test_a_closed_shell_has_ended_its_effects_and_takes_nothing_in() -> None:
@@ -126,4 +113,4 @@ def test_a_closed_shell_has_ended_its_effects_and_takes_nothing_in() -> None:
         await asyncio.sleep(20)
         assert machine.fed == [(0.0, "a", None)]
 
-    on_virtual_time(work)
+    run_virtually(work())

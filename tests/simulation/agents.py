@@ -285,7 +285,7 @@ class Process:
         told = (self.slot, self.incarnation, getattr(report, "digest", ""))
         if isinstance(report, AckReport) and told not in self.facts.acks:
             self.acked = report.digest
-            self.facts.acks.add((self.slot, self.incarnation, report.digest))
+            self.facts.acks.add(told)
 
     def _note_start(self) -> None:
         self.world.history.judge(invariants.OF_STARTS, self, self.acked)

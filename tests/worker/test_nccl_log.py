@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rendezvous.schema import ExitReport
-from worker.nccl.log import NcclLog, with_trouble
+from worker.agent.reports import with_trouble
+from worker.nccl.log import NcclLog
 
 LOGS = Path(__file__).parent / "nccl"
 LOOKS = 20

@@ -16,6 +16,7 @@ from rendezvous.errors import (
     Unavailable,
     UsageError,
 )
+from rendezvous.retry import retry_pause
 from rendezvous.schema import Refusal, ReportReply
 from rendezvous.security import JoinString
 from tests.rendezvous.registry import Launch
@@ -49,6 +50,8 @@ def test_endless_words_are_cut() -> None:
 
 class Registry:
     """Answers one call after the other with these errors, then with None for success."""
+
+    pause = staticmethod(retry_pause)
 
     def __init__(self, *answers: RdzvError | None) -> None:
         self.answers = list(answers)

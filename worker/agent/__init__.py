@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rendezvous.errors import Fenced, RunOver
 from rendezvous.security import JoinString
@@ -34,7 +33,6 @@ async def run_agent(
     settings: WorkerSettings,
     join: JoinString,
     command: Sequence[str],
-    environ: Mapping[str, str] | None = None,
     *,
     environment: AgentEnvironment | None = None,
 ) -> int:
@@ -44,13 +42,12 @@ async def run_agent(
         settings: What the person said.
         join: The worker run's join string.
         command: The COMMAND.
-        environ: The user's environment, as the program is to see it.
         environment: The outer world; this process's own when not given.
 
     Raises:
         RdzvError: What this node cannot do.
     """
-    environment = environment or AgentEnvironment(os.environ if environ is None else environ)
+    environment = environment or AgentEnvironment()
     become_subreaper()
     reaper = asyncio.create_task(reap_orphans())
     places = environment.socket_places()

@@ -19,7 +19,7 @@ from collections.abc import (
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from rendezvous.client import RegistryClient
 from rendezvous.schema import EndpointTable, JoinRequest, PairProbe, ProbePlan
@@ -47,8 +47,6 @@ from worker.probe.packets import Identity
 from worker.process import Program, parent_lives
 from worker.resolver import Resolver
 from worker.rsh.shims import write_shims
-
-T = TypeVar("T")
 
 
 class RunningProgram(Protocol):

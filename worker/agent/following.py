@@ -17,6 +17,7 @@ from worker.agent.actions import (
     Kill,
     LookAtProgram,
     ReadTrouble,
+    Say,
     Start,
     Stop,
 )
@@ -181,8 +182,9 @@ def _tell_ahead(turn: Turn, epoch: Epoch, ending: Ending, words: OwnWords) -> No
 
 def _warn(turn: Turn, epoch: int, note: Note, **values: object) -> None:
     """Say what a person should see, here and to all."""
-    turn.say(note, **values)
-    words = printable(text_of(notice(note, **values)), 600)
+    said = notice(note, **values)
+    turn.do(Say(said))
+    words = printable(text_of(said), 600)
     reports.tell(turn, ProgressReport(epoch=epoch, words=words, warning=True), needed=False)
 
 

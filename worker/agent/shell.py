@@ -96,7 +96,7 @@ class NodeShell:
         self._resolver = environment.resolver()
         self._identity = Identity(join.probe_key, join.run, join.launch_id, join.slot)
         self._listener: Listener | None = None
-        self._remote = RemoteCommands(client, join, allowed=place.remote)
+        self._remote = RemoteCommands(client, join, allowed=place.remote, pause=client.pause)
         self._metrics = Metrics(client, join.run, join.slot)
         self._socket = environment.local_socket(
             take={"metrics": self._metrics.take}, serve={"exec": self._remote.serve}
@@ -108,11 +108,6 @@ class NodeShell:
         self._core: Shell[Input, Action] = Shell(
             self._step, self._due, tick=Tick(), act=self._act, broken=Broken
         )
-
-    @property
-    def node(self) -> Node:
-        """What the machine knows now."""
-        return self._node
 
     async def run(self) -> int:
         """Take part in the run; returns the exit code. Raises what the node ends with instead."""

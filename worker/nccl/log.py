@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rendezvous.schema import ExitReport, printable
 from worker.background import in_background
 from worker.nccl.verdict import Heard, Verdict, judge, take_in
 
@@ -126,12 +125,6 @@ class NcclLog:
 
     def _found(self) -> list[Path]:
         return sorted(Path(name) for name in glob.iglob(self._pattern))[:_MOST_FILES]
-
-
-def with_trouble(report: ExitReport, trouble: str) -> ExitReport:
-    """The report of a program that failed, with what stood between it and its network."""
-    words = "; ".join(filter(None, (report.message, trouble)))
-    return report.model_copy(update={"message": printable(words, 600)})
 
 
 def _state(path: Path) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from rendezvous.errors import RdzvError, UsageError
-from rendezvous.retry import until_answered
+from rendezvous.retry import retry_pause, until_answered
 from rendezvous.schema import (
     CommandEnd,
     CommandFrame,
@@ -53,6 +53,7 @@ class Exchange:
         slot: This node.
         receive: Called with each frame and the slot that it comes from; may not block.
         lost: Called when frames may have been lost: what is not acknowledged is to be told again.
+        pause: Seconds before a registry that did not answer is asked again.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class Exchange:
         *,
         receive: Callable[[int, CommandFrame], None],
         lost: Callable[[], None],
+        pause: Callable[[], float] = retry_pause,
     ) -> None:
         self._registry = registry
+        self._pause = pause
         self._run = run
         self._slot = slot
         self._receive = receive
@@ -141,7 +144,9 @@ class Exchange:
             await self._more.wait()
             self._more.clear()
             while self._waiting:
-                for place in await until_answered(self._give_batch, failed=_say_waits):
+                for place in await until_answered(
+                    self._give_batch, failed=_say_waits, pause=self._pause
+                ):
                     self._waiting.pop(place, None)  # it may have been taken back
 
     async def _give_batch(self) -> Collection[int]:
@@ -173,7 +178,7 @@ class Exchange:
             ask = functools.partial(
                 self._registry.relay_take, self._run, self._slot, after, self._session
             )
-            mail = await until_answered(ask, failed=_say_absent)
+            mail = await until_answered(ask, failed=_say_absent, pause=self._pause)
             after = mail.seq
             if mail.session != self._session:
                 known, self._session = self._session, mail.session

@@ -6,9 +6,10 @@ import asyncio
 import base64
 import functools
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from rendezvous.errors import RdzvError, RunOver, UsageError
+from rendezvous.retry import retry_pause
 from rendezvous.schema import (
     MAX_COMMAND_BYTES,
     CommandEnd,
@@ -42,13 +43,26 @@ class RemoteCommands:
         registry: By which frames reach other nodes.
         join: The run, the slot, and the key by which its nodes know each other.
         allowed: Whether the run allows remote commands.
+        pause: Seconds before a registry that did not answer is asked again.
     """
 
-    def __init__(self, registry: Registry, join: JoinString, *, allowed: bool) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        join: JoinString,
+        *,
+        allowed: bool,
+        pause: Callable[[], float] = retry_pause,
+    ) -> None:
         self.allowed = allowed
         self._join = join
         self._exchange = Exchange(
-            registry, join.run, join.slot, receive=self._receive, lost=self._tell_again
+            registry,
+            join.run,
+            join.slot,
+            receive=self._receive,
+            lost=self._tell_again,
+            pause=pause,
         )
         self._closed = (
             f"run '{join.run}' is not running yet"

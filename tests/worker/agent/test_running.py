@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.errors import RunError
-from tests.rendezvous.test_shell import on_virtual_time
+from tests.simulation.loop import run_virtually
 from tests.worker.agent.test_visiting import at_once
 from tests.worker.test_table import join, table
 from worker.agent.actions import ReadTrouble, Start
@@ -123,7 +123,7 @@ def lives(bench: Bench, steps: Callable[[], Any] | None = None) -> Input:
             steps()
         found.append(await task)
 
-    on_virtual_time(work)
+    run_virtually(work())
     return found[0]
 
 
@@ -232,7 +232,7 @@ def test_what_nccl_uses_is_told_while_the_program_runs_and_its_trouble_when_aske
     async def work() -> None:
         found.append(await bench.running.read_trouble(ReadTrouble(8, 7, 1.0)))
 
-    on_virtual_time(work)
+    run_virtually(work())
     assert found == [TroubleRead(8, "a cable")]
 
 

@@ -11,7 +11,7 @@ import pytest
 from rendezvous.errors import Fenced, RdzvError
 from rendezvous.retry import retry_pause
 from rendezvous.schema import ExitReport, LeaveReport, NodeView, Phase, Report
-from tests.rendezvous.test_shell import on_virtual_time
+from tests.simulation.loop import run_virtually
 from tests.worker.agent.drive import AWAY, OFFER, reply
 from tests.worker.test_table import join
 from worker.agent.actions import Connect, Join, Tell, Watch
@@ -76,7 +76,7 @@ def said(registry: Registry, ask: Ask, after: float = 0.0) -> Input:
         client: Any = registry
         found.append(await ask(Session(client, join())))
 
-    on_virtual_time(work)
+    run_virtually(work())
     return found[0]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.schema import PairProbe, ProbePlan
-from tests.rendezvous.test_shell import on_virtual_time
+from tests.simulation.loop import run_virtually
 from tests.worker.agent.drive import plan
 from worker.agent.actions import Visit
 from worker.agent.environment import AgentEnvironment
@@ -53,7 +53,7 @@ class Peers:
             asked = Visit(7, 1, given)
             found.append(await visit(asked, OWN, self.environment, loopback=False))
 
-        on_virtual_time(work)
+        run_virtually(work())
         return found[0]
 
 
