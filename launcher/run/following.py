@@ -1,0 +1,233 @@
+"""What a launch follows: the run's status, what is kept of it, events and metrics. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from launcher.run import inputs
+from launcher.run.actions import AskStatus, FetchMetrics, FollowEvents, Keep, KeepReport, Say, Show
+from launcher.run.desk import Desk, retry_pause
+from launcher.run.sentences import Findings, RegistryTrouble, Sentence, Warnings
+from launcher.run.values import ErrorKind, Failure, Silent, StorageLost, Trouble
+from rendezvous.errors import PreflightFailed, VerificationFailed
+from rendezvous.schema import Phase, RunStatus
+
+STATUS_WAIT_SECONDS: Final = 2.0
+METRICS_SECONDS: Final = 1.0
+ERRAND_SECONDS: Final = 1.0
+MOST_ERRANDS: Final = 3
+"""How often the end waits for what could not be kept, until it goes without."""
+_BY_CHECKS: Final = (VerificationFailed.code, PreflightFailed.code)
+_STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
+_TIMES: Final = ("status", "events", "metrics", "errands")
+
+
+@dataclass(slots=True)
+class Errand:
+    """Something that is kept once, and tried again when it fails.
+
+    Attributes:
+        id: Of the try under way.
+        tries: How often it has failed.
+    """
+
+    id: int | None = None
+    tries: int = 0
+    again_at: float = 0.0
+
+    def may_begin(self, now: float) -> bool:
+        """Whether to try it now."""
+        return self.id is None and now >= self.again_at
+
+    def failed(self, now: float) -> None:
+        """Try it again in a while."""
+        self.id, self.tries, self.again_at = None, self.tries + 1, now + ERRAND_SECONDS
+
+
+@dataclass(slots=True)
+class Following:
+    """What is known of the run.
+
+    Attributes:
+        patience: Seconds without the registry, or its journal, until the launch is over.
+        status: The newest one.
+        asked_since: Since when the next one is asked for.
+        last_try: The time is up: what is under way is the last try.
+        storage: Since when the journal cannot be written, as this launch has met it.
+        said: What is said once.
+        kept_epoch: The table of this epoch is kept.
+        checks_shown: What was found about a run that did not start was said.
+        events_after: Number of the last event that was shown.
+        failed: Why the launch cannot go on.
+    """
+
+    desk: Desk
+    patience: float
+    status: RunStatus | None = None
+    asked_since: float = 0.0
+    last_try: bool = False
+    asking: int | None = None
+    storage: tuple[float, Trouble] | None = None
+    said: set[Sentence] = field(default_factory=set)
+    kept_epoch: int = 0
+    keeping: Errand = field(default_factory=Errand)
+    checks_shown: bool = False
+    checks: Errand = field(default_factory=Errand)
+    events: int | None = None
+    events_after: int = 0
+    events_over: bool = False
+    metrics: int | None = None
+    failed: Failure | None = None
+
+    def begin(self, now: float, seen: int = 0) -> None:
+        """The run is created; its events were shown up to number `seen`."""
+        self.asked_since = now
+        self.events_after = seen
+        self._ask()
+        self.events = self.desk.send("events", FollowEvents, seen)
+        self.desk.look_at("metrics", now + METRICS_SECONDS)
+
+    def stop(self) -> None:
+        """Follow it no longer."""
+        for number in (self.asking, self.keeping.id, self.checks.id, self.events, self.metrics):
+            self.desk.break_off(number)
+        for name in _TIMES:
+            self.desk.forget(name)
+
+    def stop_asking(self) -> None:
+        """What is known is enough; the events go on."""
+        for number in (self.asking, self.keeping.id, self.checks.id, self.metrics):
+            self.desk.break_off(number)
+        for name in ("status", "metrics", "errands"):
+            self.desk.forget(name)
+
+    def say_once(self, sentence: Sentence) -> None:
+        """Say it, unless it was said."""
+        if sentence not in self.said:
+            self.said.add(sentence)
+            self.desk.do(Say(sentence))
+
+    # --- status -------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        after = -1 if self.status is None else self.status.version
+        self.asking = self.desk.send("status", AskStatus, after, STATUS_WAIT_SECONDS)
+
+    def ask_again(self, now: float) -> None:
+        """Ask for the next status. Whether time is up is judged before the try: it may have been
+        this process that was stopped."""
+        self.last_try = now - self.asked_since > self.patience
+        self._ask()
+
+    def came(self, status: RunStatus, now: float) -> None:
+        """How the run stands: shown, and kept once the nodes have their ranks."""
+        self.status, self.asked_since, self.last_try, self.asking = status, now, False, None
+        self.desk.do(Show(status))
+        if status.trouble:
+            self.say_once(RegistryTrouble(status.trouble))
+
+    def errands(self, now: float) -> None:
+        """Once the nodes have their ranks, `rdzv logs` and `rdzv status --env` have to know them;
+        and of a start that failed, what one sentence leaves out is said."""
+        status = self.status
+        assert status is not None
+        if self._keeps(status) and self.keeping.may_begin(now):
+            self.keeping.id = self.desk.send("keep", Keep, status)
+        if self._shows_checks(status) and self.checks.may_begin(now):
+            self.checks.id = self.desk.send("checks", KeepReport)
+
+    def _keeps(self, status: RunStatus) -> bool:
+        return status.phase in _STARTED and bool(status.digest) and status.epoch != self.kept_epoch
+
+    def _shows_checks(self, status: RunStatus) -> bool:
+        return (
+            status.result is not None and status.result.code in _BY_CHECKS and not self.checks_shown
+        )
+
+    def awaits_errands(self) -> bool:
+        """Whether something is still to be kept, or said, before the registry goes."""
+        status = self.status
+        assert status is not None
+        keeps = self._keeps(status) and self.keeping.tries < MOST_ERRANDS
+        checks = self._shows_checks(status) and self.checks.tries < MOST_ERRANDS
+        return keeps or checks or self.keeping.id is not None or self.checks.id is not None
+
+    def unanswered(self, said: inputs.Unanswered, now: float) -> None:
+        """The registry does not answer: it may be being started again."""
+        self.asking = None
+        if said.trouble.kind is ErrorKind.STORAGE_FULL:  # met by who asked beside this
+            self.say_once(RegistryTrouble(said.trouble.message, said.trouble.hint))
+        if self.last_try:
+            self.failed = Silent(said.trouble)
+        else:
+            self.desk.look_at("status", now + retry_pause(said.jitter))
+
+    # --- the journal --------------------------------------------------------------------------
+
+    def storage_full(self, trouble: Trouble, now: float) -> None:
+        """A disk that is full is the person's to mend; until then everything waits."""
+        if trouble.kind is ErrorKind.STORAGE_FULL:
+            self.storage = self.storage or (now, trouble)
+            self.say_once(RegistryTrouble(trouble.message, trouble.hint))
+
+    def check_storage(self, now: float) -> None:
+        """Without a journal nothing can go on or end: give up when the disk stays full.
+
+        From the go on the programs run without it, until one of them has ended.
+        """
+        status = self.status
+        assert status is not None
+        forming = status.phase not in _STARTED
+        if forming and status.unwritten_seconds > self.patience:
+            self.failed = StorageLost(status.unwritten_seconds, status.trouble)
+        elif self.storage is not None and now - self.storage[0] > self.patience:
+            since, trouble = self.storage
+            self.failed = StorageLost(now - since, trouble.message, trouble.hint)
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def kept(self, said: inputs.Answer, status: RunStatus, now: float) -> None:
+        """The table is kept, or not."""
+        if isinstance(said, inputs.ReportCame):
+            self.keeping.id, self.kept_epoch = None, status.epoch
+            self.desk.do(Say(Warnings(said.report)))
+        else:
+            self.keeping.failed(now)
+            self.desk.look_at("errands", self.keeping.again_at)
+
+    def checks_came(self, said: inputs.Answer, now: float) -> None:
+        """What was found is kept, or not."""
+        if isinstance(said, inputs.ReportCame):
+            self.checks.id, self.checks_shown = None, True
+            self.desk.do(Say(Findings(said.report)))
+        else:
+            self.checks.failed(now)
+            self.desk.look_at("errands", self.checks.again_at)
+
+    def events_ended(self, said: inputs.Answer, now: float) -> None:
+        """They end with the run, and as well where the registry is told to end and comes back."""
+        self.events = None
+        over = self.status is not None and self.status.everyone_left and self.status.result
+        jitter = 0.0
+        if isinstance(said, inputs.EventsOver):
+            self.events_after, jitter = said.after, said.jitter
+            self.events_over = bool(over) and not said.broken
+        if not self.events_over:
+            self.desk.look_at("events", now + retry_pause(jitter))
+
+    def metrics_kept(self, now: float) -> None:
+        """The next ones in a while."""
+        self.metrics = None
+        self.desk.look_at("metrics", now + METRICS_SECONDS)
+
+    def look(self, name: str, now: float) -> None:
+        """Its time has come."""
+        if name == "status":
+            self.ask_again(now)
+        elif name == "events":
+            self.events = self.desk.send("events", FollowEvents, self.events_after)
+        elif name == "metrics":
+            self.metrics = self.desk.send("metrics", FetchMetrics)
+        elif name == "errands" and self.status is not None:
+            self.errands(now)

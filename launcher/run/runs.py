@@ -1,0 +1,82 @@
+"""The worker runs of a launch, shared by what submits, describes and ends them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from launcher.run.actions import News, Note, TellSlot
+from launcher.run.desk import Desk
+from launcher.run.ending import Endings
+from launcher.run.values import Key, LaunchFacts, Trouble
+from launcher.run.worker_run import Run, Step
+from rendezvous.schema import Phase, SlotStatus
+
+
+@dataclass(slots=True)
+class Runs:
+    """All of them.
+
+    Attributes:
+        ends: Of those that are being ended.
+        runs: What may exist, and what is about to be submitted.
+        of_slot: The keys of each slot.
+        asked: The newest generation that was asked for, by slot.
+        seen: How each slot stands at the registry.
+        phase: The run's; None before its first status.
+        refused: The registry refuses to hear of a worker run: the launch cannot go on.
+    """
+
+    facts: LaunchFacts
+    desk: Desk
+    ends: Endings
+    runs: dict[Key, Run] = field(default_factory=dict)
+    of_slot: dict[int, list[Key]] = field(default_factory=dict)
+    asked: dict[int, int] = field(default_factory=dict)
+    seen: dict[int, SlotStatus] = field(default_factory=dict)
+    phase: Phase | None = None
+    refused: Trouble | None = None
+
+    def add(self, key: Key, run: Run) -> Run:
+        """Know of it."""
+        self.runs[key] = run
+        self.of_slot.setdefault(key.slot, []).append(key)
+        return run
+
+    def forget(self, key: Key) -> None:
+        """It was not submitted, and will not be."""
+        self.quiet(key, self.runs.pop(key))
+        self.of_slot[key.slot].remove(key)
+
+    def quiet(self, key: Key, run: Run) -> None:
+        """Nothing is asked or told of it any more."""
+        for number in (run.id, run.telling):
+            self.desk.break_off(number)
+        for name in ("look", "tell"):
+            self.desk.forget((name, key))
+        run.id = run.telling = run.news = run.found = None
+        run.step = Step.REST
+
+    def is_newest(self, key: Key) -> bool:
+        """Whether no newer generation was asked for."""
+        return self.asked.get(key.slot, 0) <= key.generation
+
+    def tell(self, key: Key, run: Run, news: News) -> None:
+        """Tell the registry, until it has heard."""
+        run.news = news
+        run.telling = self.desk.send("slots", TellSlot, key, news)
+
+    def note(self, key: Key, run: Run, *, whole: bool = False) -> None:
+        """Write down what became known; without it, its name still finds it."""
+        if not run.is_local:
+            self.desk.do(Note(key, run.handle, run.gone, whole))
+
+    def end(self, key: Key, now: float, *, by_itself: float = 0.0) -> None:
+        """End it, unless that is under way; one that is being submitted once that is answered."""
+        run = self.runs[key]
+        if run.gone or key in self.ends.ends:
+            return
+        if run.step is Step.SUBMITTING:
+            run.end_after = True
+            return
+        self.quiet(key, run)
+        self.ends.begin(key, run.starter, run.handle, now, by_itself=by_itself)

@@ -1,0 +1,325 @@
+"""The worker runs of one launch: submitted or taken up again, described until they are over, ended.
+
+For each slot that wants a newer generation than was submitted, whatever the reason:
+
+    intent told to the registry -> line in the ledger -> submit -> id in the ledger and told
+        -> its state told whenever that changes, until it is over
+
+The registry decides what follows from it. A worker run that a newer generation replaces is ended:
+before the go beside the newer one, as the registry refuses its node in any case, and from the go on
+before the newer one is submitted. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from launcher.run import inputs
+from launcher.run.actions import (
+    Action,
+    Describe,
+    Find,
+    News,
+    ReadLastLine,
+    Say,
+    Submit,
+    TellSlot,
+    WriteIntent,
+)
+from launcher.run.describing import Describing
+from launcher.run.desk import retry_pause
+from launcher.run.end_of_all import BY_ITSELF_SECONDS, EndOfAll
+from launcher.run.ending import Ended
+from launcher.run.runs import Runs
+from launcher.run.sentences import MayBeLeft
+from launcher.run.submitting import Submitting
+from launcher.run.values import ErrorKind, Key, Left
+from launcher.run.worker_run import BEFORE_SUBMISSION, Run, Step
+from launcher.schedulers import OVER, Description
+from rendezvous.schema import Phase, RunStatus, SlotState, SlotStatus
+
+RELEASE_AGAIN_SECONDS: Final = 60.0
+_MOST_DOUBLINGS: Final = 5
+
+
+@dataclass(slots=True)
+class Slots:
+    """All of them.
+
+    Attributes:
+        end: Of all of them.
+    """
+
+    shared: Runs
+    submitting: Submitting
+    describing: Describing
+    end: EndOfAll
+
+    @staticmethod
+    def of(shared: Runs) -> Slots:
+        """Those of a launch that begins."""
+        submitting = Submitting(shared)
+        return Slots(shared, submitting, Describing(shared), EndOfAll(shared, submitting))
+
+    def know(self, left: Iterable[Left]) -> None:
+        """A former launcher of this launch has submitted these."""
+        for one in left:
+            self.shared.add(one.key, Run(one.starter, Step.REST, one.handle))
+
+    def see(self, status: RunStatus, now: float) -> None:
+        """Take in how the run stands, and submit every slot that wants a newer generation."""
+        self.shared.phase = status.phase
+        self.shared.seen = {slot.slot: slot for slot in status.slots}
+        if status.phase is Phase.RUNNING:
+            self._release(now)
+        elif status.phase is Phase.FINISHED:
+            self.submitting.stop()
+        if not self.submitting.stopped:
+            for slot in status.slots:
+                self._want(slot)
+
+    def words_of_end(self, slot: int) -> str:
+        """What the scheduler said when the slot's newest worker run failed; empty when it said
+        nothing, or it was this launch that had told it to end."""
+        newest = max(self.shared.of_slot.get(slot, ()), default=None)
+        run = None if newest is None else self.shared.runs[newest]
+        if run is None or run.starter.loopback or run.over is None:
+            return ""
+        return run.over.detail if run.over.state is SlotState.FAILED else ""
+
+    # --- wanting ------------------------------------------------------------------------------
+
+    def _want(self, slot: SlotStatus) -> None:
+        shared, wanted = self.shared, slot.wanted_generation
+        starter = shared.facts.starter_of(slot.slot)
+        asked = shared.asked.get(slot.slot, 0)
+        unneeded = shared.phase is Phase.RUNNING and slot.rank is None
+        if starter is None or asked >= wanted or unneeded:
+            return
+        if slot.generation < wanted or asked:
+            self._ask_for(Key(slot.slot, wanted))
+            return
+        shared.asked[slot.slot] = wanted
+        key = Key(slot.slot, slot.generation)
+        run = shared.runs.get(key) or shared.add(key, Run(starter, Step.LOOKING))
+        self._look_for(key, run)
+
+    def _ask_for(self, key: Key) -> None:
+        """Tell the registry that it will be submitted; nothing goes on with older ones."""
+        shared = self.shared
+        starter = shared.facts.starter_of(key.slot)
+        assert starter is not None
+        shared.asked[key.slot] = key.generation
+        for older in list(shared.of_slot.get(key.slot, ())):
+            run = shared.runs[older]
+            if run.step in BEFORE_SUBMISSION:
+                self.submitting.drop(older, run)
+            elif run.step in (Step.LOOKING, Step.DESCRIBED):
+                shared.quiet(older, run)
+        run = shared.add(key, Run(starter, Step.TELLING))
+        shared.tell(key, run, News(SlotState.SUBMITTING))
+
+    def _intent_heard(self, key: Key, run: Run, now: float) -> None:
+        self._replace_older(key, now)
+        if self.shared.phase is Phase.RUNNING and self._older_live(key):
+            run.step = Step.OLDER
+        else:
+            self.submitting.begin(key, run)
+
+    def _replace_older(self, key: Key, now: float) -> None:
+        for older in list(self.shared.of_slot[key.slot]):
+            if older < key:
+                self.shared.end(older, now)
+
+    def _older_live(self, key: Key) -> bool:
+        shared = self.shared
+        older = (each for each in shared.of_slot[key.slot] if each < key)
+        return any(each in shared.ends.ends or shared.runs[each].end_after for each in older)
+
+    def _older_is_over(self, slot: int) -> None:
+        """Whoever waited for that may be submitted."""
+        for key in self._of(slot):
+            run = self.shared.runs[key]
+            if run.step is Step.OLDER and not self._older_live(key):
+                self.submitting.begin(key, run)
+
+    def _release(self, now: float) -> None:
+        """From the go on, the table's nodes are the run's: nobody else can join any more.
+
+        One that was released ends by itself, if its agent still can. What could not be ended is
+        tried again ever more rarely.
+        """
+        for slot in self.shared.seen.values():
+            if slot.rank is not None:
+                continue
+            for key in self.shared.of_slot.get(slot.slot, ()):
+                if now >= self.shared.runs[key].release_at:
+                    self.shared.end(key, now, by_itself=BY_ITSELF_SECONDS)
+
+    # --- taking up ----------------------------------------------------------------------------
+
+    def _look_for(self, key: Key, run: Run) -> None:
+        run.step = Step.LOOKING
+        run.id = self.shared.desk.send("slots", Find, key)
+
+    def _looked(self, key: Key, run: Run, said: inputs.SchedulerAnswer, now: float) -> None:
+        """A former launcher had meant to submit it: take it up, or replace it."""
+        run.id = None
+        match said:
+            case inputs.SchedulerSilent(words=words):
+                news = News(SlotState.UNKNOWN, run.handle, words)
+                self.shared.tell(key, run, news)
+            case inputs.Found(handle=None) if run.handle:
+                run.id = self.shared.desk.send("slots", Describe, key, run.handle)
+            case inputs.Found(handle=str(handle)):
+                run.handle = handle
+                self._take_up(key, run, now)
+            case inputs.Described(found=found) if found.state not in (*OVER, SlotState.UNKNOWN):
+                self._take_up(key, run, now)
+            case _:
+                run.step = Step.REST
+                if not self.submitting.stopped:
+                    self._ask_for(Key(key.slot, key.generation + 1))
+
+    def _take_up(self, key: Key, run: Run, now: float) -> None:
+        self._replace_older(key, now)
+        self.shared.note(key, run, whole=True)
+        self.describing.begin(key, run)
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def take(self, action: Action, said: inputs.Answer, now: float) -> None:
+        """An answer to what this has asked, told or written."""
+        assert isinstance(action, (TellSlot, WriteIntent, Submit, Find, Describe, ReadLastLine))
+        key = action.key
+        run = self.shared.runs[key]
+        match said:
+            case inputs.Answered():
+                self._heard(key, run, now)
+            case inputs.Unanswered(jitter=jitter):
+                run.telling = None
+                self.shared.desk.look_at(("tell", key), now + retry_pause(jitter))
+            case inputs.Refused(trouble=trouble):
+                self._told_in_vain(key, run, trouble.kind, now)
+                if trouble.kind not in (ErrorKind.RUN_OVER, ErrorKind.FENCED):
+                    self.shared.refused = trouble
+            case inputs.Written():
+                self.submitting.written(key, run)
+            case inputs.NotWritten():
+                self.submitting.not_written(key, said, now)
+            case inputs.SubmitFailed():
+                self._submit_failed(key, run, said, now)
+            case inputs.Found() | inputs.Described() | inputs.SchedulerSilent() if (
+                run.step is Step.LOOKING
+            ):
+                self._looked(key, run, said, now)
+            case inputs.Described(found=found):
+                self.describing.described(key, run, found, now)
+            case inputs.SchedulerSilent(words=words):
+                found = Description(SlotState.UNKNOWN, words)
+                self.describing.described(key, run, found, now)
+            case inputs.LineRead(line=line):
+                self.describing.line_read(key, run, line)
+
+    def look(self, name: str, key: Key, now: float) -> None:
+        """Its time has come."""
+        run = self.shared.runs.get(key)
+        if run is None:
+            return
+        if name == "tell" and run.news is not None:
+            self.shared.tell(key, run, run.news)
+        elif run.step is Step.LOOKING:
+            self._look_for(key, run)
+        elif run.step is Step.DESCRIBED:
+            self.describing.begin(key, run)
+        else:
+            self.submitting.write_again(key, run)
+
+    def _heard(self, key: Key, run: Run, now: float) -> None:
+        run.telling = run.news = None
+        if run.step is Step.TELLING:
+            self._intent_heard(key, run, now)
+        elif run.step is Step.SUBMITTING:
+            self.submitting.trouble_heard(run)
+        elif run.step is Step.LOOKING:
+            self.shared.desk.look_at(("look", key), now + run.starter.poll_seconds)
+        elif run.step is Step.DESCRIBED and run.said is None:
+            self.describing.begin(key, run)
+        elif run.step is Step.DESCRIBED:
+            self.describing.heard(key, run, now)
+
+    def _told_in_vain(self, key: Key, run: Run, kind: ErrorKind, now: float) -> None:
+        """The registry does not want to hear of it."""
+        if run.step is Step.TELLING:
+            self.submitting.drop(key, run)
+        elif run.step is Step.SUBMITTING:
+            self.submitting.give_up(key, run)
+        else:
+            self._heard(key, run, now)
+
+    # --- submissions --------------------------------------------------------------------------
+
+    def troubled(self, said: inputs.SubmitTroubled) -> None:
+        """A try to submit has failed; the next one waits."""
+        run = self.shared.runs.get(said.key)
+        if run is not None and run.step is Step.SUBMITTING:
+            self.submitting.troubled(said.key, run, said.words)
+
+    def submitted(self, said: inputs.Submitted, now: float) -> None:
+        """An id is learnt at any time, also of what nobody waits for any more."""
+        key, shared = said.key, self.shared
+        run = shared.runs.get(key)
+        if run is None:
+            return
+        run.handle, run.gone = said.handle, False
+        shared.note(key, run)
+        if run.step is Step.SUBMITTING:
+            self.submitting.answered(run)
+        if (end := shared.ends.ends.get(key)) is not None:
+            end.handle = said.handle
+        elif self.end.settling:
+            self.end.settle(now)
+        elif self.end.ending or run.end_after or not shared.is_newest(key):
+            self._end_answered(key, run, now)
+        else:
+            run.step = Step.DESCRIBED
+            shared.tell(key, run, News(SlotState.SUBMITTED, run.handle))
+
+    def _submit_failed(self, key: Key, run: Run, said: inputs.SubmitFailed, now: float) -> None:
+        self.submitting.answered(run)
+        run.gone = said.certain
+        if run.gone:
+            self.shared.note(key, run)
+        if self.end.settling:
+            self.end.settle(now)
+        elif run.end_after:
+            self._end_answered(key, run, now)
+        else:
+            self.shared.tell(key, run, News(SlotState.FAILED, detail=said.words))
+
+    def _end_answered(self, key: Key, run: Run, now: float) -> None:
+        run.end_after = False
+        self.shared.end(key, now)
+        self._older_is_over(key.slot)
+
+    def ended(self, one: Ended, now: float) -> None:
+        """What came of an end."""
+        run = self.shared.runs[one.key]
+        run.handle, run.gone = one.handle, one.gone
+        run.over = run.over or one.over
+        if one.gone:
+            self.shared.note(one.key, run)
+        elif self.end.ending:
+            self.end.left.append(one)
+        else:
+            run.release_at = now + RELEASE_AGAIN_SECONDS * 2**run.releases
+            run.releases = min(run.releases + 1, _MOST_DOUBLINGS)
+            if any(self.shared.runs[key].step is Step.OLDER for key in self._of(one.key.slot)):
+                left = MayBeLeft(one.key, one.starter, one.handle, one.stand)
+                self.shared.desk.do(Say(left))
+        self._older_is_over(one.key.slot)
+
+    def _of(self, slot: int) -> list[Key]:
+        return list(self.shared.of_slot.get(slot, ()))

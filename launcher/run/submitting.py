@@ -1,0 +1,130 @@
+"""A worker run from the moment the registry knows of it to its scheduler's answer. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from launcher.run import inputs
+from launcher.run.actions import News, Note, Say, Submit, TryAgain, WriteIntent
+from launcher.run.desk import retry_pause
+from launcher.run.runs import Runs
+from launcher.run.sentences import LedgerUnwritable
+from launcher.run.values import Key
+from launcher.run.worker_run import BEFORE_SUBMISSION, Run, Step
+from rendezvous.schema import SlotState
+
+SUBMITS_AT_ONCE: Final = 16
+
+
+@dataclass(slots=True)
+class Submitting:
+    """Submits what is still wanted.
+
+    Attributes:
+        gate: Those that wait until fewer are being submitted.
+        count: How many are.
+        stopped: Nothing is submitted any more.
+        unwritable: Why the ledger could not be written, as far as it was said.
+    """
+
+    shared: Runs
+    gate: deque[Key] = field(default_factory=deque)
+    count: int = 0
+    stopped: bool = False
+    unwritable: set[str] = field(default_factory=set)
+
+    def begin(self, key: Key, run: Run) -> None:
+        """The registry knows of it: submit it when there is a place."""
+        if self.count >= SUBMITS_AT_ONCE:
+            run.step = Step.GATED
+            self.gate.append(key)
+            return
+        self.count += 1
+        run.step = Step.WRITING
+        if run.is_local:
+            self._submit(key, run)
+        else:
+            self._write(key, run)
+
+    def stop(self) -> None:
+        """Submit nothing more; what is being submitted comes to its end: its answer has an id."""
+        if self.stopped:
+            return
+        self.stopped = True
+        self.gate.clear()
+        for key, run in list(self.shared.runs.items()):
+            if run.step in BEFORE_SUBMISSION:
+                self.drop(key, run)
+            elif run.step is Step.SUBMITTING and run.news is not None:
+                self.give_up(key, run)
+
+    def drop(self, key: Key, run: Run) -> None:
+        """It is not wanted any more, and was not submitted."""
+        writing = run.step is Step.WRITING
+        self.shared.forget(key)
+        if writing:
+            self.shared.desk.do(Note(key, "", gone=True))
+            self._leave()
+
+    def give_up(self, key: Key, run: Run) -> None:
+        """Break it off: it may exist, and is looked for when it has to end."""
+        self.shared.quiet(key, run)
+        self._leave()
+
+    def under_way(self) -> list[Key]:
+        """Those whose submission is not answered."""
+        runs = self.shared.runs
+        return [key for key, run in runs.items() if run.step is Step.SUBMITTING]
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def write_again(self, key: Key, run: Run) -> None:
+        """Its time has come."""
+        if run.step is Step.WRITING:
+            self._write(key, run)
+
+    def written(self, key: Key, run: Run) -> None:
+        """A later launcher would know of it."""
+        self._submit(key, run)
+
+    def not_written(self, key: Key, said: inputs.NotWritten, now: float) -> None:
+        """Nothing is submitted that a later launcher would not know of."""
+        desk = self.shared.desk
+        if said.error not in self.unwritable:
+            self.unwritable.add(said.error)
+            desk.do(Say(LedgerUnwritable(said.error)))
+        desk.look_at(("look", key), now + retry_pause(said.jitter))
+
+    def troubled(self, key: Key, run: Run, words: str) -> None:
+        """A try has failed: the registry hears of it before the next one."""
+        if self.stopped or not self.shared.is_newest(key):
+            self.give_up(key, run)
+        else:
+            self.shared.tell(key, run, News(SlotState.SUBMITTING, detail=words))
+
+    def trouble_heard(self, run: Run) -> None:
+        """The next try may begin."""
+        if run.id is not None:
+            self.shared.desk.do(TryAgain(run.id))
+
+    def answered(self, run: Run) -> None:
+        """The scheduler has answered, one way or the other."""
+        run.step, run.id = Step.REST, None
+        self._leave()
+
+    def _write(self, key: Key, run: Run) -> None:
+        run.id = self.shared.desk.send("slots", WriteIntent, key)
+
+    def _submit(self, key: Key, run: Run) -> None:
+        run.step = Step.SUBMITTING
+        run.id = self.shared.desk.send("slots", Submit, key)
+
+    def _leave(self) -> None:
+        self.count -= 1
+        while self.gate and self.count < SUBMITS_AT_ONCE:
+            key = self.gate.popleft()
+            run = self.shared.runs.get(key)
+            if run is not None and run.step is Step.GATED:
+                self.begin(key, run)

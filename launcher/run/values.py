@@ -1,0 +1,277 @@
+"""The words in which the machines of a launch speak: keys, facts and reasons. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rendezvous.enums import StrEnum
+from rendezvous.errors import ExitCode, RegistryError, StorageFull, TooManyRequests
+from rendezvous.schema import Result
+
+LOCAL = "local"
+"""The starter whose worker runs are children of the launcher, and end with it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """One worker run of a launch.
+
+    Attributes:
+        slot: The slot that it fills.
+        generation: Counts the submissions of that slot, from 1.
+        former: The worker run's name where another launch had submitted it; else empty.
+    """
+
+    slot: int
+    generation: int
+    former: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """What the machine knows of a scheduler.
+
+    Attributes:
+        name: As the ledger names it: a scheduler's name, or the path of a profile.
+        poll_seconds: How often it may be asked about a worker run.
+        loopback: Its worker runs live on this machine: asking costs no command.
+        finds: Whether it can look for a worker run by name.
+        keeps_logs: Whether it keeps what a worker run prints.
+    """
+
+    name: str
+    poll_seconds: float
+    loopback: bool = False
+    finds: bool = True
+    keeps_logs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A worker run that may still exist, as the ledger of a former launcher has it."""
+
+    key: Key
+    starter: Starter
+    handle: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFacts:
+    """What the machine knows of one launch.
+
+    Attributes:
+        run: The run id.
+        here: What starts slot 0; None where nothing is submitted for it.
+        others: What starts the other slots; None in a symmetric start.
+        owns_registry: The registry is a child of this launcher; else it is a standing one.
+        joins_here: Slot 0's node is started by this launcher, on this machine.
+        grace: Seconds that a program has between TERM and KILL.
+        orphan_timeout: Seconds that the launch goes on without its registry.
+    """
+
+    run: str
+    here: Starter | None
+    others: Starter | None
+    owns_registry: bool
+    joins_here: bool
+    grace: float = 10.0
+    orphan_timeout: float = 120.0
+
+    def starter_of(self, slot: int) -> Starter | None:
+        """What starts the worker run of a slot."""
+        return self.here if slot == 0 else self.others
+
+
+class ErrorKind(StrEnum):
+    """What the machine distinguishes among the registry's errors."""
+
+    NOT_NOW = "not_now"
+    """No answer, or one that says: later."""
+    STORAGE_FULL = "storage_full"
+    RUN_OVER = "run_over"
+    FENCED = "fenced"
+    NOT_FOUND = "not_found"
+    RUN_EXISTS = "run_exists"
+    OTHER = "other"
+
+
+_KINDS = {
+    "run_over": ErrorKind.RUN_OVER,
+    "too_late": ErrorKind.RUN_OVER,
+    "fenced": ErrorKind.FENCED,
+    "not_found": ErrorKind.NOT_FOUND,
+    "run_exists": ErrorKind.RUN_EXISTS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An error that an effect met, as a value.
+
+    Attributes:
+        code: The error's code; empty for one that nobody expected.
+        exit_code: What the launcher exits with when it ends the launch.
+    """
+
+    kind: ErrorKind
+    code: str
+    message: str
+    hint: str = ""
+    exit_code: int = int(ExitCode.FAILED)
+
+    @staticmethod
+    def of(error: Exception) -> Trouble:
+        """The value of an error."""
+        if isinstance(error, StorageFull):
+            kind = ErrorKind.STORAGE_FULL
+        elif isinstance(error, (RegistryError, TooManyRequests)):
+            kind = ErrorKind.NOT_NOW
+        else:
+            kind = _KINDS.get(getattr(error, "code", ""), ErrorKind.OTHER)
+        message = getattr(error, "message", None) or repr(error)
+        exit_code = int(getattr(error, "exit_code", ExitCode.INTERNAL))
+        hint = getattr(error, "hint", "")
+        return Trouble(kind, getattr(error, "code", ""), message, hint, exit_code)
+
+
+class Why(StrEnum):
+    """Why a launch begins anew and does not take up the former one, or ends what is left of it."""
+
+    NOTHING_FORMER = "nothing_former"
+    OTHER_HOST = "other_host"
+    PORT_HELD = "port_held"
+    SILENT = "silent"
+    OVER = "over"
+    RUNNING = "running"
+    OTHER_OPTIONS = "other_options"
+    OTHER_SCHEDULER = "other_scheduler"
+
+
+# --- reasons why a launch ends without the registry's result
+
+
+@dataclass(frozen=True, slots=True)
+class NotCreated:
+    """The registry did not create the run in time."""
+
+    seconds: float
+    trouble: Trouble
+    standing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """The registry has not answered for the orphan time-out."""
+
+    trouble: Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLost:
+    """The registry's process ended again and again."""
+
+    starts: int
+    seconds: float
+    last_words: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLost:
+    """The journal could not be written for too long."""
+
+    seconds: float
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedBeforeBegun:
+    """A signal came before the run was created."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedAtOnce:
+    """Everything was ended at once: by a second signal, or as nobody answered the cancel."""
+
+    unheard_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The registry, or this machine, refuses what the launch cannot do without."""
+
+    trouble: Trouble
+
+
+Failure = NotCreated | Silent | ChildLost | StorageLost | EndedBeforeBegun | EndedAtOnce | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How the launch ended.
+
+    Attributes:
+        result: The registry's; None where there is none.
+        failure: The launcher's own reason, where there is no result.
+        says: What the scheduler says of the slot that failed; may be empty.
+    """
+
+    result: Result | None = None
+    failure: Failure | None = None
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the shell returns.
+
+    Attributes:
+        verdict: How the launch ended; None where it never began, or by a fault of rdzv's own.
+        signal: The first signal that came; None when none did.
+        refused: Why it never began.
+        fault: The action that failed as nobody expected.
+    """
+
+    verdict: Verdict | None
+    signal: int | None = None
+    refused: Trouble | None = None
+    fault: int | None = None
+
+
+# --- the ground of a launch
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A new launch.
+
+    Attributes:
+        kept: Names of former launches' worker runs that may still exist: they stay in the ledger.
+    """
+
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The former launch is taken up again, with the registry that was asked about it.
+
+    Attributes:
+        seen: The version of the run up to which its events were shown.
+    """
+
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A new launch at a standing registry.
+
+    Attributes:
+        kept: As for `Fresh`.
+    """
+
+    kept: tuple[str, ...] = ()
+
+
+Ground = Fresh | Resumed | Standing
