@@ -240,6 +240,7 @@ class Course:
     def close(self) -> None:
         """The nodes have had their registry until now."""
         self.slots.end.say_left()
+        self.desk.forget("waiting")
         self.stage = Stage.CLOSING
         self.close_registry()
 

@@ -8,7 +8,7 @@ asked, a launch that cannot be taken up is ended, and what its ledger leaves is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Concatenate, Final
 
 from launcher.run import inputs
@@ -18,18 +18,15 @@ from launcher.run.actions import (
     CancelRun,
     CreateRun,
     Establish,
-    Note,
     OpenFormer,
     Say,
 )
+from launcher.run.clearing import Clearing
 from launcher.run.desk import Desk, Rest, Sent, retry_pause
-from launcher.run.ending import Ended, Endings
 from launcher.run.registry_child import RegistryChild
 from launcher.run.sentences import (
     BeginsAnew,
     EndsFormer,
-    EndsLeft,
-    MayBeLeft,
     PortKept,
     Resumes,
     UnknownLeft,
@@ -187,19 +184,18 @@ class Grounding:
     """Looks for the ground of a launch, and has it made.
 
     Attributes:
-        ends: Of what the former launches have left.
+        clearing: Of what the former launches have left.
         until: When the present step is given up.
         why: The former run is ended.
         status: The former run, as its registry tells it.
         ground: What was decided.
         refused: The launch cannot begin.
-        kept: Names of worker runs that could not be ended: the new ledger has them, too.
     """
 
     found: Found
     wanted: Wanted
     desk: Desk
-    ends: Endings
+    clearing: Clearing
     child: RegistryChild
     step: Search = Search.OPENING
     until: float = 0.0
@@ -208,8 +204,6 @@ class Grounding:
     asking: int | None = None
     ground: Ground | None = None
     refused: Trouble | None = None
-    kept: list[str] = field(default_factory=list)
-    unended: list[Ended] = field(default_factory=list)
 
     def begin(self, now: float) -> None:
         """Decide, and do it."""
@@ -280,7 +274,7 @@ class Grounding:
         """Nothing of it goes on."""
         self.desk.break_off(self.asking)
         self.desk.forget("ground")
-        for key, end in list(self.ends.ends.items()):
+        for key, end in list(self.clearing.ends.ends.items()):
             self.desk.break_off(end.id)
             self.desk.forget(("ends", key))
 
@@ -351,30 +345,15 @@ class Grounding:
     def closed(self, now: float) -> None:
         """The former registry is gone."""
         self.step = Search.CLEARING
-        for unknown in self.found.unknown:
-            self.desk.do(Say(unknown))
-            self.kept.append(unknown.name)
-        if self.found.left:
-            self.desk.do(Say(EndsLeft(len(self.found.left))))
-        for one in self.found.left:
-            self.ends.begin(one.key, one.starter, one.handle, now)
+        self.clearing.begin(now)
         self.cleared()
-
-    def ended(self, one: Ended) -> None:
-        """What came of an end."""
-        if one.gone:
-            self.desk.do(Note(one.key, one.handle, gone=True))
-        else:
-            self.unended.append(one)
-            self.kept.append(one.key.former)
 
     def cleared(self) -> None:
         """Once nothing is being ended any more, the ground is made."""
-        if self.step is not Search.CLEARING or self.ends.ends:
+        if self.step is not Search.CLEARING or self.clearing.ends.ends:
             return
-        for one in sorted(self.unended, key=lambda one: one.key):
-            self.desk.do(Say(MayBeLeft(one.key, one.starter, one.handle, one.stand)))
-        kept = tuple(self.kept)
+        self.clearing.say_kept()
+        kept = self.clearing.kept()
         self._make(Standing(kept) if self.wanted.standing else Fresh(kept))
 
     def _make(self, ground: Ground) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from launcher.run.values import Key, Trouble
 from launcher.schedulers import Description
 from rendezvous.schema import RunReport, RunStatus
+
+NO_ACTION: Final = 0
+"""The id of what has none."""
 
 
 @dataclass(frozen=True, slots=True)

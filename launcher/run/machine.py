@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from launcher.run import inputs
 from launcher.run.actions import Action, BySignal, CancelRun, CreateRun, Keep, Say, TellSlot
+from launcher.run.clearing import Clearing
 from launcher.run.course import LIVE, Course, Stage
 from launcher.run.desk import Desk
 from launcher.run.ending import Endings
@@ -56,7 +57,8 @@ class Machine:
         slots = Slots.of(Runs(facts, desk, ends))
         leaving = Leaving(facts, desk, following)
         course = Course(facts, desk, child, slots, following, leaving)
-        ground = Grounding(found, wanted, desk, ends, child)
+        clearing = Clearing(desk, ends, found.left, found.unknown)
+        ground = Grounding(found, wanted, desk, clearing, child)
         return Machine(desk, child, ends, ground, slots, following, course)
 
     def due(self) -> float | None:
@@ -92,6 +94,8 @@ class Machine:
     def _take(self, said: Answer, now: float) -> None:
         opened = self.desk.close(said.id)
         if opened is None:
+            if isinstance(said, inputs.PartFailed) and said.id == inputs.NO_ACTION:
+                self._is_fault("shell", said, now)
             return
         owner, action = opened
         if isinstance(said, inputs.PartFailed) and self._is_fault(owner, said, now):
@@ -184,16 +188,16 @@ class Machine:
         """What the parts have come to."""
         while self.ends.ended:
             ended, self.ends.ended = self.ends.ended, []
+            if self.course.stage is Stage.GROUND:
+                self.ground.clearing.take(ended)
+                continue
             for one in ended:
-                if self.course.stage is Stage.GROUND:
-                    self.ground.ended(one)
-                else:
-                    self.slots.ended(one, now)
+                self.slots.ended(one, now)
         if self.course.stage is Stage.GROUND:
             self._settle_ground(now)
         elif self.course.stage in LIVE:
             self.course.settle(now)
-        elif self.course.stage is Stage.ENDING and self.slots.end.is_over():
+        if self.course.stage is Stage.ENDING and self.slots.end.is_over():
             self.course.close()
 
     # --- ground -------------------------------------------------------------------------------

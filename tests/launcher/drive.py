@@ -225,6 +225,8 @@ class Drive:
         """Up to the first description of these: they run."""
         self.submitting(*keys)
         for key in keys:
+            if self.all_open(do.WriteIntent, key):
+                self.written(key)
             self.submitted(key, str(100 + key.slot))
             self.answer(do.TellSlot, key)
             self.described(key, SlotState.RUNNING)
@@ -237,6 +239,11 @@ class Drive:
         self.came(over(*[slot(key.slot, key.generation, key.generation) for key in keys]))
         self.part()
         return self
+
+    def end(self) -> list[Action]:
+        """The run is over, and its nodes have left."""
+        self.came(over())
+        return self.part()
 
     def part(self) -> list[Action]:
         """The last metrics and events have come."""

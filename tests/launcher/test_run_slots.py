@@ -1,0 +1,527 @@
+"""Which worker runs a launch submits, takes up again, describes and lets go, by value."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from launcher.run import actions as do
+from launcher.run import inputs as said
+from launcher.run.actions import News
+from launcher.run.ground import Former, Found
+from launcher.run.sentences import LedgerUnwritable, MayBeLeft
+from launcher.run.values import Key, LaunchFacts, Left, Starter
+from rendezvous.schema import NodeState, Phase, SlotState
+from tests.launcher.drive import FOREIGN, LOCAL, OVER, SILENT, SLURM, Drive, facts, over, slot
+
+ONE, TWO, ONE_AGAIN = Key(1, 1), Key(2, 1), Key(1, 2)
+NEVER_LOOKS = Starter("vessl", 1.0, finds=False)
+KEEPS = Starter("vessl", 1.0, keeps_logs=True)
+
+
+def resumed(*left: Left, facts_: LaunchFacts | None = None) -> Drive:
+    """A launch that a killed launcher had begun."""
+    former = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
+    drive = Drive.new(facts_, Found(former, own=left)).begin()
+    drive.take(said.Opened(drive.open(do.OpenFormer).id))
+    drive.status(slot(1))
+    drive.answer(do.CreateRun)
+    drive.take(said.Established(drive.open(do.Establish).id))
+    return drive
+
+
+def news(drive: Drive, key: Key) -> list[tuple[str, str, str]]:
+    """What the registry was told of a worker run."""
+    told = [action.news for action in drive.of(do.TellSlot) if action.key == key]
+    return [(each.state.value, each.handle, each.detail) for each in told]
+
+
+# --- submitting
+
+
+def test_54_a_wanted_generation_is_told_to_the_registry_before_anything_else() -> None:
+    drive = Drive.new().following()
+    drive.status(slot(1, 0, 1))
+    assert drive.of(do.TellSlot) == [do.TellSlot(drive.open(do.TellSlot).id, ONE, News(SUBMITTING))]
+    assert drive.of(do.WriteIntent) == []
+    assert drive.of(do.Submit) == []
+
+
+SUBMITTING = SlotState.SUBMITTING
+
+
+def test_54_a_generation_is_asked_for_once_however_often_it_is_wanted() -> None:
+    drive = Drive.new().following()
+    for _ in range(3):
+        drive.status(slot(1, 0, 1), slot(2, 0, 1))
+    assert [action.key for action in drive.of(do.TellSlot)] == [ONE, TWO]
+
+
+def test_56_intent_ledger_submission_id_news_description_in_this_order() -> None:
+    drive = Drive.new().following()
+    drive.status(slot(1, 0, 1))
+    assert drive.answer(do.TellSlot) == [do.WriteIntent(drive.open(do.WriteIntent).id, ONE)]
+    assert drive.written(ONE) == [do.Submit(drive.open(do.Submit).id, ONE)]
+    assert drive.submitted(ONE, "100") == [
+        do.Note(ONE, "100", gone=False),
+        do.TellSlot(drive.open(do.TellSlot).id, ONE, News(SlotState.SUBMITTED, "100")),
+    ]
+    assert drive.answer(do.TellSlot) == [do.Describe(drive.open(do.Describe).id, ONE, "100")]
+
+
+def test_56_a_local_worker_run_needs_no_ledger() -> None:
+    drive = Drive.new().following()
+    drive.status(slot(0, 0, 1))
+    assert drive.answer(do.TellSlot) == [do.Submit(drive.open(do.Submit).id, Key(0, 1))]
+    assert drive.submitted(Key(0, 1), "77")[0] == do.TellSlot(
+        drive.open(do.TellSlot).id, Key(0, 1), News(SlotState.SUBMITTED, "77")
+    )
+
+
+def test_57_a_run_that_is_over_has_nothing_submitted() -> None:
+    drive = Drive.new().following()
+    drive.status(slot(1, 0, 1))
+    assert drive.refuse(do.TellSlot, OVER) == []
+    assert drive.machine.slots.shared.runs == {}
+    drive.wait(60)
+    assert drive.of(do.WriteIntent) == []
+
+
+def test_58_news_that_nobody_answers_are_told_again_with_jitter_for_ever() -> None:
+    drive = Drive.new().following()
+    drive.status(slot(1, 0, 1))
+    for _ in range(50):
+        drive.take(said.Unanswered(drive.open(do.TellSlot).id, SILENT, jitter=0.5))
+        assert (
+            drive.all_open(do.TellSlot)
+            == []
+            == [action for action in drive.wait(0.3) if isinstance(action, do.TellSlot)]
+        )
+        drive.wait(0.06)
+        assert drive.open(do.TellSlot).news.state is SUBMITTING
+
+
+def test_59_without_a_ledger_nothing_is_submitted_and_each_reason_is_said_once() -> None:
+    drive = Drive.new().following()
+    drive.status(slot(1, 0, 1))
+    drive.answer(do.TellSlot)
+    for error in ("full", "full", "gone"):
+        drive.take(said.NotWritten(drive.open(do.WriteIntent).id, error, jitter=1.0))
+        drive.wait(0.6)
+    assert drive.said() == [LedgerUnwritable("full"), LedgerUnwritable("gone")]
+    assert drive.of(do.Submit) == []
+    drive.written(ONE)
+    assert [action.key for action in drive.of(do.Submit)] == [ONE]
+
+
+def test_56_sixteen_are_submitted_at_once_and_the_rest_when_a_place_is_free() -> None:
+    drive = Drive.new().following()
+    drive.status(*(slot(number, 0, 1) for number in range(1, 41)))
+    for number in range(1, 41):
+        drive.answer(do.TellSlot, Key(number, 1))
+    assert len(drive.all_open(do.WriteIntent)) == 16
+    for action in drive.all_open(do.WriteIntent):
+        drive.written(action.key)
+    assert len(drive.all_open(do.Submit)) == 16
+    drive.submitted(ONE, "101")
+    assert [action.key for action in drive.all_open(do.WriteIntent)] == [Key(17, 1)]
+
+
+@pytest.mark.parametrize("ends", ["signal", "result", "failure"])
+def test_d11_nothing_that_waits_for_its_turn_is_submitted_after_the_end_has_begun(
+    ends: str,
+) -> None:
+    drive = Drive.new().following()
+    slots = [slot(number, 0, 1) for number in range(1, 41)]
+    drive.status(*slots)
+    for number in range(1, 31):
+        drive.answer(do.TellSlot, Key(number, 1))
+    for action in drive.all_open(do.WriteIntent)[:8]:
+        drive.written(action.key)
+    before = len(drive.of(do.Submit))
+    if ends == "signal":
+        drive.signal()
+    elif ends == "result":
+        drive.came(over(*slots, left=False))
+    else:
+        drive.refuse(do.AskStatus, FOREIGN)
+    for submission in drive.all_open(do.Submit):
+        drive.submitted(submission.key, "7")
+    drive.wait(1.0)
+    assert (before, len(drive.of(do.Submit))) == (8, 8)
+    assert drive.all_open(do.WriteIntent) == []
+
+
+def test_d11_a_newer_generation_takes_the_older_one_out_of_the_queue() -> None:
+    drive = Drive.new().following()
+    drive.status(slot(1, 0, 1))
+    drive.answer(do.TellSlot)
+    drive.status(slot(1, 1, 2))
+    assert drive.all_open(do.WriteIntent) == []
+    drive.answer(do.TellSlot, ONE_AGAIN)
+    drive.written(ONE_AGAIN)
+    assert [action.key for action in drive.of(do.Submit)] == [ONE_AGAIN]
+
+
+def test_62_a_submission_that_fails_is_told_and_may_exist_all_the_same() -> None:
+    drive = Drive.new().submitting(ONE)
+    drive.submit_failed(ONE, "error 500")
+    assert news(drive, ONE)[-1] == ("failed", "", "error 500")
+    assert not drive.machine.slots.shared.runs[ONE].gone
+    assert drive.of(do.Note) == []
+
+
+def test_62_what_was_refused_for_certain_is_noted_as_gone_before_it_is_told() -> None:
+    drive = Drive.new().submitting(ONE)
+    told = drive.submit_failed(ONE, certain=True)
+    assert [type(action) for action in told] == [do.Note, do.TellSlot]
+    assert told[0] == do.Note(ONE, "", gone=True)
+
+
+def test_62_one_that_may_exist_is_ended_by_its_name_when_the_next_generation_comes() -> None:
+    drive = Drive.new().submitting(ONE)
+    drive.submit_failed(ONE)
+    drive.answer(do.TellSlot, ONE)
+    drive.status(slot(1, 1, 2))
+    drive.answer(do.TellSlot, ONE_AGAIN)
+    assert drive.open(do.Find).key == ONE
+
+
+def test_63_a_further_try_waits_until_the_registry_has_heard_of_the_first() -> None:
+    drive = Drive.new().submitting(ONE)
+    number = drive.open(do.Submit).id
+    drive.take(said.SubmitTroubled(number, ONE, "error 500"))
+    assert news(drive, ONE)[-1] == ("submitting", "", "error 500")
+    assert drive.answer(do.TellSlot, ONE) == [do.TryAgain(number)]
+
+
+def test_63_nothing_is_tried_again_for_a_run_that_is_over() -> None:
+    drive = Drive.new().submitting(ONE)
+    number = drive.open(do.Submit).id
+    drive.take(said.SubmitTroubled(number, ONE, "error 500"))
+    assert drive.refuse(do.TellSlot, OVER, ONE) == [do.BreakOff(number)]
+    drive.signal()
+    assert not drive.machine.slots.shared.runs[ONE].gone
+
+
+def test_63_nothing_is_tried_again_after_a_signal() -> None:
+    drive = Drive.new().submitting(ONE)
+    number = drive.open(do.Submit).id
+    drive.signal()
+    assert drive.take(said.SubmitTroubled(number, ONE, "error 500")) == [do.BreakOff(number)]
+
+
+def test_53_a_registry_that_refuses_to_hear_of_a_slot_ends_the_launch() -> None:
+    drive = Drive.new().following()
+    drive.status(slot(1, 0, 1))
+    drive.refuse(do.TellSlot, FOREIGN)
+    assert drive.machine.course.stage == "failing"
+
+
+# --- older generations
+
+
+def test_60_d10_before_the_go_the_older_one_is_ended_beside_the_newer_one() -> None:
+    """The registry refuses the older one's node in any case."""
+    drive = Drive.new().running(ONE)
+    drive.status(slot(1, 1, 2))
+    begun = drive.answer(do.TellSlot, ONE_AGAIN)
+    assert [type(action) for action in begun] == [do.Describe, do.WriteIntent]
+    drive.described(ONE, SlotState.RUNNING)
+    assert drive.open(do.CancelWorkerRun) == do.CancelWorkerRun(
+        drive.open(do.CancelWorkerRun).id, ONE, "101", 12.0
+    )
+
+
+def test_60_d10_from_the_go_on_the_newer_one_waits_until_the_older_one_is_gone() -> None:
+    drive = Drive.new().running(ONE)
+    drive.status(slot(1, 1, 2, rank=1), phase=Phase.RUNNING)
+    begun = drive.answer(do.TellSlot, ONE_AGAIN)
+    assert [type(action) for action in begun] == [do.Describe]
+    drive.described(ONE, SlotState.RUNNING)
+    drive.told(ONE)
+    drive.wait(0.2)
+    gone = drive.described(ONE, SlotState.ENDED)
+    assert gone == [do.Note(ONE, "101", True), do.WriteIntent(gone[1].id, ONE_AGAIN)]  # type: ignore[union-attr]
+
+
+def test_60_d10_an_older_one_that_cannot_be_ended_is_said_and_not_waited_for_for_ever() -> None:
+    drive = Drive.new().running(ONE)
+    drive.status(slot(1, 1, 2, rank=1), phase=Phase.RUNNING)
+    drive.answer(do.TellSlot, ONE_AGAIN)
+    drive.now += 100
+    done = drive.take(said.SchedulerSilent(drive.open(do.Describe, ONE).id, "down"))
+    assert [type(a) for a in done if not isinstance(a, do.FetchMetrics)] == [do.Say, do.WriteIntent]
+    assert isinstance(drive.said()[-1], MayBeLeft)
+
+
+def test_d13_one_that_is_replaced_while_it_is_being_submitted_is_ended_by_its_id() -> None:
+    drive = Drive.new().submitting(ONE)
+    drive.status(slot(1, 1, 2))
+    drive.answer(do.TellSlot, ONE_AGAIN)
+    assert drive.all_open(do.Find) == []
+    drive.submitted(ONE, "101")
+    assert drive.open(do.Describe) == do.Describe(drive.open(do.Describe).id, ONE, "101")
+    drive.described(ONE, SlotState.RUNNING)
+    assert drive.open(do.CancelWorkerRun).handle == "101"
+
+
+# --- taking up
+
+
+def test_55_65_what_a_former_launcher_has_submitted_is_found_and_taken_up() -> None:
+    drive = resumed(Left(ONE, SLURM, ""))
+    drive.status(slot(1))
+    assert drive.found(ONE, "101") == [
+        do.Note(ONE, "101", gone=False, whole=True),
+        do.Describe(drive.open(do.Describe).id, ONE, "101"),
+    ]
+    assert drive.of(do.Submit) == []
+
+
+def test_65_an_id_is_enough_where_its_scheduler_says_that_it_lives() -> None:
+    drive = resumed(Left(ONE, NEVER_LOOKS, "101"))
+    drive.status(slot(1))
+    drive.found(ONE, None)
+    drive.described(ONE, SlotState.QUEUED)
+    assert drive.machine.slots.shared.runs[ONE].step == "described"
+
+
+@pytest.mark.parametrize("state", [SlotState.UNKNOWN, SlotState.ENDED, SlotState.FAILED])
+def test_67_one_that_is_not_there_is_submitted_as_the_next_generation(state: SlotState) -> None:
+    drive = resumed(Left(ONE, SLURM, "101"))
+    drive.status(slot(1))
+    drive.found(ONE, None)
+    drive.described(ONE, state)
+    assert drive.open(do.TellSlot) == do.TellSlot(
+        drive.open(do.TellSlot).id, ONE_AGAIN, News(SUBMITTING)
+    )
+
+
+def test_67_a_local_one_has_died_with_its_launcher() -> None:
+    drive = resumed(facts_=facts())
+    drive.status(slot(0))
+    drive.found(Key(0, 1), None)
+    assert drive.open(do.TellSlot).key == Key(0, 2)
+
+
+def test_65_a_scheduler_that_does_not_answer_is_asked_again_and_nothing_is_submitted() -> None:
+    drive = resumed(Left(ONE, SLURM, "101"))
+    drive.status(slot(1))
+    for _ in range(3):
+        drive.take(said.SchedulerSilent(drive.open(do.Find).id, "error 500"))
+        assert news(drive, ONE)[-1] == ("unknown", "101", "error 500")
+        drive.answer(do.TellSlot)
+        assert drive.all_open(do.Find) == []
+        drive.wait(1.0)
+    assert [action.key for action in drive.all_open(do.Find)] == [ONE]
+    assert drive.of(do.Submit) == []
+
+
+def test_66_68_one_that_is_replaced_while_it_is_looked_for_is_ended() -> None:
+    drive = resumed(Left(ONE, SLURM, "101"))
+    drive.status(slot(1))
+    looking = drive.open(do.Find)
+    assert do.BreakOff(looking.id) in drive.status(slot(1, 1, 2))
+    drive.answer(do.TellSlot, ONE_AGAIN)
+    assert drive.open(do.Describe).key == ONE
+    assert drive.open(do.WriteIntent).key == ONE_AGAIN
+
+
+# --- describing
+
+
+@pytest.mark.parametrize(
+    ("starter", "slots", "pause"), [(LOCAL, 40, 0.1), (SLURM, 3, 1.0), (SLURM, 40, 4.0)]
+)
+def test_71_a_scheduler_that_serves_others_is_asked_less_often(
+    starter: Starter, slots: int, pause: float
+) -> None:
+    drive = Drive.new(facts(here=starter, others=starter))
+    drive.running(*(Key(number, 1) for number in range(slots)))
+    drive.now += 0.0
+    asked = [action for action in drive.wait(pause - 0.01) if isinstance(action, do.Describe)]
+    assert asked == []
+    asked = [action for action in drive.wait(0.02) if isinstance(action, do.Describe)]
+    assert len(asked) == slots
+
+
+def test_72_the_same_is_not_told_twice_and_other_words_after_a_second() -> None:
+    drive = Drive.new().running(ONE)
+    told = len(news(drive, ONE))
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.RUNNING)
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.RUNNING, "on n17")
+    assert news(drive, ONE)[told:] == [("running", "101", "on n17")]
+
+
+def test_72_other_words_within_a_second_are_not_told() -> None:
+    fast = Starter("slurm", 0.5)
+    drive = Drive.new(facts(others=fast)).running(ONE)
+    told = len(news(drive, ONE))
+    drive.wait(0.5)
+    drive.described(ONE, SlotState.RUNNING, "on n17")
+    assert len(news(drive, ONE)) == told
+
+
+def test_72_a_queue_is_told_again_before_the_registry_forgets_it() -> None:
+    drive = Drive.new().running(ONE)
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.QUEUED, "2nd")
+    drive.answer(do.TellSlot, ONE)
+    told = len(news(drive, ONE))
+    for _ in range(32):
+        drive.wait(1.0)
+        drive.described(ONE, SlotState.QUEUED, "2nd")
+        if drive.all_open(do.TellSlot, ONE):
+            break
+    assert drive.now >= 31.0
+    assert news(drive, ONE)[told:] == [("queued", "101", "2nd")]
+
+
+def test_73_a_scheduler_that_does_not_answer_is_told_as_unknown_and_ends_nothing() -> None:
+    drive = Drive.new().running(ONE)
+    drive.wait(1.0)
+    drive.take(said.SchedulerSilent(drive.open(do.Describe).id, "error 500"))
+    assert news(drive, ONE)[-1] == ("unknown", "101", "error 500")
+    drive.answer(do.TellSlot, ONE)
+    drive.wait(1.0)
+    assert drive.open(do.Describe).key == ONE
+
+
+def test_74_one_that_is_over_is_noted_then_told_and_not_asked_about_again() -> None:
+    drive = Drive.new().running(ONE)
+    drive.wait(1.0)
+    told = drive.described(ONE, SlotState.FAILED, "OOM")
+    assert told[0] == do.Note(ONE, "101", gone=True)
+    assert news(drive, ONE)[-1] == ("failed", "101", "OOM")
+    drive.answer(do.TellSlot, ONE)
+    drive.wait(60)
+    assert drive.all_open(do.Describe) == []
+
+
+def test_d12_one_whose_node_is_there_is_not_believed_to_be_over() -> None:
+    drive = Drive.new().running(ONE)
+    here = slot(1, node=NodeState.RUNNING, rank=1)
+    drive.status(here, phase=Phase.RUNNING)
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.ENDED, "not in the list")
+    assert drive.of(do.Note)[-1].gone is False
+    assert news(drive, ONE)[-1][0] == "ended"
+    drive.answer(do.TellSlot, ONE)
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.ENDED, "not in the list")  # asked about all the same
+    drive.came(over(slot(1, node=NodeState.LEFT)))
+    drive.part()
+    drive.described(ONE, SlotState.RUNNING)
+    drive.wait(3.0)
+    drive.described(ONE, SlotState.RUNNING)
+    assert drive.open(do.CancelWorkerRun).key == ONE
+
+
+def test_d12_it_is_believed_once_its_node_has_left() -> None:
+    drive = Drive.new().running(ONE)
+    drive.status(slot(1, node=NodeState.RUNNING, rank=1), phase=Phase.RUNNING)
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.ENDED)
+    drive.answer(do.TellSlot, ONE)
+    drive.status(slot(1, node=NodeState.LEFT, rank=1), phase=Phase.RUNNING)
+    drive.wait(1.0)
+    assert drive.described(ONE, SlotState.ENDED) == [do.Note(ONE, "101", gone=True)]
+    drive.wait(60)
+    assert drive.all_open(do.Describe) == []
+
+
+def test_75_a_replaced_one_is_not_described_any_more() -> None:
+    drive = Drive.new().running(ONE)
+    drive.wait(1.0)
+    asked = drive.open(do.Describe)
+    assert do.BreakOff(asked.id) in drive.status(slot(1, 1, 2))
+
+
+def test_76_77_one_that_ends_before_the_go_is_told_with_its_last_line() -> None:
+    drive = Drive.new(facts(others=KEEPS)).running(ONE)
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.FAILED, "ImagePullBackOff")
+    drive.take(said.LineRead(drive.open(do.ReadLastLine).id, "no such image"))
+    assert drive.open(do.TellSlot).news == News(
+        SlotState.FAILED, "101", "ImagePullBackOff", "no such image"
+    )
+
+
+def test_77_after_the_go_the_agents_words_are_enough() -> None:
+    drive = Drive.new(facts(others=KEEPS)).running(ONE)
+    drive.status(slot(1, rank=1, node=NodeState.LOST), phase=Phase.RUNNING)
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.FAILED)
+    assert drive.of(do.ReadLastLine) == []
+
+
+def test_77_one_that_runs_and_does_not_call_is_told_again_with_its_last_line() -> None:
+    drive = Drive.new(facts(others=KEEPS)).running(ONE, TWO)
+    late = [slot(1, state=SlotState.RUNNING, seconds=20.0)]
+    late += [slot(2, state=SlotState.RUNNING, seconds=20.0, node=NodeState.JOINED)]
+    drive.status(*late)
+    for _ in range(32):
+        drive.wait(1.0)
+        for action in drive.all_open(do.Describe):
+            drive.described(action.key, SlotState.RUNNING)
+    assert [action.key for action in drive.of(do.ReadLastLine)] == [ONE]
+
+
+# --- released
+
+
+def test_78_from_the_go_on_a_worker_run_without_a_rank_is_ended_once() -> None:
+    drive = Drive.new().running(ONE, TWO)
+    for _ in range(2):
+        drive.status(slot(1), slot(2, rank=1), phase=Phase.RUNNING)
+    assert [action.key for action in drive.all_open(do.Describe)] == [ONE]
+    drive.described(ONE, SlotState.RUNNING)
+    assert drive.all_open(do.CancelWorkerRun) == []  # it may end by itself
+    drive.wait(3.2)
+    drive.described(ONE, SlotState.RUNNING)
+    assert [action.key for action in drive.all_open(do.CancelWorkerRun)] == [ONE]
+
+
+def test_78_nothing_is_submitted_for_a_slot_that_the_table_goes_without() -> None:
+    drive = Drive.new().following()
+    drive.status(slot(1, 1, 2), slot(2, rank=1), phase=Phase.RUNNING)
+    assert drive.of(do.TellSlot) == []
+
+
+def test_d14_one_that_cannot_be_ended_is_tried_again_ever_more_rarely() -> None:
+    drive = Drive.new().running(ONE)
+    begun = []
+    for _ in range(300):
+        before = len(drive.of(do.Describe))
+        drive.status(slot(1), phase=Phase.RUNNING)
+        if len(drive.of(do.Describe)) > before:
+            begun.append(drive.now)
+        for action in drive.all_open(do.Describe):
+            drive.now += 100  # it is late
+            drive.take(said.SchedulerSilent(action.id, "you may not"))
+        drive.wait(2.0)
+    pauses = [later - earlier for earlier, later in pairwise(begun)]
+    assert pauses == [160.0, 220.0, 340.0]
+
+
+# --- what a scheduler says of an end
+
+
+def test_how_a_worker_run_ended_is_known_unless_this_launch_has_ended_it() -> None:
+    keys = [Key(number, 1) for number in (1, 2, 3)]
+    drive = Drive.new().running(*keys)
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.FAILED, "CANCELLED")
+    drive.described(Key(3, 1), SlotState.FAILED)
+    drive.signal()
+    drive.signal()
+    drive.described(TWO, SlotState.RUNNING)
+    drive.told(TWO)
+    drive.wait(1.0)
+    drive.described(TWO, SlotState.FAILED, "CANCELLED by me")
+    words = [drive.machine.slots.words_of_end(number) for number in (1, 2, 3, 4)]
+    assert words == ["CANCELLED", "", "", ""]
