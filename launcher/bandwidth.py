@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
-from launcher import start
 from launcher.drawing import check_picture, new_figure, save_picture
+from launcher.run.command import launch
 from launcher.settings import BenchSettings
 from rendezvous.errors import UsageError
 from worker.programs.bandwidth import RESULT_VARIABLE, pair_of, report, size_words
@@ -39,7 +39,7 @@ async def bench(
     folder = Path(tempfile.mkdtemp(prefix="rdzv-bench-"))
     try:
         path = folder / "result.json"
-        code = await start.launch(
+        code = await launch(
             settings,
             command,
             {**environ, RESULT_VARIABLE: str(path)},

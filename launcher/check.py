@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from launcher.plan import HIDDEN, Plan, WorkerRun, make_plan
+from launcher.run.preparation import read_spec
 from launcher.schedulers import (
     OVER,
     Description,
@@ -29,7 +30,6 @@ from launcher.schedulers import (
     specs_folder,
 )
 from launcher.settings import LaunchSettings
-from launcher.start import read_spec
 from rendezvous.errors import RdzvError, SchedulerError, UsageError
 from rendezvous.schema import SlotState
 from rendezvous.security import JoinString, RegistryPlace, RunKeys, new_secret

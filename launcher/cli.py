@@ -127,10 +127,10 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
     Its standard input is empty on every node.
     """
     settings, token = _as_launcher(read(LaunchSettings, values), command)
-    from launcher import start
+    from launcher.run.command import launch as go
 
     registry = secret_text("RDZV_REGISTRY")
-    _exit(start.launch(settings, command, os.environ, group_token=token, registry=registry))
+    _exit(go(settings, command, os.environ, group_token=token, registry=registry))
 
 
 @main.command(context_settings=_COMMAND, epilog=_exit_codes())

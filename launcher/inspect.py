@@ -12,7 +12,6 @@ import click
 from rich.console import Console, Group
 
 from launcher.board import draw
-from launcher.ending import end_left
 from launcher.last_line import last_line
 from launcher.progress import draw_metrics, show
 from launcher.schedulers import SchedulerContext
@@ -162,6 +161,8 @@ async def _cancel(state: StateDir, reason: str) -> str:
 
 async def _end_left(state: StateDir, environ: Mapping[str, str]) -> bool:
     """Whether nothing is left. Raises RunExists when the run is being launched again."""
+    from launcher.run.shell import end_left
+
     state.acquire()
     try:
         context = SchedulerContext(state.path / "submissions", environ)

@@ -34,6 +34,7 @@ class LedgerEntry(BaseModel):
         starter: What started it: a scheduler's name, or the path of a profile.
         handle: The scheduler's id; empty while none is known.
         gone: It is over, and its scheduler has said so.
+        former: Another launch had submitted it, and it could not be ended.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -46,6 +47,7 @@ class LedgerEntry(BaseModel):
     variables: dict[str, Value]
     handle: str = ""
     gone: bool = False
+    former: bool = False
 
     @staticmethod
     def of(run: WorkerRun, starter: str) -> LedgerEntry:
@@ -98,13 +100,13 @@ class Ledger:
             os.close(fd)
 
     def entries(self) -> list[LedgerEntry]:
-        """What is known, in order of slot and generation."""
+        """What is known, in order of slot and generation; what is another launch's comes first."""
         found: dict[str, dict[str, Any]] = {}
         for known in self._lines():
             name = known["name"]
             found[name] = found.get(name, {}) | known
         entries = [entry for known in found.values() if (entry := _entry(known)) is not None]
-        return sorted(entries, key=lambda entry: (entry.slot, entry.generation))
+        return sorted(entries, key=lambda entry: (entry.slot, not entry.former, entry.generation))
 
     def left(self) -> list[LedgerEntry]:
         """Those of which it is not known that they are gone."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 from pydantic import ValidationError
 
-from launcher.ending import Submission
+from launcher.ledger import LedgerEntry
 from launcher.log_lines import file_lines
 from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
 from launcher.state_dir import StateDir
@@ -109,7 +109,7 @@ class _Which:
     ) -> tuple[list[Source], list[str]]:
         """What schedulers keep of each slot's newest worker run; and why there is no more."""
         hosts = {slot.slot: slot.hostname for slot in slots}
-        newest = {entry.slot: entry for entry in self.state.ledger.entries()}
+        newest = {entry.slot: entry for entry in self.state.ledger.entries() if not entry.former}
         sources, missing = [], []
         for entry in newest.values():
             if slot not in (None, entry.slot):
@@ -121,7 +121,7 @@ class _Which:
                 missing.append(f"the id of {entry.name} at '{scheduler.name}' is not known")
             else:
                 host = hosts.get(entry.slot, "")
-                sources.append(_of_scheduler(Submission(entry, scheduler), host))
+                sources.append(_of_scheduler(entry, scheduler, host))
         return sources, missing
 
     def _scheduler(self, starter: str) -> Scheduler:
@@ -174,11 +174,9 @@ def _shown(host: str) -> str:
     return printable(host, 253)
 
 
-def _of_scheduler(submission: Submission, host: str) -> Source:
-    scheduler, entry = submission.scheduler, submission.entry
-
+def _of_scheduler(entry: LedgerEntry, scheduler: Scheduler, host: str) -> Source:
     def read(lines: int, follow: bool) -> Lines:
-        return scheduler.logs(submission.run, entry.handle, lines=lines, follow=follow)
+        return scheduler.logs(entry.run(), entry.handle, lines=lines, follow=follow)
 
     about = [f"slot {entry.slot}", f"{scheduler.name} {entry.handle}"]
     if host:

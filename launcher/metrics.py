@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -25,7 +24,6 @@ from rendezvous.schema import MetricLine
 
 _FILE = "metrics.jsonl"
 _MOST_BYTES = 256 << 20
-_INTERVAL_SECONDS = 1.0
 _SAY_SECONDS = 60.0
 
 
@@ -50,21 +48,6 @@ class Keeper:
         self._full = False
         self._one_fetches = asyncio.Lock()
         self._newest: dict[int, MetricLine] = {}
-
-    @contextlib.asynccontextmanager
-    async def following(self) -> AsyncIterator[None]:
-        """Keep what comes during the body."""
-        task = asyncio.create_task(self._follow())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(_INTERVAL_SECONDS)
-            await self.fetch()
 
     async def fetch(self) -> None:
         """Keep what is new at the registry; what fails here must end nothing."""
@@ -113,7 +96,7 @@ class Keeper:
         self._dropped = dropped
 
     def _tell_progress(self) -> None:
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         if now - self._said_at >= _SAY_SECONDS:
             self._said_at = now
             self._say(in_one_line(self._newest.values()))

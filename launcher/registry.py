@@ -1,21 +1,16 @@
-"""The registry as the launcher's child: a socket that is kept, a process that is kept alive."""
+"""What a registry's process is started with: a listening socket, its configuration, its command."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import logging
-import os
 import resource
-import signal
 import socket
-import time
 from pathlib import Path
 
 from launcher.state_dir import StateDir
-from rendezvous.compat import timeout
-from rendezvous.errors import AddressError, RegistryLost, UsageError
+from rendezvous.errors import AddressError, UsageError
 from rendezvous.isolated import isolated
 from rendezvous.schema import REGISTRY_FILES, printable
 from rendezvous.security import RegistryPlace, hkdf, registry_credential
@@ -25,9 +20,6 @@ from worker.machine.interfaces import look
 logger = logging.getLogger(__name__)
 
 _PORT_TRIES = 100
-_MOST_STARTS = 5
-_STARTS_SECONDS = 30.0
-_START_PAUSE_SECONDS = 0.2
 _MOST_WORDS = 300
 # Bytes that fit into every IPv6 packet. Where a path carries smaller packets than the interfaces
 # send, and does not say so, a node that could not even join would never be told of it.
@@ -153,77 +145,3 @@ def last_words(log: Path) -> str:
         return "none"
     end = lines[-1][-_MOST_WORDS:]
     return printable(end if end == lines[-1] else f"…{end}", _MOST_WORDS + 1)
-
-
-class RegistryProcess:
-    """Keeps a registry running on a socket until it is closed.
-
-    Args:
-        state: The run's state directory, with `registry.json`.
-        sock: The listening socket; it outlives the process, so that clients wait and come back.
-    """
-
-    def __init__(self, state: StateDir, sock: socket.socket) -> None:
-        self._state = state
-        self._sock = sock
-        self._process: asyncio.subprocess.Process | None = None
-        self._closing = False
-
-    @property
-    def pid(self) -> int | None:
-        """Of the process that runs now."""
-        return self._process.pid if self._process else None
-
-    async def run(self) -> None:
-        """Start it, and start it again whenever it ends.
-
-        Raises:
-            RegistryLost: It ends again and again.
-        """
-        starts: list[float] = []
-        while not self._closing:
-            starts = [at for at in starts if time.monotonic() - at < _STARTS_SECONDS]
-            if len(starts) >= _MOST_STARTS:
-                raise RegistryLost(
-                    f"the registry ended {len(starts)} times within {_STARTS_SECONDS:.0f} s; "
-                    f"its last words: {last_words(self._log)}",
-                    hint=f"see {self._log}",
-                )
-            starts.append(time.monotonic())
-            code = await self._run_once()
-            if not self._closing:
-                logger.warning("the registry ended (%s); starting it again on its journal", code)
-                await asyncio.sleep(_START_PAUSE_SECONDS * (len(starts) - 1))
-
-    @property
-    def _log(self) -> Path:
-        return self._state.logs / "registry.log"
-
-    async def _run_once(self) -> int:
-        fd = self._sock.fileno()
-        self._log.touch(mode=0o600)
-        with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *server_command(self._state, fd),
-                *("--parent", str(os.getpid())),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(fd,),
-                start_new_session=True,
-            )
-        return await self._process.wait()
-
-    async def close(self) -> None:
-        """End it: TERM, and KILL after 5 s."""
-        self._closing = True
-        process = self._process
-        if process is not None and process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                async with timeout(5.0):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
-        self._sock.close()

@@ -27,12 +27,13 @@ import socket
 import stat
 import tempfile
 import time
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from launcher.ledger import Ledger
+from launcher.ledger import Ledger, LedgerEntry
 from rendezvous.errors import RunExists, UsageError
 from rendezvous.schema import Result, printable
 from rendezvous.security import RegistryPlace, RunKeys, new_secret
@@ -57,6 +58,7 @@ class LaunchRecord(BaseModel):
     owns_registry: bool = True
     host: str = ""
     wishes: dict[str, Any] = {}
+    fingerprint: str = ""
     pid: int = 0
     started_at: float = 0.0
 
@@ -224,8 +226,18 @@ class StateDir:
         *,
         owns_registry: bool,
         wishes: dict[str, Any] | None = None,
+        fingerprint: str = "",
     ) -> None:
-        """Write down this launch; `wishes` are what it asked for in the programs' environment."""
+        """Write down this launch.
+
+        Args:
+            launch_id: The launch's.
+            scheduler: What starts its worker runs.
+            place: Where its registry is.
+            owns_registry: Whether the registry is the launch's own.
+            wishes: What it asked for in the programs' environment.
+            fingerprint: Of what the registry does not compare when it is launched again.
+        """
         record = LaunchRecord(
             run=self.run,
             launch_id=launch_id,
@@ -234,16 +246,21 @@ class StateDir:
             owns_registry=owns_registry,
             host=socket.gethostname(),
             wishes=wishes or {},
+            fingerprint=fingerprint,
             pid=os.getpid(),
             started_at=time.time(),
         )
         self.write("launch.json", record.model_dump_json(indent=1).encode())
 
-    def secret(self) -> bytes:
+    def has_secret(self) -> bool:
+        """Whether the newest launch's secret is there."""
+        return (self.path / "secret").exists()
+
+    def secret(self, make: Callable[[], bytes] = new_secret) -> bytes:
         """The launch's secret; made when there is none. Raises UsageError for a damaged one."""
         path = self.path / "secret"
         if not path.exists():
-            self.write("secret", new_secret().hex().encode())
+            self.write("secret", make().hex().encode())
         try:
             secret = bytes.fromhex(path.read_text("utf-8"))
         except ValueError:
@@ -258,7 +275,7 @@ class StateDir:
     def keys(self) -> RunKeys | None:
         """The keys of the newest launch; None when there is none."""
         record = self.record()
-        if record is None or not (self.path / "secret").exists():
+        if record is None or not self.has_secret():
             return None
         return RunKeys(self.secret(), self.run, record.launch_id)
 
@@ -278,16 +295,33 @@ class StateDir:
         """Write a JSON file that only its owner can read."""
         return self.write(name, json.dumps(value, indent=1).encode())
 
-    def forget_launch(self) -> None:
-        """Make room for a new launch; logs stay."""
+    def forget_launch(self, kept: Collection[str] = ()) -> None:
+        """Make room for a new launch; logs stay, and what may still exist at a scheduler.
+
+        Args:
+            kept: Names of worker runs that could not be ended.
+        """
+        left = [entry for entry in self.ledger.left() if entry.name in kept]
         names = ["launch.json", "secret", "registry.json", "key.pem", "certificate.pem"]
         names += ["result.json", "status.json", "table.json", "report.json", "metrics.jsonl"]
-        names += ["certificate.der", self.ledger.path.name]
+        names += ["certificate.der"]
         names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
         for name in names:
             (self.path / name).unlink(missing_ok=True)
+        handles = {entry.handle for entry in left}
         for path in (self.path / "submissions").glob("*"):
-            path.unlink(missing_ok=True)
+            if path.stem not in kept and str(path) not in handles:
+                path.unlink(missing_ok=True)
+        self._keep_in_ledger(left)
+
+    def _keep_in_ledger(self, left: Sequence[LedgerEntry]) -> None:
+        """All or nothing: what is not in it cannot be ended by anybody."""
+        if not left:
+            self.ledger.path.unlink(missing_ok=True)
+            return
+        former = (entry.model_copy(update={"former": True}) for entry in left)
+        lines = [f"{entry.model_dump_json()}\n" for entry in former]
+        self.write(self.ledger.path.name, "".join(lines).encode())
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,0 +1,292 @@
+"""What the launch's machine decides is carried out here: one try each, and what came of it.
+
+Nothing is decided: whether to try again, what comes first and when to give up is the machine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from launcher.board import Board
+from launcher.metrics import Keeper
+from launcher.run import actions as do
+from launcher.run import inputs
+from launcher.run.environment import Child, LaunchEnvironment, registry_log
+from launcher.run.footing import Footing, Surveyor
+from launcher.run.inputs import Input
+from launcher.run.preparation import Preparation
+from launcher.run.scheduling import Remains, Scheduling
+from launcher.run.sentences import Sentence
+from launcher.run.values import ErrorKind, Outcome, Trouble, Verdict
+from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
+from launcher.state_dir import StateDir
+from rendezvous.client import RegistryClient
+from rendezvous.errors import RdzvError
+from rendezvous.schema import Result, RunReport, SlotNews, SlotState, printable
+from rendezvous.shell import Shell
+
+_CREATOR_SECONDS = 10.0
+_REQUEST_SECONDS = 5.0
+_MOST_HANDLE = 253
+
+
+@dataclass
+class Clients:
+    """The ways to the registry: each credential has a connection of its own."""
+
+    creator: RegistryClient
+    admin: RegistryClient
+    viewer: RegistryClient
+
+    @staticmethod
+    def of(footing: Footing, world: LaunchEnvironment) -> Clients:
+        """Those of a launch."""
+        near, keys = footing.near, footing.keys
+        return Clients(
+            world.client(near, footing.creator, _CREATOR_SECONDS),
+            world.client(near, keys.admin, _REQUEST_SECONDS),
+            world.client(near, keys.read, _REQUEST_SECONDS),
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for client in (self.creator, self.admin, self.viewer):
+            await client.close()
+
+
+class Effects:
+    """Carries actions out for one launch.
+
+    Args:
+        prepared: What is launched.
+        state: The run's folder, its lock held.
+        board: Where the person sees it.
+        world: The outer world.
+    """
+
+    def __init__(
+        self, prepared: Preparation, state: StateDir, board: Board, world: LaunchEnvironment
+    ) -> None:
+        self._state = state
+        self._board = board
+        self._world = world
+        self.surveyor = Surveyor(prepared, state, world)
+        self.remains = Remains.of(state.ledger, prepared.context, world.scheduler)
+        self.over: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.result: Result | None = None
+        self._shell: Shell[Input, do.Action] | None = None
+        self._scheduling = Scheduling(state.ledger, self.remains, self._feed, world.jitter)
+        self._clients: Clients | None = None
+        self._footing: Footing | None = None
+        self._keeper: Keeper | None = None
+        self._child: Child | None = None
+        self._starting = asyncio.Lock()
+        self._names = Names(
+            state.run,
+            state.ledger.path,
+            registry_log(state),
+            world.state_lasts(),
+            self._scheduling.name,
+            self._scheduling.end_words,
+        )
+
+    def attach(self, shell: Shell[Input, do.Action]) -> None:
+        """The shell that starts what takes time."""
+        self._shell = shell
+
+    def _feed(self, said: Input) -> None:
+        assert self._shell is not None
+        self._shell.feed(said)
+
+    async def close(self) -> None:
+        """Nothing is left open, whatever became of the launch."""
+        if self._clients is not None:
+            await self._clients.close()
+        await self._end_child(kill_after=5.0)
+
+    # --- acting -------------------------------------------------------------------------------
+
+    def act(self, action: do.Action) -> None:
+        """Carry out one action, or begin to."""
+        assert self._shell is not None
+        match action:
+            case do.BreakOff(id=number):
+                self._shell.drop(number)
+            case do.Show(status=status):
+                self._board.status(status)
+            case do.Say(sentence=sentence):
+                self._say(sentence)
+            case do.CloseBoard():
+                self._board.close()
+            case do.Note():
+                self._scheduling.note(action)
+            case do.TryAgain(id=number):
+                self._scheduling.try_again(number)
+            case do.End(outcome=outcome):
+                if not self.over.done():
+                    self.over.set_result(outcome)
+            case _:
+                self._shell.start(action.id, self._carry_out(action))
+
+    def _say(self, sentence: Sentence) -> None:
+        for line in lines(sentence, self._names):
+            self._board.say(line)
+
+    async def _carry_out(self, action: do.Answerable) -> Input:
+        match action:
+            case do.Find() | do.Describe() | do.ReadLastLine() | do.CancelWorkerRun():
+                return await self._scheduling.ask(action)
+            case do.Submit():
+                return await self._scheduling.submit(action)
+            case do.WriteIntent():
+                return await self._scheduling.write_intent(action)
+            case do.StartChild():
+                return await self._run_child(action)
+            case do.CloseChild():
+                return await self._close_child(action)
+            case do.FollowEvents():
+                return await self._follow_events(action)
+            case do.FetchMetrics():
+                return await self._fetch_metrics(action)
+            case do.WriteResult():
+                return self._write_result(action.id, action.verdict)
+            case _:
+                return await self._try(action)
+
+    async def _try(self, action: do.Answerable) -> Input:
+        """One try; an error that somebody raised on purpose is an answer."""
+        try:
+            return await self._ask(action)
+        except RdzvError as exc:
+            trouble = Trouble.of(exc)
+            if trouble.kind in (ErrorKind.NOT_NOW, ErrorKind.STORAGE_FULL):
+                return inputs.Unanswered(action.id, trouble, self._world.jitter())
+            return inputs.Refused(action.id, trouble)
+
+    async def _ask(self, action: do.Answerable) -> Input:
+        match action:
+            case do.OpenFormer(id=number, listens=listens):
+                await self._stand_on(self.surveyor.open_former(listens=listens))
+                return inputs.Opened(number)
+            case do.Establish(id=number, ground=ground):
+                await self._stand_on(self.surveyor.make(ground))
+                return inputs.Established(number)
+            case do.Keep(id=number):
+                return inputs.ReportCame(number, await self._keep(action))
+            case do.KeepReport(id=number):
+                return inputs.ReportCame(number, await self._keep_report())
+            case _:
+                return await self._ask_registry(action)
+
+    async def _stand_on(self, footing: Footing) -> None:
+        """From now on this is the launch; what belongs to another one is closed."""
+        if self._footing == footing:
+            return
+        if self._clients is not None:
+            await self._clients.close()
+        self._footing, self._clients = footing, Clients.of(footing, self._world)
+        self._keeper = Keeper(self._clients.viewer, self._state, self._board.say)
+        self._scheduling.begin(footing)
+
+    # --- the registry -------------------------------------------------------------------------
+
+    async def _ask_registry(self, action: do.Answerable) -> Input:
+        clients, footing, run = self._clients, self._footing, self._state.run
+        assert clients is not None
+        assert footing is not None
+        match action:
+            case do.CreateRun(id=number):
+                await clients.creator.create(run, footing.spec())
+                return inputs.Answered(number)
+            case do.AskStatus(id=number, after=after, wait=wait):
+                found = await clients.admin.status(run, after=after, wait=wait)
+                return inputs.StatusCame(number, found)
+            case do.CancelRun(id=number, reason=reason):
+                words = cancel_reason(reason, self._names)
+                return inputs.StatusCame(number, await clients.admin.cancel(run, words))
+            case do.TellSlot(id=number, key=key):
+                await clients.admin.slot_news(run, key.slot, self._slot_news(action, footing))
+                return inputs.Answered(number)
+        raise AssertionError(f"nobody carries out {action}")
+
+    def _slot_news(self, action: do.TellSlot, footing: Footing) -> SlotNews:
+        key, news = action.key, action.news
+        is_intent = news.state is SlotState.SUBMITTING and not news.detail
+        return SlotNews(
+            generation=key.generation,
+            state=news.state,
+            name=self._scheduling.name(key) if is_intent else "",
+            handle=printable(news.handle, _MOST_HANDLE),
+            detail=detail_of(news),
+            token_sha256=footing.token_sha256(key) if is_intent else None,
+        )
+
+    async def _follow_events(self, action: do.FollowEvents) -> Input:
+        """What is shown must not end what is done."""
+        assert self._clients is not None
+        after, broken = action.after, False
+        try:
+            async for line in self._clients.viewer.events(self._state.run, after):
+                after = line.number
+                self._board.event(line)
+        except RdzvError:
+            broken = True
+        return inputs.EventsOver(action.id, after, broken, self._world.jitter())
+
+    async def _fetch_metrics(self, action: do.FetchMetrics) -> Input:
+        assert self._keeper is not None
+        await self._keeper.fetch()
+        return inputs.Answered(action.id)
+
+    # --- files --------------------------------------------------------------------------------
+
+    async def _keep(self, action: do.Keep) -> RunReport:
+        """`rdzv logs` and `rdzv status --env` read it."""
+        assert self._clients is not None
+        status = action.status
+        self._state.write("status.json", status.model_dump_json().encode())
+        table = await self._clients.viewer.table(self._state.run, status.digest)
+        self._state.write("table.json", table.canonical())
+        return await self._keep_report()
+
+    async def _keep_report(self) -> RunReport:
+        """What was checked has to be known when the registry is gone."""
+        assert self._clients is not None
+        report = await self._clients.viewer.checks(self._state.run)
+        self._state.write("report.json", report.model_dump_json().encode())
+        return report
+
+    def _write_result(self, number: int, verdict: Verdict) -> Input:
+        self.result = result_of(verdict, self._names)
+        try:
+            self._state.write("result.json", self.result.model_dump_json(indent=1).encode())
+        except RdzvError as exc:
+            return inputs.NotWritten(number, exc.message)
+        return inputs.Written(number)
+
+    # --- the registry's process ---------------------------------------------------------------
+
+    async def _run_child(self, action: do.StartChild) -> Input:
+        assert self.surveyor.socket is not None
+        async with self._starting:
+            child = await self._world.start_registry(self._state, self.surveyor.socket)
+            self._child = child
+        code = await child.wait()
+        return inputs.ChildEnded(action.id, code, self._world.registry_words(self._state))
+
+    async def _close_child(self, action: do.CloseChild) -> Input:
+        """The connections first: a registry that ends need not wait for them."""
+        if self._clients is not None:
+            await self._clients.close()
+        await self._end_child(action.kill_after)
+        return inputs.ChildClosed(action.id)
+
+    async def _end_child(self, kill_after: float) -> None:
+        async with self._starting:  # one that is being started is ended as well
+            if self._child is not None:
+                await self._child.end(kill_after)
+                self._child = None
+            if self.surveyor.socket is not None:
+                self.surveyor.socket.close()
+                self.surveyor.socket = None

@@ -1,0 +1,167 @@
+"""The outer world of a launch, in one place: what the simulator replaces.
+
+The clock is the running loop's, everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from launcher.board import Board, make_board
+from launcher.registry import last_words, listen, own_addresses, server_command, write_config
+from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
+from launcher.state_dir import StateDir, outlives_launch
+from rendezvous.client import RegistryClient
+from rendezvous.compat import timeout
+from rendezvous.security import Credential, RegistryPlace, new_secret
+from worker.process import ending_signals
+
+_LAUNCH_ID_BYTES = 5
+
+
+class Socket(Protocol):
+    """A listening socket."""
+
+    def getsockname(self) -> tuple[str, int]:
+        """Its address and port, first."""
+
+    def close(self) -> None:
+        """Give the port back."""
+
+
+class Child(Protocol):
+    """A process of the registry."""
+
+    async def wait(self) -> int:
+        """Its exit code, once it has ended."""
+
+    async def end(self, kill_after: float) -> None:
+        """TERM, and KILL after so many seconds; returns when it has ended."""
+
+
+class LaunchEnvironment:
+    """This machine, as a launch sees it."""
+
+    def jitter(self) -> float:
+        """A number in 0 to 1."""
+        return random.random()  # noqa: S311 (jitter)
+
+    def launch_id(self) -> str:
+        """A new launch id."""
+        return secrets.token_hex(_LAUNCH_ID_BYTES)
+
+    def secret(self) -> bytes:
+        """A new secret."""
+        return new_secret()
+
+    def hostname(self) -> str:
+        """Of this machine."""
+        return socket.gethostname()
+
+    def addresses(self) -> list[str]:
+        """Under which other machines might reach this one; may be none."""
+        return own_addresses()
+
+    def state(self, root: Path, run: str) -> StateDir:
+        """The state directory of a run."""
+        return StateDir(root, run)
+
+    def state_lasts(self) -> bool:
+        """Whether it can be read when the launch is over."""
+        return outlives_launch()
+
+    def scheduler(self, starter: str, context: SchedulerContext) -> Scheduler:
+        """What starts worker runs; raises UsageError."""
+        return scheduler_entry(starter).make(context)
+
+    def board(self, *, json_events: bool) -> Board:
+        """What the person sees."""
+        return make_board(json_events=json_events)
+
+    def client(
+        self, place: RegistryPlace, credential: Credential, request_seconds: float
+    ) -> RegistryClient:
+        """The way to a registry."""
+        return RegistryClient(place, credential, request_seconds=request_seconds)
+
+    def on_signals(self, tell: Callable[[int], None]) -> None:
+        """Have this told of each signal that ends a launch."""
+        loop = asyncio.get_running_loop()
+        for number in ending_signals():
+            loop.add_signal_handler(number, tell, int(number))
+
+    # --- the registry's process ---------------------------------------------------------------
+
+    def listen(self, port: int, *, address: str, exact: bool) -> Socket:
+        """A listening socket; raises UsageError."""
+        return listen(port, address=address, exact=exact)
+
+    def configure(self, state: StateDir, secret: bytes, *, tls: bool) -> RegistryPlace:
+        """Write what the registry process reads; returns how it proves itself."""
+        return write_config(state, secret, tls=tls, hosts=[])
+
+    async def start_registry(self, state: StateDir, sock: Socket) -> Child:
+        """Start it on this socket."""
+        assert isinstance(sock, socket.socket)
+        fd = sock.fileno()
+        command = [*server_command(state, fd), "--parent", str(os.getpid())]
+        return await _RegistryProcess.start(command, registry_log(state), [fd])
+
+    def registry_words(self, state: StateDir) -> str:
+        """The last words of the registry's processes."""
+        with contextlib.suppress(OSError):
+            return last_words(registry_log(state))
+        return "none"
+
+
+def registry_log(state: StateDir) -> Path:
+    """Where the registry's processes write what they say."""
+    return state.logs / "registry.log"
+
+
+class _RegistryProcess:
+    """A process in a session of its own: a terminal's Ctrl-C is the launcher's to pass on."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @staticmethod
+    async def start(command: Sequence[str], log: Path, fds: Sequence[int]) -> _RegistryProcess:
+        log.touch(mode=0o600)
+        with log.open("ab") as said:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                pass_fds=fds,
+                start_new_session=True,
+            )
+        return _RegistryProcess(process)
+
+    async def wait(self) -> int:
+        """See the protocol."""
+        return await self._process.wait()
+
+    async def end(self, kill_after: float) -> None:
+        """See the protocol."""
+        if self._process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            async with timeout(kill_after):
+                await self._process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()

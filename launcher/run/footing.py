@@ -1,0 +1,280 @@
+"""Where a launch stands: its registry's place, its keys and its plan; made as the ground says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from launcher.environment import wishes_of
+from launcher.plan import Plan, WorkerRun
+from launcher.run.environment import LaunchEnvironment, Socket
+from launcher.run.ground import Former, Found, Wanted
+from launcher.run.preparation import Preparation
+from launcher.run.scheduling import Remains
+from launcher.run.values import LOCAL, Fresh, Ground, Key, Resumed, Standing
+from launcher.schedulers import Scheduler
+from launcher.state_dir import LaunchRecord, StateDir
+from launcher.symmetric import group_launch_id
+from rendezvous.errors import UsageError
+from rendezvous.schema import RunSpec, printable
+from rendezvous.security import (
+    Credential,
+    JoinString,
+    RegistryPlace,
+    RunKeys,
+    registry_credential,
+    word_macs,
+)
+from worker.contracts import is_led
+
+_NEAR = ("127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Footing:
+    """One launch, as its registry and its worker runs know it.
+
+    Attributes:
+        prepared: What is launched.
+        plan: With the launch id.
+        place: Where the workers find the registry.
+        near: Where this launcher does.
+        creator: The credential that may create the run.
+        owns_registry: The registry is this launch's own.
+    """
+
+    prepared: Preparation
+    plan: Plan
+    keys: RunKeys
+    place: RegistryPlace
+    near: RegistryPlace
+    creator: Credential
+    owns_registry: bool
+
+    @staticmethod
+    def of(
+        prepared: Preparation,
+        keys: RunKeys,
+        place: RegistryPlace,
+        near: RegistryPlace,
+        creator: Credential,
+    ) -> Footing:
+        """With a plan for this launch."""
+        first = place.addresses[0] if place.addresses else ""
+        plan = replace(prepared.plan, launch_id=keys.launch_id, master_addr=first)
+        owns = prepared.standing is None
+        return Footing(prepared, plan, keys, place, near, creator, owns)
+
+    def worker_run(self, key: Key) -> WorkerRun:
+        """What is submitted for a slot."""
+        return self.plan.worker_run(key.slot, key.generation)
+
+    def starter(self, key: Key) -> Scheduler:
+        """What submits it."""
+        return self.prepared.others if key.slot else self.prepared.here
+
+    def starter_name(self, key: Key) -> str:
+        """How the ledger calls that."""
+        is_here = key.slot == 0 and self.prepared.settings.local_node
+        return LOCAL if is_here else self.prepared.settings.starter
+
+    def join(self, key: Key) -> str:
+        """The join string of a worker run."""
+        return self._join_string(key).text()
+
+    def token_sha256(self, key: Key) -> str:
+        """Of its join token, for the registry."""
+        return self.keys.join_token(key.slot, key.generation).sha256()
+
+    def _join_string(self, key: Key) -> JoinString:
+        """Slot 0 runs beside the registry, where loopback never fails."""
+        keys = self.keys
+        is_near = key.slot == 0 and self.prepared.settings.local_node and self.owns_registry
+        return JoinString(
+            self.near if is_near else self.place,
+            self.plan.run,
+            self.plan.launch_id,
+            key.slot,
+            key.generation,
+            keys.join_token(key.slot, key.generation),
+            keys.row_key,
+            keys.probe_key,
+        )
+
+    def spec(self) -> RunSpec:
+        """What the registry is told of the run."""
+        plan, keys, settings = self.plan, self.keys, self.plan.settings
+        managed = not self.prepared.symmetric
+        led = is_led(settings.framework, plan.command)
+        words = word_macs(keys.row_key, plan.command, run=plan.run, launch_id=keys.launch_id)
+        return RunSpec(
+            launch_id=keys.launch_id,
+            min_nodes=plan.min_nodes,
+            max_nodes=plan.max_nodes,
+            limits=plan.limits(),
+            master_port=settings.master_port,
+            loopback=plan.loopback,
+            managed=managed,
+            same_command=not settings.any_command,
+            verify=settings.verify == "on",
+            spares=settings.spares,
+            strict=settings.strict,
+            skip=settings.skip,
+            require_rdma=settings.require_rdma,
+            allow_exec=settings.allow_exec or led,
+            led=led or settings.tf_ps > 0,  # parameter servers never end by themselves
+            job=plan.job().model_copy(update={"command_words": words}),
+            registry=_where(self.place),
+            token_sha256=[
+                keys.join_token(slot, 1).sha256() for slot in range(0 if managed else plan.slots)
+            ],
+            read_sha256=keys.read.sha256(),
+            admin_sha256=keys.admin.sha256(),
+        )
+
+
+def _where(place: RegistryPlace) -> str:
+    """Where workers open the registry, as a person types it."""
+    first = next(iter(place.addresses), "")
+    more = len(place.addresses) - 1
+    host = f"[{first}]" if ":" in first else first
+    also = f" or one of {more} other addresses" if more > 0 else ""
+    return printable(f"{host}:{place.port}{also}", 253)
+
+
+class Surveyor:
+    """Looks at what a former launch has left, and makes the ground that was decided on.
+
+    Args:
+        prepared: What is launched.
+        state: The run's folder, its lock held.
+        environment: The outer world.
+    """
+
+    def __init__(
+        self, prepared: Preparation, state: StateDir, environment: LaunchEnvironment
+    ) -> None:
+        self._prepared = prepared
+        self._state = state
+        self._world = environment
+        self._record = state.record()
+        self.socket: Socket | None = None
+        self.footing: Footing | None = None
+
+    def found(self, remains: Remains) -> Found:
+        """What is in the state directory."""
+        record = self._record
+        left, unknown = remains.left(), tuple(remains.unknown)
+        former = None if record is None else self._former(record)
+        return Found(former, left, remains.own(), unknown)
+
+    def _former(self, record: LaunchRecord) -> Former:
+        return Former(
+            record.launch_id,
+            record.host,
+            record.scheduler,
+            record.owns_registry,
+            record.registry_place().port,
+            record.fingerprint,
+            ended=self._state.result() is not None,
+            has_keys=self._state.has_secret(),
+        )
+
+    def wanted(self) -> Wanted:
+        """What is asked for now."""
+        settings = self._prepared.settings
+        return Wanted(
+            self._world.hostname(),
+            settings.starter,
+            self._prepared.fingerprint(),
+            standing=self._prepared.standing is not None,
+            port=settings.port if "port" in settings.model_fields_set else None,
+        )
+
+    def open_former(self, *, listens: bool) -> Footing:
+        """Reach the former launch's registry, on its port if it is to be started there.
+
+        Nothing that a later launcher would read is changed. Raises UsageError.
+        """
+        record = self._record
+        assert record is not None
+        place = record.registry_place()
+        if listens:
+            alone = place.trust == "plain"
+            footing = self._listen(record.launch_id, place.port, alone=alone, exact=True)
+        else:
+            keys = RunKeys(self._state.secret(), self._state.run, record.launch_id)
+            footing = Footing.of(self._prepared, keys, place, place, keys.admin)
+        self.footing = footing
+        return footing
+
+    def make(self, ground: Ground) -> Footing:
+        """Make the ground; a later launcher reads it. Raises UsageError."""
+        match ground:
+            case Resumed():
+                assert self.footing is not None
+            case Fresh(kept=kept):
+                self._state.forget_launch(kept)
+                self.footing = self._fresh()
+            case Standing(kept=kept):
+                self._state.forget_launch(kept)
+                self.footing = self._at_standing()
+        self._write_record(self.footing)
+        return self.footing
+
+    def _fresh(self) -> Footing:
+        """The other nodes of a symmetric start look for the registry at this port, and no other."""
+        secret, plan = self._prepared.group_secret, self._prepared.plan
+        if secret is None:
+            launch_id = self._world.launch_id()
+        else:
+            self._state.write("secret", secret.hex().encode())
+            launch_id = group_launch_id(secret, plan.run)
+        port, alone = plan.settings.port, plan.loopback
+        return self._listen(launch_id, port, alone=alone, exact=secret is not None)
+
+    def _listen(self, launch_id: str, port: int, *, alone: bool, exact: bool) -> Footing:
+        """Listen, and write down what the registry's process must know."""
+        sock = self._world.listen(port, address=_NEAR[0] if alone else "", exact=exact)
+        try:
+            secret = self._state.secret(self._world.secret)
+            proof = self._world.configure(self._state, secret, tls=not alone)
+            addresses = self._addresses(alone=alone)
+        except BaseException:
+            sock.close()
+            raise
+        bound = sock.getsockname()[1]
+        place = RegistryPlace(tuple(addresses), bound, proof.trust, proof.proof)
+        near = replace(place, addresses=_NEAR[:1] if alone else _NEAR)
+        keys = RunKeys(secret, self._state.run, launch_id)
+        self.socket = sock
+        return Footing.of(self._prepared, keys, place, near, registry_credential(secret))
+
+    def _addresses(self, *, alone: bool) -> Sequence[str]:
+        given = self._prepared.settings.registry_address
+        addresses = given or ([_NEAR[0]] if alone else self._world.addresses())
+        if not addresses:
+            raise UsageError(
+                "this machine has no address under which workers could reach the registry",
+                hint="name one with --registry-address",
+            )
+        return addresses
+
+    def _at_standing(self) -> Footing:
+        standing = self._prepared.standing
+        assert standing is not None
+        secret = self._state.secret(self._world.secret)
+        keys = RunKeys(secret, self._state.run, self._world.launch_id())
+        place = standing.place
+        return Footing.of(self._prepared, keys, place, place, standing.credential)
+
+    def _write_record(self, footing: Footing) -> None:
+        settings, plan = self._prepared.settings, footing.plan
+        self._state.write_record(
+            plan.launch_id,
+            settings.starter,
+            footing.place,
+            owns_registry=footing.owns_registry,
+            wishes=wishes_of(settings, plan.command),
+            fingerprint=self._prepared.fingerprint(),
+        )

@@ -1,0 +1,208 @@
+"""From settings, COMMAND and environment to what is launched: files are read, nothing is made.
+
+The dry run ends here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.commands import check_start, command_lines
+from launcher.environment import planned, planned_lines
+from launcher.named_hosts import on_named_hosts, working_folder
+from launcher.plan import HIDDEN, Here, Plan, check_run_id, make_plan, parse_nnodes, without_effect
+from launcher.preview import preview
+from launcher.registry import check_file_limit
+from launcher.run.values import LOCAL, LaunchFacts, Starter
+from launcher.schedulers import Entry, Scheduler, SchedulerContext, scheduler_entry, specs_folder
+from launcher.settings import LaunchSettings
+from rendezvous.errors import UsageError
+from rendezvous.schema import canonical_json
+from rendezvous.security import RegistryString, parse_group_token
+from worker.contracts import Choice, check_command
+from worker.settings import settle_framework, state_home
+from worker.variables import Variable
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is launched, before anything is made.
+
+    Attributes:
+        plan: For a launch id that is not known yet.
+        root: The folder of all runs.
+        context: For the schedulers.
+        here: Starts slot 0; in a symmetric start, or with a node here, on this machine.
+        others: Starts the other slots, where the launcher does.
+        group_secret: Of a symmetric start; None in another.
+        standing: Where a standing registry is; None where the launch has its own.
+        notes: What the person hears before it begins.
+        variables: What the programs will be given, for the dry run.
+    """
+
+    plan: Plan
+    root: Path
+    context: SchedulerContext
+    here: Scheduler
+    others: Scheduler
+    group_secret: bytes | None
+    standing: RegistryString | None
+    notes: tuple[str, ...]
+    variables: tuple[Variable, ...]
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the other nodes come by themselves."""
+        return self.group_secret is not None
+
+    @property
+    def settings(self) -> LaunchSettings:
+        """As they were completed."""
+        return self.plan.settings
+
+    def preview(self) -> Iterator[str]:
+        """The lines of the dry run."""
+        yield from preview(self.plan, [self.here, self.others])
+        yield from command_lines(self.plan)
+        yield from planned_lines(self.variables)
+
+    def check(self) -> None:
+        """Refuse what could not be submitted, or served. Raises TemplateError or UsageError."""
+        plan = self.plan
+        for slot in sorted({0, 1, plan.slots - 1} & set(range(plan.slots))):
+            starter = self.others if slot else self.here
+            starter.prepare(plan.worker_run(slot, 1), HIDDEN)
+        check_file_limit(plan.slots if self.standing is None else 0)
+
+    def facts(self) -> LaunchFacts:
+        """What the machine knows of it."""
+        settings = self.settings
+        others = starter_of(self.others, settings.starter)
+        here = starter_of(self.here, LOCAL) if settings.local_node else others
+        return LaunchFacts(
+            run=self.plan.run,
+            here=None if self.symmetric and not settings.local_node else here,
+            others=None if self.symmetric else others,
+            owns_registry=self.standing is None,
+            joins_here=settings.local_node,
+            grace=settings.grace,
+            orphan_timeout=settings.orphan_timeout,
+        )
+
+    def fingerprint(self) -> str:
+        """Of what the registry does not compare when the same command is given again."""
+        plan = self.plan
+        last = plan.slots - 1
+        options = [plan.worker_options(slot) for slot in sorted({0, last})]
+        secret = hashlib.sha256(self.group_secret or b"").hexdigest()
+        shown = [plan.source, plan.template, plan.extra, plan.passed, plan.command]
+        text = canonical_json([*shown, options, plan.settings.nproc_per_node, secret])
+        return hashlib.sha256(text).hexdigest()
+
+
+def starter_of(scheduler: Scheduler, name: str) -> Starter:
+    """What the machine knows of a scheduler, which the ledger calls by this name."""
+    return Starter(
+        name,
+        scheduler.poll_seconds,
+        loopback=scheduler.loopback,
+        finds=scheduler.finds,
+        keeps_logs=scheduler.keeps_logs,
+    )
+
+
+def prepare(
+    settings: LaunchSettings,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    group_token: str | None = None,
+    registry: str | None = None,
+) -> Preparation:
+    """Check what is asked for, and plan it. Raises UsageError.
+
+    Args:
+        settings: As they were given.
+        command: COMMAND.
+        environ: The user's environment.
+        group_token: Of a symmetric start.
+        registry: RDZV_REGISTRY: where a standing registry is.
+    """
+    settings, choice = settle_framework(settings, command)
+    check_command(command, settings.framework)
+    settings, hosts = on_named_hosts(settings)
+    parse_nnodes(settings.nnodes, command)
+    run = check_run_id(settings.rdzv_id or f"run-{secrets.token_hex(4)}")
+    entry = scheduler_entry(settings.starter)
+    root = settings.state_dir or state_home(environ)
+    logs = settings.log_dir or root / run / "logs"
+    folder = root / run / "submissions"
+    context = SchedulerContext(folder, environ, logs, quiet_stdout=settings.json_events)
+    scheduler = entry.make(context)
+    alone = scheduler.loopback and group_token is None
+    plan = _plan(settings, command, environ, run, entry, logs, hosts, loopback=alone)
+    is_local = scheduler.name == LOCAL
+    local = scheduler if is_local else scheduler_entry(LOCAL).make(context)
+    variables = planned(plan)
+    check_start(plan)
+    return Preparation(
+        plan,
+        root,
+        context,
+        here=local if settings.local_node else scheduler,
+        others=scheduler,
+        group_secret=parse_group_token(group_token) if group_token is not None else None,
+        standing=RegistryString.parse(registry) if registry is not None else None,
+        notes=(*_chosen(choice), *without_effect(plan)),
+        variables=tuple(variables),
+    )
+
+
+def _chosen(choice: Choice | None) -> list[str]:
+    """What a COMMAND without --framework was taken for, where that is not the default."""
+    if choice is None or not choice.launcher:
+        return []
+    return [f"COMMAND begins with '{choice.launcher}': using --framework {choice.framework}"]
+
+
+def _plan(
+    settings: LaunchSettings,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    run: str,
+    entry: Entry,
+    logs: Path,
+    hosts: Sequence[str],
+    *,
+    loopback: bool,
+) -> Plan:
+    """The plan, for a launch id that is not known yet."""
+    spec = settings.worker_spec or specs_folder() / entry.spec
+    own = specs_folder() / scheduler_entry(LOCAL).spec
+    here = Here(str(own), read_spec(own), str(logs))
+    return make_plan(
+        settings,
+        command,
+        environ,
+        run=run,
+        launch_id="to-be-made",
+        source=str(spec),
+        template=read_spec(spec),
+        loopback=loopback,
+        here=here,
+        hosts=hosts,
+        cwd=working_folder(),
+        name_length=entry.name_length,
+    )
+
+
+def read_spec(path: Path) -> str:
+    """A spec's text; raises UsageError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"the worker spec {path} cannot be read: {exc}") from exc

@@ -1,0 +1,235 @@
+"""Worker runs at their schedulers and in the ledger: what the machines' actions do there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from launcher.ledger import Ledger, LedgerEntry
+from launcher.plan import WorkerRun
+from launcher.run import inputs
+from launcher.run.actions import (
+    CancelWorkerRun,
+    Describe,
+    Find,
+    Note,
+    ReadLastLine,
+    Submit,
+    WriteIntent,
+)
+from launcher.run.preparation import starter_of
+from launcher.run.sentences import UnknownLeft
+from launcher.run.values import Key, Left
+from launcher.schedulers import NothingSubmitted, Scheduler, SchedulerContext
+from rendezvous.compat import timeout
+from rendezvous.errors import SchedulerError, UsageError
+from rendezvous.schema import printable
+
+_LAST_LINE_SECONDS = 10.0
+_LAST_LINES = 5
+_MOST_LAST_LINE = 300
+
+SchedulerAction = Find | Describe | ReadLastLine | CancelWorkerRun
+
+
+class Submits(Protocol):
+    """What a launch adds: what is submitted for a slot, and with which join string."""
+
+    def worker_run(self, key: Key) -> WorkerRun:
+        """What is submitted."""
+
+    def starter(self, key: Key) -> Scheduler:
+        """What submits it."""
+
+    def starter_name(self, key: Key) -> str:
+        """How the ledger calls that."""
+
+    def join(self, key: Key) -> str:
+        """Its join string."""
+
+
+@dataclass
+class Remains:
+    """What a ledger says may still exist, with the schedulers that were found for it.
+
+    Attributes:
+        entries: By key; the keys of former launches have the worker run's name.
+        schedulers: By the name that the ledger has for them.
+        unknown: Those whose scheduler cannot be used.
+    """
+
+    entries: dict[Key, LedgerEntry] = field(default_factory=dict)
+    schedulers: dict[str, Scheduler] = field(default_factory=dict)
+    unknown: list[UnknownLeft] = field(default_factory=list)
+
+    @staticmethod
+    def of(
+        ledger: Ledger,
+        context: SchedulerContext,
+        make: Callable[[str, SchedulerContext], Scheduler],
+    ) -> Remains:
+        """Those of a ledger."""
+        found = Remains()
+        for entry in ledger.left():
+            try:
+                if entry.starter not in found.schedulers:
+                    found.schedulers[entry.starter] = make(entry.starter, context)
+            except UsageError as exc:
+                found.unknown.append(UnknownLeft(entry.name, exc.message))
+                continue
+            found.entries[Key(entry.slot, entry.generation, entry.name)] = entry
+        return found
+
+    def left(self) -> tuple[Left, ...]:
+        """All of them, as worker runs of former launches."""
+        return tuple(self._left(key, entry) for key, entry in self.entries.items())
+
+    def own(self) -> tuple[Left, ...]:
+        """Those of the newest launch, as its own."""
+        return tuple(
+            self._left(Key(entry.slot, entry.generation), entry)
+            for entry in self.entries.values()
+            if not entry.former
+        )
+
+    def _left(self, key: Key, entry: LedgerEntry) -> Left:
+        starter = starter_of(self.schedulers[entry.starter], entry.starter)
+        return Left(key, starter, entry.handle)
+
+
+class Scheduling:
+    """Carries out what is asked of schedulers and the ledger.
+
+    Args:
+        ledger: What is known of worker runs on disk.
+        remains: What it said when this began.
+        feed: Takes an input that comes before the answer.
+        jitter: A number in 0 to 1.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        remains: Remains,
+        feed: Callable[[inputs.Input], None],
+        jitter: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._remains = remains
+        self._entries: dict[Key, LedgerEntry] = dict(remains.entries)
+        self._feed = feed
+        self._jitter = jitter
+        self._further: dict[int, asyncio.Future[None]] = {}
+        self._launch: Submits | None = None
+
+    def begin(self, launch: Submits) -> None:
+        """The launch has its plan: its own worker runs are known from now on."""
+        self._launch = launch
+        own = {key: entry for key, entry in self._entries.items() if not entry.former}
+        for key, entry in own.items():
+            if entry.name == launch.worker_run(Key(key.slot, key.generation)).name:
+                self._entries[Key(key.slot, key.generation)] = entry
+
+    def entry(self, key: Key) -> LedgerEntry:
+        """What is known of a worker run."""
+        if key not in self._entries:
+            assert self._launch is not None
+            run = self._launch.worker_run(key)
+            self._entries[key] = LedgerEntry.of(run, self._launch.starter_name(key))
+        return self._entries[key]
+
+    def scheduler(self, key: Key) -> Scheduler:
+        """What has it."""
+        if key.former:
+            return self._remains.schedulers[self._entries[key].starter]
+        assert self._launch is not None
+        return self._launch.starter(key)
+
+    def name(self, key: Key) -> str:
+        """Its unique name."""
+        return self.entry(key).name
+
+    def end_words(self, key: Key, handle: str) -> str:
+        """The command with which a person ends it; empty where there is none."""
+        return self.scheduler(key).cancel_words(self.entry(key).run(), handle or None)
+
+    # --- the ledger ---------------------------------------------------------------------------
+
+    async def write_intent(self, action: WriteIntent) -> inputs.Input:
+        """Write down what is about to be submitted."""
+        try:
+            self._ledger.begin(self.entry(action.key))
+        except OSError as exc:
+            return inputs.NotWritten(action.id, str(exc), self._jitter())
+        return inputs.Written(action.id)
+
+    def note(self, action: Note) -> None:
+        """Write down what became known; without it, its name still finds it."""
+        known = {"handle": action.handle, "gone": action.gone}
+        entry = self._entries[action.key] = self.entry(action.key).model_copy(update=known)
+        with contextlib.suppress(OSError):
+            if action.whole:
+                self._ledger.begin(entry)
+            else:
+                self._ledger.note(entry)
+
+    # --- schedulers ---------------------------------------------------------------------------
+
+    async def submit(self, action: Submit) -> inputs.Input:
+        """Submit it; between two tries the machine is asked."""
+        assert self._launch is not None
+        number, key = action.id, action.key
+        run, join = self._launch.worker_run(key), self._launch.join(key)
+
+        async def trouble(words: str) -> None:
+            self._further[number] = further = asyncio.get_running_loop().create_future()
+            self._feed(inputs.SubmitTroubled(number, key, words))
+            await further
+
+        try:
+            handle = await self._launch.starter(key).submit(run, join, trouble=trouble)
+        except SchedulerError as exc:
+            words = f"{exc.message}; {exc.hint}" if exc.hint else exc.message
+            return inputs.SubmitFailed(number, key, isinstance(exc, NothingSubmitted), words)
+        finally:
+            self._further.pop(number, None)
+        return inputs.Submitted(number, key, handle)
+
+    def try_again(self, number: int) -> None:
+        """Let a submission go on."""
+        further = self._further.get(number)
+        if further is not None and not further.done():
+            further.set_result(None)
+
+    async def ask(self, action: SchedulerAction) -> inputs.Input:
+        """Ask or tell a scheduler, once."""
+        scheduler, run = self.scheduler(action.key), self.entry(action.key).run()
+        try:
+            match action:
+                case Find():
+                    return inputs.Found(action.id, await scheduler.find(run))
+                case Describe():
+                    found = await scheduler.describe(run, action.handle)
+                    return inputs.Described(action.id, found)
+                case ReadLastLine():
+                    return inputs.LineRead(action.id, await _last_line(scheduler, run, action))
+                case CancelWorkerRun():
+                    grace = action.grace
+                    await scheduler.cancel(run, action.handle, grace_seconds=grace)
+                    return inputs.RunTold(action.id)
+        except SchedulerError as exc:
+            return inputs.SchedulerSilent(action.id, exc.message)
+
+
+async def _last_line(scheduler: Scheduler, run: WorkerRun, action: ReadLastLine) -> str:
+    """What the scheduler keeps as the run's last line; empty when it cannot say in time."""
+    last = ""
+    lines = scheduler.logs(run, action.handle, lines=_LAST_LINES, follow=False)
+    with contextlib.suppress(SchedulerError, TimeoutError):
+        async with timeout(_LAST_LINE_SECONDS):
+            async for line in lines:
+                last = line.strip() or last
+    return printable(last, _MOST_LAST_LINE)

@@ -1,0 +1,178 @@
+"""The shell of a launch: feeds its machine, carries out what it decides, returns how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from launcher.board import Board
+from launcher.ledger import Ledger
+from launcher.run import inputs
+from launcher.run.actions import (
+    Action,
+    BreakOff,
+    CancelWorkerRun,
+    Describe,
+    End,
+    Find,
+    Note,
+    ReadLastLine,
+    Say,
+)
+from launcher.run.clearing import Clearance
+from launcher.run.effects import Effects
+from launcher.run.environment import LaunchEnvironment
+from launcher.run.inputs import Input
+from launcher.run.machine import Machine
+from launcher.run.preparation import Preparation
+from launcher.run.scheduling import Remains, Scheduling
+from launcher.run.values import Outcome
+from launcher.run.words import Names, lines
+from launcher.schedulers import SchedulerContext
+from launcher.state_dir import StateDir
+from rendezvous.schema import Result
+from rendezvous.shell import Shell
+
+
+class Launch:
+    """One launch, from the state directory to its end.
+
+    Args:
+        prepared: What is launched.
+        state: The run's folder, its lock held.
+        board: Where the person sees it.
+        world: The outer world.
+    """
+
+    def __init__(
+        self, prepared: Preparation, state: StateDir, board: Board, world: LaunchEnvironment
+    ) -> None:
+        self._world = world
+        self._effects = Effects(prepared, state, board, world)
+        surveyor = self._effects.surveyor
+        found = surveyor.found(self._effects.remains)
+        self.machine = Machine.of(prepared.facts(), found, surveyor.wanted())
+        self._shell: Shell[Input, Action] = Shell(
+            self._step,
+            self.machine.due,
+            tick=inputs.Due(),
+            act=self._act,
+            broken=self._broken,
+        )
+        self._effects.attach(self._shell)
+        self._faults: dict[int, Exception] = {}
+
+    @property
+    def result(self) -> Result | None:
+        """As it was written down; None where it never began."""
+        return self._effects.result
+
+    async def go(self) -> Outcome:
+        """See it to its end. Raises what nobody expected."""
+        self._world.on_signals(lambda number: self._shell.feed(inputs.SignalCame(number)))
+        self._shell.feed(inputs.Begin())
+        try:
+            outcome = await self._effects.over
+        finally:
+            await self._shell.close()
+            await self._effects.close()
+        if outcome.fault is not None:
+            raise self._faults[outcome.fault]
+        return outcome
+
+    def _step(self, said: Input, now: float) -> list[Action]:
+        """A machine that fails decides nothing more: then the launch is over as it stands."""
+        try:
+            return self.machine.step(said, now)
+        except Exception as exc:  # noqa: BLE001 (raised where the launch is awaited)
+            if not self._effects.over.done():
+                self._effects.over.set_exception(exc)
+            return []
+
+    def _act(self, action: Action) -> None:
+        try:
+            self._effects.act(action)
+        except Exception as exc:  # noqa: BLE001 (the machine ends what it has begun)
+            self._faults.setdefault(inputs.NO_ACTION, exc)
+            self._shell.feed(inputs.PartFailed(inputs.NO_ACTION, repr(exc)))
+
+    def _broken(self, number: int, error: Exception) -> Input:
+        self._faults[number] = error
+        return inputs.PartFailed(number, repr(error))
+
+
+async def end_left(
+    ledger: Ledger,
+    context: SchedulerContext,
+    say: Callable[[str], None],
+    *,
+    grace: float,
+    world: LaunchEnvironment | None = None,
+) -> bool:
+    """End what a former launch has left at its schedulers; returns whether all of it is gone.
+
+    Args:
+        ledger: Of the former launch, whose launcher is no longer alive.
+        context: For the schedulers.
+        say: Shows what is done, and what could not be ended.
+        grace: Seconds for the programs to end.
+        world: The outer world; this machine when not given.
+    """
+    world = world or LaunchEnvironment()
+    remains = Remains.of(ledger, context, world.scheduler)
+    machine = Clearance.of(remains.left(), tuple(remains.unknown), grace)
+    over = _Clearing(ledger, remains, say, world)
+    await over.go(machine)
+    return not machine.clearing.kept()
+
+
+class _Clearing:
+    """The shell of what ends the remains of former launches."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        remains: Remains,
+        say: Callable[[str], None],
+        world: LaunchEnvironment,
+    ) -> None:
+        self._scheduling = Scheduling(ledger, remains, self._feed, world.jitter)
+        self._say = say
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._shell: Shell[Input, Action] | None = None
+        words = self._scheduling
+        self._names = Names("", ledger.path, ledger.path, True, words.name, words.end_words)
+
+    def _feed(self, said: Input) -> None:
+        assert self._shell is not None
+        self._shell.feed(said)
+
+    async def go(self, machine: Clearance) -> None:
+        """Until nothing is being ended any more."""
+        self._shell = Shell(
+            machine.step,
+            machine.due,
+            tick=inputs.Due(),
+            act=self._act,
+            broken=lambda number, error: inputs.PartFailed(number, repr(error)),
+        )
+        self._shell.feed(inputs.Begin())
+        try:
+            await self._over
+        finally:
+            await self._shell.close()
+
+    def _act(self, action: Action) -> None:
+        assert self._shell is not None
+        match action:
+            case Say(sentence=sentence):
+                for line in lines(sentence, self._names):
+                    self._say(line)
+            case Note():
+                self._scheduling.note(action)
+            case End():
+                self._over.set_result(None)
+            case BreakOff(id=number):
+                self._shell.drop(number)
+            case Find() | Describe() | ReadLastLine() | CancelWorkerRun():
+                self._shell.start(action.id, self._scheduling.ask(action))

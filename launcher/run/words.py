@@ -1,0 +1,261 @@
+"""The sentences of a launch, made last, from the values that its machines say."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.checks import lines_of, warning_lines
+from launcher.run.actions import ByFailure, BySignal, CancelReason, News
+from launcher.run.sentences import (
+    BeginsAnew,
+    DidNotLeave,
+    EndsAtOnce,
+    EndsFormer,
+    EndsLeft,
+    EndsRun,
+    Findings,
+    LedgerUnwritable,
+    LostAfterResult,
+    MayBeLeft,
+    PortKept,
+    RegistryTrouble,
+    ResultUnwritten,
+    Resumes,
+    Sentence,
+    Stand,
+    StandingWaits,
+    StandKind,
+    UnknownLeft,
+    WaitsForOthers,
+    WaitsForRuns,
+    Warnings,
+)
+from launcher.run.values import (
+    ChildLost,
+    EndedAtOnce,
+    EndedBeforeBegun,
+    Failure,
+    Key,
+    NotCreated,
+    Refusal,
+    Silent,
+    StorageLost,
+    Verdict,
+    Why,
+)
+from rendezvous.errors import ExitCode, RegistryLost, RunCancelled, StorageFull
+from rendezvous.schema import Result, printable
+from rendezvous.state import slots_text
+
+_MOST_REASON = 300
+_MOST_SAYS = 300
+_MOST_DETAIL = 600
+_ITS_LAUNCHER_HAD_ENDED = "its launcher had ended"
+_OTHERS = "its COMMAND or options were others"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the sentences name.
+
+    Attributes:
+        run: The run id.
+        ledger: The ledger's path.
+        log: The log of the registry's process.
+        lasts: Whether `rdzv status` can show afterwards what is left out.
+        of: The name of a worker run.
+        end_words: The command with which a person ends a worker run; empty where there is none.
+    """
+
+    run: str
+    ledger: Path
+    log: Path
+    lasts: bool
+    of: Callable[[Key], str]
+    end_words: Callable[[Key, str], str]
+
+
+def lines(said: Sentence, names: Names) -> Sequence[str]:
+    """A sentence as lines: mostly one."""
+    match said:
+        case Warnings(report=report):
+            return warning_lines(report, lasts=names.lasts)
+        case Findings(report=report):
+            return lines_of(report, lasts=names.lasts)
+        case MayBeLeft():
+            return [_may_be_left(said, names)]
+        case BeginsAnew():
+            return [_begins_anew(said, names)]
+        case LostAfterResult(failure=failure):
+            return [f"the registry was lost after the run had ended: {_error(failure, names)[2]}"]
+        case _:
+            return [_sentence(said, names)]
+
+
+def _sentence(said: Sentence, names: Names) -> str:
+    match said:
+        case EndsRun(signal=number):
+            return f"{_signal(number)}: ending the run (once more: at once)"
+        case EndsAtOnce(signal=number, again=again):
+            return f"{_signal(number)}{' again' * again}: ending everything at once"
+        case RegistryTrouble(message=message, hint=hint):
+            return f"{message}; {hint}" if hint else message
+        case StandingWaits(message=message):
+            return f"the standing registry has not created the run yet: {message}"
+        case LedgerUnwritable(error=error):
+            return f"{names.ledger} cannot be written, so nothing is submitted: {error}"
+        case DidNotLeave(slots=slots, seconds=seconds):
+            return f"slots {', '.join(map(str, slots))} did not leave within {seconds:.0f} s"
+        case WaitsForOthers(slots=slots, seconds=seconds):
+            return (
+                f"waiting for at most {seconds:.0f} s to tell {slots_text(list(slots))}, not here "
+                "yet, how the run ended"
+            )
+        case WaitsForRuns(slots=slots):
+            return (
+                f"waiting for the worker runs of {slots_text(list(slots))} to end, as their "
+                "scheduler tells it; Ctrl-C: no longer"
+            )
+        case ResultUnwritten(error=error):
+            return error
+        case Resumes(launch_id=launch_id, reason=reason):
+            return f"resuming launch {launch_id}: {reason}"
+        case PortKept(given=given, kept=kept):
+            return f"--port {given} has no effect: the workers of this launch know port {kept}"
+        case EndsFormer(phase=phase, why=why):
+            was = f"the former launch of run '{names.run}' was {phase}"
+            return (
+                f"{was}, and {cancel_reason(why, names)}: what is left of it is ended, and a new "
+                "launch begins"
+            )
+        case EndsLeft(count=count):
+            runs = "worker run" if count == 1 else "worker runs"
+            return f"{count} {runs} of the former launch may be left: ending what is there"
+        case UnknownLeft(name=name, error=error):
+            return f"worker run {name} may still be there: {error}"
+    raise AssertionError(f"no words for {said}")
+
+
+def _signal(number: int) -> str:
+    return signal.Signals(number).name
+
+
+def _begins_anew(said: BeginsAnew, names: Names) -> str:
+    match said.why:
+        case Why.OTHER_HOST:
+            return (
+                f"run '{names.run}' was launched on {said.detail}; on this host there is nothing "
+                "to resume: a new launch begins"
+            )
+        case Why.PORT_HELD:
+            return f"the former launch cannot be resumed: {said.detail}"
+        case Why.OVER:
+            return f"the former launch is over: {said.detail}; a new launch begins"
+        case _:
+            return (
+                "the former launch cannot be resumed: its registry does not come up or does not "
+                f"know it (see {names.log}); a new launch begins"
+            )
+
+
+def _may_be_left(said: MayBeLeft, names: Names) -> str:
+    known = f", id {said.handle}" if said.handle else ""
+    who = f"worker run {names.of(said.key)} (slot {said.key.slot}{known})"
+    command = names.end_words(said.key, said.handle)
+    how = f"; end it with: {command}" if command else ""
+    if not said.handle:
+        how = "; look for a run of that name"
+    return f"{who} may still be there: {_stand(said.stand)}{how}"
+
+
+def _stand(stand: Stand) -> str:
+    match stand.how:
+        case StandKind.NOT_LISTED:
+            return "it is not listed"
+        case StandKind.CANNOT_LOOK:
+            return "its submission was not answered, and this scheduler cannot look for it"
+        case StandKind.SILENT:
+            return stand.detail
+        case StandKind.STATE:
+            return f"it is {stand.state}" + (f": {stand.detail}" if stand.detail else "")
+
+
+def detail_of(news: News) -> str:
+    """What the registry is told of a worker run, in words."""
+    last = f"its last line: {news.last_line!r}" if news.last_line else ""
+    return printable("; ".join(filter(None, (news.detail, last))), _MOST_DETAIL)
+
+
+def cancel_reason(reason: CancelReason, names: Names) -> str:
+    """Why a run is cancelled, for its nodes."""
+    match reason:
+        case BySignal(number=number):
+            return f"{_signal(number)} at the launcher"
+        case ByFailure(failure=failure):
+            words = failure if isinstance(failure, str) else _error(failure, names)[2]
+            return f"its launcher failed: {words}"[:_MOST_REASON]
+        case Why.RUNNING:
+            return _ITS_LAUNCHER_HAD_ENDED
+        case _:
+            return _OTHERS
+
+
+# --- how it ended
+
+
+def result_of(verdict: Verdict, names: Names) -> Result:
+    """The result of the run, or one made of why the launcher could not go on."""
+    result = verdict.result
+    if result is None:
+        assert verdict.failure is not None
+        code, exit_code, message, hint = _error(verdict.failure, names)
+        return Result(
+            status="cancelled" if code == RunCancelled.code else "failed",
+            exit_code=int(exit_code),
+            code=code,
+            message=message,
+            hint=hint,
+        )
+    says = printable(verdict.says, _MOST_SAYS)
+    if not says or says in result.message:
+        return result
+    message = f"{result.message}; its scheduler says: {says}"
+    return result.model_copy(update={"message": message})
+
+
+def _error(failure: Failure, names: Names) -> tuple[str, int, str, str]:
+    """Code, exit code, message and hint."""
+    lost = RegistryLost.code, ExitCode.REGISTRY_LOST
+    cancelled = RunCancelled.code, ExitCode.CANCELLED
+    run, see = f"run '{names.run}'", f"see {names.log}"
+    match failure:
+        case NotCreated(seconds=seconds, trouble=trouble, standing=True):
+            how = f"the standing registry did not create the run within {seconds:.0f} s"
+            return (*lost, f"{how}: {trouble.message}", trouble.hint)
+        case NotCreated(seconds=seconds, trouble=trouble):
+            how = f"the registry did not come up within {seconds:.0f} s"
+            return (*lost, f"{how}: {trouble.message}", see)
+        case Silent(trouble=trouble):
+            return (
+                *lost,
+                f"the registry of {run} does not answer: {trouble.message}",
+                trouble.hint,
+            )
+        case ChildLost(starts=starts, seconds=seconds, last_words=words):
+            how = f"the registry ended {starts} times within {seconds:.0f} s"
+            return (*lost, f"{how}; its last words: {words}", see)
+        case StorageLost(seconds=seconds, message=message, hint=hint):
+            code = StorageFull.code, ExitCode.REGISTRY_LOST
+            return (*code, f"for {seconds:.0f} s, {message}", hint)
+        case EndedBeforeBegun():
+            return (*cancelled, f"{run} was ended before it began", "")
+        case EndedAtOnce(unheard_seconds=None):
+            return (*cancelled, f"{run} was ended at once by a second signal", "")
+        case EndedAtOnce(unheard_seconds=unheard):
+            how = f"its registry did not answer within {unheard:.0f} s"
+            return (*cancelled, f"{run} was ended at once: {how}", "")
+        case Refusal(trouble=trouble):
+            return trouble.code, trouble.exit_code, trouble.message, trouble.hint
