@@ -30,6 +30,7 @@ PURE_STDLIB = {
     "enum",
     "functools",
     "hashlib",
+    "heapq",
     "hmac",
     "ipaddress",
     "itertools",

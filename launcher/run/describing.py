@@ -16,7 +16,7 @@ from launcher.run.worker_run import (
     pause_of,
     wants_last_line,
 )
-from launcher.schedulers import OVER, Description
+from launcher.schedulers.description import OVER, Description
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Container, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from launcher.run.actions import Action, Answerable, BreakOff
@@ -50,14 +50,6 @@ class Desk:
         action = kind(self.sent, *args, **more)
         self.open[self.sent] = owner, action
         self.out.append(action)
-        return self.sent
-
-    def send_again(self, owner: Hashable, action: Answerable) -> int:
-        """Try the same once more; returns its new id."""
-        self.sent += 1
-        again = replace(action, id=self.sent)
-        self.open[self.sent] = owner, again
-        self.out.append(again)
         return self.sent
 
     def do(self, action: Action) -> None:

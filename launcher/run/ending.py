@@ -15,7 +15,7 @@ from launcher.run.desk import Desk
 from launcher.run.inputs import Described, Found, RunTold, SchedulerAnswer, SchedulerSilent
 from launcher.run.sentences import Stand, StandKind
 from launcher.run.values import Key, Starter
-from launcher.schedulers import OVER, Description
+from launcher.schedulers.description import OVER, Description
 from rendezvous.enums import StrEnum
 from rendezvous.schema import SlotState
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.run.values import Key, Trouble
-from launcher.schedulers import Description
+from launcher.schedulers.description import Description
 from rendezvous.schema import RunReport, RunStatus
 
 NO_ACTION: Final = 0

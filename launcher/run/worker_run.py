@@ -7,7 +7,7 @@ from typing import Final
 
 from launcher.run.actions import News
 from launcher.run.values import LOCAL, Starter
-from launcher.schedulers import OVER, Description
+from launcher.schedulers.description import OVER, Description
 from rendezvous.enums import StrEnum
 from rendezvous.schema import NodeState, Phase, SlotState, SlotStatus
 

@@ -20,8 +20,9 @@ from typing import Protocol
 import click
 
 from launcher.plan import LONGEST_NAME, WorkerRun
+from launcher.schedulers.description import OVER as OVER
+from launcher.schedulers.description import Description as Description
 from rendezvous.errors import SchedulerError, UsageError
-from rendezvous.schema import SlotState
 
 
 class NothingSubmitted(SchedulerError):
@@ -29,18 +30,6 @@ class NothingSubmitted(SchedulerError):
 
 
 SERVICE_FAILS = "it is the scheduler's service that fails: launch again when it answers"
-
-OVER = (SlotState.ENDED, SlotState.FAILED)
-"""The states after which nothing more becomes of a worker run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a scheduler says of a worker run, in its own words."""
-
-    state: SlotState
-    detail: str = ""
-
 
 Trouble = Callable[[str], Awaitable[None]]
 """Told what a try to submit has come to, in the scheduler's words, while it is tried again."""

@@ -1,0 +1,18 @@
+"""What a scheduler says of a worker run. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rendezvous.schema import SlotState
+
+OVER = (SlotState.ENDED, SlotState.FAILED)
+"""The states after which nothing more becomes of a worker run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a scheduler says of a worker run, in its own words."""
+
+    state: SlotState
+    detail: str = ""

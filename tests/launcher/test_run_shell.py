@@ -1,0 +1,410 @@
+"""What a launch's shell does for each action: on a virtual clock, in a world in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from launcher.ledger import Ledger, LedgerEntry
+from launcher.plan import WorkerRun
+from launcher.run.shell import end_left
+from launcher.schedulers import SchedulerContext
+from launcher.schedulers.manual import ManualScheduler
+from launcher.state_dir import StateDir
+from rendezvous.errors import NotFound, Unavailable
+from rendezvous.schema import EventLine, Phase, SlotState
+from tests.launcher.world import OK, World, on_virtual_time
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "state")
+
+
+def left(world: World) -> list[tuple[int, int, str]]:
+    return [(e.slot, e.generation, e.handle) for e in world.state().ledger.left()]
+
+
+def test_a_launch_from_its_port_to_its_result(world: World) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: len(world.registry.told) == 6)
+        assert left(world) == [(0, 1, "100"), (1, 1, "101")]
+        world.registry.end()
+        outcome = await task
+        assert outcome.verdict is not None
+        assert outcome.verdict.result == OK
+
+    on_virtual_time(work())
+    assert [news.state for _, news in world.registry.told].count(SlotState.RUNNING) == 2
+    assert world.log == [
+        "port 29600 opened",
+        "registry started",
+        "registry ended",
+        "port 29600 closed",
+        "board closed",
+    ]
+    assert left(world) == []
+    assert world.state().result() == OK
+    assert world.said == []
+
+
+def test_the_registry_hears_the_name_and_the_token_of_what_will_be_submitted(world: World) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: len(world.registry.told) == 6)
+        world.registry.end()
+        await task
+
+    on_virtual_time(work())
+    (intent, submitted, running) = [news for slot, news in world.registry.told if slot == 1]
+    record = world.state().record()
+    assert record is not None
+    assert intent.name == f"rdzv-{record.launch_id}-1-1" == list(world.fleet.made)[1]
+    keys = world.state().keys()
+    assert keys is not None
+    assert intent.token_sha256 == keys.join_token(1, 1).sha256()
+    assert (submitted.token_sha256, submitted.name, submitted.handle) == (None, "", "101")
+    assert running.state is SlotState.RUNNING
+
+
+def test_a_ledger_that_cannot_be_written_is_named(world: World) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: world.registry.spec)
+        path = world.state().ledger.path
+        path.mkdir()
+        await world.until(lambda: world.said)
+        await asyncio.sleep(5)
+        assert list(world.fleet.made) == []
+        path.rmdir()
+        await world.until(lambda: len(world.fleet.made) == 2)
+        world.registry.end()
+        await task
+
+    on_virtual_time(work())
+    (words,) = world.said
+    path = world.state().ledger.path
+    assert words.startswith(f"{path} cannot be written, so nothing is submitted: ")
+
+
+def test_a_further_try_goes_on_when_the_registry_has_heard_of_the_first(world: World) -> None:
+    world.fleet.trouble = "the fleet answered 500"
+
+    async def work() -> None:
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: len(world.fleet.made) == 2)
+        world.registry.end()
+        await task
+
+    on_virtual_time(work())
+    assert "the fleet answered 500" in [news.detail for _, news in world.registry.told]
+
+
+def test_what_a_worker_run_printed_last_is_told_in_words(world: World) -> None:
+    world.fleet.lines = ["pulling", "no such \x1b[31mimage", "  "]
+
+    async def work() -> None:
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: len(world.registry.told) == 6)
+        for made in world.fleet.made.values():
+            made.state, made.detail = SlotState.FAILED, "ImagePullBackOff"
+        await world.until(lambda: len(world.registry.told) == 8)
+        world.registry.end()
+        await task
+
+    on_virtual_time(work())
+    news = world.registry.newest(1)
+    assert news is not None
+    assert news.detail == "ImagePullBackOff; its last line: 'no such ?[31mimage'"
+
+
+def test_a_signal_cancels_the_run_and_a_second_one_ends_everything(world: World) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: len(world.registry.told) == 6)
+        world.registry.down = Unavailable("nobody answers")
+        assert world.signal is not None
+        world.signal(signal.SIGTERM)
+        await asyncio.sleep(1)
+        world.signal(signal.SIGINT)
+        outcome = await task
+        assert outcome.signal == signal.SIGTERM
+
+    on_virtual_time(work())
+    assert world.said == [
+        "SIGTERM: ending the run (once more: at once)",
+        "SIGINT again: ending everything at once",
+    ]
+    assert {grace for _, grace in world.fleet.told} == {0.0}
+    result = world.state().result()
+    assert result is not None
+    assert (result.status, result.code, result.exit_code, result.message) == (
+        "cancelled",
+        "cancelled",
+        84,
+        "run 'r' was ended at once by a second signal",
+    )
+
+
+def test_the_nodes_hear_which_signal_it_was(world: World) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: world.registry.told)
+        assert world.signal is not None
+        world.signal(signal.SIGHUP)
+        await task
+
+    on_virtual_time(work())
+    assert "cancel: SIGHUP at the launcher" in world.registry.asked
+
+
+def test_a_registry_that_ends_again_and_again_is_named_with_its_last_words(world: World) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(world.go())
+        for count in range(1, 6):
+            await world.until(lambda count=count: len(world.processes) == count)  # type: ignore[misc]
+            world.processes[-1].over.set_result(1)
+        await task
+
+    on_virtual_time(work())
+    result = world.state().result()
+    assert result is not None
+    log = world.state().logs / "registry.log"
+    assert (result.code, result.message, result.hint) == (
+        "registry_lost",
+        "the registry ended 5 times within 30 s; its last words: no room",
+        f"see {log}",
+    )
+
+
+def test_the_table_and_the_report_are_kept(world: World) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: len(world.registry.told) == 6)
+        world.registry.change(phase=Phase.RUNNING, digest="d1")
+        await world.until(lambda: (world.state().path / "report.json").exists())
+        world.registry.end()
+        await task
+
+    on_virtual_time(work())
+    for name in ("status.json", "table.json", "report.json"):
+        assert (world.state().path / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_events_are_shown_once(world: World) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: world.registry.spec)
+        for number in (1, 2, 3):
+            line = EventLine(number, 0.0, "joined", "a node joined", Phase.GATHERING, 0)
+            world.registry.lines.append(line)
+            await asyncio.sleep(1)
+        world.registry.end()
+        await task
+
+    on_virtual_time(work())
+    assert world.events == [1, 2, 3]
+
+
+def test_what_nobody_expected_ends_everything_and_is_raised(world: World) -> None:
+    async def broken(*_: object, **__: object) -> str:
+        raise KeyError("x")
+
+    world.fleet.submit = broken  # type: ignore[method-assign]
+
+    async def work() -> None:
+        with pytest.raises(KeyError):
+            await world.go()
+
+    on_virtual_time(work())
+    assert "cancel: its launcher failed: KeyError('x')" in world.registry.asked
+    assert world.log[-1] == "board closed"
+    assert world.state().result() is None
+
+
+def test_a_board_that_fails_ends_everything_and_is_raised(world: World) -> None:
+    def broken(status: object) -> None:
+        raise ValueError("no terminal")
+
+    world.status = broken  # type: ignore[method-assign]
+
+    async def work() -> None:
+        with pytest.raises(ValueError, match="no terminal"):
+            await world.go()
+
+    on_virtual_time(work())
+    assert "registry ended" in world.log
+
+
+# --- the launcher after a killed one
+
+
+async def killed(world: World) -> None:
+    """A launcher that was killed when it had submitted both slots."""
+    launch, state = world.launch()
+    task = asyncio.create_task(launch.go())
+    await world.until(lambda: len(world.registry.told) == 6)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    state.release()
+    world.log.clear()
+    world.registry.asked.clear()
+
+
+def test_d2_the_next_launcher_takes_up_the_launch_with_the_registry_it_has_asked(
+    world: World,
+) -> None:
+    world.registry.lines = [EventLine(1, 0.0, "joined", "one", Phase.GATHERING, 0)]
+
+    async def work() -> None:
+        await killed(world)
+        world.events.clear()
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: world.said)
+        await asyncio.sleep(5)
+        world.registry.end()
+        await task
+
+    on_virtual_time(work())
+    (words,) = world.said
+    assert words.startswith("resuming launch ")
+    assert world.log.count("registry started") == 1
+    assert world.log.count("port 29600 opened") == 1
+    assert world.registry.asked.count("create") == 1
+    assert len(world.fleet.made) == 2
+    assert world.events == []  # D9: they were shown before
+    assert left(world) == []
+
+
+def test_d3_with_other_options_a_new_launch_begins(world: World) -> None:
+    async def work() -> None:
+        await killed(world)
+        task = asyncio.create_task(world.go(set=["IMAGE=other"]))
+        await world.until(lambda: len(world.said) == 2)
+        world.registry.change(spec=None, phase=Phase.GATHERING, result=None, told=[])
+        await world.until(lambda: len(world.fleet.made) == 4)
+        world.registry.end()
+        await task
+
+    on_virtual_time(work())
+    assert "its COMMAND or options were others" in world.said[0]
+    assert "cancel: its COMMAND or options were others" in world.registry.asked
+    assert world.said[1] == "2 worker runs of the former launch may be left: ending what is there"
+
+
+def test_d4_the_record_is_written_when_the_ground_is_decided(world: World) -> None:
+    async def work() -> None:
+        await killed(world)
+        before = world.state().record()
+        launch, state = world.launch(join_timeout=700.0)
+        task = asyncio.create_task(launch.go())
+        await world.until(lambda: "registry started" in world.log)
+        assert world.state().record() == before
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        state.release()
+        assert world.state().record() == before
+
+    on_virtual_time(work())
+
+
+def test_d5_what_cannot_be_ended_stays_in_the_ledger_of_the_new_launch(world: World) -> None:
+    world.fleet.stays = True
+
+    async def work() -> None:
+        await killed(world)
+        world.registry.change(spec=None, phase=Phase.GATHERING, result=None)
+        former = sorted(world.fleet.made)
+        world.registry.down = NotFound("no such run")
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: any("may still be there" in words for words in world.said))
+        world.registry.down = None
+        world.registry.told.clear()
+        await world.until(lambda: len(world.fleet.made) == 4)
+        entries = world.state().ledger.left()
+        assert sorted(e.name for e in entries if e.former) == former
+        world.fleet.stays = False
+        world.registry.end()
+        await task
+        assert sorted(e.name for e in world.state().ledger.left()) == former
+
+    on_virtual_time(work())
+
+
+def test_d6_a_signal_before_the_launch_leaves_the_former_one_as_it_was(world: World) -> None:
+    async def work() -> None:
+        await killed(world)
+        before = (world.state().record(), left(world))
+        world.registry.down = Unavailable("it is being started")
+        task = asyncio.create_task(world.go())
+        await world.until(lambda: "status" in world.registry.asked)
+        assert world.signal is not None
+        world.signal(signal.SIGTERM)
+        outcome = await task
+        assert (outcome.verdict, outcome.signal) == (None, signal.SIGTERM)
+        assert (world.state().record(), left(world)) == before
+        assert world.state().result() is None
+
+    on_virtual_time(work())
+    assert world.said == ["SIGTERM: ending the run (once more: at once)"]
+    assert world.log[-3:] == ["registry ended", "port 29600 closed", "board closed"]
+
+
+# --- what a former launch has left
+
+
+async def left_by_manual(tmp_path: Path) -> tuple[Ledger, SchedulerContext, Path]:
+    """A script that the manual scheduler wrote for a launcher that was killed."""
+    context = SchedulerContext(tmp_path / "submissions", {})
+    run = WorkerRun(1, 1, "rdzv-k7f2-1-1", {"NAME": "rdzv-k7f2-1-1"}, "w.sh", "# <<NAME>> it is\n")
+    handle = await ManualScheduler(context).submit(run, "")
+    ledger = Ledger(tmp_path / "worker-runs.jsonl")
+    entry = LedgerEntry.of(run, "manual")
+    ledger.begin(entry)
+    ledger.note(entry.model_copy(update={"handle": handle}))
+    return ledger, context, Path(handle)
+
+
+async def test_what_a_former_launch_has_left_is_ended_and_noted(tmp_path: Path) -> None:
+    ledger, context, script = await left_by_manual(tmp_path)
+    said: list[str] = []
+    assert await end_left(ledger, context, said.append, grace=0.0)
+    assert not script.exists()
+    assert said == ["1 worker run of the former launch may be left: ending what is there"]
+    assert ledger.left() == []
+    assert await end_left(ledger, context, said.append, grace=0.0)
+    assert len(said) == 1
+
+
+async def test_what_was_left_at_a_scheduler_that_is_no_longer_known_is_listed(
+    tmp_path: Path,
+) -> None:
+    profile = str(tmp_path / "gone.toml")
+    ledger = Ledger(tmp_path / "worker-runs.jsonl")
+    ledger.begin(LedgerEntry.of(WorkerRun(1, 1, "rdzv-k7f2-1-1", {}, "w.sh", ""), profile))
+    said: list[str] = []
+    began = time.monotonic()
+    assert not await end_left(ledger, SchedulerContext(tmp_path, {}), said.append, grace=0.0)
+    assert time.monotonic() - began < 5
+    assert len(said) == 1
+    assert said[0].startswith("worker run rdzv-k7f2-1-1 may still be there: ")
+    assert profile in said[0]
+    assert len(ledger.left()) == 1
+
+
+def test_two_launches_entries_of_one_slot_are_told_apart(tmp_path: Path) -> None:
+    state = StateDir(tmp_path, "r")
+    state.acquire()
+    for name, generation in (("rdzv-old-1-3", 3), ("rdzv-gone-1-1", 1)):
+        run = WorkerRun(1, generation, name, {}, "w.sh", "")
+        state.ledger.begin(LedgerEntry.of(run, "slurm"))
+    state.forget_launch(["rdzv-old-1-3"])
+    state.ledger.begin(LedgerEntry.of(WorkerRun(1, 1, "rdzv-new-1-1", {}, "w.sh", ""), "slurm"))
+    state.release()
+    found = [(entry.name, entry.former) for entry in state.ledger.entries()]
+    assert found == [("rdzv-old-1-3", True), ("rdzv-new-1-1", False)]
