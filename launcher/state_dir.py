@@ -227,6 +227,7 @@ class StateDir:
         owns_registry: bool,
         wishes: dict[str, Any] | None = None,
         fingerprint: str = "",
+        host: str | None = None,
     ) -> None:
         """Write down this launch.
 
@@ -237,6 +238,7 @@ class StateDir:
             owns_registry: Whether the registry is the launch's own.
             wishes: What it asked for in the programs' environment.
             fingerprint: Of what the registry does not compare when it is launched again.
+            host: The launcher's; this machine when not given.
         """
         record = LaunchRecord(
             run=self.run,
@@ -244,7 +246,7 @@ class StateDir:
             scheduler=scheduler,
             place=place.to_json(),
             owns_registry=owns_registry,
-            host=socket.gethostname(),
+            host=socket.gethostname() if host is None else host,
             wishes=wishes or {},
             fingerprint=fingerprint,
             pid=os.getpid(),

@@ -189,12 +189,11 @@ class Course:
 
     def fail(self, failure: Failure, now: float, *, told: bool = True) -> None:
         """The launch cannot go on; where the result is known, it need not."""
-        if self.verdict is not None:
-            if self.verdict.result is not None:
-                self.desk.do(Say(LostAfterResult(failure)))
+        if self.verdict is not None and self.verdict.result is not None:
+            self.desk.do(Say(LostAfterResult(failure)))
             self.end(now)
             return
-        self.verdict = Verdict(failure=failure)
+        self.verdict = self.verdict or Verdict(failure=failure)
         self.give_up(failure, now, told=told)
 
     def at_once(self, why: EndedAtOnce, now: float) -> None:
@@ -207,8 +206,9 @@ class Course:
 
     def give_up(self, why: Failure | str, now: float, *, told: bool) -> None:
         """Nobody else would tell the nodes that their launcher gives up."""
-        if not told or self.stage is Stage.FAILING:
+        if not told:
             self.end(now)
+        if self.stage in (Stage.FAILING, Stage.ENDING):
             return
         self.stage, self.until = Stage.FAILING, now + TELL_FAILURE_SECONDS
         self.following.stop()

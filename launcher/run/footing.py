@@ -277,4 +277,5 @@ class Surveyor:
             owns_registry=footing.owns_registry,
             wishes=wishes_of(settings, plan.command),
             fingerprint=self._prepared.fingerprint(),
+            host=self._world.hostname(),
         )

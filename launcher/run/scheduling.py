@@ -126,12 +126,13 @@ class Scheduling:
         self._launch: Submits | None = None
 
     def begin(self, launch: Submits) -> None:
-        """The launch has its plan: its own worker runs are known from now on."""
+        """The launch has its plan: from now on its own worker runs are known, and no other's."""
         self._launch = launch
-        own = {key: entry for key, entry in self._entries.items() if not entry.former}
-        for key, entry in own.items():
-            if entry.name == launch.worker_run(Key(key.slot, key.generation)).name:
-                self._entries[Key(key.slot, key.generation)] = entry
+        self._entries = {key: entry for key, entry in self._entries.items() if key.former}
+        for key, entry in list(self._entries.items()):
+            own = Key(key.slot, key.generation)
+            if entry.name == launch.worker_run(own).name:
+                self._entries[own] = entry
 
     def entry(self, key: Key) -> LedgerEntry:
         """What is known of a worker run."""

@@ -15,7 +15,7 @@ from launcher.run.shell import end_left
 from launcher.schedulers import SchedulerContext
 from launcher.schedulers.manual import ManualScheduler
 from launcher.state_dir import StateDir
-from rendezvous.errors import NotFound, Unavailable
+from rendezvous.errors import Unavailable
 from rendezvous.schema import EventLine, Phase, SlotState
 from tests.launcher.world import OK, World, on_virtual_time
 
@@ -74,10 +74,12 @@ def test_the_registry_hears_the_name_and_the_token_of_what_will_be_submitted(wor
 
 def test_a_ledger_that_cannot_be_written_is_named(world: World) -> None:
     async def work() -> None:
+        world.registry.down = Unavailable("it is being started")
         task = asyncio.create_task(world.go())
-        await world.until(lambda: world.registry.spec)
+        await world.until(lambda: "create" in world.registry.asked)
         path = world.state().ledger.path
         path.mkdir()
+        world.registry.down = None
         await world.until(lambda: world.said)
         await asyncio.sleep(5)
         assert list(world.fleet.made) == []
@@ -285,9 +287,7 @@ def test_d3_with_other_options_a_new_launch_begins(world: World) -> None:
     async def work() -> None:
         await killed(world)
         task = asyncio.create_task(world.go(set=["IMAGE=other"]))
-        await world.until(lambda: len(world.said) == 2)
-        world.registry.change(spec=None, phase=Phase.GATHERING, result=None, told=[])
-        await world.until(lambda: len(world.fleet.made) == 4)
+        await world.until(lambda: len(world.registry.told) == 6 and len(world.fleet.made) == 4)
         world.registry.end()
         await task
 
@@ -301,9 +301,10 @@ def test_d4_the_record_is_written_when_the_ground_is_decided(world: World) -> No
     async def work() -> None:
         await killed(world)
         before = world.state().record()
-        launch, state = world.launch(join_timeout=700.0)
+        world.registry.down = Unavailable("it is being started")
+        launch, state = world.launch(set=["IMAGE=other"])
         task = asyncio.create_task(launch.go())
-        await world.until(lambda: "registry started" in world.log)
+        await world.until(lambda: "status" in world.registry.asked)
         assert world.state().record() == before
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -318,13 +319,10 @@ def test_d5_what_cannot_be_ended_stays_in_the_ledger_of_the_new_launch(world: Wo
 
     async def work() -> None:
         await killed(world)
-        world.registry.change(spec=None, phase=Phase.GATHERING, result=None)
+        world.registry.end()
         former = sorted(world.fleet.made)
-        world.registry.down = NotFound("no such run")
         task = asyncio.create_task(world.go())
         await world.until(lambda: any("may still be there" in words for words in world.said))
-        world.registry.down = None
-        world.registry.told.clear()
         await world.until(lambda: len(world.fleet.made) == 4)
         entries = world.state().ledger.left()
         assert sorted(e.name for e in entries if e.former) == former

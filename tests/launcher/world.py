@@ -1,4 +1,4 @@
-"""A launch's outer world in memory, on a virtual clock: its registry, its scheduler, its signals."""
+"""A launch's outer world in memory, on a virtual clock: registry, scheduler, signals."""
 
 from __future__ import annotations
 
@@ -44,10 +44,12 @@ def on_virtual_time(work: Coroutine[Any, Any, None], seconds: float = 1_000.0) -
     """Do this on a clock that jumps."""
     loop = VirtualLoop(pytest.fail)
     task = loop.create_task(work)
-    loop.drive(seconds)
-    assert task.done(), "it does not come to its end"
-    task.result()
-    loop.dispose()
+    try:
+        loop.drive(seconds)
+        assert task.done(), "it does not come to its end"
+        task.result()
+    finally:
+        loop.dispose()
 
 
 @dataclass
@@ -133,7 +135,10 @@ class Client:
 
     async def create(self, run: str, spec: RunSpec) -> RunStatus:
         registry = await self._reach("create")
-        if registry.spec not in (None, spec):
+        known = registry.spec and registry.spec.model_copy(update={"registry": spec.registry})
+        if known != spec and registry.result is not None:  # it is over: the next one may begin
+            registry.change(phase=Phase.GATHERING, result=None, told=[], digest="")
+        elif known not in (None, spec):
             raise RunExists("it is another run")
         registry.spec = spec
         return registry.status()
@@ -262,7 +267,7 @@ class World(LaunchEnvironment):
         return Port(self, port)
 
     def configure(self, state: StateDir, secret: bytes, *, tls: bool) -> RegistryPlace:
-        return RegistryPlace((), 0, "plain", b"")
+        return RegistryPlace((), 0, "certificate" if tls else "plain", b"proof")
 
     async def start_registry(self, state: StateDir, sock: Socket) -> Child:
         self.log.append("registry started")
