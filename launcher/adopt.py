@@ -12,7 +12,8 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from launcher.platforms import FIELDS, Claim, Host, Value, claims
+from launcher.claim import FIELDS, Claim, Host, Value
+from launcher.platforms import claims
 from rendezvous.errors import UsageError
 
 NAMES = {

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 import click
 
 from launcher.adopt import NAMES, Adopted, adopt
+from launcher.claim import FIELDS, Host, Value
 from launcher.options import variables_of
-from launcher.platforms import FIELDS, Host, Value
 from launcher.settings import LaunchSettings
 from launcher.symmetric import check_values
 from rendezvous.errors import ExitCode, UsageError

@@ -6,161 +6,16 @@ is. `PLATFORMS` is the order in which they are asked; docs/symmetric.md says why
 
 from __future__ import annotations
 
-import hashlib
-import ipaddress
-import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
+from launcher.claim import Claim, Host, Variables, as_run_id, contradiction, host_of, wrong
 from launcher.nodelist import expand
 from rendezvous.errors import UsageError
-
-FIELDS = ("nnodes", "node_rank", "rdzv_id", "master_addr")
-"""The settings that a symmetric start needs, by their names there."""
 
 _ONCE = "rdzv is started once on each node and starts the node's processes itself"
 # Slurm's own steps: the batch script, the interactive shell of salloc, what is outside of all.
 _FIRST_OWN_STEP = 0xFFFF_FF00
-_LONGEST_RUN_ID = 63
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What a node knows of itself beside its environment.
-
-    Attributes:
-        hostname: Its hostname.
-        hosts: The text of its /etc/hosts; a pod's full name stands there.
-    """
-
-    hostname: str = ""
-    hosts: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A value, and where it comes from: variables, or an option."""
-
-    text: str
-    source: str
-
-
-@dataclass(slots=True)
-class Claim:
-    """What one platform says of this node.
-
-    Attributes:
-        platform: Its name.
-        values: What it says, by the name of the setting.
-        advice: How to give what it does not say, by the name of the setting.
-        problem: Why it cannot be relied on.
-    """
-
-    platform: str
-    values: dict[str, Value] = field(default_factory=dict)
-    advice: dict[str, str] = field(default_factory=dict)
-    problem: UsageError | None = None
-
-    @property
-    def rank(self) -> int | None:
-        """The node rank, where it is told."""
-        value = self.values.get("node_rank")
-        return int(value.text) if value else None
-
-    @property
-    def nodes(self) -> int | None:
-        """The greatest number of nodes, where it is told."""
-        value = self.values.get("nnodes")
-        return int(value.text.rpartition(":")[2]) if value else None
-
-
-class Variables:
-    """An environment, read by name; a variable that is empty is not set."""
-
-    def __init__(
-        self, environ: Mapping[str, str], host: Host, claim: Claim, nodes: int | None = None
-    ) -> None:
-        self.host = host
-        self.claim = claim
-        self.nodes = nodes
-        self._environ = environ
-
-    def text(self, name: str) -> str:
-        """The value; empty when it is not set."""
-        return self._environ.get(name, "").strip()
-
-    def names(self, pattern: str) -> list[re.Match[str]]:
-        """The variables that are set and whose name matches."""
-        found = (re.fullmatch(pattern, name) for name in sorted(self._environ) if self.text(name))
-        return [match for match in found if match]
-
-    def first(self, *names: str) -> str:
-        """The first of these variables that is set; the last one when none is."""
-        return next((name for name in names if self.text(name)), names[-1])
-
-    def number(self, name: str, default: int = 0) -> int:
-        """A whole number; raises UsageError when something else is set."""
-        text = self.text(name)
-        if not text:
-            return default
-        if not (text.isascii() and text.isdigit() and len(text) < 20):
-            raise _wrong(name, text, "no whole number")
-        return int(text)
-
-    def json(self, name: str) -> Any:
-        """A JSON value; raises UsageError when it is none."""
-        try:
-            return json.loads(self.text(name))
-        except (ValueError, RecursionError):
-            raise _wrong(name, self.text(name), "no JSON") from None
-
-    def take(self, setting: str, text: str, *sources: str) -> None:
-        """This platform says so; an empty text says nothing."""
-        if text:
-            self.claim.values[setting] = Value(text, " and ".join(sources))
-
-    def take_number(self, setting: str, *names: str) -> None:
-        """The first of these variables that is set says it."""
-        name = self.first(*names)
-        if self.text(name):
-            self.take(setting, str(self.number(name)), name)
-
-    def advise(self, **advice: str) -> None:
-        """How to give what this platform does not say."""
-        self.claim.advice |= advice
-
-
-def _wrong(name: str, text: str, what: str) -> UsageError:
-    return UsageError(
-        f"{name} is {text!r}: {what}",
-        hint="the platform sets it; give NUM_NODES, NODE_RANK and MASTER_ADDR yourself, or mend it",
-    )
-
-
-def _contradiction(message: str) -> UsageError:
-    hint = "give NUM_NODES, NODE_RANK and MASTER_ADDR yourself: they come before what is adopted"
-    return UsageError(message, hint=hint)
-
-
-def as_run_id(text: str) -> str:
-    """A platform's own id of the job, as a run id: the same text gives the same id."""
-    clean = re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")
-    if len(clean) <= _LONGEST_RUN_ID:
-        return clean
-    return f"{clean[: _LONGEST_RUN_ID - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def host_of(text: str) -> str:
-    """The host of `host:port`, `[address]:port`, or of a host alone."""
-    try:
-        return str(ipaddress.ip_address(text.strip("[]")))
-    except ValueError:
-        return text.rpartition(":")[0].strip("[]") or text
-
-
-# --- the platforms: each says whether it knows this environment -----------------------------------
 
 
 def _slurm(env: Variables) -> bool:
@@ -191,7 +46,7 @@ def _slurm_nodes(env: Variables, name: str) -> list[str]:
     try:
         return expand(env.text(name))
     except ValueError as exc:
-        raise _wrong(name, env.text(name), f"no list of nodes ({exc})") from exc
+        raise wrong(name, env.text(name), f"no list of nodes ({exc})") from exc
 
 
 def _check_slurm_tasks(env: Variables) -> None:
@@ -210,13 +65,13 @@ def _check_slurm_nodes(env: Variables, nodes: list[str], listed: str, count: str
     if not nodes or rank is None or known is None:
         return
     if len(nodes) != known:
-        raise _contradiction(
+        raise contradiction(
             f"{listed} is {env.text(listed)}, which is {len(nodes)} nodes, and {count} is {known}"
         )
     own = env.text("SLURMD_NODENAME") or env.host.hostname.partition(".")[0]
     known_here = own in nodes or env.text("SLURMD_NODENAME")
     if known_here and (rank >= known or nodes[rank] != own):
-        raise _contradiction(
+        raise contradiction(
             f"SLURM_NODEID is {rank}, and this node, {own}, is not node {rank} of {listed} "
             f"{env.text(listed)}"
         )
@@ -229,7 +84,7 @@ def _torchrun_variables(env: Variables) -> bool:
     env.take_number("node_rank", "PET_NODE_RANK")
     size = env.text("PET_NNODES")
     if size and not re.fullmatch(r"[0-9]{1,9}(:[0-9]{1,9})?", size):
-        raise _wrong("PET_NNODES", size, "no number of nodes")
+        raise wrong("PET_NNODES", size, "no number of nodes")
     env.take("nnodes", size, "PET_NNODES")
     env.take("rdzv_id", as_run_id(env.text("PET_RDZV_ID")), "PET_RDZV_ID")
     env.take("master_addr", host_of(env.text("PET_MASTER_ADDR")), "PET_MASTER_ADDR")
@@ -257,7 +112,7 @@ def _jobset(env: Variables) -> bool:
     pods, rest = divmod(env.nodes, jobs)
     pod = env.number("JOB_COMPLETION_INDEX")
     if rest or pod >= pods:
-        raise _contradiction(
+        raise contradiction(
             f"{env.nodes} nodes in {jobs} jobs (JOBSET_REPLICAS) are no whole jobs with a pod of "
             f"JOB_COMPLETION_INDEX {pod}"
         )
@@ -300,7 +155,7 @@ def _volcano(env: Variables) -> bool:
     if not env.text(index) or (len(tasks) > 1 and env.text("RANK") and env.text("WORLD_SIZE")):
         return False  # of several tasks its plugin for PyTorch tells RANK and WORLD_SIZE
     if len(tasks) > 1:
-        raise _contradiction(
+        raise contradiction(
             f"{index} counts the pods of each task by themselves, and this job has the tasks "
             + ", ".join(task[1].lower() for task in tasks)
         )
@@ -323,9 +178,9 @@ def _sagemaker(env: Variables) -> bool:
         return False
     hosts = env.json("SM_HOSTS")
     if not isinstance(hosts, list) or not all(isinstance(h, str) and h for h in hosts):
-        raise _wrong("SM_HOSTS", env.text("SM_HOSTS"), "no list of host names")
+        raise wrong("SM_HOSTS", env.text("SM_HOSTS"), "no list of host names")
     if hosts.count(current) != 1 or len(set(hosts)) < len(hosts):
-        raise _contradiction(
+        raise contradiction(
             f"SM_CURRENT_HOST {current} does not stand once in SM_HOSTS ({', '.join(hosts)})"
         )
     hosts = sorted(hosts)
@@ -346,7 +201,7 @@ def _skypilot(env: Variables) -> bool:
     if addresses:
         env.take("master_addr", addresses[0], "SKYPILOT_NODE_IPS (its first address)")
     if addresses and len(addresses) != (env.claim.nodes or len(addresses)):
-        raise _contradiction(
+        raise contradiction(
             f"SKYPILOT_NODE_IPS holds {len(addresses)} addresses, and SKYPILOT_NUM_NODES is "
             f"{env.claim.nodes}"
         )
@@ -419,12 +274,12 @@ def _tf_config(env: Variables) -> bool:
         cluster = {kind: list(hosts) for kind, hosts in config.get("cluster", {}).items() if hosts}
         kind, index = config["task"]["type"], int(config["task"]["index"])
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise _wrong("TF_CONFIG", env.text("TF_CONFIG"), "not of TensorFlow's form") from None
+        raise wrong("TF_CONFIG", env.text("TF_CONFIG"), "not of TensorFlow's form") from None
     if not cluster:
         return False
     order = [role for role in ("chief", "master", "worker") if role in cluster]
     if len(order) < len(cluster) or not 0 <= index < len(cluster.get(kind, [])):
-        raise _contradiction(
+        raise contradiction(
             f"TF_CONFIG has the tasks {', '.join(cluster)}, and this is {kind} {index}: ranks are "
             "known for a chief and workers only"
         )

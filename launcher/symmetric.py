@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from launcher.adopt import Adopted, adopt, is_loopback, nodes_of, one_of_several
+from launcher.claim import FIELDS, Host, Value
 from launcher.plan import check_run_id, parse_nnodes
-from launcher.platforms import FIELDS, Host, Value
 from launcher.settings import Launching, LaunchSettings
 from launcher.slurm import node_address
 from rendezvous.errors import UsageError

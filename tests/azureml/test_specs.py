@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from launcher.adopt import adopt
-from launcher.platforms import Host
+from launcher.claim import Host
 from rendezvous.isolated import isolated
 from rendezvous.security import parse_group_token
 from tests.azureml.specs import FOLDER, NAME, OPTIONS, rendered, shipped, worker_run

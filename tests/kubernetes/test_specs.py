@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from launcher.adopt import adopt
-from launcher.platforms import Host, Value
+from launcher.claim import Host, Value
 from launcher.schedulers import SchedulerContext, scheduler_entry
 from launcher.schedulers.profile import ProfileScheduler
 from rendezvous.isolated import isolated

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.platforms import Host
+from launcher.claim import Host
 
 NOBODY = Host()
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import launcher.platforms
 from launcher.adopt import Adopted, adopt, one_of_several
+from launcher.claim import Host, Value, as_run_id, host_of
 from launcher.nodelist import expand
-from launcher.platforms import PLATFORMS, Host, Value, as_run_id, claims, host_of
+from launcher.platforms import PLATFORMS, claims
 from launcher.symmetric import check_values
 from rendezvous.errors import UsageError
 from tests.launcher import environments as env
