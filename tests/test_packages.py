@@ -45,7 +45,7 @@ PURE_STDLIB = {
     "unicodedata",
 }
 PURE_LIBRARIES = {"pydantic", "yaml"}
-PURE_AS_WELL = {"rendezvous", "worker.settings", "launcher.settings"}
+PURE_AS_WELL = {"rendezvous", "launcher.run", "worker.settings", "launcher.settings"}
 IMPURE_BUILTINS = {"open", "input", "print", "exec", "eval", "__import__"}
 OF_THE_LAUNCHER = {
     "cryptography",

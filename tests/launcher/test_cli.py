@@ -19,7 +19,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import launcher
-from launcher.cli import main, secret_text
+from launcher.cli import main
+from launcher.cli_process import secret_text
 from launcher.ledger import LedgerEntry
 from launcher.plan import WorkerRun
 from launcher.registry import last_words, listen
