@@ -2,6 +2,8 @@
 
 A board is told two things: the state of the run (for the table) and its events (for the lines). All
 boards write to standard error, so that the programs keep standard output; only JSON goes there.
+
+What draws is imported when something is drawn: the registry need not wait for it.
 """
 
 from __future__ import annotations
@@ -11,12 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Protocol, TextIO
-
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from rendezvous.schema import (
     EventLine,
@@ -30,6 +27,11 @@ from rendezvous.schema import (
     time_text,
     without_times,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
 
 _MOST_ROWS = 32
 _OTHER_ROWS = 4
@@ -175,10 +177,17 @@ class LiveBoard:
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console
         self._rhythm = _Rhythm(clock)
         self._live: Live | None = None
         self._formed = False
+
+    def _screen(self) -> Console:
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(stderr=True, highlight=False)
+        return self._console
 
     def status(self, status: RunStatus) -> None:
         """Redraw; from the go on the terminal is the programs', but for who is late to end."""
@@ -187,9 +196,11 @@ class LiveBoard:
                 self.say(status.reason)
             return
         if self._live is None:
-            self._live = Live(console=self._console, auto_refresh=False, transient=False)
+            from rich.live import Live
+
+            self._live = Live(console=self._screen(), auto_refresh=False, transient=False)
             self._live.start()
-        rows = max(1, min(_MOST_ROWS, self._console.height - _OTHER_ROWS))
+        rows = max(1, min(_MOST_ROWS, self._screen().height - _OTHER_ROWS))
         self._live.update(draw(status, most_rows=rows), refresh=True)
         if status.phase in (Phase.RUNNING, Phase.FINISHED):
             self._formed = True
@@ -202,8 +213,10 @@ class LiveBoard:
 
     def say(self, text: str) -> None:
         """See the protocol."""
+        from rich.text import Text
+
         self._rhythm.wrote()
-        self._console.print(Text(f"rdzv: {_line(text)}"))
+        self._screen().print(Text(f"rdzv: {_line(text)}"))
 
     def close(self) -> None:
         """See the protocol."""
@@ -217,6 +230,10 @@ def draw(status: RunStatus, *, most_rows: int = _MOST_ROWS) -> Group:
 
     What peers and schedulers say is shown as it is: none of it is markup or moves the cursor.
     """
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("slot", "rank", "worker run", "node", "address", "procs", "state"):
         table.add_column(name, no_wrap=name not in ("worker run", "state"))
@@ -240,6 +257,8 @@ def _urgency(slot: SlotStatus) -> tuple[int, int]:
 
 
 def _row(slot: SlotStatus) -> list[Text]:
+    from rich.text import Text
+
     cells = [
         str(slot.slot),
         "" if slot.rank is None else str(slot.rank),

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import click
-from rich.console import Console, Group
 
 from launcher.board import draw
 from launcher.last_line import last_line
@@ -76,6 +75,8 @@ async def show_status(root: Path, run: str | None, *, as_json: bool) -> int:
     if result is not None and not state.is_held():
         click.echo(result.model_dump_json(indent=1) if as_json else last_line(run, result, state))
         return 0
+    from rich.console import Console, Group
+
     status = await _ask(state)
     metrics = await _ask_metrics(state)
     rows = metrics.rows if metrics is not None else []

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import click
 from pydantic import ValidationError
-from rich.console import Group
-from rich.text import Text
 
 from launcher.curves import draw_curves
 from launcher.inspect import find_run
@@ -134,6 +132,9 @@ async def show_metrics(root: Path, run: str, *, as_json: bool, plot: Path | None
     steps = [row.step for row in rows]
     seen = f"{len(rows)} rows of {len(newest)} ranks, steps {min(steps)} to {max(steps)}"
     head = f"run {run}   {seen}"
+    from rich.console import Group
+    from rich.text import Text
+
     show(Group(Text(head, style="bold"), draw_metrics(list(newest.values()))))
     return 0
 

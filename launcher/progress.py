@@ -6,13 +6,13 @@ import math
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from rendezvous.not_finite import decoded
 from rendezvous.schema import MetricLine, RunStatus, printable, time_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 MOST_RANKS = 32
 """Up to so many processes each has a row; above, least, median and most of each value."""
@@ -24,6 +24,8 @@ _ONE_LINE_NAMES = 4
 
 def show(drawn: RenderableType) -> None:
     """Print on standard output; where that is no terminal, in lines as long as they have to be."""
+    from rich.console import Console
+
     terminal = sys.stdout.isatty()
     width = None if terminal else _WIDTH_OF_A_FILE
     Console(file=sys.stdout, highlight=False, width=width).print(drawn)
@@ -42,6 +44,10 @@ def draw_metrics(
         status: Knows the nodes' names.
         elapsed_seconds: Of the run, for how long ago it was told; None where it is over.
     """
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
     rows = sorted(map(_as_told, rows), key=lambda row: row.rank)
     names, more = _names(rows)
     many = len(rows) > MOST_RANKS
