@@ -11,12 +11,9 @@ import asyncio
 import contextlib
 import itertools
 import math
-import os
-import re
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from launcher.plan import HIDDEN, WorkerRun
 from launcher.schedulers import (
@@ -33,22 +30,15 @@ from launcher.schedulers import (
 )
 from launcher.schedulers.command import CommandRunner, Said, outside_environment
 from launcher.schedulers.files import write_private
-from launcher.schedulers.insertion import insert_value
+from launcher.schedulers.profile_commands import ProfileCommands, regex_of, says
 from launcher.schedulers.profile_file import Profile, read_profile
 from launcher.template import (
-    PLACEHOLDER,
     Value,
-    Variables,
-    form_of,
-    one_line,
-    placeholders,
-    render,
 )
-from rendezvous.errors import SchedulerError, UsageError
+from rendezvous.errors import SchedulerError
 from rendezvous.schema import SlotState
 
 _TRIES = 3
-_WAYS = {"HOST": "--hostlist, --hostfile or --set HOST=..."}
 _ABSENT_MEANS_GONE = 3
 """Times that a run which was never seen is not listed, until it counts as gone."""
 _MOST_ID = 253
@@ -71,7 +61,7 @@ def profile_entry(path: Path, folder: Path | None = None) -> Entry:
     return Entry(profile.summary, spec, make, travels, profile.commands(), profile.name_length)
 
 
-class ProfileScheduler:
+class ProfileScheduler(ProfileCommands):
     """Runs the commands of a profile.
 
     Args:
@@ -87,12 +77,10 @@ class ProfileScheduler:
     """Seconds before each look for a worker run that may have been made: lists lag behind."""
 
     def __init__(self, name: str, profile: Profile, context: SchedulerContext) -> None:
-        self.name = name
+        super().__init__(name, profile, context.folder)
         self.finds = profile.find is not None
         self.keeps_logs = profile.logs is not None
         self.poll_seconds = profile.poll_seconds
-        self.profile = profile
-        self._folder = context.folder.absolute()  # the commands may run elsewhere (cwd)
         self._runner = CommandRunner(
             outside_environment(context.environ) | profile.environ, cwd=profile.cwd
         )
@@ -105,24 +93,6 @@ class ProfileScheduler:
         self._cleared: set[str] = set()
         """Names of worker runs that were seen, or cancelled: absent, they are gone."""
 
-    # --- preparing ----------------------------------------------------------------------------
-
-    def render(self, run: WorkerRun, join: str) -> str:
-        """The rendered spec alone. Raises TemplateError or UsageError."""
-        variables = self._variables(run)
-        if self.profile.channel == "spec":
-            variables["RDZV_JOIN"] = join
-        else:
-            del variables["RDZV_JOIN"]
-        form = form_of(run.source)
-        text = render(run.template, variables, source=run.source, form=form)
-        mentioned = dict(placeholders(run.template, source=run.source, form=form))
-        paths = {"RDZV_JOIN": self.profile.secret_path, "NAME": self.profile.name_path}
-        for name, path in paths.items():
-            if path is not None and name not in mentioned:
-                text = insert_value(text, form, path.split("."), str(variables[name]), run.source)
-        return text
-
     def prepare(self, run: WorkerRun, join: str) -> str:
         """See the contract: the command in a comment, and the rendered spec."""
         text = self.render(run, join)
@@ -131,76 +101,6 @@ class ProfileScheduler:
         stdin = self._stdin_source
         given = f" < {self._path(run, 'SPEC') if stdin == 'spec' else stdin}" if stdin else ""
         return f"# {shlex.join(argv)}{given}\n{text}"
-
-    def _check_commands(self, run: WorkerRun) -> None:
-        """A variable that is missing in a later command is better known before the first one."""
-        profile = self.profile
-        more: dict[str, Value] = {"ID": "id", "GRACE": 0, "LINES": 0}
-        for where in ("find", "describe", "cancel", "clear", "logs"):
-            if (table := getattr(profile, where)) is not None:
-                self._argv(where, table.argv, run, more)
-        if profile.logs is not None and profile.logs.follow is not None:
-            self._argv("logs.follow", profile.logs.follow, run, more)
-        self._argv("hints", [profile.hint, *profile.hints.values()], run)
-
-    @property
-    def _stdin_source(self) -> str | None:
-        return "join" if self.profile.channel == "stdin" else self.profile.submit.stdin
-
-    def _needed(self, run: WorkerRun) -> list[str]:
-        """The variables that the profile needs, but for those that a user's own spec does not."""
-        text = run.template + self.profile.model_dump_json(exclude={"needs"})
-        return [name for name in self.profile.needs if f"<<{name}>>" in text]
-
-    def _variables(self, run: WorkerRun) -> dict[str, Value]:
-        """Those of the worker run over the profile's own, which `--set` writes as shell words."""
-        missing = [name for name in self._needed(run) if name not in run.variables]
-        if missing:
-            ways = [_WAYS.get(name, f"--set {name}=...") for name in missing]
-            raise UsageError(
-                f"the scheduler '{self.name}' needs the variable {' and '.join(missing)}",
-                hint=f"give it with {' and '.join(ways)}",
-            )
-        values: dict[str, Value] = self.profile.variables | run.variables
-        for name, default in self.profile.variables.items():
-            given = values[name]
-            if isinstance(default, list) and isinstance(given, str):
-                values[name] = _words(name, given)
-        for name in self.profile.paths:
-            if isinstance(path := values.get(name), str):
-                values[name] = _from_here(path, run)
-        if self.profile.channel == "file":
-            values["JOIN_FILE"] = str(self._path(run, "JOIN_FILE"))
-        return values
-
-    def _argv(
-        self,
-        where: str,
-        words: Sequence[str],
-        run: WorkerRun,
-        more: Mapping[str, Value] | None = None,
-    ) -> list[str]:
-        """A command line; a word that is one list variable alone gives all its items."""
-        values = self._variables(run) | {"SPEC": str(self._path(run, "SPEC"))} | dict(more or {})
-        del values["RDZV_JOIN"]
-        known = Variables(values, f"profile '{self.name}', {where}, word")
-        filled = [_filled(known, word, number) for number, word in enumerate(words, 1)]
-        return [word for part in filled for word in part]
-
-    def _path(self, run: WorkerRun, kind: Literal["SPEC", "JOIN_FILE"]) -> Path:
-        """Where the rendered spec, or the join string, is written: named after the run alone."""
-        spec = Path(self.profile.spec.removesuffix(".tpl"))
-        suffix = ".join" if kind == "JOIN_FILE" else spec.suffix
-        return self._folder / f"{run.name}{suffix}"
-
-    def _files(self, run: WorkerRun, text: str, join: str) -> dict[Path, str]:
-        """The files that a submission needs."""
-        files = {}
-        if any("<<SPEC>>" in word for word in self.profile.submit.argv):
-            files[self._path(run, "SPEC")] = text
-        if self.profile.channel == "file":
-            files[self._path(run, "JOIN_FILE")] = join
-        return files
 
     # --- submitting ---------------------------------------------------------------------------
 
@@ -228,12 +128,12 @@ class ProfileScheduler:
         for number in itertools.count(1):
             said = await self._run(argv, run, stdin=stdin)
             handle = _last(self._ids(table.id, said.out, run))
-            if handle is not None or _says(table.refused, said, run):
+            if handle is not None or says(table.refused, said, run):
                 break
             self._doubtful.add(run.name)
             await trouble(f"'{argv[0]}' {said.ending()}")
             handle = await self._look(run, said, argv)
-            final = table.retry and said.code is not None and not _says(table.retry, said, run)
+            final = table.retry and said.code is not None and not says(table.retry, said, run)
             if handle is not None or final or number == tries:
                 break
             await asyncio.sleep(self.try_again_seconds * 2 ** (number - 1))
@@ -267,8 +167,8 @@ class ProfileScheduler:
             how += f"; it said: {words}" if words else "; it said nothing"
         else:
             how = said.ending()
-        refused = _says(self.profile.submit.refused, said, run)
-        passing = _says(self.profile.submit.retry, said, run)
+        refused = says(self.profile.submit.refused, said, run)
+        passing = says(self.profile.submit.retry, said, run)
         advice = SERVICE_FAILS if passing else f"try it by hand: {shlex.join(argv)}"
         return (NothingSubmitted if refused else SchedulerError)(
             f"slot {run.slot}: '{argv[0]}' {how}", hint=self._hint(said, run) or advice
@@ -279,20 +179,9 @@ class ProfileScheduler:
         words = f"slot {run.slot}: '{argv[0]}' {said.ending()}"
         return SchedulerError(words, hint=self._hint(said, run))
 
-    def _hint(self, said: Said, run: WorkerRun) -> str:
-        """What the profile says to such words; empty where it says nothing."""
-        for words, hint in self.profile.hints.items():
-            if _says(words, said, run):
-                return self._filled_in(hint, run)
-        return ""
-
-    def _filled_in(self, hint: str, run: WorkerRun) -> str:
-        known = Variables(self._variables(run), f"profile '{self.name}', hint")
-        return known.fill(hint, lambda _: 1)
-
     def _ids(self, pattern: str, out: str, run: WorkerRun) -> list[str]:
         """The ids in an output; what could pass for an option, or is no word, is none."""
-        found = [match.group(1) or "" for match in _regex(pattern, run).finditer(out)]
+        found = [match.group(1) or "" for match in regex_of(pattern, run).finditer(out)]
         return [
             word
             for word in found
@@ -328,7 +217,7 @@ class ProfileScheduler:
         argv = self._argv("find", table.argv, run)
         said = await self._run(argv, run)
         handles = self._ids(table.id, said.out, run)
-        if not handles and said.code != 0 and not _says(table.gone, said, run):
+        if not handles and said.code != 0 and not says(table.gone, said, run):
             raise self._failed(argv, said, run)
         return handles
 
@@ -353,11 +242,11 @@ class ProfileScheduler:
         table, more = self.profile.describe, {"ID": handle}
         argv = self._argv("describe", table.argv, run, more)
         said = await (self._shared(argv, run) if table.list else self._run(argv, run))
-        matches = list(_regex(table.state, run, more).finditer(said.out))
+        matches = list(regex_of(table.state, run, more).finditer(said.out))
         if matches:
             self._known.add(run.name)
             return self._description(matches[-1].groupdict())
-        if _says(table.gone, said, run, more) or (table.list and said.code == 0):
+        if says(table.gone, said, run, more) or (table.list and said.code == 0):
             return self._absent(run)
         if said.code != 0:
             raise self._failed(argv, said, run)
@@ -414,7 +303,7 @@ class ProfileScheduler:
         values: dict[str, Value] = {"ID": handle, "GRACE": math.ceil(grace_seconds)}
         argv = self._argv("cancel", table.argv, run, values)
         said = await self._run(argv, run, more_seconds=grace_seconds)
-        if said.code == 0 or _says(table.gone, said, run, values):
+        if said.code == 0 or says(table.gone, said, run, values):
             return
         with contextlib.suppress(SchedulerError):
             found = await self.describe(run, handle)
@@ -433,44 +322,3 @@ class ProfileScheduler:
 
 def _last(handles: Sequence[str]) -> str | None:
     return handles[-1] if handles else None
-
-
-def _filled(known: Variables, word: str, number: int) -> list[str]:
-    exact = known.exact(word, number)
-    return exact if isinstance(exact, list) else [known.fill(word, lambda _: number)]
-
-
-def _from_here(path: str, run: WorkerRun) -> str:
-    """A path as the launcher's working folder sees it: the scheduler's command goes by another one.
-
-    What begins with a scheme (`azureml:`, `git+ssh:`) is no path of this machine.
-    """
-    here = str(run.variables.get("CWD", ""))
-    return path if re.match(r"[A-Za-z][\w+.-]+:", path) else os.path.normpath(Path(here, path))
-
-
-def _words(name: str, text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as exc:
-        raise UsageError(
-            f"--set {name}: {exc}", hint="give words as a shell would read them"
-        ) from exc
-
-
-def _regex(
-    pattern: str, run: WorkerRun, more: Mapping[str, Value] | None = None
-) -> re.Pattern[str]:
-    """A pattern of the profile; variables in it are taken literally."""
-    values = run.variables | dict(more or {})
-
-    def literal(spot: re.Match[str]) -> str:
-        return re.escape(one_line(values.get(spot["name"], spot[0])))
-
-    return re.compile(PLACEHOLDER.sub(literal, pattern), re.MULTILINE)
-
-
-def _says(
-    pattern: str | None, said: Said, run: WorkerRun, more: Mapping[str, Value] | None = None
-) -> bool:
-    return pattern is not None and _regex(pattern, run, more).search(said.everything) is not None

@@ -1,0 +1,181 @@
+"""What a profile's spec and command lines are for a worker run: filled in, nothing is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from launcher.plan import WorkerRun
+from launcher.schedulers.command import Said
+from launcher.schedulers.insertion import insert_value
+from launcher.schedulers.profile_file import Profile
+from launcher.template import (
+    PLACEHOLDER,
+    Value,
+    Variables,
+    form_of,
+    one_line,
+    placeholders,
+    render,
+)
+from rendezvous.errors import UsageError
+
+_WAYS = {"HOST": "--hostlist, --hostfile or --set HOST=..."}
+
+
+class ProfileCommands:
+    """Fills in a profile.
+
+    Args:
+        name: The profile's file name, without `.toml`.
+        profile: The profile.
+        folder: Where files are written that a submission needs.
+    """
+
+    def __init__(self, name: str, profile: Profile, folder: Path) -> None:
+        self.name = name
+        self.profile = profile
+        self._folder = folder.absolute()  # the commands may run elsewhere (cwd)
+
+    def render(self, run: WorkerRun, join: str) -> str:
+        """The rendered spec alone. Raises TemplateError or UsageError."""
+        variables = self._variables(run)
+        if self.profile.channel == "spec":
+            variables["RDZV_JOIN"] = join
+        else:
+            del variables["RDZV_JOIN"]
+        form = form_of(run.source)
+        text = render(run.template, variables, source=run.source, form=form)
+        mentioned = dict(placeholders(run.template, source=run.source, form=form))
+        paths = {"RDZV_JOIN": self.profile.secret_path, "NAME": self.profile.name_path}
+        for name, path in paths.items():
+            if path is not None and name not in mentioned:
+                text = insert_value(text, form, path.split("."), str(variables[name]), run.source)
+        return text
+
+    def _check_commands(self, run: WorkerRun) -> None:
+        """A variable that is missing in a later command is better known before the first one."""
+        profile = self.profile
+        more: dict[str, Value] = {"ID": "id", "GRACE": 0, "LINES": 0}
+        for where in ("find", "describe", "cancel", "clear", "logs"):
+            if (table := getattr(profile, where)) is not None:
+                self._argv(where, table.argv, run, more)
+        if profile.logs is not None and profile.logs.follow is not None:
+            self._argv("logs.follow", profile.logs.follow, run, more)
+        self._argv("hints", [profile.hint, *profile.hints.values()], run)
+
+    @property
+    def _stdin_source(self) -> str | None:
+        return "join" if self.profile.channel == "stdin" else self.profile.submit.stdin
+
+    def _needed(self, run: WorkerRun) -> list[str]:
+        """The variables that the profile needs, but for those that a user's own spec does not."""
+        text = run.template + self.profile.model_dump_json(exclude={"needs"})
+        return [name for name in self.profile.needs if f"<<{name}>>" in text]
+
+    def _variables(self, run: WorkerRun) -> dict[str, Value]:
+        """Those of the worker run over the profile's own, which `--set` writes as shell words."""
+        missing = [name for name in self._needed(run) if name not in run.variables]
+        if missing:
+            ways = [_WAYS.get(name, f"--set {name}=...") for name in missing]
+            raise UsageError(
+                f"the scheduler '{self.name}' needs the variable {' and '.join(missing)}",
+                hint=f"give it with {' and '.join(ways)}",
+            )
+        values: dict[str, Value] = self.profile.variables | run.variables
+        for name, default in self.profile.variables.items():
+            given = values[name]
+            if isinstance(default, list) and isinstance(given, str):
+                values[name] = _words(name, given)
+        for name in self.profile.paths:
+            if isinstance(path := values.get(name), str):
+                values[name] = _from_here(path, run)
+        if self.profile.channel == "file":
+            values["JOIN_FILE"] = str(self._path(run, "JOIN_FILE"))
+        return values
+
+    def _argv(
+        self,
+        where: str,
+        words: Sequence[str],
+        run: WorkerRun,
+        more: Mapping[str, Value] | None = None,
+    ) -> list[str]:
+        """A command line; a word that is one list variable alone gives all its items."""
+        values = self._variables(run) | {"SPEC": str(self._path(run, "SPEC"))} | dict(more or {})
+        del values["RDZV_JOIN"]
+        known = Variables(values, f"profile '{self.name}', {where}, word")
+        filled = [_filled(known, word, number) for number, word in enumerate(words, 1)]
+        return [word for part in filled for word in part]
+
+    def _path(self, run: WorkerRun, kind: Literal["SPEC", "JOIN_FILE"]) -> Path:
+        """Where the rendered spec, or the join string, is written: named after the run alone."""
+        spec = Path(self.profile.spec.removesuffix(".tpl"))
+        suffix = ".join" if kind == "JOIN_FILE" else spec.suffix
+        return self._folder / f"{run.name}{suffix}"
+
+    def _files(self, run: WorkerRun, text: str, join: str) -> dict[Path, str]:
+        """The files that a submission needs."""
+        files = {}
+        if any("<<SPEC>>" in word for word in self.profile.submit.argv):
+            files[self._path(run, "SPEC")] = text
+        if self.profile.channel == "file":
+            files[self._path(run, "JOIN_FILE")] = join
+        return files
+
+    def _hint(self, said: Said, run: WorkerRun) -> str:
+        """What the profile says to such words; empty where it says nothing."""
+        for words, hint in self.profile.hints.items():
+            if says(words, said, run):
+                return self._filled_in(hint, run)
+        return ""
+
+    def _filled_in(self, hint: str, run: WorkerRun) -> str:
+        known = Variables(self._variables(run), f"profile '{self.name}', hint")
+        return known.fill(hint, lambda _: 1)
+
+
+def _filled(known: Variables, word: str, number: int) -> list[str]:
+    exact = known.exact(word, number)
+    return exact if isinstance(exact, list) else [known.fill(word, lambda _: number)]
+
+
+def _from_here(path: str, run: WorkerRun) -> str:
+    """A path as the launcher's working folder sees it: the scheduler's command goes by another one.
+
+    What begins with a scheme (`azureml:`, `git+ssh:`) is no path of this machine.
+    """
+    here = str(run.variables.get("CWD", ""))
+    return path if re.match(r"[A-Za-z][\w+.-]+:", path) else os.path.normpath(Path(here, path))
+
+
+def _words(name: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as exc:
+        raise UsageError(
+            f"--set {name}: {exc}", hint="give words as a shell would read them"
+        ) from exc
+
+
+def regex_of(
+    pattern: str, run: WorkerRun, more: Mapping[str, Value] | None = None
+) -> re.Pattern[str]:
+    """A pattern of the profile; variables in it are taken literally."""
+    values = run.variables | dict(more or {})
+
+    def literal(spot: re.Match[str]) -> str:
+        return re.escape(one_line(values.get(spot["name"], spot[0])))
+
+    return re.compile(PLACEHOLDER.sub(literal, pattern), re.MULTILINE)
+
+
+def says(
+    pattern: str | None, said: Said, run: WorkerRun, more: Mapping[str, Value] | None = None
+) -> bool:
+    """Whether a command has said what a pattern of the profile stands for."""
+    return pattern is not None and regex_of(pattern, run, more).search(said.everything) is not None
