@@ -137,8 +137,9 @@ class Course:
                 self.following.begin(now)
             case inputs.Unanswered(trouble=trouble):
                 self._not_created(trouble, now)
-            case inputs.Refused(trouble=trouble):
-                self.fail(Refusal(trouble), now)
+            case _:
+                assert isinstance(said, inputs.Refused)
+                self.fail(Refusal(said.trouble), now)
 
     def _not_created(self, trouble: Trouble, now: float) -> None:
         """Tried again, in front of a signal and a time limit."""

@@ -74,8 +74,7 @@ class EndOfAll:
     def still_waiting(self) -> None:
         """It takes its time: say what is waited for."""
         slots = {key.slot for key in self.shared.ends.ends}
-        if slots:
-            self.shared.desk.do(Say(WaitsForRuns(tuple(sorted(slots)))))
+        self.shared.desk.do(Say(WaitsForRuns(tuple(sorted(slots)))))
 
     def is_over(self) -> bool:
         """Whether everything was ended, as far as it could be."""

@@ -154,19 +154,18 @@ class Endings:
             case RunTold():
                 end.told_at = now
                 self._rest(key, end, now)
-            case SchedulerSilent(words=words):
-                end.stand = Stand(StandKind.SILENT, detail=words)
+            case _:
+                assert isinstance(said, SchedulerSilent)
+                end.stand = Stand(StandKind.SILENT, detail=said.words)
                 self._rest(key, end, now)
         self._next()
 
     def look(self, key: Key, now: float) -> None:
         """Its time has come: to look again, or to give up what does not answer in a hurry."""
-        end = self.ends.get(key)
-        if end is None:
-            return
+        end = self.ends[key]
         if end.ask is Ask.NOTHING:
             self._look(key, end)
-        elif self._is_late(end, now):
+        else:
             self.desk.break_off(end.id)
             self._free(end)
             self._finish(key, end, gone=False)
@@ -194,7 +193,7 @@ class Endings:
                 end.id = self.desk.send(name, Find, key)
             case Ask.DESCRIBE:
                 end.id = self.desk.send(name, Describe, key, end.handle)
-            case Ask.CANCEL:
+            case _:
                 end.gently = end.hurried_at is None
                 grace = self.grace + GRACE_MORE_SECONDS if end.gently else 0.0
                 end.id = self.desk.send(name, CancelWorkerRun, key, end.handle, grace)

@@ -229,5 +229,5 @@ class Following:
             self.events = self.desk.send("events", FollowEvents, self.events_after)
         elif name == "metrics":
             self.metrics = self.desk.send("metrics", FetchMetrics)
-        elif name == "errands" and self.status is not None:
+        elif name == "errands":
             self.errands(now)

@@ -230,8 +230,8 @@ class Grounding:
         match self.step, said:
             case Search.OPENING, inputs.Opened():
                 self._opened(now)
-            case Search.OPENING, inputs.Refused(trouble=trouble):
-                self._not_opened(trouble, now)
+            case Search.OPENING, (inputs.Refused() | inputs.Unanswered()):
+                self._not_opened(said.trouble, now)
             case Search.ASKING, inputs.StatusCame(status=status):
                 self._asked(status, now)
             case Search.COMPARING, inputs.Answered():
@@ -250,8 +250,9 @@ class Grounding:
                 self._close(now)
             case Search.MAKING, inputs.Established():
                 self.step = Search.OVER
-            case _, inputs.Refused(trouble=trouble):
-                self.refused = trouble
+            case _:
+                assert isinstance(said, (inputs.Refused, inputs.Unanswered))
+                self.refused = said.trouble
 
     def look(self, now: float) -> None:
         """Its time has come."""
@@ -261,7 +262,7 @@ class Grounding:
             self._send(Search.ASKING, AskStatus, -1, 0.0)
         elif self.step is Search.COMPARING:
             self._send(Search.COMPARING, CreateRun)
-        elif self.step is Search.CANCELLING:
+        else:
             self._send(Search.CANCELLING, CancelRun, self.why)
 
     def child_lost(self, now: float) -> None:

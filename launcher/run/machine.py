@@ -99,6 +99,7 @@ class Machine:
             return
         owner, action = opened
         if isinstance(said, inputs.PartFailed) and self._is_fault(owner, said, now):
+            self.slots.faulted(action, now)
             return
         match owner, said:
             case ("ends", key), _:
@@ -134,8 +135,9 @@ class Machine:
                 self.course.failure_told(said, now)
             case "result", _:
                 self.course.result_written(said)
-            case _, inputs.Refused(trouble=trouble):
-                self.course.fail(Refusal(trouble), now)
+            case _:
+                assert isinstance(said, inputs.Refused)
+                self.course.fail(Refusal(said.trouble), now)
 
     def _is_fault(self, owner: object, said: inputs.PartFailed, now: float) -> bool:
         """Whether it ends the launch: not what is only shown, and not one scheduler's command."""
@@ -181,7 +183,7 @@ class Machine:
                 self.slots.end.settled(now)
             case "waiting":
                 self.slots.end.still_waiting()
-            case str(what):
+            case what:
                 self.following.look(what, now)
 
     def _settle(self, now: float) -> None:
@@ -249,8 +251,8 @@ class Machine:
 
     def _cancel(self) -> None:
         """Cancel at the registry, which tells every node."""
-        if self.course.signal is not None:
-            self.desk.send("cancel", CancelRun, BySignal(self.course.signal))
+        assert self.course.signal is not None
+        self.desk.send("cancel", CancelRun, BySignal(self.course.signal))
 
     def _cancelled(self, said: Answer, now: float) -> None:
         if isinstance(said, (inputs.StatusCame, inputs.Answered)):
@@ -263,9 +265,7 @@ class Machine:
 
 def _of_scheduler(said: Answer) -> inputs.SchedulerAnswer:
     """What a worker run's end is told, also where an adapter failed as nobody expected."""
-    match said:
-        case inputs.PartFailed(id=number, words=words):
-            return inputs.SchedulerSilent(number, words)
-        case inputs.Found() | inputs.Described() | inputs.RunTold() | inputs.SchedulerSilent():
-            return said
-    raise AssertionError(f"a scheduler does not answer with {said}")
+    if isinstance(said, inputs.PartFailed):
+        return inputs.SchedulerSilent(said.id, said.words)
+    assert isinstance(said, inputs.SchedulerAnswer)
+    return said

@@ -42,9 +42,8 @@ class RegistryChild:
 
     def start(self, now: float) -> None:
         """Its time has come."""
-        if self.supervised:
-            self.starts.append(now)
-            self.desk.send("child", StartChild)
+        self.starts.append(now)
+        self.desk.send("child", StartChild)
 
     def ended(self, said: ChildEnded, now: float) -> None:
         """It has ended: on its journal nothing is lost, unless it ends again and again."""

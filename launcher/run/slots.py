@@ -220,15 +220,15 @@ class Slots:
             case inputs.SchedulerSilent(words=words):
                 found = Description(SlotState.UNKNOWN, words)
                 self.describing.described(key, run, found, now)
-            case inputs.LineRead(line=line):
-                self.describing.line_read(key, run, line)
+            case _:
+                assert isinstance(said, inputs.LineRead)
+                self.describing.line_read(key, run, said.line)
 
     def look(self, name: str, key: Key, now: float) -> None:
         """Its time has come."""
-        run = self.shared.runs.get(key)
-        if run is None:
-            return
-        if name == "tell" and run.news is not None:
+        run = self.shared.runs[key]
+        if name == "tell":
+            assert run.news is not None
             self.shared.tell(key, run, run.news)
         elif run.step is Step.LOOKING:
             self._look_for(key, run)
@@ -261,18 +261,21 @@ class Slots:
 
     # --- submissions --------------------------------------------------------------------------
 
+    def faulted(self, action: Action, now: float) -> None:
+        """Nobody answers any more; a submission may have been made all the same."""
+        if isinstance(action, Submit):
+            self.submitting.answered(self.shared.runs[action.key])
+            if self.end.settling:
+                self.end.settle(now)
+
     def troubled(self, said: inputs.SubmitTroubled) -> None:
         """A try to submit has failed; the next one waits."""
-        run = self.shared.runs.get(said.key)
-        if run is not None and run.step is Step.SUBMITTING:
-            self.submitting.troubled(said.key, run, said.words)
+        self.submitting.troubled(said.key, self.shared.runs[said.key], said.words)
 
     def submitted(self, said: inputs.Submitted, now: float) -> None:
         """An id is learnt at any time, also of what nobody waits for any more."""
         key, shared = said.key, self.shared
-        run = shared.runs.get(key)
-        if run is None:
-            return
+        run = shared.runs[key]
         run.handle, run.gone = said.handle, False
         shared.note(key, run)
         if run.step is Step.SUBMITTING:

@@ -82,8 +82,7 @@ class Submitting:
 
     def write_again(self, key: Key, run: Run) -> None:
         """Its time has come."""
-        if run.step is Step.WRITING:
-            self._write(key, run)
+        self._write(key, run)
 
     def written(self, key: Key, run: Run) -> None:
         """A later launcher would know of it."""
@@ -106,8 +105,8 @@ class Submitting:
 
     def trouble_heard(self, run: Run) -> None:
         """The next try may begin."""
-        if run.id is not None:
-            self.shared.desk.do(TryAgain(run.id))
+        assert run.id is not None
+        self.shared.desk.do(TryAgain(run.id))
 
     def answered(self, run: Run) -> None:
         """The scheduler has answered, one way or the other."""

@@ -463,12 +463,75 @@ def test_53_a_part_that_fails_as_nobody_expected_ends_the_launch_with_that() -> 
     drive.take(said.PartFailed(number, "KeyError('x')"))
     assert drive.open(do.CancelRun).reason == ByFailure("KeyError('x')")
     drive.take(said.StatusCame(drive.open(do.CancelRun).id, status(everyone_left=True)))
-    drive.wait(10.0)  # nobody answers for the submission
     for _ in range(2):
-        drive.found(ONE, None)
+        drive.found(ONE, None)  # it may have been made all the same
         drive.wait(1.0)
     assert outcome(drive).fault == number  # type: ignore[attr-defined]
     assert drive.of(do.WriteResult) == []
+
+
+def fails(drive: Drive, kind: type[Any]) -> int:
+    """The newest of this kind fails as nobody expected."""
+    number: int = drive.open(kind).id
+    drive.take(said.PartFailed(number, "KeyError('x')"))
+    return number
+
+
+def test_53_a_part_that_fails_while_submissions_are_waited_for_is_waited_for_no_more() -> None:
+    drive = Drive.new().submitting(ONE)
+    drive.end()
+    fails(drive, do.Submit)
+    assert drive.open(do.Find).key == ONE
+
+
+@pytest.mark.parametrize("kind", [do.Establish, do.StartChild, do.CloseChild, do.WriteResult])
+def test_53_whatever_fails_the_launch_comes_to_its_end(kind: type[Any]) -> None:
+    drive = Drive.new().begin()
+    if kind is not do.Establish:
+        drive.take(said.Established(drive.open(do.Establish).id))
+    if kind not in (do.Establish, do.StartChild):
+        drive.answer(do.CreateRun)
+        drive.end()
+    if kind is do.WriteResult:
+        drive.take(said.ChildClosed(drive.open(do.CloseChild).id))
+    number = fails(drive, kind)
+    assert outcome(drive).fault == number  # type: ignore[attr-defined]
+
+
+def test_53_a_board_that_fails_ends_the_launch() -> None:
+    drive = Drive.new().following()
+    drive.take(said.PartFailed(said.NO_ACTION, "ValueError('no terminal')"))
+    assert drive.machine.course.stage == "failing"
+    drive.take(said.PartFailed(said.NO_ACTION, "ValueError('no terminal')"))
+    assert len(drive.of(do.CancelRun)) == 1
+    drive.take(said.StatusCame(drive.open(do.CancelRun).id, status(everyone_left=True)))
+    assert outcome(drive).fault == said.NO_ACTION  # type: ignore[attr-defined]
+
+
+def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
+    drive = Drive.new().submitting(ONE)
+    number = drive.open(do.Submit).id
+    drive.signal()
+    drive.signal()
+    assert drive.take(said.Answered(999)) == []
+    assert drive.take(said.SubmitTroubled(number, ONE, "error 500")) == []
+
+
+def test_53_an_adapter_that_fails_while_it_ends_a_run_is_asked_again() -> None:
+    drive = Drive.new().ending(ONE)
+    fails(drive, do.Describe)
+    assert drive.machine.course.stage == "ending"
+    drive.wait(1.0)
+    assert drive.all_open(do.Describe)
+
+
+def test_49_the_result_that_was_seen_first_is_the_result() -> None:
+    drive = Drive.new().following()
+    here = slot(1, node=NodeState.RUNNING)
+    drive.came(over(here, left=False))
+    drive.wait(5.0)
+    drive.came(over(here, left=False))
+    assert drive.machine.course.leaving.since == 0.0
 
 
 # --- signals

@@ -14,7 +14,7 @@ from launcher.run.ending import Ended, Endings
 from launcher.run.sentences import MayBeLeft, Stand, StandKind, WaitsForRuns
 from launcher.run.values import Key, Starter
 from launcher.schedulers import Description
-from rendezvous.schema import SlotState
+from rendezvous.schema import Phase, SlotState
 from tests.launcher.drive import SLURM, Drive, facts, slot
 
 ONE, TWO = Key(1, 1), Key(2, 1)
@@ -239,7 +239,45 @@ def test_81_a_child_that_takes_its_whole_grace_holds_up_no_other() -> None:
     assert end.asks(Key(30, 1)) == "Describe"
 
 
+def test_81_one_that_is_ended_already_has_its_whole_time_from_now_on() -> None:
+    end = Ending().begin().described(SlotState.RUNNING).answer(said.RunTold)
+    end.now = 70.0
+    end.ends.extend(ONE, end.now)
+    end.wait(0).described(SlotState.RUNNING).answer(said.RunTold)
+    assert end.ended == []
+
+
+def test_85_a_second_hurry_changes_nothing() -> None:
+    end = Ending().begin().described(SlotState.RUNNING).hurry()
+    end.desk.flush()
+    assert end.hurry().desk.flush() == []
+
+
+def test_86_those_that_still_wait_for_their_turn_are_given_up_in_a_hurry_too() -> None:
+    end = Ending()
+    for number in range(20):
+        end.begin(Key(number, 1))
+    end.hurry().wait(8.1)
+    assert len(end.ended) == 20
+    assert (end.ends.commands, list(end.desk.open)) == (0, [])
+
+
 # --- all of them
+
+
+def test_79_what_is_ended_already_goes_on_as_it_is() -> None:
+    drive = Drive.new().running(ONE)
+    drive.status(slot(1), phase=Phase.RUNNING)  # released
+    drive.end()
+    assert [action.key for action in drive.all_open(do.Describe)] == [ONE]
+    assert len(drive.machine.ends.ends) == 1
+
+
+def test_79_a_submission_that_fails_is_not_waited_for_any_more() -> None:
+    drive = Drive.new().submitting(ONE)
+    drive.end()
+    drive.submit_failed(ONE, certain=True)
+    assert drive.machine.course.stage == "closing"
 
 
 def test_79_d13_a_submission_under_way_is_waited_for_and_ended_by_its_id() -> None:

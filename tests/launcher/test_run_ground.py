@@ -8,6 +8,7 @@ import pytest
 
 from launcher.run import actions as do
 from launcher.run import inputs as said
+from launcher.run.clearing import Clearance
 from launcher.run.ground import (
     Anew,
     AskFormer,
@@ -44,6 +45,8 @@ from launcher.run.values import (
     Trouble,
     Why,
 )
+from launcher.schedulers.description import Description
+from rendezvous.errors import NotFound, RunOver, StorageFull, TooManyRequests, Unavailable
 from rendezvous.schema import NodeState, Phase, SlotState
 from tests.launcher.drive import FOREIGN, SILENT, SLURM, Drive, facts, over, slot, status
 
@@ -282,6 +285,55 @@ def test_17_a_standing_registry_that_does_not_know_it_is_no_reason_to_say_anythi
     drive.refuse(do.AskStatus, FOREIGN)
     assert drive.said() == []
     assert made(drive) == Standing()
+
+
+def test_22_the_comparison_is_tried_again_while_there_is_time() -> None:
+    drive = asking()
+    drive.came(status(slot(1)))
+    drive.refuse(do.CreateRun, SILENT)
+    assert kinds(drive.wait(0.05)) == ["CreateRun"]
+
+
+def test_24_a_registry_that_ends_for_good_while_its_nodes_leave_changes_nothing() -> None:
+    drive = asking()
+    drive.came(status(slot(1, node=NodeState.RUNNING), phase=Phase.RUNNING))
+    for _ in range(5):
+        drive.take(said.ChildEnded(drive.open(do.StartChild).id, 1, "no room"))
+        drive.wait(0.7)
+        if not drive.all_open(do.CancelRun):
+            break
+    assert drive.said() == [EndsFormer(Phase.RUNNING, Why.RUNNING)]
+
+
+# --- beside the launch
+
+
+def test_90_what_is_left_is_ended_by_cancel_as_well_and_an_adapter_may_fail() -> None:
+    machine = Clearance.of((LEFT,), (), 10.0)
+    machine.step(said.Begin(), 0.0)
+    assert machine.step(said.SignalCame(2), 0.0) == []
+    assert machine.step(said.PartFailed(999, "?"), 0.0) == []
+    machine.step(said.PartFailed(1, "KeyError('x')"), 0.0)
+    due = machine.due()
+    assert due is not None
+    assert machine.step(said.Due(), due) == [do.Describe(2, LEFT.key, "100")]
+    done = machine.step(said.Described(2, Description(SlotState.ENDED)), due)
+    assert done == [do.Note(LEFT.key, "100", gone=True), do.End(Outcome(None))]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (StorageFull("full"), ErrorKind.STORAGE_FULL),
+        (Unavailable("away"), ErrorKind.NOT_NOW),
+        (TooManyRequests("wait"), ErrorKind.NOT_NOW),
+        (RunOver("over"), ErrorKind.RUN_OVER),
+        (NotFound("what"), ErrorKind.NOT_FOUND),
+        (ValueError("odd"), ErrorKind.OTHER),
+    ],
+)
+def test_errors_are_values(error: Exception, kind: ErrorKind) -> None:
+    assert Trouble.of(error).kind is kind
 
 
 # --- what the ledger has left

@@ -219,6 +219,51 @@ def test_53_a_registry_that_refuses_to_hear_of_a_slot_ends_the_launch() -> None:
     assert drive.machine.course.stage == "failing"
 
 
+def test_63_nothing_waits_for_its_next_try_after_a_signal() -> None:
+    drive = Drive.new().submitting(ONE)
+    number = drive.open(do.Submit).id
+    drive.take(said.SubmitTroubled(number, ONE, "error 500"))
+    assert do.BreakOff(number) in drive.signal()
+
+
+def test_54_a_signal_between_intent_and_ledger_takes_it_out_of_the_queue() -> None:
+    drive = Drive.new().following()
+    drive.status(*(slot(number, 0, 1) for number in range(1, 20)))
+    for number in range(1, 20):
+        drive.answer(do.TellSlot, Key(number, 1))
+    drive.status(slot(18, 1, 2))  # one of those that wait for their turn
+    drive.written(ONE)
+    drive.submitted(ONE, "101")
+    assert Key(17, 1) in {action.key for action in drive.all_open(do.WriteIntent)}
+    drive.written(TWO)
+    drive.submitted(TWO, "102")
+    assert Key(18, 1) not in {action.key for action in drive.of(do.WriteIntent)}
+
+
+def test_62_an_older_one_that_was_refused_for_certain_lets_the_newer_one_go_on() -> None:
+    drive = Drive.new().submitting(ONE)
+    drive.status(slot(1, 1, 2, rank=1), phase=Phase.RUNNING)
+    drive.answer(do.TellSlot, ONE_AGAIN)
+    assert drive.all_open(do.WriteIntent) == []
+    drive.submit_failed(ONE, certain=True)
+    assert drive.open(do.WriteIntent).key == ONE_AGAIN
+
+
+def test_news_that_a_finished_run_does_not_want_stop_nothing() -> None:
+    drive = Drive.new().submitting(ONE)
+    drive.submitted(ONE, "101")
+    drive.refuse(do.TellSlot, OVER, ONE)
+    assert drive.open(do.Describe).key == ONE
+
+
+def test_67_after_a_signal_nothing_is_submitted_in_place_of_what_is_not_there() -> None:
+    drive = resumed(Left(ONE, SLURM, ""))
+    drive.status(slot(1))
+    drive.signal()
+    drive.found(ONE, None)
+    assert drive.of(do.TellSlot) == []
+
+
 # --- older generations
 
 
