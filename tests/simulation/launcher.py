@@ -1,4 +1,4 @@
-"""A launcher and its scheduler, as they behave on the wire: see `launcher.launch`."""
+"""A launcher and its scheduler, as they behave on the wire: see `launcher.run`."""
 
 from __future__ import annotations
 
