@@ -9,10 +9,9 @@ import asyncio
 from dataclasses import dataclass
 
 from launcher.board import Board
-from launcher.metrics import Keeper
 from launcher.run import actions as do
 from launcher.run import inputs
-from launcher.run.environment import Child, LaunchEnvironment, registry_log
+from launcher.run.environment import Child, Keeper, LaunchEnvironment, registry_log
 from launcher.run.footing import Footing, Surveyor
 from launcher.run.inputs import Input
 from launcher.run.preparation import Preparation
@@ -181,12 +180,12 @@ class Effects:
 
     async def _stand_on(self, footing: Footing) -> None:
         """From now on this is the launch; what belongs to another one is closed."""
-        if self._footing == footing:
+        if self._footing is footing:
             return
         if self._clients is not None:
             await self._clients.close()
         self._footing, self._clients = footing, Clients.of(footing, self._world)
-        self._keeper = Keeper(self._clients.viewer, self._state, self._board.say)
+        self._keeper = None
         self._scheduling.begin(footing)
 
     # --- the registry -------------------------------------------------------------------------
@@ -235,7 +234,10 @@ class Effects:
         return inputs.EventsOver(action.id, after, broken, self._world.jitter())
 
     async def _fetch_metrics(self, action: do.FetchMetrics) -> Input:
-        assert self._keeper is not None
+        if self._keeper is None:
+            assert self._clients is not None
+            viewer = self._clients.viewer
+            self._keeper = self._world.keeper(viewer, self._state, self._board.say)
         await self._keeper.fetch()
         return inputs.Answered(action.id)
 

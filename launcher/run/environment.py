@@ -48,6 +48,13 @@ class Child(Protocol):
         """TERM, and KILL after so many seconds; returns when it has ended."""
 
 
+class Keeper(Protocol):
+    """What keeps the programs' metrics."""
+
+    async def fetch(self) -> None:
+        """Keep what is new at the registry; what fails here ends nothing."""
+
+
 class LaunchEnvironment:
     """This machine, as a launch sees it."""
 
@@ -92,6 +99,12 @@ class LaunchEnvironment:
     ) -> RegistryClient:
         """The way to a registry."""
         return RegistryClient(place, credential, request_seconds=request_seconds)
+
+    def keeper(self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]) -> Keeper:
+        """What writes metrics into the run's folder."""
+        from launcher import metrics  # what it draws with is not needed before
+
+        return metrics.Keeper(viewer, state, say)
 
     def on_signals(self, tell: Callable[[int], None]) -> None:
         """Have this told of each signal that ends a launch."""
