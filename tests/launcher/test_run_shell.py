@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launcher.ledger import Ledger, LedgerEntry
 from launcher.plan import WorkerRun
+from launcher.run.footing import Surveyor
 from launcher.run.shell import end_left
+from launcher.run.values import Fresh, Key
 from launcher.schedulers import SchedulerContext
 from launcher.schedulers.manual import ManualScheduler
 from launcher.state_dir import StateDir
+from launcher.symmetric import group_launch_id
 from rendezvous.errors import Unavailable
 from rendezvous.schema import EventLine, Phase, SlotState
-from tests.launcher.world import OK, World, on_virtual_time
+from rendezvous.security import JoinString
+from tests.launcher.world import OK, Port, World, on_virtual_time
 
 
 @pytest.fixture
@@ -351,6 +356,63 @@ def test_d6_a_signal_before_the_launch_leaves_the_former_one_as_it_was(world: Wo
     on_virtual_time(work())
     assert world.said == ["SIGTERM: ending the run (once more: at once)"]
     assert world.log[-3:] == ["registry ended", "port 29600 closed", "board closed"]
+
+
+# --- the ground
+
+
+def test_28_a_new_launch_takes_the_next_port_and_a_symmetric_one_its_own_alone(
+    world: World,
+) -> None:
+    secret = b"s" * 32
+    asked = []
+
+    def listen(port: int, *, address: str, exact: bool) -> Port:
+        asked.append((port, address, exact))
+        return Port(world, port)
+
+    world.listen = listen  # type: ignore[method-assign]
+    state = world.state()
+    state.acquire()
+    own = Surveyor(world.prepared(), state, world).make(Fresh())
+    group = replace(world.prepared(), group_secret=secret)
+    symmetric = Surveyor(group, state, world).make(Fresh())
+    state.release()
+    assert asked == [(29_600, "", False), (29_600, "", True)]
+    assert own.keys.launch_id != symmetric.keys.launch_id == group_launch_id(secret, "r")
+    assert symmetric.keys.secret == secret
+    assert (own.spec().managed, symmetric.spec().managed) == (True, False)
+    assert (len(own.spec().token_sha256), len(symmetric.spec().token_sha256)) == (0, 2)  # rule 100
+
+
+def test_29_without_an_address_of_its_own_a_launch_is_refused(world: World) -> None:
+    world.addresses = list  # type: ignore[method-assign]
+
+    async def work() -> None:
+        outcome = await world.go()
+        assert outcome.refused is not None
+        assert "has no address" in outcome.refused.message
+        assert outcome.refused.hint == "name one with --registry-address"
+        assert outcome.verdict is None
+
+    on_virtual_time(work())
+    assert world.log == ["port 29600 opened", "port 29600 closed", "board closed"]
+
+
+@pytest.mark.parametrize(
+    ("here", "addresses"), [(True, ("127.0.0.1", "::1")), (False, ("10.0.0.1",))]
+)
+def test_69_a_node_beside_its_registry_joins_by_loopback(
+    world: World, here: bool, addresses: tuple[str, ...]
+) -> None:
+    state = world.state()
+    state.acquire()
+    footing = Surveyor(world.prepared(local_node=here), state, world).make(Fresh())
+    state.release()
+    joins = [JoinString.parse(footing.join(Key(slot, 1))) for slot in (0, 1)]
+    assert joins[0].place.addresses == addresses
+    assert joins[1].place.addresses == ("10.0.0.1",)
+    assert (joins[0].slot, joins[1].slot) == (0, 1)
 
 
 # --- what a former launch has left
