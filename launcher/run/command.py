@@ -35,15 +35,23 @@ async def launch(
     world: LaunchEnvironment | None = None,
 ) -> int:
     """Launch a run and see it to its end; returns the exit code. Raises RdzvError."""
-    prepared = prepare(settings, command, environ, group_token=group_token, registry=registry)
+    world = world or LaunchEnvironment()
+    prepared = prepare(
+        settings,
+        command,
+        environ,
+        group_token=group_token,
+        registry=registry,
+        make=world.scheduler,
+    )
     for words in prepared.notes:
-        click.echo(f"rdzv: {words}", err=True)
+        world.echo(f"rdzv: {words}")
     if settings.dry_run:
         for line in prepared.preview():
             click.echo(line)
         return 0
     prepared.check()
-    return await _launch(prepared, world or LaunchEnvironment())
+    return await _launch(prepared, world)
 
 
 async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
@@ -64,7 +72,7 @@ async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
     result = work.result
     if result is None:
         return _SIGNALS + (outcome.signal or 0)
-    click.echo(last_line(plan.run, result, state), err=True)
+    world.echo(last_line(plan.run, result, state))
     if outcome.signal is not None and result.status == "cancelled":
         return _SIGNALS + outcome.signal
     return result.exit_code

@@ -16,9 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import click
+
 from launcher.board import Board, make_board
 from launcher.registry import last_words, listen, own_addresses, server_command, write_config
-from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
+from launcher.schedulers import Scheduler, SchedulerContext, make_scheduler
 from launcher.state_dir import StateDir, outlives_launch
 from rendezvous.client import RegistryClient
 from rendezvous.compat import timeout
@@ -88,7 +90,11 @@ class LaunchEnvironment:
 
     def scheduler(self, starter: str, context: SchedulerContext) -> Scheduler:
         """What starts worker runs; raises UsageError."""
-        return scheduler_entry(starter).make(context)
+        return make_scheduler(starter, context)
+
+    def echo(self, words: str) -> None:
+        """A line for the person, outside of the board's time."""
+        click.echo(words, err=True)
 
     def board(self, *, json_events: bool) -> Board:
         """What the person sees."""

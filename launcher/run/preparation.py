@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,14 @@ from launcher.plan import HIDDEN, Here, Plan, check_run_id, make_plan, parse_nno
 from launcher.preview import preview
 from launcher.registry import check_file_limit
 from launcher.run.values import LOCAL, LaunchFacts, Starter
-from launcher.schedulers import Entry, Scheduler, SchedulerContext, scheduler_entry, specs_folder
+from launcher.schedulers import (
+    Entry,
+    Scheduler,
+    SchedulerContext,
+    make_scheduler,
+    scheduler_entry,
+    specs_folder,
+)
 from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
 from rendezvous.schema import canonical_json
@@ -122,6 +129,7 @@ def prepare(
     *,
     group_token: str | None = None,
     registry: str | None = None,
+    make: Callable[[str, SchedulerContext], Scheduler] = make_scheduler,
 ) -> Preparation:
     """Check what is asked for, and plan it. Raises UsageError.
 
@@ -131,6 +139,7 @@ def prepare(
         environ: The user's environment.
         group_token: Of a symmetric start.
         registry: RDZV_REGISTRY: where a standing registry is.
+        make: Makes what starts worker runs.
     """
     settings, choice = settle_framework(settings, command)
     check_command(command, settings.framework)
@@ -142,11 +151,11 @@ def prepare(
     logs = settings.log_dir or root / run / "logs"
     folder = root / run / "submissions"
     context = SchedulerContext(folder, environ, logs, quiet_stdout=settings.json_events)
-    scheduler = entry.make(context)
+    scheduler = make(settings.starter, context)
     alone = scheduler.loopback and group_token is None
     plan = _plan(settings, command, environ, run, entry, logs, hosts, loopback=alone)
     is_local = scheduler.name == LOCAL
-    local = scheduler if is_local else scheduler_entry(LOCAL).make(context)
+    local = scheduler if is_local else make(LOCAL, context)
     variables = planned(plan)
     check_start(plan)
     return Preparation(

@@ -229,6 +229,11 @@ def scheduler_entry(name: str) -> Entry:
     return entry
 
 
+def make_scheduler(starter: str, context: SchedulerContext) -> Scheduler:
+    """The scheduler of that name, for one launch. Raises UsageError."""
+    return scheduler_entry(starter).make(context)
+
+
 def show_schedulers(environ: Mapping[str, str]) -> None:
     """Print all schedulers, with how the join string travels and which commands are missing."""
     path = environ.get("PATH", os.defpath)

@@ -38,13 +38,14 @@ from rendezvous.schema import (
     ReportReply,
     Result,
 )
-from rendezvous.security import Credential, JoinString, RunKeys, sign_candidate
+from rendezvous.security import Credential, JoinString, RegistryPlace, sign_candidate
 from tests.simulation import agent_promises, invariants
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.history import Facts, Failure
 from tests.simulation.loop import Machine, forever
-from tests.simulation.network import place_of
+from tests.simulation.network import BESIDE, LOOPBACK
 from tests.simulation.program import SimulatedProgram, draw_course
+from tests.simulation.schedule import Launch
 from worker.agent import AgentEnvironment, take_part
 from worker.nccl.verdict import Verdict
 from worker.probe.packets import Identity
@@ -57,6 +58,16 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 3.0
 _SICK = Finding(check="L12", level="fail", cause="RDMA cannot register memory")
 _PROBE_PORT = 7_000
+
+
+def framework_of(launch: Launch) -> Any:
+    """What launches the programs."""
+    return "openmpi" if launch.led else "torchrun" if launch.ranks_each else "command"
+
+
+def command_of(launch: Launch) -> list[str]:
+    """COMMAND."""
+    return ["mpirun", "train"] if launch.led else ["train.py"]
 
 
 class RecordingClient(RegistryClient):
@@ -98,20 +109,19 @@ class Process:
     Args:
         world: Where it lives.
         facts: Its launch.
-        keys: Of its launch.
-        slot: Its slot.
-        generation: Of its worker run.
+        join: What its worker run was submitted with.
         number: Counts the processes of a simulation: no two have the same address or join id.
     """
 
-    def __init__(
-        self, world: World, facts: Facts, keys: RunKeys, slot: int, generation: int, number: int
-    ) -> None:
-        self.world, self.facts, self.keys = world, facts, keys
-        self.slot, self.generation, self.number = slot, generation, number
+    def __init__(self, world: World, facts: Facts, join: JoinString, number: int) -> None:
+        self.world, self.facts, self.join, self.number = world, facts, join, number
+        self.slot, self.generation = join.slot, join.generation
         self.launch = facts.launch
-        self.machine = Machine(world.loop, f"{facts.launch.run}/{slot}.{generation}#{number}")
-        self.path = world.network.path(facts.index, slot)
+        self.machine = Machine(
+            world.loop, f"{facts.launch.run}/{join.slot}.{join.generation}#{number}"
+        )
+        beside = join.place.addresses[0] in LOOPBACK
+        self.path = world.network.path(facts.index, BESIDE if beside else join.slot)
         self.door = world.network.door(self.path)
         self.draw = random.Random(f"{world.schedule.seed} process {number}")
         self.ended: int | None = None
@@ -158,7 +168,7 @@ class Process:
     @property
     def token(self) -> Credential:
         """With which it joins."""
-        return self.keys.join_token(self.slot, self.generation)
+        return self.join.token
 
     @property
     def index(self) -> int:
@@ -173,7 +183,9 @@ class Process:
 
     async def _live(self) -> None:
         try:
-            code = await take_part(self._settings(), self._join(), self._command(), self._outside())
+            code = await take_part(
+                self._settings(), self.join, command_of(self.launch), self._outside()
+            )
         except RdzvError as exc:
             code, self.fault = int(exc.exit_code), exc.code
         self._note_end()
@@ -181,16 +193,12 @@ class Process:
         self.machine.kill()
         self.door.process_ended()
 
-    def _command(self) -> list[str]:
-        return ["mpirun", "train"] if self.launch.led else ["train.py"]
-
     def _settings(self) -> WorkerSettings:
         launch = self.launch
-        framework: Any = "openmpi" if launch.led else "torchrun" if launch.ranks_each else "command"
         self.needs_hosts = self.world.marked("hosts refused", self) is not None
         require: Any = "require" if self.needs_hosts else "auto"
         return WorkerSettings(
-            framework=framework,
+            framework=framework_of(launch),
             nnodes=f"{launch.least}:{launch.nodes}",
             hosts=require,
             join_timeout=launch.join_timeout,
@@ -199,18 +207,6 @@ class Process:
             log_dir=Path("/simulated"),
             nccl_log="on" if launch.follows_network else "off",
             require_rdma=launch.follows_network and launch.nodes > 2,
-        )
-
-    def _join(self) -> JoinString:
-        return JoinString(
-            place_of(self.launch.addresses),
-            self.launch.run,
-            self.facts.launch_id,
-            self.slot,
-            self.generation,
-            self.token,
-            self.keys.row_key,
-            self.keys.probe_key,
         )
 
     def tell_to_end(self, number: int = signal.SIGTERM) -> None:
@@ -327,10 +323,8 @@ class Process:
             start=self._start,
         )
 
-    def _dial(self, _: Any, credential: Credential | str | None) -> RegistryClient:
-        client = self.world.client(
-            self.launch, self.path, self.door, credential, kind=RecordingClient
-        )
+    def _dial(self, place: RegistryPlace, credential: Credential | str | None) -> RegistryClient:
+        client = self.world.client(place, self.path, self.door, credential, kind=RecordingClient)
         assert isinstance(client, RecordingClient)
         client.process = self
         self.client = client
@@ -382,7 +376,7 @@ class Process:
         signed = [
             sign_candidate(
                 candidate,
-                self.keys.row_key,
+                self.join.row_key,
                 run=self.launch.run,
                 launch_id=self.facts.launch_id,
                 slot=self.slot,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gzip
+from collections.abc import Callable
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -43,9 +44,18 @@ def app_of(service: Service) -> ASGIApp:
     return guarded(_api(), service, allowed_hosts=[SERVER_NAME])
 
 
-async def serve(app: ASGIApp, request: Request, peer: str, connection: Connection | None) -> Answer:
-    """Answer one request, which came on this connection, or on one that is gone."""
-    exchange = _Exchange(request, connection)
+async def serve(
+    app: ASGIApp,
+    request: Request,
+    peer: str,
+    connection: Connection | None,
+    pass_on: Callable[[int, bytes, bool], None] | None = None,
+) -> Answer:
+    """Answer one request, which came on this connection, or on one that is gone.
+
+    `pass_on` takes an answer bit by bit: the status once, the body, and whether it is the last.
+    """
+    exchange = _Exchange(request, connection, pass_on)
     if connection is not None and not connection.closed:
         connection.answer = exchange.answer
     await app(_scope(request, peer, connection), exchange.receive, exchange.send)
@@ -77,7 +87,13 @@ def _scope(request: Request, peer: str, connection: Connection | None) -> dict[s
 class _Exchange:
     """One request on its way through the application."""
 
-    def __init__(self, request: Request, connection: Connection | None) -> None:
+    def __init__(
+        self,
+        request: Request,
+        connection: Connection | None,
+        pass_on: Callable[[int, bytes, bool], None] | None,
+    ) -> None:
+        self._pass_on = pass_on
         self._request = request
         self._connection = connection
         self._read = False
@@ -102,6 +118,10 @@ class _Exchange:
         """A part of the answer."""
         if message["type"] == "http.response.start":
             self._status, self._headers = message["status"], list(message.get("headers", []))
+            if self._pass_on is not None:
+                self._pass_on(self._status, b"", False)
+        elif self._pass_on is not None:
+            self._pass_on(0, message.get("body", b""), not message.get("more_body", False))
         else:
             self._body += message.get("body", b"")
 

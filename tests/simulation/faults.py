@@ -6,11 +6,12 @@ more than honesty. All other faults must not cost anybody anything.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rendezvous.schema import NodeState, Phase, SlotState
+from rendezvous.schema import NodeState, SlotState
 from tests.simulation.network import ADDRESSES
 from tests.simulation.schedule import Fault
 
@@ -166,6 +167,7 @@ def _isolate(world: World, fault: Fault) -> None:
         for slot in range(facts.launch.slots):
             path = world.network.path(facts.index, slot)
             held = alone and here >= 3 and fault.seconds < 1.65 * facts.launch.lease
+            held &= not (facts.launch.here and facts.launch.owns_registry)  # then not from all
             path.light += 1 if held else 2
             path.is_late = True
 
@@ -241,11 +243,7 @@ def _lose_submission(world: World, fault: Fault) -> None:
 
 
 def _preempt(world: World, fault: Fault) -> None:
-    for run in world.schedulers[fault.launch].runs:
-        if run.slot == fault.slot and run.state in (SlotState.QUEUED, SlotState.RUNNING):
-            run.state, run.detail = SlotState.ENDED, "preempted"
-            if run.process is not None:
-                run.process.die(silent=False)
+    world.schedulers[fault.launch].preempt(fault.slot)
 
 
 def _lie(world: World, fault: Fault) -> None:
@@ -258,21 +256,51 @@ def _lie(world: World, fault: Fault) -> None:
         _path(world, fault).light += 2
 
 
-def _submit_again(world: World, fault: Fault) -> None:
-    """The launcher submits a worker run anew before the go, though a node of the slot lives."""
-    live = _processes(world, fault)[-1:]
-    run = world.history.runs.get(world.schedule.launches[fault.launch].run)
-    if run is None or run.phase not in (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING):
-        return
-    for launcher in world.launchers:
-        if live and launcher.belongs_to(fault.launch) and launcher.machine.alive:
-            for process in live:
-                process.troubled = True
-            launcher.submit_anew(fault.slot)
+def _unsure_submission(world: World, fault: Fault) -> None:
+    world.schedulers[fault.launch].unsure_next += fault.count
+
+
+def _busy_scheduler(world: World, fault: Fault) -> None:
+    world.schedulers[fault.launch].busy += fault.count
+
+
+def _silence(world: World, fault: Fault) -> None:
+    world.schedulers[fault.launch].silence(fault.seconds)
+
+
+def _lagging_list(world: World, fault: Fault) -> None:
+    world.schedulers[fault.launch].list_lag = fault.seconds
+
+
+def _keep_all(world: World, fault: Fault) -> None:
+    world.schedulers[fault.launch].keeps_all = True
+
+
+def _hang_logs(world: World, fault: Fault) -> None:
+    world.schedulers[fault.launch].log_hangs = True
 
 
 def _kill_launcher(world: World, fault: Fault) -> None:
     world.kill_launcher(fault.launch, fault.seconds)
+
+
+def _pause_launcher(world: World, fault: Fault) -> None:
+    for launcher in world.live_launchers(fault.launch):
+        launcher.was_paused = True
+        launcher.machine.pause()
+        world.later(fault.seconds, launcher.machine.go_on)
+
+
+def _tell_launcher(world: World, fault: Fault) -> None:
+    """A person ends it, and may not have the patience to wait."""
+    for launcher in world.live_launchers(fault.launch):
+        launcher.tell_to_end(signal.SIGINT if fault.slot else signal.SIGTERM)
+        if fault.count > 1:
+            world.later(fault.seconds, launcher.tell_to_end, signal.SIGINT)
+
+
+def _fill_folder(world: World, fault: Fault) -> None:
+    world.folder_full_until = world.loop.time() + fault.seconds
 
 
 def _cancel(world: World, fault: Fault) -> None:
@@ -325,9 +353,17 @@ KINDS: dict[str, Kind] = {
     "submission lost": Kind("launch {launch}: {count} submissions look refused", _lose_submission),
     "preempted": Kind("{node} is preempted by its scheduler", _preempt),
     "scheduler lies": Kind("{node}: its scheduler is wrong of it for {seconds:.1f} s", _lie),
-    "submitted again": Kind("{node}: its launcher submits it anew, though it lives", _submit_again),
     "launcher killed": Kind("launcher {launch} dies; back after {seconds:.1f} s", _kill_launcher),
     "cancelled": Kind("somebody cancels launch {launch}", _cancel),
+    "submission unsure": Kind("launch {launch}: {count} submissions fail", _unsure_submission),
+    "scheduler busy": Kind("launch {launch}: its scheduler is busy {count} times", _busy_scheduler),
+    "scheduler silent": Kind("launch {launch}: no scheduler for {seconds:.1f} s", _silence),
+    "list lags": Kind("launch {launch}: runs are listed {seconds:.1f} s late", _lagging_list),
+    "cancel refused": Kind("launch {launch}: its scheduler ends nothing", _keep_all),
+    "logs hang": Kind("launch {launch}: its scheduler's logs do not come", _hang_logs),
+    "launcher paused": Kind("launcher {launch} is stopped for {seconds:.1f} s", _pause_launcher),
+    "launcher told": Kind("launcher {launch} is told to end, {count} times", _tell_launcher),
+    "folder full": Kind("the state directory's disk is full for {seconds:.1f} s", _fill_folder),
 }
 
 

@@ -40,7 +40,6 @@ _LOCAL = {
     "slow exit": (4, 6.0, 1),
     "preempted": (4, 0.0, 1),
     "scheduler lies": (3, 10.0, 3),
-    "submitted again": (2, 0.0, 1),
 }
 _GLOBAL = {
     "registry crash": (16, 12.0, 1),
@@ -56,6 +55,18 @@ _GLOBAL = {
 }
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}
 """What may happen on the way of a launcher as well."""
+_OF_LAUNCHERS = {
+    "submission unsure": (3, 0.0, 2),
+    "scheduler busy": (4, 0.0, 3),
+    "scheduler silent": (4, 20.0, 1),
+    "list lags": (3, 3.0, 1),
+    "cancel refused": (2, 0.0, 1),
+    "logs hang": (2, 0.0, 1),
+    "launcher paused": (4, 20.0, 1),
+    "launcher told": (8, 6.0, 2),
+    "launcher killed": (6, 8.0, 1),
+    "folder full": (4, 12.0, 1),
+}
 _KINDS = _LOCAL | _GLOBAL
 _NAMES = list(_KINDS)
 _WEIGHTS = [weight for weight, _, _ in _KINDS.values()]
@@ -113,7 +124,41 @@ def generate(seed: int) -> Schedule:
         schedule = rare.choice(RARE_SITUATIONS)(rare, schedule)
     elif situation.random() < 0.4:
         schedule = situation.choice(SITUATIONS)(situation, schedule)
-    return _with_ranks(random.Random(f"{seed} ranks"), schedule)
+    schedule = _with_ranks(random.Random(f"{seed} ranks"), schedule)
+    return _with_launchers(random.Random(f"{seed} launchers"), schedule)
+
+
+def _with_launchers(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Whose the registry is, where slot 0 runs, and what goes wrong with launchers."""
+    alone = len(schedule.launches) == 1
+    owns = alone and draw.random() < 0.4
+    launches = tuple(
+        replace(launch, owns_registry=owns, here=draw.random() < 0.4)
+        for launch in schedule.launches
+    )
+    schedule = replace(schedule, launches=launches)
+    chance = draw.random()
+    if alone and chance < 0.12:
+        return draw.choice(LAUNCH_SITUATIONS)(draw, schedule)
+    if chance > 0.75:
+        for _ in range(draw.choice([1, 1, 2])):
+            fault = _launcher_fault(draw, launches[0].nodes, list(schedule.faults))
+            schedule = replace(schedule, faults=(*schedule.faults, fault))
+    return schedule
+
+
+def _launcher_fault(draw: random.Random, nodes: int, former: list[Fault]) -> Fault:
+    names, kinds = list(_OF_LAUNCHERS), list(_OF_LAUNCHERS.values())
+    what = draw.choices(names, [weight for weight, _, _ in kinds])[0]
+    _, longest, most = _OF_LAUNCHERS[what]
+    early = what in ("submission unsure", "scheduler busy", "list lags", "cancel refused")
+    return Fault(
+        when=0.0 if early else _when(draw, nodes, former),
+        what=what,
+        slot=draw.randrange(2),
+        seconds=round(draw.choice([0.5, 2.0, longest]) * draw.uniform(0.1, 1), 3),
+        count=draw.randint(1, most),
+    )
 
 
 def _with_ranks(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -636,12 +681,10 @@ def _a_second_generation(draw: random.Random, schedule: Schedule) -> Schedule:
                     count=2,
                 ),
                 Fault(round(draw.uniform(0.3, 5.0), 3), "launcher killed", seconds=1.0),
-                Fault(round(draw.uniform(0.8, 5.0), 3), "submitted again", slot=slot),
+                Fault(0.0, "submission unsure", count=draw.randint(1, nodes)),
             ]
         )
     ]
-    if faults[0].what == "submitted again" and draw.random() < 0.5:
-        faults.append(replace(faults[0], what="submission fails"))
     if draw.random() < 0.4:
         faults.append(Fault(0.0, "slow arm", slot=draw.randrange(nodes), seconds=9.0))
         launch = replace(launch, boot=tuple(min(boot, 0.5) for boot in boots))
@@ -795,4 +838,91 @@ SITUATIONS: list[Situation] = [
     _an_outage_ends,
     _a_former_launch,
     _nothing_wrong,
+]
+
+
+# What happens to launchers alone: how the registry stands to them is drawn before.
+
+
+def _one_after_the_other(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher is killed before the go, and another one takes up what it has left."""
+    before, nodes = schedule.launches[0], draw.randint(1, 4)
+    launch = _shaped(draw, nodes, here=before.here, owns_registry=before.owns_registry)
+    boots = [draw.choice([0.2, 3.0, 6.0]) for _ in range(nodes)]
+    launch = replace(launch, boot=tuple(boots))
+    when: float | str = round(draw.uniform(0, 6), 3)
+    if draw.random() < 0.5:
+        when = f"slot {draw.randint(1, 4 * nodes)} after"
+    faults = [Fault(when, "launcher killed", seconds=round(draw.uniform(0.2, 5.0), 3))]
+    if draw.random() < 0.5:
+        faults.append(_launcher_fault(draw, nodes, faults))
+    if draw.random() < 0.3:
+        what = draw.choice(["kill", "preempted", "submission lost"])
+        faults.append(Fault(round(draw.uniform(0.3, 6.0), 3), what, slot=draw.randrange(nodes)))
+    return _of(schedule, launch, *faults)
+
+
+def _a_person_ends_it(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher gets one signal or two, at any moment."""
+    before, nodes = schedule.launches[0], draw.randint(1, 4)
+    launch = _shaped(draw, nodes, here=before.here, owns_registry=before.owns_registry)
+    when = draw.choice([draw.uniform(0.0, 1.5), draw.uniform(0.0, 12.0)])
+    seconds = draw.choice([0.3, 3.0, 12.0])
+    told = Fault(round(when, 3), "launcher told", slot=draw.randrange(2), seconds=seconds)
+    faults = [replace(told, count=draw.randint(1, 2))]
+    if draw.random() < 0.6:
+        kinds = ["scheduler silent", "cancel refused", "submission lost", "scheduler busy"]
+        kinds += ["registry pause", "registry crash", "slow stop", "launcher paused"]
+        early = round(max(0.0, when - draw.uniform(0.0, 1.0)), 3)
+        seconds = round(draw.uniform(1.0, 15.0), 3)
+        slot, count = draw.randrange(nodes), draw.randint(1, 3)
+        faults.append(Fault(early, draw.choice(kinds), slot=slot, seconds=seconds, count=count))
+    return _of(schedule, launch, *faults)
+
+
+def _the_registry_of_a_launch(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher's own registry is killed again and again, or its disk is full for long."""
+    nodes = draw.randint(1, 3)
+    launch = _shaped(draw, nodes, here=schedule.launches[0].here, owns_registry=True)
+    faults = [
+        Fault(round(draw.uniform(0.2, 8.0), 3), "registry crash", seconds=draw.choice([0.1, 1.0]))
+        for _ in range(draw.randint(1, 7))
+    ]
+    if draw.random() < 0.4:
+        when = round(draw.uniform(0.0, 4.0), 3)
+        faults = [Fault(when, "disk full", seconds=draw.choice([2.0, 10.0, 70.0]))]
+    if draw.random() < 0.3:
+        when = round(draw.uniform(0.0, 4.0), 3)
+        faults.append(Fault(when, "folder full", seconds=draw.choice([2.0, 10.0, 40.0])))
+    return _of(schedule, launch, *faults)
+
+
+def _a_slow_end(draw: random.Random, schedule: Schedule) -> Schedule:
+    """At the end the scheduler does not answer, ends nothing, or a node does not leave."""
+    before, nodes = schedule.launches[0], draw.randint(1, 3)
+    launch = _shaped(draw, nodes, here=before.here, owns_registry=before.owns_registry)
+    launch = replace(launch, program=tuple((2.0 + draw.random(), 0) for _ in range(nodes)))
+    if draw.random() < 0.3:
+        launch = replace(launch, program=((1.0, 3), *launch.program[1:]))
+    kinds = ["scheduler silent", "cancel refused", "pause", "slow stop", "host down", "folder full"]
+    kinds += ["launcher paused", "logs hang", "registry pause"]
+    faults = [
+        Fault(
+            draw.choice(["exited 1 before", "exited 1 after", "left 1 after"]),
+            draw.choice(kinds),
+            slot=draw.randrange(nodes),
+            seconds=round(draw.choice([3.0, 30.0, 90.0]) * draw.uniform(0.5, 1.0), 3),
+        )
+        for _ in range(draw.randint(1, 2))
+    ]
+    return _of(schedule, launch, *faults)
+
+
+LAUNCH_SITUATIONS: list[Situation] = [
+    _one_after_the_other,
+    _one_after_the_other,
+    _a_person_ends_it,
+    _a_person_ends_it,
+    _the_registry_of_a_launch,
+    _a_slow_end,
 ]

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+_NOT_JUDGED = ("/healthz", "/reports", "/refusal", "/report", "/relay", "/metrics")
+
+
 @dataclass(frozen=True)
 class Violation:
     """An invariant that did not hold."""
@@ -145,7 +148,6 @@ class Facts:
     told: list[Result] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     submissions: Counter[int] = field(default_factory=Counter)
-    adopted: set[int] = field(default_factory=set)
     queued: dict[int, float] = field(default_factory=dict)
     queued_since: dict[int, float] = field(default_factory=dict)
     created: bool = False
@@ -216,11 +218,13 @@ class History:
             self.violation = Violation(invariant, words, self.now())
             self._halt()
 
-    def judge(self, invariants: list[Callable[..., str | None]], *arguments: Any) -> None:
+    def judge(
+        self, invariants: list[Callable[..., str | None]], *arguments: Any, **more: Any
+    ) -> None:
         """Ask some invariants; each answers with what is wrong, or with nothing."""
         for invariant in invariants:
             try:
-                wrong = invariant(self, *arguments)
+                wrong = invariant(self, *arguments, **more)
             except Exception:  # noqa: BLE001 (it would look like a failure of the registry)
                 name = f"the_judge_does_not_fail: {invariant.__name__}"
                 self.fail(name, traceback.format_exc())
@@ -278,6 +282,14 @@ class History:
         if run.stop and facts.stopped_at is None:
             facts.stopped_at = self.now()
 
+    def journal_is_new(self) -> None:
+        """A launch begins anew with a registry of its own: what was before is no more."""
+        for run in self.runs.values():
+            self.of(run).forgotten = True
+        self.runs.clear()
+        self.numbers.clear()
+        self.last_at.clear()
+
     def dropped(self, run: str) -> None:
         """A run is forgotten as a whole."""
         from tests.simulation import promises
@@ -303,13 +315,13 @@ class History:
             code = Problem.model_validate_json(answer.body).code
             if code == InternalError.code:
                 self.fail("the_registry_never_fails_inside", f"{request}: {answer.body!r}")
-        if answer.status != 200 or path == "/healthz":
+        if answer.status != 200:
             return None
         if path.endswith("/watch"):
             return self.view_of(answer.body)
         if path.endswith("/nodes"):
             return JoinReply.model_validate_json(answer.body)
-        if path.endswith(("/reports", "/refusal")):
+        if path.endswith(_NOT_JUDGED) or "/tables/" in path:
             return None
         return RunStatus.model_validate_json(answer.body)
 

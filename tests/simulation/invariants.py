@@ -28,7 +28,7 @@ from rendezvous.schema import (
 from rendezvous.server.journal import Record
 from rendezvous.state import OVER, Run
 from rendezvous.views import reason
-from tests.simulation import agent_promises, promises
+from tests.simulation import agent_promises, launch_promises, promises
 from tests.simulation.disk import FULL, LIE
 from tests.simulation.history import Facts, Failure, History, News
 
@@ -509,6 +509,7 @@ OF_STATUSES: list[Callable[..., Wrong]] = [
     *promises.OF_STATUSES,
 ]
 OF_CANCELS, OF_DROPS = promises.OF_CANCELS, promises.OF_DROPS
+OF_LAUNCHERS, OF_SUBMISSIONS = launch_promises.OF_LAUNCHERS, launch_promises.OF_SUBMISSIONS
 
 
 # --- at the end -----------------------------------------------------------------------------------
@@ -516,7 +517,8 @@ OF_CANCELS, OF_DROPS = promises.OF_CANCELS, promises.OF_DROPS
 
 def every_run_ends(history: History, world: World) -> Wrong:
     """Some time after the last fault every run that was made is finished."""
-    if world.registry_is_gone:
+    gone = world.owns_registry and world.network.registry is None
+    if world.registry_is_gone or gone:
         return None
     for run in history.runs.values():
         if run.phase is not Phase.FINISHED:
@@ -556,8 +558,9 @@ def the_journal_gives_the_live_state(history: History, world: World) -> Wrong:
 def submissions_are_bounded(history: History, world: World) -> Wrong:
     """A slot is submitted once, and again at most as often as the person allowed."""
     for facts in history.facts.values():
+        again = sum(launcher.belongs_to(facts.index) for launcher in world.launchers) - 1
         for slot, count in facts.submissions.items():
-            if count > 1 + facts.launch.retries + (slot in facts.adopted):
+            if count > 1 + facts.launch.retries + again:
                 return f"slot {slot} of {facts.launch.run} was submitted {count} times"
     return None
 
@@ -713,6 +716,7 @@ OF_ENDS: list[Callable[..., Wrong]] = [
     a_released_node_ends_well,
     *promises.OF_ENDS,
     *agent_promises.OF_AGENT_ENDS,
+    *launch_promises.OF_LAUNCH_ENDS,
 ]
 
 ALL = [
@@ -728,6 +732,8 @@ ALL = [
     *OF_STATUSES,
     *OF_CANCELS,
     *OF_DROPS,
+    *OF_LAUNCHERS,
+    *OF_SUBMISSIONS,
     *OF_ENDS,
 ]
 """Every invariant; its name and its first line are what a person reads."""

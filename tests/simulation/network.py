@@ -7,9 +7,11 @@ the registry's own application: see `asgi`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import random
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.failures import Fault, NetworkFailure
@@ -17,16 +19,21 @@ from rendezvous.network import Answer, Line, Request
 from rendezvous.security import RegistryPlace
 from rendezvous.server.guard import CloseReason, Connection
 from tests.simulation.asgi import serve
+from tests.simulation.stream import SimulatedStream
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
     from tests.simulation.loop import VirtualLoop
-    from tests.simulation.world import Registry
+    from tests.simulation.registry import Registry
 
 ADDRESSES = ("10.0.0.1", "10.0.1.1")
 """Of the registry's host, on two networks of the site."""
 PORT = 29_600
-_PROOF = b"the registry's certificate"
+LOOPBACK = ("127.0.0.1", "::1")
+BESIDE = -3
+"""The place of a launcher's own way to its registry among the paths of a launch."""
+PROOF = b"the registry's certificate"
+"""Of the standing one."""
 _SYN_SECONDS = 1.0
 """After so long a kernel asks once more for a connection."""
 _KEEP_ALIVE_SECONDS = 60.0
@@ -35,7 +42,7 @@ _KEEP_ALIVE_SECONDS = 60.0
 
 def place_of(addresses: int) -> RegistryPlace:
     """Where nodes look for the registry, at the first so many of its addresses."""
-    return RegistryPlace(ADDRESSES[:addresses], PORT, "certificate", _PROOF)
+    return RegistryPlace(ADDRESSES[:addresses], PORT, "certificate", PROOF)
 
 
 class Path:
@@ -55,6 +62,8 @@ class Path:
         self.loss_until = 0.0
         self.light = 0
         self.is_late = False
+        self.is_local = False
+        """It leads to the same host, and does not fail."""
         self.echoed_at = float("-inf")
         self.address_cut_until: dict[str, float] = {}
         self.open: list[Wire] = []
@@ -145,10 +154,13 @@ class Network:
         self.counts: Counter[str] = Counter()
 
     def path(self, launch: int, slot: int) -> Path:
-        """The path of a slot's host; slot -1 is the launcher's, -2 a person's."""
+        """The path of a slot's host; slot -1 is the launcher's, -2 a person's, and -3 leads from
+        a launcher to a registry beside it."""
         key = (launch, slot)
         if key not in self._paths:
-            self._paths[key] = Path(f"{self._seed} {launch} {slot}", f"10.9.{launch}.{slot + 9}")
+            made = Path(f"{self._seed} {launch} {slot}", f"10.9.{launch}.{slot + 9}")
+            made.is_local = slot == BESIDE
+            self._paths[key] = made
         return self._paths[key]
 
     @property
@@ -163,10 +175,14 @@ class Network:
     def is_cut(self, path: Path, address: str) -> bool:
         """Whether a new connection to that address would find nothing at all."""
         now = self._loop.time()
+        if path.is_local:
+            return False
         return now < self.isolated_until or path.is_cut(now) or path.has_lost(address, now)
 
     def _is_lost(self, wire: Wire, way: str) -> bool:
         now, path = self._loop.time(), wire.path
+        if path.is_local:
+            return False
         lost = now < self.isolated_until or path.has_lost(wire.address, now) or path.loses(way, now)
         self.counts[f"message lost {way}"] += lost
         return lost
@@ -183,6 +199,31 @@ class Network:
             path.double -= 1
             self.counts["message doubled"] += 1
             self._later(path.delay() + 0.01, self._arrive_again, path, request)
+
+    def stream(self, wire: Wire, request: Request, stream: SimulatedStream) -> None:
+        """Send a request whose answer comes bit by bit."""
+        if not (wire.forgotten or self._is_lost(wire, "up")):
+            self._later(wire.path.delay(), self._arrive_for_stream, wire, request, stream)
+
+    def _arrive_for_stream(self, wire: Wire, request: Request, stream: SimulatedStream) -> None:
+        registry = self.registry
+        if wire.far_end.closed or registry is None or registry is not wire.registry:
+            wire.fail()
+        elif registry.machine.paused:
+            self._unread.append((self._arrive_for_stream, wire, request, stream))
+        else:
+            pass_on = functools.partial(self._pass_on, wire, stream)
+            work = serve(registry.app, request, wire.path.peer, wire.far_end, pass_on)
+            registry.machine.run(work)
+
+    def _pass_on(
+        self, wire: Wire, stream: SimulatedStream, status: int, data: bytes, is_last: bool
+    ) -> None:
+        """What is lost of a stream is not heard of any more."""
+        if self._is_lost(wire, "down"):
+            wire.forgotten = True
+        else:
+            stream.leaves(status, data, is_last)
 
     def echo(self, path: Path, back: int) -> None:
         """Send once more what was sent some messages ago, on no connection that is known."""
@@ -300,7 +341,7 @@ class Door:
 
     async def addresses_of(self, name: str, seconds: float) -> list[str]:
         """See the protocol; there are no names here."""
-        if name not in ADDRESSES:
+        if name not in ADDRESSES + LOOPBACK:
             raise NetworkFailure(Fault.NO_NAME, "there are no names")
         return [name]
 
@@ -315,10 +356,11 @@ class Door:
             await asyncio.sleep(min(_SYN_SECONDS, seconds))
             if self._loop.time() >= give_up_at:
                 raise NetworkFailure(Fault.FILTERED, opened=False)
-        if self._network.registry is None or address not in ADDRESSES or place.port != PORT:
+        known = LOOPBACK if self._path.is_local else ADDRESSES  # beside the registry, or not
+        if self._network.registry is None or address not in known or place.port != PORT:
             await asyncio.sleep(0.001)
             raise NetworkFailure(Fault.REFUSED, opened=False)
-        if place.proof != _PROOF:
+        if place.proof != self._network.registry.proof:
             raise NetworkFailure(Fault.NOT_PROVEN, opened=False)
         wire = Wire(self._path, address, self._network.registry, self.traffic)
         self._wires = [wire, *(wire for wire in self._wires if not wire.broken)]
@@ -340,6 +382,12 @@ class Door:
             wire.fail()
         wire.idle_since = self._loop.time()
         return answer
+
+    def stream(self, wire: Wire, request: Request, quiet: float) -> SimulatedStream:
+        """Send a request whose answer comes bit by bit."""
+        stream = SimulatedStream(self._loop, wire, quiet)
+        self._network.stream(wire, request, stream)
+        return stream
 
     def hang_up(self, wire: Wire) -> None:
         """Close a connection."""
@@ -387,9 +435,18 @@ class SimulatedLine:
         self._idle = [wire for wire in self._idle if not wire.broken]
         return self._idle.pop(0) if self._idle else None
 
-    def stream(self, request: Request, quiet: float) -> Any:
-        """Nobody in a simulation asks for a stream of events."""
-        raise NotImplementedError
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request, quiet: float) -> AsyncIterator[SimulatedStream]:
+        """See the protocol."""
+        wire = await self._door.connect(self._place, self._address, self._seconds)
+        self._used.append(wire)
+        try:
+            stream = self._door.stream(wire, request, quiet)
+            await stream.begin()
+            yield stream
+        finally:
+            self._used.remove(wire)
+            self._door.hang_up(wire)
 
     async def aclose(self) -> None:
         """See the protocol."""

@@ -181,11 +181,16 @@ def a_node_of_another_job_is_not_taken(
     digests = {history.of(run).command, request.job.command_digest} - {""}
     wrong = [
         request.job.nnodes not in sizes and request.job.nnodes,
-        request.job.framework != "torchrun" and request.job.framework,
+        request.job.framework != _framework_of(history.of(run)) and request.job.framework,
         len(digests) > 1 and "COMMAND",
         request.facts.rdzv_version.startswith("99.") and request.facts.rdzv_version,
     ]
     return f"slot {request.slot}: {wrong}" if any(wrong) else None
+
+
+def _framework_of(facts: Facts) -> str:
+    launch = facts.launch
+    return "openmpi" if launch.led else "torchrun" if launch.ranks_each else "command"
 
 
 def a_rank_can_be_had(history: History, run: Run | None, event: Event, record: Record) -> Wrong:
@@ -253,6 +258,7 @@ def a_launcher_that_lives_is_believed(
     facts, world = history.of(run), history.world
     scheduler = world.schedulers[facts.index]
     lied = scheduler.lie is SlotState.UNKNOWN and scheduler.lie_slot == event.slot
+    lied |= scheduler.was_silent
     alive = any(
         x.machine.alive and not x.ended for x in world.launchers if x.belongs_to(facts.index)
     )
@@ -993,7 +999,7 @@ def a_launch_is_refused_for_another_only(history: History, world: World) -> Wron
 def a_finished_run_is_forgotten(history: History, world: World) -> Wrong:
     """Where runs are kept for a short time, one is gone by then whose nodes have left."""
     keep = world.schedule.keep_finished
-    if world.registry_was_down or _disk_was_bad(history) or keep > 100:
+    if world.registry_was_down or world.owns_registry or _disk_was_bad(history) or keep > 100:
         return None
     for facts in history.facts.values():
         if facts.finished is None or facts.forgotten or not facts.owners:

@@ -31,6 +31,8 @@ class Launch:
         subnets: Over how many subnets the nodes are spread.
         port: The master port that the person chose.
         free_port: The port that slot 0 offers.
+        owns_registry: The launcher starts the registry, beside itself; else it is a standing one.
+        here: The launcher starts slot 0's node, as its child.
     """
 
     run: str
@@ -55,6 +57,8 @@ class Launch:
     subnets: int = 1
     port: int | None = None
     free_port: int | None = None
+    owns_registry: bool = False
+    here: bool = False
 
     @property
     def slots(self) -> int:

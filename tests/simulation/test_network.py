@@ -55,9 +55,7 @@ def beside(schedule: Schedule, work: Work, until: float = 60.0) -> tuple[Any, fl
 def client_of(world: World, **place: Any) -> Any:
     """A client at the address of slot 0, with the operator's credential."""
     path = world.network.path(0, 0)
-    client = world.client(
-        world.schedule.launches[0], path, world.network.door(path), world.operator
-    )
+    client = world.client(place_of(1), path, world.network.door(path), world.operator)
     client.place = replace(place_of(1), **place)
     return client
 

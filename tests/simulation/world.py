@@ -6,55 +6,44 @@ import contextlib
 import hashlib
 import logging
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from starlette.types import ASGIApp
-
+from launcher.state_dir import StateDir
 from rendezvous import schema
 from rendezvous.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.errors import RdzvError
 from rendezvous.schema import AckReport, ExitReport, Job, JoinRequest, Phase
-from rendezvous.security import Credential, RunKeys, hkdf, registry_credential
+from rendezvous.security import Credential, JoinString, RegistryPlace, registry_credential
 from rendezvous.server import service as service_module
-from rendezvous.server.guard import Connection
 from rendezvous.server.journal import Record
-from rendezvous.server.service import Service
-from tests.simulation import invariants
-from tests.simulation.agents import Process
-from tests.simulation.asgi import app_of
-from tests.simulation.disk import Disk, SimulatedJournal
+from tests.simulation import invariants, network
+from tests.simulation.agents import Process, framework_of
+from tests.simulation.disk import Disk
 from tests.simulation.faults import KINDS
 from tests.simulation.history import Facts, History, Violation
-from tests.simulation.launcher import Launcher, Scheduler
+from tests.simulation.launchers import Launcher
 from tests.simulation.loop import Machine, VirtualLoop
-from tests.simulation.network import Door, Network, Path, place_of
+from tests.simulation.network import Door, Network
 from tests.simulation.program import Course
+from tests.simulation.registry import Identity, Registries
 from tests.simulation.schedule import OTHER_JOBS, Fault, Launch, Schedule
+from tests.simulation.scheduler import SimulatedScheduler, Submitted
 
 _SECRET = hashlib.sha256(b"simulation").digest()
-_KEY = hkdf(_SECRET, "nodes")
 _OPERATOR = registry_credential(_SECRET)
-_OPERATOR_SHA256 = _OPERATOR.sha256()
+_STANDING = Identity.standing(_SECRET)
 _JOB = "a" * 64
 _CALM_SECONDS = 240.0
 _LOOK_SECONDS = 0.5
 _AFTER_SECONDS = 2.0
 _MOST_SECONDS = 3_000.0
-
-
-@dataclass(frozen=True)
-class Registry:
-    """One process of the registry."""
-
-    machine: Machine
-    service: Service
-    app: ASGIApp
-    connections: list[Connection] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -81,15 +70,17 @@ class World:
         self.operator = _OPERATOR
         self.counts: Counter[str] = Counter()
         self.marks: dict[tuple[str, int, int], Fault] = {}
-        self.schedulers: list[Scheduler] = []
+        self.schedulers: list[SimulatedScheduler] = []
         self.launchers: list[Launcher] = []
+        self.registries = Registries(self)
+        self.folder = Path()
+        self.folder_full_until = 0.0
+        self.owns_registry = any(launch.owns_registry for launch in schedule.launches)
+        self._coming_back = 0
         self.registry_was_down = False
         self.registry_is_gone = False
         self.is_undisturbed = not schedule.faults
-        self._keys: list[RunKeys] = []
-        self._facts: list[Facts] = []
         self._random = random.Random(f"{schedule.seed} world")
-        self._boots = 0
         self._outside = Machine(self.loop, "outside")
         self._calm_at = 0.0
         self._ended_at: float | None = None
@@ -100,11 +91,13 @@ class World:
 
     def run(self) -> Report:
         """Simulate to the end, or to the first violation."""
-        with _keep_finished(self.schedule.keep_finished), _quiet():
+        with _keep_finished(self.schedule.keep_finished), _quiet(), _folder() as folder:
+            self.folder = folder
             for index, launch in enumerate(self.schedule.launches):
                 self._prepare(index, launch)
             self._plan_faults()
-            self.start_registry()
+            if not self.owns_registry:
+                self.start_registry()
             self.later(_LOOK_SECONDS, self._look)
             self.loop.drive(_MOST_SECONDS)
             if self.history.violation is None:
@@ -151,7 +144,11 @@ class World:
         launches = self.schedule.launches
         if len(self.launchers) < len(launches) or not all(x.ended for x in self.launchers):
             return False
+        if self._coming_back:
+            return False
         registry = self.network.registry
+        if self.owns_registry:
+            return True
         if not self.registry_is_gone and (registry is None or registry.machine.paused):
             return False
         runs = self.history.runs.values()
@@ -160,108 +157,101 @@ class World:
     # --- the registry -------------------------------------------------------------------------
 
     def start_registry(self) -> None:
-        """Start a registry's process on what is durable."""
-        self._boots += 1
-        machine = Machine(self.loop, f"registry#{self._boots}")
-        service = Service(
-            SimulatedJournal(self.disk, machine), _KEY, _OPERATOR_SHA256, clock=self.loop.time
-        )
-        self.network.registry = Registry(machine, service, app_of(service))
-        machine.run(self._serve(service))
-
-    async def _serve(self, service: Service) -> None:
-        try:
-            service.recover()
-            await service.serve()
-        except Exception as exc:  # noqa: BLE001 (whatever it is, it is a finding)
-            self.history.fail("the_registry_never_fails_inside", f"its sequencer ended: {exc!r}")
+        """Start the standing registry."""
+        self.registries.start(_STANDING)
 
     def crash_registry(self, down: float) -> None:
         """Kill it where it stands; 0 seconds: for ever."""
-        registry = self.network.registry
-        if registry is None:
-            return
-        self.registry_was_down = True
-        now = self.loop.time()
-        self.history.gaps.append((now, now + (down or 1e9)))
-        registry.machine.kill()
-        self.network.registry_died()
-        if down:
-            self.later(down, self.start_registry)
-        else:
-            self.registry_is_gone = True
+        self.registries.crash(down, _STANDING)
 
     # --- launches -----------------------------------------------------------------------------
 
     def _prepare(self, index: int, launch: Launch) -> None:
-        keys = RunKeys(_SECRET, launch.run, f"launch{index:04d}")
-        facts = Facts(launch, keys.launch_id, index)
-        self.history.facts[keys.launch_id] = facts
-        self._keys.append(keys)
-        self._facts.append(facts)
-        self.schedulers.append(Scheduler(self, facts))
-        self.later(launch.at, self._launch, index, False)
+        self.schedulers.append(SimulatedScheduler(self, index))
+        self.later(launch.at, self._launch, index)
         most = launch.at + max(q + b for q, b in zip(launch.queue, launch.boot, strict=True))
         self._calm_at = max(self._calm_at, most + max(s for s, _ in launch.program))
 
-    def _launch(self, index: int, resumes: bool) -> None:
-        launcher = Launcher(self, self._facts[index], self._keys[index], self.schedulers[index])
+    def _launch_again(self, index: int) -> None:
+        self._coming_back -= 1
+        self._launch(index)
+
+    def _launch(self, index: int) -> None:
+        launcher = Launcher(self, index)
         self.launchers.append(launcher)
-        launcher.begin(resumes=resumes)
+        launcher.begin()
+
+    def new_launch(self, index: int) -> str:
+        """The id of a launch that begins."""
+        launch_id = f"launch{len(self.history.facts):04d}"
+        facts = Facts(self.schedule.launches[index], launch_id, index)
+        self.history.facts[launch_id] = facts
+        return launch_id
 
     def kill_launcher(self, index: int, back_after: float) -> None:
         """End a launcher's process; another one with its state comes later, or never."""
-        mine = [x for x in self.launchers if x.belongs_to(index) and not x.ended]
-        for launcher in mine:
+        for launcher in self.live_launchers(index):
             launcher.die()
+            self.registry_was_down |= launcher.launch.owns_registry
             if back_after:
-                self.later(back_after, self._launch, index, True)
+                self._coming_back += 1
+                self.later(back_after, self._launch_again, index)
+            elif launcher.launch.owns_registry:
+                self.registry_is_gone = True
+
+    def judge_submission(self, scheduler: SimulatedScheduler, run: Submitted) -> None:
+        """A worker run comes to exist."""
+        is_child = scheduler not in self.schedulers
+        for launcher in self.live_launchers(scheduler.index):
+            self.history.judge(invariants.OF_SUBMISSIONS, launcher, run, is_child=is_child)
+
+    def live_launchers(self, index: int) -> list[Launcher]:
+        """Those of a launch that have not ended."""
+        return [x for x in self.launchers if x.belongs_to(index) and not x.ended]
 
     def cancel(self, index: int) -> None:
         """A person cancels the run, when there is a registry to ask."""
         self.spawn(self._cancel(index))
 
     async def _cancel(self, index: int) -> None:
-        facts, admin = self._facts[index], self._keys[index].admin
+        run = self.schedule.launches[index].run
+        state = StateDir(self.folder / str(index), run)
+        record, keys = state.record(), state.keys()
+        if record is None or keys is None:
+            return
         path = self.network.path(index, -2)
+        place = record.registry_place()
         with contextlib.suppress(RdzvError):
-            door = self.network.door(path)
-            async with self.client(facts.launch, path, door, admin) as person:
-                await person.cancel(facts.launch.run, "enough")
-                self.history.judge(invariants.OF_CANCELS, facts)
+            async with self.client(place, path, self.network.door(path), keys.admin) as person:
+                await person.cancel(run, "enough")
+                self.history.judge(invariants.OF_CANCELS, self.history.facts[record.launch_id])
 
     def client(
         self,
-        launch: Launch,
-        path: Path,
+        place: RegistryPlace,
+        path: network.Path,
         door: Door,
         credential: Credential | str | None,
         seconds: float = REQUEST_SECONDS,
         kind: type[RegistryClient] = RegistryClient,
     ) -> RegistryClient:
-        """The client of a process of this launch, on this host."""
-        return kind(
-            place_of(launch.addresses),
-            credential,
-            request_seconds=seconds,
-            network=door,
-            draw=path.random,
-        )
+        """The client of a process on this host."""
+        return kind(place, credential, request_seconds=seconds, network=door, draw=path.random)
 
     # --- nodes --------------------------------------------------------------------------------
 
-    def start_process(self, facts: Facts, slot: int, generation: int) -> Process:
+    def start_process(self, join: JoinString) -> Process:
         """A worker run's agent begins."""
-        number = len(self.history.processes)
+        facts, number = self.history.facts[join.launch_id], len(self.history.processes)
         facts.began_at[number] = self.loop.time()
-        process = Process(self, facts, self._keys[facts.index], slot, generation, number)
+        process = Process(self, facts, join, number)
         self.history.processes.append(process)
         process.begin()
         return process
 
     def start_twin(self, process: Process) -> None:
         """A second worker run with the token of the first."""
-        self.start_process(process.facts, process.slot, process.generation)
+        self.start_process(process.join)
 
     def marked(self, what: str, process: Process) -> Fault | None:
         """What goes wrong with this node, if that does."""
@@ -297,7 +287,7 @@ class World:
     def offered(self, process: Process, request: JoinRequest) -> JoinRequest:
         """How a node joins: by its place in the network, and maybe with another job."""
         launch, number = process.launch, process.number
-        changes: dict[str, Any] = {"hostname": f"host{number + 7}", "job": Job(command_digest=_JOB)}
+        changes: dict[str, Any] = {"hostname": f"host{number + 7}", "job": _job(process)}
         if launch.subnets > 1:
             changes["candidates"] = [
                 candidate.model_copy(
@@ -370,6 +360,18 @@ def _keep_finished(seconds: float) -> Iterator[None]:
     """How long the registry keeps finished runs."""
     with mock.patch.object(service_module, "_KEEP_FINISHED_SECONDS", seconds):
         yield
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """Where the state directories are: in memory, where there is such a place."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+def _job(process: Process) -> Job:
+    return Job(framework=framework_of(process.launch), command_digest=_JOB)
 
 
 @contextmanager

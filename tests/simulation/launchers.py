@@ -1,0 +1,297 @@
+"""The launch that ships, in a simulated process: what it does is recorded for the judge.
+
+Nothing here decides for a launch. `launcher.run.command.launch` runs on the virtual loop, with the
+real client and real files of a state directory; this module gives it an outer world
+(`LaunchEnvironment`): schedulers, a board, a network, and a process for a registry of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher.board import Board
+from launcher.ledger import Ledger
+from launcher.run.command import launch
+from launcher.run.environment import Child, Keeper, LaunchEnvironment, Socket
+from launcher.schedulers import Scheduler, SchedulerContext
+from launcher.settings import LaunchSettings
+from launcher.state_dir import StateDir
+from rendezvous.client import RegistryClient
+from rendezvous.errors import RdzvError, UsageError
+from rendezvous.schema import EventLine, Result, RunStatus
+from rendezvous.security import Credential, RegistryPlace, RegistryString
+from tests.simulation import invariants
+from tests.simulation.agent_promises import ORPHAN_SECONDS
+from tests.simulation.agents import GRACE_SECONDS, command_of, framework_of
+from tests.simulation.loop import Machine
+from tests.simulation.network import ADDRESSES, BESIDE, place_of
+from tests.simulation.registry import Identity
+from tests.simulation.scheduler import SimulatedChildren
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_VERIFY_SECONDS = 12.0
+_START_SECONDS = 0.3
+_CLOSE_SECONDS = 0.1
+
+
+class Launcher:
+    """One launcher process; another one with its state directory may come after it."""
+
+    def __init__(self, world: World, index: int) -> None:
+        self.world = world
+        self.index = index
+        self.launch = world.schedule.launches[index]
+        number = len(world.launchers)
+        self.machine = Machine(world.loop, f"launcher#{number} of {self.launch.run}")
+        own = self.launch.owns_registry
+        self.path = world.network.path(index, BESIDE if own else -1)
+        self.door = world.network.door(self.path)
+        self.draw = random.Random(f"{world.schedule.seed} launcher {number}")
+        self.children = SimulatedChildren(world, index)
+        self.board = SimulatedBoard(self)
+        self.folder: Folder | None = None
+        self.said: list[str] = []
+        self.events: list[int] = []
+        self.told: Result | None = None
+        self.told_at: float | None = None
+        self.first_signal = 0
+        self.signalled_at: float | None = None
+        self.hurried_at: float | None = None
+        self.was_killed = self.was_paused = False
+        self.ended = False
+        self.exit_code: int | None = None
+        self.outcome: Result | str = ""
+
+    def begin(self) -> None:
+        """Let it live."""
+        self.machine.run(self._live())
+
+    async def _live(self) -> None:
+        registry = None if self.launch.owns_registry else self._standing()
+        outside = SimulatedEnvironment(self)
+        environ = {"PATH": "/usr/bin", "HOME": "/root"}
+        command = command_of(self.launch)
+        try:
+            self.exit_code = await launch(
+                self._settings(), command, environ, registry=registry, world=outside
+            )
+            found = self.folder.result() if self.folder is not None else None
+            self.outcome = found or "no_result"
+        except RdzvError as exc:
+            self.outcome, self.exit_code = exc.code, int(exc.exit_code)
+        self.world.history.judge(invariants.OF_LAUNCHERS, self)
+        self._end()
+
+    def _settings(self) -> LaunchSettings:
+        launch = self.launch
+        settings = LaunchSettings(
+            rdzv_id=launch.run,
+            nnodes=f"{launch.least}:{launch.nodes}",
+            framework=framework_of(launch),
+            scheduler="manual",
+            local_node=launch.here,
+            hosts="off",
+            state_dir=self.world.folder / str(self.index),
+            spares=launch.spares,
+            verify="on" if launch.verify else "off",
+            submit_retries=launch.retries,
+            lease=launch.lease,
+            join_timeout=launch.join_timeout,
+            last_call=3.0,
+            arm_timeout=_VERIFY_SECONDS,
+            orphan_timeout=ORPHAN_SECONDS,
+            grace=GRACE_SECONDS,
+            master_port=launch.port,
+            nproc_per_node=str(max(1, launch.ranks_each)),
+        )
+        # A person may not ask for so little: here nobody needs 20 s for a round of probes.
+        return settings.model_copy(update={"verify_timeout": _VERIFY_SECONDS})
+
+    def _standing(self) -> str:
+        return RegistryString(place_of(self.launch.addresses), self.world.operator).text()
+
+    def belongs_to(self, index: int) -> bool:
+        """Whether it is one of this launch."""
+        return self.index == index
+
+    # --- what happens to it -------------------------------------------------------------------
+
+    def tell_to_end(self, number: int) -> None:
+        """Send it a signal that ends it."""
+        if self.ended or not self.machine.alive:
+            return
+        now = self.world.loop.time()
+        if not self.machine.signal(number):
+            self.die()
+        elif self.signalled_at is None:
+            self.first_signal, self.signalled_at = number, now
+        elif self.hurried_at is None:
+            self.hurried_at = now
+
+    def die(self) -> None:
+        """SIGKILL."""
+        if not self.ended:
+            self.was_killed = True
+            self._end()
+
+    def _end(self) -> None:
+        """The kernel closes what the process has left open, and tells its children."""
+        self.ended = True
+        self.machine.kill()
+        self.door.process_ended()
+        if self.folder is not None:
+            self.folder.release()
+        self.children.parent_died()
+        self.world.registries.parent_died(self)
+
+
+class SimulatedBoard:
+    """Where the person sees it: see `launcher.board.Board`."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def status(self, status: RunStatus) -> None:
+        """See the protocol."""
+        launcher = self._launcher
+        launcher.world.history.judge(invariants.OF_STATUSES, status)
+        if status.result is not None and launcher.told is None:
+            launcher.told, launcher.told_at = status.result, launcher.world.loop.time()
+            launcher.world.history.facts[status.launch_id].told.append(status.result)
+
+    def event(self, line: EventLine) -> None:
+        """See the protocol."""
+        self._launcher.events.append(line.number)
+
+    def say(self, text: str) -> None:
+        """See the protocol."""
+        self._launcher.said.append(text)
+
+    def close(self) -> None:
+        """See the protocol."""
+
+
+class Folder(StateDir):
+    """A state directory, on a disk that may be full."""
+
+    def __init__(self, root: Path, run: str, world: World) -> None:
+        super().__init__(root, run)
+        self._world = world
+
+    @property
+    def ledger(self) -> Ledger:
+        """See the base class."""
+        return FullLedger(self.path / "worker-runs.jsonl", self._is_full)
+
+    def _is_full(self) -> bool:
+        return self._world.loop.time() < self._world.folder_full_until
+
+    def write(self, name: str, data: bytes) -> Path:
+        """See the base class."""
+        if self._is_full():
+            raise UsageError(f"{self.path / name} cannot be written: the disk is full")
+        return super().write(name, data)
+
+
+class FullLedger(Ledger):
+    """A ledger, on a disk that may be full."""
+
+    def __init__(self, path: Path, is_full: Callable[[], bool]) -> None:
+        super().__init__(path)
+        self._is_full = is_full
+
+    def _write(self, entry: Any, known: dict[str, Any]) -> None:
+        if self._is_full():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super()._write(entry, known)
+
+
+class SimulatedEnvironment(LaunchEnvironment):
+    """The outer world of one launcher."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self._world = launcher.world
+
+    def jitter(self) -> float:
+        """See the base class."""
+        return self._launcher.draw.random()
+
+    def launch_id(self) -> str:
+        """See the base class."""
+        return self._world.new_launch(self._launcher.index)
+
+    def secret(self) -> bytes:
+        """See the base class."""
+        return hashlib.sha256(b"secret %d" % len(self._world.history.facts)).digest()
+
+    def hostname(self) -> str:
+        """See the base class."""
+        return f"launcher{self._launcher.index}"
+
+    def addresses(self) -> list[str]:
+        """See the base class."""
+        return list(ADDRESSES[: self._launcher.launch.addresses])
+
+    def state(self, root: Path, run: str) -> StateDir:
+        """See the base class."""
+        self._launcher.folder = Folder(root, run, self._world)
+        return self._launcher.folder
+
+    def scheduler(self, starter: str, context: SchedulerContext) -> Scheduler:
+        """See the base class."""
+        if starter == "local":
+            return self._launcher.children
+        return self._world.schedulers[self._launcher.index]
+
+    def echo(self, words: str) -> None:
+        """See the base class."""
+        self._launcher.said.append(words)
+
+    def board(self, *, json_events: bool) -> Board:
+        """See the base class."""
+        return self._launcher.board
+
+    def client(
+        self, place: RegistryPlace, credential: Credential, request_seconds: float
+    ) -> RegistryClient:
+        """See the base class."""
+        launcher = self._launcher
+        return self._world.client(place, launcher.path, launcher.door, credential, request_seconds)
+
+    def keeper(self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]) -> Keeper:
+        """See the base class."""
+        return _NoMetrics()
+
+    # --- a registry of its own ----------------------------------------------------------------
+
+    def listen(self, port: int, *, address: str, exact: bool) -> Socket:
+        """See the base class."""
+        return self._world.registries.listen(self._launcher)
+
+    def configure(self, state: StateDir, secret: bytes, *, tls: bool) -> RegistryPlace:
+        """See the base class."""
+        return RegistryPlace((), 0, "certificate", Identity.of(secret).proof)
+
+    async def start_registry(self, state: StateDir, sock: Socket) -> Child:
+        """See the base class."""
+        return self._world.registries.start_child(self._launcher, state)
+
+    def registry_words(self, state: StateDir) -> str:
+        """See the base class."""
+        return "it was killed"
+
+
+class _NoMetrics:
+    """Keeps no metrics: no program here has any."""
+
+    async def fetch(self) -> None:
+        """See the protocol."""

@@ -1,0 +1,248 @@
+"""The processes of registries: a standing one, or one that is the child of a launcher.
+
+Whether and when a child is started again is its launcher's to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp
+
+from launcher.state_dir import StateDir
+from rendezvous.errors import RdzvError, UsageError
+from rendezvous.security import hkdf, registry_credential
+from rendezvous.server.guard import Connection
+from rendezvous.server.service import Service
+from tests.simulation.asgi import app_of
+from tests.simulation.disk import SimulatedJournal
+from tests.simulation.loop import Machine
+from tests.simulation.network import PORT, PROOF
+
+if TYPE_CHECKING:
+    from tests.simulation.launchers import Launcher
+    from tests.simulation.world import World
+
+_START_SECONDS = 0.3
+_CLOSE_SECONDS = 0.1
+_TELL_SECONDS = 2.0
+_FOR_EVER = 1e9
+
+
+@dataclass(frozen=True)
+class Identity:
+    """How a registry proves itself, and what it accepts.
+
+    Attributes:
+        key: For the credentials of nodes.
+        operator_sha256: Of who may create runs.
+        proof: What a client must find.
+    """
+
+    key: bytes
+    operator_sha256: str
+    proof: bytes
+
+    @staticmethod
+    def of(secret: bytes) -> Identity:
+        """That of a launch's own registry."""
+        key = hkdf(secret, "registry key for node credentials")
+        return Identity(key, registry_credential(secret).sha256(), hashlib.sha256(secret).digest())
+
+    @staticmethod
+    def standing(secret: bytes) -> Identity:
+        """That of a standing registry."""
+        return Identity(hkdf(secret, "nodes"), registry_credential(secret).sha256(), PROOF)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """One process of the registry."""
+
+    machine: Machine
+    service: Service
+    app: ASGIApp
+    proof: bytes
+    connections: list[Connection] = field(default_factory=list)
+
+
+class Registries:
+    """The host of the registry: its processes one after the other, and who holds its port."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._boots = 0
+        self._child: SimulatedChild | None = None
+        self._holders: set[object] = set()
+        self._down_until = 0.0
+        self.crashes = 0
+        self.longest_away = 0.0
+
+    def start(self, identity: Identity) -> Registry:
+        """Start a process on what is durable."""
+        world = self._world
+        self._boots += 1
+        machine = Machine(world.loop, f"registry#{self._boots}")
+        journal = SimulatedJournal(world.disk, machine)
+        service = Service(journal, identity.key, identity.operator_sha256, clock=world.loop.time)
+        registry = Registry(machine, service, app_of(service), identity.proof)
+        world.network.registry = registry
+        if world.history.gaps and world.history.gaps[-1][1] == _FOR_EVER:
+            world.history.gaps[-1] = (world.history.gaps[-1][0], world.loop.time())
+        machine.run(self._serve(service))
+        return registry
+
+    async def _serve(self, service: Service) -> None:
+        try:
+            service.recover()
+            await service.serve()
+        except Exception as exc:  # noqa: BLE001 (whatever it is, it is a finding)
+            words = f"its sequencer ended: {exc!r}"
+            self._world.history.fail("the_registry_never_fails_inside", words)
+
+    def end(self, registry: Registry) -> None:
+        """This process is no more."""
+        world = self._world
+        registry.machine.kill()
+        if world.network.registry is registry:
+            world.history.gaps.append((world.loop.time(), _FOR_EVER))
+            world.network.registry_died()
+
+    def crash(self, down: float, identity: Identity) -> None:
+        """Kill it where it stands; 0 seconds: for ever."""
+        world, registry = self._world, self._world.network.registry
+        if registry is None:
+            return
+        world.registry_was_down = True
+        self.crashes += 1
+        self.longest_away = max(self.longest_away, down)
+        world.registry_is_gone |= not down
+        self._down_until = world.loop.time() + (down or _FOR_EVER)
+        self.end(registry)
+        if self._child is not None:
+            self._child.died(-9)
+        elif down:
+            world.later(down, self.start, identity)
+
+    # --- as the child of a launcher -----------------------------------------------------------
+
+    def listen(self, launcher: Launcher) -> SimulatedSocket:
+        """Take the port, for a launcher. Raises UsageError."""
+        if self._holders:
+            raise UsageError(f"the registry cannot listen on port {PORT}: it is in use")
+        self._holders.add(launcher)
+        return SimulatedSocket(lambda: self._holders.discard(launcher))
+
+    def start_child(self, launcher: Launcher, state: StateDir) -> SimulatedChild:
+        """Start a process on the journal of this state directory."""
+        child = SimulatedChild(self._world, launcher, state)
+        self._child = child
+        self._holders.add(child)
+        self._world.spawn(self._boot(child))
+        return child
+
+    async def _boot(self, child: SimulatedChild) -> None:
+        world = self._world
+        await asyncio.sleep(_START_SECONDS)
+        if world.loop.time() < self._down_until:
+            if world.registry_is_gone:
+                child.died(1)
+                return
+            await asyncio.sleep(self._down_until - world.loop.time())
+        if child.over.done():
+            return
+        if not child.state.journal.exists():
+            world.disk.records.clear()
+            world.history.journal_is_new()
+            child.state.journal.touch()
+        child.registry = self.start(Identity.of(child.state.secret()))
+        if child.is_bereft:
+            child.be_bereft()
+
+    def let_go(self, child: SimulatedChild) -> None:
+        """Its process is no more, and nor is its hold on the port."""
+        self._holders.discard(child)
+        if child.registry is not None:
+            self.end(child.registry)
+        if self._child is child:
+            self._child = None
+
+    def parent_died(self, launcher: Launcher) -> None:
+        """The kernel tells the registry's process."""
+        self._holders.discard(launcher)
+        if self._child is not None and self._child.launcher is launcher:
+            self._child.be_bereft()
+
+
+class SimulatedSocket:
+    """A listening socket: see `launcher.run.environment.Socket`."""
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        self._close = close
+
+    def getsockname(self) -> tuple[str, int]:
+        """See the protocol."""
+        return "", PORT
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._close()
+
+
+class SimulatedChild:
+    """A process of the registry: see `launcher.run.environment.Child`."""
+
+    def __init__(self, world: World, launcher: Launcher, state: StateDir) -> None:
+        self._world = world
+        self.launcher = launcher
+        self.state = state
+        self.registry: Registry | None = None
+        self.over: asyncio.Future[int] = world.loop.create_future()
+        self.is_bereft = False
+
+    async def wait(self) -> int:
+        """See the protocol."""
+        return await asyncio.shield(self.over)
+
+    async def end(self, kill_after: float) -> None:
+        """See the protocol."""
+        if self.over.done():
+            return
+        await self._close(kill_after)
+        self.died(0)
+
+    async def _close(self, kill_after: float) -> None:
+        """Polls are answered, then it ends; one that is stopped does nothing until it is killed."""
+        if self.registry is None:
+            return
+        if self.registry.machine.paused:
+            await asyncio.sleep(kill_after)
+            return
+        self._world.loop.call_soon(
+            self.registry.service.closing.set, context=self.registry.machine.context
+        )
+        await asyncio.sleep(_CLOSE_SECONDS)
+
+    def died(self, code: int) -> None:
+        """Its process has ended."""
+        if not self.over.done():
+            self.over.set_result(code)
+            self._world.registries.let_go(self)
+
+    def be_bereft(self) -> None:
+        """Its launcher is dead: it tells the nodes, and ends."""
+        self.is_bereft = True
+        if self.registry is not None and not self.over.done():
+            self.registry.machine.run(self._part(self.registry))
+
+    async def _part(self, registry: Registry) -> None:
+        with contextlib.suppress(RdzvError):
+            await registry.service.launcher_ended(_TELL_SECONDS)
+        registry.service.closing.set()
+        await asyncio.sleep(_CLOSE_SECONDS)
+        self.died(0)

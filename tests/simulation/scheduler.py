@@ -1,0 +1,246 @@
+"""What starts worker runs, with its own troubles: see `launcher.schedulers.Scheduler`.
+
+The service is nobody's process: it goes on whoever is killed or stopped, and its answers may be
+late, lost, wrong, or not come at all. What it is asked, and when again, is the launch's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from launcher.plan import WorkerRun
+from launcher.schedulers import OVER, Description, NothingSubmitted, Trouble, unheard
+from rendezvous.errors import SchedulerError
+from rendezvous.schema import SlotState
+from rendezvous.security import JoinString
+from tests.simulation.agents import Process
+from tests.simulation.loop import forever
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_CALL_SECONDS = 0.05
+_ANSWER_SECONDS = 0.02
+_BUSY_SECONDS = 0.5
+_KILL_SECONDS = 3.0
+_LOOK_SECONDS = 0.05
+
+
+@dataclass
+class Submitted:
+    """One worker run, as its scheduler knows it.
+
+    Attributes:
+        listed_at: Before that a list of all runs does not have it.
+    """
+
+    handle: str
+    name: str
+    slot: int
+    generation: int
+    join: JoinString
+    state: SlotState = SlotState.QUEUED
+    detail: str = "waiting for a free node"
+    process: Process | None = None
+    listed_at: float = 0.0
+
+    def described(self) -> Description:
+        """What the scheduler says of it."""
+        if self.state is SlotState.RUNNING and self.process and self.process.ended is not None:
+            code = self.process.ended
+            self.state = SlotState.FAILED if code else SlotState.ENDED
+            self.detail = f"exit code {code}"
+        return Description(self.state, self.detail)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left."""
+        return self.described().state in OVER
+
+
+class SimulatedScheduler:
+    """A service that queues worker runs and starts them."""
+
+    name = "simulated"
+    loopback = False
+    poll_seconds = 1.0
+    finds = True
+    keeps_logs = True
+
+    def __init__(self, world: World, index: int) -> None:
+        self.world = world
+        self.index = index
+        self.launch = world.schedule.launches[index]
+        self.runs: list[Submitted] = []
+        self.fail_next = 0
+        self.unsure_next = 0
+        self.lose_answer = 0
+        self.busy = 0
+        self.silent_until = 0.0
+        self.was_silent = False
+        self.lost = False
+        self.preempted = False
+        self.list_lag = 0.0
+        self.keeps_all = False
+        self.log_hangs = False
+        self.lie_until = 0.0
+        self.lie = SlotState.UNKNOWN
+        self.lie_slot = -1
+
+    def prepare(self, run: WorkerRun, join: str) -> str:
+        """See the protocol."""
+        return f"start {run.name}"
+
+    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
+        """See the protocol."""
+        await asyncio.sleep(_CALL_SECONDS)
+        while self.busy:
+            self.busy -= 1
+            await trouble("the scheduler is busy")
+            await asyncio.sleep(_BUSY_SECONDS)
+        where = JoinString.parse(join)
+        facts = self.world.history.facts[where.launch_id]
+        facts.submissions[run.slot] += 1
+        if self.fail_next:
+            self.fail_next -= 1
+            self.world.counts["submission failed"] += 1
+            raise NothingSubmitted("the scheduler does not take it")
+        if self.unsure_next:
+            self.unsure_next -= 1
+            raise SchedulerError("error 500")
+        made = Submitted(f"{100 + len(self.runs)}", run.name, run.slot, run.generation, where)
+        self.world.judge_submission(self, made)
+        made.listed_at = self.world.loop.time() + self.list_lag
+        self.runs.append(made)
+        self.world.spawn(self._live(made))
+        await asyncio.sleep(_ANSWER_SECONDS)
+        if self.lose_answer:
+            self.lose_answer -= 1
+            self.lost = True
+            self.world.counts["submission's answer lost"] += 1
+            raise SchedulerError("no answer from the scheduler")
+        return made.handle
+
+    async def _live(self, run: Submitted) -> None:
+        await asyncio.sleep(self.launch.queue[run.slot])
+        if run.state in OVER:
+            return
+        run.state, run.detail = SlotState.RUNNING, ""
+        await asyncio.sleep(self.launch.boot[run.slot])
+        if run.state is SlotState.RUNNING:
+            run.process = self.world.start_process(run.join)
+
+    async def find(self, run: WorkerRun) -> str | None:
+        """See the protocol; those that are over are in no list."""
+        await self._answer()
+        now = self.world.loop.time()
+        names = (x for x in self.runs if x.name == run.name and x.listed_at <= now)
+        return next((x.handle for x in names if not x.is_over), None)
+
+    async def describe(self, run: WorkerRun, handle: str) -> Description:
+        """See the protocol."""
+        await self._answer()
+        found = self._of(handle)
+        if self.world.loop.time() < self.lie_until and run.slot == self.lie_slot:
+            return Description(self.lie, "so the scheduler says")
+        return Description(SlotState.UNKNOWN, "no such run") if found is None else found.described()
+
+    async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
+        """See the protocol."""
+        await self._answer()
+        if self.keeps_all:
+            raise SchedulerError("you may not end this run")
+        found = self._of(handle)
+        if found is not None and not found.is_over:
+            self.world.spawn(_end(found, grace_seconds))
+
+    def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
+        """See the protocol."""
+        return f"end {handle}" if handle else ""
+
+    async def logs(
+        self, run: WorkerRun, handle: str, *, lines: int, follow: bool
+    ) -> AsyncIterator[str]:
+        """See the protocol."""
+        await self._answer()
+        if self.log_hangs:
+            await forever()
+        yield f"the last line of {run.name}"
+
+    def silence(self, seconds: float) -> None:
+        """Answer nobody for so long."""
+        self.silent_until = self.world.loop.time() + seconds
+        self.was_silent = True
+
+    def preempt(self, slot: int) -> None:
+        """Take the machine of a slot away."""
+        self.preempted = True
+        for run in self.runs:
+            if run.slot == slot and run.state in (SlotState.QUEUED, SlotState.RUNNING):
+                run.state, run.detail = SlotState.ENDED, "preempted"
+                if run.process is not None:
+                    run.process.die(silent=False)
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(_ANSWER_SECONDS)
+        if self.world.loop.time() < self.silent_until:
+            raise SchedulerError("the scheduler does not answer")
+
+    def _of(self, handle: str) -> Submitted | None:
+        return next((run for run in self.runs if run.handle == handle), None)
+
+
+async def _end(run: Submitted, grace: float) -> None:
+    """TERM, grace, KILL."""
+    if run.process is None:
+        run.state, run.detail = SlotState.ENDED, "cancelled"
+        return
+    if grace:
+        run.process.tell_to_end()
+        await asyncio.sleep(grace)
+    run.process.die(silent=False)
+
+
+class SimulatedChildren(SimulatedScheduler):
+    """Worker runs as children of a launcher: they are told to end when it has died."""
+
+    name = "local"
+    loopback = True
+    poll_seconds = 0.1
+    keeps_logs = False
+
+    async def _live(self, run: Submitted) -> None:
+        run.state, run.detail = SlotState.RUNNING, f"pid {run.handle}"
+        await asyncio.sleep(min(0.3, self.launch.boot[run.slot]))
+        run.process = self.world.start_process(run.join)
+
+    async def describe(self, run: WorkerRun, handle: str) -> Description:
+        """See the protocol."""
+        found = self._of(handle)
+        if found is None:
+            return Description(SlotState.ENDED, "it ended with its launcher")
+        return found.described()
+
+    async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
+        """See the protocol; the child's end is waited for."""
+        found = self._of(handle)
+        if found is None or found.process is None or found.is_over:
+            return
+        found.process.tell_to_end(signal.SIGTERM if grace_seconds else signal.SIGQUIT)
+        until = self.world.loop.time() + grace_seconds + _KILL_SECONDS
+        while not found.is_over and self.world.loop.time() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
+        found.process.die(silent=False)
+
+    async def _answer(self) -> None:
+        """A process table is always at hand."""
+
+    def parent_died(self) -> None:
+        """The kernel tells them."""
+        for run in self.runs:
+            if run.process is not None:
+                run.process.tell_to_end()
