@@ -282,6 +282,11 @@ class History:
         if run.stop and facts.stopped_at is None:
             facts.stopped_at = self.now()
 
+    def registry_until(self) -> float:
+        """Until when there was a registry, or is."""
+        away_since, back = self.gaps[-1] if self.gaps else (self.now(), 0.0)
+        return away_since if back > self.now() else self.now()
+
     def journal_is_new(self) -> None:
         """A launch begins anew with a registry of its own: what was before is no more."""
         for run in self.runs.values():

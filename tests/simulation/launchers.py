@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _VERIFY_SECONDS = 12.0
-_START_SECONDS = 0.3
-_CLOSE_SECONDS = 0.1
 
 
 class Launcher:

@@ -905,7 +905,7 @@ def a_dead_node_is_missed(history: History, world: World) -> Wrong:
             if not owner.gone.silent and not light:
                 limit = 1.0
             by = owner.gone.at + limit + _SWEEP + poll(facts.launch) * bool(light)
-            ended = facts.finished if facts.finished is not None else world.loop.time()
+            ended = facts.finished if facts.finished is not None else history.registry_until()
             off = facts.off_at.get((slot, incarnation), world.loop.time())
             if off > by + 0.1 and ended > by + 0.1:
                 return f"{owner.name} was gone at {owner.gone.at:.2f}, missed at {off:.2f}"
@@ -930,7 +930,7 @@ def the_scheduler_hastens_a_loss(history: History, world: World) -> Wrong:
             by = max(said, owner.gone.at + suspect_after(facts.launch)) + _SWEEP + 0.1
             others = [o for o in facts.owners.values() if o is not owner and o.gone]
             crowd = sum(o.gone is not None and o.gone.silent for o in others) >= 2
-            ended = facts.finished if facts.finished is not None else world.loop.time()
+            ended = facts.finished if facts.finished is not None else history.registry_until()
             off = facts.off_at.get((slot, incarnation), world.loop.time())
             if off > by and ended > by and not crowd:
                 return f"{owner.name}: {said:.2f}, gone {owner.gone.at:.2f}, missed {off:.2f}"
