@@ -53,6 +53,7 @@ class End:
         gently: It was told with a grace.
         hurried_at: Since when it has to end at once.
         looks: How often it was looked for in vain.
+        refused: Why it could not be told, if the last try to tell it came to that.
         over: How it ended, where it was not told to.
     """
 
@@ -67,6 +68,7 @@ class End:
     hurried_at: float | None = None
     looks: int = 0
     stand: Stand = field(default_factory=lambda: Stand(StandKind.STATE))
+    refused: Stand | None = None
     over: Description | None = None
 
 
@@ -152,11 +154,13 @@ class Endings:
             case Described(found=found):
                 self._described(key, end, found, now)
             case RunTold():
-                end.told_at = now
+                end.told_at, end.refused = now, None
                 self._rest(key, end, now)
             case _:
                 assert isinstance(said, SchedulerSilent)
                 end.stand = Stand(StandKind.SILENT, detail=said.words)
+                if end.ask is Ask.CANCEL:
+                    end.refused = end.stand
                 self._rest(key, end, now)
         self._next()
 
@@ -281,5 +285,6 @@ class Endings:
     def _finish(self, key: Key, end: End, *, gone: bool) -> None:
         self.desk.forget(("ends", key))
         del self.ends[key]
-        ended = Ended(key, end.starter, gone, end.handle, end.over, end.stand)
+        stand = end.refused or end.stand  # that it runs is known; why it still does is not
+        ended = Ended(key, end.starter, gone, end.handle, end.over, stand)
         self.ended.append(ended)

@@ -193,6 +193,23 @@ def test_85_a_scheduler_that_does_not_answer_is_asked_again_and_its_words_are_ke
     assert end.ended[0].stand == Stand(StandKind.SILENT, detail="error 500")
 
 
+def test_85_why_it_could_not_be_told_is_kept_though_it_is_known_to_run() -> None:
+    end = Ending().begin().described(SlotState.RUNNING)
+    end.answer(said.SchedulerSilent, "you may not end this run").wait(0.2)
+    end.now += GRACE + 60.1
+    end.described(SlotState.RUNNING).answer(said.SchedulerSilent, "you may not end this run")
+    assert end.ended[0].stand == Stand(StandKind.SILENT, detail="you may not end this run")
+
+
+def test_85_one_that_was_told_in_the_end_and_runs_on_is_said_to_run() -> None:
+    end = Ending().begin().described(SlotState.RUNNING)
+    end.answer(said.SchedulerSilent, "error 500").wait(0.2)
+    end.described(SlotState.RUNNING).answer(said.RunTold)
+    end.now += GRACE + 60.1
+    end.wait(0).described(SlotState.RUNNING, "on n17").answer(said.RunTold)
+    assert end.ended[0].stand == Stand(StandKind.STATE, SlotState.RUNNING, "on n17")
+
+
 def test_85_a_hurry_breaks_off_the_gentle_cancel_and_tells_it_without_a_grace() -> None:
     end = Ending().begin().described(SlotState.RUNNING)
     gentle = end.open()

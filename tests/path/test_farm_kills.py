@@ -72,7 +72,7 @@ def test_a_launcher_killed_before_the_scheduler_had_the_run_submits_it_under_a_n
 ) -> None:
     """What the scheduler makes of the first submission, late, is refused and ended."""
     farm.has("hold-submit")
-    with farm.launching("--nnodes", "2", command=["true"]) as first:
+    with farm.launching("--nnodes", "2", command=shell("sleep 1")) as first:
         until(lambda: submitting(farm))
         kill(first)
     with farm.launching("--nnodes", "2", command=shell("sleep 1")) as second:
