@@ -81,10 +81,11 @@ def a_launcher_tells_the_registrys_result(history: History, launcher: Launcher) 
     told, outcome, code = launcher.told, launcher.outcome, launcher.exit_code
     if told is None:
         return None
-    if not isinstance(outcome, Result):
+    if isinstance(outcome, Result):
+        if (outcome.status, outcome.code, outcome.slot) != (told.status, told.code, told.slot):
+            return f"it was told {told}, and wrote {outcome}"
+    elif history.world.folder_full_until < history.now():
         return f"it was told {told.code}, and ended with {outcome}"
-    if (outcome.status, outcome.code, outcome.slot) != (told.status, told.code, told.slot):
-        return f"it was told {told}, and wrote {outcome}"
     by_signal = launcher.signalled_at is not None and told.status == "cancelled"
     expected = _SIGNALS + launcher.first_signal if by_signal else told.exit_code
     return None if code == expected else f"{told.status}, exit code {code} and not {expected}"
