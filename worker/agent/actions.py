@@ -74,17 +74,13 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Ask for news newer than `after`; the heart-beat.
-
-    `is_last` says that the orphan time-out ends with this try.
-    """
+    """Ask for news newer than `after`; the heart-beat."""
 
     number: int
     after: int
     poll: float
     limit: float
     pause: bool = False
-    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

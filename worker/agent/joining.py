@@ -103,7 +103,6 @@ def _joined(turn: Turn, said: Joined, offer: JoinRequest) -> None:
     turn.set(
         joining=None,
         member=Member(
-            incarnation=reply.incarnation,
             offered=frozenset(candidate.mac for candidate in offer.candidates),
             after=reply.seq,
             poll=reply.poll_seconds,

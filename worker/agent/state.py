@@ -62,7 +62,6 @@ class Member:
         why_silent: What the last try that failed has shown.
     """
 
-    incarnation: int
     offered: frozenset[str]
     after: int
     poll: float

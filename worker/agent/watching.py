@@ -25,9 +25,7 @@ def watch(turn: Turn, *, pause: bool = False) -> None:
     if turn.node.ends is not None:  # a node that ends does so in its own time
         limit, is_last = whole, False
     turn.set_member(had_last_try=member.had_last_try or is_last)
-    turn.begin(
-        Watch, after=member.after, poll=member.poll, limit=limit, pause=pause, is_last=is_last
-    )
+    turn.begin(Watch, after=member.after, poll=member.poll, limit=limit, pause=pause)
 
 
 def seconds_of_try(left: float, whole: float, *, had_last: bool) -> tuple[float, bool]:

@@ -91,12 +91,11 @@ def test_a_registry_away_for_a_moment_disturbs_nobody(error: RdzvError) -> None:
     actions = drive.fails(Watch, error)
     assert notes(actions) == [Note.REGISTRY_SILENT]
     (watch,) = without_words(actions)
-    assert watch == Watch(8, after=0, poll=2.0, limit=WHOLE, pause=True, is_last=True)
+    assert watch == Watch(8, after=0, poll=2.0, limit=WHOLE, pause=True)
     drive.now = 119.95
     (watch,) = without_words(drive.fails(Watch, error))
     assert isinstance(watch, Watch)
     assert watch.limit == pytest.approx(0.05)
-    assert not watch.is_last
 
 
 def test_a_registry_that_answers_is_given_the_whole_time_again() -> None:
@@ -114,7 +113,7 @@ def test_a_registry_that_is_silent_for_the_orphan_timeout_is_given_up() -> None:
     drive = joined()
     drive.now = 116.0
     actions = drive.late(Watch)
-    assert without_words(actions) == (Watch(8, after=0, poll=2.0, limit=WHOLE, is_last=True),)
+    assert without_words(actions) == (Watch(8, after=0, poll=2.0, limit=WHOLE),)
     drive.now = 120.0
     actions = drive.late(Watch)
     assert isinstance(ends_of(drive), RegistryLost)
@@ -126,7 +125,7 @@ def test_a_process_that_was_stopped_for_long_tries_once_more_before_it_gives_up(
     drive = joined()
     drive.now = 3_600.0
     actions = drive.late(Watch)
-    assert without_words(actions) == (Watch(8, after=0, poll=2.0, limit=WHOLE, is_last=True),)
+    assert without_words(actions) == (Watch(8, after=0, poll=2.0, limit=WHOLE),)
     drive.view()
     assert drive.node.ends is None
     drive.now = 9_000.0
