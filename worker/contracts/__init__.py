@@ -36,6 +36,7 @@ from worker.contracts.words import last_words, rank_of_failure
 from worker.nccl.env import Given, given_by
 from worker.variables import (
     NO_WISHES,
+    Place,
     Variable,
     Wishes,
     for_transports,
@@ -223,12 +224,9 @@ def make_contract(
     kind = FRAMEWORKS[framework]
     start = kind.start(Ask(list(command), table, row, environ, backend, wishes, paths))
     place = place_of(table, row)
-    given = given_by(environ, configured)
     ours = [replace(one, by_framework=True) for one in start.owned]
     owned = [*from_table(place), *file_variables(paths), *ours]
-    others = for_transports(place, wishes, given)
-    named = {one.name for one in (*owned, *others)}
-    others += [_offer(one, given) for one in start.offered if one.name not in named]
+    others = _giving_way(owned, start.offered, place, wishes, given_by(environ, configured))
     variables = {one.name: one.value for one in (*owned, *others) if one.kept is None}
     withheld: dict[str, str] = {}
     if kind.jobwide(command):
@@ -260,6 +258,19 @@ def _row_of(table: EndpointTable, slot: int) -> TableRow:
     if row is None:
         raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
     return row
+
+
+def _giving_way(
+    owned: Sequence[Variable],
+    offered: Sequence[Variable],
+    place: Place,
+    wishes: Wishes,
+    given: Mapping[str, Given],
+) -> list[Variable]:
+    """What gives way to the user's own: for the transports, then what the framework offers."""
+    others = for_transports(place, wishes, given)
+    named = {one.name for one in (*owned, *others)}
+    return others + [_offer(one, given) for one in offered if one.name not in named]
 
 
 def _offer(one: Variable, given: Mapping[str, Given]) -> Variable:
