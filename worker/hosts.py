@@ -23,19 +23,17 @@ from typing import IO
 
 from rendezvous.errors import ArmingFailed
 from rendezvous.schema import EndpointTable
+from worker.hosts_plan import UNKNOWN, HostsPlan, plan_hosts
 from worker.hosts_text import (
     BEGINS,
-    UNKNOWN,
     Block,
     Fields,
-    HostsPlan,
     Owner,
     hollow,
     lines_of,
     missing_lines,
     names_in,
     original_of,
-    plan_hosts,
     remove_blocks,
     remove_lines,
     render_hosts,

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -30,15 +29,7 @@ from typing import TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from rendezvous.errors import ArmingFailed
-from rendezvous.schema import (
-    Address,
-    EndpointTable,
-    RunId,
-    TableRow,
-    is_valid_label,
-    printable,
-)
-from rendezvous.state import listed
+from rendezvous.schema import Address, RunId, is_valid_label, printable
 
 BEGINS = "# BEGIN rdzv run="
 _ENDS = "# END rdzv run="
@@ -50,9 +41,7 @@ _END = re.compile(r"# END rdzv run=([^\s]+)\r?\n?\Z")
 _WAS = re.compile(r"# was ([0-9]{1,9}): (.*?)\r?\n?\Z", re.DOTALL)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _FIELD = re.compile(r"[^ \t\v\f\r\n]+")  # as the C library separates them
-_MOST_WORDS = 600
 _ENDINGS = "\r\n"
-_MOST_TOLD = 3
 _ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
 _RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
 
@@ -65,21 +54,6 @@ class HostsEntry:
 
     address: str
     names: list[str]
-
-
-@dataclass(frozen=True)
-class HostsPlan:
-    """What to write for a table.
-
-    Attributes:
-        entries: Only nodes that keep at least one name.
-        own_names: The names that this node's loopback lines must give up.
-        warning: Which names are left out, and why; empty when none is.
-    """
-
-    entries: list[HostsEntry]
-    own_names: frozenset[str]
-    warning: str
 
 
 @dataclass(frozen=True)
@@ -99,7 +73,6 @@ class Owner:
 
 
 NOBODY = Owner(0, 0, "", 0)
-UNKNOWN: Mapping[str, AbstractSet[str]] = {}
 
 
 @dataclass(frozen=True)
@@ -118,55 +91,6 @@ class Block:
             f"ns={owner.namespace} own={','.join(sorted(self.own_names))}"
             f"{' newline=added' if newline_added else ''}\n{was}{self.body}{_ENDS}{self.run}\n"
         )
-
-
-def plan_hosts(
-    current: str,
-    table: EndpointTable,
-    own_slot: int,
-    *,
-    run: str,
-    resolved: Mapping[str, AbstractSet[str]] = UNKNOWN,
-) -> HostsPlan:
-    """Choose the names to write: each node's hostname, and `node-RANK`.
-
-    Left out are a hostname that is no single label or a reserved one (silently), one that two nodes
-    have or that leads elsewhere already, an alias that is another node's hostname, and a name that
-    `current` maps to another address.
-
-    Args:
-        current: The hosts file's text.
-        table: The endpoint table.
-        own_slot: This node's.
-        run: The run id.
-        resolved: Where hostnames lead here without the table, by name in lower case, as far as that
-            is known. Where the node's own address is among them, the name is its own.
-
-    Raises:
-        ArmingFailed: The table holds something that is no node's address.
-    """
-    elsewhere, leads = names_in(current, besides=run), _leads(resolved, current, run)
-    hostnames = Counter(row.hostname.lower() for row in table.rows)
-    entries, problems = [], []
-    own_names: frozenset[str] = frozenset()
-    for row in table.rows:
-        address, own = _checked_address(row.address), row.slot == own_slot
-        names = []
-        for name in _wanted_names(row):
-            taken, led = (
-                {a for a in found.get(name.lower(), ()) if not (own and _is_loopback(a))}
-                for found in (elsewhere, leads)
-            )
-            problem = _problem(name, row, hostnames, taken - {address}, led)
-            if problem:
-                problems.append(problem)
-            else:
-                names.append(name)
-        if own:
-            own_names = frozenset(names)
-        if names:
-            entries.append(HostsEntry(address, names))
-    return HostsPlan(entries, own_names, _warning(problems))
 
 
 def render_hosts(
@@ -332,7 +256,7 @@ def _switched_off(line: str, own_names: AbstractSet[str]) -> str:
     """A loopback line without these names, as long as it was."""
     fields = list(_FIELD.finditer(line.partition("#")[0]))
     own = [name for name in fields[1:] if name.group().lower() in own_names]
-    if not own or not _is_loopback(fields[0].group()):
+    if not own or not is_loopback(fields[0].group()):
         return line
     if len(own) == len(fields) - 1:
         return f"#{line[1:]}"
@@ -346,7 +270,7 @@ def _switch_on(original: list[str], was: str, done: set[int]) -> None:
     told = _WAS.match(was)
     assert told is not None
     index, whole = int(told.group(1)), told.group(2)
-    if not _fields(whole) or not _is_loopback(_fields(whole)[0]):
+    if not _fields(whole) or not is_loopback(_fields(whole)[0]):
         return  # torn as well
     for at in (index, *range(len(original))):
         if at >= len(original) or at in done:
@@ -379,15 +303,9 @@ def names_in(text: str, *, besides: str) -> dict[str, set[str]]:
     return _names(original, *(block.body for block in blocks if block.run != besides))
 
 
-def _leads(
-    resolved: Mapping[str, AbstractSet[str]], text: str, run: str
-) -> dict[str, AbstractSet[str]]:
-    """Where names lead, without what this run's own block says, which may be of an older table."""
-    ours = _names(*(block.body for block in _parse(text)[1] if block.run == run))
-    return {
-        name: frozenset(map(_canonical, addresses)) - ours.get(name, set())
-        for name, addresses in resolved.items()
-    }
+def names_of(run: str, text: str) -> dict[str, set[str]]:
+    """The addresses that each name has in this run's block."""
+    return _names(*(block.body for block in _parse(text)[1] if block.run == run))
 
 
 def _names(*parts: str) -> dict[str, set[str]]:
@@ -396,45 +314,12 @@ def _names(*parts: str) -> dict[str, set[str]]:
     for part in parts:
         for address, *names in filter(None, map(_fields, lines_of(part))):
             for name in names:
-                found.setdefault(name.lower(), set()).add(_canonical(address))
+                found.setdefault(name.lower(), set()).add(canonical(address))
     return found
 
 
-def _wanted_names(row: TableRow) -> list[str]:
-    hostname = [row.hostname] if is_valid_label(row.hostname) else []
-    alias = f"node-{row.rank}"
-    return hostname if row.hostname.lower() == alias else [*hostname, alias]
-
-
-def _problem(
-    name: str,
-    row: TableRow,
-    hostnames: Counter[str],
-    taken: AbstractSet[str],
-    led: AbstractSet[str],
-) -> str:
-    """Why a name cannot be written for a row; empty when it can."""
-    is_hostname = name == row.hostname
-    if hostnames[name.lower()] > is_hostname:
-        return f"{name} is also another node's hostname"
-    if taken:
-        return f"{name} is {', '.join(sorted(taken))} there and {row.address} in the table"
-    if is_hostname and led and row.address not in led:
-        return f"{name} already leads to {listed(sorted(led), 4)}, and not to {row.address}"
-    return ""
-
-
-def _warning(problems: Sequence[str]) -> str:
-    if not problems:
-        return ""
-    told = list(dict.fromkeys(problems))
-    more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
-    text = f"names left out of the hosts file: {'; '.join(told[:_MOST_TOLD])}{more}"
-    return printable(text, _MOST_WORDS)
-
-
 def _entry_lines(entry: HostsEntry) -> list[str]:
-    address = _checked_address(entry.address)
+    address = checked_address(entry.address)
     names = " ".join(_checked_name(name) for name in entry.names)
     if not names:
         return []
@@ -442,7 +327,8 @@ def _entry_lines(entry: HostsEntry) -> list[str]:
     return [f"{address} {names}\n", *mapped]
 
 
-def _checked_address(address: str) -> str:
+def checked_address(address: str) -> str:
+    """An address as it is written; raises ArmingFailed for what is no node's."""
     try:
         return _ADDRESS.validate_python(address, strict=True)
     except ValidationError as exc:
@@ -469,7 +355,7 @@ def _checked_run(run: str) -> str:
         raise ArmingFailed(f"{printable(repr(run), 80)} is not a run id") from exc
 
 
-def _canonical(address: str) -> str:
+def canonical(address: str) -> str:
     """One spelling for each address; IPv4 also for its ::ffff: form. What is none stays."""
     try:
         parsed = ipaddress.ip_address(address)
@@ -479,8 +365,9 @@ def _canonical(address: str) -> str:
     return str(mapped or parsed)
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether it leads to this node alone; False for what is no address."""
     try:
-        return ipaddress.ip_address(_canonical(address)).is_loopback
+        return ipaddress.ip_address(canonical(address)).is_loopback
     except ValueError:
         return False

@@ -20,7 +20,7 @@ from tests.netlab import Host, Lab
 from tests.nightly import but_at_night
 from tests.path.cluster import Cluster, cluster
 from tests.path.launching import until
-from tests.worker.test_hosts_text import TWO, row, table
+from tests.worker.test_hosts_plan import TWO, row, table
 from worker.hosts import restore_stale
 
 LOCAL = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"

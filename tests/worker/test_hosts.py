@@ -19,18 +19,8 @@ import pytest
 
 from rendezvous.errors import ArmingFailed
 from rendezvous.schema import EndpointTable
-from tests.worker.test_hosts_text import (
-    BLOCK,
-    ENTRIES,
-    PLAIN,
-    TWO,
-    TWO_BODY,
-    UGLY,
-    remove_block,
-    render,
-    row,
-    table,
-)
+from tests.worker.test_hosts_plan import TWO, TWO_BODY, row, table
+from tests.worker.test_hosts_text import BLOCK, ENTRIES, PLAIN, UGLY, remove_block, render
 from worker.hosts import HostsBlock, current_owner, edit_hosts, may_live, restore_stale
 from worker.hosts_text import NOBODY, Owner, render_hosts
 

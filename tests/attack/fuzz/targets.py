@@ -48,7 +48,8 @@ from rendezvous.server.journal import Record
 from rendezvous.server.replay import _text as _text_of
 from rendezvous.server.replay import replay
 from tests.attack.fuzz.door import check_door, door_seeds
-from worker.hosts_text import HostsEntry, plan_hosts, remove_blocks, render_hosts
+from worker.hosts_plan import plan_hosts
+from worker.hosts_text import HostsEntry, remove_blocks, render_hosts
 from worker.probe.packets import Hello, Identity, Packets
 from worker.settings import read_size
 
