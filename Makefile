@@ -87,7 +87,7 @@ nightly: $(FUZZ_INSTALLED)
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
 	$(MAKE) profile
 
-## Many simulated schedules; what fails is shortened and left in build/simulate.
+## Many simulated schedules, after those of the last time; what fails is shortened and left in build/simulate.
 simulate: $(INSTALLED)
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
 

@@ -1,6 +1,8 @@
 """Many schedules, from seeds: `python -m tests.simulation --schedules 5000`.
 
-With `--bugs` the seeds are looked for that show the planted bugs.
+The search goes on where the last one ended (see `progress`), after the seeds that have failed.
+With `--seed` it begins there, and nothing of it is kept. With `--bugs` the seeds are looked for
+that show the planted bugs.
 """
 
 from __future__ import annotations
@@ -9,47 +11,28 @@ import argparse
 import asyncio
 import gc
 import multiprocessing
+import signal
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing, nullcontext
+from multiprocessing.pool import IMapIterator
 from pathlib import Path
+from types import FrameType
 
 from rendezvous.server.journal import Record, SqliteJournal
 from tests.simulation.faults import words
 from tests.simulation.generate import generate
 from tests.simulation.history import Violation
 from tests.simulation.planted import BUGS
+from tests.simulation.progress import Kept, Totals, kept_in, version_of_code
 from tests.simulation.schedule import Schedule, from_json
 from tests.simulation.search import forget_all_but, search
 from tests.simulation.shrink import shrink
 from tests.simulation.world import simulate
 
 OUT = Path("build/simulate")
-_CHUNK = 50
-
-
-@dataclass
-class Totals:
-    """What many schedules came to."""
-
-    schedules: int = 0
-    events: int = 0
-    records: int = 0
-    seconds: float = 0.0
-    faults: Counter[str] = field(default_factory=Counter)
-    failed: list[tuple[int, Violation]] = field(default_factory=list)
-
-    def add(self, other: Totals) -> None:
-        """Count these as well."""
-        self.schedules += other.schedules
-        self.events += other.events
-        self.records += other.records
-        self.seconds += other.seconds
-        self.faults += other.faults
-        self.failed += other.failed
+_LOOK_SECONDS = 0.2
 
 
 def run_seeds(seeds: Iterable[int]) -> Totals:
@@ -79,24 +62,74 @@ def main() -> int:
     with bug:
         if arguments.schedule:
             return _one(from_json(arguments.schedule.read_text()))
-        seeds = range(arguments.seed, arguments.seed + arguments.schedules)
-        start = time.monotonic()
-        totals = Totals()
-        for part in _parts(seeds, arguments.jobs):
+        if arguments.bug or arguments.seed is not None:
+            return _run(arguments, arguments.seed or 0, None)
+    with kept_in(OUT, version_of_code()) as kept:
+        return _replay(kept) or _run(arguments, kept.progress.next_seed, kept)
+
+
+def _replay(kept: Kept) -> int:
+    """Run the seeds again that have failed; those that pass are taken out."""
+    if not (seeds := list(kept.progress.failed)):
+        return 0
+    totals = run_seeds(seeds)
+    kept.replayed(totals)
+    print(f"{len(seeds) - len(totals.failed)} of {len(seeds)} seeds that failed before pass now")
+    return _explain(totals.failed) if totals.failed else 0
+
+
+def _run(arguments: argparse.Namespace, first: int, kept: Kept | None) -> int:
+    """Run the seeds from `first` on; returns the exit code."""
+    seeds = range(first, first + arguments.schedules)
+    chunks = [seeds[at : at + arguments.chunk] for at in range(0, len(seeds), arguments.chunk)]
+    start = time.monotonic()
+    totals = Totals()
+    with BrokenOff() as off, closing(_parts(chunks, arguments.jobs, off.is_asked)) as parts:
+        for chunk, part in parts:
             totals.add(part)
+            if kept is not None:
+                kept.take(chunk, part)
             _progress(totals, start)
             if totals.failed or time.monotonic() - start > arguments.seconds:
                 break
-        _summary(totals, time.monotonic() - start)
-        return _explain(totals.failed) if totals.failed else 0
+    _summary(totals, time.monotonic() - start)
+    if kept is not None:
+        print(kept.words(), flush=True)
+    return _explain(totals.failed) if totals.failed else off.code
+
+
+class BrokenOff:
+    """Takes the first SIGINT or SIGTERM as a wish; the second one does what it always does."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self._former = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+
+    def __enter__(self) -> BrokenOff:
+        for number in self._former:
+            signal.signal(number, self._came)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, former in self._former.items():
+            signal.signal(number, former)
+
+    def is_asked(self) -> bool:
+        """Whether one came."""
+        return self.code != 0
+
+    def _came(self, number: int, _: FrameType | None) -> None:
+        self.code = 128 + number
+        self.__exit__()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--schedules", type=int, default=1_000, help="how many (default 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument("--seed", type=int, help="begin here, and leave what is kept alone")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
+    parser.add_argument("--chunk", type=int, default=20, help="seeds at a time (default 20)")
     parser.add_argument("--schedule", type=Path, help="run the schedule in this JSON file")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug first")
     parser.add_argument(
@@ -117,13 +150,37 @@ def _search(text: str, most: int) -> int:
     return 1 if missed else 0
 
 
-def _parts(seeds: range, jobs: int) -> Iterator[Totals]:
-    chunks = [seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK)]
+def _parts(
+    chunks: list[range], jobs: int, is_asked: Callable[[], bool]
+) -> Generator[tuple[range, Totals], None, None]:
+    """What came of each chunk of seeds, in order, until somebody asks for the end."""
     if jobs == 1:
-        yield from map(run_seeds, chunks)
+        for chunk in chunks:
+            if is_asked():
+                return
+            yield chunk, run_seeds(chunk)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        yield from pool.imap(run_seeds, chunks)
+    with multiprocessing.get_context("fork").Pool(jobs, _begin_worker) as pool:
+        parts = pool.imap(run_seeds, chunks)
+        for chunk in chunks:
+            while (part := _next(parts)) is None:
+                if is_asked():
+                    return
+            yield chunk, part
+
+
+def _next(parts: IMapIterator[Totals]) -> Totals | None:
+    """The next part, or None when it takes longer."""
+    try:
+        return parts.next(timeout=_LOOK_SECONDS)
+    except multiprocessing.TimeoutError:
+        return None
+
+
+def _begin_worker() -> None:
+    """Leave it to the search what a signal means; it ends its workers by SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _progress(totals: Totals, start: float) -> None:

@@ -1,0 +1,220 @@
+"""The search for failing schedules goes on where it ended, and forgets no seed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.path.launching import until
+from tests.simulation import __main__ as command
+from tests.simulation.history import Violation
+from tests.simulation.planted import BUGS
+from tests.simulation.progress import FILE, Kept, Progress, Totals, digest, kept_in
+from tests.simulation.search import stored
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path("build/simulate")
+WRONG = Violation("a_rule", "it does not hold", 1.0)
+
+
+def part(schedules: int, **faults: int) -> Totals:
+    """What a chunk came to whose schedules took an hour each."""
+    return Totals(schedules, seconds=3600.0 * schedules, faults=Counter(faults))
+
+
+def failing(*seeds: int) -> Totals:
+    return Totals(len(seeds), failed=[(seed, WRONG) for seed in seeds])
+
+
+# --- what is counted ------------------------------------------------------------------------------
+
+
+def test_chunk_after_chunk_is_counted() -> None:
+    first = Progress().after(range(3), part(3, loss=2, crash=1), "v1")
+    assert first == Progress(3, 3, 10_800.0, {"loss": 2, "crash": 1}, {"v1": 3})
+    second = first.after(range(3, 5), part(2, loss=1), "v1")
+    assert second == Progress(5, 5, 18_000.0, {"loss": 3, "crash": 1}, {"v1": 5})
+
+
+@pytest.mark.parametrize("chunk", [range(4, 7), range(2, 5), range(3, 7)])
+def test_no_seed_is_left_out_or_counted_twice(chunk: range) -> None:
+    with pytest.raises(ValueError, match="do not follow 2"):
+        Progress(next_seed=3).after(chunk, part(3), "v1")
+
+
+def test_the_count_in_all_goes_on_when_the_code_changes_and_each_version_has_its_own() -> None:
+    progress = Progress()
+    for seed, version in enumerate(["v1", "v1", "v2", "v1"]):
+        progress = progress.after(range(seed, seed + 1), part(1), version)
+    assert (progress.next_seed, progress.schedules) == (4, 4)
+    assert list(progress.versions.items()) == [("v2", 1), ("v1", 3)]
+
+
+def test_a_failed_seed_stays_until_it_passes() -> None:
+    progress = Progress().after(range(2), failing(0, 1), "v1").after(range(2, 3), part(1), "v1")
+    assert progress.failed == {0: "a_rule", 1: "a_rule"}
+    again = progress.replayed(failing(1))
+    assert again.failed == {1: "a_rule"}
+    assert again.replayed(Totals()).failed == {}
+    assert (again.schedules, again.next_seed) == (progress.schedules, 3)
+
+
+def test_what_is_told_says_how_much_of_it_was_run_on_this_code() -> None:
+    progress = Progress().after(range(3), part(3, loss=2), "v1")
+    whole = "in all 3 schedules, 3.0 virtual hours, 2 faults of 1 kinds; the next seed is 3"
+    assert list(progress.words("v1")) == [whole, "3 of them on this version of the code (v1)"]
+    changed = progress.after(range(3, 5), failing(3, 4), "v2")
+    assert list(changed.words("v2"))[1:] == [
+        "2 of them on this version of the code (v2), 3 on 1 others",
+        "seed 3 has failed (a_rule), and is run again first next time",
+        "seed 4 has failed (a_rule), and is run again first next time",
+    ]
+
+
+def test_a_version_is_another_with_every_source_but_those_of_tests(tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+    folder.mkdir()
+    seen = [digest([folder])]
+    for name, text in [("a.py", ""), ("a.py", "x"), ("b.py", "x"), ("b/c.py", "x")]:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+        seen.append(digest([folder]))
+    assert len(set(seen)) == len(seen)
+    (folder / "test_a.py").write_text("x")
+    (folder / "seeds.json").write_text("x")
+    assert digest([folder]) == seen[-1]
+
+
+# --- its file -------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "v1")
+    assert kept.progress == Progress()
+    kept.take(range(2), part(2, loss=1))
+    kept.take(range(2, 4), failing(2, 3))
+    kept.replayed(failing(3))
+    assert Kept(tmp_path, "v2").progress == kept.progress
+    assert kept.progress.failed == {3: "a_rule"}
+
+
+def test_a_file_that_could_not_be_written_whole_leaves_the_former_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(tmp_path, "v1")
+    kept.take(range(2), part(2))
+
+    def half(path: Path, content: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(content[:20])
+        raise OSError("no space")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match="no space"):
+        kept.take(range(2, 4), part(2))
+    assert (
+        Kept(tmp_path, "v1").progress == kept.progress == Progress().after(range(2), part(2), "v1")
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"next_seed": "many"}', "[]"])
+def test_a_file_of_something_else_is_not_overwritten(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(SystemExit, match="delete it"), kept_in(tmp_path, "v1"):
+        pass
+    assert (tmp_path / FILE).read_text() == text
+
+
+def test_two_searches_do_not_go_on_at_the_same_time(tmp_path: Path) -> None:
+    refused = pytest.raises(SystemExit, match="another search")
+    with kept_in(tmp_path, "v1"), refused, kept_in(tmp_path, "v1"):
+        pass
+    with kept_in(tmp_path, "v1") as kept:
+        assert kept.progress == Progress()
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def begin(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """The command in this folder, in a session of its own, as a shell would start it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.simulation", *options],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def said_by(process: subprocess.Popen[str], code: int = 0) -> str:
+    said, _ = process.communicate(timeout=50)
+    assert process.returncode == code, said
+    return said
+
+
+def progress_in(folder: Path) -> Progress:
+    return Kept(folder / FOLDER, "").progress
+
+
+def test_the_next_search_goes_on_and_one_from_a_seed_leaves_what_is_kept(tmp_path: Path) -> None:
+    assert "\nin all 3 schedules" in said_by(begin(tmp_path, "--schedules", "3"))
+    said = said_by(begin(tmp_path, "--schedules", "2", "--jobs", "2", "--chunk", "1"))
+    assert said.startswith("2 schedules in ")
+    assert "\nin all 5 schedules" in said
+    kept = progress_in(tmp_path)
+    assert (kept.next_seed, kept.schedules, list(kept.versions.values())) == (5, 5, [5])
+    assert "in all" not in said_by(begin(tmp_path, "--schedules", "1", "--seed", "0"))
+    assert progress_in(tmp_path) == kept
+
+
+@pytest.mark.parametrize(
+    ("number", "jobs"),
+    [(signal.SIGINT, 2), (signal.SIGTERM, 2), (signal.SIGINT, 1), (signal.SIGKILL, 2)],
+)
+def test_a_search_that_is_broken_off_goes_on(
+    tmp_path: Path, number: signal.Signals, jobs: int
+) -> None:
+    options = ("--chunk", "2", "--jobs", str(jobs))
+    process = begin(tmp_path, "--schedules", "100000", *options)
+    until(lambda: (tmp_path / FOLDER / FILE).exists(), 40.0)
+    os.killpg(process.pid, number)
+    said = said_by(process, -number if number is signal.SIGKILL else 128 + number)
+    assert "Traceback" not in said
+    kept = progress_in(tmp_path)
+    assert kept.next_seed == kept.schedules >= 2
+    assert number is signal.SIGKILL or f"in all {kept.schedules} schedules" in said
+    said_by(begin(tmp_path, "--schedules", "2", *options))
+    assert progress_in(tmp_path).schedules == progress_in(tmp_path).next_seed == kept.schedules + 2
+
+
+def test_a_seed_that_fails_is_run_again_first_until_it_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "live holders displaced"
+    seed, invariant = stored()[name]
+    monkeypatch.setattr(command, "_explain", lambda failed: len(failed))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["simulation", "--schedules", "1"])
+    FOLDER.mkdir(parents=True)
+    Path(FOLDER, FILE).write_text(f'{{"next_seed": {seed}, "schedules": {seed}}}')
+    with BUGS[name].planted():
+        assert command.main() == 1
+        kept = progress_in(tmp_path)
+        assert (kept.next_seed, kept.failed) == (seed + 1, {seed: invariant})
+        capsys.readouterr()
+        assert command.main() == 1
+        assert capsys.readouterr().out.startswith("0 of 1 seeds that failed before pass now\n")
+        assert progress_in(tmp_path) == kept
+    assert command.main() == 0
+    assert capsys.readouterr().out.startswith("1 of 1 seeds that failed before pass now\n")
+    after = progress_in(tmp_path)
+    assert (after.next_seed, after.failed) == (seed + 2, {})
