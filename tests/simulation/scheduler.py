@@ -210,7 +210,7 @@ class SimulatedChildren(SimulatedScheduler):
 
     name = "local"
     loopback = True
-    poll_seconds = 0.1
+    poll_seconds = 0.5
     keeps_logs = False
 
     async def _live(self, run: Submitted) -> None:
