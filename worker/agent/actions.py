@@ -93,6 +93,8 @@ class Tell:
         began_at: When it was first tried.
         limit: Of this try; None: the client's own.
         needed: The node cannot do its part when the registry does not get it.
+        is_last_try: The orphan time-out was over when this try began: it may have been this process
+            that was stopped, and not the registry.
         is_last_word: It is told once, by a node that goes.
     """
 
@@ -103,6 +105,7 @@ class Tell:
     limit: float | None = None
     pause: bool = False
     needed: bool = True
+    is_last_try: bool = False
     is_last_word: bool = False
 
 

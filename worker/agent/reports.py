@@ -56,7 +56,7 @@ def _not_taken(turn: Turn, asked: Tell, problem: str) -> None:
     if (until := _given_up_at(turn, asked)) is not None and turn.now >= until:
         turn.say(Note.REPORT_GIVEN_UP, problem=problem)
         return
-    if until is None and waited > node.rules.orphan_timeout:
+    if until is None and asked.is_last_try:
         if asked.needed:
             turn.end(Cause.LOST, error=registry_lost(node.rules, waited, problem))
         return
@@ -68,6 +68,7 @@ def _not_taken(turn: Turn, asked: Tell, problem: str) -> None:
         since=asked.since,
         pause=True,
         needed=asked.needed,
+        is_last_try=waited > node.rules.orphan_timeout,
     )
 
 

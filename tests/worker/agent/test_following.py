@@ -509,6 +509,7 @@ def test_progress_that_the_registry_never_takes_in_ends_nothing() -> None:
     drive = at(50.0)
     drive.feed(NetworkSaid(drive.program, Verdict("fallback", "warn", "sockets")))
     drive.now = 171.0
+    drive.fails(Tell, AWAY)
     assert drive.fails(Tell, AWAY) == ()
     assert drive.node.ends is None
 

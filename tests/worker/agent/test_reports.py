@@ -64,11 +64,21 @@ def test_a_report_that_nobody_takes_in_for_the_orphan_timeout_ends_the_node() ->
     drive = acknowledging()
     drive.now = 120.5
     drive.fails(Tell)
+    drive.now = 121.0
+    drive.fails(Tell)
     assert drive.node.ends is not None
     assert drive.node.ends.cause is Cause.LOST
     error = drive.node.ends.error
     assert isinstance(error, RegistryLost)
     assert "nobody listens" in error.message
+
+
+def test_a_process_that_was_stopped_tells_once_more_before_it_blames_the_registry() -> None:
+    drive = acknowledging()
+    drive.now = 600.0
+    (again,) = of_kind(drive.late(Tell), Tell)
+    assert again.is_last_try
+    assert drive.node.ends is None
 
 
 def test_a_report_that_is_refused_ends_the_node() -> None:
