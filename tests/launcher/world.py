@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -302,8 +302,7 @@ class World(LaunchEnvironment):
                 | settings
             )
         )
-        found = prepare(made, ["true"], {})
-        return replace(found, here=self.fleet, others=self.fleet)
+        return prepare(made, ["true"], {}, make=self.scheduler)
 
     def state(self, root: Path | None = None, run: str = "r") -> StateDir:
         """The run's folder."""
