@@ -438,8 +438,12 @@ def _add_relay_routes(api: FastAPI, service: Service) -> None:
     """What the nodes of a run say to each other about remote commands."""
 
     async def member(run: Run, node: Node, request: Request) -> Host:
-        host = service.access.node(run, node, _shown(request))
+        shown = _shown(request)
+        host = service.access.node(run, node, shown)
+        assert shown is not None
         hot.proven(request.scope)
+        # The connection does not count: it ends with the command, and the node goes on.
+        service.heard(host, node, shown.number, None)
         return host
 
     Member = Annotated[Host, Depends(member)]

@@ -189,6 +189,18 @@ async def test_nothing_of_it_is_journalled_and_nothing_is_kept_where_it_is_not_u
     assert host.relay is None
 
 
+async def test_who_takes_and_gives_is_no_silent_node(served: Served) -> None:
+    """What it asks otherwise may be lost on the way."""
+    launch = Launch("demo")
+    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
+    served.clock.seconds += 5.0
+    await give(served, launch, 0, start(1, b"echo hi"))
+    await take(served, launch, 1)
+    served.clock.seconds += 1.0
+    status = await served.service.status(served.host(launch))
+    assert [slot.silent_seconds for slot in status.slots[:2]] == [1.0, 1.0]
+
+
 async def refusal(served: Served, launch: Launch, slot: int) -> dict[str, Any]:
     answers = [await give(served, launch, slot, end(1, 1)), await take(served, launch, slot)]
     assert answers[0].json == answers[1].json

@@ -61,6 +61,7 @@ def _pause_registry(world: World, fault: Fault) -> None:
     if registry is not None and not registry.machine.paused:
         registry.machine.pause()
         world.registry_was_down = True
+        world.registries.is_away(fault.seconds)
         now = world.loop.time()
         world.history.gaps.append((now, now + fault.seconds))
         world.later(fault.seconds, world.network.go_on, registry)
@@ -68,6 +69,7 @@ def _pause_registry(world: World, fault: Fault) -> None:
 
 def _fill_disk(world: World, fault: Fault) -> None:
     world.disk.full_until = world.loop.time() + fault.seconds
+    world.registries.is_away(fault.seconds)
     world.registry_was_down = True
 
 

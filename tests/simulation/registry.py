@@ -120,7 +120,7 @@ class Registries:
             return
         world.registry_was_down = True
         self.crashes += 1
-        self.longest_away = max(self.longest_away, down)
+        self.is_away(down)
         world.registry_is_gone |= not down
         self._down_until = world.loop.time() + (down or _FOR_EVER)
         self.end(registry)
@@ -128,6 +128,10 @@ class Registries:
             self._child.died(-9)
         elif down:
             world.later(down, self.start, identity)
+
+    def is_away(self, seconds: float) -> None:
+        """It answers nobody for so long, or keeps nothing."""
+        self.longest_away = max(self.longest_away, seconds)
 
     # --- as the child of a launcher -----------------------------------------------------------
 
