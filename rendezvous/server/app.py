@@ -79,7 +79,6 @@ _RELAY_POST: TypeAdapter[RelayPost] = TypeAdapter(RelayPost)
 
 _MAX_SPEC_BYTES = 4 * 1024 * 1024
 _MAX_RELAY_BYTES = 256 * 1024
-_MAX_WAIT_SECONDS = 25.0
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Problem, "description": "Refused; `code` says why."},
     "5XX": {"model": Problem, "description": "Not now."},
@@ -94,7 +93,7 @@ def make_app(service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
 def guarded(api: ASGIApp, service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
     """Routes behind all that stands before them; what is counted there begins anew."""
     return Guard(
-        _Door(hot.HotPath(api, service)),
+        _Door(hot.HotPath(hot.LauncherPath(api, service), service)),
         allowed_hosts=allowed_hosts,
         body_limit=_body_limit,
     )
@@ -338,7 +337,7 @@ def _add_views(api: FastAPI, service: Service, Reader: Any) -> None:
     async def status(
         host: Reader,
         after: int = -1,
-        wait: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS)] = 0.0,
+        wait: Annotated[float, Query(ge=0, le=hot.MAX_WAIT_SECONDS)] = 0.0,
     ) -> RunStatus:
         return await service.wait_status(host, after, wait)
 

@@ -6,6 +6,12 @@
     POST /v1/runs/{run}/nodes/{node}/metrics   progress of the program's processes
     GET  /healthz                              whether a registry is here; the only open call
 
+And those that its launcher makes for every slot and at every change, in the form that clients give
+them; in any other the framework answers.
+
+    POST /v1/runs/{run}/slots/{slot}           what the scheduler says of a slot
+    GET  /v1/runs/{run}?after=...&wait=...     the state of the run
+
 They are declared in `app` as well, for the OpenAPI; both end in the same calls of the service.
 """
 
@@ -26,6 +32,8 @@ from rendezvous.schema import (
     MetricReply,
     Report,
     ReportReply,
+    RunStatus,
+    SlotNews,
     printable,
 )
 from rendezvous.security import Credential, parse_credential
@@ -37,14 +45,18 @@ from rendezvous.version import rdzv_version
 
 _PATH = re.compile(r"/v1/runs/([^/]{1,63})/nodes(?:/([0-9]{1,6})/(watch|reports|metrics))?\Z")
 _AFTER = re.compile(rb"(?:^|&)after=([^&]*)")
+_RUN_PATH = re.compile(r"/v1/runs/([A-Za-z0-9][A-Za-z0-9._-]{0,62})(?:/slots/([0-9]{1,6}))?\Z")
+_RUN_QUERY = re.compile(rb"after=(-?[0-9]{1,15})&wait=([0-9]{1,2}(?:\.[0-9]{1,9})?)\Z")
 _NUMBER = re.compile(rb"-?[0-9]{1,100}\Z")
 _JOIN: TypeAdapter[JoinRequest] = TypeAdapter(JoinRequest)
 _REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 _METRICS: TypeAdapter[MetricBatch] = TypeAdapter(MetricBatch)
+_SLOT_NEWS: TypeAdapter[SlotNews] = TypeAdapter(SlotNews)
 
 T = TypeVar("T")
 
 HEALTHY = b"ok\n"
+MAX_WAIT_SECONDS = 25.0
 
 
 def credential_of(scope: Scope) -> Credential | None:
@@ -171,6 +183,44 @@ class HotPath:
             reply = await _SAID[verb](self._service, scope, *where, credential, data)
             body = Body(reply.model_dump_json().encode())
         await send_body(send, scope, body)
+
+
+class LauncherPath:
+    """ASGI middleware that serves the launchers' calls itself and passes everything else on."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match = _RUN_PATH.match(scope["path"]) if scope["type"] == "http" else None
+        status = None if match is None else await self._answer(scope, receive, *match.groups())
+        if status is None:
+            await self._app(scope, receive, send)
+        else:
+            await send_body(send, scope, Body(status.model_dump_json().encode()))
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, run: str, slot: str | None
+    ) -> RunStatus | None:
+        """None: it is none of these calls, or comes in another form."""
+        if slot is not None and scope["method"] == "POST":
+            host = self._host(scope, run, write=True)
+            news = parse(_SLOT_NEWS, await read_body(receive))
+            return await self._service.slot_news(host, int(slot), news)
+        query = _RUN_QUERY.match(scope["query_string"])
+        if slot is not None or scope["method"] != "GET" or query is None:
+            return None
+        after, wait = int(query[1]), float(query[2])
+        if wait > MAX_WAIT_SECONDS:
+            return None
+        host = self._host(scope, run, write=False)
+        return await self._service.wait_status(host, after, wait)
+
+    def _host(self, scope: Scope, run: str, *, write: bool) -> Host:
+        host = self._service.access.run(run, credential_of(scope), write=write)
+        proven(scope)
+        return host
 
 
 async def _send_health(send: Send) -> None:

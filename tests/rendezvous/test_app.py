@@ -646,6 +646,40 @@ async def test_both_ways_to_a_route_answer_alike(served: Served) -> None:
             assert answers[0] == answers[1], (method, path)
 
 
+async def test_both_ways_of_a_launchers_calls_answer_alike(served: Served) -> None:
+    hot, cold = Door(served, "hot"), Door(served, "cold")
+    cold.launch = hot.launch
+    await hot.arm()
+    admin, read, node = hot.launch.keys.admin, hot.launch.keys.read, hot.nodes[0]
+    known = {"generation": 1, "state": "queued", "detail": "waiting"}
+    requests: list[tuple[str, str, Any, Any]] = [
+        ("GET", "?after=-1&wait=0.0", admin, b""),
+        ("GET", "?after=0&wait=0", read, b""),
+        ("GET", "?after=0&wait=25.0", node, b""),
+        ("GET", "?after=0&wait=25.1", admin, b""),
+        ("GET", "?after=0&wait=-1", admin, b""),
+        ("GET", "?wait=0&after=0", admin, b""),
+        ("GET", "?after=0&wait=0&x=1", admin, b""),
+        ("GET", "?after=x&wait=0", admin, b""),
+        ("GET", "?after=0&wait=0", None, b""),
+        ("GET", "?after=0&wait=0", hot.launch.token(0), b""),
+        ("POST", "/slots/0", admin, known),
+        ("POST", "/slots/000000", admin, known),
+        ("POST", "/slots/1", read, known),
+        ("POST", "/slots/1", None, known),
+        ("POST", "/slots/2", admin, known),
+        ("POST", "/slots/9999999", admin, known),
+        ("POST", "/slots/0", admin, known | {"state": CANARY}),
+        ("POST", "/slots/0", admin, b"{"),
+        ("GET", "/slots/0", admin, b""),
+        ("GET", "/slots/0?after=0&wait=0", admin, b""),
+        ("POST", "?after=0&wait=0", admin, known),
+    ]
+    for method, path, shown, body in requests:
+        answers = [await door.ask(method, path, shown, body) for door in (hot, cold)]
+        assert answers[0] == answers[1], (method, path)
+
+
 async def test_a_join_that_is_refused_for_good_is_told_to_the_people(door: Door) -> None:
     await door.create()
     job = {"nnodes": "4"}
