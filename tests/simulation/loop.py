@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import heapq
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, cast
+from heapq import heappop, heappush
+from typing import Any, TypeVar
 
 from rendezvous.errors import RdzvError
 
@@ -44,10 +44,34 @@ class _Task(asyncio.Task[Any]):
         return self.number
 
 
+class _Handle(asyncio.TimerHandle):
+    """What happens soon or later: the base class without all that it has for debugging."""
+
+    __slots__ = ()
+    _context: contextvars.Context
+    _callback: Any
+    _args: Any
+    _cancelled: bool
+    _when: float
+
+    def __init__(
+        self, callback: Any, args: tuple[Any, ...], context: contextvars.Context | None
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """See the base class."""
+        self._cancelled = True
+        self._callback = self._args = None
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop whose clock is a number."""
 
-    _ready: deque[asyncio.Handle]
+    _ready: deque[_Handle]
 
     def __init__(self, unexpected: Callable[[str], None]) -> None:
         super().__init__()
@@ -59,8 +83,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.halted = False
         self.nobody = contextvars.Context()
         self._tasks: list[asyncio.Task[Any]] = []
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
-        self.set_task_factory(cast(Any, _make_task))
+        self._timers: list[tuple[float, int, _Handle]] = []
 
     def time(self) -> float:
         """Virtual seconds."""
@@ -72,7 +95,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """See the base class."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, context)
         self._ready.append(handle)
         return handle
 
@@ -80,9 +103,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """See the base class. Of the same moment, the first that was asked for is the first."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = _Handle(callback, args, context)
+        timer._when = when
         self._timers_made += 1
-        heapq.heappush(self._timers, (when, self._timers_made, timer))
+        heappush(self._timers, (when, self._timers_made, timer))
         return timer
 
     def call_later(  # type: ignore[override]
@@ -94,7 +118,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         """See the base class."""
         future = _Future(loop=self)
-        future.number = self.next_number()
+        self._numbers += 1
+        future.number = self._numbers
         return future
 
     def next_number(self) -> int:
@@ -104,7 +129,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         """See the base class. All are kept, so that nothing is collected on the way."""
-        task: asyncio.Task[Any] = super().create_task(coro, **options)
+        task = _Task(coro, loop=self, **options)
         self._tasks.append(task)
         return task
 
@@ -114,16 +139,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """See the base class: of the machine that asks for it."""
         context = contextvars.copy_context()
         machine = context[_MACHINE]
-        machine.handlers[sig] = asyncio.Handle(callback, args, self, context)
+        machine.handlers[sig] = _Handle(callback, args, context)
 
     def remove_signal_handler(self, sig: int) -> bool:
         """See the base class."""
         return contextvars.copy_context()[_MACHINE].handlers.pop(sig, None) is not None
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A callback failed; futures that nobody looks at any more are no news."""
-        if "handle" in context:
-            self.unexpected(f"{context['message']}: {context.get('exception')!r}")
+        """Futures that nobody looks at any more are no news."""
 
     def drive(self, until: float) -> None:
         """Let everything happen up to this time, or until it is halted."""
@@ -132,13 +155,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
         try:
             while not self.halted and (ready or self._advance(until)):
                 handle = ready.popleft()
-                if handle.cancelled():
+                if handle._cancelled:
                     continue
-                machine = handle._context.get(_MACHINE)  # type: ignore[attr-defined]
+                machine = handle._context.get(_MACHINE)
                 if machine is not None and not machine.goes_on and not machine.takes(handle):
                     continue
                 self.steps += 1
-                handle._run()
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as exc:  # noqa: BLE001 (whatever it is, it is a finding)
+                    self.unexpected(f"Exception in callback {handle._callback}: {exc!r}")
                 if self.steps > _MOST_STEPS:
                     self.unexpected("it does not come to rest")
                     return
@@ -150,13 +178,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _advance(self, until: float) -> bool:
         """Jump to the next timer; False when there is none."""
         timers = self._timers
-        while timers and timers[0][2].cancelled():
-            heapq.heappop(timers)
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)
         if not timers or timers[0][0] > until:
             return False
         self._now = now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= now:
-            self._ready.append(heapq.heappop(timers)[2])
+            self._ready.append(heappop(timers)[2])
         return True
 
     def dispose(self) -> None:
@@ -174,10 +202,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.close()
 
 
-def _make_task(loop: VirtualLoop, coro: Any, **options: Any) -> _Task:
-    return _Task(coro, loop=loop, **options)
-
-
 class Machine:
     """A process on the loop: paused, it does nothing and goes on later; killed, it is no more."""
 
@@ -187,8 +211,8 @@ class Machine:
         self.paused = False
         self.goes_on = True
         self._loop = loop
-        self._held: list[asyncio.Handle] = []
-        self.handlers: dict[int, asyncio.Handle] = {}
+        self._held: list[_Handle] = []
+        self.handlers: dict[int, _Handle] = {}
         """Of signals, by number."""
         self.context = contextvars.Context()
         self.context.run(_MACHINE.set, self)
@@ -204,7 +228,7 @@ class Machine:
         if error is not None and not isinstance(error, RdzvError):
             self._loop.unexpected(f"{self.name}: {''.join(traceback.format_exception(error))}")
 
-    def takes(self, handle: asyncio.Handle) -> bool:
+    def takes(self, handle: _Handle) -> bool:
         """Whether the machine may do this now; a paused one will later."""
         if self.alive and self.paused:
             self._held.append(handle)
