@@ -207,11 +207,10 @@ class RegistryClient:
         body: Callable[[], BaseModel] | None = None,
         *,
         late: float,
-        params: dict[str, Any] | None = None,
     ) -> bytes:
         """As `request`, again on other connections while the answer is late."""
         return await persistently(
-            lambda: self.request(method, path, body and body(), params=params, seconds=4 * late),
+            lambda: self.request(method, path, body and body(), seconds=4 * late),
             late=late,
             again_after=self._seconds / 2,
             pause=self.pause,
@@ -242,11 +241,8 @@ class RegistryClient:
 
     async def watch(self, run: str, slot: int, after: int, poll: float) -> NodeView:
         """The next news, or the present reason when there is none."""
-        path = f"/v1/runs/{run}/nodes/{slot}/watch"
-        late = poll + self._seconds
-        return _parse_view(
-            await self._persistently("GET", path, late=late, params={"after": after})
-        )
+        path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}"
+        return _parse_view(await self._persistently("GET", path, late=poll + self._seconds))
 
     async def report(self, run: str, slot: int, report: Report) -> ReportReply:
         """Tell something of this node."""
@@ -298,12 +294,8 @@ class RegistryClient:
 
     async def status(self, run: str, *, after: int = -1, wait: float = 0.0) -> RunStatus:
         """The run's state; with `wait`, once its version is above `after`."""
-        data = await self.request(
-            "GET",
-            f"/v1/runs/{run}",
-            params={"after": after, "wait": wait},
-            seconds=wait + self._seconds,
-        )
+        path = f"/v1/runs/{run}?after={after}&wait={wait}"
+        data = await self.request("GET", path, seconds=wait + self._seconds)
         return _parse(RunStatus, data)
 
     async def checks(self, run: str) -> RunReport:

@@ -45,6 +45,7 @@ _PRINTABLE = re.compile(
     r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
 )
 
+_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 _TIME = re.compile(r"(?:[:,]| for)? \d+ (?:s|min|h)(?: (?:left|ago))?\b")
 
 
@@ -79,7 +80,7 @@ def _check_address(value: str) -> str:
         raise ValueError("write an IPv4 address as IPv4, not as ::ffff:")
     if address.is_multicast or address.is_unspecified or address.is_link_local:
         raise ValueError("multicast, unspecified and link-local addresses are not reachable")
-    if address == ipaddress.IPv4Address("255.255.255.255"):
+    if address == _BROADCAST:
         raise ValueError("the broadcast address is not a node's")
     return str(address)
 
@@ -117,7 +118,9 @@ def without_times(text: str) -> str:
 
 def printable(text: str, limit: int) -> str:
     """The text without control characters, cut to `limit` characters: fit for logs and boards."""
-    clean = "".join(c if _PRINTABLE.match(c) else "?" for c in text)
+    clean = text
+    if not _PRINTABLE.match(text):
+        clean = "".join(c if _PRINTABLE.match(c) else "?" for c in text)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 

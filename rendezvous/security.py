@@ -93,6 +93,10 @@ _LETTERS: dict[str, CredentialKind] = {
     "g": "registry",
 }
 _LETTER_OF = {kind: letter for letter, kind in _LETTERS.items()}
+_CREDENTIAL = re.compile(
+    r"([rag]|[jn]\.(0|[1-9][0-9]{0,6})\.(0|[1-9][0-9]{0,6}))"
+    r"\.([A-Za-z0-9_-]{42}[AEIMQUYcgkosw048])\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +134,11 @@ def parse_credential(text: str) -> Credential | None:
     A credential has one text: `n.00.1.…` is none, and neither is one whose last character has other
     spare bits than zeros (RFC 4648, section 3.5).
     """
-    letter, *middle, encoded = text.split(".") if text.count(".") in (1, 3) else ("", "")
-    kind = _LETTERS.get(letter)
-    if kind is None or len(encoded) != 43 or (len(middle) == 2) != (kind in ("join", "node")):
+    if (found := _CREDENTIAL.match(text)) is None:
         return None
-    if not all(part.isascii() and part.isdigit() and len(part) < 8 for part in middle):
-        return None
-    try:
-        secret = _key(encoded)
-    except ValueError:
-        return None
-    credential = Credential(kind, secret, *(int(part) for part in middle))
-    return credential if credential.text() == text else None
+    what, slot, number, secret = found.groups()
+    numbers = () if slot is None else (int(slot), int(number))
+    return Credential(_LETTERS[what[0]], _unb64(secret), *numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rendezvous.leases import Leases
 from rendezvous.rounds import plan_of
@@ -208,7 +208,14 @@ def everyone_left(run: Run) -> bool:
 
 
 def run_status(
-    run: Run, now: float, leases: Leases | None = None, *, slots: bool = True, trouble: str = ""
+    run: Run,
+    now: float,
+    leases: Leases | None = None,
+    *,
+    slots: bool = True,
+    trouble: str = "",
+    unwritten_seconds: float = 0.0,
+    untold: Sequence[int] = (),
 ) -> RunStatus:
     """Everything that a person wants to see; `trouble` is what the registry itself has."""
     sealed = {row.slot: row.address for row in run.table.rows} if run.table and slots else {}
@@ -220,6 +227,7 @@ def run_status(
         epoch=run.epoch,
         reason=_own_doubt(leases, now) + reason(run, now, trouble),
         trouble=trouble,
+        unwritten_seconds=unwritten_seconds,
         min_nodes=run.spec.min_nodes,
         max_nodes=run.spec.max_nodes,
         spares=run.spec.spares,
@@ -230,6 +238,7 @@ def run_status(
         result=run.result,
         everyone_left=everyone_left(run),
         ending=bool(late_to_end(run, now)),
+        untold=list(untold),
     )
 
 

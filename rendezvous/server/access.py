@@ -62,7 +62,7 @@ class Access:
             return shown.matches(spec.admin_sha256)
         if shown.kind == "read":
             return shown.matches(spec.read_sha256)
-        return shown.kind == "node" and self._is_node(host.run, shown)
+        return shown.kind == "node" and self._is_node(host, shown)
 
     def joiner(self, name: str, credential: Credential | None, slot: int, generation: int) -> Host:
         """The run, for the holder of the join token of this slot and generation.
@@ -97,7 +97,7 @@ class Access:
         """
         shown = required(credential)
         host = self._hosts.get(name)
-        if host is None or shown.kind != "node" or not self._is_node(host.run, shown):
+        if host is None or shown.kind != "node" or not self._is_node(host, shown):
             if host is not None and shown.kind == "node":
                 self._refuse_former(host, shown)
             raise Unauthorized(f"this credential is no node's of run '{name}'")
@@ -122,12 +122,15 @@ class Access:
             if hmac.compare_digest(known.secret, shown.secret):
                 raise RunOver(f"launch {launch_id} of run '{run}' is over: {ended}")
 
-    def _is_node(self, run: Run, shown: Credential) -> bool:
+    def _is_node(self, host: Host, shown: Credential) -> bool:
+        run, key = host.run, (shown.slot, shown.number)
         if not 0 <= shown.slot < len(run.slots):
             return False
-        expected = self.node_credential(run, shown.slot, shown.number).secret
-        given = hmac.compare_digest(expected, shown.secret)
-        return given and 1 <= shown.number <= run.slots[shown.slot].incarnations
+        if not 1 <= shown.number <= run.slots[shown.slot].incarnations:
+            return False
+        if (expected := host.secrets.get(key)) is None:
+            expected = host.secrets[key] = self.node_credential(run, *key).secret
+        return hmac.compare_digest(expected, shown.secret)
 
 
 def required(credential: Credential | None) -> Credential:

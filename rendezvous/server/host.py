@@ -135,6 +135,8 @@ class Host:
         self._crowded = crowded
         self.number = number
         self.former: dict[str, str] = {}
+        self.secrets: dict[Key, bytes] = {}
+        """Of its nodes' credentials, which are derived when a node first calls."""
         self.told = 0
         self.lines: deque[EventLine] = deque(maxlen=_EVENT_LINES)
         self.nodes = Waiters()
@@ -246,9 +248,15 @@ class Host:
 
     def status(self, now: float, *, slots: bool = True) -> RunStatus:
         """Everything that a person wants to see."""
-        status = run_status(self.run, now, self.leases, slots=slots, trouble=self.trouble(now))
-        unwritten = self.unwritten.seconds(now)
-        return status.model_copy(update={"unwritten_seconds": unwritten, "untold": self._untold()})
+        return run_status(
+            self.run,
+            now,
+            self.leases,
+            slots=slots,
+            trouble=self.trouble(now),
+            unwritten_seconds=self.unwritten.seconds(now),
+            untold=self._untold(),
+        )
 
     def tell_end(self, slot: int) -> None:
         """A node that is not in the run leaves, and knows why: nobody waits for it any more."""
@@ -271,4 +279,5 @@ class Host:
         """Become what the journal says; those who wait stay, and so does who was heard of when."""
         self.run, self.number, self.lines = fresh.run, fresh.number, fresh.lines
         self._gone.clear()
+        self.secrets.clear()
         self.leases.keep(self._nodes(), now)

@@ -55,12 +55,22 @@ _SLOT_NEWS: TypeAdapter[SlotNews] = TypeAdapter(SlotNews)
 
 T = TypeVar("T")
 
+_CREDENTIAL = "rdzv.credential"
+"""Where it is kept in the scope."""
+
 HEALTHY = b"ok\n"
 MAX_WAIT_SECONDS = 25.0
 
 
 def credential_of(scope: Scope) -> Credential | None:
-    """The credential in the Authorization header, or None."""
+    """The credential in the Authorization header, or None; it is read once for each request."""
+    if _CREDENTIAL not in scope:
+        scope[_CREDENTIAL] = _read_credential(scope)
+    found: Credential | None = scope[_CREDENTIAL]
+    return found
+
+
+def _read_credential(scope: Scope) -> Credential | None:
     for name, value in scope["headers"]:
         if name == b"authorization":
             scheme, _, text = value.decode("latin-1").partition(" ")
