@@ -7,7 +7,7 @@ Everything that belongs to one attempt at a table is in its `Epoch`. What is und
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -249,7 +249,18 @@ class Node:
 
 
 E = TypeVar("E", bound=Effect)
+T = TypeVar("T", Node, Member, Epoch, Program)
 _SAY_SECONDS = 30.0
+
+
+def _changed(value: T, changes: dict[str, Any]) -> T:
+    """As `dataclasses.replace`; setting every field anew took half of a step's time."""
+    fields = vars(value)
+    if not changes.keys() <= fields.keys():
+        raise TypeError(f"{type(value).__name__} has not all of {', '.join(changes)}")
+    made = object.__new__(type(value))
+    vars(made).update(fields, **changes)
+    return made
 
 
 class Turn:
@@ -267,7 +278,7 @@ class Turn:
 
     def set(self, **changes: Any) -> None:
         """Change what the node knows."""
-        self.node = replace(self.node, **changes)
+        self.node = _changed(self.node, changes)
 
     def do(self, action: Action) -> None:
         """Have something done that has no answer."""
@@ -313,13 +324,13 @@ class Turn:
     def set_member(self, **changes: Any) -> None:
         """Change what is known of this node's place in the registry."""
         assert self.node.member is not None
-        self.set(member=replace(self.node.member, **changes))
+        self.set(member=_changed(self.node.member, changes))
 
     def set_epoch(self, number: int, **changes: Any) -> None:
         """Change one attempt."""
         self.set(
             epochs=tuple(
-                replace(epoch, **changes) if epoch.number == number else epoch
+                _changed(epoch, changes) if epoch.number == number else epoch
                 for epoch in self.node.epochs
             )
         )
@@ -329,4 +340,4 @@ class Turn:
         found = self.node.epoch(epoch)
         assert found is not None
         assert found.program is not None
-        self.set_epoch(epoch, program=replace(found.program, **changes))
+        self.set_epoch(epoch, program=_changed(found.program, changes))
