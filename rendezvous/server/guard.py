@@ -59,6 +59,9 @@ _LAST_SEAT_SECONDS = 2
 _TLS_PIECE_BYTES = 8 * 1024
 
 _SECURITY_HEADERS = [("cache-control", "no-store"), ("x-content-type-options", "nosniff")]
+_SECURITY_LINES = b"".join(
+    b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in _SECURITY_HEADERS
+)
 _CLOSED_BY_US = frozenset({h11.MUST_CLOSE, h11.CLOSED, h11.ERROR})
 _CAN_ANSWER = frozenset({h11.IDLE, h11.SEND_RESPONSE})
 
@@ -498,7 +501,8 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> RdzvError | None:
         headers = dict(scope["headers"])
-        if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
+        names = [name for name, _ in scope["headers"]]
+        if names.count(b"authorization") > 1:
             return BadRequest("A request with more than one Authorization header.")
         length = int(headers.get(b"content-length", 0))
         if length > MAX_BODY_BYTES and length > (limit := self._body_limit(scope)):
@@ -568,10 +572,9 @@ def problem_response(
 
 def whole_answer(body: bytes, *headers: tuple[bytes, bytes]) -> bytes:
     """A 200 with this JSON body, as it goes over the wire; for `Connection.answer`."""
-    lines = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    usual = [(name.encode(), value.encode()) for name, value in _SECURITY_HEADERS]
-    head = b"".join(b"%s: %s\r\n" % header for header in [*lines, *headers, *usual])
-    return b"HTTP/1.1 200 OK\r\n%s\r\n%s" % (head, body)
+    more = b"".join(b"%s: %s\r\n" % header for header in headers) if headers else b""
+    head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+    return b"HTTP/1.1 200 OK\r\n%s%s%s\r\n%s" % (head, more, _SECURITY_LINES, body)
 
 
 def _closing(send: Send) -> Send:

@@ -64,7 +64,9 @@ async def serve(
 
 def _scope(request: Request, peer: str, connection: Connection | None) -> dict[str, Any]:
     path, _, query = request.target.partition("?")
-    headers = [(name.encode(), value.encode()) for name, value in request.headers.items()]
+    headers = _HEADERS.copy()
+    for name, value in request.headers.items():
+        headers.append((name.encode(), value.encode()))
     if request.body is not None:
         headers.append((b"content-length", b"%d" % len(request.body)))
     return {
@@ -73,11 +75,11 @@ def _scope(request: Request, peer: str, connection: Connection | None) -> dict[s
         "http_version": "1.1",
         "method": request.method,
         "scheme": "https",
-        "path": unquote(path),
+        "path": unquote(path) if "%" in path else path,
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",
-        "headers": _HEADERS + headers,
+        "headers": headers,
         "client": (peer, 40_000),
         "server": ("0.0.0.0", 29_600),
         "state": {} if connection is None else {"connection": connection},
@@ -130,7 +132,9 @@ class _Exchange:
         head, _, self._body = whole.partition(b"\r\n\r\n")
         first, *lines = head.split(b"\r\n")
         self._status = int(first.split(b" ")[1])
-        self._headers = [(name, value) for name, _, value in (x.partition(b": ") for x in lines)]
+        for line in lines:
+            name, _, value = line.partition(b": ")
+            self._headers.append((name, value))
         return True
 
     def answered(self) -> Answer:

@@ -88,15 +88,18 @@ class Path:
 
     def has_lost(self, address: str, now: float) -> bool:
         """Whether nothing passes to and from this address of the registry."""
-        return now < self.address_cut_until.get(address, 0.0)
+        cut = self.address_cut_until
+        return bool(cut) and now < cut.get(address, 0.0)
 
     def loses(self, way: str, now: float) -> bool:
         """Whether the next message of this way, `up` to the registry or `down`, is lost."""
         if now < (self.cut_up_until if way == "up" else self.cut_down_until):
             return True
-        name = f"lose_{way}"
-        if (left := getattr(self, name)) > 0:
-            setattr(self, name, left - 1)
+        if way == "up" and self.lose_up > 0:
+            self.lose_up -= 1
+            return True
+        if way == "down" and self.lose_down > 0:
+            self.lose_down -= 1
             return True
         return now < self.loss_until and self.random.random() < self.loss
 
@@ -184,7 +187,8 @@ class Network:
         if path.is_local:
             return False
         lost = now < self.isolated_until or path.has_lost(wire.address, now) or path.loses(way, now)
-        self.counts[f"message lost {way}"] += lost
+        if lost:
+            self.counts[f"message lost {way}"] += 1
         return lost
 
     def send(self, wire: Wire, request: Request, waiting: asyncio.Future[Answer]) -> None:
