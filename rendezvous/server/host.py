@@ -278,6 +278,6 @@ class Host:
     def take_over(self, fresh: Host, now: float) -> None:
         """Become what the journal says; those who wait stay, and so does who was heard of when."""
         self.run, self.number, self.lines = fresh.run, fresh.number, fresh.lines
-        self._gone.clear()
         self.secrets.clear()
+        self._gone.clear()
         self.leases.keep(self._nodes(), now)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from rendezvous import events
 from rendezvous.errors import InternalError
@@ -156,6 +156,7 @@ class Facts:
     known_at: dict[tuple[int, int], float] = field(default_factory=dict)
     stopped_at: float | None = None
     before: Before | None = None
+    there: Before | None = None
     waits: list[Wait] = field(default_factory=list)
     waits_before: list[Wait] = field(default_factory=list)
     command: str = ""
@@ -192,6 +193,20 @@ class Facts:
     def queued_seconds(self, slot: int, at: float) -> float:
         """How long the slot was queued, as far as the registry was told."""
         return self.queued.get(slot, 0.0) + at - self.queued_since.get(slot, at)
+
+
+def by_kind(
+    invariants: list[Callable[..., str | None]],
+) -> dict[type, list[Callable[..., str | None]]]:
+    """Which of these invariants are about an event of a kind: what they take as `event` says it."""
+    about: dict[Callable[..., str | None], tuple[type, ...]] = {}
+    for invariant in invariants:
+        taken = get_type_hints(invariant)["event"]
+        about[invariant] = get_args(taken) or (taken,)
+    return {
+        kind: [invariant for invariant in invariants if issubclass(kind, about[invariant])]
+        for kind in get_args(get_args(Event)[0])
+    }
 
 
 class History:
@@ -255,18 +270,20 @@ class History:
         self.numbers.append((record.run, record.number))
         self.kinds[event.kind] += 1
         former = self.runs.get(record.run)
-        self.judge(invariants.OF_RECORDS, former, event, record)
+        kind = type(event)
+        self.judge(invariants.OF_RECORDS_BY_KIND[kind], former, event, record)
         self.last_at[record.run] = record.at
         if isinstance(event, events.Created):
             self.runs[record.run] = create(record.run, event.spec, record.at)
             self.of(self.runs[record.run]).created = True
+            self.of(self.runs[record.run]).there = None
         run = self.runs[record.run]
         facts = self.of(run)
-        facts.before = before(run)
+        facts.before = facts.there or before(run)
         apply(run, event, record.at)
         self._note(run, event, record.at)
         note(self, facts, run, event, record.at)
-        self.judge(invariants.OF_STATES, run, event, record.at)
+        self.judge(invariants.OF_STATES_BY_KIND[kind], run, event, record.at)
 
     def _note(self, run: Run, event: Event, at: float) -> None:
         facts = self.of(run)
@@ -342,7 +359,7 @@ def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> N
     if isinstance(event, events.Created):
         facts.waits = [Wait(since=at) for _ in run.slots]
         facts.phase_at = at
-    facts.waits_before = [replace(wait) for wait in facts.waits]
+    facts.waits_before = [Wait(w.generation, w.queued, w.waited, w.since) for w in facts.waits]
     facts.last_enough_since, facts.phase_before_at = facts.enough_since, facts.phase_at
     facts.port_before = facts.before.table.master_port if facts.before.table else 0
     if isinstance(event, events.Joined) and not facts.command:
@@ -410,7 +427,7 @@ def _note_waits(facts: Facts, run: Run, event: Event, at: float) -> None:
         _note_generation(facts, event.request.slot, event.request.generation, at)
     elif isinstance(event, events.Refused):
         _note_generation(facts, event.slot, event.generation, at)
-    there = before(run)
+    there = facts.there = before(run)
     for index, wait in enumerate(facts.waits):
         emptied = index in facts.before.nodes and index not in there.nodes
         again = there.wanted[index] > facts.before.wanted[index]

@@ -30,7 +30,7 @@ from rendezvous.state import OVER, Run
 from rendezvous.views import reason
 from tests.simulation import agent_promises, launch_promises, promises
 from tests.simulation.disk import FULL, LIE
-from tests.simulation.history import Facts, Failure, History, News
+from tests.simulation.history import Facts, Failure, History, News, by_kind
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -68,16 +68,16 @@ def the_registrys_time_never_goes_back(
 
 
 def a_stale_incarnation_changes_nothing(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History, run: Run | None, event: events.NodeEvent, record: Record
 ) -> Wrong:
     """What an older incarnation, or one that was given up, says is never taken in."""
-    if run is None or not isinstance(event, events.NodeEvent):
+    if run is None:
         return None
     node = run.slots[event.slot].node
     if node is None or node.incarnation != event.incarnation:
-        return f"{event.kind} of slot {event.slot}, incarnation {event.incarnation}; now {node}"
+        return f"{type(event).__name__} of slot {event.slot}, incarnation {event.incarnation}; now {node}"
     if node.state is NodeState.LOST and not isinstance(event, events.Left):
-        return f"{event.kind} of slot {event.slot}, which was given up"
+        return f"{type(event).__name__} of slot {event.slot}, which was given up"
     return None
 
 
@@ -99,10 +99,13 @@ def a_stale_generation_changes_nothing(
 
 
 def an_old_epochs_report_changes_nothing(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History,
+    run: Run | None,
+    event: events.Probed | events.Acked | events.ArmRefused,
+    record: Record,
 ) -> Wrong:
     """Probe results, acknowledgements and refusals count for the epoch that they are about."""
-    if run is None or not isinstance(event, events.Probed | events.Acked | events.ArmRefused):
+    if run is None:
         return None
     if event.report.epoch != run.epoch:
         return f"{event.kind} of epoch {event.report.epoch} in epoch {run.epoch}"
@@ -111,9 +114,11 @@ def an_old_epochs_report_changes_nothing(
     return None
 
 
-def a_join_is_taken_once(history: History, run: Run | None, event: Event, record: Record) -> Wrong:
+def a_join_is_taken_once(
+    history: History, run: Run | None, event: events.Joined, record: Record
+) -> Wrong:
     """The same join again is the same incarnation, however often and late it comes."""
-    if run is None or not isinstance(event, events.Joined):
+    if run is None:
         return None
     if event.request.join_id in history.of(run).joined:
         return f"{event.request.join_id} became a second incarnation"
@@ -121,13 +126,13 @@ def a_join_is_taken_once(history: History, run: Run | None, event: Event, record
 
 
 def a_live_holder_keeps_its_slot(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History, run: Run | None, event: events.Joined, record: Record
 ) -> Wrong:
     """Within a generation nobody displaces a node that is alive and was not disturbed.
 
     A lost message may be enough: with a short lease three polls are over before the next try.
     """
-    if run is None or not isinstance(event, events.Joined):
+    if run is None:
         return None
     slot = run.slots[event.request.slot]
     holder = slot.live_node()
@@ -143,10 +148,10 @@ def a_live_holder_keeps_its_slot(
 
 
 def no_live_node_is_given_up(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History, run: Run | None, event: events.Lost, record: Record
 ) -> Wrong:
     """A node that runs and whose network works (a lost message is no matter) is never lost."""
-    if run is None or not isinstance(event, events.Lost):
+    if run is None:
         return None
     process = history.of(run).owners.get((event.slot, event.incarnation))
     if process is None or not process.machine.alive or is_troubled(process):
@@ -162,10 +167,10 @@ def is_troubled(process: Process) -> bool:
 
 
 def a_refusal_displaces_nobody(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History, run: Run | None, event: events.Refused, record: Record
 ) -> Wrong:
     """A node that refuses to join speaks for no other: not for a live one, nor for a newer one."""
-    if run is None or not isinstance(event, events.Refused) or event.exit_code is None:
+    if run is None or event.exit_code is None:
         return None
     slot = run.slots[event.slot]
     stale = event.generation < max(slot.wanted, slot.generation)
@@ -269,10 +274,10 @@ def the_epoch_never_goes_back(history: History, run: Run, event: Event, at: floa
 
 
 def the_go_needs_every_acknowledgement(
-    history: History, run: Run, event: Event, at: float
+    history: History, run: Run, event: events.Acked, at: float
 ) -> Wrong:
     """The run goes only when each node of the table has really acknowledged this table."""
-    if run.phase is not Phase.RUNNING or not isinstance(event, events.Acked):
+    if run.phase is not Phase.RUNNING:
         return None
     assert run.table is not None
     acks = history.of(run).acks
@@ -310,10 +315,10 @@ def a_led_run_is_over_with_its_leader(history: History, run: Run, event: Event, 
 
 
 def time_in_the_schedulers_queue_does_not_count(
-    history: History, run: Run, event: Event, at: float
+    history: History, run: Run, event: events.TimedOut, at: float
 ) -> Wrong:
     """A join time-out needs a slot that was awaited so long while nobody said that it is queued."""
-    if not isinstance(event, events.TimedOut) or event.phase is not Phase.GATHERING:
+    if event.phase is not Phase.GATHERING:
         return None
     if history.gaps:  # the registry's clock stood still, maybe while the slot was queued
         return None
@@ -326,10 +331,10 @@ def time_in_the_schedulers_queue_does_not_count(
 
 
 def a_time_out_has_somebody_who_is_late(
-    history: History, run: Run, event: Event, at: float
+    history: History, run: Run, event: events.TimedOut, at: float
 ) -> Wrong:
     """Before the go a time-out names a node that was slow, or was disturbed."""
-    if not isinstance(event, events.TimedOut) or event.phase is Phase.GATHERING:
+    if event.phase is Phase.GATHERING:
         return None
     owners = history.of(run).owners
     for index in run.waiting_for | set(run.left_out):
@@ -357,6 +362,9 @@ OF_STATES: list[Callable[..., Wrong]] = [
     time_in_the_schedulers_queue_does_not_count,
     *promises.OF_STATES,
 ]
+
+
+OF_RECORDS_BY_KIND, OF_STATES_BY_KIND = by_kind(OF_RECORDS), by_kind(OF_STATES)
 
 
 # --- of what the registry answers -----------------------------------------------------------------

@@ -98,10 +98,10 @@ def _is_troubled(process: Process) -> bool:
 
 
 def a_node_is_given_up_for_a_reason(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History, run: Run | None, event: events.Lost, record: Record
 ) -> Wrong:
     """A lost node said nothing for its lease, or closed its connection, or its worker run ended."""
-    if run is None or not isinstance(event, events.Lost):
+    if run is None:
         return None
     facts = history.of(run)
     process = _owner(facts, event.slot, event.incarnation)
@@ -120,10 +120,10 @@ def a_node_is_given_up_for_a_reason(
 
 
 def most_nodes_are_not_given_up_together(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History, run: Run | None, event: events.Lost, record: Record
 ) -> Wrong:
     """When most nodes are silent, nobody is given up for a lease more: it may be the registry."""
-    if run is None or not isinstance(event, events.Lost):
+    if run is None:
         return None
     facts, now = history.of(run), history.now()
     launch = facts.launch
@@ -151,10 +151,10 @@ def most_nodes_are_not_given_up_together(
 
 
 def a_holder_is_displaced_only_when_suspect(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History, run: Run | None, event: events.Joined, record: Record
 ) -> Wrong:
     """Within a generation a slot is free after three silent polls, or 0.75 s after a close."""
-    if run is None or not isinstance(event, events.Joined):
+    if run is None:
         return None
     facts, slot = history.of(run), run.slots[event.request.slot]
     holder = slot.live_node()
@@ -171,10 +171,10 @@ def a_holder_is_displaced_only_when_suspect(
 
 
 def a_node_of_another_job_is_not_taken(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History, run: Run | None, event: events.Joined, record: Record
 ) -> Wrong:
     """Size, framework, COMMAND and version of a node are those of its run."""
-    if run is None or not isinstance(event, events.Joined):
+    if run is None:
         return None
     request, spec = event.request, run.spec
     sizes = {str(spec.max_nodes), f"{spec.min_nodes}:{spec.max_nodes}", None}
@@ -193,9 +193,11 @@ def _framework_of(facts: Facts) -> str:
     return "openmpi" if launch.led else "torchrun" if launch.ranks_each else "command"
 
 
-def a_rank_can_be_had(history: History, run: Run | None, event: Event, record: Record) -> Wrong:
+def a_rank_can_be_had(
+    history: History, run: Run | None, event: events.Joined, record: Record
+) -> Wrong:
     """Nobody joins who asks for a rank beyond the run, or for rank 0 without being slot 0."""
-    if run is None or not isinstance(event, events.Joined):
+    if run is None:
         return None
     rank, slot = event.request.requested_rank, event.request.slot
     if rank is None or (rank < run.spec.slots and (rank == 0) == (slot == 0)):
@@ -203,9 +205,11 @@ def a_rank_can_be_had(history: History, run: Run | None, event: Event, record: R
     return f"slot {slot} asks for rank {rank}"
 
 
-def a_clash_names_both(history: History, run: Run | None, event: Event, record: Record) -> Wrong:
+def a_clash_names_both(
+    history: History, run: Run | None, event: events.Refused, record: Record
+) -> Wrong:
     """A node that asks for another one's rank is refused with the names of both."""
-    if run is None or not isinstance(event, events.Refused) or event.exit_code is not None:
+    if run is None or event.exit_code is not None:
         return None
     launch, mine = history.of(run).launch, history.of(run).launch.ranks[event.slot]
     marks = history.world.marks
@@ -219,9 +223,14 @@ def a_clash_names_both(history: History, run: Run | None, event: Event, record: 
     return None if {event.slot, others[0]} <= named else event.reason
 
 
-def a_report_counts_once(history: History, run: Run | None, event: Event, record: Record) -> Wrong:
+def a_report_counts_once(
+    history: History,
+    run: Run | None,
+    event: events.Probed | events.Acked | events.Exited,
+    record: Record,
+) -> Wrong:
     """What a node says again of one epoch, or of its end, changes nothing."""
-    if run is None or not isinstance(event, events.Probed | events.Acked | events.Exited):
+    if run is None:
         return None
     facts = history.of(run)
     epoch = 0 if isinstance(event, events.Exited) else event.report.epoch
@@ -232,10 +241,10 @@ def a_report_counts_once(history: History, run: Run | None, event: Event, record
 
 
 def a_worker_run_ends_once(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History, run: Run | None, event: events.SlotChanged, record: Record
 ) -> Wrong:
     """A worker run that has ended is not said to live; none is submitted for a finished run."""
-    if run is None or not isinstance(event, events.SlotChanged):
+    if run is None:
         return None
     slot, news = run.slots[event.slot], event.news
     if run.phase is Phase.FINISHED and news.state is SlotState.SUBMITTING:
@@ -246,10 +255,10 @@ def a_worker_run_ends_once(
 
 
 def a_launcher_that_lives_is_believed(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History, run: Run | None, event: events.SlotChanged, record: Record
 ) -> Wrong:
     """What it said of the queue holds as long as it lives and can be heard."""
-    if run is None or not isinstance(event, events.SlotChanged):
+    if run is None:
         return None
     if event.news.state is not SlotState.UNKNOWN or run.slots[event.slot].state is not (
         SlotState.QUEUED
@@ -269,10 +278,10 @@ def a_launcher_that_lives_is_believed(
 
 
 def a_cancel_does_not_hide_a_failure(
-    history: History, run: Run | None, event: Event, record: Record
+    history: History, run: Run | None, event: events.Cancelled, record: Record
 ) -> Wrong:
     """A run that a node had failed is not 'cancelled', unless that node was itself told to end."""
-    if run is None or not isinstance(event, events.Cancelled) or run.phase is not Phase.RUNNING:
+    if run is None or run.phase is not Phase.RUNNING:
         return None
     facts, now = history.of(run), history.now()
     for failure in facts.failures:
@@ -339,11 +348,13 @@ def the_last_call_lasts_its_time(history: History, run: Run, event: Event, at: f
     return None
 
 
-def nobody_comes_after_the_last_call(history: History, run: Run, event: Event, at: float) -> Wrong:
+def nobody_comes_after_the_last_call(
+    history: History, run: Run, event: events.Joined, at: float
+) -> Wrong:
     """A slot that was empty when the nodes were gathered stays so, unless they gather again."""
     facts = history.of(run)
     assert facts.before is not None
-    if not isinstance(event, events.Joined) or facts.before.phase is Phase.GATHERING:
+    if facts.before.phase is Phase.GATHERING:
         return None
     again = run.phase is Phase.GATHERING or run.epoch > facts.before.epoch
     if event.request.slot in facts.before.nodes and again:
@@ -459,12 +470,14 @@ def _goes_on_without_it(
     return None
 
 
-def who_is_out_already_does_not_fail(history: History, run: Run, event: Event, at: float) -> Wrong:
+def who_is_out_already_does_not_fail(
+    history: History, run: Run, event: events.SlotChanged, at: float
+) -> Wrong:
     """The end of a worker run that is replaced already, or given up, changes nothing."""
     facts = history.of(run)
     before = facts.before
     assert before is not None
-    if not isinstance(event, events.SlotChanged) or event.news.state not in _DEAD:
+    if event.news.state not in _DEAD:
         return None
     slot, generation = event.slot, event.news.generation
     newer = generation > facts.generation_before
@@ -476,12 +489,12 @@ def who_is_out_already_does_not_fail(history: History, run: Run, event: Event, a
     return f"the end of slot {slot}, generation {generation}" if changed else None
 
 
-def the_schedulers_word_is_not_enough(history: History, run: Run, event: Event, at: float) -> Wrong:
+def the_schedulers_word_is_not_enough(
+    history: History, run: Run, event: events.SlotChanged, at: float
+) -> Wrong:
     """It ends no node after the go, and before the go only one of the worker run that ended."""
     facts = history.of(run)
     assert facts.before is not None
-    if not isinstance(event, events.SlotChanged):
-        return None
     before = facts.before
     if before.phase is Phase.RUNNING and (run.phase is not Phase.RUNNING or run.stop > before.stop):
         return f"{event.news.state} of slot {event.slot} ends a running run"
@@ -562,13 +575,15 @@ def nobody_is_superfluous_while_there_is_room(
     return None
 
 
-def as_few_as_can_be_are_left_out(history: History, run: Run, event: Event, at: float) -> Wrong:
+def as_few_as_can_be_are_left_out(
+    history: History, run: Run, event: events.Probed, at: float
+) -> Wrong:
     """The network is taken on which most nodes really reach each other; if enough do, one is."""
     facts = history.of(run)
     before = facts.before
     assert before is not None
     silent = any(what == "silent probes" for what, _, _ in history.world.marks)
-    if before.phase is not Phase.VERIFYING or not isinstance(event, events.Probed) or silent:
+    if before.phase is not Phase.VERIFYING or silent:
         return None
     there = []
     for slot in run.slots:
@@ -667,10 +682,12 @@ def _still_runs(facts: Facts, run: Run) -> Process | None:
     return None
 
 
-def the_verdict_waits_for_the_silent(history: History, run: Run, event: Event, at: float) -> Wrong:
+def the_verdict_waits_for_the_silent(
+    history: History, run: Run, event: events.VerdictFell, at: float
+) -> Wrong:
     """A node that was silent since before the others were stopped may be the first cause."""
     facts = history.of(run)
-    if not isinstance(event, events.VerdictFell) or facts.stopped_at is None or run.table is None:
+    if facts.stopped_at is None or run.table is None:
         return None
     now, lease = history.now(), dead_after(facts.launch)
     back = max((end for _, end in history.gaps if end <= now), default=0.0)
@@ -719,11 +736,13 @@ def the_exit_code_is_the_causes(history: History, run: Run, event: Event, at: fl
     return f"slot {result.slot} ended with {code}, the run with {result.exit_code}"
 
 
-def who_has_ended_well_is_not_lost(history: History, run: Run, event: Event, at: float) -> Wrong:
+def who_has_ended_well_is_not_lost(
+    history: History, run: Run, event: events.Lost | events.Left, at: float
+) -> Wrong:
     """A node that goes after its program has ended well, and that was told, fails nothing."""
     facts = history.of(run)
     assert facts.before is not None
-    if not isinstance(event, events.Lost | events.Left) or facts.before.stop or not run.stop:
+    if facts.before.stop or not run.stop:
         return None
     owner = _owner(facts, event.slot, event.incarnation)
     told = ("exited", event.slot, event.incarnation, 0) in facts.reported
@@ -731,11 +750,13 @@ def who_has_ended_well_is_not_lost(history: History, run: Run, event: Event, at:
     return f"slot {event.slot} had ended" if told and well else None
 
 
-def a_loss_after_the_go_stops_all(history: History, run: Run, event: Event, at: float) -> Wrong:
+def a_loss_after_the_go_stops_all(
+    history: History, run: Run, event: events.Lost | events.Left, at: float
+) -> Wrong:
     """A node of the table that goes before its program has ended ends the run."""
     facts = history.of(run)
     assert facts.before is not None
-    if not isinstance(event, events.Lost | events.Left) or facts.before.phase is not Phase.RUNNING:
+    if facts.before.phase is not Phase.RUNNING:
         return None
     in_table = run.table is not None and run.table.row_of_slot(event.slot) is not None
     told = ("exited", event.slot, event.incarnation, 0) in facts.reported
