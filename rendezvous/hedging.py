@@ -57,7 +57,8 @@ async def persistently(
     finally:
         for task in tries:
             task.cancel()
-        await asyncio.gather(*tries, return_exceptions=True)
+        if tries:
+            await asyncio.gather(*tries, return_exceptions=True)
 
 
 async def _wait(tries: Tries[T], seconds: float) -> tuple[Tries[T], Tries[T]]:

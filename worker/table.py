@@ -88,8 +88,9 @@ def _problem_of_rows(table: EndpointTable, own: TableRow) -> str:
         return "the table holds a slot twice"
     if len({row.address for row in rows}) < len(rows):
         return "the table holds an address twice"
+    own_is_loopback = _is_loopback(own)
     for row in rows:
-        if _is_loopback(row) != _is_loopback(own):
+        if _is_loopback(row) != own_is_loopback:
             return f"the row of slot {row.slot} and this node's are not both loopback addresses"
     return ""
 
