@@ -75,7 +75,8 @@ def a_stale_incarnation_changes_nothing(
         return None
     node = run.slots[event.slot].node
     if node is None or node.incarnation != event.incarnation:
-        return f"{type(event).__name__} of slot {event.slot}, incarnation {event.incarnation}; now {node}"
+        said = f"{type(event).__name__} of slot {event.slot}, incarnation {event.incarnation}"
+        return f"{said}; now {node}"
     if node.state is NodeState.LOST and not isinstance(event, events.Left):
         return f"{type(event).__name__} of slot {event.slot}, which was given up"
     return None
