@@ -8,6 +8,7 @@ Durations are seconds (float), never dates. Digests are lower-case hex SHA-256.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import ipaddress
 import json
@@ -45,6 +46,8 @@ _PRINTABLE = re.compile(
     r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
 )
 
+_parse_address = functools.lru_cache(maxsize=4_096)(ipaddress.ip_address)
+"""The same few addresses come again and again: in candidates, rows and tables."""
 _BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 _TIME = re.compile(r"(?:[:,]| for)? \d+ (?:s|min|h)(?: (?:left|ago))?\b")
 
@@ -73,7 +76,7 @@ def _check_address(value: str) -> str:
     if "%" in value:
         raise ValueError("an address with a zone is not reachable from other nodes")
     try:
-        address = ipaddress.ip_address(value)
+        address = _parse_address(value)
     except ValueError:
         raise ValueError("not an IPv4 or IPv6 address") from None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
@@ -216,7 +219,7 @@ class Candidate(Wire):
 
     @model_validator(mode="after")
     def _prefix_fits(self) -> Candidate:
-        if self.prefix_length > ipaddress.ip_address(self.address).max_prefixlen:
+        if self.prefix_length > _parse_address(self.address).max_prefixlen:
             raise ValueError("the prefix is longer than the address")
         return self
 
@@ -228,7 +231,7 @@ class Candidate(Wire):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine itself can reach it."""
-        return ipaddress.ip_address(self.address).is_loopback
+        return _parse_address(self.address).is_loopback
 
 
 MOST_COMMAND_WORDS = 128

@@ -211,7 +211,7 @@ def sign_candidate(
         prefix_length=candidate.prefix_length,
         nproc_per_node=nproc_per_node,
     )
-    return candidate.model_copy(update={"mac": hmac.new(row_key, text, "sha256").hexdigest()})
+    return candidate.model_copy(update={"mac": hmac.digest(row_key, text, "sha256").hex()})
 
 
 def row_is_genuine(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -> bool:
@@ -226,7 +226,7 @@ def row_is_genuine(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -
         prefix_length=row.prefix_length,
         nproc_per_node=row.nproc_per_node,
     )
-    expected = hmac.new(row_key, text, "sha256").hexdigest()
+    expected = hmac.digest(row_key, text, "sha256").hex()
     return hmac.compare_digest(expected.encode(), row.mac.encode("utf-8", "replace"))
 
 
@@ -248,7 +248,7 @@ def word_macs(row_key: bytes, command: Sequence[str], *, run: str, launch_id: st
     parts = [[word] for word in command[:most]]
     parts += [list(command[most:])] if len(command) > most else []
     texts = (canonical_json(["word", run, launch_id, n, *part]) for n, part in enumerate(parts))
-    return [hmac.new(row_key, text, "sha256").hexdigest()[:16] for text in texts]
+    return [hmac.digest(row_key, text, "sha256").hex()[:16] for text in texts]
 
 
 def command_mac(
@@ -268,7 +268,7 @@ def command_mac(
         command: What `sh -c` is given.
     """
     text = canonical_json(["command", digest, sender, target, number])
-    return hmac.new(row_key, text + b"\n" + command, "sha256").hexdigest()
+    return hmac.digest(row_key, text + b"\n" + command, "sha256").hex()
 
 
 def is_command_mac(mac: str, row_key: bytes, **command: Any) -> bool:
