@@ -150,8 +150,6 @@ def _failure(task: asyncio.Task[Line]) -> NetworkFailure:
 
 
 async def _give_up(tasks: Sequence[asyncio.Task[Line]]) -> None:
-    if not tasks:
-        return
     for task in tasks:
         task.cancel()
     for result in await asyncio.gather(*tasks, return_exceptions=True):

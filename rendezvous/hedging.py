@@ -57,8 +57,7 @@ async def persistently(
     finally:
         for task in tries:
             task.cancel()
-        if tries:
-            await asyncio.gather(*tries, return_exceptions=True)
+        await asyncio.gather(*tries, return_exceptions=True)
 
 
 async def _wait(tries: Tries[T], seconds: float) -> tuple[Tries[T], Tries[T]]:
