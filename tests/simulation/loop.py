@@ -189,6 +189,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def dispose(self) -> None:
         """End what still waits, without letting it say anything."""
+        asyncio._set_running_loop(self)  # else what ends asks for one, and gets a real one
+        try:
+            self._close_tasks()
+        finally:
+            asyncio._set_running_loop(None)
+        self._tasks.clear()
+        self._ready.clear()
+        self._timers.clear()
+        self.close()
+
+    def _close_tasks(self) -> None:
         for task in self._tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -196,10 +207,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 assert coroutine is not None
                 with contextlib.suppress(Exception):
                     coroutine.close()
-        self._tasks.clear()
-        self._ready.clear()
-        self._timers.clear()
-        self.close()
 
 
 class Machine:
