@@ -18,9 +18,10 @@ from worker.contracts import Contract
 
 @dataclass(frozen=True, slots=True)
 class RestoreHosts:
-    """Take away what ended runs have left in the hosts file."""
+    """Take away what ended runs have left in the hosts file; its disk may hang."""
 
     number: int
+    limit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class MakeOffer:
     number: int
     base: str
     probe_port: int | None
+    limit: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from rendezvous.errors import ArmingFailed, ExitCode, JoinTimeout, RdzvError, RegistryLost
+from rendezvous.errors import (
+    ArmingFailed,
+    ExitCode,
+    JoinTimeout,
+    RdzvError,
+    RegistryLost,
+    RunError,
+)
 from rendezvous.schema import ExitReport, printable
 from worker.agent.state import Rules
 
@@ -15,6 +22,14 @@ def join_timed_out(rules: Rules, last: RdzvError) -> JoinTimeout:
         f"slot {rules.slot} could not join run '{rules.run}' within "
         f"{rules.join_timeout:.0f} s: {last.message}",
         hint=last.hint,
+    )
+
+
+def look_hangs(seconds: float) -> RunError:
+    """It cannot say what it has to offer: a driver, or the kernel, does not answer."""
+    return RunError(
+        f"looking at this machine's addresses and devices took longer than {seconds:g} s",
+        hint="a driver or a file system hangs: see dmesg on this node, and restart it",
     )
 
 

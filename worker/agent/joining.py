@@ -32,7 +32,7 @@ from worker.agent.actions import (
     RestoreHosts,
     ShowWord,
 )
-from worker.agent.faults import join_timed_out
+from worker.agent.faults import join_timed_out, look_hangs
 from worker.agent.inputs import (
     Broken,
     Connected,
@@ -48,13 +48,17 @@ from worker.agent.notices import Note
 from worker.agent.state import Cause, Joining, Member, Turn
 
 LOOK_SECONDS = 2.0
+STALE_SECONDS = 10.0
+"""A hosts file that another process holds is waited for half as long."""
+OFFER_SECONDS = 10.0
+"""A machine is looked at within 2 s; one that takes longer hangs, and its run is to know."""
 
 
 def begin(turn: Turn) -> None:
     """The node starts."""
     turn.set(joining=Joining(turn.now))
     if turn.node.rules.hosts_file:
-        turn.begin(RestoreHosts)
+        turn.begin(RestoreHosts, limit=STALE_SECONDS)
     else:
         turn.begin(Listen)
 
@@ -63,6 +67,9 @@ def answered(turn: Turn, asked: Effect, said: Input) -> None:
     """Go on with what came of one of these steps."""
     match asked, said:
         case RestoreHosts(), _:
+            if isinstance(said, Late):
+                file = turn.node.rules.hosts_file
+                turn.say(Note.STALE_HOSTS_HANG, file=file, seconds=asked.limit)
             turn.begin(Listen)
         case Listen(), Listening():
             _listening(turn, said)
@@ -78,6 +85,8 @@ def answered(turn: Turn, asked: Effect, said: Input) -> None:
             turn.end(Cause.FAULT, error=asked.error)
         case ((Connect() | Join()), Failed()):
             _not_yet(turn, asked, said.error)
+        case MakeOffer(), Late():
+            _cannot(turn, look_hangs(asked.limit))
         case _, Failed() | Broken():
             _cannot(turn, said.error)
 
@@ -95,7 +104,8 @@ def _listening(turn: Turn, said: Listening) -> None:
 
 
 def _connected(turn: Turn, said: Connected) -> None:
-    turn.begin(MakeOffer, base=said.base, probe_port=_joining(turn).probe_port)
+    port = _joining(turn).probe_port
+    turn.begin(MakeOffer, base=said.base, probe_port=port, limit=OFFER_SECONDS)
 
 
 def _joined(turn: Turn, said: Joined, offer: JoinRequest) -> None:

@@ -21,6 +21,10 @@ class Note(Enum):
     WARNED = _WARNING, "{words}"
     STALE_HOSTS_REMOVED = _INFO, "{file}: what the ended run '{run}' had left was removed"
     STALE_HOSTS_KEPT = _DEBUG, "{problem}"
+    STALE_HOSTS_HANG = (
+        _WARNING,
+        "{file} could not be read within {seconds:g} s, as a disk or network file system hangs",
+    )
     NOT_LISTENING = _WARNING, "no port to answer the probes of peers: {problem}"
     CANNOT_JOIN_YET = _INFO, "cannot join yet, {left:.0f} s left: {problem}"
     JOINED = (

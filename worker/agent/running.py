@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from rendezvous.compat import timeout
 from rendezvous.errors import RdzvError
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.arming import Place
@@ -25,6 +26,8 @@ from worker.agent.inputs import (
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts import rank_of_failure
 from worker.settings import read_bytes
+
+_LOG_SECONDS = 2.0
 
 
 class Running:
@@ -61,7 +64,7 @@ class Running:
     async def run(self) -> Input:
         """Start it, and wait until nothing of it is left."""
         number, contract = self._asked.number, self._asked.contract
-        self._nccl = await self._environment.in_thread(self._open_nccl_log)
+        await self._find_nccl_log()
         following = asyncio.create_task(self._follow_network())
         try:
             if contract.argv:
@@ -144,6 +147,16 @@ class Running:
             self._program.kill_now()
 
     # --- its network --------------------------------------------------------------------------
+
+    async def _find_nccl_log(self) -> None:
+        """Begin to keep NCCL's log; the program starts without it where that fails or hangs."""
+        try:
+            async with timeout(_LOG_SECONDS):
+                self._nccl = await self._environment.in_thread(self._open_nccl_log)
+        except TimeoutError:
+            self._say(notice(Note.NO_NCCL_LOG, problem="its disk hangs"))
+        except Exception as exc:  # noqa: BLE001 (the run does without)
+            self._feed(PartBroken("opening NCCL's log", exc))
 
     def _open_nccl_log(self) -> NetworkLog | None:
         """What NCCL's processes will say of their network; None when nobody keeps it."""

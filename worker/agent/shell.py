@@ -244,13 +244,13 @@ class NodeShell:
         """An effect on this machine alone."""
         match asked:
             case RestoreHosts():
-                return await self._restore_hosts(asked)
+                return await self._within(asked.number, asked.limit, self._restore_hosts(asked))
             case Listen():
                 return self._listen(asked)
             case LookAhead():
                 return await self._within(asked.number, asked.limit, self._look_ahead(asked))
             case MakeOffer():
-                return await self._make_offer(asked)
+                return await self._within(asked.number, asked.limit, self._make_offer(asked))
             case Flush():
                 await self._socket.hear_out(_HEAR_SECONDS)
                 await self._metrics.flush()
@@ -276,12 +276,12 @@ class NodeShell:
 
     async def _restore_hosts(self, asked: RestoreHosts) -> Input:
         file = self._environment.hosts_file
+        self._resolver.begin()
         try:
             runs = await self._environment.in_thread(self._environment.restore_stale, file)
             said = [notice(Note.STALE_HOSTS_REMOVED, file=file, run=run) for run in runs]
         except ArmingFailed as exc:
             said = [notice(Note.STALE_HOSTS_KEPT, problem=exc.message)]
-        self._resolver.begin()
         return Done(asked.number, tuple(said))
 
     def _listen(self, asked: Listen) -> Input:

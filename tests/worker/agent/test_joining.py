@@ -14,6 +14,7 @@ from rendezvous.errors import (
     JoinTimeout,
     Mismatch,
     RdzvError,
+    RunError,
     RunOver,
     SlotTaken,
     TooLate,
@@ -52,17 +53,19 @@ from worker.agent.actions import (
 from worker.agent.inputs import Connected, Done, Joined, Listening, Offered
 from worker.agent.notices import Note, notice
 from worker.agent.state import Cause
+from worker.refusal import refusal_of
 
 BASE = "https://10.0.0.4:29600"
 
 
 def test_each_step_to_the_join_begins_when_the_one_before_it_is_over() -> None:
     drive = Drive()
-    assert drive.first == (RestoreHosts(1),)
+    assert drive.first == (RestoreHosts(1, limit=10.0),)
     assert drive.answer(RestoreHosts) == (Listen(2),)
     assert drive.answer(Listen, Listening, 7_000) == (LookAhead(3, limit=2.0),)
     assert drive.answer(LookAhead) == (Connect(4),)
-    assert drive.answer(Connect, Connected, BASE) == (MakeOffer(5, base=BASE, probe_port=7_000),)
+    offer = MakeOffer(5, base=BASE, probe_port=7_000, limit=10.0)
+    assert drive.answer(Connect, Connected, BASE) == (offer,)
     assert drive.answer(MakeOffer, Offered, OFFER) == (Join(6, offer=OFFER),)
     actions = drive.answer(Join, Joined, reply(seq=4), BASE)
     assert notes(actions) == [Note.JOINED]
@@ -92,7 +95,29 @@ def test_a_node_that_finds_no_port_for_probes_joins_all_the_same() -> None:
     assert notes(actions) == [Note.NOT_LISTENING]
     drive.answer(LookAhead)
     (offer,) = drive.answer(Connect, Connected, BASE)
-    assert offer == MakeOffer(5, base=BASE, probe_port=None)
+    assert offer == MakeOffer(5, base=BASE, probe_port=None, limit=10.0)
+
+
+def test_a_hosts_file_that_hangs_holds_up_nothing_and_is_said() -> None:
+    drive = Drive()
+    actions = drive.late(RestoreHosts)
+    assert notes(actions) == [Note.STALE_HOSTS_HANG]
+    assert without_words(actions) == (Listen(2),)
+
+
+def test_a_machine_that_does_not_show_what_it_has_refuses_and_may_be_replaced() -> None:
+    drive = Drive(replace(RULES, hosts_file=""))
+    drive.answer(Listen, Listening, 7_000)
+    drive.answer(LookAhead)
+    drive.answer(Connect, Connected, BASE)
+    (refuse,) = drive.late(MakeOffer)
+    assert isinstance(refuse, Refuse)
+    assert isinstance(refuse.error, RunError)
+    assert "10 s" in refuse.error.message
+    assert refusal_of(refuse.error, "n1").retryable
+    drive.answer(Refuse)
+    assert drive.node.ends is not None
+    assert (drive.node.ends.cause, drive.node.ends.error) == (Cause.FAULT, refuse.error)
 
 
 def test_a_disk_that_hangs_while_it_looks_ahead_holds_up_nothing() -> None:

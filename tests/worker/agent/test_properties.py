@@ -167,7 +167,8 @@ def good(effect: Effect, draw: st.DrawFn) -> Input:
 def bad(effect: Effect, draw: st.DrawFn) -> Input:
     """What comes of an effect that does not."""
     number = effect.number
-    limited = isinstance(effect, Watch | LookAhead | ReadTrouble | RemoveHosts) or (
+    kinds_limited = (Watch, RestoreHosts, LookAhead, MakeOffer, ReadTrouble, RemoveHosts)
+    limited = isinstance(effect, kinds_limited) or (
         isinstance(effect, Tell) and effect.limit is not None
     )
     kinds = [Broken, Failed, Failed, *([Late] if limited else [])]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.errors import RunError
-from tests.simulation.loop import run_virtually
+from tests.simulation.loop import forever, run_virtually
 from tests.worker.agent.test_visiting import at_once
 from tests.worker.test_table import join, table
 from worker.agent.actions import ReadTrouble, Start
@@ -240,3 +240,30 @@ def test_a_fault_in_following_nccls_log_is_told_and_the_program_goes_on() -> Non
     bench = Bench(NCCL, Path("/logs"), nccl_log=lambda *args, **options: Log(breaks=True))
     assert lives(bench, bench.running.stop) == ProgramGone(7, ENDING, WORDS)
     assert [type(said) for said in bench.fed if isinstance(said, PartBroken)] == [PartBroken]
+
+
+def test_a_fault_in_opening_nccls_log_is_told_and_the_program_starts() -> None:
+    def broken(*args: Any, **options: Any) -> Log:
+        raise ValueError("not this way")
+
+    bench = Bench(NCCL, Path("/logs"), nccl_log=broken)
+    assert lives(bench, bench.running.stop) == ProgramGone(7, ENDING, WORDS)
+    assert isinstance(bench.fed[0], PartBroken)
+    assert bench.fed[1:] == [Started(7), ProgramSeen(7, Family())]
+
+
+def test_a_program_starts_though_the_disk_of_nccls_log_hangs() -> None:
+    async def hangs(work: Any, *args: Any, **options: Any) -> Any:
+        await forever()
+
+    bench = Bench(NCCL, Path("/logs"), in_thread=hangs)
+
+    async def work() -> None:
+        task = asyncio.create_task(bench.running.run())
+        await asyncio.sleep(2.0 + 0.5 + 0.01)
+        assert bench.fed == [Started(7), ProgramSeen(7, Family())]
+        bench.running.stop()
+        assert await task == ProgramGone(7, ENDING, WORDS)
+
+    run_virtually(work())
+    assert [said.note for said in bench.said] == [Note.NO_NCCL_LOG]
