@@ -1,7 +1,9 @@
 """What a node promises, whatever happens: judged by what its process, program and files really did.
 
 What is read of a process: `name, slot, ended, was_killed, was_slow, armed, armed_for, program,
-result, released, signal_told, signal, incarnation, views_at, heard_at, told_refusal, fault, gone`.
+result, released, signal_told, signal, incarnation, views_at, heard_at, told_refusal, fault, gone,
+signals_told, hurried_at, passed, unfit, unready, told_end, keeps_names, go_digest, acked,
+spoke_without_parent, program_ended_at, was_paused`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,15 @@ Wrong = str | None
 ORPHAN_SECONDS = 60.0
 """Of the agents here; after so long a node gives its registry up."""
 
+UNFORESEEN = "unforeseen"
+"""How a process is noted that ends with what nobody expected."""
+_KILL_SECONDS = 0.3
+_MOST_OF_AN_END = 25.0
+"""Output, network log, reports and the hosts file have each their limit."""
+_SPEECHLESS = ("connect", "report")
+"""What breaks, and takes a node's voice with it."""
+_NOT_HEARD = ("registry_lost", "fenced", "run_over", "join_timeout")
+
 _MOST_VIEWS = 40
 """In a second: a table, a stop and a result come at once; more is a node that asks without end."""
 
@@ -31,7 +42,7 @@ def a_table_is_acknowledged_after_it_was_armed_for(
     """A node acknowledges the table that its hosts file and its program are ready for."""
     if not isinstance(report, AckReport) or set(report.digest) == {"0"}:
         return None
-    if process.armed_for.get(report.digest) != report.epoch:
+    if process.unready or process.armed_for.get(report.digest) != report.epoch:
         return f"{process.name} acknowledges {report.digest[:12]} of epoch {report.epoch}"
     return None
 
@@ -48,7 +59,10 @@ def a_node_leaves_no_names(history: History, world: World) -> Wrong:
     left = [
         process.name
         for process in history.processes
-        if process.armed is not None and _ended_itself(process) and not process.was_slow
+        if process.armed is not None
+        and _ended_itself(process)
+        and not process.was_slow
+        and not process.keeps_names
     ]
     return f"{left}" if left else None
 
@@ -110,12 +124,85 @@ def a_program_that_is_told_to_stop_has_its_grace(history: History, world: World)
     return None
 
 
+def a_program_starts_on_the_table_that_was_agreed_to(history: History, process: Process) -> Wrong:
+    """A node that is told to start on another table than it has acknowledged does not."""
+    if not process.serves and process.go_digest != process.acked:
+        return f"{process.name}: {process.go_digest[:12]} is not {process.acked[:12]}"
+    return None
+
+
+def who_cannot_go_on_says_so(history: History, world: World) -> Wrong:
+    """What only this node knows to be wrong it tells the registry, joined or not."""
+    for process in history.processes:
+        known = process.result is not None or process.signal_told or process.released
+        if not process.unfit or process.unfit in _SPEECHLESS or known or not process.fault:
+            continue
+        said = process.told_end if process.incarnation else process.told_refusal
+        if _ended_itself(process) and process.fault not in _NOT_HEARD and not said:
+            return f"{process.name} ended with {process.ended} ({process.unfit})"
+    return None
+
+
+def who_cannot_go_on_ends_with_that(history: History, world: World) -> Wrong:
+    """A node that cannot start its program ends with an error, and not as if it had run."""
+    for process in history.processes:
+        if process.unfit and _ended_itself(process) and process.ended == 0 and not process.released:
+            result = process.result
+            if result is None or result.exit_code != 0:
+                return f"{process.name} ended with 0 ({process.unfit})"
+    return None
+
+
+def a_part_that_breaks_costs_nothing(history: History, world: World) -> Wrong:
+    """What a run can do without ends no node when it breaks as nobody expected."""
+    for process in history.processes:
+        if process.fault == UNFORESEEN and not process.unfit:
+            return f"{process.name} ended with {process.ended}"
+    return None
+
+
+def who_is_in_a_hurry_does_not_wait(history: History, world: World) -> Wrong:
+    """A second signal, or SIGQUIT, ends a program at once, and its node soon."""
+    for process in history.processes:
+        hurried = process.hurried_at
+        if hurried is None or process.was_paused or process.was_killed:
+            continue
+        ended, started = process.program_ended_at, process.started_at
+        if ended is None or started is None or process.serves:
+            ended = started = hurried
+        if ended - max(hurried, started) > _KILL_SECONDS:
+            return f"{process.name}: its program ended {ended - hurried:.1f} s later"
+        if process.gone is not None and process.gone.at - hurried > _MOST_OF_AN_END:
+            return f"{process.name} ended {process.gone.at - hurried:.1f} s later"
+    return None
+
+
+def a_signal_for_a_program_reaches_it(history: History, world: World) -> Wrong:
+    """What is no signal to end is the program's, and ends nothing."""
+    for process in history.processes:
+        program = process.program
+        if program is None or not process.passed or process.was_killed or process.was_paused:
+            continue
+        if program.signals[: len(process.passed)] != process.passed:
+            return f"{process.name}: {process.passed} was passed on as {program.signals}"
+    return None
+
+
+def who_has_lost_its_launcher_is_silent(history: History, world: World) -> Wrong:
+    """Before the go, a node that ends with its launcher does not count as failed: it is silent."""
+    for process in history.processes:
+        if process.spoke_without_parent and process.result is None and not process.unfit:
+            return process.name
+    return None
+
+
 def _ended_itself(process: Process) -> bool:
     return process.ended is not None and not process.was_killed
 
 
 OF_AGENT_REPORTS: list[Callable[..., Wrong]] = [a_table_is_acknowledged_after_it_was_armed_for]
 OF_AGENT_VIEWS: list[Callable[..., Wrong]] = [news_are_asked_for_in_peace]
+OF_AGENT_STARTS: list[Callable[..., Wrong]] = [a_program_starts_on_the_table_that_was_agreed_to]
 OF_AGENT_ENDS: list[Callable[..., Wrong]] = [
     a_node_leaves_no_names,
     a_node_outlives_its_program,
@@ -123,4 +210,10 @@ OF_AGENT_ENDS: list[Callable[..., Wrong]] = [
     a_program_that_is_told_to_stop_has_its_grace,
     a_registry_is_given_up_in_time,
     who_cannot_take_part_says_so,
+    who_cannot_go_on_says_so,
+    who_cannot_go_on_ends_with_that,
+    a_part_that_breaks_costs_nothing,
+    who_is_in_a_hurry_does_not_wait,
+    a_signal_for_a_program_reaches_it,
+    who_has_lost_its_launcher_is_silent,
 ]

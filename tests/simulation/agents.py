@@ -11,14 +11,12 @@ import asyncio
 import random
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.client import RegistryClient
-from rendezvous.errors import ArmingFailed, ExitCode, RdzvError, RunError
+from rendezvous.errors import ExitCode, RdzvError
 from rendezvous.schema import (
     AckReport,
     Candidate,
@@ -27,6 +25,9 @@ from rendezvous.schema import (
     Finding,
     JoinReply,
     JoinRequest,
+    LeaveReport,
+    MetricBatch,
+    MetricReply,
     NodeView,
     PairProbe,
     Phase,
@@ -34,22 +35,28 @@ from rendezvous.schema import (
     ProbeReport,
     Refusal,
     RefuseReport,
+    RelayMail,
     Report,
     ReportReply,
     Result,
 )
-from rendezvous.security import Credential, JoinString, RegistryPlace, sign_candidate
+from rendezvous.security import (
+    Credential,
+    JoinString,
+    RegistryPlace,
+    sign_candidate,
+    word_macs,
+)
 from tests.simulation import agent_promises, invariants
-from tests.simulation.agent_promises import ORPHAN_SECONDS
+from tests.simulation.agent_promises import ORPHAN_SECONDS, UNFORESEEN
+from tests.simulation.doors import Doors, Unforeseen
 from tests.simulation.history import Facts, Failure
 from tests.simulation.loop import Machine, forever
 from tests.simulation.network import BESIDE, LOOPBACK
 from tests.simulation.program import SimulatedProgram, draw_course
 from tests.simulation.schedule import Launch
 from worker.agent import AgentEnvironment, take_part
-from worker.nccl.verdict import Verdict
 from worker.probe.packets import Identity
-from worker.resolver import Resolver
 from worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -57,7 +64,7 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 3.0
 _SICK = Finding(check="L12", level="fail", cause="RDMA cannot register memory")
-_PROBE_PORT = 7_000
+_WORDS = ["train.py", "--lr", "0.1"]
 
 
 def framework_of(launch: Launch) -> Any:
@@ -75,8 +82,29 @@ class RecordingClient(RegistryClient):
 
     process: Process
 
+    async def connect(self) -> str:
+        """See the base class."""
+        self.process.doors.may_break("connect")
+        return await super().connect()
+
+    async def close(self) -> None:
+        """See the base class."""
+        self.process.doors.may_break("close_client")
+        await super().close()
+
+    async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
+        """See the base class."""
+        self.process.doors.may_break("send_metrics")
+        return await super().send_metrics(run, slot, batch)
+
+    async def relay_take(self, run: str, slot: int, after: int, session: str) -> RelayMail:
+        """See the base class."""
+        self.process.doors.may_break("relay_take")
+        return await super().relay_take(run, slot, after, session)
+
     async def join(self, run: str, request: JoinRequest) -> JoinReply:
         """See the base class."""
+        self.process.doors.may_break("join")
         reply = await super().join(run, request)
         self.process.note_join(request.join_id, reply)
         return reply
@@ -88,14 +116,16 @@ class RecordingClient(RegistryClient):
 
     async def watch(self, run: str, slot: int, after: int, poll: float) -> NodeView:
         """See the base class."""
+        self.process.doors.may_break("watch")
         view = await super().watch(run, slot, after, poll)
         self.process.note_view(view)
-        return view
+        return self.process.told_to(view)
 
     async def report(self, run: str, slot: int, report: Report) -> ReportReply:
         """See the base class; a node that is stuck has nothing to say before the go."""
         if self.process.stuck and isinstance(report, ProbeReport | AckReport | RefuseReport):
             await forever()
+        self.process.doors.may_break("report")
         report = self.process.world.told_by(self.process, report)
         self.process.note_report(report)
         reply = await super().report(run, slot, report)
@@ -152,6 +182,17 @@ class Process:
         self.was_killed = False
         self.told_refusal = False
         self.needs_hosts = False
+        self.signalled_at = 0.0
+        self.hurried_at: float | None = None
+        self.parent_is_gone = False
+        self.spoke_without_parent = False
+        self.passed: list[int] = []
+        self.unfit = ""
+        self.unready = ""
+        self.told_end = False
+        self.keeps_names = False
+        self.go_digest = ""
+        self.doors = Doors(self)
         self.heard_at = 0.0
         self.views_at: deque[float] = deque(maxlen=100)
 
@@ -188,6 +229,8 @@ class Process:
             )
         except RdzvError as exc:
             code, self.fault = int(exc.exit_code), exc.code
+        except Unforeseen:
+            code, self.fault = int(ExitCode.INTERNAL), UNFORESEEN
         self._note_end()
         self.ended = code
         self.machine.kill()
@@ -197,6 +240,8 @@ class Process:
         launch = self.launch
         self.needs_hosts = self.world.marked("hosts refused", self) is not None
         require: Any = "require" if self.needs_hosts else "auto"
+        if self.world.marked("names unwanted", self):
+            require = "off"
         return WorkerSettings(
             framework=framework_of(launch),
             nnodes=f"{launch.least}:{launch.nodes}",
@@ -204,6 +249,7 @@ class Process:
             join_timeout=launch.join_timeout,
             orphan_timeout=ORPHAN_SECONDS,
             grace=GRACE_SECONDS,
+            parent=1,
             log_dir=Path("/simulated"),
             nccl_log="on" if launch.follows_network else "off",
             require_rdma=launch.follows_network and launch.nodes > 2,
@@ -214,12 +260,27 @@ class Process:
         if self.ended is not None or not self.machine.alive:
             return
         self.signals_told += 1 if number != signal.SIGQUIT else 2
+        if self.signals_told > 1 and self.hurried_at is None:
+            self.hurried_at = self.world.loop.time()
         if not self.signal_told:
             self.signal_told, self.signal = True, number
+            self.signalled_at = self.world.loop.time()
             self.troubled = True
             self.note_failure()
         if not self.machine.signal(number):
             self.die(silent=False)
+
+    def pass_on(self, number: int) -> None:
+        """Send it a signal that is meant for its program."""
+        program = self.program
+        if program is not None and program.main_ended is None and self.machine.handlers:
+            self.passed.append(number)
+        self.machine.signal(number)
+
+    def lose_parent(self) -> None:
+        """Its launcher's process is gone, and its kernel tells it to end."""
+        self.parent_is_gone = True
+        self.tell_to_end()
 
     def die(self, *, silent: bool) -> None:
         """The process is killed; its host closes its connections, or is gone as well."""
@@ -243,6 +304,24 @@ class Process:
         self.facts.failures.append(Failure(self.failed_at, self.slot, self.incarnation, silent))
         for call in list(self.facts.on_failure):
             call(self.number)
+
+    def note_unfit(self, door: str) -> None:
+        """It cannot go on, for what it meets at this door: it has to say so."""
+        self.troubled, self.unfit = True, self.unfit or door
+
+    def note_no_start(self) -> None:
+        """Its program cannot be started: that is its failure, unless it was told to end before."""
+        self.failed_at = self.signalled_at if self.signal_told else self.world.loop.time()
+        self.facts.failures.append(
+            Failure(self.failed_at, self.slot, self.incarnation, silent=False)
+        )
+        for call in list(self.facts.on_failure):
+            call(self.number)
+
+    def note_armed(self, table: EndpointTable) -> None:
+        """It is ready for a table; where it writes no names, nothing else shows it."""
+        if self.world.marked("names unwanted", self):
+            self.armed_for[table.digest()] = table.epoch
 
     def _note_end(self, *, silent: bool = False) -> None:
         """It is gone: of one that could not tell of its failure this is all that is known."""
@@ -275,6 +354,9 @@ class Process:
 
     def note_report(self, report: Report) -> None:
         """It tells this, for the first time or again."""
+        if isinstance(report, ExitReport | LeaveReport):
+            self.told_end |= isinstance(report, ExitReport)
+            self.spoke_without_parent |= self.parent_is_gone and self.started_at is None
         if isinstance(report, ExitReport) and report.exit_code == ExitCode.PREFLIGHT_FAILED:
             self.note_failure()
         self.world.history.judge(agent_promises.OF_AGENT_REPORTS, self, report)
@@ -283,8 +365,25 @@ class Process:
             self.acked = report.digest
             self.facts.acks.add(told)
 
+    def told_to(self, view: NodeView) -> NodeView:
+        """What it is told of the table: its registry may not be honest."""
+        fault = self.world.marked("forged", self)
+        if fault is not None and fault.count == 1 and view.table is not None:
+            first, *rows = view.table.rows
+            forged = first.model_copy(update={"hostname": "elsewhere"})
+            table = view.table.model_copy(update={"rows": [forged, *rows]})
+            self.troubled = True
+            view = view.model_copy(update={"table": table})
+        elif fault is not None and fault.count > 1 and view.phase is Phase.RUNNING:
+            self.troubled = True
+            view = view.model_copy(update={"digest": "f" * 64})
+        if view.phase is Phase.RUNNING:
+            self.go_digest = view.digest
+        return view
+
     def _note_start(self) -> None:
         self.world.history.judge(invariants.OF_STARTS, self, self.acked)
+        self.world.history.judge(agent_promises.OF_AGENT_STARTS, self)
         self.facts.starts.append((self.slot, self.incarnation, self.acked))
         self.started_at = self.world.loop.time()
 
@@ -297,30 +396,8 @@ class Process:
     # --- its outer world ----------------------------------------------------------------------
 
     def _outside(self) -> AgentEnvironment:
-        return AgentEnvironment(
-            environ={"PATH": "/usr/bin", "HOME": "/root"},
-            dial=self._dial,
-            in_thread=self._in_thread,
-            listen=lambda *_, **__: _Listener(),
-            probe=self._probe,
-            resolver=partial(Resolver, lambda _: frozenset(), in_thread=self._in_thread),
-            look_ahead=self._look_ahead,
-            make_offer=self._offer,
-            why_unusable=lambda *_: "",
-            is_free=self._is_free,
-            find_free=self._find_free,
-            missing_of=lambda *_: "",
-            read_conf=lambda _: {},
-            hosts_block=lambda *_: _HostsFile(self),
-            restore_stale=_nothing_stale,
-            known_names=lambda *_: {},
-            write_files=lambda *_: None,
-            write_shims=lambda *_: None,
-            make_private=lambda _: None,
-            local_socket=_Socket,
-            nccl_log=lambda *_, **__: _NcclLog(self),
-            sink=_Sink,
-            start=self._start,
+        return self.doors.environment(
+            dial=self._dial, probe=self._probe, make_offer=self._make_offer, start=self._start
         )
 
     def _dial(self, place: RegistryPlace, credential: Credential | str | None) -> RegistryClient:
@@ -330,25 +407,8 @@ class Process:
         self.client = client
         return client
 
-    async def _in_thread(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """In a while; it goes on where its caller is broken off."""
-        slow = getattr(work, "__name__", "") == "arm"
-        seconds = self.world.arming_seconds(self) if slow else 0.001
-
-        async def go() -> Any:
-            await asyncio.sleep(seconds)
-            return work(*args, **options)
-
-        thread = asyncio.ensure_future(go())
-        thread.add_done_callback(_look_at)
-        return await asyncio.shield(thread)
-
-    def _look_ahead(self, *_: Any) -> None:
-        fault = self.world.marked("refuses", self)
-        if fault is not None:
-            raise (RunError if fault.count > 1 else ArmingFailed)("there is no GPU")
-
-    def _offer(self, *_: Any, probe_port: int | None, **__: Any) -> JoinRequest:
+    def _make_offer(self, *_: Any, probe_port: int | None, **__: Any) -> JoinRequest:
+        self.doors.check_offer()
         launch = self.launch
         high, low = divmod(self.number, 250)
         candidates = [
@@ -370,7 +430,20 @@ class Process:
             probe_port=probe_port,
             requested_rank=launch.ranks[self.slot],
         )
-        return self._signed(self.world.offered(self, request))
+        return self._signed(self._worded(self.world.offered(self, request)))
+
+    def _worded(self, request: JoinRequest) -> JoinRequest:
+        """Where one of a launch has another COMMAND word by word, all of them show theirs."""
+        others = [slot for what, index, slot in self.world.marks if what == "other word"]
+        if not others:
+            return request
+        words = [*_WORDS[:2], "0.9"] if self.slot in others else _WORDS
+        macs = word_macs(
+            self.join.row_key, words, run=self.launch.run, launch_id=self.facts.launch_id
+        )
+        digest = "e" * 64 if self.slot in others else request.job.command_digest
+        job = request.job.model_copy(update={"command_words": macs, "command_digest": digest})
+        return request.model_copy(update={"job": job})
 
     def _signed(self, request: JoinRequest) -> JoinRequest:
         signed = [
@@ -391,6 +464,9 @@ class Process:
         self, identity: Identity, plan: ProbePlan, slots: Iterable[int]
     ) -> list[PairProbe]:
         """Visit the peers; what was really proven is noted for the judge."""
+        self.doors.may_break("probe")
+        if (late := self.world.marked("slow visits", self)) is not None:
+            await asyncio.sleep(late.seconds)
         await asyncio.sleep(0.02 * self.draw.random())
         peers, slots = {peer.slot: peer for peer in plan.peers}, list(slots)
         left_out = self.world.leaves_out(self, slots)
@@ -403,18 +479,13 @@ class Process:
                 self.facts.proven.add((self.slot, self.incarnation, slot, peers[slot].address))
         return pairs
 
-    def _is_free(self, port: int) -> bool:
-        fault = self.world.marked("port taken", self)
-        return fault is None or self.facts.ports_taken >= fault.count
-
-    def _find_free(self, port: int) -> int | None:
-        fault = self.world.marked("port taken", self)
-        return port + 2 if fault is None or fault.seconds else None
-
     async def _start(
         self, argv: Sequence[str], env: Mapping[str, str], *, grace_seconds: float, output: Any
     ) -> SimulatedProgram:
+        if (late := self.world.marked("slow start", self)) is not None:
+            await asyncio.sleep(late.seconds)
         await asyncio.sleep(0.01)
+        self.doors.check_start()
         self._note_start()
         seconds, code = self.launch.program[self.slot]
         if self.world.marked("program fails", self):
@@ -438,105 +509,3 @@ class Process:
         if self.program is not None:
             call, context = self.program.end_by_itself, self.machine.context
             self.world.loop.call_soon(call, code, context=context)
-
-
-def _look_at(thread: asyncio.Future[Any]) -> None:
-    """Nobody may have waited for it."""
-    if not thread.cancelled():
-        thread.exception()
-
-
-def _nothing_stale(_: Path) -> Collection[str]:
-    return []
-
-
-class _Listener:
-    """Answers the peers' probes: whether it is reached the world knows."""
-
-    port = _PROBE_PORT
-
-    def close(self) -> None:
-        """Answer no longer."""
-
-
-class _HostsFile:
-    """A hosts file that may not be written."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def install(
-        self,
-        table: EndpointTable,
-        own_slot: int,
-        resolved: Mapping[str, AbstractSet[str]] | None = None,
-    ) -> str | None:
-        """Write the table's names."""
-        is_refused = self._process.world.marked("hosts refused", self._process) is not None
-        if not (is_refused and self._process.needs_hosts):  # else it goes on by address
-            self._process.armed_for[table.digest()] = table.epoch
-        if is_refused:
-            raise ArmingFailed("it is read-only")
-        self._process.armed = table
-        return None
-
-    def remove(self) -> None:
-        """Take them away."""
-        self._process.armed = None
-
-
-class _Socket:
-    """A socket at which no process of the program has anything to say."""
-
-    def __init__(self, **_: Any) -> None:
-        self.path = ""
-
-    async def open(self, environ: Mapping[str, str]) -> str:
-        """Listen."""
-        self.path = "/simulated/agent"
-        return self.path
-
-    async def hear_out(self, seconds: float) -> None:
-        """Nobody speaks."""
-
-    async def close(self) -> None:
-        """Answer nobody."""
-
-
-class _NcclLog:
-    """What NCCL says of its network."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    async def verdicts(self) -> AsyncIterator[Verdict]:
-        """What is to be said of it."""
-        await asyncio.sleep(1.5)
-        fault = self._process.world.marked("falls back", self._process)
-        if fault is None:
-            yield Verdict("as_expected", "ok", "NCCL uses InfiniBand (mlx5_0)")
-        elif fault.count > 1:
-            yield Verdict("fallback", "warn", "NCCL uses sockets")
-        else:
-            yield Verdict("fallback", "fail", "NCCL uses sockets, and RDMA is required")
-        await forever()
-
-    def trouble(self) -> str:
-        """What stands between the program and its network."""
-        return "a port is down"
-
-
-class _Sink:
-    """A program's output."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.tail = ["step 1", "Traceback: boom"]
-
-    def write(self, stream: Any, data: bytes) -> None:
-        """Take it."""
-
-    def idle(self) -> None:
-        """Nothing more for now."""
-
-    def close(self) -> None:
-        """Nothing more."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rendezvous.schema import NodeState, SlotState
 from tests.simulation.network import ADDRESSES
-from tests.simulation.schedule import Fault
+from tests.simulation.schedule import BREAKING, HANGING, Fault
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 _SHORT_DELAY = 0.3
 _CODES = (1, 3, 77)
+_MOMENT = 0.1
+_HURRIED = (
+    (signal.SIGTERM, signal.SIGTERM),
+    (signal.SIGQUIT, None),
+    (signal.SIGINT, signal.SIGQUIT),
+)
 _LIES = (SlotState.UNKNOWN, SlotState.FAILED, SlotState.QUEUED)
 _HARMLESS_BESIDE = {"isolated", "registry crash", "registry pause", "doubled", "echo", "disk slow"}
 """What may go wrong while the registry is cut off from all, and still nobody is given up."""
@@ -29,10 +35,15 @@ _HARMLESS_BESIDE = {"isolated", "registry crash", "registry pause", "doubled", "
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of fault; `words` is filled with the values of the fault."""
+    """One kind of fault; `words` is filled with the values of the fault.
+
+    Attributes:
+        doors: Of which one is meant, by the fault's count; empty: there is no choice.
+    """
 
     words: str
     apply: Callable[[World, Fault], None]
+    doors: tuple[str, ...] = ()
 
 
 def _path(world: World, fault: Fault) -> Path:
@@ -233,6 +244,33 @@ def _stop_unasked(world: World, fault: Fault) -> None:
             process.fail_program(143)
 
 
+# --- how a node is told to end --------------------------------------------------------------------
+
+
+def _hurry(world: World, fault: Fault) -> None:
+    """A moment later, as a node that has just been told of the go is about to start."""
+    world.later(_MOMENT, _hurry_now, world, fault)
+
+
+def _hurry_now(world: World, fault: Fault) -> None:
+    """Somebody does not want to wait: a second signal, or the one that means it."""
+    first, second = _HURRIED[fault.count - 1]
+    for process in _processes(world, fault)[-1:]:
+        process.tell_to_end(first)
+        if second:
+            world.later(fault.seconds, process.tell_to_end, second)
+
+
+def _pass_signal(world: World, fault: Fault) -> None:
+    for process in _processes(world, fault)[-1:]:
+        process.pass_on(signal.SIGUSR2 if fault.count > 1 else signal.SIGUSR1)
+
+
+def _lose_parent(world: World, fault: Fault) -> None:
+    for process in _processes(world, fault)[-1:]:
+        process.lose_parent()
+
+
 # --- schedulers and launchers ---------------------------------------------------------------------
 
 
@@ -366,6 +404,30 @@ KINDS: dict[str, Kind] = {
     "launcher paused": Kind("launcher {launch} is stopped for {seconds:.1f} s", _pause_launcher),
     "launcher told": Kind("launcher {launch} is told to end, {count} times", _tell_launcher),
     "folder full": Kind("the state directory's disk is full for {seconds:.1f} s", _fill_folder),
+    "hurry": Kind("{node} is told to end, and not to wait (in way {count})", _hurry),
+    "signal passed": Kind("{node} is sent a signal for its program", _pass_signal),
+    "parent gone": Kind("{node}: what has started its agent is gone", _lose_parent),
+    "slow visits": Kind("{node} takes {seconds:.1f} s more to visit its peers", _mark),
+    "slow start": Kind("{node} takes {seconds:.1f} s more to start its program", _mark),
+    "start refused": Kind("{node} cannot start its program", _mark),
+    "program missing": Kind("{node} has not what starts its program", _mark),
+    "address lost": Kind("{node} loses its address", _mark),
+    "no offer": Kind("{node} finds that it has nothing to offer", _mark),
+    "no listener": Kind("{node} has no port at which it could answer probes", _mark),
+    "no socket": Kind("{node} has no socket for its program", _mark),
+    "no log folder": Kind("{node} cannot make its log folder", _mark),
+    "no hostfile": Kind("{node} cannot write its hostfiles", _mark),
+    "no shims": Kind("{node} cannot write what its program calls other nodes with", _mark),
+    "stale names": Kind("{node}: an ended run has left names in its hosts file", _mark),
+    "names kept": Kind("{node} cannot put its hosts file back", _mark),
+    "names unwanted": Kind("{node} is to write no names", _mark),
+    "names elsewhere": Kind("{node}: its resolver has other nodes' names already", _mark),
+    "preset variables": Kind("{node} has other addresses and ranks preset", _mark),
+    "metrics": Kind("{node}: its program tells how it gets on", _mark),
+    "other word": Kind("{node} comes with another word in its COMMAND", _mark),
+    "forged": Kind("{node} is told of another table than the others (in way {count})", _mark),
+    "hangs": Kind("{node}: a thread hangs ({door}, {seconds:.1f} s; 0: for ever)", _mark, HANGING),
+    "breaks": Kind("{node}: something unforeseen breaks ({door})", _mark, BREAKING),
 }
 
 
@@ -373,7 +435,9 @@ def words(fault: Fault) -> str:
     """The fault as a line that a person reads."""
     when = f"{fault.when:8.3f} s" if isinstance(fault.when, float) else f"{fault.when:>10}"
     node = f"slot {fault.slot} of launch {fault.launch}"
-    what = KINDS[fault.what].words.format(
-        node=node, launch=fault.launch, seconds=fault.seconds, count=fault.count
+    kind = KINDS[fault.what]
+    door = kind.doors[fault.count - 1] if kind.doors else ""
+    what = kind.words.format(
+        node=node, launch=fault.launch, seconds=fault.seconds, count=fault.count, door=door
     )
     return f"{when}  {what}"

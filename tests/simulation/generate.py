@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.simulation.schedule import OTHER_JOBS, Fault, Launch, Schedule
+from tests.simulation.schedule import BREAKING, HANGING, OTHER_JOBS, Fault, Launch, Schedule
 
 _LOCAL = {
     # kind: weight, longest seconds, largest count
@@ -53,6 +53,39 @@ _GLOBAL = {
     "launcher killed": (4, 10.0, 1),
     "cancelled": (3, 0.0, 1),
 }
+_OF_DOORS = {
+    # kind: weight, longest seconds, largest count
+    "hurry": (8, 2.0, 3),
+    "parent gone": (4, 0.0, 1),
+    "start refused": (4, 0.0, 2),
+    "program missing": (2, 0.0, 1),
+    "address lost": (3, 0.0, 1),
+    "no offer": (2, 0.0, 2),
+    "no listener": (2, 0.0, 1),
+    "no socket": (2, 0.0, 1),
+    "no hostfile": (2, 0.0, 1),
+    "no shims": (1, 0.0, 1),
+    "other word": (3, 0.0, 1),
+    "forged": (4, 0.0, 2),
+    "hangs": (12, 14.0, len(HANGING)),
+    "breaks": (24, 0.0, len(BREAKING)),
+    "signal passed": (1, 0.0, 2),
+    "slow visits": (1, 6.0, 1),
+    "slow start": (1, 2.5, 1),
+    "no log folder": (1, 0.0, 1),
+    "stale names": (1, 0.0, 2),
+    "names kept": (1, 0.0, 1),
+    "names unwanted": (1, 0.0, 1),
+    "names elsewhere": (1, 0.0, 1),
+    "preset variables": (1, 0.0, 1),
+    "metrics": (1, 0.0, 1),
+}
+"""What may be wrong on a node's own machine; the last of them cost it nothing."""
+_CHEAP = list(_OF_DOORS)[list(_OF_DOORS).index("signal passed") :]
+_SUDDEN = {"hurry", "signal passed", "parent gone", "address lost", "forged"}
+"""What of that may begin at any time."""
+_ALONE, _ALONE_AT = 40, 7
+"""One seed in so many has a registry that is cut off, and mostly nothing else."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}
 """What may happen on the way of a launcher as well."""
 _OF_LAUNCHERS = {
@@ -100,7 +133,7 @@ def generate(seed: int) -> Schedule:
         faults.append(_fault(draw, launches, faults))
     if draw.random() < 0.25:
         faults += draw.choice(_THEMES)(draw, launches[0])
-    if seed % 40 == 7:  # what must be harmless alone is not, beside most other faults
+    if seed % _ALONE == _ALONE_AT:  # what must be harmless alone is not, beside most other faults
         seconds = _seconds(draw, "isolated", 1.0, launches[0])
         when = f"joined {launches[0].nodes} after"
         faults = [Fault(when, "isolated", seconds=seconds)]
@@ -125,6 +158,7 @@ def generate(seed: int) -> Schedule:
     elif situation.random() < 0.4:
         schedule = situation.choice(SITUATIONS)(situation, schedule)
     schedule = _with_ranks(random.Random(f"{seed} ranks"), schedule)
+    schedule = _with_node_doors(random.Random(f"{seed} node doors"), schedule)
     return _with_launchers(random.Random(f"{seed} launchers"), schedule)
 
 
@@ -159,6 +193,44 @@ def _launcher_fault(draw: random.Random, nodes: int, former: list[Fault]) -> Fau
         seconds=round(draw.choice([0.5, 2.0, longest]) * draw.uniform(0.1, 1), 3),
         count=draw.randint(1, most),
     )
+
+
+def _with_node_doors(draw: random.Random, schedule: Schedule) -> Schedule:
+    """What is wrong on a node's own machine; now and then that alone."""
+    if draw.random() >= 0.15 or schedule.seed % _ALONE == _ALONE_AT:
+        return schedule
+    situation = random.Random(f"{schedule.seed} node situation")
+    if situation.random() < 0.4:
+        return situation.choice(NODE_SITUATIONS)(situation, schedule)
+    launches = schedule.launches
+    if draw.random() < 0.3:
+        launches = tuple(replace(launch, follows_network=not launch.led) for launch in launches)
+    kept = schedule.faults[:1] if draw.random() < 0.5 else schedule.faults
+    faults = [_node_fault(draw, launches) for _ in range(draw.choice([1, 1, 2]))]
+    for what in _CHEAP:  # they do not hide each other
+        if draw.random() < 0.25:
+            faults.append(_node_fault(draw, launches, what))
+    return replace(schedule, launches=launches, faults=(*kept, *faults))
+
+
+def _node_fault(draw: random.Random, launches: tuple[Launch, ...], what: str = "") -> Fault:
+    weights = [weight for weight, _, _ in _OF_DOORS.values()]
+    what = what or draw.choices(list(_OF_DOORS), weights)[0]
+    _, seconds, count = _OF_DOORS[what]
+    launch = draw.randrange(len(launches))
+    nodes = launches[launch].nodes
+    return Fault(
+        when=_when(draw, nodes, []) if what in _SUDDEN else 0.0,
+        what=what,
+        launch=launch,
+        slot=draw.randrange(nodes),
+        seconds=0.0 if what == "hangs" and draw.random() < 0.5 else _some(draw, seconds),
+        count=draw.randint(1, count),
+    )
+
+
+def _some(draw: random.Random, longest: float) -> float:
+    return round(longest * draw.uniform(0.05, 1.0), 3)
 
 
 def _with_ranks(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -925,4 +997,100 @@ LAUNCH_SITUATIONS: list[Situation] = [
     _a_person_ends_it,
     _the_registry_of_a_launch,
     _a_slow_end,
+]
+
+
+# --- what is wrong on one node's own machine ------------------------------------------------------
+
+
+def _hurried(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node is told to end, and not to wait; its program is slow to start, or to stop."""
+    nodes = draw.randint(1, 4)
+    launch = _shaped(draw, nodes, seconds=9.0, led=draw.random() < 0.15)
+    launch = replace(launch, ranks_each=draw.choice([0, 2]))
+    slot = draw.randrange(nodes)
+    faults = [Fault(0.0, "slow stop", slot=slot, seconds=round(draw.uniform(2.0, 8.0), 3))]
+    if draw.random() < 0.6:
+        late = round(draw.uniform(0.5, 2.5), 3)
+        faults.append(Fault(0.0, "slow start", slot=slot, seconds=late))
+    if draw.random() < 0.3:
+        faults.append(Fault(0.0, "start refused", slot=slot, count=draw.randint(1, 2)))
+    when = f"acked {nodes} after" if draw.random() < 0.5 else round(draw.uniform(1.0, 5.0), 3)
+    seconds, count = round(draw.uniform(0.01, 2.0), 3), draw.randint(1, 3)
+    faults.append(Fault(when, "hurry", slot=slot, seconds=seconds, count=count))
+    return _of(schedule, launch, *faults)
+
+
+def _slow_to_start(draw: random.Random, schedule: Schedule) -> Schedule:
+    """While a program is being started another one fails, somebody cancels, or a signal comes."""
+    nodes = draw.randint(2, 4)
+    launch = _shaped(draw, nodes, seconds=6.0, led=draw.random() < 0.15)
+    first, second = draw.sample(range(nodes), 2)
+    faults = [Fault(0.0, "slow start", slot=first, seconds=round(draw.uniform(0.8, 2.5), 3))]
+    if draw.random() < 0.5:
+        faults.append(Fault(0.0, "start refused", slot=first, count=draw.randint(1, 2)))
+    what = draw.choice(["program fails", "cancelled", "hurry", "kill", "signal passed"])
+    slot = second if what in ("program fails", "kill") else first
+    faults.append(Fault(f"acked {nodes} after", what, slot=slot, seconds=0.2))
+    return _of(schedule, launch, *faults)
+
+
+def _a_disk_hangs(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node's disk hangs, and nobody is there who would kill it."""
+    nodes = draw.randint(1, 3)
+    launch = _shaped(draw, nodes, seconds=3.0)
+    slot = draw.randrange(nodes)
+    door = draw.choice(["restore_stale", "make_offer", "arm", "remove", "remove"])
+    seconds = draw.choice([0.0, 0.0, round(draw.uniform(3.0, 14.0), 3)])
+    faults = [Fault(0.0, "hangs", slot=slot, seconds=seconds, count=HANGING.index(door) + 1)]
+    if draw.random() < 0.7:
+        faults.append(Fault(round(draw.uniform(1.0, 3.0), 3), "launcher killed", seconds=0.0))
+    if draw.random() < 0.5:
+        what = draw.choice(["term", "hurry", "parent gone"])
+        faults.append(Fault(round(draw.uniform(1.0, 8.0), 3), what, slot=slot, seconds=0.5))
+    return _of(schedule, launch, *faults)
+
+
+def _a_network_log(draw: random.Random, schedule: Schedule) -> Schedule:
+    """NCCL's log is read of a program that fails, or cannot be."""
+    nodes = draw.randint(1, 3)
+    launch = _shaped(draw, nodes, seconds=4.0, follows_network=True)
+    slot = draw.randrange(nodes)
+    doors = ["nccl_log", "verdicts", "trouble"]
+    wrong = draw.choice(
+        [
+            Fault(0.0, "breaks", slot=slot, count=BREAKING.index(draw.choice(doors)) + 1),
+            Fault(0.0, "hangs", slot=slot, count=HANGING.index("trouble") + 1),
+            Fault(0.0, "hangs", slot=slot, count=HANGING.index("open_nccl_log") + 1),
+            Fault(0.0, "no log folder", slot=slot),
+        ]
+    )
+    faults = [wrong, Fault(0.0, "slow stop", slot=slot, seconds=2.5)]
+    if draw.random() < 0.8:
+        faults.append(Fault(round(draw.uniform(1.5, 4.0), 3), "program fails", slot=slot))
+    if draw.random() < 0.4:
+        faults.append(Fault(round(draw.uniform(2.0, 4.0), 3), "cancelled"))
+    return _of(schedule, launch, *faults)
+
+
+def _led_with_faults(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Remote commands lack what they need, or break."""
+    nodes = draw.randint(2, 3)
+    launch = _shaped(draw, nodes, seconds=3.0, led=True)
+    slot = draw.randrange(nodes)
+    breaks = Fault(0.0, "breaks", slot=slot, count=BREAKING.index("relay_take") + 1)
+    kinds = [Fault(0.0, what, slot=slot) for what in ("no socket", "no hostfile", "no shims")]
+    faults = [draw.choice([breaks, breaks, *kinds])]
+    if draw.random() < 0.4:
+        when, count = round(draw.uniform(1.5, 4.0), 3), draw.randint(1, 3)
+        faults.append(Fault(when, "hurry", slot=draw.randrange(nodes), seconds=0.5, count=count))
+    return _of(schedule, launch, *faults)
+
+
+NODE_SITUATIONS: list[Situation] = [
+    _hurried,
+    _slow_to_start,
+    _a_disk_hangs,
+    _a_network_log,
+    _led_with_faults,
 ]

@@ -738,6 +738,7 @@ ALL = [
     *OF_REPORTS,
     *agent_promises.OF_AGENT_REPORTS,
     *agent_promises.OF_AGENT_VIEWS,
+    *agent_promises.OF_AGENT_STARTS,
     *OF_STATUSES,
     *OF_CANCELS,
     *OF_DROPS,

@@ -690,8 +690,9 @@ def the_verdict_waits_for_the_silent(
     if facts.stopped_at is None or run.table is None:
         return None
     now, lease = history.now(), dead_after(facts.launch)
-    back = max((end for _, end in history.gaps if end <= now), default=0.0)
-    if now - max(facts.stopped_at + _VERDICT_SECONDS, back) > lease - 0.5:
+    due = facts.stopped_at + _VERDICT_SECONDS  # a gap after that is over before anybody is asked
+    back = max((end for start, end in history.gaps if end <= now and start <= due), default=0.0)
+    if now - max(due, back) > lease - 0.5:
         return None
     for (slot, incarnation), owner in facts.owners.items():
         known = (slot, incarnation) in facts.known_at or (slot, incarnation) in facts.off_at

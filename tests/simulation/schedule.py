@@ -9,6 +9,46 @@ from typing import Any
 OTHER_JOBS = ("size", "framework", "command", "version")
 """How a node may describe another job than the run's."""
 
+HANGING = (
+    "restore_stale",
+    "look_ahead",
+    "make_offer",
+    "known_names",
+    "arm",
+    "remove",
+    "trouble",
+    "open_nccl_log",
+    "look_up",
+)
+"""What an agent calls in a thread, which may come back late or never."""
+
+BREAKING = (
+    "restore_stale",
+    "listen",
+    "look_ahead",
+    "make_offer",
+    "known_names",
+    "read_conf",
+    "install",
+    "remove",
+    "probe",
+    "start",
+    "sink",
+    "nccl_log",
+    "verdicts",
+    "trouble",
+    "hear_out",
+    "close_socket",
+    "close_client",
+    "connect",
+    "join",
+    "watch",
+    "report",
+    "send_metrics",
+    "relay_take",
+)
+"""Where an agent may meet what nobody has expected."""
+
 
 @dataclass(frozen=True)
 class Launch:

@@ -263,6 +263,8 @@ class World:
         cut = any(("network cut", index, slot) in self.marks for slot in (process.slot, peer))
         if cut and interface == "eth0":
             return False
+        if any(("address lost", index, slot) in self.marks for slot in (process.slot, peer)):
+            return False
         follower = (process.slot + 1) % process.launch.slots
         return self.marked("unreachable", process) is None or peer != follower
 
@@ -303,11 +305,11 @@ class World:
         mark = self.marked("other job", process)
         other = "" if mark is None else OTHER_JOBS[mark.count - 1]
         if other == "size":
-            changes["job"] = Job(nnodes="99")
+            changes["job"] = changes["job"].model_copy(update={"nnodes": "99"})
         elif other == "framework":
             changes["job"] = Job(framework="mpi")
         elif other == "command":
-            changes["job"] = Job(command_digest="f" * 64)
+            changes["job"] = changes["job"].model_copy(update={"command_digest": "f" * 64})
         elif other == "version":
             changes["facts"] = request.facts.model_copy(update={"rdzv_version": "99.0.0"})
         return request.model_copy(update=changes)
