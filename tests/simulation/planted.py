@@ -20,12 +20,16 @@ _SERVICE = "rendezvous/server/service.py"
 _HOST = "rendezvous/server/host.py"
 _ACCESS = "rendezvous/server/access.py"
 _HOT = "rendezvous/server/hot.py"
+_ARMING = "worker/agent/arming.py"
 _ATTEMPT = "worker/agent/attempt.py"
 _FOLLOWING = "worker/agent/following.py"
 _JOINING = "worker/agent/joining.py"
 _LEAVING = "worker/agent/leaving.py"
 _REPORTS = "worker/agent/reports.py"
+_RUNNING = "worker/agent/running.py"
 _SESSION = "worker/agent/session.py"
+_SHELL = "worker/agent/shell.py"
+_VISITING = "worker/agent/visiting.py"
 _WATCHING = "worker/agent/watching.py"
 
 
@@ -494,6 +498,50 @@ _BUGS = (
          _JOINING, "    if left < 0:", "    if left < 1e9:"),
     _bug("node: refuses in silence", "a node that cannot take part does not say so",
          _JOINING, "    turn.begin(Refuse, error=error)", "    turn.end(Cause.FAULT, error=error)"),
+
+    # --- what is wrong on a node's own machine
+
+    _bug("node: a hurry is not heard", "a second signal changes nothing",
+         _LEAVING, "        following.kill_all(turn)\n        return", "        return"),
+    _bug("node: SIGQUIT waits", "SIGQUIT is a signal as any other",
+         _LEAVING, "if said.signal == signals.SIGQUIT:", "if False:"),
+    _bug("node: a hurry is early", "a program that is started meanwhile has its grace all the same",
+         _FOLLOWING, "    if program.kill:\n", "    if False:\n"),
+    _bug("node: signals are kept", "a signal for a program does not reach it",
+         _RUNNING, "            self._program.signal(number)", "            pass"),
+    _bug("node: no start is a good end", "a program that cannot be started counts as one that ran",
+         _FOLLOWING, "            turn.end(Cause.FAULT, error=said.error)\n",
+         "            turn.end(Cause.FAULT)\n"),
+    _bug("node: a fault of its own is not told", "why a node cannot go on only its log says",
+         _LEAVING, "case Step.FAULT if ends.error and _is_own_fault(ends) and _may_speak(turn):",
+         "case Step.FAULT if False:"),
+    _bug("node: orphans speak", "a node that ends with its launcher counts as failed",
+         _LEAVING, "node.member is not None and node.parent_lives and not is_lost",
+         "node.member is not None and not is_lost"),
+    _bug("node: a hosts file is awaited for ever", "a node whose disk hangs does not end",
+         _LEAVING, "    if left <= 0:", "    if False:"),
+    _bug("node: an offer is awaited for ever", "a node whose driver hangs neither joins nor ends",
+         _SHELL, "return await self._within(asked.number, asked.limit, self._make_offer(asked))",
+         "return await self._make_offer(asked)"),
+    _bug("node: stale names are awaited for ever", "a hosts file that hangs holds up the join",
+         _SHELL, "return await self._within(asked.number, asked.limit, self._restore_hosts(asked))",
+         "return await self._restore_hosts(asked)"),
+    _bug("node: starts on any table", "a node starts on another table than the run's",
+         _ATTEMPT, "if agreed is None or agreed.digest != view.digest:", "if agreed is None:"),
+    _bug("node: any table is good", "a table is taken that its nodes have not made",
+         _ARMING, "        if problem:\n", "        if False:\n"),
+    _bug("node: addresses stay", "a node starts though its address is gone",
+         _ARMING, '            raise Refusal("address", f"{problem} since it joined")', "            pass"),
+    _bug("node: programs are always there", "a node starts though its program is not there",
+         _ARMING, '            raise Refusal("contract", missing)', "            pass"),
+    _bug("node: names are awaited for ever", "a hosts file that hangs holds up the visits",
+         _VISITING, "timeout(_NAMES_SECONDS)", "timeout(None)"),
+    _bug("node: a network log is awaited for ever", "a disk that hangs holds up the program",
+         _RUNNING, "timeout(_LOG_SECONDS)", "timeout(None)"),
+    _bug("node: metrics end the node", "a fault in a part that the run does without ends a node",
+         "worker/agent/node.py",
+         "            turn.say(Note.PART_BROKEN, what=said.what, error=repr(said.error))\n        case _:",
+         "            leaving.Turn.end(turn, leaving.Cause.FAULT, error=said.error)\n        case _:"),
 )
 # fmt: on
 

@@ -244,6 +244,7 @@ class World:
         """A worker run's agent begins."""
         facts, number = self.history.facts[join.launch_id], len(self.history.processes)
         facts.began_at[number] = self.loop.time()
+        self._calm_at = max(self._calm_at, self.loop.time())  # it may have been queued for minutes
         process = Process(self, facts, join, number)
         self.history.processes.append(process)
         process.begin()
