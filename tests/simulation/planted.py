@@ -562,6 +562,5 @@ MISSED: dict[str, str] = {
     "node: a signal is as old as the end": "a peer that fails of it within the grace",
     "node: a refusal is the end": "a registry that forgets a run which a node still watches",
     "node: one join": "a registry that is away while a node joins, and a judge of that",
-    "node: a stop is early": "a stop within the moment in which a program is started",
 }
 """Bugs that no schedule has shown so far, and what one would need."""
