@@ -64,7 +64,7 @@ def test_each_step_to_the_join_begins_when_the_one_before_it_is_over() -> None:
     assert drive.answer(RestoreHosts) == (Listen(2),)
     assert drive.answer(Listen, Listening, 7_000) == (LookAhead(3, limit=2.0),)
     assert drive.answer(LookAhead) == (Connect(4),)
-    offer = MakeOffer(5, base=BASE, probe_port=7_000, limit=10.0)
+    offer = MakeOffer(5, base=BASE, probe_port=7_000, limit=30.0)
     assert drive.answer(Connect, Connected, BASE) == (offer,)
     assert drive.answer(MakeOffer, Offered, OFFER) == (Join(6, offer=OFFER),)
     actions = drive.answer(Join, Joined, reply(seq=4), BASE)
@@ -95,7 +95,7 @@ def test_a_node_that_finds_no_port_for_probes_joins_all_the_same() -> None:
     assert notes(actions) == [Note.NOT_LISTENING]
     drive.answer(LookAhead)
     (offer,) = drive.answer(Connect, Connected, BASE)
-    assert offer == MakeOffer(5, base=BASE, probe_port=None, limit=10.0)
+    assert offer == MakeOffer(5, base=BASE, probe_port=None, limit=30.0)
 
 
 def test_a_hosts_file_that_hangs_holds_up_nothing_and_is_said() -> None:
@@ -113,7 +113,7 @@ def test_a_machine_that_does_not_show_what_it_has_refuses_and_may_be_replaced() 
     (refuse,) = drive.late(MakeOffer)
     assert isinstance(refuse, Refuse)
     assert isinstance(refuse.error, RunError)
-    assert "10 s" in refuse.error.message
+    assert "30 s" in refuse.error.message
     assert refusal_of(refuse.error, "n1").retryable
     drive.answer(Refuse)
     assert drive.node.ends is not None
