@@ -29,6 +29,8 @@ _HURRIED = (
     (signal.SIGINT, signal.SIGQUIT),
 )
 _LIES = (SlotState.UNKNOWN, SlotState.FAILED, SlotState.QUEUED)
+PARTS = ("board", "keeper", "submit", "describe", "cancel", "registry", "close", "result")
+"""What may fail of a launcher, or of what it asks, as nobody expected."""
 _HARMLESS_BESIDE = {"isolated", "registry crash", "registry pause", "doubled", "echo", "disk slow"}
 """What may go wrong while the registry is cut off from all, and still nobody is given up."""
 
@@ -335,12 +337,39 @@ def _tell_launcher(world: World, fault: Fault) -> None:
     """A person ends it, and may not have the patience to wait."""
     for launcher in world.live_launchers(fault.launch):
         launcher.tell_to_end(signal.SIGINT if fault.slot else signal.SIGTERM)
-        if fault.count > 1:
-            world.later(fault.seconds, launcher.tell_to_end, signal.SIGINT)
+        for again in range(1, fault.count):
+            world.later(again * fault.seconds, launcher.tell_to_end, signal.SIGINT)
 
 
 def _fill_folder(world: World, fault: Fault) -> None:
     world.folder_full_until = world.loop.time() + fault.seconds
+
+
+def _clear(world: World, fault: Fault) -> None:
+    """A person does it who sees that the launcher is no more."""
+    world.clear(fault.launch)
+
+
+def _hold_port(world: World, fault: Fault) -> None:
+    world.registries.hold_port(fault.seconds)
+
+
+def _make_registry_ill(world: World, fault: Fault) -> None:
+    world.registries.ill_until = world.loop.time() + fault.seconds
+    world.registry_was_down = True
+
+
+def _break_part(world: World, fault: Fault) -> None:
+    world.breaks[fault.launch] = PARTS[fault.count - 1]
+
+
+def _slow_submissions(world: World, fault: Fault) -> None:
+    scheduler = world.schedulers[fault.launch]
+    scheduler.slow_next, scheduler.slow_seconds = fault.count, fault.seconds
+
+
+def _hang_scheduler(world: World, fault: Fault) -> None:
+    world.schedulers[fault.launch].hang(fault.seconds)
 
 
 def _cancel(world: World, fault: Fault) -> None:
@@ -428,6 +457,14 @@ KINDS: dict[str, Kind] = {
     "forged": Kind("{node} is told of another table than the others (in way {count})", _mark),
     "hangs": Kind("{node}: a thread hangs ({door}, {seconds:.1f} s; 0: for ever)", _mark, HANGING),
     "breaks": Kind("{node}: something unforeseen breaks ({door})", _mark, BREAKING),
+    "cleared": Kind("somebody ends what launcher {launch} has left", _clear),
+    "port held": Kind("another program holds the registry's port, {seconds:.1f} s", _hold_port),
+    "registry ill": Kind("a registry that starts ends, for {seconds:.1f} s", _make_registry_ill),
+    "part breaks": Kind("launcher {launch}: its part {count} fails once", _break_part),
+    "submission slow": Kind(
+        "launch {launch}: answers come {seconds:.1f} s late", _slow_submissions
+    ),
+    "scheduler hangs": Kind("launch {launch}: no answers for {seconds:.1f} s", _hang_scheduler),
 }
 
 

@@ -100,6 +100,7 @@ _OF_LAUNCHERS = {
     "launcher killed": (6, 8.0, 1),
     "folder full": (4, 12.0, 1),
 }
+_ODD_SHARE = 0.25
 _KINDS = _LOCAL | _GLOBAL
 _NAMES = list(_KINDS)
 _WEIGHTS = [weight for weight, _, _ in _KINDS.values()]
@@ -159,7 +160,8 @@ def generate(seed: int) -> Schedule:
         schedule = situation.choice(SITUATIONS)(situation, schedule)
     schedule = _with_ranks(random.Random(f"{seed} ranks"), schedule)
     schedule = _with_node_doors(random.Random(f"{seed} node doors"), schedule)
-    return _with_launchers(random.Random(f"{seed} launchers"), schedule)
+    schedule = _with_launchers(random.Random(f"{seed} launchers"), schedule)
+    return _with_odd_launches(random.Random(f"{seed} odd launches"), schedule)
 
 
 def _with_launchers(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -1094,3 +1096,270 @@ NODE_SITUATIONS: list[Situation] = [
     _a_network_log,
     _led_with_faults,
 ]
+
+
+# What is rare with launchers, and needs its own preparation. Drawn after all else, from a stream of
+# their own.
+
+_AGAIN = ("options", "size", "size", "scheduler", "gone", "host", "port", "")
+_WITH_SCHEDULERS = (
+    "cancel refused",
+    "list lags",
+    "scheduler busy",
+    "scheduler hangs",
+    "scheduler lies",
+    "scheduler silent",
+    "submission lost",
+    "submission slow",
+    "submission unsure",
+    "preempted",
+)
+
+
+def _seen_by(draw: random.Random, nodes: int, **changes: Any) -> Launch:
+    """A launch of any kind, whose scheduler mostly can look for what it has."""
+    kind = {
+        "here": draw.random() < 0.4,
+        "owns_registry": draw.random() < 0.5,
+        "finds": draw.random() < 0.8,
+    }
+    return _shaped(draw, nodes, **(kind | changes))
+
+
+def _one_of(draw: random.Random, *times: float | str) -> float | str:
+    return draw.choice(times)
+
+
+def _of_schedulers(draw: random.Random, nodes: int, when: float) -> Fault:
+    """What a scheduler does about that time."""
+    return Fault(
+        round(max(0.0, when + draw.uniform(-1.5, 0.5)), 3),
+        draw.choice(_WITH_SCHEDULERS),
+        slot=draw.randrange(nodes),
+        seconds=round(draw.choice([1.5, 6.0, 30.0]) * draw.uniform(0.4, 1.0), 3),
+        count=draw.randint(1, 3),
+    )
+
+
+def _told_to_end(draw: random.Random, when: float | str) -> Fault:
+    """A person ends a launcher, and may say so twice, or thrice."""
+    seconds = draw.choice([0.3, 1.0, 3.0, 9.0])
+    count = draw.choice([1, 2, 2, 3])
+    return Fault(when, "launcher told", slot=draw.randrange(2), seconds=seconds, count=count)
+
+
+def _launched_again_otherwise(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A killed launcher's command is given again, and not quite the same."""
+    nodes, again = draw.randint(1, 3), draw.choice(_AGAIN)
+    launch = _seen_by(draw, nodes, again=again, owns_registry=draw.random() < 0.85)
+    boots = [draw.choice([0.2, 6.0, 6.0]) for _ in range(nodes)]
+    launch = replace(launch, boot=tuple(boots))
+    when = round(draw.uniform(1.0, 5.0), 3)
+    back = round(draw.uniform(5.0, 8.0) if again == "host" else draw.uniform(0.3, 5.0), 3)
+    faults = [Fault(when, "launcher killed", seconds=back)]
+    if draw.random() < 0.35:
+        faults.append(Fault(when, "port held", seconds=draw.choice([2.0, 16.0])))
+    if draw.random() < 0.5:
+        faults.append(_of_schedulers(draw, nodes, when + back))
+    if draw.random() < 0.35:
+        later = round(when + back + draw.uniform(0.0, 2.0), 3)
+        kinds = ["registry crash", "registry pause", "registry ill", "registry ill"]
+        kind = draw.choice(kinds)
+        early = later if kind != "registry ill" else round(when + 0.1, 3)
+        what = Fault(early, kind, seconds=round(back + draw.choice([2.0, 12.0]), 3))
+        faults.append(draw.choice([what, what, _told_to_end(draw, later)]))
+    return _of(schedule, launch, *faults)
+
+
+def _ended_by_hand(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher is killed and nobody launches again: a person ends what it has left."""
+    nodes = draw.randint(1, 3)
+    launch = _seen_by(draw, nodes)
+    when = _one_of(draw, 0.2, 1.0, 3.0, f"slot {draw.randint(1, 2 * nodes)} after")
+    by_hand = round(draw.uniform(3.0, 8.0), 3)
+    faults = [
+        Fault(when, "launcher killed", seconds=0.0),
+        Fault(by_hand, "cleared", seconds=30.0),
+    ]
+    if draw.random() < 0.7:
+        faults.append(_of_schedulers(draw, nodes, draw.choice([0.5, by_hand])))
+    if draw.random() < 0.3:
+        faults.append(Fault(by_hand - 1.0, "part breaks", count=draw.choice([4, 5])))
+    return _of(schedule, launch, *faults)
+
+
+def _ended_in_a_hurry(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A person has no patience with a scheduler that has none either."""
+    nodes = draw.randint(1, 4)
+    launch = _seen_by(draw, nodes, retries=1)
+    if draw.random() < 0.6:
+        launch = replace(launch, boot=tuple(draw.choice([0.3, 30.0]) for _ in range(nodes)))
+    when = round(draw.choice([0.5, 2.0, 6.0, 9.0]) * draw.uniform(0.5, 1.0), 3)
+    faults = [_told_to_end(draw, when)]
+    if draw.random() < 0.4:
+        faults.append(Fault(round(when + 0.1, 3), "scheduler hangs", seconds=30.0))
+    for _ in range(draw.randint(1, 2)):
+        faults.append(_of_schedulers(draw, nodes, draw.choice([0.4, when + 0.5])))
+    if draw.random() < 0.3:
+        faults.append(Fault(round(when - 0.1, 3), "registry pause", seconds=20.0))
+    return _of(schedule, launch, *faults)
+
+
+def _many_slots(draw: random.Random, schedule: Schedule) -> Schedule:
+    """More slots than are submitted at once, most of which wait in a queue."""
+    nodes = draw.randint(18, 21)
+    launch = _seen_by(draw, nodes, verify=False, here=draw.random() < 0.5, join_timeout=20.0)
+    queues = [60.0] * nodes
+    launch = replace(launch, queue=tuple(queues), owns_registry=True)
+    slow = Fault(0.0, draw.choice(["submission slow", "scheduler busy"]), seconds=8.0, count=24)
+    when = round(draw.uniform(0.5, 12.0), 3)
+    end = draw.choice([_told_to_end(draw, when), Fault(when, "cancelled")])
+    faults = [slow, end]
+    if draw.random() < 0.3:
+        kill = Fault(round(when * 0.7, 3), "launcher killed", seconds=1.0)
+        faults = [slow, kill, Fault(when + 4.0, "cancelled")]
+    if draw.random() < 0.4:
+        faults.append(_of_schedulers(draw, nodes, when))
+    return _of(schedule, launch, *faults)
+
+
+def _a_part_breaks(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Something fails of a launcher that nobody expected to fail."""
+    nodes = draw.randint(1, 3)
+    launch = _seen_by(draw, nodes)
+    any_time = round(draw.uniform(0.2, 9.0), 3)
+    when = _one_of(draw, 0.0, any_time, "exited 1 after", "left 1 after")
+    faults = [Fault(when, "part breaks", count=draw.randint(1, 8))]
+    if draw.random() < 0.3:
+        faults.append(Fault(0.0, "port held", seconds=draw.choice([1.0, 16.0])))
+    if draw.random() < 0.3:
+        faults.append(_told_to_end(draw, round(draw.uniform(0.3, 9.0), 3)))
+    if draw.random() < 0.3:
+        killed = round(draw.uniform(1.0, 4.0), 3)
+        faults.append(Fault(killed, "launcher killed", seconds=draw.choice([0.5, 2.0])))
+    return _of(schedule, launch, *faults)
+
+
+def _equal_nodes(draw: random.Random, schedule: Schedule) -> Schedule:
+    """All nodes come by themselves, at their own time; slot 0's has the registry."""
+    nodes = draw.randint(2, 4)
+    launch = _shaped(draw, nodes, here=True, owns_registry=True, symmetric=True)
+    boots = [draw.choice([0.1, 1.0, 5.0, 15.0]) for _ in range(nodes)]
+    programs = [(2.0 + draw.random(), draw.choice([0, 0, 0, 3])) for _ in range(nodes)]
+    launch = replace(launch, boot=tuple(boots), program=tuple(programs))
+    faults = []
+    if draw.random() < 0.7:
+        kinds = ["kill", "host down", "refuses", "sick", "program fails", "registry crash"]
+        kinds += ["sick", "refuses"]
+        slot, what = draw.randrange(nodes), draw.choice(kinds)
+        when = 0.0 if what in ("sick", "refuses") else round(draw.uniform(0.0, 8.0), 3)
+        faults = [Fault(when, what, slot=slot, seconds=1.0)]
+    if draw.random() < 0.3:
+        faults.append(_told_to_end(draw, round(draw.uniform(0.3, 9.0), 3)))
+    return _of(schedule, launch, *faults)
+
+
+def _a_full_folder(draw: random.Random, schedule: Schedule) -> Schedule:
+    """What a launch keeps in its folder cannot be written for a while."""
+    nodes = draw.randint(2, 3)
+    launch = _seen_by(draw, nodes, verify=draw.random() < 0.7)
+    acked = f"acked {nodes} before"
+    when = _one_of(draw, acked, "probed 1 after", "left 1 before", 0.0, 0.1)
+    seconds = draw.choice([1.5, 4.0, 30.0])
+    faults = [Fault(when, "folder full", seconds=seconds)]
+    if draw.random() < 0.5:
+        faults.append(Fault(0.0, draw.choice(["sick", "unreachable"]), slot=nodes - 1))
+    return _of(schedule, launch, *faults)
+
+
+def _without_a_registry(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher's registry is away: at the creation, at the end, or for good."""
+    nodes = draw.randint(1, 3)
+    launch = _seen_by(draw, nodes, retries=1)
+    launch = replace(launch, owns_registry=draw.random() < 0.5)
+    any_time = round(draw.uniform(0.0, 8.0), 3)
+    when = _one_of(draw, 0.0, any_time, "exited 1 after", "left 1 before")
+    what = draw.choice(["registry crash", "registry crash", "registry pause", "disk full"])
+    seconds = draw.choice([0.0 if what == "registry crash" else 90.0, 6.0, 25.0, 80.0])
+    faults = [Fault(when, what, seconds=seconds)]
+    if draw.random() < 0.25:  # nobody asks for the run until it is forgotten
+        launch = replace(launch, owns_registry=False)
+        faults = [Fault("exited 1 after", "launcher paused", seconds=40.0)]
+        return replace(_of(schedule, launch, *faults), keep_finished=2.0)
+    if what == "registry crash" and draw.random() < 0.4:
+        again = [round(draw.uniform(0.5, 12.0), 3) for _ in range(5)]
+        faults += [Fault(at, what, seconds=0.1) for at in again]
+    if draw.random() < 0.5:
+        then = when if isinstance(when, str) else round(when + draw.uniform(0.0, 5.0), 3)
+        faults.append(_told_to_end(draw, then))
+    return _of(schedule, launch, *faults)
+
+
+def _replaced_at_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A worker run is given up, and the run goes on without its slot, as it is submitted again."""
+    nodes = draw.randint(2, 4)
+    launch = _seen_by(draw, nodes, least=draw.randint(1, nodes - 1), verify=False, retries=2)
+    launch = replace(launch, owns_registry=False)
+    boots = [*launch.boot[:-1], draw.choice([0.3, 4.0, 9.0])]
+    launch = replace(launch, boot=tuple(boots))
+    slot = nodes - 1
+    faults = [
+        draw.choice(
+            [
+                Fault(0.0, "submission lost", count=nodes),
+                Fault(0.0, "submission unsure", count=nodes),
+                Fault(3.0, "scheduler lies", slot=slot, seconds=6.0, count=2),
+                Fault(round(draw.uniform(1.0, 5.0), 3), "kill", slot=slot),
+            ]
+        ),
+        Fault(
+            round(draw.uniform(0.2, 5.0), 3),
+            "late",
+            slot=-1,
+            seconds=round(draw.uniform(1.0, 5.0), 3),
+            count=draw.randint(4, 16),
+        ),
+    ]
+    if draw.random() < 0.5:
+        faults.append(_of_schedulers(draw, nodes, draw.uniform(0.5, 6.0)))
+    return _of(schedule, launch, *faults)
+
+
+def _taken_up_late(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher comes back, and what it is to take up is not found, or not yet, or is over."""
+    nodes = draw.randint(1, 3)
+    launch = _seen_by(draw, nodes, retries=draw.choice([1, 2]))
+    launch = replace(launch, boot=tuple(draw.choice([0.3, 5.0, 9.0]) for _ in range(nodes)))
+    when: float | str = f"slot {draw.randint(1, 3 * nodes)} {draw.choice(['before', 'after'])}"
+    if draw.random() < 0.4:
+        when = round(draw.uniform(0.3, 4.0), 3)
+    faults = [Fault(when, "launcher killed", seconds=round(draw.uniform(0.3, 3.0), 3))]
+    for _ in range(draw.randint(1, 2)):
+        faults.append(_of_schedulers(draw, nodes, draw.choice([0.3, 2.0, 4.0])))
+    if draw.random() < 0.4:
+        later = round(draw.uniform(1.0, 9.0), 3)
+        faults.append(Fault(later, "kill", slot=draw.randrange(nodes)))
+    if draw.random() < 0.3:
+        faults.append(_told_to_end(draw, round(draw.uniform(2.0, 9.0), 3)))
+    return _of(schedule, launch, *faults)
+
+
+ODD_LAUNCHES: list[Situation] = [
+    _launched_again_otherwise,
+    _ended_by_hand,
+    _ended_in_a_hurry,
+    _many_slots,
+    _a_part_breaks,
+    _equal_nodes,
+    _a_full_folder,
+    _without_a_registry,
+    _replaced_at_the_go,
+    _taken_up_late,
+]
+
+
+def _with_odd_launches(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Now and then another schedule altogether."""
+    if draw.random() >= _ODD_SHARE:
+        return schedule
+    return draw.choice(ODD_LAUNCHES)(draw, replace(schedule, keep_finished=3_600.0))

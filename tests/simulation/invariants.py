@@ -519,6 +519,7 @@ OF_STATUSES: list[Callable[..., Wrong]] = [
 ]
 OF_CANCELS, OF_DROPS = promises.OF_CANCELS, promises.OF_DROPS
 OF_LAUNCHERS, OF_SUBMISSIONS = launch_promises.OF_LAUNCHERS, launch_promises.OF_SUBMISSIONS
+OF_SHOWN, OF_RUN_ENDS = launch_promises.OF_SHOWN, launch_promises.OF_RUN_ENDS
 
 
 # --- at the end -----------------------------------------------------------------------------------
@@ -744,6 +745,8 @@ ALL = [
     *OF_DROPS,
     *OF_LAUNCHERS,
     *OF_SUBMISSIONS,
+    *OF_SHOWN,
+    *OF_RUN_ENDS,
     *OF_ENDS,
 ]
 """Every invariant; its name and its first line are what a person reads."""

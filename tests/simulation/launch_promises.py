@@ -7,11 +7,14 @@ really did, and what a person was shown and told.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from launcher.schedulers import OVER
-from rendezvous.schema import Result, SlotState
+from rendezvous.errors import error_from_code
+from rendezvous.schema import Phase, Result, RunStatus, SlotState
+from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.history import History
 
 if TYPE_CHECKING:
@@ -25,6 +28,34 @@ _SIGNALS = 128
 _AT_ONCE_SECONDS = 16.0
 """What ends at once: 8 s for each scheduler's command, 5 s for the registry, and a little."""
 _SETTLED_SECONDS = 1.0
+_HEEDED_SECONDS = 3.0
+_WANTED_SECONDS = 5.0
+_BY_ITSELF_SECONDS = 2.9
+_ENDED_SECONDS = 10.0
+_TOLD_SECONDS = 125.0
+"""To cancel 10 s, to leave 11, for the last events 3, to settle 10, to end 68, to close 5."""
+_MOST_SAID = 4
+_MOST_STARTS = 10
+_FORMING = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
+_OF_SCHEDULERS = {
+    "submission fails",
+    "submission lost",
+    "submission unsure",
+    "submission slow",
+    "scheduler busy",
+    "scheduler silent",
+    "scheduler hangs",
+    "scheduler lies",
+    "list lags",
+    "cancel refused",
+    "logs hang",
+    "slow stop",
+    "pause",
+    "host down",
+    "port held",
+    "registry ill",
+    "isolated",
+}
 
 
 # --- of what is submitted -------------------------------------------------------------------------
@@ -73,19 +104,103 @@ def what_lives_is_not_submitted_again(
     return None
 
 
+def nobody_is_submitted_beside_another_after_the_go(
+    history: History, launcher: Launcher, run: Submitted, *, is_child: bool
+) -> Wrong:
+    """After the go the older worker run of a slot is gone before the newer one is submitted."""
+    scheduler = history.world.schedulers[launcher.index]
+    if launcher.ran_at is None or history.now() - launcher.ran_at < _SETTLED_SECONDS:
+        return None
+    for older in (*scheduler.runs, *launcher.children.runs):
+        same = older.slot == run.slot and older.join.launch_id == run.join.launch_id
+        if same and not older.is_over and not (scheduler.keeps_all or scheduler.was_silent):
+            return f"{run.name}, and {older.name} is {older.state}"
+    return None
+
+
+def nobody_is_submitted_for_a_slot_that_is_left_out(
+    history: History, launcher: Launcher, run: Submitted, *, is_child: bool
+) -> Wrong:
+    """After the go nobody can join whom the table has not."""
+    ran, seen = launcher.ran_at, launcher.seen
+    if ran is None or seen is None or history.now() - ran < _SETTLED_SECONDS:
+        return None
+    return None if seen.slots[run.slot].rank is not None else f"{run.name}"
+
+
+# --- of what it wants, and ends -------------------------------------------------------------------
+
+
+def what_is_wanted_is_submitted(history: History, launcher: Launcher, status: RunStatus) -> Wrong:
+    """A worker run that the registry wants before the go is submitted soon."""
+    if status.phase not in _FORMING or _is_disturbed(history, launcher):
+        return None
+    if launcher.signalled_at is not None or launcher.launch.symmetric:
+        return None
+    for slot in status.slots:
+        since = launcher.wanted_at[slot.slot, slot.wanted_generation]
+        if slot.generation < slot.wanted_generation and history.now() - since > _WANTED_SECONDS:
+            return f"slot {slot.slot}, generation {slot.wanted_generation}"
+    return None
+
+
+def a_worker_run_has_its_grace(
+    history: History, launcher: Launcher, run: Submitted, grace: float
+) -> Wrong:
+    """Nothing is killed without its time, unless a person is in a hurry or cannot be heard."""
+    at, told = launcher.signalled_at, launcher.told_at
+    unheard = at is not None and history.now() - at >= 10.0
+    while_ending = at is not None and told is not None and told < at
+    if grace >= GRACE_SECONDS or launcher.hurried_at is not None or unheard or while_ending:
+        return None
+    return f"{run.name} has {grace:.1f} s"
+
+
+def a_node_may_end_by_itself(
+    history: History, launcher: Launcher, run: Submitted, grace: float
+) -> Wrong:
+    """When the run is over, a worker run that runs is told to end only if it does not end."""
+    at, process = launcher.told_at, run.process
+    is_own = run.join.launch_id == launcher.launch_id
+    if at is None or launcher.hurried_at is not None or not is_own or process is None:
+        return None
+    known = process.result is not None and process.ended is None
+    soon = history.now() - at < _BY_ITSELF_SECONDS
+    return f"{run.name} is told to end {history.now() - at:.1f} s later" if known and soon else None
+
+
+def only_what_is_over_is_ended(
+    history: History, launcher: Launcher, run: Submitted, grace: float
+) -> Wrong:
+    """While a run goes on, nothing is ended that it needs."""
+    seen, over = launcher.seen, launcher.told is not None or launcher.signalled_at is not None
+    if seen is None or over or run.join.launch_id != launcher.launch_id:
+        return None
+    slot = seen.slots[run.slot]
+    left_out = slot.rank is None and launcher.ran_at is not None
+    wanted = run.generation >= slot.wanted_generation and not left_out
+    if not wanted or _is_disturbed(history, launcher):
+        return None
+    return f"{run.name}, and the run is {seen.phase}"
+
+
 # --- of what it shows and tells -------------------------------------------------------------------
 
 
 def a_launcher_tells_the_registrys_result(history: History, launcher: Launcher) -> Wrong:
     """What it has heard is its result, in the file and by its exit code."""
     told, outcome, code = launcher.told, launcher.outcome, launcher.exit_code
-    if told is None:
+    if told is None or launcher.was_broken:
         return None
-    if isinstance(outcome, Result):
-        if (outcome.status, outcome.code, outcome.slot) != (told.status, told.code, told.slot):
-            return f"it was told {told}, and wrote {outcome}"
-    elif history.world.folder_full_until < history.now():
+    unwritten = any("result.json cannot be written" in words for words in launcher.said)
+    if not isinstance(outcome, Result) and not unwritten:
         return f"it was told {told.code}, and ended with {outcome}"
+    if isinstance(outcome, Result) and (outcome.status, outcome.code, outcome.slot) != (
+        told.status,
+        told.code,
+        told.slot,
+    ):
+        return f"it was told {told}, and wrote {outcome}"
     by_signal = launcher.signalled_at is not None and told.status == "cancelled"
     expected = _SIGNALS + launcher.first_signal if by_signal else told.exit_code
     return None if code == expected else f"{told.status}, exit code {code} and not {expected}"
@@ -94,6 +209,7 @@ def a_launcher_tells_the_registrys_result(history: History, launcher: Launcher) 
 def a_launch_that_did_not_end_well_says_so(history: History, launcher: Launcher) -> Wrong:
     """Exit code 0 is that of a run which ended well, and of nothing else."""
     well = launcher.told is not None and launcher.told.status == "ok"
+    well &= launcher.outcome != "broken"
     if (launcher.exit_code == 0) != well:
         return f"exit code {launcher.exit_code}, and it was told {launcher.told}"
     return None
@@ -125,6 +241,126 @@ def it_ends_soon_when_told_twice(history: History, launcher: Launcher) -> Wrong:
     return f"it took {seconds:.1f} s more" if seconds > _AT_ONCE_SECONDS else None
 
 
+def an_exit_code_is_that_of_its_code(history: History, launcher: Launcher) -> Wrong:
+    """How a launch failed that has no result of the registry's can be told by its exit code."""
+    outcome, code = launcher.outcome, launcher.exit_code
+    if launcher.told is not None or not isinstance(outcome, Result):
+        return None
+    expected = int(error_from_code(outcome.code, "", "").exit_code)
+    if launcher.signalled_at is not None and outcome.status == "cancelled":
+        expected = _SIGNALS + launcher.first_signal
+    return None if code == expected else f"{outcome.code}, exit code {code} and not {expected}"
+
+
+def a_signal_is_heeded(history: History, launcher: Launcher) -> Wrong:
+    """A launcher that was told to end cancels its run, at once, and ends."""
+    at, ended = launcher.signalled_at, launcher.ended_at or history.now()
+    if at is None or launcher.was_paused:
+        return None
+    if ended - at > _TOLD_SECONDS:
+        return f"it ended {ended - at:.1f} s after it was told to"
+    told = launcher.told_at
+    if _is_disturbed(history, launcher) or told is None or told < at:
+        return None
+    return f"it told of a result {told - at:.1f} s later" if told - at > _HEEDED_SECONDS else None
+
+
+def a_healthy_launch_ends_soon(history: History, launcher: Launcher) -> Wrong:
+    """Once its nodes are gone and it knows the result, nothing keeps a launcher."""
+    told, ended = launcher.told_at, launcher.ended_at or history.now()
+    if told is None or _is_disturbed(history, launcher) or launcher.launch.symmetric:
+        return None
+    mine = [p for p in history.processes if p.facts.launch_id == launcher.launch_id]
+    if any(process.gone is None or process.troubled for process in mine):
+        return None
+    last = max([told, *(process.gone.at for process in mine if process.gone)])
+    return f"{ended - last:.1f} s after its last node" if ended - last > _ENDED_SECONDS else None
+
+
+def the_ledger_is_right_at_the_end(history: History, launcher: Launcher) -> Wrong:
+    """It names what may be left, which the person was told of, and nothing that is gone."""
+    world, folder = history.world, launcher.folder
+    full = world.folder_full_until or launcher.was_broken
+    if folder is None or full or launcher.told is None:
+        return None
+    scheduler, named = world.schedulers[launcher.index], "\n".join(launcher.said)
+    for entry in folder.ledger.left():
+        if entry.name not in named and f"id {entry.handle}" not in named:
+            return f"{entry.name} is in the ledger, and nobody was told"
+    gone = {entry.name for entry in folder.ledger.entries() if entry.gone}
+    for run in scheduler.runs:
+        if (
+            run.name in gone
+            and not run.is_over
+            and not _was_believed_over(world, launcher.index, run)
+        ):
+            return f"{run.name} is {run.state}, and in the ledger it is gone"
+    return None
+
+
+def a_launch_is_taken_up_where_it_can_be(history: History, launcher: Launcher) -> Wrong:
+    """What a killed launcher has left before the go goes on, if the same is launched again."""
+    world, before = history.world, launcher.known_before
+    if before is None or not launcher.launch.owns_registry or not launcher.launch_id:
+        return None
+    former = before.spec.launch_id
+    if launcher.again in ("", "port"):
+        disturbed = _is_disturbed(history, launcher) or len(world.launchers) > 2
+        waited = launcher.phase_before in _FORMING and former in history.facts
+        if waited and not disturbed and launcher.launch_id != former:
+            return f"{former} was {launcher.phase_before}, and {launcher.launch_id} began"
+        return None
+    return f"another launch goes on as {former}" if launcher.launch_id == former else None
+
+
+def a_launcher_leaves_no_run_behind(history: History, launcher: Launcher) -> Wrong:
+    """Whatever ends a launcher by itself, its run is over, or its registry was not to be had."""
+    run = history.runs.get(launcher.launch.run)
+    if run is None or run.spec.launch_id != launcher.launch_id or _is_disturbed(history, launcher):
+        return None
+    if launcher.hurried_at is not None:
+        return None
+    return None if run.phase is Phase.FINISHED else f"it is {run.phase}: {launcher.outcome}"
+
+
+def nothing_is_said_again_and_again(history: History, launcher: Launcher) -> Wrong:
+    """A person is told once, or now and then."""
+    words, count = Counter(launcher.said).most_common(1)[0] if launcher.said else ("", 0)
+    return f"{count} times: {words}" if count > _MOST_SAID else None
+
+
+def a_registry_is_not_started_for_ever(history: History, launcher: Launcher) -> Wrong:
+    """One that ends again and again is given up: the former launch's, and the launch's own."""
+    starts = launcher.registry_starts
+    soon = max((sum(at <= x < at + 25.0 for x in starts) for at in starts), default=0)
+    return f"{soon} starts within 25 s" if soon > _MOST_STARTS else None
+
+
+def every_event_is_shown(history: History, launcher: Launcher) -> Wrong:
+    """Where everybody has left, the last event is shown as well."""
+    seen = launcher.seen
+    if launcher.told is None or seen is None or not seen.everyone_left:
+        return None
+    hurried = launcher.hurried_at is not None or launcher.signalled_at is not None
+    if _is_disturbed(history, launcher) or hurried or launcher.launch.symmetric:
+        return None
+    last = max((n for name, n in history.numbers if name == launcher.launch.run), default=0)
+    shown = launcher.events[-1] if launcher.events else 0
+    return None if shown == last else f"event {shown} of {last} was the last"
+
+
+def _is_disturbed(history: History, launcher: Launcher) -> bool:
+    """Whether anything but its nodes may have kept a launcher from its work."""
+    world, path = history.world, launcher.path
+    alone = len(world.schedule.launches) == 1
+    if not alone or world.registry_was_down or world.disk.failed or world.folder_full_until:
+        return True
+    if launcher.was_paused or launcher.was_broken or world.network.isolated_until:
+        return True
+    faults = {fault.what for fault in world.schedule.faults}
+    return bool(path.light or path.is_late or faults & _OF_SCHEDULERS)
+
+
 # --- at the end -----------------------------------------------------------------------------------
 
 
@@ -133,7 +369,8 @@ def nothing_is_left_at_a_scheduler(history: History, world: World) -> Wrong:
     for index, scheduler in enumerate(world.schedulers):
         launchers = [launcher for launcher in world.launchers if launcher.belongs_to(index)]
         last = launchers[-1]
-        if last.was_killed or last.exit_code is None or last.outcome == "run_exists":
+        was_ended = last.exit_code is not None or last.all_cleared is not None
+        if not was_ended or last.outcome in ("run_exists", "broken", "usage"):
             continue
         named = "\n".join(last.said)
         for run in scheduler.runs:
@@ -153,6 +390,20 @@ def _was_believed_over(world: World, index: int, run: Submitted) -> bool:
     return lied or scheduler.list_lag > 0.5
 
 
+def what_was_ended_by_hand_is_gone(history: History, world: World) -> Wrong:
+    """`rdzv cancel` says that nothing is left, or names what is."""
+    for launcher in world.launchers:
+        folder, cleared = launcher.folder, launcher.all_cleared
+        if cleared is None or folder is None or launcher is not world.launchers[-1]:
+            continue
+        left = [entry.name for entry in folder.ledger.left()]
+        if cleared and left:
+            return f"nothing is left, and in the ledger {left}"
+        if not cleared and not any(name in words for name in left for words in launcher.said):
+            return f"{left} was not named"
+    return None
+
+
 def children_end_with_their_launcher(history: History, world: World) -> Wrong:
     """No node that a launcher has started beside itself is left after it."""
     for launcher in world.launchers:
@@ -164,7 +415,9 @@ def children_end_with_their_launcher(history: History, world: World) -> Wrong:
 
 def a_registry_that_comes_back_is_awaited(history: History, world: World) -> Wrong:
     """A launch is not given up for a registry that was killed once and was back soon."""
-    if world.registry_is_gone or world.registries.longest_away > 10 or world.registries.crashes > 3:
+    away, crashes = world.registries.longest_away, world.registries.crashes
+    away = max([away, *(end - start for start, end in history.gaps)])
+    if world.registry_is_gone or away > 10 or crashes > 3 or world.disk.failed:
         return None
     for launcher in world.launchers:
         own = launcher.launch.owns_registry
@@ -180,6 +433,14 @@ OF_SUBMISSIONS: list[Callable[..., Wrong]] = [
     a_submission_is_on_record_first,
     nothing_is_submitted_after_the_end,
     what_lives_is_not_submitted_again,
+    nobody_is_submitted_beside_another_after_the_go,
+    nobody_is_submitted_for_a_slot_that_is_left_out,
+]
+OF_SHOWN: list[Callable[..., Wrong]] = [what_is_wanted_is_submitted]
+OF_RUN_ENDS: list[Callable[..., Wrong]] = [
+    a_worker_run_has_its_grace,
+    a_node_may_end_by_itself,
+    only_what_is_over_is_ended,
 ]
 OF_LAUNCHERS: list[Callable[..., Wrong]] = [
     a_launcher_tells_the_registrys_result,
@@ -187,9 +448,19 @@ OF_LAUNCHERS: list[Callable[..., Wrong]] = [
     events_are_shown_once_and_in_order,
     a_person_is_told_of_trouble,
     it_ends_soon_when_told_twice,
+    an_exit_code_is_that_of_its_code,
+    a_signal_is_heeded,
+    a_healthy_launch_ends_soon,
+    the_ledger_is_right_at_the_end,
+    a_launch_is_taken_up_where_it_can_be,
+    a_launcher_leaves_no_run_behind,
+    nothing_is_said_again_and_again,
+    a_registry_is_not_started_for_ever,
+    every_event_is_shown,
 ]
 OF_LAUNCH_ENDS: list[Callable[..., Wrong]] = [
     nothing_is_left_at_a_scheduler,
+    what_was_ended_by_hand_is_gone,
     children_end_with_their_launcher,
     a_registry_that_comes_back_is_awaited,
 ]

@@ -12,6 +12,7 @@ import hashlib
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,22 +23,51 @@ from launcher.run.environment import Child, Keeper, LaunchEnvironment, Socket
 from launcher.schedulers import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir
+from launcher.symmetric import symmetric_join
 from rendezvous.client import RegistryClient
-from rendezvous.errors import RdzvError, UsageError
-from rendezvous.schema import EventLine, Result, RunStatus
-from rendezvous.security import Credential, RegistryPlace, RegistryString
+from rendezvous.errors import ExitCode, RdzvError, UsageError
+from rendezvous.schema import EventLine, Phase, Result, RunStatus
+from rendezvous.security import (
+    Credential,
+    JoinString,
+    RegistryPlace,
+    RegistryString,
+    group_token_text,
+    parse_group_token,
+)
 from tests.simulation import invariants
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS, command_of, framework_of
 from tests.simulation.loop import Machine
-from tests.simulation.network import ADDRESSES, BESIDE, place_of
+from tests.simulation.network import ADDRESSES, BESIDE, PORT, place_of
 from tests.simulation.registry import Identity
+from tests.simulation.schedule import Launch
 from tests.simulation.scheduler import SimulatedChildren
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _VERIFY_SECONDS = 12.0
+_FORMER, _OTHER = "manual", "slurm"
+"""The schedulers of a launch, and of another one that is launched after it."""
+
+
+class Broken(Exception):
+    """What nobody expected of a part."""
+
+
+def group_token(index: int) -> str:
+    """What the equal nodes of a launch share."""
+    return group_token_text(hashlib.sha256(b"group %d" % index).digest())
+
+
+def join_by_token(launch: Launch, index: int, slot: int) -> JoinString:
+    """How a node finds its registry that comes by itself."""
+    token = group_token(index)
+    settings = LaunchSettings(rdzv_id=launch.run, node_rank=slot, master_addr=ADDRESSES[0])
+    join = symmetric_join(settings, token)
+    place = replace(place_of(launch.addresses), proof=Identity.of(parse_group_token(token)).proof)
+    return replace(join, place=place)
 
 
 class Launcher:
@@ -63,8 +93,20 @@ class Launcher:
         self.first_signal = 0
         self.signalled_at: float | None = None
         self.hurried_at: float | None = None
-        self.was_killed = self.was_paused = False
+        self.was_killed = self.was_paused = self.was_broken = False
+        is_first = not any(other.index == index for other in world.launchers)
+        self.again = "" if is_first else self.launch.again
         self.ended = False
+        self.all_cleared: bool | None = None
+        self.began_at = world.loop.time()
+        self.ended_at: float | None = None
+        self.launch_id = ""
+        self.known_before = world.history.runs.get(self.launch.run)
+        self.phase_before = self.known_before.phase if self.known_before else None
+        self.seen: RunStatus | None = None
+        self.ran_at: float | None = None
+        self.wanted_at: dict[tuple[int, int], float] = {}
+        self.registry_starts: list[float] = []
         self.exit_code: int | None = None
         self.outcome: Result | str = ""
 
@@ -76,15 +118,19 @@ class Launcher:
         registry = None if self.launch.owns_registry else self._standing()
         outside = SimulatedEnvironment(self)
         environ = {"PATH": "/usr/bin", "HOME": "/root"}
-        command = command_of(self.launch)
+        token = group_token(self.index) if self.launch.symmetric else None
+        settings, command = self._settings(), command_of(self.launch)
+        command += ["--more"] * (self.again == "options")
         try:
             self.exit_code = await launch(
-                self._settings(), command, environ, registry=registry, world=outside
+                settings, command, environ, group_token=token, registry=registry, world=outside
             )
             found = self.folder.result() if self.folder is not None else None
             self.outcome = found or "no_result"
         except RdzvError as exc:
             self.outcome, self.exit_code = exc.code, int(exc.exit_code)
+        except Broken:
+            self.outcome, self.exit_code = "broken", int(ExitCode.INTERNAL)
         self.world.history.judge(invariants.OF_LAUNCHERS, self)
         self._end()
 
@@ -94,7 +140,7 @@ class Launcher:
             rdzv_id=launch.run,
             nnodes=f"{launch.least}:{launch.nodes}",
             framework=framework_of(launch),
-            scheduler="manual",
+            scheduler=_FORMER if self.again not in ("scheduler", "gone") else _OTHER,
             local_node=launch.here,
             hosts="off",
             state_dir=self.world.folder / str(self.index),
@@ -108,8 +154,13 @@ class Launcher:
             orphan_timeout=ORPHAN_SECONDS,
             grace=GRACE_SECONDS,
             master_port=launch.port,
+            node_rank=0 if launch.symmetric else None,
             nproc_per_node=str(max(1, launch.ranks_each)),
         )
+        if self.again == "port":
+            settings = settings.model_copy(update={"port": PORT + 10})
+        if self.again == "size":
+            settings = settings.model_copy(update={"allow_exec": True})
         # A person may not ask for so little: here nobody needs 20 s for a round of probes.
         return settings.model_copy(update={"verify_timeout": _VERIFY_SECONDS})
 
@@ -119,6 +170,20 @@ class Launcher:
     def belongs_to(self, index: int) -> bool:
         """Whether it is one of this launch."""
         return self.index == index
+
+    def note_launch(self, folder: Folder) -> None:
+        """Which launch it is: a new one, or the former one."""
+        record = folder.record()
+        assert record is not None
+        self.launch_id = record.launch_id
+
+    def note_status(self, status: RunStatus) -> None:
+        """What it knows of the run by now."""
+        self.seen, now = status, self.world.loop.time()
+        if status.phase is Phase.RUNNING and self.ran_at is None:
+            self.ran_at = now
+        for slot in status.slots:
+            self.wanted_at.setdefault((slot.slot, slot.wanted_generation), now)
 
     # --- what happens to it -------------------------------------------------------------------
 
@@ -142,7 +207,7 @@ class Launcher:
 
     def _end(self) -> None:
         """The kernel closes what the process has left open, and tells its children."""
-        self.ended = True
+        self.ended, self.ended_at = True, self.world.loop.time()
         self.machine.kill()
         self.door.process_ended()
         if self.folder is not None:
@@ -160,7 +225,10 @@ class SimulatedBoard:
     def status(self, status: RunStatus) -> None:
         """See the protocol."""
         launcher = self._launcher
+        launcher.world.may_break(launcher.index, "board")
+        launcher.note_status(status)
         launcher.world.history.judge(invariants.OF_STATUSES, status)
+        launcher.world.history.judge(invariants.OF_SHOWN, launcher, status)
         if status.result is not None and launcher.told is None:
             launcher.told, launcher.told_at = status.result, launcher.world.loop.time()
             launcher.world.history.facts[status.launch_id].told.append(status.result)
@@ -180,9 +248,10 @@ class SimulatedBoard:
 class Folder(StateDir):
     """A state directory, on a disk that may be full."""
 
-    def __init__(self, root: Path, run: str, world: World) -> None:
-        super().__init__(root, run)
-        self._world = world
+    def __init__(self, root: Path, launcher: Launcher) -> None:
+        super().__init__(root, launcher.launch.run)
+        self._launcher = launcher
+        self._world = launcher.world
 
     @property
     def ledger(self) -> Ledger:
@@ -194,9 +263,14 @@ class Folder(StateDir):
 
     def write(self, name: str, data: bytes) -> Path:
         """See the base class."""
+        if name == "result.json":
+            self._world.may_break(self._launcher.index, "result")
         if self._is_full():
             raise UsageError(f"{self.path / name} cannot be written: the disk is full")
-        return super().write(name, data)
+        path = super().write(name, data)
+        if name == "launch.json":
+            self._launcher.note_launch(self)
+        return path
 
 
 class FullLedger(Ledger):
@@ -233,7 +307,8 @@ class SimulatedEnvironment(LaunchEnvironment):
 
     def hostname(self) -> str:
         """See the base class."""
-        return f"launcher{self._launcher.index}"
+        more = ".other" if self._launcher.again == "host" else ""
+        return f"launcher{self._launcher.index}{more}"
 
     def addresses(self) -> list[str]:
         """See the base class."""
@@ -241,13 +316,15 @@ class SimulatedEnvironment(LaunchEnvironment):
 
     def state(self, root: Path, run: str) -> StateDir:
         """See the base class."""
-        self._launcher.folder = Folder(root, run, self._world)
+        self._launcher.folder = Folder(root, self._launcher)
         return self._launcher.folder
 
     def scheduler(self, starter: str, context: SchedulerContext) -> Scheduler:
         """See the base class."""
         if starter == "local":
             return self._launcher.children
+        if self._launcher.again == "gone" and starter == _FORMER:
+            raise UsageError(f"there is no scheduler {starter} any more")
         return self._world.schedulers[self._launcher.index]
 
     def echo(self, words: str) -> None:
@@ -267,13 +344,13 @@ class SimulatedEnvironment(LaunchEnvironment):
 
     def keeper(self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]) -> Keeper:
         """See the base class."""
-        return _NoMetrics()
+        return _NoMetrics(self._launcher)
 
     # --- a registry of its own ----------------------------------------------------------------
 
     def listen(self, port: int, *, address: str, exact: bool) -> Socket:
         """See the base class."""
-        return self._world.registries.listen(self._launcher)
+        return self._world.registries.listen(self._launcher, port, exact=exact)
 
     def configure(self, state: StateDir, secret: bytes, *, tls: bool) -> RegistryPlace:
         """See the base class."""
@@ -281,6 +358,8 @@ class SimulatedEnvironment(LaunchEnvironment):
 
     async def start_registry(self, state: StateDir, sock: Socket) -> Child:
         """See the base class."""
+        self._world.may_break(self._launcher.index, "registry")
+        self._launcher.registry_starts.append(self._world.loop.time())
         return self._world.registries.start_child(self._launcher, state)
 
     def registry_words(self, state: StateDir) -> str:
@@ -291,5 +370,9 @@ class SimulatedEnvironment(LaunchEnvironment):
 class _NoMetrics:
     """Keeps no metrics: no program here has any."""
 
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
     async def fetch(self) -> None:
         """See the protocol."""
+        self._launcher.world.may_break(self._launcher.index, "keeper")

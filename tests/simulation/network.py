@@ -361,12 +361,13 @@ class Door:
             if self._loop.time() >= give_up_at:
                 raise NetworkFailure(Fault.FILTERED, opened=False)
         known = LOOPBACK if self._path.is_local else ADDRESSES  # beside the registry, or not
-        if self._network.registry is None or address not in known or place.port != PORT:
+        registry = self._network.registry
+        if registry is None or address not in known or place.port != registry.port:
             await asyncio.sleep(0.001)
             raise NetworkFailure(Fault.REFUSED, opened=False)
-        if place.proof != self._network.registry.proof:
+        if place.proof != registry.proof:
             raise NetworkFailure(Fault.NOT_PROVEN, opened=False)
-        wire = Wire(self._path, address, self._network.registry, self.traffic)
+        wire = Wire(self._path, address, registry, self.traffic)
         self._wires = [wire, *(wire for wire in self._wires if not wire.broken)]
         return wire
 

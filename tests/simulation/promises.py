@@ -437,7 +437,7 @@ def a_slot_has_its_retries(history: History, run: Run, event: Event, at: float) 
         return None
     failed = len(facts.failed_generations.get(slot, ()))
     lasting = isinstance(event, events.Refused) and not event.retryable
-    again = failed <= run.spec.limits.submit_retries and not lasting
+    again = run.spec.managed and failed <= run.spec.limits.submit_retries and not lasting
     others = run.spec.slots - len(facts.before.given_up | {slot})
     spared = slot != 0 and others >= run.spec.min_nodes
     if run.result is not None and run.result.slot != slot:
@@ -966,7 +966,7 @@ def the_verdict_is_not_put_off(history: History, world: World) -> Wrong:
     for facts in history.facts.values():
         if facts.stopped_at is None or not facts.starts:
             continue
-        ended = facts.finished if facts.finished is not None else world.loop.time()
+        ended = facts.finished if facts.finished is not None else history.registry_until()
         by = facts.stopped_at + _VERDICT_SECONDS + _LATE
         for owner in facts.owners.values():
             if owner.gone is not None and owner.gone.at < by:

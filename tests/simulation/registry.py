@@ -32,6 +32,8 @@ _START_SECONDS = 0.3
 _CLOSE_SECONDS = 0.1
 _TELL_SECONDS = 2.0
 _FOR_EVER = 1e9
+_PORTS = 100
+_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Registry:
     service: Service
     app: ASGIApp
     proof: bytes
+    port: int = PORT
     connections: list[Connection] = field(default_factory=list)
 
 
@@ -78,19 +81,20 @@ class Registries:
         self._world = world
         self._boots = 0
         self._child: SimulatedChild | None = None
-        self._holders: set[object] = set()
+        self._holders: dict[object, int] = {}
         self._down_until = 0.0
+        self.ill_until = 0.0
         self.crashes = 0
         self.longest_away = 0.0
 
-    def start(self, identity: Identity) -> Registry:
+    def start(self, identity: Identity, port: int = PORT) -> Registry:
         """Start a process on what is durable."""
         world = self._world
         self._boots += 1
         machine = Machine(world.loop, f"registry#{self._boots}")
         journal = SimulatedJournal(world.disk, machine)
         service = Service(journal, identity.key, identity.operator_sha256, clock=world.loop.time)
-        registry = Registry(machine, service, app_of(service), identity.proof)
+        registry = Registry(machine, service, app_of(service), identity.proof, port)
         world.network.registry = registry
         if world.history.gaps and world.history.gaps[-1][1] == _FOR_EVER:
             world.history.gaps[-1] = (world.history.gaps[-1][0], world.loop.time())
@@ -135,24 +139,42 @@ class Registries:
 
     # --- as the child of a launcher -----------------------------------------------------------
 
-    def listen(self, launcher: Launcher) -> SimulatedSocket:
-        """Take the port, for a launcher. Raises UsageError."""
-        if self._holders:
-            raise UsageError(f"the registry cannot listen on port {PORT}: it is in use")
-        self._holders.add(launcher)
-        return SimulatedSocket(lambda: self._holders.discard(launcher))
+    def listen(self, launcher: Launcher, wanted: int, *, exact: bool) -> SimulatedSocket:
+        """Take this port, or the next one that is free. Raises UsageError."""
+        ports = (wanted,) if exact else range(wanted, wanted + _PORTS)
+        free = [port for port in ports if port not in self._holders.values()]
+        if not free:
+            raise UsageError(f"the registry cannot listen on port {wanted}: it is in use")
+        self._holders[launcher] = free[0]
+        return SimulatedSocket(free[0], lambda: self.let_port_go(launcher))
+
+    def hold_port(self, seconds: float) -> None:
+        """Another program takes the port, once it is free."""
+        if PORT in self._holders.values():
+            self._world.later(_LOOK_SECONDS, self.hold_port, seconds)
+            return
+        self._holders["another program"] = PORT
+        self._world.later(seconds, self.let_port_go, "another program")
+
+    def let_port_go(self, holder: object) -> None:
+        """Whoever it is listens no longer."""
+        self._holders.pop(holder, None)
 
     def start_child(self, launcher: Launcher, state: StateDir) -> SimulatedChild:
         """Start a process on the journal of this state directory."""
         child = SimulatedChild(self._world, launcher, state)
         self._child = child
-        self._holders.add(child)
+        child.port = self._holders[child] = self._holders[launcher]
         self._world.spawn(self._boot(child))
         return child
 
     async def _boot(self, child: SimulatedChild) -> None:
         world = self._world
         await asyncio.sleep(_START_SECONDS)
+        if world.loop.time() < self.ill_until:
+            self.crashes += 1
+            child.died(1)
+            return
         if world.loop.time() < self._down_until:
             if world.registry_is_gone:
                 child.died(1)
@@ -164,13 +186,13 @@ class Registries:
             world.disk.records.clear()
             world.history.journal_is_new()
             child.state.journal.touch()
-        child.registry = self.start(Identity.of(child.state.secret()))
+        child.registry = self.start(Identity.of(child.state.secret()), child.port)
         if child.is_bereft:
             child.be_bereft()
 
     def let_go(self, child: SimulatedChild) -> None:
         """Its process is no more, and nor is its hold on the port."""
-        self._holders.discard(child)
+        self.let_port_go(child)
         if child.registry is not None:
             self.end(child.registry)
         if self._child is child:
@@ -178,7 +200,7 @@ class Registries:
 
     def parent_died(self, launcher: Launcher) -> None:
         """The kernel tells the registry's process."""
-        self._holders.discard(launcher)
+        self.let_port_go(launcher)
         if self._child is not None and self._child.launcher is launcher:
             self._child.be_bereft()
 
@@ -186,12 +208,13 @@ class Registries:
 class SimulatedSocket:
     """A listening socket: see `launcher.run.environment.Socket`."""
 
-    def __init__(self, close: Callable[[], None]) -> None:
+    def __init__(self, port: int, close: Callable[[], None]) -> None:
+        self._port = port
         self._close = close
 
     def getsockname(self) -> tuple[str, int]:
         """See the protocol."""
-        return "", PORT
+        return "", self._port
 
     def close(self) -> None:
         """See the protocol."""
@@ -208,6 +231,7 @@ class SimulatedChild:
         self.registry: Registry | None = None
         self.over: asyncio.Future[int] = world.loop.create_future()
         self.is_bereft = False
+        self.port = PORT
 
     async def wait(self) -> int:
         """See the protocol."""
@@ -215,6 +239,7 @@ class SimulatedChild:
 
     async def end(self, kill_after: float) -> None:
         """See the protocol."""
+        self._world.may_break(self.launcher.index, "close")
         if self.over.done():
             return
         await self._close(kill_after)

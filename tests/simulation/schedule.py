@@ -73,6 +73,11 @@ class Launch:
         free_port: The port that slot 0 offers.
         owns_registry: The launcher starts the registry, beside itself; else it is a standing one.
         here: The launcher starts slot 0's node, as its child.
+        again: How the person launches it again after its launcher was killed: with another
+            COMMAND (`options`), run (`size`), scheduler, while the former one cannot be used any
+            more (`gone`), on another host, with a `port`; empty: as before.
+        finds: Its scheduler can look for a worker run by name.
+        symmetric: The nodes above slot 0 come by themselves, with a group token.
     """
 
     run: str
@@ -99,6 +104,9 @@ class Launch:
     free_port: int | None = None
     owns_registry: bool = False
     here: bool = False
+    again: str = ""
+    finds: bool = True
+    symmetric: bool = False
 
     @property
     def slots(self) -> int:

@@ -68,13 +68,13 @@ class SimulatedScheduler:
     name = "simulated"
     loopback = False
     poll_seconds = 1.0
-    finds = True
     keeps_logs = True
 
     def __init__(self, world: World, index: int) -> None:
         self.world = world
         self.index = index
         self.launch = world.schedule.launches[index]
+        self.finds = self.launch.finds
         self.runs: list[Submitted] = []
         self.fail_next = 0
         self.unsure_next = 0
@@ -90,6 +90,9 @@ class SimulatedScheduler:
         self.lie_until = 0.0
         self.lie = SlotState.UNKNOWN
         self.lie_slot = -1
+        self.slow_next = 0
+        self.slow_seconds = 0.0
+        self.hangs_until = 0.0
 
     def prepare(self, run: WorkerRun, join: str) -> str:
         """See the protocol."""
@@ -97,6 +100,7 @@ class SimulatedScheduler:
 
     async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
         """See the protocol."""
+        self._may_break("submit")
         await asyncio.sleep(_CALL_SECONDS)
         while self.busy:
             self.busy -= 1
@@ -118,6 +122,9 @@ class SimulatedScheduler:
         self.runs.append(made)
         self.world.spawn(self._live(made))
         await asyncio.sleep(_ANSWER_SECONDS)
+        if self.slow_next:
+            self.slow_next -= 1
+            await asyncio.sleep(self.slow_seconds)
         if self.lose_answer:
             self.lose_answer -= 1
             self.lost = True
@@ -143,6 +150,7 @@ class SimulatedScheduler:
 
     async def describe(self, run: WorkerRun, handle: str) -> Description:
         """See the protocol."""
+        self._may_break("describe")
         await self._answer()
         found = self._of(handle)
         if self.world.loop.time() < self.lie_until and run.slot == self.lie_slot:
@@ -151,6 +159,8 @@ class SimulatedScheduler:
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         """See the protocol."""
+        self._may_break("cancel")
+        self.world.judge_cancel(self, self._of(handle), grace_seconds)
         await self._answer()
         if self.keeps_all:
             raise SchedulerError("you may not end this run")
@@ -176,6 +186,11 @@ class SimulatedScheduler:
         self.silent_until = self.world.loop.time() + seconds
         self.was_silent = True
 
+    def hang(self, seconds: float) -> None:
+        """Take so long for what is asked from now on."""
+        self.hangs_until = self.world.loop.time() + seconds
+        self.was_silent = True
+
     def preempt(self, slot: int) -> None:
         """Take the machine of a slot away."""
         self.preempted = True
@@ -185,8 +200,12 @@ class SimulatedScheduler:
                 if run.process is not None:
                     run.process.die(silent=False)
 
+    def _may_break(self, part: str) -> None:
+        self.world.may_break(self.index, part)
+
     async def _answer(self) -> None:
         await asyncio.sleep(_ANSWER_SECONDS)
+        await asyncio.sleep(max(0.0, self.hangs_until - self.world.loop.time()))
         if self.world.loop.time() < self.silent_until:
             raise SchedulerError("the scheduler does not answer")
 
@@ -212,6 +231,10 @@ class SimulatedChildren(SimulatedScheduler):
     loopback = True
     poll_seconds = 0.5
     keeps_logs = False
+
+    def __init__(self, world: World, index: int) -> None:
+        super().__init__(world, index)
+        self.finds = True
 
     async def _live(self, run: Submitted) -> None:
         run.state, run.detail = SlotState.RUNNING, f"pid {run.handle}"

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from launcher.run.shell import end_left
+from launcher.schedulers import SchedulerContext
 from launcher.state_dir import StateDir
 from rendezvous import schema
 from rendezvous.client import REQUEST_SECONDS, RegistryClient
@@ -24,11 +26,17 @@ from rendezvous.security import Credential, JoinString, RegistryPlace, registry_
 from rendezvous.server import service as service_module
 from rendezvous.server.journal import Record
 from tests.simulation import invariants, network
-from tests.simulation.agents import Process, framework_of
+from tests.simulation.agents import GRACE_SECONDS, Process, framework_of
 from tests.simulation.disk import Disk
 from tests.simulation.faults import KINDS
 from tests.simulation.history import Facts, History, Violation
-from tests.simulation.launchers import Launcher
+from tests.simulation.launchers import (
+    Broken,
+    Folder,
+    Launcher,
+    SimulatedEnvironment,
+    join_by_token,
+)
 from tests.simulation.loop import Machine, VirtualLoop
 from tests.simulation.network import Door, Network
 from tests.simulation.program import Course
@@ -75,6 +83,7 @@ class World:
         self.registries = Registries(self)
         self.folder = Path()
         self.folder_full_until = 0.0
+        self.breaks: dict[int, str] = {}
         self.owns_registry = any(launch.owns_registry for launch in schedule.launches)
         self._coming_back = 0
         self.registry_was_down = False
@@ -171,6 +180,12 @@ class World:
         self.later(launch.at, self._launch, index)
         most = launch.at + max(q + b for q, b in zip(launch.queue, launch.boot, strict=True))
         self._calm_at = max(self._calm_at, most + max(s for s, _ in launch.program))
+        if launch.symmetric:
+            joins = [join_by_token(launch, index, slot) for slot in range(launch.slots)]
+            self.history.facts[joins[0].launch_id] = Facts(launch, joins[0].launch_id, index)
+            for slot in range(1, launch.slots):
+                seconds = launch.at + launch.queue[slot] + launch.boot[slot]
+                self.later(seconds, self.start_process, joins[slot])
 
     def _launch_again(self, index: int) -> None:
         self._coming_back -= 1
@@ -199,11 +214,27 @@ class World:
             elif launcher.launch.owns_registry:
                 self.registry_is_gone = True
 
+    def may_break(self, index: int, part: str) -> None:
+        """Something of a launcher fails as nobody expected, once, where that is to be."""
+        if self.breaks.get(index) == part:
+            del self.breaks[index]
+            for launcher in self.live_launchers(index):
+                launcher.was_broken = True
+            raise Broken(part)
+
     def judge_submission(self, scheduler: SimulatedScheduler, run: Submitted) -> None:
         """A worker run comes to exist."""
         is_child = scheduler not in self.schedulers
         for launcher in self.live_launchers(scheduler.index):
             self.history.judge(invariants.OF_SUBMISSIONS, launcher, run, is_child=is_child)
+
+    def judge_cancel(
+        self, scheduler: SimulatedScheduler, run: Submitted | None, grace: float
+    ) -> None:
+        """A launcher tells a worker run to end."""
+        for launcher in self.live_launchers(scheduler.index):
+            if run is not None:
+                self.history.judge(invariants.OF_RUN_ENDS, launcher, run, grace)
 
     def live_launchers(self, index: int) -> list[Launcher]:
         """Those of a launch that have not ended."""
@@ -225,6 +256,23 @@ class World:
             async with self.client(place, path, self.network.door(path), keys.admin) as person:
                 await person.cancel(run, "enough")
                 self.history.judge(invariants.OF_CANCELS, self.history.facts[record.launch_id])
+
+    def clear(self, index: int) -> None:
+        """A person ends what a killed launcher has left, where none has come after it."""
+        if not self.live_launchers(index):
+            last = [x for x in self.launchers if x.belongs_to(index)][-1]
+            Machine(self.loop, "a person").run(self._clear(last))
+
+    async def _clear(self, last: Launcher) -> None:
+        """What `rdzv cancel` does then."""
+        folder = Folder(self.folder / str(last.index), last)
+        context = SchedulerContext(folder.path, {})
+        outside = SimulatedEnvironment(last)
+        folder.acquire()
+        last.all_cleared = await end_left(
+            folder.ledger, context, last.said.append, grace=GRACE_SECONDS, world=outside
+        )
+        folder.release()
 
     def client(
         self,
