@@ -1026,7 +1026,7 @@ def _hurried(draw: random.Random, schedule: Schedule) -> Schedule:
 def _slow_to_start(draw: random.Random, schedule: Schedule) -> Schedule:
     """While a program is being started another one fails, somebody cancels, or a signal comes."""
     nodes = draw.randint(2, 4)
-    launch = _shaped(draw, nodes, seconds=6.0, led=draw.random() < 0.15)
+    launch = _shaped(draw, nodes, seconds=12.0, led=draw.random() < 0.15)
     first, second = draw.sample(range(nodes), 2)
     faults = [Fault(0.0, "slow start", slot=first, seconds=round(draw.uniform(0.8, 2.5), 3))]
     if draw.random() < 0.5:

@@ -561,6 +561,7 @@ MISSED: dict[str, str] = {
     "cancel does not look": "a cancel in the second after a node has died",
     "node: a signal is as old as the end": "a peer that fails of it within the grace",
     "node: a refusal is the end": "a registry that forgets a run which a node still watches",
+    "node: a stop is early": "a stop while a program is being started, and a node that is not troubled",
     "node: one join": "a registry that is away while a node joins, and a judge of that",
 }
 """Bugs that no schedule has shown so far, and what one would need."""
