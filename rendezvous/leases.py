@@ -8,7 +8,7 @@ Rules (with where they come from):
   0.75 s and dead after 1 s. A dead process closes its sockets; a slow network does not. A live one
   whose requests all failed is back within 0.5 s: somebody else who asks for its slot has to wait.
   When the node was suspect already, the close is the tail of an outage and says nothing; so is
-  one that is read within 3 poll lengths after the registry itself was stalled.
+  one that is read within 3 poll lengths after the registry itself was stalled, or before it.
 - When 55 % or more of the nodes, and at least 3, are suspect together, the registry may be the one
   that is cut off: it waits one more lease (the rule of the Kubernetes node controller). When they
   begin to come back, the others have 3 polls to do the same.
@@ -93,6 +93,11 @@ class Leases:
         lease.connections.discard(connection)
         if by_peer and not lease.connections and now - lease.heard < self.suspect_after:
             lease.closed_at = now
+
+    def stalled(self) -> None:
+        """The registry was stalled: whose connection had closed could not come back meanwhile."""
+        for lease in self._leases.values():
+            lease.closed_at = None
 
     def forget(self, key: Key) -> None:
         """The node has left, was lost, or is fenced."""

@@ -162,6 +162,8 @@ class Service:
         if late > _STALL_SECONDS:
             self._zero += late
             self._woke = self._stalled = clock
+            for host in self._hosts.values():
+                host.leases.stalled()
         self._looked = clock
         return self._before + (clock - self._zero)
 

@@ -131,6 +131,15 @@ def test_a_node_that_comes_back_within_a_second_is_alive() -> None:
     assert swept(leases, 0.5, 7) == []
 
 
+def test_a_node_that_a_stalled_registry_could_not_hear_has_its_lease() -> None:
+    leases = Leases(15, 2)
+    leases.heard(ONE, 0, connection=7)
+    leases.closed(ONE, 0.5, 7)
+    leases.stalled()
+    assert swept(leases, 0.5, 14.75) == []
+    assert leases.sweep(15.0) == [Silence(ONE, 15.0, closed=False)]
+
+
 @pytest.mark.parametrize("closed_first", [7, 8])
 def test_a_node_is_alive_while_one_of_its_connections_is_open(closed_first: int) -> None:
     leases = Leases(15, 2)

@@ -992,6 +992,19 @@ async def test_a_close_that_is_read_soon_after_a_stall_says_nothing(
     assert (served.host(launch).run.phase is not Phase.ARMING) == is_lost
 
 
+async def test_a_close_that_was_read_right_before_a_stall_says_nothing(
+    served: Served, launch: Launch
+) -> None:
+    """Whoever was to come back within the second could not."""
+    await served.bring_to(Phase.ARMING, launch)
+    line = Line()
+    served.service.heard(served.host(launch), 1, 1, line)
+    line.end("fin")
+    await served.clock.jump(30)
+    await served.clock.move(3)
+    assert served.host(launch).run.phase is Phase.ARMING
+
+
 async def test_a_failure_in_the_registrys_absence_is_none_before_it(
     served: Served, journal: TroubledJournal, launch: Launch
 ) -> None:
