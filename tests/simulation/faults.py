@@ -315,7 +315,8 @@ def _lagging_list(world: World, fault: Fault) -> None:
 
 
 def _keep_all(world: World, fault: Fault) -> None:
-    world.schedulers[fault.launch].keeps_all = True
+    scheduler = world.schedulers[fault.launch]
+    scheduler.keeps_all, scheduler.says_nothing = True, fault.count > 1
 
 
 def _hang_logs(world: World, fault: Fault) -> None:

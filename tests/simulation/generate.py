@@ -1144,8 +1144,14 @@ def _of_schedulers(draw: random.Random, nodes: int, when: float) -> Fault:
 def _told_to_end(draw: random.Random, when: float | str) -> Fault:
     """A person ends a launcher, and may say so twice, or thrice."""
     seconds = draw.choice([0.3, 1.0, 3.0, 9.0])
-    count = draw.choice([1, 2, 2, 3])
+    count = draw.choice([1, 1, 2, 3])
     return Fault(when, "launcher told", slot=draw.randrange(2), seconds=seconds, count=count)
+
+
+def _without_ids(back: float, nodes: int) -> list[Fault]:
+    """A launcher is killed before it has heard which ids its worker runs have."""
+    slow = Fault(0.0, "submission slow", seconds=20.0, count=nodes)
+    return [slow, Fault(0.8, "launcher killed", seconds=back)]
 
 
 def _launched_again_otherwise(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -1162,12 +1168,17 @@ def _launched_again_otherwise(draw: random.Random, schedule: Schedule) -> Schedu
     if draw.random() < 0.5:
         faults.append(_of_schedulers(draw, nodes, when + back))
     if draw.random() < 0.35:
-        later = round(when + back + draw.uniform(0.0, 2.0), 3)
+        later = round(when + back + draw.choice([draw.uniform(0.3, 0.5), draw.uniform(0, 2)]), 3)
         kinds = ["registry crash", "registry pause", "registry ill", "registry ill"]
         kind = draw.choice(kinds)
         early = later if kind != "registry ill" else round(when + 0.1, 3)
         what = Fault(early, kind, seconds=round(back + draw.choice([2.0, 12.0]), 3))
         faults.append(draw.choice([what, what, _told_to_end(draw, later)]))
+    if draw.random() < 0.1:
+        faults.append(Fault(when, "part breaks", count=draw.choice([3, 4, 5, 6, 7])))
+    if draw.random() < 0.1:
+        launch = replace(launch, finds=False, here=False, again=draw.choice(["options", "size"]))
+        return _of(schedule, launch, *_without_ids(back, nodes))
     return _of(schedule, launch, *faults)
 
 
@@ -1185,6 +1196,8 @@ def _ended_by_hand(draw: random.Random, schedule: Schedule) -> Schedule:
         faults.append(_of_schedulers(draw, nodes, draw.choice([0.5, by_hand])))
     if draw.random() < 0.3:
         faults.append(Fault(by_hand - 1.0, "part breaks", count=draw.choice([4, 5])))
+    if draw.random() < 0.3:
+        return _of(schedule, replace(launch, finds=False), *_without_ids(0.0, nodes), faults[1])
     return _of(schedule, launch, *faults)
 
 
@@ -1202,6 +1215,14 @@ def _ended_in_a_hurry(draw: random.Random, schedule: Schedule) -> Schedule:
         faults.append(_of_schedulers(draw, nodes, draw.choice([0.4, when + 0.5])))
     if draw.random() < 0.3:
         faults.append(Fault(round(when - 0.1, 3), "registry pause", seconds=20.0))
+    if draw.random() < 0.25:  # what was submitted has no id, and is not listed yet
+        early = round(draw.uniform(0.2, 0.8), 3)
+        what = draw.choice(["submission lost", "submission slow"])
+        faults = [
+            Fault(0.0, "list lags", seconds=0.8),
+            Fault(0.0, what, seconds=30.0, count=nodes),
+            _told_to_end(draw, early),
+        ]
     return _of(schedule, launch, *faults)
 
 
@@ -1220,6 +1241,14 @@ def _many_slots(draw: random.Random, schedule: Schedule) -> Schedule:
         faults = [slow, kill, Fault(when + 4.0, "cancelled")]
     if draw.random() < 0.4:
         faults.append(_of_schedulers(draw, nodes, when))
+    if draw.random() < 0.4:
+        faults.append(Fault(0.1, "folder full", seconds=round(draw.uniform(0.5, 6.0), 3)))
+    if draw.random() < 0.3:  # nobody answers a cancel
+        faults = [slow, _told_to_end(draw, when)]
+        pause = round(draw.uniform(5.0, 15.0), 3)
+        faults.append(Fault(round(when - 0.1, 3), "registry pause", seconds=pause))
+    elif launch.here and draw.random() < 0.6:  # slot 0's node keeps its launcher after the end
+        faults.append(Fault(round(when - 0.2, 3), "pause", seconds=20.0))
     return _of(schedule, launch, *faults)
 
 
@@ -1282,7 +1311,10 @@ def _without_a_registry(draw: random.Random, schedule: Schedule) -> Schedule:
     what = draw.choice(["registry crash", "registry crash", "registry pause", "disk full"])
     seconds = draw.choice([0.0 if what == "registry crash" else 90.0, 6.0, 25.0, 80.0])
     faults = [Fault(when, what, seconds=seconds)]
-    if draw.random() < 0.25:  # nobody asks for the run until it is forgotten
+    if draw.random() < 0.15:
+        faults = [Fault(round(draw.uniform(0.35, 1.5), 3), "disk full", seconds=90.0)]
+        return _of(schedule, replace(launch, boot=(2.0,) * nodes), *faults)
+    if draw.random() < 0.2:  # nobody asks for the run until it is forgotten
         launch = replace(launch, owns_registry=False)
         faults = [Fault("exited 1 after", "launcher paused", seconds=40.0)]
         return replace(_of(schedule, launch, *faults), keep_finished=2.0)
@@ -1292,6 +1324,15 @@ def _without_a_registry(draw: random.Random, schedule: Schedule) -> Schedule:
     if draw.random() < 0.5:
         then = when if isinstance(when, str) else round(when + draw.uniform(0.0, 5.0), 3)
         faults.append(_told_to_end(draw, then))
+    if draw.random() < 0.25:  # it goes when the result is known, and a node has not left
+        program = ((2.0, 3), (20.0, 0), (20.0, 0))
+        launch = replace(_shaped(draw, 3, here=launch.here, owns_registry=True), program=program)
+        faults = [
+            Fault("left 1 after", "pause", slot=1, seconds=20.0),
+            Fault("left 1 after", "registry ill", seconds=30.0),
+            Fault("left 1 after", "registry crash", seconds=0.1),
+            Fault(0.0, "slow stop", slot=1, seconds=8.0),
+        ]
     return _of(schedule, launch, *faults)
 
 
@@ -1303,6 +1344,13 @@ def _replaced_at_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
     boots = [*launch.boot[:-1], draw.choice([0.3, 4.0, 9.0])]
     launch = replace(launch, boot=tuple(boots))
     slot = nodes - 1
+    if draw.random() < 0.4:  # it is lost before its submission is answered
+        slow = Fault(0.0, "submission slow", seconds=draw.choice([6.0, 12.0, 30.0]), count=nodes)
+        lost = Fault(round(draw.uniform(1.0, 5.0), 3), draw.choice(["kill", "term"]), slot=slot)
+        faults = [slow, lost]
+        if draw.random() < 0.5:
+            faults.append(_told_to_end(draw, round(draw.uniform(2.0, 12.0), 3)))
+        return _of(schedule, replace(launch, owns_registry=draw.random() < 0.5), *faults)
     faults = [
         draw.choice(
             [
@@ -1317,7 +1365,7 @@ def _replaced_at_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
             "late",
             slot=-1,
             seconds=round(draw.uniform(1.0, 5.0), 3),
-            count=draw.randint(4, 16),
+            count=draw.randint(4, 30),
         ),
     ]
     if draw.random() < 0.5:
@@ -1334,6 +1382,10 @@ def _taken_up_late(draw: random.Random, schedule: Schedule) -> Schedule:
     if draw.random() < 0.4:
         when = round(draw.uniform(0.3, 4.0), 3)
     faults = [Fault(when, "launcher killed", seconds=round(draw.uniform(0.3, 3.0), 3))]
+    if draw.random() < 0.3:
+        faults.append(Fault(0.0, "list lags", seconds=round(draw.uniform(2.0, 8.0), 3)))
+    if draw.random() < 0.3:
+        faults.append(Fault(0.1, "folder full", seconds=round(draw.uniform(0.5, 3.0), 3)))
     for _ in range(draw.randint(1, 2)):
         faults.append(_of_schedulers(draw, nodes, draw.choice([0.3, 2.0, 4.0])))
     if draw.random() < 0.4:
@@ -1345,6 +1397,7 @@ def _taken_up_late(draw: random.Random, schedule: Schedule) -> Schedule:
 
 
 ODD_LAUNCHES: list[Situation] = [
+    _launched_again_otherwise,
     _launched_again_otherwise,
     _ended_by_hand,
     _ended_in_a_hurry,

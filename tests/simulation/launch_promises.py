@@ -34,6 +34,10 @@ _BY_ITSELF_SECONDS = 2.9
 _ENDED_SECONDS = 10.0
 _TOLD_SECONDS = 125.0
 """To cancel 10 s, to leave 11, for the last events 3, to settle 10, to end 68, to close 5."""
+_BEGUN_SECONDS = 40.0
+_FOLLOWS_SECONDS = 17.0
+_UNHEARD_SECONDS = 40.0
+"""To cancel 10 s and its last try, then what ends at once."""
 _MOST_SAID = 4
 _MOST_STARTS = 10
 _FORMING = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
@@ -142,6 +146,25 @@ def what_is_wanted_is_submitted(history: History, launcher: Launcher, status: Ru
         if slot.generation < slot.wanted_generation and history.now() - since > _WANTED_SECONDS:
             return f"slot {slot.slot}, generation {slot.wanted_generation}"
     return None
+
+
+def a_launch_begins_in_time(history: History, launcher: Launcher, status: RunStatus) -> Wrong:
+    """A registry that creates no run for 20 s is given up."""
+    if launcher.known_before is not None or launcher.was_paused:
+        return None
+    seconds = launcher.shown_at - launcher.began_at if launcher.shown_at is not None else 0.0
+    return f"its run was there after {seconds:.1f} s" if seconds > _BEGUN_SECONDS else None
+
+
+def a_launcher_that_is_told_to_end_does_not_go_on(
+    history: History, launcher: Launcher, status: RunStatus
+) -> Wrong:
+    """Its run is cancelled within 10 s, or it ends at once: it follows nothing any more."""
+    at = launcher.signalled_at
+    if at is None or status.result is not None or launcher.was_paused:
+        return None
+    later = history.now() - at
+    return f"{later:.1f} s later the run is {status.phase}" if later > _FOLLOWS_SECONDS else None
 
 
 def a_worker_run_has_its_grace(
@@ -257,10 +280,10 @@ def a_signal_is_heeded(history: History, launcher: Launcher) -> Wrong:
     at, ended = launcher.signalled_at, launcher.ended_at or history.now()
     if at is None or launcher.was_paused:
         return None
-    if ended - at > _TOLD_SECONDS:
-        return f"it ended {ended - at:.1f} s after it was told to"
     told = launcher.told_at
-    if _is_disturbed(history, launcher) or told is None or told < at:
+    if ended - at > (_UNHEARD_SECONDS if told is None else _TOLD_SECONDS):
+        return f"it ended {ended - at:.1f} s after it was told to"
+    if _is_cut_off(history, launcher) or told is None or told < at:
         return None
     return f"it told of a result {told - at:.1f} s later" if told - at > _HEEDED_SECONDS else None
 
@@ -284,17 +307,14 @@ def the_ledger_is_right_at_the_end(history: History, launcher: Launcher) -> Wron
     if folder is None or full or launcher.told is None:
         return None
     scheduler, named = world.schedulers[launcher.index], "\n".join(launcher.said)
-    for entry in folder.ledger.left():
+    left = {entry.name: entry for entry in folder.ledger.left()}
+    for entry in left.values():
         if entry.name not in named and f"id {entry.handle}" not in named:
             return f"{entry.name} is in the ledger, and nobody was told"
-    gone = {entry.name for entry in folder.ledger.entries() if entry.gone}
     for run in scheduler.runs:
-        if (
-            run.name in gone
-            and not run.is_over
-            and not _was_believed_over(world, launcher.index, run)
-        ):
-            return f"{run.name} is {run.state}, and in the ledger it is gone"
+        believed = run.is_over or _was_believed_over(world, launcher.index, run)
+        if run.name not in left and not believed:
+            return f"{run.name} is {run.state}, and not in the ledger"
     return None
 
 
@@ -316,7 +336,7 @@ def a_launch_is_taken_up_where_it_can_be(history: History, launcher: Launcher) -
 def a_launcher_leaves_no_run_behind(history: History, launcher: Launcher) -> Wrong:
     """Whatever ends a launcher by itself, its run is over, or its registry was not to be had."""
     run = history.runs.get(launcher.launch.run)
-    if run is None or run.spec.launch_id != launcher.launch_id or _is_disturbed(history, launcher):
+    if run is None or run.spec.launch_id != launcher.launch_id or _is_cut_off(history, launcher):
         return None
     if launcher.hurried_at is not None:
         return None
@@ -342,7 +362,7 @@ def every_event_is_shown(history: History, launcher: Launcher) -> Wrong:
     if launcher.told is None or seen is None or not seen.everyone_left:
         return None
     hurried = launcher.hurried_at is not None or launcher.signalled_at is not None
-    if _is_disturbed(history, launcher) or hurried or launcher.launch.symmetric:
+    if _is_cut_off(history, launcher) or hurried or launcher.launch.symmetric:
         return None
     mine = [x for x in history.world.disk.records.values() if x.run == launcher.launch.run]
     last = max((x.number for x in mine if b'"kind":"slot"' not in x.body), default=0)
@@ -352,6 +372,12 @@ def every_event_is_shown(history: History, launcher: Launcher) -> Wrong:
 
 def _is_disturbed(history: History, launcher: Launcher) -> bool:
     """Whether anything but its nodes may have kept a launcher from its work."""
+    faults = {fault.what for fault in history.world.schedule.faults}
+    return bool(_is_cut_off(history, launcher) or faults & _OF_SCHEDULERS)
+
+
+def _is_cut_off(history: History, launcher: Launcher) -> bool:
+    """Whether something may have been between a launcher and its registry, or its own folder."""
     world, path = history.world, launcher.path
     alone = len(world.schedule.launches) == 1
     if not alone or world.registry_was_down or world.disk.failed or world.folder_full_until:
@@ -359,7 +385,7 @@ def _is_disturbed(history: History, launcher: Launcher) -> bool:
     if launcher.was_paused or launcher.was_broken or world.network.isolated_until:
         return True
     faults = {fault.what for fault in world.schedule.faults}
-    return bool(path.light or path.is_late or faults & _OF_SCHEDULERS)
+    return bool(path.light or path.is_late or faults & {"port held", "registry ill"})
 
 
 # --- at the end -----------------------------------------------------------------------------------
@@ -388,7 +414,7 @@ def _was_believed_over(world: World, index: int, run: Submitted) -> bool:
     """Whether the scheduler had said that it was, or would not list it yet."""
     scheduler = world.schedulers[index]
     lied = scheduler.lie is SlotState.FAILED and scheduler.lie_slot == run.slot
-    return lied or scheduler.list_lag > 0.5
+    return lied or scheduler.list_lag > 0.9
 
 
 def what_was_ended_by_hand_is_gone(history: History, world: World) -> Wrong:
@@ -437,7 +463,11 @@ OF_SUBMISSIONS: list[Callable[..., Wrong]] = [
     nobody_is_submitted_beside_another_after_the_go,
     nobody_is_submitted_for_a_slot_that_is_left_out,
 ]
-OF_SHOWN: list[Callable[..., Wrong]] = [what_is_wanted_is_submitted]
+OF_SHOWN: list[Callable[..., Wrong]] = [
+    what_is_wanted_is_submitted,
+    a_launch_begins_in_time,
+    a_launcher_that_is_told_to_end_does_not_go_on,
+]
 OF_RUN_ENDS: list[Callable[..., Wrong]] = [
     a_worker_run_has_its_grace,
     a_node_may_end_by_itself,

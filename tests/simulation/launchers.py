@@ -105,6 +105,7 @@ class Launcher:
         self.phase_before = self.known_before.phase if self.known_before else None
         self.seen: RunStatus | None = None
         self.ran_at: float | None = None
+        self.shown_at: float | None = None
         self.wanted_at: dict[tuple[int, int], float] = {}
         self.registry_starts: list[float] = []
         self.exit_code: int | None = None
@@ -180,6 +181,7 @@ class Launcher:
     def note_status(self, status: RunStatus) -> None:
         """What it knows of the run by now."""
         self.seen, now = status, self.world.loop.time()
+        self.shown_at = now if self.shown_at is None else self.shown_at
         if status.phase is Phase.RUNNING and self.ran_at is None:
             self.ran_at = now
         for slot in status.slots:

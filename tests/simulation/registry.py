@@ -151,7 +151,8 @@ class Registries:
     def hold_port(self, seconds: float) -> None:
         """Another program takes the port, once it is free."""
         if PORT in self._holders.values():
-            self._world.later(_LOOK_SECONDS, self.hold_port, seconds)
+            loop = self._world.loop
+            loop.call_later(_LOOK_SECONDS, self.hold_port, seconds, context=loop.nobody)
             return
         self._holders["another program"] = PORT
         self._world.later(seconds, self.let_port_go, "another program")

@@ -85,7 +85,7 @@ class SimulatedScheduler:
         self.lost = False
         self.preempted = False
         self.list_lag = 0.0
-        self.keeps_all = False
+        self.keeps_all = self.says_nothing = False
         self.log_hangs = False
         self.lie_until = 0.0
         self.lie = SlotState.UNKNOWN
@@ -162,6 +162,8 @@ class SimulatedScheduler:
         self._may_break("cancel")
         self.world.judge_cancel(self, self._of(handle), grace_seconds)
         await self._answer()
+        if self.says_nothing:
+            return
         if self.keeps_all:
             raise SchedulerError("you may not end this run")
         found = self._of(handle)
