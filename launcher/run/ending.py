@@ -135,6 +135,8 @@ class Endings:
                 self.desk.break_off(end.id)
                 self._free(end)
                 self._command(key, end, Ask.CANCEL)
+            elif end.ask is Ask.NOTHING and end.looks:  # two looks within a moment are one
+                self.desk.look_at(("ends", key), now + LOOK_AGAIN_SECONDS)
             elif end.ask is Ask.NOTHING:
                 self._look(key, end)
 

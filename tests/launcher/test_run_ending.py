@@ -227,6 +227,15 @@ def test_85_a_hurry_tells_again_what_was_told_gently() -> None:
     assert end.open() == do.CancelWorkerRun(4, ONE, "100", 0.0)
 
 
+def test_82_85_in_a_hurry_the_two_looks_are_a_second_apart_all_the_same() -> None:
+    end = Ending().begin(handle="").answer(said.Found, None).wait(0.1).hurry()
+    assert not end.desk.open  # it may be listed in a moment
+    end.wait(0.9)
+    assert not end.desk.open
+    end.wait(0.1)
+    assert end.answer(said.Found, "100").asks() == "Describe"
+
+
 def test_85_in_a_hurry_nothing_is_waited_for_and_after_eight_seconds_it_is_given_up() -> None:
     end = Ending().hurry().begin(by_itself=60.0).described(SlotState.RUNNING)
     assert end.open() == do.CancelWorkerRun(2, ONE, "100", 0.0)
