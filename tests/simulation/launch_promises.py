@@ -32,6 +32,8 @@ _HEEDED_SECONDS = 3.0
 _WANTED_SECONDS = 5.0
 _BY_ITSELF_SECONDS = 2.9
 _ENDED_SECONDS = 10.0
+_LEFT_SECONDS = 27.0
+"""To leave 11 s, for the last events 3, by itself 3, to be told 5, to close 5."""
 _TOLD_SECONDS = 125.0
 """To cancel 10 s, to leave 11, for the last events 3, to settle 10, to end 68, to close 5."""
 _BEGUN_SECONDS = 40.0
@@ -41,6 +43,7 @@ _UNHEARD_SECONDS = 40.0
 _MOST_SAID = 4
 _MOST_STARTS = 10
 _FORMING = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
+_OF_NODES = {"slow stop", "pause", "host down"}
 _OF_SCHEDULERS = {
     "submission fails",
     "submission lost",
@@ -300,6 +303,16 @@ def a_healthy_launch_ends_soon(history: History, launcher: Launcher) -> Wrong:
     return f"{ended - last:.1f} s after its last node" if ended - last > _ENDED_SECONDS else None
 
 
+def a_launch_is_not_kept_by_a_silent_node(history: History, launcher: Launcher) -> Wrong:
+    """A node that does not leave has its grace and a little, and then its worker run is ended."""
+    told, ended = launcher.told_at, launcher.ended_at or history.now()
+    if told is None or launcher.was_paused or launcher.was_broken or launcher.launch.symmetric:
+        return None
+    if {fault.what for fault in history.world.schedule.faults} & (_OF_SCHEDULERS - _OF_NODES):
+        return None
+    return f"{ended - told:.1f} s after the result" if ended - told > _LEFT_SECONDS else None
+
+
 def the_ledger_is_right_at_the_end(history: History, launcher: Launcher) -> Wrong:
     """It names what may be left, which the person was told of, and nothing that is gone."""
     world, folder = history.world, launcher.folder
@@ -364,10 +377,8 @@ def every_event_is_shown(history: History, launcher: Launcher) -> Wrong:
     hurried = launcher.hurried_at is not None or launcher.signalled_at is not None
     if _is_cut_off(history, launcher) or hurried or launcher.launch.symmetric:
         return None
-    mine = [x for x in history.world.disk.records.values() if x.run == launcher.launch.run]
-    last = max((x.number for x in mine if b'"kind":"slot"' not in x.body), default=0)
     shown = launcher.events[-1] if launcher.events else 0
-    return None if shown >= last else f"event {shown} of {last} was the last"
+    return None if shown >= seen.version else f"event {shown} of {seen.version} was the last"
 
 
 def _is_disturbed(history: History, launcher: Launcher) -> bool:
@@ -482,6 +493,7 @@ OF_LAUNCHERS: list[Callable[..., Wrong]] = [
     an_exit_code_is_that_of_its_code,
     a_signal_is_heeded,
     a_healthy_launch_ends_soon,
+    a_launch_is_not_kept_by_a_silent_node,
     the_ledger_is_right_at_the_end,
     a_launch_is_taken_up_where_it_can_be,
     a_launcher_leaves_no_run_behind,

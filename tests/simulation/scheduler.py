@@ -143,6 +143,8 @@ class SimulatedScheduler:
 
     async def find(self, run: WorkerRun) -> str | None:
         """See the protocol; those that are over are in no list."""
+        if not self.finds:
+            return None
         await self._answer()
         now = self.world.loop.time()
         names = (x for x in self.runs if x.name == run.name and x.listed_at <= now)
