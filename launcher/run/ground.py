@@ -325,7 +325,7 @@ class Grounding:
         if self.wanted.port not in (None, former.port):
             self.desk.do(Say(PortKept(self.wanted.port or 0, former.port)))
         self.desk.do(Say(Resumes(former.launch_id, self.status.reason)))
-        self._make(Resumed(self.status.version))
+        self._make(Resumed(self.status.version - 1))  # it is 1 before the first event
 
     # --- a new launch -------------------------------------------------------------------------
 

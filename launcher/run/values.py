@@ -257,7 +257,7 @@ class Resumed:
     """The former launch is taken up again, with the registry that was asked about it.
 
     Attributes:
-        seen: The version of the run up to which its events were shown.
+        seen: Number of the run's last event: those up to it need not be shown.
     """
 
     seen: int
