@@ -1223,6 +1223,10 @@ def _ended_in_a_hurry(draw: random.Random, schedule: Schedule) -> Schedule:
             Fault(0.0, what, seconds=30.0, count=nodes),
             _told_to_end(draw, early),
         ]
+    elif draw.random() < 0.15:  # what is queued for long cannot be ended
+        launch = replace(launch, queue=(200.0,) * nodes, here=False)
+        told = Fault(2.0, "launcher told", seconds=1.0)
+        faults = [Fault(0.0, "cancel refused", count=draw.randint(1, 2)), told]
     return _of(schedule, launch, *faults)
 
 

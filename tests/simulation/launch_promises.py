@@ -36,6 +36,7 @@ _LEFT_SECONDS = 27.0
 """To leave 11 s, for the last events 3, by itself 3, to be told 5, to close 5."""
 _TOLD_SECONDS = 125.0
 """To cancel 10 s, to leave 11, for the last events 3, to settle 10, to end 68, to close 5."""
+_REPLACED_SECONDS = 20.0
 _BEGUN_SECONDS = 40.0
 _FOLLOWS_SECONDS = 17.0
 _UNHEARD_SECONDS = 40.0
@@ -43,6 +44,16 @@ _UNHEARD_SECONDS = 40.0
 _MOST_SAID = 4
 _MOST_STARTS = 10
 _FORMING = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
+_NO_MATTER_AT_RESUME = {
+    "launcher killed",
+    "cancel refused",
+    "list lags",
+    "scheduler busy",
+    "scheduler silent",
+    "submission lost",
+    "submission slow",
+    "submission unsure",
+}
 _OF_NODES = {"slow stop", "pause", "host down"}
 _OF_SCHEDULERS = {
     "submission fails",
@@ -151,6 +162,37 @@ def what_is_wanted_is_submitted(history: History, launcher: Launcher, status: Ru
     return None
 
 
+def former_remains_stay_on_record(history: History, launcher: Launcher, status: RunStatus) -> Wrong:
+    """What a former launch has left can be ended later: the ledger names it."""
+    folder, world = launcher.folder, history.world
+    if launcher.shown_at != history.now() or folder is None or world.folder_full_until:
+        return None
+    left = {entry.name for entry in folder.ledger.left()}
+    for run in world.schedulers[launcher.index].runs:
+        if run.join.launch_id == launcher.launch_id or run.is_over or run.name in left:
+            continue
+        if not _was_believed_over(world, launcher.index, run):
+            return f"{run.name} is {run.state}, and not in the ledger"
+    return None
+
+
+def what_is_replaced_is_ended(history: History, launcher: Launcher, status: RunStatus) -> Wrong:
+    """An older worker run of a slot is not left beside the newer one."""
+    scheduler = history.world.schedulers[launcher.index]
+    if scheduler.keeps_all or scheduler.was_silent or scheduler.list_lag or not scheduler.finds:
+        return None
+    newest = {run.slot: run for run in scheduler.runs if run.join.launch_id == status.launch_id}
+    for run in scheduler.runs:
+        newer = newest.get(run.slot)
+        if newer is None or newer.generation <= run.generation or run.is_over:
+            continue
+        seconds = history.now() - (newer.listed_at - scheduler.list_lag)
+        same = run.join.launch_id == status.launch_id
+        if same and seconds > _REPLACED_SECONDS and not launcher.was_paused:
+            return f"{run.name} is {run.state} {seconds:.1f} s after {newer.name} was submitted"
+    return None
+
+
 def a_launch_begins_in_time(history: History, launcher: Launcher, status: RunStatus) -> Wrong:
     """A registry that creates no run for 20 s is given up."""
     if launcher.known_before is not None or launcher.was_paused:
@@ -186,11 +228,15 @@ def a_node_may_end_by_itself(
     history: History, launcher: Launcher, run: Submitted, grace: float
 ) -> Wrong:
     """When the run is over, a worker run that runs is told to end only if it does not end."""
-    at, process = launcher.told_at, run.process
+    at, process, seen = launcher.told_at, run.process, launcher.seen
+    if at is None and seen is not None and seen.phase is Phase.RUNNING:
+        slot = seen.slots[run.slot]
+        newest = run.generation >= slot.wanted_generation
+        at = launcher.ran_at if slot.rank is None and newest else None
     is_own = run.join.launch_id == launcher.launch_id
     if at is None or launcher.hurried_at is not None or not is_own or process is None:
         return None
-    known = process.result is not None and process.ended is None
+    known = (process.result is not None or process.released) and process.ended is None
     soon = history.now() - at < _BY_ITSELF_SECONDS
     return f"{run.name} is told to end {history.now() - at:.1f} s later" if known and soon else None
 
@@ -308,8 +354,12 @@ def a_launch_is_not_kept_by_a_silent_node(history: History, launcher: Launcher) 
     told, ended = launcher.told_at, launcher.ended_at or history.now()
     if told is None or launcher.was_paused or launcher.was_broken or launcher.launch.symmetric:
         return None
+    if ended - told > _TOLD_SECONDS:
+        return f"{ended - told:.1f} s after the result"
     if {fault.what for fault in history.world.schedule.faults} & (_OF_SCHEDULERS - _OF_NODES):
         return None
+    if any("may still be there" in words for words in launcher.said):
+        return f"what ends is said to be left: {launcher.said}"
     return f"{ended - told:.1f} s after the result" if ended - told > _LEFT_SECONDS else None
 
 
@@ -337,10 +387,13 @@ def a_launch_is_taken_up_where_it_can_be(history: History, launcher: Launcher) -
     if before is None or not launcher.launch.owns_registry or not launcher.launch_id:
         return None
     former = before.spec.launch_id
+    if launcher.launch_id == former and launcher.phase_before is Phase.RUNNING:
+        return f"{former} was running, and is taken up"
     if launcher.again in ("", "port"):
-        disturbed = _is_disturbed(history, launcher) or len(world.launchers) > 2
-        waited = launcher.phase_before in _FORMING and former in history.facts
-        if waited and not disturbed and launcher.launch_id != former:
+        disturbed = {fault.what for fault in world.schedule.faults} - _NO_MATTER_AT_RESUME
+        waits = launcher.phase_before in _FORMING and history.facts[former].finished is None
+        again = launcher.launch_id != former and len(world.launchers) == 2
+        if waits and again and not (disturbed or launcher.signalled_at):
             return f"{former} was {launcher.phase_before}, and {launcher.launch_id} began"
         return None
     return f"another launch goes on as {former}" if launcher.launch_id == former else None
@@ -377,8 +430,23 @@ def every_event_is_shown(history: History, launcher: Launcher) -> Wrong:
     hurried = launcher.hurried_at is not None or launcher.signalled_at is not None
     if _is_cut_off(history, launcher) or hurried or launcher.launch.symmetric:
         return None
-    shown = launcher.events[-1] if launcher.events else 0
-    return None if shown >= seen.version else f"event {shown} of {seen.version} was the last"
+    shown, last = launcher.events[-1] if launcher.events else 0, seen.version - 1
+    return None if shown >= last else f"event {shown} of {last} was the last"
+
+
+def a_resumed_launch_shows_what_is_new(history: History, launcher: Launcher) -> Wrong:
+    """Nothing that was shown before, and nothing less than what happens from then on."""
+    before = launcher.known_before
+    if before is None or before.spec.launch_id != launcher.launch_id or not launcher.events:
+        return None
+    former = [x for x in history.world.launchers if x.launch_id == launcher.launch_id]
+    shown = max((x.events[-1] for x in former if x is not launcher and x.events), default=0)
+    first = launcher.events[0]
+    if first <= shown:
+        return f"event {first} was shown before, as were all up to {shown}"
+    assert launcher.first_version is not None
+    late = first > launcher.first_version
+    return f"event {first} is the first, after version {launcher.first_version}" if late else None
 
 
 def _is_disturbed(history: History, launcher: Launcher) -> bool:
@@ -454,7 +522,8 @@ def children_end_with_their_launcher(history: History, world: World) -> Wrong:
 def a_registry_that_comes_back_is_awaited(history: History, world: World) -> Wrong:
     """A launch is not given up for a registry that was killed once and was back soon."""
     away, crashes = world.registries.longest_away, world.registries.crashes
-    away = max([away, *(end - start for start, end in history.gaps)])
+    paused = [x.seconds for x in world.schedule.faults if x.what == "registry pause"]
+    away = max([away, *paused])
     if world.registry_is_gone or away > 10 or crashes > 3 or world.disk.failed:
         return None
     for launcher in world.launchers:
@@ -476,6 +545,8 @@ OF_SUBMISSIONS: list[Callable[..., Wrong]] = [
 ]
 OF_SHOWN: list[Callable[..., Wrong]] = [
     what_is_wanted_is_submitted,
+    former_remains_stay_on_record,
+    what_is_replaced_is_ended,
     a_launch_begins_in_time,
     a_launcher_that_is_told_to_end_does_not_go_on,
 ]
@@ -500,6 +571,7 @@ OF_LAUNCHERS: list[Callable[..., Wrong]] = [
     nothing_is_said_again_and_again,
     a_registry_is_not_started_for_ever,
     every_event_is_shown,
+    a_resumed_launch_shows_what_is_new,
 ]
 OF_LAUNCH_ENDS: list[Callable[..., Wrong]] = [
     nothing_is_left_at_a_scheduler,

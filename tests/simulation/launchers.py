@@ -106,6 +106,7 @@ class Launcher:
         self.seen: RunStatus | None = None
         self.ran_at: float | None = None
         self.shown_at: float | None = None
+        self.first_version: int | None = None
         self.wanted_at: dict[tuple[int, int], float] = {}
         self.registry_starts: list[float] = []
         self.exit_code: int | None = None
@@ -182,6 +183,7 @@ class Launcher:
         """What it knows of the run by now."""
         self.seen, now = status, self.world.loop.time()
         self.shown_at = now if self.shown_at is None else self.shown_at
+        self.first_version = self.first_version or status.version
         if status.phase is Phase.RUNNING and self.ran_at is None:
             self.ran_at = now
         for slot in status.slots:
