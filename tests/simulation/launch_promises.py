@@ -36,6 +36,7 @@ _LEFT_SECONDS = 27.0
 """To leave 11 s, for the last events 3, by itself 3, to be told 5, to close 5."""
 _TOLD_SECONDS = 125.0
 """To cancel 10 s, to leave 11, for the last events 3, to settle 10, to end 68, to close 5."""
+_LATE_SECONDS = 25.0
 _REPLACED_SECONDS = 20.0
 _BEGUN_SECONDS = 40.0
 _FOLLOWS_SECONDS = 17.0
@@ -510,6 +511,22 @@ def what_was_ended_by_hand_is_gone(history: History, world: World) -> Wrong:
     return None
 
 
+def late_nodes_of_a_group_hear_of_the_end(history: History, world: World) -> Wrong:
+    """Nodes that come by themselves, and soon after an early end, learn how it was."""
+    for launcher in world.launchers:
+        told, at = launcher.told, launcher.told_at
+        alone = not launcher.launch.symmetric or launcher.signalled_at is not None
+        if alone or told is None or at is None or _is_cut_off(history, launcher):
+            continue
+        if told.status == "ok" or told.code == "join_timeout" or launcher.was_broken:
+            continue
+        for process in history.processes:
+            came = process.facts.began_at[process.number] < at + _LATE_SECONDS
+            if came and process.fault == "join_timeout":
+                return f"{process.name} does not know of {told.code}"
+    return None
+
+
 def children_end_with_their_launcher(history: History, world: World) -> Wrong:
     """No node that a launcher has started beside itself is left after it."""
     for launcher in world.launchers:
@@ -576,6 +593,7 @@ OF_LAUNCHERS: list[Callable[..., Wrong]] = [
 OF_LAUNCH_ENDS: list[Callable[..., Wrong]] = [
     nothing_is_left_at_a_scheduler,
     what_was_ended_by_hand_is_gone,
+    late_nodes_of_a_group_hear_of_the_end,
     children_end_with_their_launcher,
     a_registry_that_comes_back_is_awaited,
 ]

@@ -433,13 +433,15 @@ def a_slot_has_its_retries(history: History, run: Run, event: Event, at: float) 
     """Before the go a failed node ends the run only when it may not be tried again, nor spared."""
     facts, slot = history.of(run), _failing(event)
     assert facts.before is not None
+    if not run.spec.managed:  # nobody submits: whoever comes again comes by itself
+        return None
     if slot is None or facts.before.phase not in _BEFORE_GO or run.phase is Phase.RUNNING:
         return None
     if not run.spec.managed:  # nobody submits it again, and it may come again by itself
         return None
     failed = len(facts.failed_generations.get(slot, ()))
     lasting = isinstance(event, events.Refused) and not event.retryable
-    again = run.spec.managed and failed <= run.spec.limits.submit_retries and not lasting
+    again = failed <= run.spec.limits.submit_retries and not lasting
     others = run.spec.slots - len(facts.before.given_up | {slot})
     spared = slot != 0 and others >= run.spec.min_nodes
     if run.result is not None and run.result.slot != slot:

@@ -137,7 +137,7 @@ def fails_like(violation: Violation, schedule: Schedule) -> bool:
 
 
 def test_a_failing_schedule_is_shortened_to_what_matters() -> None:
-    alone = (schedule for seed in range(7, 4_000, 40) if (schedule := generate(seed)).faults)
+    alone = (x for seed in range(7, 4_000, 40) if len((x := generate(seed)).faults) == 1)
     many = (schedule for schedule in alone if schedule.launches[0].nodes > 4)
     schedule = next(schedule for schedule in many if schedule.faults[0].what == "isolated")
     schedule = replace(schedule, faults=(*schedule.faults, Fault(1.0, "doubled", count=3)))
