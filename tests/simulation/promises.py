@@ -437,8 +437,6 @@ def a_slot_has_its_retries(history: History, run: Run, event: Event, at: float) 
         return None
     if slot is None or facts.before.phase not in _BEFORE_GO or run.phase is Phase.RUNNING:
         return None
-    if not run.spec.managed:  # nobody submits it again, and it may come again by itself
-        return None
     failed = len(facts.failed_generations.get(slot, ()))
     lasting = isinstance(event, events.Refused) and not event.retryable
     again = failed <= run.spec.limits.submit_retries and not lasting
