@@ -1,0 +1,104 @@
+"""What schedules are drawn with: shapes of launches, moments, ranks, faults of launchers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tests.simulation.schedule import Fault, Launch, Schedule
+
+_EVENTS = {
+    "created": 1,
+    "slot": 6,
+    "joined": 4,
+    "probed": 4,
+    "acked": 4,
+    "arm_refused": 1,
+    "exited": 3,
+    "left": 3,
+    "lost": 1,
+    "timed_out": 1,
+    "last_call_over": 1,
+    "verdict": 1,
+    "restarted": 1,
+}
+
+
+OF_LAUNCHERS = {
+    "submission unsure": (3, 0.0, 2),
+    "scheduler busy": (4, 0.0, 3),
+    "scheduler silent": (4, 20.0, 1),
+    "list lags": (3, 3.0, 1),
+    "cancel refused": (2, 0.0, 1),
+    "logs hang": (2, 0.0, 1),
+    "launcher paused": (4, 20.0, 1),
+    "launcher told": (8, 6.0, 2),
+    "launcher killed": (6, 8.0, 1),
+    "folder full": (4, 12.0, 1),
+}
+
+Situation = Callable[[random.Random, Schedule], Schedule]
+
+
+def shaped(draw: random.Random, nodes: int, **changes: Any) -> Launch:
+    """A launch that nothing is wrong with, its programs of about the same length."""
+    seconds = changes.pop("seconds", 5.0)
+    slots = nodes + changes.get("spares", 0)
+    launch = Launch(
+        run="r0",
+        at=0.0,
+        nodes=nodes,
+        least=nodes,
+        verify=draw.random() < 0.5,
+        retries=draw.choice([0, 1, 2]),
+        lease=draw.choice([15.0, 24.0]),
+        join_timeout=20.0,
+        queue=tuple(round(draw.uniform(0.0, 0.5), 3) for _ in range(slots)),
+        boot=tuple(round(draw.uniform(0.05, 0.5), 3) for _ in range(slots)),
+        program=tuple((round(seconds + draw.uniform(0, 1), 3), 0) for _ in range(slots)),
+        ranks=(None,) * slots,
+        contagion=0.0,
+    )
+    return replace(launch, **changes)
+
+
+def of(schedule: Schedule, launch: Launch, *faults: Fault) -> Schedule:
+    return replace(schedule, launches=(launch,), faults=faults)
+
+
+def draw_when(draw: random.Random, nodes: int, former: list[Fault]) -> float | str:
+    if former and draw.random() < 0.3:
+        when = former[-1].when
+        return when if isinstance(when, str) else round(when + draw.uniform(0, 0.6), 3)
+    if draw.random() < 0.5:
+        return round(draw.choice([4.0, 8.0, 20.0]) * draw.random(), 3)
+    kind = draw.choices(list(_EVENTS), list(_EVENTS.values()))[0]
+    return f"{kind} {draw.randint(1, 2 * nodes)} {draw.choice(['before', 'after'])}"
+
+
+def draw_ranks(draw: random.Random, nodes: int) -> tuple[int | None, ...]:
+    """Ranks that the nodes ask for; now and then two ask for the same."""
+    others = list(range(1, nodes))
+    draw.shuffle(others)
+    ranks = [0, *others]
+    if nodes > 2 and draw.random() < 0.3:
+        ranks[-1] = ranks[-2]
+    if draw.random() < 0.4:
+        ranks[draw.randrange(nodes)] = draw.choice([0, 1, nodes, nodes + 2, 99])
+    return tuple(rank if draw.random() < 0.8 else None for rank in ranks)
+
+
+def launcher_fault(draw: random.Random, nodes: int, former: list[Fault]) -> Fault:
+    names, kinds = list(OF_LAUNCHERS), list(OF_LAUNCHERS.values())
+    what = draw.choices(names, [weight for weight, _, _ in kinds])[0]
+    _, longest, most = OF_LAUNCHERS[what]
+    early = what in ("submission unsure", "scheduler busy", "list lags", "cancel refused")
+    return Fault(
+        when=0.0 if early else draw_when(draw, nodes, former),
+        what=what,
+        slot=draw.randrange(2),
+        seconds=round(draw.choice([0.5, 2.0, longest]) * draw.uniform(0.1, 1), 3),
+        count=draw.randint(1, most),
+    )

@@ -1,0 +1,410 @@
+"""Situations of launchers: killed, told to end, given again, without registry or scheduler."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from tests.simulation.drawing import Situation, launcher_fault, of, shaped
+from tests.simulation.schedule import Fault, Launch, Schedule
+
+
+def _one_after_the_other(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher is killed before the go, and another one takes up what it has left."""
+    before, nodes = schedule.launches[0], draw.randint(1, 4)
+    launch = shaped(draw, nodes, here=before.here, owns_registry=before.owns_registry)
+    boots = [draw.choice([0.2, 3.0, 6.0]) for _ in range(nodes)]
+    launch = replace(launch, boot=tuple(boots))
+    when: float | str = round(draw.uniform(0, 6), 3)
+    if draw.random() < 0.5:
+        when = f"slot {draw.randint(1, 4 * nodes)} after"
+    faults = [Fault(when, "launcher killed", seconds=round(draw.uniform(0.2, 5.0), 3))]
+    if draw.random() < 0.5:
+        faults.append(launcher_fault(draw, nodes, faults))
+    if draw.random() < 0.3:
+        what = draw.choice(["kill", "preempted", "submission lost"])
+        faults.append(Fault(round(draw.uniform(0.3, 6.0), 3), what, slot=draw.randrange(nodes)))
+    return of(schedule, launch, *faults)
+
+
+def _a_person_ends_it(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher gets one signal or two, at any moment."""
+    before, nodes = schedule.launches[0], draw.randint(1, 4)
+    launch = shaped(draw, nodes, here=before.here, owns_registry=before.owns_registry)
+    when = draw.choice([draw.uniform(0.0, 1.5), draw.uniform(0.0, 12.0)])
+    seconds = draw.choice([0.3, 3.0, 12.0])
+    told = Fault(round(when, 3), "launcher told", slot=draw.randrange(2), seconds=seconds)
+    faults = [replace(told, count=draw.randint(1, 2))]
+    if draw.random() < 0.6:
+        kinds = ["scheduler silent", "cancel refused", "submission lost", "scheduler busy"]
+        kinds += ["registry pause", "registry crash", "slow stop", "launcher paused"]
+        early = round(max(0.0, when - draw.uniform(0.0, 1.0)), 3)
+        seconds = round(draw.uniform(1.0, 15.0), 3)
+        slot, count = draw.randrange(nodes), draw.randint(1, 3)
+        faults.append(Fault(early, draw.choice(kinds), slot=slot, seconds=seconds, count=count))
+    return of(schedule, launch, *faults)
+
+
+def _the_registry_of_a_launch(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher's own registry is killed again and again, or its disk is full for long."""
+    nodes = draw.randint(1, 3)
+    launch = shaped(draw, nodes, here=schedule.launches[0].here, owns_registry=True)
+    faults = [
+        Fault(round(draw.uniform(0.2, 8.0), 3), "registry crash", seconds=draw.choice([0.1, 1.0]))
+        for _ in range(draw.randint(1, 7))
+    ]
+    if draw.random() < 0.4:
+        when = round(draw.uniform(0.0, 4.0), 3)
+        faults = [Fault(when, "disk full", seconds=draw.choice([2.0, 10.0, 70.0]))]
+    if draw.random() < 0.3:
+        when = round(draw.uniform(0.0, 4.0), 3)
+        faults.append(Fault(when, "folder full", seconds=draw.choice([2.0, 10.0, 40.0])))
+    return of(schedule, launch, *faults)
+
+
+def _a_slow_end(draw: random.Random, schedule: Schedule) -> Schedule:
+    """At the end the scheduler does not answer, ends nothing, or a node does not leave."""
+    before, nodes = schedule.launches[0], draw.randint(1, 3)
+    launch = shaped(draw, nodes, here=before.here, owns_registry=before.owns_registry)
+    launch = replace(launch, program=tuple((2.0 + draw.random(), 0) for _ in range(nodes)))
+    if draw.random() < 0.3:
+        launch = replace(launch, program=((1.0, 3), *launch.program[1:]))
+    kinds = ["scheduler silent", "cancel refused", "pause", "slow stop", "host down", "folder full"]
+    kinds += ["launcher paused", "logs hang", "registry pause"]
+    faults = [
+        Fault(
+            draw.choice(["exited 1 before", "exited 1 after", "left 1 after"]),
+            draw.choice(kinds),
+            slot=draw.randrange(nodes),
+            seconds=round(draw.choice([3.0, 30.0, 90.0]) * draw.uniform(0.5, 1.0), 3),
+        )
+        for _ in range(draw.randint(1, 2))
+    ]
+    return of(schedule, launch, *faults)
+
+
+LAUNCH_SITUATIONS: list[Situation] = [
+    _one_after_the_other,
+    _one_after_the_other,
+    _a_person_ends_it,
+    _a_person_ends_it,
+    _the_registry_of_a_launch,
+    _a_slow_end,
+]
+
+
+# --- what is rare, and needs its own preparation --------------------------------------------------
+
+_AGAIN = ("options", "size", "size", "scheduler", "gone", "host", "port", "")
+_WITH_SCHEDULERS = (
+    "cancel refused",
+    "list lags",
+    "scheduler busy",
+    "scheduler hangs",
+    "scheduler lies",
+    "scheduler silent",
+    "submission lost",
+    "submission slow",
+    "submission unsure",
+    "preempted",
+)
+
+
+def _seen_by(draw: random.Random, nodes: int, **changes: Any) -> Launch:
+    """A launch of any kind, whose scheduler mostly can look for what it has."""
+    kind = {
+        "here": draw.random() < 0.4,
+        "owns_registry": draw.random() < 0.5,
+        "finds": draw.random() < 0.8,
+    }
+    return shaped(draw, nodes, **(kind | changes))
+
+
+def _one_of(draw: random.Random, *times: float | str) -> float | str:
+    return draw.choice(times)
+
+
+def _of_schedulers(draw: random.Random, nodes: int, when: float) -> Fault:
+    """What a scheduler does about that time."""
+    return Fault(
+        round(max(0.0, when + draw.uniform(-1.5, 0.5)), 3),
+        draw.choice(_WITH_SCHEDULERS),
+        slot=draw.randrange(nodes),
+        seconds=round(draw.choice([1.5, 6.0, 30.0]) * draw.uniform(0.4, 1.0), 3),
+        count=draw.randint(1, 3),
+    )
+
+
+def _told_to_end(draw: random.Random, when: float | str) -> Fault:
+    """A person ends a launcher, and may say so twice, or thrice."""
+    seconds = draw.choice([0.3, 1.0, 3.0, 9.0])
+    count = draw.choice([1, 1, 2, 3])
+    return Fault(when, "launcher told", slot=draw.randrange(2), seconds=seconds, count=count)
+
+
+def _without_ids(back: float, nodes: int) -> list[Fault]:
+    """A launcher is killed before it has heard which ids its worker runs have."""
+    slow = Fault(0.0, "submission slow", seconds=20.0, count=nodes)
+    return [slow, Fault(0.8, "launcher killed", seconds=back)]
+
+
+def _launched_again_otherwise(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A killed launcher's command is given again, and not quite the same."""
+    nodes, again = draw.randint(1, 3), draw.choice(_AGAIN)
+    launch = _seen_by(draw, nodes, again=again, owns_registry=draw.random() < 0.85)
+    boots = [draw.choice([0.2, 6.0, 6.0]) for _ in range(nodes)]
+    launch = replace(launch, boot=tuple(boots))
+    when = round(draw.uniform(1.0, 5.0), 3)
+    back = round(draw.uniform(5.0, 8.0) if again == "host" else draw.uniform(0.3, 5.0), 3)
+    faults = [Fault(when, "launcher killed", seconds=back)]
+    if draw.random() < 0.35:
+        faults.append(Fault(when, "port held", seconds=draw.choice([2.0, 16.0])))
+    if draw.random() < 0.5:
+        faults.append(_of_schedulers(draw, nodes, when + back))
+    if draw.random() < 0.35:
+        later = round(when + back + draw.choice([draw.uniform(0.3, 0.5), draw.uniform(0, 2)]), 3)
+        kinds = ["registry crash", "registry pause", "registry ill", "registry ill"]
+        kind = draw.choice(kinds)
+        early = later if kind != "registry ill" else round(when + 0.1, 3)
+        what = Fault(early, kind, seconds=round(back + draw.choice([2.0, 12.0]), 3))
+        faults.append(draw.choice([what, what, _told_to_end(draw, later)]))
+    if draw.random() < 0.1:
+        faults.append(Fault(when, "part breaks", count=draw.choice([3, 4, 5, 6, 7])))
+    if draw.random() < 0.1:
+        launch = replace(launch, finds=False, here=False, again=draw.choice(["options", "size"]))
+        return of(schedule, launch, *_without_ids(back, nodes))
+    return of(schedule, launch, *faults)
+
+
+def _ended_by_hand(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher is killed and nobody launches again: a person ends what it has left."""
+    nodes = draw.randint(1, 3)
+    launch = _seen_by(draw, nodes)
+    when = _one_of(draw, 0.2, 1.0, 3.0, f"slot {draw.randint(1, 2 * nodes)} after")
+    by_hand = round(draw.uniform(3.0, 8.0), 3)
+    faults = [
+        Fault(when, "launcher killed", seconds=0.0),
+        Fault(by_hand, "cleared", seconds=30.0),
+    ]
+    if draw.random() < 0.7:
+        faults.append(_of_schedulers(draw, nodes, draw.choice([0.5, by_hand])))
+    if draw.random() < 0.3:
+        faults.append(Fault(by_hand - 1.0, "part breaks", count=draw.choice([4, 5])))
+    if draw.random() < 0.3:
+        return of(schedule, replace(launch, finds=False), *_without_ids(0.0, nodes), faults[1])
+    return of(schedule, launch, *faults)
+
+
+def _ended_in_a_hurry(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A person has no patience with a scheduler that has none either."""
+    nodes = draw.randint(1, 4)
+    launch = _seen_by(draw, nodes, retries=1)
+    if draw.random() < 0.6:
+        launch = replace(launch, boot=tuple(draw.choice([0.3, 30.0]) for _ in range(nodes)))
+    when = round(draw.choice([0.5, 2.0, 6.0, 9.0]) * draw.uniform(0.5, 1.0), 3)
+    faults = [_told_to_end(draw, when)]
+    if draw.random() < 0.4:
+        faults.append(Fault(round(when + 0.1, 3), "scheduler hangs", seconds=30.0))
+    for _ in range(draw.randint(1, 2)):
+        faults.append(_of_schedulers(draw, nodes, draw.choice([0.4, when + 0.5])))
+    if draw.random() < 0.3:
+        faults.append(Fault(round(when - 0.1, 3), "registry pause", seconds=20.0))
+    if draw.random() < 0.25:  # what was submitted has no id, and is not listed yet
+        early = round(draw.uniform(0.2, 0.8), 3)
+        what = draw.choice(["submission lost", "submission slow"])
+        faults = [
+            Fault(0.0, "list lags", seconds=0.8),
+            Fault(0.0, what, seconds=30.0, count=nodes),
+            _told_to_end(draw, early),
+        ]
+    elif draw.random() < 0.15:  # what is queued for long cannot be ended
+        launch = replace(launch, queue=(200.0,) * nodes, here=False)
+        told = Fault(2.0, "launcher told", seconds=1.0)
+        faults = [Fault(0.0, "cancel refused", count=draw.randint(1, 2)), told]
+    return of(schedule, launch, *faults)
+
+
+def _many_slots(draw: random.Random, schedule: Schedule) -> Schedule:
+    """More slots than are submitted at once, most of which wait in a queue."""
+    nodes = draw.randint(18, 21)
+    launch = _seen_by(draw, nodes, verify=False, here=draw.random() < 0.5, join_timeout=20.0)
+    queues = [60.0] * nodes
+    launch = replace(launch, queue=tuple(queues), owns_registry=True)
+    slow = Fault(0.0, draw.choice(["submission slow", "scheduler busy"]), seconds=8.0, count=24)
+    when = round(draw.uniform(0.5, 12.0), 3)
+    end = draw.choice([_told_to_end(draw, when), Fault(when, "cancelled")])
+    faults = [slow, end]
+    if draw.random() < 0.3:
+        kill = Fault(round(when * 0.7, 3), "launcher killed", seconds=1.0)
+        faults = [slow, kill, Fault(when + 4.0, "cancelled")]
+    if draw.random() < 0.4:
+        faults.append(_of_schedulers(draw, nodes, when))
+    if draw.random() < 0.4:
+        faults.append(Fault(0.1, "folder full", seconds=round(draw.uniform(0.5, 6.0), 3)))
+    if draw.random() < 0.3:  # nobody answers a cancel
+        faults = [slow, _told_to_end(draw, when)]
+        pause = round(draw.uniform(5.0, 15.0), 3)
+        faults.append(Fault(round(when - 0.1, 3), "registry pause", seconds=pause))
+    elif launch.here and draw.random() < 0.6:  # slot 0's node keeps its launcher after the end
+        faults.append(Fault(round(when - 0.2, 3), "pause", seconds=20.0))
+    return of(schedule, launch, *faults)
+
+
+def _a_part_breaks(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Something fails of a launcher that nobody expected to fail."""
+    nodes = draw.randint(1, 3)
+    launch = _seen_by(draw, nodes)
+    any_time = round(draw.uniform(0.2, 9.0), 3)
+    when = _one_of(draw, 0.0, any_time, "exited 1 after", "left 1 after")
+    faults = [Fault(when, "part breaks", count=draw.randint(1, 8))]
+    if draw.random() < 0.3:
+        faults.append(Fault(0.0, "port held", seconds=draw.choice([1.0, 16.0])))
+    if draw.random() < 0.3:
+        faults.append(_told_to_end(draw, round(draw.uniform(0.3, 9.0), 3)))
+    if draw.random() < 0.3:
+        killed = round(draw.uniform(1.0, 4.0), 3)
+        faults.append(Fault(killed, "launcher killed", seconds=draw.choice([0.5, 2.0])))
+    return of(schedule, launch, *faults)
+
+
+def _equal_nodes(draw: random.Random, schedule: Schedule) -> Schedule:
+    """All nodes come by themselves, at their own time; slot 0's has the registry."""
+    nodes = draw.randint(2, 4)
+    launch = shaped(draw, nodes, here=True, owns_registry=True, symmetric=True)
+    boots = [draw.choice([0.1, 1.0, 5.0, 15.0]) for _ in range(nodes)]
+    programs = [(2.0 + draw.random(), draw.choice([0, 0, 0, 3])) for _ in range(nodes)]
+    launch = replace(launch, boot=tuple(boots), program=tuple(programs))
+    faults = []
+    if draw.random() < 0.7:
+        kinds = ["kill", "host down", "refuses", "sick", "program fails", "registry crash"]
+        kinds += ["sick", "refuses"]
+        slot, what = draw.randrange(nodes), draw.choice(kinds)
+        when = 0.0 if what in ("sick", "refuses") else round(draw.uniform(0.0, 8.0), 3)
+        faults = [Fault(when, what, slot=slot, seconds=1.0)]
+    if draw.random() < 0.3:
+        faults.append(_told_to_end(draw, round(draw.uniform(0.3, 9.0), 3)))
+    return of(schedule, launch, *faults)
+
+
+def _a_full_folder(draw: random.Random, schedule: Schedule) -> Schedule:
+    """What a launch keeps in its folder cannot be written for a while."""
+    nodes = draw.randint(2, 3)
+    launch = _seen_by(draw, nodes, verify=draw.random() < 0.7)
+    acked = f"acked {nodes} before"
+    when = _one_of(draw, acked, "probed 1 after", "left 1 before", 0.0, 0.1)
+    seconds = draw.choice([1.5, 4.0, 30.0])
+    faults = [Fault(when, "folder full", seconds=seconds)]
+    if draw.random() < 0.5:
+        faults.append(Fault(0.0, draw.choice(["sick", "unreachable"]), slot=nodes - 1))
+    return of(schedule, launch, *faults)
+
+
+def _without_a_registry(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher's registry is away: at the creation, at the end, or for good."""
+    nodes = draw.randint(1, 3)
+    launch = _seen_by(draw, nodes, retries=1)
+    launch = replace(launch, owns_registry=draw.random() < 0.5)
+    any_time = round(draw.uniform(0.0, 8.0), 3)
+    when = _one_of(draw, 0.0, any_time, "exited 1 after", "left 1 before")
+    what = draw.choice(["registry crash", "registry crash", "registry pause", "disk full"])
+    seconds = draw.choice([0.0 if what == "registry crash" else 90.0, 6.0, 25.0, 80.0])
+    faults = [Fault(when, what, seconds=seconds)]
+    if draw.random() < 0.15:
+        faults = [Fault(round(draw.uniform(0.35, 1.5), 3), "disk full", seconds=90.0)]
+        return of(schedule, replace(launch, boot=(2.0,) * nodes), *faults)
+    if draw.random() < 0.2:  # nobody asks for the run until it is forgotten
+        launch = replace(launch, owns_registry=False)
+        faults = [Fault("exited 1 after", "launcher paused", seconds=40.0)]
+        return replace(of(schedule, launch, *faults), keep_finished=2.0)
+    if what == "registry crash" and draw.random() < 0.4:
+        again = [round(draw.uniform(0.5, 12.0), 3) for _ in range(5)]
+        faults += [Fault(at, what, seconds=0.1) for at in again]
+    if draw.random() < 0.5:
+        then = when if isinstance(when, str) else round(when + draw.uniform(0.0, 5.0), 3)
+        faults.append(_told_to_end(draw, then))
+    if draw.random() < 0.25:  # it goes when the result is known, and a node has not left
+        program = ((2.0, 3), (20.0, 0), (20.0, 0))
+        launch = replace(shaped(draw, 3, here=launch.here, owns_registry=True), program=program)
+        faults = [
+            Fault("left 1 after", "pause", slot=1, seconds=20.0),
+            Fault("left 1 after", "registry ill", seconds=30.0),
+            Fault("left 1 after", "registry crash", seconds=0.1),
+            Fault(0.0, "slow stop", slot=1, seconds=8.0),
+        ]
+    return of(schedule, launch, *faults)
+
+
+def _replaced_at_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A worker run is given up, and the run goes on without its slot, as it is submitted again."""
+    nodes = draw.randint(2, 4)
+    launch = _seen_by(draw, nodes, least=draw.randint(1, nodes - 1), verify=False, retries=2)
+    launch = replace(launch, owns_registry=False)
+    boots = [*launch.boot[:-1], draw.choice([0.3, 4.0, 9.0])]
+    launch = replace(launch, boot=tuple(boots))
+    slot = nodes - 1
+    if draw.random() < 0.4:  # it is lost before its submission is answered
+        slow = Fault(0.0, "submission slow", seconds=draw.choice([6.0, 12.0, 30.0]), count=nodes)
+        lost = Fault(round(draw.uniform(1.0, 5.0), 3), draw.choice(["kill", "term"]), slot=slot)
+        faults = [slow, lost]
+        if draw.random() < 0.5:
+            faults.append(_told_to_end(draw, round(draw.uniform(2.0, 12.0), 3)))
+        return of(schedule, replace(launch, owns_registry=draw.random() < 0.5), *faults)
+    faults = [
+        draw.choice(
+            [
+                Fault(0.0, "submission lost", count=nodes),
+                Fault(0.0, "submission unsure", count=nodes),
+                Fault(3.0, "scheduler lies", slot=slot, seconds=6.0, count=2),
+                Fault(round(draw.uniform(1.0, 5.0), 3), "kill", slot=slot),
+            ]
+        ),
+        Fault(
+            round(draw.uniform(0.2, 5.0), 3),
+            "late",
+            slot=-1,
+            seconds=round(draw.uniform(1.0, 5.0), 3),
+            count=draw.randint(4, 30),
+        ),
+    ]
+    if draw.random() < 0.5:
+        faults.append(_of_schedulers(draw, nodes, draw.uniform(0.5, 6.0)))
+    return of(schedule, launch, *faults)
+
+
+def _taken_up_late(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher comes back, and what it is to take up is not found, or not yet, or is over."""
+    nodes = draw.randint(1, 3)
+    launch = _seen_by(draw, nodes, retries=draw.choice([1, 2]))
+    launch = replace(launch, boot=tuple(draw.choice([0.3, 5.0, 9.0]) for _ in range(nodes)))
+    when: float | str = f"slot {draw.randint(1, 3 * nodes)} {draw.choice(['before', 'after'])}"
+    if draw.random() < 0.4:
+        when = round(draw.uniform(0.3, 4.0), 3)
+    faults = [Fault(when, "launcher killed", seconds=round(draw.uniform(0.3, 3.0), 3))]
+    if draw.random() < 0.3:
+        faults.append(Fault(0.0, "list lags", seconds=round(draw.uniform(2.0, 8.0), 3)))
+    if draw.random() < 0.3:
+        faults.append(Fault(0.1, "folder full", seconds=round(draw.uniform(0.5, 3.0), 3)))
+    for _ in range(draw.randint(1, 2)):
+        faults.append(_of_schedulers(draw, nodes, draw.choice([0.3, 2.0, 4.0])))
+    if draw.random() < 0.4:
+        later = round(draw.uniform(1.0, 9.0), 3)
+        faults.append(Fault(later, "kill", slot=draw.randrange(nodes)))
+    if draw.random() < 0.3:
+        faults.append(_told_to_end(draw, round(draw.uniform(2.0, 9.0), 3)))
+    return of(schedule, launch, *faults)
+
+
+ODD_LAUNCHES: list[Situation] = [
+    _launched_again_otherwise,
+    _launched_again_otherwise,
+    _ended_by_hand,
+    _ended_in_a_hurry,
+    _many_slots,
+    _a_part_breaks,
+    _equal_nodes,
+    _a_full_folder,
+    _without_a_registry,
+    _replaced_at_the_go,
+    _taken_up_late,
+]

@@ -1,0 +1,102 @@
+"""Situations in which something is wrong on one node's own machine."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tests.simulation.drawing import Situation, of, shaped
+from tests.simulation.schedule import BREAKING, HANGING, Fault, Schedule
+
+
+def _hurried(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node is told to end, and not to wait; its program is slow to start, or to stop."""
+    nodes = draw.randint(1, 4)
+    launch = shaped(draw, nodes, seconds=9.0, led=draw.random() < 0.15)
+    launch = replace(launch, ranks_each=draw.choice([0, 2]))
+    slot = draw.randrange(nodes)
+    faults = [Fault(0.0, "slow stop", slot=slot, seconds=round(draw.uniform(2.0, 8.0), 3))]
+    if draw.random() < 0.6:
+        late = round(draw.uniform(0.5, 2.5), 3)
+        faults.append(Fault(0.0, "slow start", slot=slot, seconds=late))
+    if draw.random() < 0.3:
+        faults.append(Fault(0.0, "start refused", slot=slot, count=draw.randint(1, 2)))
+    when = f"acked {nodes} after" if draw.random() < 0.5 else round(draw.uniform(1.0, 5.0), 3)
+    seconds, count = round(draw.uniform(0.01, 2.0), 3), draw.randint(1, 3)
+    faults.append(Fault(when, "hurry", slot=slot, seconds=seconds, count=count))
+    return of(schedule, launch, *faults)
+
+
+def _slow_to_start(draw: random.Random, schedule: Schedule) -> Schedule:
+    """While a program is being started another one fails, somebody cancels, or a signal comes."""
+    nodes = draw.randint(2, 4)
+    launch = shaped(draw, nodes, seconds=12.0, led=draw.random() < 0.15)
+    first, second = draw.sample(range(nodes), 2)
+    faults = [Fault(0.0, "slow start", slot=first, seconds=round(draw.uniform(0.8, 2.5), 3))]
+    if draw.random() < 0.5:
+        faults.append(Fault(0.0, "start refused", slot=first, count=draw.randint(1, 2)))
+    what = draw.choice(["program fails", "cancelled", "hurry", "kill", "signal passed"])
+    slot = second if what in ("program fails", "kill") else first
+    faults.append(Fault(f"acked {nodes} after", what, slot=slot, seconds=0.2))
+    return of(schedule, launch, *faults)
+
+
+def _a_disk_hangs(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node's disk hangs, and nobody is there who would kill it."""
+    nodes = draw.randint(1, 3)
+    launch = shaped(draw, nodes, seconds=3.0)
+    slot = draw.randrange(nodes)
+    door = draw.choice(["restore_stale", "make_offer", "arm", "remove", "remove"])
+    seconds = draw.choice([0.0, 0.0, round(draw.uniform(3.0, 14.0), 3)])
+    faults = [Fault(0.0, "hangs", slot=slot, seconds=seconds, count=HANGING.index(door) + 1)]
+    if draw.random() < 0.7:
+        faults.append(Fault(round(draw.uniform(1.0, 3.0), 3), "launcher killed", seconds=0.0))
+    if draw.random() < 0.5:
+        what = draw.choice(["term", "hurry", "parent gone"])
+        faults.append(Fault(round(draw.uniform(1.0, 8.0), 3), what, slot=slot, seconds=0.5))
+    return of(schedule, launch, *faults)
+
+
+def _a_network_log(draw: random.Random, schedule: Schedule) -> Schedule:
+    """NCCL's log is read of a program that fails, or cannot be."""
+    nodes = draw.randint(1, 3)
+    launch = shaped(draw, nodes, seconds=4.0, follows_network=True)
+    slot = draw.randrange(nodes)
+    doors = ["nccl_log", "verdicts", "trouble"]
+    wrong = draw.choice(
+        [
+            Fault(0.0, "breaks", slot=slot, count=BREAKING.index(draw.choice(doors)) + 1),
+            Fault(0.0, "hangs", slot=slot, count=HANGING.index("trouble") + 1),
+            Fault(0.0, "hangs", slot=slot, count=HANGING.index("open_nccl_log") + 1),
+            Fault(0.0, "no log folder", slot=slot),
+        ]
+    )
+    faults = [wrong, Fault(0.0, "slow stop", slot=slot, seconds=2.5)]
+    if draw.random() < 0.8:
+        faults.append(Fault(round(draw.uniform(1.5, 4.0), 3), "program fails", slot=slot))
+    if draw.random() < 0.4:
+        faults.append(Fault(round(draw.uniform(2.0, 4.0), 3), "cancelled"))
+    return of(schedule, launch, *faults)
+
+
+def _led_with_faults(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Remote commands lack what they need, or break."""
+    nodes = draw.randint(2, 3)
+    launch = shaped(draw, nodes, seconds=3.0, led=True)
+    slot = draw.randrange(nodes)
+    breaks = Fault(0.0, "breaks", slot=slot, count=BREAKING.index("relay_take") + 1)
+    kinds = [Fault(0.0, what, slot=slot) for what in ("no socket", "no hostfile", "no shims")]
+    faults = [draw.choice([breaks, breaks, *kinds])]
+    if draw.random() < 0.4:
+        when, count = round(draw.uniform(1.5, 4.0), 3), draw.randint(1, 3)
+        faults.append(Fault(when, "hurry", slot=draw.randrange(nodes), seconds=0.5, count=count))
+    return of(schedule, launch, *faults)
+
+
+NODE_SITUATIONS: list[Situation] = [
+    _hurried,
+    _slow_to_start,
+    _a_disk_hangs,
+    _a_network_log,
+    _led_with_faults,
+]

@@ -1,0 +1,434 @@
+"""Situations that nothing else leads to: a launch of a certain shape, and what goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tests.simulation.drawing import Situation, draw_ranks, of, shaped
+from tests.simulation.schedule import Fault, Schedule
+
+
+def _failures_close_together(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Some programs fail within the verdict's time, one takes long to stop, one may be killed."""
+    nodes = draw.randint(3, 6)
+    launch = shaped(draw, nodes, led=draw.random() < 0.1, seconds=12.0)
+    slots = draw.sample(range(nodes), nodes)
+    when = draw.uniform(3.5, 5.0)
+    faults = [Fault(0.0, "slow stop", slot=slots[-1], seconds=round(draw.uniform(3.0, 8.0), 3))]
+    for slot in slots[: draw.randint(1, 2)]:
+        if draw.random() < 0.6:
+            lag = round(draw.uniform(0.2, 2.0), 3)
+            faults.append(Fault(0.0, "slow exit", slot=slot, seconds=lag))
+        faults.append(Fault(round(when, 3), "program fails", slot=slot, count=draw.randint(1, 3)))
+        when += draw.uniform(0.0, 0.3)
+    if draw.random() < 0.5:
+        after = round(when + draw.uniform(0.2, 1.5), 3)
+        faults.append(Fault(after, draw.choice(["kill", "cancelled"]), slot=slots[-2]))
+    return of(schedule, launch, *faults)
+
+
+def _a_silent_first_cause(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A host goes without a word, and its peers fail of it."""
+    nodes = draw.randint(2, 5)
+    launch = shaped(draw, nodes, seconds=draw.choice([8.0, 20.0, 30.0]))
+    first, second = draw.sample(range(nodes), 2)
+    when = draw.uniform(3.0, 5.0)
+    later = round(when + draw.uniform(0.1, 10.0), 3)
+    faults = [
+        Fault(round(when, 3), draw.choice(["host down", "pause"]), slot=first, seconds=30.0),
+        Fault(later, "program fails", slot=second, count=draw.randint(1, 3)),
+    ]
+    if draw.random() < 0.3:
+        crash = Fault(round(later + draw.uniform(0.1, 1.5), 3), "registry crash", seconds=1.0)
+        faults.append(crash)
+    return of(schedule, launch, *faults)
+
+
+def _one_comes_back(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node that was lost comes back with its end while the verdict waits for another one."""
+    nodes = draw.randint(2, 5)
+    launch = shaped(draw, nodes, seconds=draw.choice([6.0, 12.0]), lease=15.0)
+    first, second = draw.sample(range(nodes), 2)
+    when = draw.uniform(2.5, 4.0)
+    faults = (
+        Fault(round(when, 3), "cut", slot=first, seconds=round(draw.uniform(15.0, 18.0), 3)),
+        Fault(round(when + draw.uniform(1.5, 5.0), 3), "pause", slot=second, seconds=40.0),
+    )
+    return of(schedule, launch, *faults)
+
+
+def _left_out_and_lost(draw: random.Random, schedule: Schedule) -> Schedule:
+    """The nodes gather again, and one that the table went without is lost meanwhile."""
+    nodes = draw.randint(2, 4)
+    launch = shaped(draw, nodes, spares=1, retries=draw.choice([1, 2]))
+    when = draw.uniform(2.5, 4.0)
+    faults = (
+        Fault(0.0, "slow arm", seconds=9.0),
+        Fault(round(when, 3), "kill", slot=draw.randrange(1, nodes)),
+        Fault(round(when + draw.uniform(0.0, 0.8), 3), "kill", slot=nodes),
+    )
+    return of(schedule, launch, *faults)
+
+
+def _an_end_before_the_others(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A program ends well and early; then its agent goes, maybe while the registry is away."""
+    nodes = draw.randint(2, 4)
+    launch = shaped(draw, nodes, seconds=draw.choice([5.0, 25.0]))
+    slot = draw.randrange(nodes)
+    programs = list(launch.program)
+    programs[slot] = (1.0, 0)
+    launch = replace(launch, program=tuple(programs))
+    gone = draw.choice(["kill", "host down", "pause"])
+    faults = [Fault("exited 1 after", gone, slot=slot, seconds=30.0)]
+    if draw.random() < 0.5:
+        faults.append(Fault("exited 1 after", "registry crash", seconds=1.0))
+    elif draw.random() < 0.7:  # what its launcher had said before comes once more
+        faults += [
+            Fault(round(draw.uniform(3.0, 8.0), 3), "echo", slot=-1, count=draw.randint(1, 15))
+            for _ in range(4)
+        ]
+    return of(schedule, launch, *faults)
+
+
+def _spares_step_in(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node of the table cannot start, or is late; there are spares, or fewer are enough."""
+    nodes = draw.randint(2, 4)
+    least = draw.randint(1, nodes)
+    launch = shaped(draw, nodes, spares=draw.choice([0, 1, 1, 2]), least=least)
+    faults = []
+    for slot in draw.sample(range(launch.slots), draw.randint(1, 2)):
+        what = draw.choice(["hosts refused", "slow arm", "sick", "network cut", "unreachable"])
+        faults.append(Fault(0.0, what, slot=slot, seconds=14.0))
+    if draw.random() < 0.4:
+        when = f"joined {launch.slots} after"
+        faults.append(Fault(when, "stuck", slot=draw.randrange(launch.slots)))
+    if draw.random() < 0.3:
+        launch = replace(launch, networks=2)
+    if draw.random() < 0.3:
+        for slot in draw.sample(range(launch.slots), 2):
+            later = round(draw.uniform(1.0, 8.0), 3)
+            faults.append(Fault(later, draw.choice(["kill", "preempted"]), slot=slot))
+    return of(schedule, launch, *faults)
+
+
+def _latecomers(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Fewer than all are enough, and some come during the last call, while arming, or later."""
+    nodes = draw.randint(2, 5)
+    launch = shaped(draw, nodes, least=draw.randint(1, nodes), spares=draw.choice([0, 0, 1]))
+    boots = [draw.choice([0.1, 2.5, 3.2, 4.5, 6.0, 12.0, 40.0]) for _ in range(launch.slots)]
+    if draw.random() < 0.8:
+        boots[0] = 0.1
+    launch = replace(launch, boot=tuple(round(x + draw.uniform(0, 0.5), 3) for x in boots))
+    faults = []
+    if draw.random() < 0.5:
+        faults.append(Fault(0.0, "slow arm", slot=0, seconds=round(draw.uniform(2.0, 10.0), 3)))
+    if draw.random() < 0.3:
+        when, seconds = round(draw.uniform(3.0, 12.0), 3), round(draw.uniform(3.0, 9.0), 3)
+        slot = max(range(launch.slots), key=lambda slot: launch.boot[slot])
+        faults.append(Fault(when, "scheduler lies", slot=slot, seconds=seconds, count=3))
+    for _ in range(draw.choice([0, 0, 1, 2])):
+        what = draw.choice(["kill", "sick", "sick", "refuses", "preempted", "term"])
+        when = round(draw.uniform(0.0, 5.0), 3) if what not in ("sick", "refuses") else 0.0
+        faults.append(Fault(when, what, slot=draw.randrange(nodes), count=draw.randint(1, 2)))
+    return of(schedule, launch, *faults)
+
+
+def _failing_before_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Worker runs fail once and again before the go."""
+    nodes = draw.randint(2, 4)
+    launch = shaped(draw, nodes, least=draw.randint(1, nodes), spares=draw.choice([0, 0, 1]))
+    slot = draw.choice([0, draw.randrange(nodes)])
+    boots = list(launch.boot)
+    boots[-1] += 6.0
+    launch = replace(launch, boot=tuple(boots))
+    kinds = ["kill", "preempted", "term", "refuses", "submission fails", "host down"]
+    faults = [
+        Fault(
+            round(draw.uniform(0.3, 6.0), 3),
+            draw.choice(kinds),
+            slot=slot,
+            count=draw.randint(1, 2),
+        )
+        for _ in range(draw.randint(1, 4))
+    ]
+    if draw.random() < 0.4:
+        faults.append(Fault(0.0, "refuses", slot=slot, count=draw.randint(1, 2)))
+        faults.append(Fault(0.0, draw.choice(["doubled", "twin"]), slot=slot, count=5))
+    if draw.random() < 0.3:
+        faults.append(Fault(0.3, "late", slot=-1, seconds=2.0, count=12))
+    if draw.random() < 0.2:
+        faults.append(Fault(round(draw.uniform(0.5, 7.0), 3), "launcher killed", seconds=0.0))
+    return of(schedule, launch, *faults)
+
+
+def _led(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Of a led run a node goes, when its leader is about to end; another takes long to stop."""
+    nodes = draw.randint(3, 4)
+    launch = shaped(draw, nodes, led=True, seconds=3.0)
+    ends = max(q + b for q, b in zip(launch.queue, launch.boot, strict=True))
+    ends += launch.program[0][0]
+    first, second = draw.sample(range(1, nodes), 2)
+    faults = [
+        Fault(0.0, "slow stop", slot=0, seconds=6.0),
+        Fault(0.0, "slow stop", slot=second, seconds=6.0),
+        Fault(round(ends - draw.uniform(0.5, 2.5), 3), draw.choice(["kill", "term"]), slot=first),
+    ]
+    return of(schedule, launch, *faults)
+
+
+def _taken_ports(draw: random.Random, schedule: Schedule) -> Schedule:
+    """The master port is taken a few times."""
+    launch = shaped(draw, draw.randint(1, 3), free_port=draw.choice([None, 29_511]))
+    if draw.random() < 0.3:
+        launch = replace(launch, port=29_777)
+    taken = Fault(0.0, "port taken", seconds=draw.choice([0.0, 1.0]), count=draw.randint(1, 4))
+    return of(schedule, launch, taken)
+
+
+def _most_are_silent(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Most nodes are cut off, stopped or gone together; the registry is not."""
+    nodes = draw.randint(4, 6)
+    launch = shaped(draw, nodes, seconds=40.0, lease=draw.choice([5.0, 15.0]))
+    what = draw.choice(["cut", "host down", "pause", "cut"])
+    count = draw.randint(2, nodes)
+    when = draw.uniform(3.0, 8.0)
+    seconds = round(launch.lease * draw.choice([draw.uniform(1.2, 2.5), 5.0]), 3)
+    faults = [
+        Fault(round(when + draw.uniform(0, 0.5), 3), what, slot=slot, seconds=seconds)
+        for slot in draw.sample(range(nodes), count)
+    ]
+    if draw.random() < 0.4:
+        later = round(when + draw.uniform(0.5, 4.0), 3)
+        faults.append(Fault(later, "program fails", slot=draw.randrange(nodes)))
+    return of(schedule, launch, *faults)
+
+
+def _death_and_cancel(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Somebody cancels a run of which a node has just died."""
+    nodes = draw.randint(2, 4)
+    launch = shaped(draw, nodes, seconds=8.0)
+    when = draw.uniform(3.0, 5.0)
+    faults = (
+        Fault(round(when, 3), draw.choice(["kill", "kill", "term"]), slot=draw.randrange(nodes)),
+        Fault(round(when + draw.uniform(0.1, 1.2), 3), "cancelled"),
+    )
+    return of(schedule, launch, *faults)
+
+
+def _long_queues(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Slots wait in the scheduler's queue for minutes, and may lose their launcher."""
+    nodes = draw.randint(1, 3)
+    launch = shaped(draw, nodes, least=draw.randint(1, nodes), join_timeout=20.0)
+    queues = [draw.choice([0.3, 15.0, 170.0, 200.0]) for _ in range(nodes)]
+    queues[draw.randrange(nodes)] = 170.0
+    boots = [draw.choice([0.2, 15.0, 25.0]) for _ in range(nodes)]
+    launch = replace(launch, queue=tuple(queues), boot=tuple(boots))
+    faults = []
+    if draw.random() < 0.5:
+        slot = queues.index(170.0)
+        faults = [
+            Fault(10.0, "launcher killed", seconds=0.0),
+            Fault(round(draw.uniform(12.0, 100.0), 3), "preempted", slot=slot),
+        ]
+    return of(schedule, launch, *faults)
+
+
+def _a_twin(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A second node has the token of a live one, whose connections are reset, or which is slow."""
+    nodes = draw.randint(2, 4)
+    launch = shaped(draw, nodes, lease=draw.choice([5.0, 15.0, 24.0]))
+    boots = list(launch.boot)
+    boots[-1] += 9.0
+    launch = replace(launch, boot=tuple(boots))
+    slot, when = draw.randrange(nodes - 1), round(draw.uniform(1.5, 5.0), 3)
+    what = draw.choice(["reset", "pause", "kill", "cut", "refuses"])
+    seconds = round(launch.lease * draw.uniform(0.05, 1.1), 3)
+    faults = [
+        Fault(round(when + draw.uniform(-0.5, 0.5), 3), what, slot=slot, seconds=seconds),
+        Fault(when, "twin", slot=slot),
+    ]
+    if draw.random() < 0.4:
+        faults.append(Fault(0.0, "slow arm", slot=nodes - 1, seconds=11.0))
+        launch = replace(launch, boot=tuple(min(boot, 0.5) for boot in boots))
+    return of(schedule, launch, *faults)
+
+
+def _a_second_generation(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A worker run's submission looks refused, or its end is false: two of them live."""
+    nodes = draw.randint(2, 4)
+    launch = shaped(draw, nodes, retries=draw.choice([1, 2]))
+    boots = list(launch.boot)
+    boots[-1] += 6.0
+    launch = replace(launch, boot=tuple(boots))
+    slot = draw.randrange(nodes)
+    faults = [
+        draw.choice(
+            [
+                Fault(0.0, "submission lost", count=draw.randint(1, nodes)),
+                Fault(
+                    round(draw.uniform(0.3, 5.0), 3),
+                    "scheduler lies",
+                    slot=slot,
+                    seconds=6.0,
+                    count=2,
+                ),
+                Fault(round(draw.uniform(0.3, 5.0), 3), "launcher killed", seconds=1.0),
+                Fault(0.0, "submission unsure", count=draw.randint(1, nodes)),
+            ]
+        )
+    ]
+    if draw.random() < 0.4:
+        faults.append(Fault(0.0, "slow arm", slot=draw.randrange(nodes), seconds=9.0))
+        launch = replace(launch, boot=tuple(min(boot, 0.5) for boot in boots))
+    if draw.random() < 0.5:
+        what = draw.choice(["kill", "host down", "term", "refuses", "pause"])
+        later = round(draw.uniform(0.5, 6.0), 3)
+        faults.append(Fault(later, what, slot=slot, seconds=9.0, count=2))
+    return of(schedule, launch, *faults)
+
+
+def _an_outage_ends(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node is not heard of for some polls, or the registry stood still; connections close."""
+    nodes = draw.randint(2, 4)
+    launch = shaped(draw, nodes, seconds=30.0)
+    slot, when = draw.randrange(nodes), round(draw.uniform(3.0, 6.0), 3)
+    if draw.random() < 0.5:
+        seconds = round(draw.uniform(6.5, 11.0), 3)
+        end = draw.choice(["kill", "pause", "reset"])
+        faults = [
+            Fault(when, "pause", slot=slot, seconds=seconds),
+            Fault(round(when + seconds - draw.uniform(0.1, 2.0), 3), end, slot=slot, seconds=15.0),
+        ]
+    else:
+        faults = [
+            Fault(when, "registry pause", seconds=round(draw.uniform(3.0, 12.0), 3)),
+            Fault(round(when + draw.uniform(0.0, 3.0), 3), "reset", slot=slot),
+        ]
+    return of(schedule, launch, *faults)
+
+
+def _a_former_launch(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A run ends while a node of it is not heard of, and another launch takes its name."""
+    nodes = draw.randint(2, 3)
+    launch = shaped(draw, nodes, seconds=2.0, retries=0)
+    second = shaped(draw, nodes, at=draw.choice([8.0, 12.0, 20.0]), retries=0)
+    slot, when = draw.randrange(nodes), draw.choice([2.0, 4.0])
+    faults = (
+        Fault(
+            when, draw.choice(["pause", "cut"]), slot=slot, seconds=round(draw.uniform(8, 30), 3)
+        ),
+        Fault(when, "launcher killed", seconds=0.0),
+        Fault(round(when + draw.uniform(0.5, 3.0), 3), "cancelled"),
+    )
+    keep = draw.choice([3_600.0, 3_600.0, 2.0])
+    return replace(schedule, launches=(launch, second), faults=faults, keep_finished=keep)
+
+
+def _nothing_wrong(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Only where and how the nodes stand is odd."""
+    nodes = draw.randint(3, 6)
+    launch = shaped(draw, nodes, subnets=draw.choice([1, 2]), least=draw.randint(1, nodes))
+    launch = replace(launch, ranks=draw_ranks(draw, nodes), led=draw.random() < 0.2)
+    if draw.random() < 0.5:
+        boots = list(launch.boot)
+        boots[draw.randrange(1, nodes)] = 30.0
+        launch = replace(launch, boot=tuple(boots))
+    keep = draw.choice([3_600.0, 2.0])
+    return replace(of(schedule, launch), keep_finished=keep)
+
+
+def _nobody_submits(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node is lost while the others are awaited, and its launcher is gone."""
+    nodes = draw.randint(2, 3)
+    launch = shaped(draw, nodes, retries=2)
+    launch = replace(launch, boot=(*launch.boot[:-1], 14.0))
+    when = draw.uniform(2.0, 8.0)
+    faults = (
+        Fault(1.5, "launcher killed", seconds=0.0),
+        Fault(round(when, 3), draw.choice(["kill", "term"]), slot=draw.randrange(nodes - 1)),
+    )
+    return of(schedule, launch, *faults)
+
+
+def _back_in_the_queue(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A worker run is queued again that was said to run, and never comes."""
+    nodes = draw.randint(1, 3)
+    launch = shaped(draw, nodes)
+    launch = replace(launch, boot=(*launch.boot[:-1], 60.0))
+    when, seconds = round(draw.uniform(3.0, 12.0), 3), round(draw.uniform(3.0, 9.0), 3)
+    lie = Fault(when, "scheduler lies", slot=nodes - 1, seconds=seconds, count=3)
+    return of(schedule, launch, lie)
+
+
+def _sick_and_refusing(draw: random.Random, schedule: Schedule) -> Schedule:
+    """One node is sick and another one refuses for good; just enough others are there, or not."""
+    nodes = draw.randint(3, 5)
+    launch = shaped(draw, nodes, least=nodes - draw.randint(1, 2))
+    sick, refusing = draw.sample(range(1, nodes), 2)
+    faults = [Fault(0.0, "sick", slot=sick), Fault(0.0, "refuses", slot=refusing)]
+    if draw.random() < 0.3:  # it says so twice, before its launcher has submitted it again
+        faults = [
+            Fault(0.0, "refuses", slot=refusing, count=2),
+            Fault(0.0, "doubled", slot=refusing, count=5),
+            Fault(0.0, "late", slot=refusing, seconds=0.3, count=8),
+            Fault(0.4, "late", slot=-1, seconds=1.0, count=12),
+        ]
+    return of(schedule, launch, *faults)
+
+
+def _two_networks(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Nodes do not reach each other on the first network, and maybe some not on the other."""
+    nodes = draw.randint(3, 5)
+    launch = shaped(draw, nodes, least=draw.randint(1, nodes), networks=2, verify=True)
+    kinds = draw.choice([["network cut"], ["network cut", "unreachable"], ["unreachable"]])
+    slots = draw.sample(range(nodes), len(kinds))
+    faults = [Fault(0.0, what, slot=slot) for what, slot in zip(kinds, slots, strict=True)]
+    return of(schedule, launch, *faults)
+
+
+def _another_table(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A node acknowledges a table that is not the run's."""
+    nodes = draw.randint(1, 4)
+    launch = shaped(draw, nodes)
+    return of(schedule, launch, Fault(0.0, "other table", slot=draw.randrange(nodes)))
+
+
+def _cancelled_early(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Somebody cancels while what the launcher says is on its way."""
+    launch = shaped(draw, draw.randint(1, 4))
+    faults = (
+        Fault(0.0, "late", slot=-1, seconds=round(draw.uniform(1.0, 4.0), 3), count=12),
+        Fault(round(draw.uniform(0.3, 3.0), 3), "cancelled"),
+    )
+    return of(schedule, launch, *faults)
+
+
+RARE_SITUATIONS: list[Situation] = [
+    _cancelled_early,
+    _nobody_submits,
+    _back_in_the_queue,
+    _sick_and_refusing,
+    _two_networks,
+    _another_table,
+]
+SITUATIONS: list[Situation] = [
+    _failures_close_together,
+    _a_silent_first_cause,
+    _one_comes_back,
+    _left_out_and_lost,
+    _an_end_before_the_others,
+    _spares_step_in,
+    _latecomers,
+    _failing_before_the_go,
+    _led,
+    _taken_ports,
+    _most_are_silent,
+    _death_and_cancel,
+    _long_queues,
+    _a_twin,
+    _a_second_generation,
+    _an_outage_ends,
+    _a_former_launch,
+    _nothing_wrong,
+]
