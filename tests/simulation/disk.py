@@ -33,6 +33,8 @@ class Disk:
         self.slow_seconds = 0.0
         self.lies = 0
         self.failed = 0
+        self.journal = 0
+        """Counts the journals; what is written to one that is deleted is nowhere."""
         self._at_commit = at_commit
         self._at_drop = at_drop
 
@@ -44,6 +46,11 @@ class Disk:
         self._at_commit("before", records)
         self.records |= new
         self._at_commit("after", records)
+
+    def renew(self) -> None:
+        """The journal is deleted, and another one begun."""
+        self.records = {}
+        self.journal += 1
 
     def drop(self, run: str) -> None:
         """Forget a run."""
@@ -57,12 +64,15 @@ class SimulatedJournal:
     def __init__(self, disk: Disk, machine: Machine) -> None:
         self._disk = disk
         self._machine = machine
+        self._number = disk.journal
 
     async def append(self, records: list[Record]) -> None:
         """See the protocol."""
         disk, now = self._disk, asyncio.get_running_loop().time()
         await asyncio.sleep(disk.slow_seconds if now < disk.slow_until else _WRITE_SECONDS)
         self._check_space()
+        if self._number != disk.journal:
+            return
         disk.commit(records)
         if not self._machine.alive:
             await forever()
@@ -84,7 +94,8 @@ class SimulatedJournal:
         """See the protocol."""
         await asyncio.sleep(_WRITE_SECONDS)
         self._check_space()
-        self._disk.drop(run)
+        if self._number == self._disk.journal:
+            self._disk.drop(run)
 
     async def close(self) -> None:
         """See the protocol."""

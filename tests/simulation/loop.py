@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from rendezvous.errors import RdzvError
 
 _MACHINE: contextvars.ContextVar[Machine] = contextvars.ContextVar("machine")
 _MOST_STEPS = 1_000_000
+_MOST_WAITS = 20
 
 T = TypeVar("T")
 
@@ -83,6 +85,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.halted = False
         self.nobody = contextvars.Context()
         self._tasks: list[asyncio.Task[Any]] = []
+        self._generators: list[AsyncGenerator[Any, Any]] = []
         self._timers: list[tuple[float, int, _Handle]] = []
 
     def time(self) -> float:
@@ -151,6 +154,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def drive(self, until: float) -> None:
         """Let everything happen up to this time, or until it is halted."""
         asyncio._set_running_loop(self)
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=self._generators.append)
         ready = self._ready
         try:
             while not self.halted and (ready or self._advance(until)):
@@ -173,6 +178,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if not self.halted:
                 self._now = max(self._now, until)
         finally:
+            sys.set_asyncgen_hooks(*hooks)
             asyncio._set_running_loop(None)
 
     def _advance(self, until: float) -> bool:
@@ -207,6 +213,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 assert coroutine is not None
                 with contextlib.suppress(Exception):
                     coroutine.close()
+        for generator in self._generators:
+            _end(generator)
+        self._generators.clear()
+
+
+def _end(generator: AsyncGenerator[Any, Any]) -> None:
+    """End what one waits for, and what that waits for on its way out: else nobody does."""
+    inner = generator.ag_await  # type: ignore[attr-defined]
+    for _ in range(_MOST_WAITS):
+        if not hasattr(inner, "close"):
+            return
+        with contextlib.suppress(RuntimeError):
+            inner.close()
+            return
 
 
 class Machine:

@@ -280,8 +280,11 @@ def a_launcher_that_lives_is_believed(
 def a_cancel_does_not_hide_a_failure(
     history: History, run: Run | None, event: events.Cancelled, record: Record
 ) -> Wrong:
-    """A run that a node had failed is not 'cancelled', unless that node was itself told to end."""
-    if run is None or run.phase is not Phase.RUNNING:
+    """A run that a node had failed is not 'cancelled', unless that node was itself told to end.
+
+    A registry that ends after its launcher has no time for a verdict.
+    """
+    if run is None or run.phase is not Phase.RUNNING or "launcher was killed" in event.reason:
         return None
     facts, now = history.of(run), history.now()
     for failure in facts.failures:

@@ -184,7 +184,7 @@ class Registries:
         if child.over.done():
             return
         if not child.state.journal.exists():
-            world.disk.records.clear()
+            world.disk.renew()
             world.history.journal_is_new()
             child.state.journal.touch()
         child.registry = self.start(Identity.of(child.state.secret()), child.port)

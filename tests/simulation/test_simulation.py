@@ -30,7 +30,11 @@ def test_every_invariant_holds_in_these_schedules(first: int) -> None:
     assert run_seeds(range(first, first + 50)).failed == []
 
 
-@pytest.mark.parametrize("seed", [529, 1_013, 1_016, 1_153, 2_162, 2_614, 117_157])
+_FOUND = [529, 1_013, 1_016, 1_153, 2_162, 2_614, 117_157]
+_FOUND += [221, 318, 1_012, 1_157, 1_709, 4_001, 4_061, 4_644, 5_071]
+
+
+@pytest.mark.parametrize("seed", _FOUND)
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     """Seeds that have shown a defect, of the product or of its judge."""
     assert simulate(generate(seed)).violation is None
