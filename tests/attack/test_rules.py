@@ -234,6 +234,7 @@ ALLOWED = {
         "CERT_NONE",
     ): "looks at a certificate, sends nothing",
     (unverified, "rendezvous/http_network.py", "context.check_hostname = False"): "as CERT_NONE",
+    (guessable, "launcher/run/environment.py", "import random"): "jitter between tries",
     (guessable, "rendezvous/client.py", "import random"): "jitter between tries",
     (guessable, "rendezvous/retry.py", "import random"): "jitter between tries",
     (
