@@ -436,23 +436,24 @@ def _add_refusal_route(api: FastAPI, service: Service) -> None:
 def _add_relay_routes(api: FastAPI, service: Service) -> None:
     """What the nodes of a run say to each other about remote commands."""
 
-    async def member(run: Run, node: Node, request: Request) -> tuple[Host, int]:
+    async def member(run: Run, node: Node, request: Request) -> Host:
         shown = _shown(request)
         host = service.access.node(run, node, shown)
         assert shown is not None
         hot.proven(request.scope)
-        return host, shown.number
+        # The connection does not count: it ends with the command, and the node goes on.
+        service.heard(host, node, shown.number, None)
+        return host
 
-    Member = Annotated[tuple[Host, int], Depends(member)]
+    Member = Annotated[Host, Depends(member)]
 
     @api.post(
         "/v1/runs/{run}/nodes/{node}/relay",
         summary="Frames of remote commands for other nodes.",
     )
-    async def give(member: Member, node: Node, request: Request) -> RelayReply:
+    async def give(host: Member, node: Node, request: Request) -> RelayReply:
         data = await read_body(request.receive)
-        host, number = member
-        return service.relay_give(host, node, number, hot.parse(_RELAY_POST, data))
+        return service.relay_give(host, node, hot.parse(_RELAY_POST, data))
 
     @api.get(
         "/v1/runs/{run}/nodes/{node}/relay",
@@ -460,13 +461,12 @@ def _add_relay_routes(api: FastAPI, service: Service) -> None:
         response_model=RelayMail,
     )
     async def take(
-        member: Member,
+        host: Member,
         node: Node,
         after: Annotated[int, Query(ge=0)] = 0,
         session: Annotated[str, Query(max_length=64)] = "",
     ) -> Any:
-        host, number = member
-        mail = await service.relay_take(host, node, number, after, session)
+        mail = await service.relay_take(host, node, after, session)
         return Response(mail.model_dump_json(), media_type="application/json")
 
 

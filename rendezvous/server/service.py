@@ -448,23 +448,15 @@ class Service:
             raise Unavailable("the registry is closing")
         return host.news if host.news_seq > after else host.idle(self.now())
 
-    def relay_give(self, host: Host, slot: int, number: int, post: RelayPost) -> RelayReply:
-        """Pass on what a node says to others about remote commands.
-
-        Its connection does not count: it ends with the command, and the node goes on.
-        """
+    def relay_give(self, host: Host, slot: int, post: RelayPost) -> RelayReply:
+        """Pass on what a node says to others about remote commands."""
         relay = relay_of(host, slot)
         relay.give(slot, only_living(host.run, post.parcels))
-        self.heard(host, slot, number, None)
         return RelayReply(session=relay.session)
 
-    async def relay_take(
-        self, host: Host, slot: int, number: int, after: int, session: str
-    ) -> RelayMail:
+    async def relay_take(self, host: Host, slot: int, after: int, session: str) -> RelayMail:
         """What others say to a node about remote commands, after what it has; waits for it."""
-        relay = relay_of(host, slot)
-        self.heard(host, slot, number, None)
-        mail = await relay.take(slot, after, session)
+        mail = await relay_of(host, slot).take(slot, after, session)
         if self.closing.is_set():
             raise Unavailable("the registry is closing")
         return mail
