@@ -54,7 +54,6 @@ from tests.simulation.history import Facts, Failure
 from tests.simulation.loop import Machine, forever
 from tests.simulation.network import BESIDE, LOOPBACK
 from tests.simulation.program import SimulatedProgram, draw_course
-from tests.simulation.schedule import Launch
 from worker.agent import AgentEnvironment, take_part
 from worker.probe.packets import Identity
 from worker.settings import WorkerSettings
@@ -65,16 +64,6 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 3.0
 _SICK = Finding(check="L12", level="fail", cause="RDMA cannot register memory")
 _WORDS = ["train.py", "--lr", "0.1"]
-
-
-def framework_of(launch: Launch) -> Any:
-    """What launches the programs."""
-    return "openmpi" if launch.led else "torchrun" if launch.ranks_each else "command"
-
-
-def command_of(launch: Launch) -> list[str]:
-    """COMMAND."""
-    return ["mpirun", "train"] if launch.led else ["train.py"]
 
 
 class RecordingClient(RegistryClient):
@@ -225,7 +214,7 @@ class Process:
     async def _live(self) -> None:
         try:
             code = await take_part(
-                self._settings(), self.join, command_of(self.launch), self._outside()
+                self._settings(), self.join, self.launch.command, self._outside()
             )
         except RdzvError as exc:
             code, self.fault = int(exc.exit_code), exc.code
@@ -243,7 +232,7 @@ class Process:
         if self.world.marked("names unwanted", self):
             require = "off"
         return WorkerSettings(
-            framework=framework_of(launch),
+            framework=launch.framework,
             nnodes=f"{launch.least}:{launch.nodes}",
             hosts=require,
             join_timeout=launch.join_timeout,

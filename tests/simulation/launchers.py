@@ -37,7 +37,7 @@ from rendezvous.security import (
 )
 from tests.simulation import invariants
 from tests.simulation.agent_promises import ORPHAN_SECONDS
-from tests.simulation.agents import GRACE_SECONDS, command_of, framework_of
+from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.loop import Machine
 from tests.simulation.network import ADDRESSES, BESIDE, PORT, place_of
 from tests.simulation.registry import Identity
@@ -121,7 +121,7 @@ class Launcher:
         outside = SimulatedEnvironment(self)
         environ = {"PATH": "/usr/bin", "HOME": "/root"}
         token = group_token(self.index) if self.launch.symmetric else None
-        settings, command = self._settings(), command_of(self.launch)
+        settings, command = self._settings(), self.launch.command
         command += ["--more"] * (self.again == "options")
         try:
             self.exit_code = await launch(
@@ -141,7 +141,7 @@ class Launcher:
         settings = LaunchSettings(
             rdzv_id=launch.run,
             nnodes=f"{launch.least}:{launch.nodes}",
-            framework=framework_of(launch),
+            framework=launch.framework,
             scheduler=_FORMER if self.again not in ("scheduler", "gone") else _OTHER,
             local_node=launch.here,
             hosts="off",

@@ -181,16 +181,11 @@ def a_node_of_another_job_is_not_taken(
     digests = {history.of(run).command, request.job.command_digest} - {""}
     wrong = [
         request.job.nnodes not in sizes and request.job.nnodes,
-        request.job.framework != _framework_of(history.of(run)) and request.job.framework,
+        request.job.framework != history.of(run).launch.framework and request.job.framework,
         len(digests) > 1 and "COMMAND",
         request.facts.rdzv_version.startswith("99.") and request.facts.rdzv_version,
     ]
     return f"slot {request.slot}: {wrong}" if any(wrong) else None
-
-
-def _framework_of(facts: Facts) -> str:
-    launch = facts.launch
-    return "openmpi" if launch.led else "torchrun" if launch.ranks_each else "command"
 
 
 def a_rank_can_be_had(

@@ -109,6 +109,16 @@ class Launch:
     symmetric: bool = False
 
     @property
+    def framework(self) -> Any:
+        """What launches the programs."""
+        return "openmpi" if self.led else "torchrun" if self.ranks_each else "command"
+
+    @property
+    def command(self) -> list[str]:
+        """COMMAND."""
+        return ["mpirun", "train"] if self.led else ["train.py"]
+
+    @property
     def slots(self) -> int:
         """How many places there are."""
         return self.nodes + self.spares

@@ -55,7 +55,7 @@ OF_THE_PRODUCT = {
 """What decides, or carries out: it is driven, and never called or copied."""
 
 PUBLIC = {
-    "agents": {"GRACE_SECONDS", "RecordingClient", "Process", "command_of", "framework_of"},
+    "agents": {"GRACE_SECONDS", "RecordingClient", "Process"},
     "launchers": {"Launcher", "SimulatedBoard", "SimulatedEnvironment", "Folder", "FullLedger"}
     | {"Broken", "group_token", "join_by_token"},
     "scheduler": {"Submitted", "SimulatedScheduler", "SimulatedChildren"},

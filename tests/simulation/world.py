@@ -26,7 +26,7 @@ from rendezvous.security import Credential, JoinString, RegistryPlace, registry_
 from rendezvous.server import service as service_module
 from rendezvous.server.journal import Record
 from tests.simulation import invariants, network
-from tests.simulation.agents import GRACE_SECONDS, Process, framework_of
+from tests.simulation.agents import GRACE_SECONDS, Process
 from tests.simulation.disk import Disk
 from tests.simulation.faults import KINDS
 from tests.simulation.history import Facts, History, Violation
@@ -422,7 +422,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _job(process: Process) -> Job:
-    return Job(framework=framework_of(process.launch), command_digest=_JOB)
+    return Job(framework=process.launch.framework, command_digest=_JOB)
 
 
 @contextmanager
