@@ -76,7 +76,7 @@ class Machine:
                 self._signal(number, now)
             case inputs.SubmitTroubled(id=number):
                 if number in self.desk.open:
-                    self.slots.troubled(said)
+                    self.slots.troubled(said, now)
             case inputs.Submitted(id=number):
                 self.desk.close(number)
                 self.slots.submitted(said, now)

@@ -241,6 +241,8 @@ class Slots:
         run.telling = run.news = None
         if run.step is Step.TELLING:
             self._intent_heard(key, run, now)
+        elif run.step is Step.SUBMITTING and not self.submitting.goes_on(key, run):
+            self._give_up(key, run, now)
         elif run.step is Step.SUBMITTING:
             self.submitting.trouble_heard(run)
         elif run.step is Step.LOOKING:
@@ -255,7 +257,7 @@ class Slots:
         if run.step is Step.TELLING:
             self.submitting.drop(key, run)
         elif run.step is Step.SUBMITTING:
-            self.submitting.give_up(key, run)
+            self._give_up(key, run, now)
         else:
             self._heard(key, run, now)
 
@@ -268,9 +270,20 @@ class Slots:
             if self.end.settling:
                 self.end.settle(now)
 
-    def troubled(self, said: inputs.SubmitTroubled) -> None:
-        """A try to submit has failed; the next one waits."""
-        self.submitting.troubled(said.key, self.shared.runs[said.key], said.words)
+    def troubled(self, said: inputs.SubmitTroubled, now: float) -> None:
+        """A try to submit has failed; the next one waits, if there is to be one."""
+        run = self.shared.runs[said.key]
+        if self.submitting.goes_on(said.key, run):
+            self.submitting.troubled(said.key, run, said.words)
+        else:
+            self._give_up(said.key, run, now)
+
+    def _give_up(self, key: Key, run: Run, now: float) -> None:
+        self.submitting.give_up(key, run)
+        if self.end.settling:
+            self.end.settle(now)
+        elif run.end_after:
+            self._end_answered(key, run, now)
 
     def submitted(self, said: inputs.Submitted, now: float) -> None:
         """An id is learnt at any time, also of what nobody waits for any more."""

@@ -96,12 +96,13 @@ class Submitting:
             desk.do(Say(LedgerUnwritable(said.error)))
         desk.look_at(("look", key), now + retry_pause(said.jitter))
 
+    def goes_on(self, key: Key, run: Run) -> bool:
+        """Whether one whose first tries have failed is still wanted."""
+        return not (self.stopped or run.end_after) and self.shared.is_newest(key)
+
     def troubled(self, key: Key, run: Run, words: str) -> None:
         """A try has failed: the registry hears of it before the next one."""
-        if self.stopped or not self.shared.is_newest(key):
-            self.give_up(key, run)
-        else:
-            self.shared.tell(key, run, News(SlotState.SUBMITTING, detail=words))
+        self.shared.tell(key, run, News(SlotState.SUBMITTING, detail=words))
 
     def trouble_heard(self, run: Run) -> None:
         """The next try may begin."""

@@ -226,6 +226,42 @@ def test_63_nothing_waits_for_its_next_try_after_a_signal() -> None:
     assert do.BreakOff(number) in drive.signal()
 
 
+def test_63_a_slot_that_is_left_out_at_the_go_is_not_tried_again_but_looked_for() -> None:
+    drive = Drive.new().submitting(ONE)
+    number = drive.open(do.Submit).id
+    drive.status(slot(1, 1, 1), phase=Phase.RUNNING)
+    ended = drive.take(said.SubmitTroubled(number, ONE, "busy"))
+    assert ended == [do.BreakOff(number), do.Find(drive.open(do.Find).id, ONE)]
+
+
+def test_63_nor_one_whose_trouble_the_registry_was_being_told() -> None:
+    drive = Drive.new().submitting(ONE)
+    number = drive.open(do.Submit).id
+    drive.take(said.SubmitTroubled(number, ONE, "busy"))
+    drive.status(slot(1, 1, 1), phase=Phase.RUNNING)
+    drive.answer(do.TellSlot, ONE)
+    assert drive.of(do.TryAgain) == []
+    assert drive.open(do.Find).key == ONE
+
+
+def test_63_one_that_a_newer_generation_replaces_is_looked_for_when_its_try_has_failed() -> None:
+    drive = Drive.new().submitting(ONE)
+    number = drive.open(do.Submit).id
+    drive.status(slot(1, 1, 2))
+    drive.answer(do.TellSlot, ONE_AGAIN)
+    drive.take(said.SubmitTroubled(number, ONE, "busy"))
+    assert drive.open(do.Find).key == ONE
+
+
+def test_63_everything_ends_as_soon_as_the_last_submission_has_failed() -> None:
+    drive = Drive.new().submitting(ONE)
+    number = drive.open(do.Submit).id
+    drive.end()
+    assert drive.machine.slots.end.settling
+    drive.take(said.SubmitTroubled(number, ONE, "busy"))
+    assert drive.machine.slots.end.ending
+
+
 def test_54_a_signal_between_intent_and_ledger_takes_it_out_of_the_queue() -> None:
     drive = Drive.new().following()
     drive.status(*(slot(number, 0, 1) for number in range(1, 20)))

@@ -108,7 +108,7 @@ class Traffic:
     """What the registry has really got of one client: judged by the promises about leases.
 
     Attributes:
-        arrived_at: When it read the newest request.
+        arrived_at: When it read the newest request that says whose it is.
         closed_at: When it read that a connection was closed.
     """
 
@@ -270,7 +270,8 @@ class Network:
     async def _answer(
         self, registry: Registry, wire: Wire, request: Request, waiting: asyncio.Future[Answer]
     ) -> None:
-        wire.traffic.arrived_at = self._loop.time()
+        if "authorization" in request.headers:
+            wire.traffic.arrived_at = self._loop.time()
         answer = await self._serve(registry, request, wire.path, wire.far_end)
         if not answer.status:  # the connection has ended, and nobody waits for it
             return
