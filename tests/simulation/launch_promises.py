@@ -219,7 +219,8 @@ def a_worker_run_has_its_grace(
     """Nothing is killed without its time, unless a person is in a hurry or cannot be heard."""
     at, told = launcher.signalled_at, launcher.told_at
     unheard = at is not None and history.now() - at >= 10.0
-    while_ending = at is not None and told is not None and told < at
+    ending = launcher.was_broken or (told is not None and at is not None and told < at)
+    while_ending = at is not None and ending
     if grace >= GRACE_SECONDS or launcher.hurried_at is not None or unheard or while_ending:
         return None
     return f"{run.name} has {grace:.1f} s"

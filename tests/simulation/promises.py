@@ -275,7 +275,7 @@ def a_launcher_that_lives_is_believed(
 def a_cancel_does_not_hide_a_failure(
     history: History, run: Run | None, event: events.Cancelled, record: Record
 ) -> Wrong:
-    """A run that a node had failed is not 'cancelled', unless that node was itself told to end.
+    """A run that a node had failed is not 'cancelled', unless the first to end was told to end.
 
     A registry that ends after its launcher has no time for a verdict.
     """
@@ -288,11 +288,18 @@ def a_cancel_does_not_hide_a_failure(
             continue
         if facts.known_at[failure.slot, failure.incarnation] >= now - 0.01:
             continue
-        if owner.program_code not in _TOLD_TO_END and not owner.signal_told:
+        told = owner.program_code in _TOLD_TO_END or owner.signal_told
+        if not told and not _was_told_before(facts, failure.at):
             return f"{owner.name} had failed with {owner.program_code}"
     if _disk_was_bad(history) or history.gaps:
         return None
     return _cancel_overlooked(facts, now)
+
+
+def _was_told_before(facts: Facts, at: float) -> bool:
+    """Whether a node of whose end the registry knows had been told to end by then."""
+    told = [facts.owners[key] for key, code in facts.exit_codes.items() if code in _TOLD_TO_END]
+    return any(owner.signal_told and owner.signalled_at <= at for owner in told)
 
 
 def _cancel_overlooked(facts: Facts, now: float) -> Wrong:
