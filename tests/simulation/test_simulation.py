@@ -32,7 +32,7 @@ def test_every_invariant_holds_in_these_schedules(first: int) -> None:
 
 _FOUND = [529, 1_013, 1_016, 1_153, 2_162, 2_614, 117_157]
 _FOUND += [221, 318, 1_012, 1_157, 1_709, 4_001, 4_061, 4_644, 5_071]
-_FOUND += [118_187, 118_574, 121_943, 122_102]
+_FOUND += [118_187, 118_574, 121_943, 122_102, 124_057, 124_146]
 
 
 @pytest.mark.parametrize("seed", _FOUND)
