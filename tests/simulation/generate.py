@@ -10,7 +10,7 @@ from tests.simulation.drawing import (
     draw_when,
     launcher_fault,
 )
-from tests.simulation.launch_situations import LAUNCH_SITUATIONS, ODD_LAUNCHES
+from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
 from tests.simulation.node_situations import NODE_SITUATIONS
 from tests.simulation.schedule import BREAKING, HANGING, OTHER_JOBS, Fault, Launch, Schedule
 from tests.simulation.situations import RARE_SITUATIONS, SITUATIONS
@@ -92,6 +92,8 @@ _SUDDEN = {"hurry", "signal passed", "parent gone", "address lost", "forged"}
 """What of that may begin at any time."""
 _ALONE, _ALONE_AT = 40, 7
 """One seed in so many has a registry that is cut off, and mostly nothing else."""
+_LATER, _LATER_AT = 37, 20
+"""One seed in so many has a launch of its own: among them is none that was known before."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
@@ -140,7 +142,8 @@ def generate(seed: int) -> Schedule:
     schedule = _with_ranks(random.Random(f"{seed} ranks"), schedule)
     schedule = _with_node_doors(random.Random(f"{seed} node doors"), schedule)
     schedule = _with_launchers(random.Random(f"{seed} launchers"), schedule)
-    return _with_odd_launches(random.Random(f"{seed} odd launches"), schedule)
+    schedule = _with_odd_launches(random.Random(f"{seed} odd launches"), schedule)
+    return _with_later_launches(random.Random(f"{seed} later launches"), schedule)
 
 
 def _with_launchers(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -407,3 +410,10 @@ def _with_odd_launches(draw: random.Random, schedule: Schedule) -> Schedule:
     if draw.random() >= _ODD_SHARE:
         return schedule
     return draw.choice(ODD_LAUNCHES)(draw, replace(schedule, keep_finished=3_600.0))
+
+
+def _with_later_launches(draw: random.Random, schedule: Schedule) -> Schedule:
+    """What was thought of later, in seeds that had shown nothing until then."""
+    if schedule.seed % _LATER != _LATER_AT:
+        return schedule
+    return draw.choice(LATER_LAUNCHES)(draw, replace(schedule, keep_finished=3_600.0))

@@ -408,3 +408,90 @@ ODD_LAUNCHES: list[Situation] = [
     _replaced_at_the_go,
     _taken_up_late,
 ]
+
+
+# --- of later seeds -------------------------------------------------------------------------------
+
+
+def _created_late(draw: random.Random, schedule: Schedule) -> Schedule:
+    """The registry is away for long before it creates the run."""
+    launch = _seen_by(draw, draw.randint(1, 3))
+    kinds = ["disk full"] if launch.owns_registry else ["disk full", "registry crash"]
+    seconds = round(draw.choice([8.0, 15.0, 55.0, 80.0]) * draw.uniform(0.9, 1.1), 3)
+    return of(schedule, launch, Fault(0.0, draw.choice(kinds), seconds=seconds))
+
+
+def _queued_for_long(draw: random.Random, schedule: Schedule) -> Schedule:
+    """The queue is longer than the join time-out; what is queued may have no id."""
+    nodes = draw.randint(1, 4)
+    launch = _seen_by(draw, nodes, retries=draw.choice([1, 2]))
+    queues = [draw.choice([0.5, 30.0, 45.0, 70.0]) for _ in range(nodes)]
+    launch = replace(launch, queue=tuple(queues))
+    if draw.random() < 0.3:
+        return of(schedule, launch)
+    kind = draw.choice(["submission lost", "submission lost", "submission slow", "preempted"])
+    when = 0.0 if kind != "preempted" else round(draw.uniform(1.0, 20.0), 3)
+    slot, seconds = draw.randrange(nodes), draw.choice([3.0, 15.0])
+    return of(schedule, launch, Fault(when, kind, slot=slot, seconds=seconds, count=1))
+
+
+def _killed_with_its_registry(draw: random.Random, schedule: Schedule) -> Schedule:
+    """The machine of launcher and registry fails: neither can tell anybody before the next one."""
+    nodes, again = draw.randint(1, 3), draw.choice(["", "", "port", "options", "size", "scheduler"])
+    launch = _seen_by(draw, nodes, owns_registry=True, again=again, seconds=20.0, retries=1)
+    boots = [draw.choice([0.3, 0.3, 9.0]) for _ in range(nodes)]
+    launch = replace(launch, boot=tuple(boots))
+    when = round(draw.choice([draw.uniform(1.0, 4.0), draw.uniform(4.0, 18.0)]), 3)
+    back = round(draw.uniform(0.3, 6.0), 3)
+    crash = Fault(when, "registry crash", seconds=0.1)
+    return of(schedule, launch, crash, Fault(when, "launcher killed", seconds=back))
+
+
+def _its_port_is_held(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A launcher comes back while its former registry, or another program, has its port."""
+    nodes = draw.randint(1, 3)
+    launch = _seen_by(draw, nodes, owns_registry=True, again=draw.choice(["", "", "port"]))
+    boots = [draw.choice([0.3, 8.0, 8.0]) for _ in range(nodes)]
+    launch = replace(launch, boot=tuple(boots))
+    when = round(draw.uniform(0.8, 4.0), 3)
+    kind, seconds = draw.choice(["port held", "registry pause"]), round(draw.uniform(1.0, 6.0), 3)
+    killed = Fault(when, "launcher killed", seconds=round(draw.uniform(0.05, 2.0), 3))
+    return of(schedule, launch, Fault(when - 0.1, kind, seconds=seconds), killed)
+
+
+def _full_while_forming(draw: random.Random, schedule: Schedule) -> Schedule:
+    """The journal's disk is full for long, once all worker runs run whose nodes are to come."""
+    nodes = draw.randint(1, 3)
+    launch = _seen_by(draw, nodes, retries=1, verify=False)
+    launch = replace(launch, boot=(6.0,) * nodes, join_timeout=draw.choice([20.0, 300.0]))
+    full = Fault(round(draw.uniform(3.0, 5.5), 3), "disk full", seconds=draw.choice([20.0, 150.0]))
+    return of(schedule, launch, full)
+
+
+def _called_over_and_hangs(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A scheduler is wrong of a node that is there, and that later has to be ended."""
+    nodes = draw.randint(2, 3)
+    launch = _seen_by(draw, nodes, here=False, verify=False, seconds=15.0)
+    slot = draw.randrange(1, nodes)
+    lie = Fault(8.0, "scheduler lies", slot=slot, seconds=4.0, count=draw.choice([2, 2, 1]))
+    kind = draw.choice(["pause", "slow stop", "host down"])
+    hang = Fault(round(draw.uniform(13.0, 16.0), 3), kind, slot=slot, seconds=90.0)
+    return of(schedule, launch, lie, hang)
+
+
+def _many_slots_end_well(draw: random.Random, schedule: Schedule) -> Schedule:
+    """More slots than are submitted at once, none of which is disturbed."""
+    launch = _seen_by(draw, draw.randint(17, 20), verify=False, finds=True)
+    return of(schedule, replace(launch, join_timeout=30.0))
+
+
+LATER_LAUNCHES: list[Situation] = [
+    _created_late,
+    _queued_for_long,
+    _killed_with_its_registry,
+    _killed_with_its_registry,
+    _its_port_is_held,
+    _full_while_forming,
+    _called_over_and_hangs,
+    _many_slots_end_well,
+]
