@@ -15,8 +15,10 @@ from launcher.schedulers import OVER
 from rendezvous import events
 from rendezvous.errors import error_from_code
 from rendezvous.events import load_event
-from rendezvous.schema import Phase, Result, RunStatus, SlotState
+from rendezvous.schema import Phase, Result, RunStatus
+from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
+from tests.simulation.faults import PARTS
 from tests.simulation.history import History
 
 if TYPE_CHECKING:
@@ -57,6 +59,11 @@ _NO_MATTER_AT_RESUME = {
     "submission slow",
     "submission unsure",
 }
+_AWAITED_AT_RESUME = {"port held", "registry pause"}
+_AWAITED_SECONDS = 6.0
+"""A launcher that comes back tries the former port for 10 s, and asks the registry as long."""
+_WITHOUT_REGISTRY = {"registry", "close"}
+"""Parts without which no node can be told anything."""
 _OF_NODES = {"slow stop", "pause", "host down"}
 _OF_SCHEDULERS = {
     "submission fails",
@@ -202,6 +209,32 @@ def a_launch_begins_in_time(history: History, launcher: Launcher, status: RunSta
         return None
     seconds = launcher.shown_at - launcher.began_at if launcher.shown_at is not None else 0.0
     return f"its run was there after {seconds:.1f} s" if seconds > _BEGUN_SECONDS else None
+
+
+def a_former_run_is_over_before_another_one_begins(
+    history: History, launcher: Launcher, status: RunStatus
+) -> Wrong:
+    """What must not go on is cancelled: its nodes hear of it, and need not miss their registry."""
+    world, before = history.world, launcher.known_before
+    if launcher.shown_at != history.now() or before is None or launcher.again == "host":
+        return None
+    former, more = before.spec.launch_id, {"registry crash"}
+    disturbed = _disturbed_at_resume(world) - more or world.registries.crashes > 1
+    if former == launcher.launch_id or disturbed or launcher.was_paused:
+        return None
+    is_over = history.facts[former].finished is not None
+    return None if is_over else f"{former} was {launcher.phase_before}, and nobody cancelled it"
+
+
+def a_launch_that_forms_waits_for_its_journal_only_so_long(
+    history: History, launcher: Launcher, status: RunStatus
+) -> Wrong:
+    """Without a journal nothing can go on or end: a disk that stays full is given up."""
+    if status.phase not in _FORMING or launcher.was_paused:
+        return None
+    seconds = status.unwritten_seconds
+    late = seconds > ORPHAN_SECONDS + _WANTED_SECONDS
+    return f"it was not written for {seconds:.1f} s" if late else None
 
 
 def a_launcher_that_is_told_to_end_does_not_go_on(
@@ -398,7 +431,7 @@ def a_launch_is_taken_up_where_it_can_be(history: History, launcher: Launcher) -
     if launcher.launch_id == former and launcher.phase_before is Phase.RUNNING:
         return f"{former} was running, and is taken up"
     if launcher.again in ("", "port"):
-        disturbed = {fault.what for fault in world.schedule.faults} - _NO_MATTER_AT_RESUME
+        disturbed = _disturbed_at_resume(world)
         waits = launcher.phase_before in _FORMING and history.facts[former].finished is None
         again = launcher.launch_id != former and len(world.launchers) == 2
         if waits and again and not (disturbed or launcher.signalled_at):
@@ -407,12 +440,23 @@ def a_launch_is_taken_up_where_it_can_be(history: History, launcher: Launcher) -
     return f"another launch goes on as {former}" if launcher.launch_id == former else None
 
 
+def _disturbed_at_resume(world: World) -> set[str]:
+    """What may keep a launcher that comes back from its former registry."""
+    return {
+        fault.what
+        for fault in world.schedule.faults
+        if fault.what not in _AWAITED_AT_RESUME or fault.seconds > _AWAITED_SECONDS
+    } - _NO_MATTER_AT_RESUME
+
+
 def a_launcher_leaves_no_run_behind(history: History, launcher: Launcher) -> Wrong:
     """Whatever ends a launcher by itself, its run is over, or its registry was not to be had."""
     run = history.runs.get(launcher.launch.run)
-    if run is None or run.spec.launch_id != launcher.launch_id or _is_cut_off(history, launcher):
+    if run is None or run.spec.launch_id != launcher.launch_id or _is_away(history, launcher):
         return None
-    if launcher.hurried_at is not None:
+    breaks = [x.count for x in history.world.schedule.faults if x.what == "part breaks"]
+    alone = any(PARTS[count - 1] in _WITHOUT_REGISTRY for count in breaks)
+    if launcher.hurried_at is not None or (launcher.was_broken and alone):
         return None
     return None if run.phase is Phase.FINISHED else f"it is {run.phase}: {launcher.outcome}"
 
@@ -471,12 +515,17 @@ def _is_disturbed(history: History, launcher: Launcher) -> bool:
 
 
 def _is_cut_off(history: History, launcher: Launcher) -> bool:
+    """The same, or something of the launcher itself had failed."""
+    return launcher.was_broken or _is_away(history, launcher)
+
+
+def _is_away(history: History, launcher: Launcher) -> bool:
     """Whether something may have been between a launcher and its registry, or its own folder."""
     world, path = history.world, launcher.path
     alone = len(world.schedule.launches) == 1
     if not alone or world.registry_was_down or world.disk.failed or world.folder_full_until:
         return True
-    if launcher.was_paused or launcher.was_broken or world.network.isolated_until:
+    if launcher.was_paused or world.network.isolated_until:
         return True
     faults = {fault.what for fault in world.schedule.faults}
     return bool(path.light or path.is_late or faults & {"port held", "registry ill"})
@@ -505,10 +554,9 @@ def nothing_is_left_at_a_scheduler(history: History, world: World) -> Wrong:
 
 
 def _was_believed_over(world: World, index: int, run: Submitted) -> bool:
-    """Whether the scheduler had said that it was, or would not list it yet."""
+    """Whether the scheduler had said so while its node was not there, or did not list it yet."""
     scheduler = world.schedulers[index]
-    lied = scheduler.lie is SlotState.FAILED and scheduler.lie_slot == run.slot
-    return lied or scheduler.list_lag > 0.9
+    return run.name in scheduler.called_over or scheduler.list_lag > 0.9
 
 
 def what_was_ended_by_hand_is_gone(history: History, world: World) -> Wrong:
@@ -579,6 +627,8 @@ OF_SHOWN: list[Callable[..., Wrong]] = [
     former_remains_stay_on_record,
     what_is_replaced_is_ended,
     a_launch_begins_in_time,
+    a_former_run_is_over_before_another_one_begins,
+    a_launch_that_forms_waits_for_its_journal_only_so_long,
     a_launcher_that_is_told_to_end_does_not_go_on,
 ]
 OF_RUN_ENDS: list[Callable[..., Wrong]] = [

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.board import Board
 from launcher.ledger import Ledger
+from launcher.plan import WorkerRun
 from launcher.run.command import launch
 from launcher.run.environment import Child, Keeper, LaunchEnvironment, Socket
 from launcher.schedulers import Scheduler, SchedulerContext
@@ -26,7 +27,7 @@ from launcher.state_dir import StateDir
 from launcher.symmetric import symmetric_join
 from rendezvous.client import RegistryClient
 from rendezvous.errors import ExitCode, RdzvError, UsageError
-from rendezvous.schema import EventLine, Phase, Result, RunStatus
+from rendezvous.schema import EventLine, NodeState, Phase, Result, RunStatus
 from rendezvous.security import (
     Credential,
     JoinString,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 _VERIFY_SECONDS = 12.0
 _FORMER, _OTHER = "manual", "slurm"
 """The schedulers of a launch, and of another one that is launched after it."""
+_THERE = (NodeState.JOINED, NodeState.VERIFIED, NodeState.ARMED, NodeState.RUNNING)
 
 
 class Broken(Exception):
@@ -188,6 +190,14 @@ class Launcher:
             self.ran_at = now
         for slot in status.slots:
             self.wanted_at.setdefault((slot.slot, slot.wanted_generation), now)
+
+    def sees_node_of(self, run: WorkerRun) -> bool:
+        """Whether the node of this worker run is there, as far as it knows, and is to stay."""
+        if self.seen is None or self.told_at is not None or self.signalled_at is not None:
+            return False
+        slot = self.seen.slots[run.slot]
+        newest = slot.generation == slot.wanted_generation == run.generation
+        return newest and slot.node_state in _THERE
 
     # --- what happens to it -------------------------------------------------------------------
 

@@ -713,10 +713,5 @@ MISSED: dict[str, str] = {
     "node: a stop is early": "a stop while a program is being started, and a node that is not troubled",
     "node: a refusal is the end": "a registry that forgets a run which a node still watches",
     "node: one join": "a registry that is away while a node joins, and a judge of that",
-    "launch: a former port is tried once": "a former registry that still holds its port, and a run that waits",
-    "launch: a former run goes on": "a judge of when the nodes of a former run end",
-    "launch: the journal is awaited for ever": "a disk that stays full while a run forms",
-    "launch: nodes hear of no failure": "a launcher that gives up while its registry answers",
-    "launch: an ill word is believed": "a scheduler that calls over what must be ended later",
 }
 """Bugs that no schedule has shown so far, and what one would need."""

@@ -90,6 +90,7 @@ class SimulatedScheduler:
         self.lie_until = 0.0
         self.lie = SlotState.UNKNOWN
         self.lie_slot = -1
+        self.called_over: set[str] = set()
         self.slow_next = 0
         self.slow_seconds = 0.0
         self.hangs_until = 0.0
@@ -156,6 +157,7 @@ class SimulatedScheduler:
         await self._answer()
         found = self._of(handle)
         if self.world.loop.time() < self.lie_until and run.slot == self.lie_slot:
+            self._note_lie(run)
             return Description(self.lie, "so the scheduler says")
         return Description(SlotState.UNKNOWN, "no such run") if found is None else found.described()
 
@@ -203,6 +205,12 @@ class SimulatedScheduler:
                 run.state, run.detail = SlotState.ENDED, "preempted"
                 if run.process is not None:
                     run.process.die(silent=False)
+
+    def _note_lie(self, run: WorkerRun) -> None:
+        """Who does not see its node has no reason to doubt that it is over."""
+        doubts = any(x.sees_node_of(run) for x in self.world.live_launchers(self.index))
+        if self.lie in OVER and not doubts:
+            self.called_over.add(run.name)
 
     def _may_break(self, part: str) -> None:
         self.world.may_break(self.index, part)
