@@ -75,7 +75,7 @@ class Effects:
         self.over: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.result: Result | None = None
         self._shell: Shell[Input, do.Action] | None = None
-        self._scheduling = Scheduling(state.ledger, self.remains, self._feed, world.jitter)
+        self._scheduling = Scheduling(state.ledger, self.remains, world.jitter)
         self._clients: Clients | None = None
         self._footing: Footing | None = None
         self._keeper: Keeper | None = None
@@ -186,7 +186,7 @@ class Effects:
             await self._clients.close()
         self._footing, self._clients = footing, Clients.of(footing, self._world)
         self._keeper = None
-        self._scheduling.begin(footing)
+        self._scheduling.begin(footing, self._feed)
 
     # --- the registry -------------------------------------------------------------------------
 

@@ -106,28 +106,26 @@ class Scheduling:
     Args:
         ledger: What is known of worker runs on disk.
         remains: What it said when this began.
-        feed: Takes an input that comes before the answer.
         jitter: A number in 0 to 1.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        remains: Remains,
-        feed: Callable[[inputs.Input], None],
-        jitter: Callable[[], float],
-    ) -> None:
+    def __init__(self, ledger: Ledger, remains: Remains, jitter: Callable[[], float]) -> None:
         self._ledger = ledger
         self._remains = remains
         self._entries: dict[Key, LedgerEntry] = dict(remains.entries)
-        self._feed = feed
         self._jitter = jitter
         self._further: dict[int, asyncio.Future[None]] = {}
         self._launch: Submits | None = None
+        self._feed: Callable[[inputs.Input], None] | None = None
 
-    def begin(self, launch: Submits) -> None:
-        """The launch has its plan: from now on its own worker runs are known, and no other's."""
-        self._launch = launch
+    def begin(self, launch: Submits, feed: Callable[[inputs.Input], None]) -> None:
+        """The launch has its plan: from now on its own worker runs are known, and no other's.
+
+        Args:
+            launch: What it submits.
+            feed: Takes an input that comes before the answer.
+        """
+        self._launch, self._feed = launch, feed
         self._entries = {key: entry for key, entry in self._entries.items() if key.former}
         for key, entry in list(self._entries.items()):
             own = Key(key.slot, key.generation)
@@ -182,12 +180,13 @@ class Scheduling:
     async def submit(self, action: Submit) -> inputs.Input:
         """Submit it; between two tries the machine is asked."""
         assert self._launch is not None
-        number, key = action.id, action.key
+        feed, number, key = self._feed, action.id, action.key
+        assert feed is not None
         run, join = self._launch.worker_run(key), self._launch.join(key)
 
         async def trouble(words: str) -> None:
             self._further[number] = further = asyncio.get_running_loop().create_future()
-            self._feed(inputs.SubmitTroubled(number, key, words))
+            feed(inputs.SubmitTroubled(number, key, words))
             await further
 
         try:

@@ -10,13 +10,11 @@ from launcher.ledger import Ledger
 from launcher.run import inputs
 from launcher.run.actions import (
     Action,
-    BreakOff,
     CancelWorkerRun,
     Describe,
     End,
     Find,
     Note,
-    ReadLastLine,
     Say,
 )
 from launcher.run.clearing import Clearance
@@ -121,8 +119,7 @@ async def end_left(
     world = world or LaunchEnvironment()
     remains = Remains.of(ledger, context, world.scheduler)
     machine = Clearance.of(remains.left(), tuple(remains.unknown), grace)
-    over = _Clearing(ledger, remains, say, world)
-    await over.go(machine)
+    await _Clearing(machine, ledger, Scheduling(ledger, remains, world.jitter), say).go()
     return not machine.clearing.kept()
 
 
@@ -131,31 +128,26 @@ class _Clearing:
 
     def __init__(
         self,
+        machine: Clearance,
         ledger: Ledger,
-        remains: Remains,
+        scheduling: Scheduling,
         say: Callable[[str], None],
-        world: LaunchEnvironment,
     ) -> None:
-        self._scheduling = Scheduling(ledger, remains, self._feed, world.jitter)
+        self._scheduling = scheduling
         self._say = say
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._shell: Shell[Input, Action] | None = None
-        words = self._scheduling
-        self._names = Names("", ledger.path, ledger.path, True, words.name, words.end_words)
-
-    def _feed(self, said: Input) -> None:
-        assert self._shell is not None
-        self._shell.feed(said)
-
-    async def go(self, machine: Clearance) -> None:
-        """Until nothing is being ended any more."""
-        self._shell = Shell(
+        path = ledger.path
+        self._names = Names("", path, path, True, scheduling.name, scheduling.end_words)
+        self._shell: Shell[Input, Action] = Shell(
             machine.step,
             machine.due,
             tick=inputs.Due(),
             act=self._act,
             broken=lambda number, error: inputs.PartFailed(number, repr(error)),
         )
+
+    async def go(self) -> None:
+        """Until nothing is being ended any more."""
         self._shell.feed(inputs.Begin())
         try:
             await self._over
@@ -163,7 +155,6 @@ class _Clearing:
             await self._shell.close()
 
     def _act(self, action: Action) -> None:
-        assert self._shell is not None
         match action:
             case Say(sentence=sentence):
                 for line in lines(sentence, self._names):
@@ -172,7 +163,5 @@ class _Clearing:
                 self._scheduling.note(action)
             case End():
                 self._over.set_result(None)
-            case BreakOff(id=number):
-                self._shell.drop(number)
-            case Find() | Describe() | ReadLastLine() | CancelWorkerRun():
+            case Find() | Describe() | CancelWorkerRun():
                 self._shell.start(action.id, self._scheduling.ask(action))
