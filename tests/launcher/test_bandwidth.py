@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -143,3 +144,20 @@ def test_a_picture_that_cannot_be_written_is_an_error_that_names_the_file(tmp_pa
     (tmp_path / "result.png").mkdir()
     with pytest.raises(UsageError, match=r"result\.png cannot be written: Is a directory"):
         draw(RESULT, tmp_path / "result.png")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"), [([], "bench-[0-9a-f]{8}"), (["--rdzv-id", "fabric"], "fabric")]
+)
+def test_01_a_measurement_without_a_name_gets_one(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], name: str
+) -> None:
+    launched: list[str] = []
+
+    async def launch(settings: BenchSettings, *_: object, **__: object) -> int:
+        launched.append(settings.rdzv_id or "")
+        return 3
+
+    monkeypatch.setattr("launcher.bandwidth.launch", launch)
+    assert bench(*words).exit_code == 3
+    assert re.fullmatch(name, launched[0])

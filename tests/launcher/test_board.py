@@ -261,6 +261,18 @@ def test_a_live_board_that_is_closed_early_leaves_the_last_table() -> None:
     assert left(stream).splitlines()[-1] == "two"
 
 
+def test_98_a_run_that_ends_before_the_go_leaves_the_table_and_no_other_is_drawn() -> None:
+    board, stream = live()
+    ended = run_status(slot(0), phase=Phase.FINISHED, reason="it failed")
+    board.status(ended)
+    assert left(stream).splitlines()[-1] == "it failed"
+    drawn = stream.getvalue()
+    board.status(ended)
+    board.event(event("slot 0 joined", "joined"))
+    board.close()
+    assert stream.getvalue() == drawn
+
+
 def test_a_live_board_shows_no_more_rows_than_the_terminal_has() -> None:
     board, stream = live(height=10)
     board.status(run_status(*(slot(number) for number in range(100)), reason="waiting"))
@@ -437,3 +449,12 @@ def test_the_json_board_writes_one_object_a_line_and_the_result_last_and_once(
     ]
     assert stream.getvalue().isascii()
     assert "\x1b" not in stream.getvalue()
+
+
+def test_99_where_the_registry_has_told_no_result_none_is_written() -> None:
+    stream = io.StringIO()
+    board = JsonBoard(stream)
+    board.status(run_status())
+    board.say("the registry ended 5 times within 30 s")
+    board.close()
+    assert [json.loads(line)["kind"] for line in stream.getvalue().splitlines()] == ["launcher"]

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import pytest
@@ -23,7 +24,7 @@ from launcher.cli import main
 from launcher.cli_process import secret_text
 from launcher.ledger import LedgerEntry
 from launcher.plan import WorkerRun
-from launcher.registry import last_words, listen
+from launcher.registry import last_words, listen, write_config
 from launcher.schedulers import known_schedulers
 from launcher.state_dir import StateDir
 from rendezvous.errors import (
@@ -35,7 +36,13 @@ from rendezvous.errors import (
     RdzvError,
     UsageError,
 )
-from rendezvous.security import RegistryPlace, group_token_text, new_secret, parse_group_token
+from rendezvous.security import (
+    JoinString,
+    RegistryPlace,
+    group_token_text,
+    new_secret,
+    parse_group_token,
+)
 from tests.rendezvous.registry import running
 
 RUN_VARIABLES = ("NUM_NODES", "GPUS_PER_NODE", "NODE_RANK", "MASTER_ADDR", "ROLE")
@@ -55,6 +62,7 @@ for line in lines:
     found.append([result.exit_code, result.stderr, isinstance(result.exception, Exception)])
 print(json.dumps(found))
 """
+SECRET = b"s" * 32
 KNOWN = ", ".join(known_schedulers())
 
 
@@ -265,6 +273,33 @@ def test_a_symmetric_start_that_cannot_meet_is_refused_at_once(
     result = rdzv("launch", "--", "train.py", env=env | changed)
     assert words in result.stderr
     assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(("rank", "join"), [("0", None), ("2", 2)])
+def test_09_with_a_token_every_node_above_rank_0_is_a_worker_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, rank: str, join: int | None
+) -> None:
+    began: list[int | None] = []
+
+    def work(settings: object, command: object, join: JoinString) -> NoReturn:
+        began.append(join.slot)
+        raise SystemExit(7)
+
+    async def launch(*_: object, **__: object) -> int:
+        began.append(None)
+        return 7
+
+    monkeypatch.setattr("launcher.cli._work", work)
+    monkeypatch.setattr("launcher.run.command.launch", launch)
+    env = {
+        "RDZV_TOKEN": group_token_text(new_secret()),
+        "NUM_NODES": "4",
+        "NODE_RANK": rank,
+        "RDZV_ID": "llama",
+        "MASTER_ADDR": "localhost",
+    }
+    assert rdzv("launch", "--", "train.py", env=env).exit_code == 7
+    assert began == [join]
 
 
 def test_a_fault_in_rdzv_itself_has_its_own_exit_code_and_shows_where() -> None:
@@ -690,6 +725,28 @@ def test_what_a_registry_and_its_nodes_say_fits_into_the_packets_of_every_path()
         ):
             sizes = [s.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) for s in (node, own)]
     assert max(sizes) + 60 <= 1280  # with the headers of IPv6 and TCP
+
+
+def test_30_a_registrys_certificate_is_made_once_and_lives_as_long_as_its_launch(
+    tmp_path: Path,
+) -> None:
+    state = StateDir(tmp_path, "llama")
+    state.acquire()
+    first, resumed = (write_config(state, SECRET, tls=True, hosts=[]) for _ in range(2))
+    config = json.loads((state.path / "registry.json").read_text())
+    assert first == resumed
+    assert first.trust == "certificate"
+    assert first.proof == (state.path / "certificate.der").read_bytes()
+    assert (config["journal"], config["certificate"]) == (
+        str(state.journal),
+        str(state.path / "certificate.pem"),
+    )
+    state.forget_launch()
+    alone = write_config(state, SECRET, tls=False, hosts=[])
+    assert (alone.trust, alone.proof) == ("plain", b"")
+    assert "certificate" not in json.loads((state.path / "registry.json").read_text())
+    assert write_config(state, SECRET, tls=True, hosts=[]).proof != first.proof
+    state.release()
 
 
 def test_the_last_words_of_a_registry_are_the_end_of_what_it_said(tmp_path: Path) -> None:

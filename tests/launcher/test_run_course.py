@@ -547,6 +547,18 @@ def test_91_a_signal_cancels_at_the_registry_which_tells_the_nodes() -> None:
     assert drive.of(do.TellSlot) == []
 
 
+def test_101_a_run_that_somebody_cancels_ends_as_any_other() -> None:
+    drive = Drive.new().ending(ONE)
+    assert drive.of(do.CancelRun) == []
+    cancelled = result("cancelled", 84, status="cancelled")
+    drive = Drive.new().following()
+    drive.came(over(result=cancelled))
+    drive.part()
+    assert verdict(drive) == Verdict(cancelled)
+    assert outcome(drive).signal is None  # type: ignore[attr-defined]
+    assert (drive.of(do.CancelRun), drive.said()) == ([], [])
+
+
 def test_91_for_ten_seconds_and_then_everything_ends_at_once() -> None:
     drive = Drive.new().running(ONE)
     drive.signal()
@@ -620,6 +632,16 @@ def test_94_a_result_that_cannot_be_written_is_said() -> None:
     drive.take(said.NotWritten(drive.open(do.WriteResult).id, "no room"))
     assert drive.said() == [ResultUnwritten("no room")]
     assert verdict(drive) == Verdict(result())
+
+
+def test_95_a_fault_of_rdzvs_own_writes_no_result_though_the_runs_is_known() -> None:
+    drive = Drive.new().following()
+    drive.came(over(slot(1, node=NodeState.RUNNING), left=False))
+    drive.take(said.PartFailed(drive.open(do.AskStatus).id, "KeyError()"))
+    drive.refuse(do.CancelRun, SILENT)
+    drive.take(said.ChildClosed(drive.open(do.CloseChild).id))
+    assert drive.of(do.WriteResult) == []
+    assert len(drive.of(do.End)) == 1
 
 
 @pytest.mark.parametrize(

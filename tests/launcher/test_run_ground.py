@@ -147,6 +147,12 @@ def test_17_a_standing_registry_is_a_ground_of_its_own() -> None:
     assert drive.done == [do.Establish(1, Standing())]
 
 
+def test_19_what_was_launched_on_another_host_is_not_resumed_and_that_is_said() -> None:
+    drive = Drive.new(found=Found(replace(FORMER, host="h2")), wanted=WANTED).begin()
+    assert drive.said() == [BeginsAnew(Why.OTHER_HOST, "h2")]
+    assert made(drive) == Fresh()
+
+
 def test_20_the_former_port_is_tried_for_ten_seconds() -> None:
     drive = Drive.new(None, Found(FORMER), WANTED).begin()
     tries = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from dataclasses import replace
@@ -14,13 +15,13 @@ from launcher.ledger import Ledger, LedgerEntry
 from launcher.plan import WorkerRun
 from launcher.run.footing import Surveyor
 from launcher.run.shell import end_left
-from launcher.run.values import Fresh, Key
+from launcher.run.values import Fresh, Key, Outcome
 from launcher.schedulers import SchedulerContext
 from launcher.schedulers.manual import ManualScheduler
 from launcher.state_dir import StateDir
 from launcher.symmetric import group_launch_id
 from rendezvous.errors import Unavailable
-from rendezvous.schema import EventLine, Phase, SlotState
+from rendezvous.schema import EventLine, Phase, Result, SlotState
 from rendezvous.security import JoinString
 from tests.launcher.world import OK, Port, World, on_virtual_time
 
@@ -203,6 +204,63 @@ def test_the_table_and_the_report_are_kept(world: World) -> None:
         assert (world.state().path / name).stat().st_mode & 0o777 == 0o600
 
 
+def test_14_the_last_line_is_said_when_the_result_is_on_disk_and_the_folder_is_free(
+    world: World,
+) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(world.run())
+        await world.until(lambda: len(world.registry.told) == 6)
+        assert (world.state().path / "lock").read_text().startswith(f"pid {os.getpid()} on ")
+        assert world.echoed == []
+        world.registry.end()
+        assert await task == 0
+
+    on_virtual_time(work())
+    assert world.echoed == [(f"rdzv: run 'r' ok: {OK.message}", False)]
+    assert world.state().result() == OK
+
+
+CANCELLED = OK.model_copy(update={"status": "cancelled", "exit_code": 84})
+FAILED = OK.model_copy(update={"status": "failed", "exit_code": 3})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "result", "code"),
+    [
+        (Outcome(None), OK, 0),
+        (Outcome(None), FAILED, 3),
+        (Outcome(None), CANCELLED, 84),  # by `rdzv cancel`
+        (Outcome(None, signal=15), CANCELLED, 143),
+        (Outcome(None, signal=15), FAILED, 3),
+        (Outcome(None, signal=15), OK, 0),
+        (Outcome(None, signal=2), None, 130),  # it had not begun
+    ],
+)
+def test_93_the_exit_code_is_the_results_or_that_of_the_signal_which_cancelled_the_run(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: Outcome,
+    result: Result | None,
+    code: int,
+) -> None:
+    class Ended:
+        """A launch that ended so."""
+
+        def __init__(self, *_: object) -> None:
+            self.result = result
+
+        async def go(self) -> Outcome:
+            return outcome
+
+    monkeypatch.setattr("launcher.run.command.Launch", Ended)
+
+    async def work() -> None:
+        assert await world.run() == code
+
+    on_virtual_time(work())
+    assert len(world.echoed) == (result is not None)
+
+
 def test_events_are_shown_once(world: World) -> None:
     async def work() -> None:
         task = asyncio.create_task(world.go())
@@ -218,7 +276,7 @@ def test_events_are_shown_once(world: World) -> None:
     assert world.events == [1, 2, 3]
 
 
-def test_what_nobody_expected_ends_everything_and_is_raised(world: World) -> None:
+def test_95_what_nobody_expected_ends_everything_and_is_raised(world: World) -> None:
     async def broken(*_: object, **__: object) -> str:
         raise KeyError("x")
 

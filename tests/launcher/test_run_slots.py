@@ -351,6 +351,19 @@ def test_d13_one_that_is_replaced_while_it_is_being_submitted_is_ended_by_its_id
 # --- taking up
 
 
+def test_70_one_that_has_failed_is_submitted_again_when_the_registry_wants_it() -> None:
+    drive = Drive.new().running(ONE)
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.FAILED, "PREEMPTED")
+    drive.answer(do.TellSlot, ONE)
+    before = len(drive.of(do.TellSlot))
+    drive.status(slot(1))
+    drive.wait(600.0)
+    assert len(drive.of(do.TellSlot)) == before
+    drive.status(slot(1, wanted=2))
+    assert drive.open(do.TellSlot, Key(1, 2)).news == do.News(SlotState.SUBMITTING)
+
+
 def test_55_65_what_a_former_launcher_has_submitted_is_found_and_taken_up() -> None:
     drive = resumed(Left(ONE, SLURM, ""))
     drive.status(slot(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -132,6 +134,23 @@ def test_the_longest_place_of_all_is_one_whose_journal_can_be_opened(tmp_path: P
     )
     assert caught.value.hint == "name a shorter one with --state-dir or RDZV_STATE_DIR"
     assert not too_long.path.exists()
+
+
+def test_12_a_disk_without_room_is_told_and_the_folder_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = SimpleNamespace(total=1 << 40, used=0, free=(8 << 20) - 1)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: tuple(vars(room).values()))
+    state = StateDir(tmp_path, "llama")
+    with pytest.raises(UsageError) as caught:
+        state.acquire()
+    assert caught.value.message == (
+        f"the disk of the state directory {state.path} has 8191 kB left, and a run needs 8 MB there"
+    )
+    assert not state.is_held()
+    room.free += 1
+    state.acquire()
+    state.release()
 
 
 # ---- who holds it -------------------------------------------------------------------------------
@@ -291,6 +310,36 @@ def test_a_file_is_replaced_as_a_whole(state: StateDir) -> None:
         state.write("registry.json", b"second")
         assert before.read() == b"a long first content"
     assert (state.path / "registry.json").read_bytes() == b"second"
+
+
+def test_15_what_is_written_is_on_disk_before_it_takes_the_place_of_what_was(
+    state: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.write("secret", b"first")
+    seen = []
+
+    def sync(fd: int) -> None:
+        seen.append((os.fstat(fd).st_size, (state.path / "secret").read_bytes()))
+
+    monkeypatch.setattr("os.fsync", sync)
+    state.write("secret", b"the second")
+    assert seen == [(10, b"first")]
+
+
+def test_15_what_cannot_be_written_is_named_and_leaves_what_was(
+    state: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.write("secret", b"first")
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(UsageError) as caught:
+        state.write("secret", b"the second")
+    path = state.path / "secret"
+    assert caught.value.message == f"{path} cannot be written: No space left on device"
+    assert path.read_bytes() == b"first"
 
 
 # ---- what is forgotten --------------------------------------------------------------------------

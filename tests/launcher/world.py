@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from launcher.board import Board
+from launcher.run.command import launch
 from launcher.run.environment import Child, LaunchEnvironment, Socket
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.shell import Launch
@@ -228,6 +229,7 @@ class World(LaunchEnvironment):
     Attributes:
         log: What was done to the registry's process, socket and the board, in order.
         said: What the board was told to say.
+        echoed: What was written beside the board, and whether a launcher held the folder then.
     """
 
     root: Path
@@ -235,6 +237,7 @@ class World(LaunchEnvironment):
     fleet: Fleet = field(default_factory=Fleet)
     log: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    echoed: list[tuple[str, bool]] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
     held: set[int] = field(default_factory=set)
@@ -277,7 +280,13 @@ class World(LaunchEnvironment):
     def registry_words(self, state: StateDir) -> str:
         return "no room"
 
+    def echo(self, words: str) -> None:
+        self.echoed.append((words, self.state().is_held()))
+
     # --- the board ----------------------------------------------------------------------------
+
+    def board(self, *, json_events: bool) -> Board:
+        return cast(Board, self)
 
     def status(self, status: RunStatus) -> None:
         """See the protocol."""
@@ -295,14 +304,16 @@ class World(LaunchEnvironment):
 
     def prepared(self, *options: str, **settings: Any) -> Preparation:
         """What is launched: two slots on the fleet."""
-        made = LaunchSettings(
+        return prepare(self._settings(settings), ["true"], {}, make=self.scheduler)
+
+    def _settings(self, settings: dict[str, Any]) -> LaunchSettings:
+        return LaunchSettings(
             **(
                 {"nnodes": "2", "scheduler": "manual", "local_node": False, "hosts": "off"}
                 | {"rdzv_id": "r", "state_dir": self.root, "framework": "command"}
                 | settings
             )
         )
-        return prepare(made, ["true"], {}, make=self.scheduler)
 
     def state(self, root: Path | None = None, run: str = "r") -> StateDir:
         """The run's folder."""
@@ -321,6 +332,10 @@ class World(LaunchEnvironment):
             return await launch.go()
         finally:
             state.release()
+
+    async def run(self, **settings: Any) -> int:
+        """All that `rdzv launch` does; returns the exit code."""
+        return await launch(self._settings(settings), ["true"], {}, world=self)
 
     async def until(self, check: Callable[[], object]) -> None:
         """Wait for it, a tenth of a second at a time."""

@@ -1074,3 +1074,17 @@ async def test_a_schedulers_queue_is_believed_in_while_its_launcher_is_heard_of(
     }
     served.let_pass(61)
     await until(lambda: served.host(launch).run.phase is Phase.FINISHED)
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [(Phase.VERIFYING, None), (Phase.RUNNING, "its launcher was killed")],
+)
+async def test_without_its_launcher_a_run_that_was_let_go_ends_and_one_that_forms_waits(
+    served: Served, launch: Launch, phase: Phase, words: str | None
+) -> None:
+    await served.bring_to(phase, launch)
+    await served.service.launcher_ended(0.0)
+    result = served.host(launch).run.result
+    assert (result is None) == (words is None)
+    assert words is None or (result is not None and words in result.message)
