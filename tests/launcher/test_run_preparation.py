@@ -151,3 +151,11 @@ def test_07_who_has_a_rank_and_no_token_hears_that_all_nodes_run_here(
 
     on_virtual_time(work())
     assert world.said == said
+
+
+@pytest.mark.parametrize(("local_node", "here"), [(True, "local"), (False, None)])
+def test_100_with_a_group_token_nobody_else_is_submitted(
+    local_node: bool, here: str | None
+) -> None:
+    facts = prepared("manual", TOKEN, local_node=local_node).facts()
+    assert (facts.here.name if facts.here else None, facts.others) == (here, None)
