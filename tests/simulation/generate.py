@@ -93,7 +93,7 @@ _SUDDEN = {"hurry", "signal passed", "parent gone", "address lost", "forged"}
 _ALONE, _ALONE_AT = 40, 7
 """One seed in so many has a registry that is cut off, and mostly nothing else."""
 _LATER, _LATER_AT = 37, 20
-"""One seed in so many has a launch of its own: among them is none that was known before."""
+"""One seed in so many has a launch of those that were thought of later: no seed that is kept."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
