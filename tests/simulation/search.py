@@ -2,7 +2,8 @@
 
 The seeds stand in `seeds.json`. They change whenever the generator or the simulator does; a seed
 that still shows its bug is kept, the others are looked for again. What was found is written at
-once, so that a search can be broken off and gone on with.
+once, so that a search can be broken off and gone on with. Only such seeds are tried as execute what
+a bug changes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tests.simulation.executed import Executed
 from tests.simulation.generate import generate
 from tests.simulation.history import Violation
 from tests.simulation.patching import Bug
 from tests.simulation.world import simulate
 
 SEEDS = Path(__file__).with_name("seeds.json")
+FOLDER = Path("build/simulate")
+_STEP = 250
 
 Caught = dict[str, tuple[int, str]]
 """By bug: the seed, and the invariant that does not hold."""
@@ -38,9 +42,9 @@ def _load() -> dict[str, list[int | str]]:
 
 def search(bugs: Iterable[Bug], most: int, say: Callable[[str], None]) -> list[str]:
     """Find a schedule for each bug among the first `most` seeds; returns the bugs that had none."""
-    missed = []
+    missed, executed = [], Executed(FOLDER)
     for bug in bugs:
-        found = _keep(bug, stored().get(bug.name)) or _find(bug, most, say)
+        found = _keep(bug, stored().get(bug.name)) or _find(bug, most, executed, say)
         say(f"{bug.name}: {found or f'not caught by {most} schedules'}")
         _write(bug.name, found)
         if found is None:
@@ -61,15 +65,20 @@ def _keep(bug: Bug, known: tuple[int, str] | None) -> tuple[int, str] | None:
     return None if violation is None else (known[0], violation.invariant)
 
 
-def _find(bug: Bug, most: int, say: Callable[[str], None]) -> tuple[int, str] | None:
+def _find(
+    bug: Bug, most: int, executed: Executed, say: Callable[[str], None]
+) -> tuple[int, str] | None:
     """What shows one bug often shows another: the known seeds come first."""
-    seeds = list(dict.fromkeys([*sorted({seed for seed, _ in stored().values()}), *range(most)]))
-    while (found := _first(bug, seeds)) is not None:
-        seed, violation = found
-        if _is_good(seed):
-            return seed, violation.invariant
-        say(f"seed {seed} fails without any bug")
-        seeds = seeds[seeds.index(seed) + 1 :]
+    known = sorted({seed for seed, _ in stored().values()})
+    seeds = list(dict.fromkeys([*known, *range(most)]))
+    for at in range(0, len(seeds), _STEP):
+        some = executed.of(bug.edits, seeds[at : at + _STEP])
+        while (found := _first(bug, some)) is not None:
+            seed, violation = found
+            if _is_good(seed):
+                return seed, violation.invariant
+            say(f"seed {seed} fails without any bug")
+            some = some[some.index(seed) + 1 :]
     return None
 
 
