@@ -106,6 +106,17 @@ def a_registry_is_given_up_in_time(history: History, world: World) -> Wrong:
     return None
 
 
+def a_node_tries_to_join_until_its_time_out(history: History, world: World) -> Wrong:
+    """A registry that is away, or a slot that is held, is asked again until the join time-out."""
+    for process in history.processes:
+        began = process.facts.began_at[process.number]
+        if process.fault != "join_timeout" or process.result is not None or process.gone is None:
+            continue
+        if process.gone.at - began < process.launch.join_timeout:
+            return f"{process.name} gave up after {process.gone.at - began:.1f} s"
+    return None
+
+
 def who_cannot_take_part_says_so(history: History, world: World) -> Wrong:
     """A node that finds that it can never take part tells the registry, which waits for it."""
     for process in history.processes:
@@ -209,6 +220,7 @@ OF_AGENT_ENDS: list[Callable[..., Wrong]] = [
     a_node_ends_with_what_it_knows,
     a_program_that_is_told_to_stop_has_its_grace,
     a_registry_is_given_up_in_time,
+    a_node_tries_to_join_until_its_time_out,
     who_cannot_take_part_says_so,
     who_cannot_go_on_says_so,
     who_cannot_go_on_ends_with_that,

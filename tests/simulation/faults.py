@@ -417,6 +417,7 @@ KINDS: dict[str, Kind] = {
     "program fails": Kind("{node}: its program fails", _fail_program),
     "stops unasked": Kind("{node}: its agent stops its program by itself", _stop_unasked),
     "slow stop": Kind("{node}: its program takes {seconds:.1f} s to stop", _mark),
+    "finishes": Kind("{node}: its program ends well {seconds:.1f} s after it is told to", _mark),
     "other table": Kind("{node} acknowledges another table than the run's", _mark),
     "slow exit": Kind("{node} tells of its failure {seconds:.1f} s late", _mark),
     "submission fails": Kind("launch {launch}: {count} submissions are refused", _fail_submission),

@@ -11,6 +11,7 @@ from tests.simulation.drawing import (
     launcher_fault,
 )
 from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
+from tests.simulation.lives import LIVES
 from tests.simulation.node_situations import NODE_SITUATIONS
 from tests.simulation.schedule import BREAKING, HANGING, OTHER_JOBS, Fault, Launch, Schedule
 from tests.simulation.situations import RARE_SITUATIONS, SITUATIONS
@@ -94,6 +95,8 @@ _ALONE, _ALONE_AT = 40, 7
 """One seed in so many has a registry that is cut off, and mostly nothing else."""
 _LATER, _LATER_AT = 37, 20
 """One seed in so many has a launch of those that were thought of later: no seed that is kept."""
+_LIVES, _LIVES_AT = 10, 5
+"""One seed in so many has something that outlives what was to replace it."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
@@ -139,6 +142,9 @@ def generate(seed: int) -> Schedule:
         schedule = rare.choice(RARE_SITUATIONS)(rare, schedule)
     elif situation.random() < 0.4:
         schedule = situation.choice(SITUATIONS)(situation, schedule)
+    if seed % _LIVES == _LIVES_AT:
+        lives = random.Random(f"{seed} lives")
+        schedule = lives.choice(LIVES)(lives, schedule)
     schedule = _with_ranks(random.Random(f"{seed} ranks"), schedule)
     schedule = _with_node_doors(random.Random(f"{seed} node doors"), schedule)
     schedule = _with_launchers(random.Random(f"{seed} launchers"), schedule)

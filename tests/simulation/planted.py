@@ -696,22 +696,3 @@ _BUGS = (
 # fmt: on
 
 BUGS: dict[str, Bug] = {bug.name: bug for bug in _BUGS}
-
-MISSED: dict[str, str] = {
-    "wrong access fence": "an older incarnation that lives on beside the newer one, and starts",
-    "nobody displaces": "a newer worker run of a slot whose older node lives on",
-    "old news count": "news of an older worker run that overtake those of the newer one",
-    "all spares step in": "two spares that are fit when one place is free",
-    "a FIN after a stall kills": "requests that are read more than a second after a stall",
-    "a join is no beat": "a node that is slow to watch right after its join",
-    "another's death": "a slot whose older node dies right after the newer one has joined",
-    "leader cuts the verdict": "a failure of a node that serves, just before its leader ends well",
-    "leaving is no loss": "an agent that leaves while its program runs",
-    "a resumed launch is refused": "a creation whose answer is lost and that is asked again",
-    "the new run is dropped": "a run that is made in the commit in which its former one is let go",
-    "cancel does not look": "a cancel in the second after a node has died",
-    "node: a stop is early": "a stop while a program is being started, and a node that is not troubled",
-    "node: a refusal is the end": "a registry that forgets a run which a node still watches",
-    "node: one join": "a registry that is away while a node joins, and a judge of that",
-}
-"""Bugs that no schedule has shown so far, and what one would need."""

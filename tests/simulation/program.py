@@ -34,6 +34,7 @@ class Course:
         leftover: Seconds that what it has started lives on.
         drain: Seconds until its output is read.
         reaction: Seconds from TERM to its end; longer than the grace: it is killed.
+        finishes: After TERM it finishes what it does, and ends well.
     """
 
     seconds: float
@@ -44,6 +45,7 @@ class Course:
     leftover: float = 0.0
     drain: float = 0.0
     reaction: float = 0.05
+    finishes: bool = False
 
 
 class SimulatedProgram:
@@ -173,7 +175,8 @@ class SimulatedProgram:
             if self.main_ended is None:
                 dies = self._course.reaction > self._grace
                 seconds = min(self._course.reaction, self._grace)
-                self._later(seconds, self._main_ends, _KILLED if dies else _TOLD)
+                told = 0 if self._course.finishes else _TOLD
+                self._later(seconds, self._main_ends, _KILLED if dies else told)
         return await self.wait()
 
     def kill_now(self) -> None:

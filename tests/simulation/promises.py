@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rendezvous import events
-from rendezvous.errors import ExitCode, Unauthorized
+from rendezvous.errors import ExitCode, RunExists, Unauthorized
 from rendezvous.events import Event
 from rendezvous.schema import (
     DEFAULT_MASTER_PORT,
@@ -51,6 +51,8 @@ _DISK = {"disk full", "disk slow", "disk lies"}
 _LAST_CALL_SECONDS = 3.0
 _PHASE_SECONDS = 12.0
 _VERDICT_SECONDS = 2.0
+_STALL_SECONDS = 1.5
+"""A registry that was stopped for so long has noticed it."""
 _LAUNCHER_SECONDS = 120.0
 _MOST_PORTS = 32
 _BEFORE_GO = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
@@ -114,9 +116,17 @@ def a_node_is_given_up_for_a_reason(
         return None
     closed = now - traffic.closed_at
     was_heard = 0 <= traffic.closed_at - traffic.arrived_at < suspect_after(launch) + 0.05
-    if closed >= 0.95 and was_heard:
+    if closed >= 0.95 and was_heard and not _read_after_a_stall(history, traffic.closed_at, launch):
         return None
     return f"{process.name} was silent for {silent:.2f} s, closed for {closed:.2f} s, over: {over}"
+
+
+def _read_after_a_stall(history: History, closed_at: float, launch: Launch) -> bool:
+    """Whether a close may be old: the registry had been stopped, and had just begun to read."""
+    if history.world.registries.crashes:  # a new process reads what is new
+        return False
+    stalls = [(start, end) for start, end in history.gaps if end - start > _STALL_SECONDS]
+    return any(end <= closed_at < end + suspect_after(launch) - 0.5 for _, end in stalls)
 
 
 def most_nodes_are_not_given_up_together(
@@ -305,7 +315,7 @@ def _was_told_before(facts: Facts, at: float) -> bool:
 def _cancel_overlooked(facts: Facts, now: float) -> Wrong:
     """A node that had died before somebody cancelled: its closed connection was to be seen."""
     for (slot, incarnation), owner in facts.owners.items():
-        if owner.machine.alive or owner.started_at is None or owner.program_code is not None:
+        if owner.gone is None or owner.failed_at != owner.gone.at:  # it had not died of this
             continue
         traffic = owner.door.traffic
         was_heard = 0 <= traffic.closed_at - traffic.arrived_at < suspect_after(facts.launch)
@@ -839,6 +849,9 @@ def an_empty_poll_takes_its_time(history: History, process: Process, view: NodeV
     if view.poll_seconds > poll(launch) + 0.01:
         return f"polls of {view.poll_seconds:.2f} s for a lease of {launch.lease} s"
     now, last = history.now(), facts.idle_at.pop(process.number, None)
+    later = history.world.schedule.launches[facts.index + 1 :]
+    if any(other.run == launch.run and other.at <= now for other in later):
+        return None  # the name of its run may go to another, which wakes it
     if view.seq != process.seq or path.light or path.is_late or process.was_paused:
         return None
     if [x for x in history.facts.values() if x.launch.run == launch.run][-1] is not facts:
@@ -1022,8 +1035,29 @@ def a_launch_is_refused_for_another_only(history: History, world: World) -> Wron
         index = next(i for i in range(len(world.schedule.launches)) if launcher.belongs_to(i))
         name = world.schedule.launches[index].run
         others = sum(launch.run == name for launch in world.schedule.launches) > 1
-        if launcher.outcome == "run_exists" and not others:
+        outcome = launcher.outcome
+        code = outcome if isinstance(outcome, str) else outcome.code
+        if code == RunExists.code and not others:
             return f"{launcher.machine.name} was refused"
+    return None
+
+
+def who_dies_right_after_its_join_is_missed(history: History, world: World) -> Wrong:
+    """A node that was taken in, and is gone before it knows that, is given up within its lease."""
+    if world.registry_was_down or _disk_was_bad(history):
+        return None
+    for process in history.processes:
+        facts = process.facts
+        incarnation = facts.joined.get(f"join-{process.number:012d}")
+        path = process.path
+        if incarnation is None or process.incarnation or process.gone is None or path.light:
+            continue
+        dead = sum(other.gone is not None for other in history.processes)
+        by = process.gone.at + dead_after(facts.launch) * (1 + (dead > 1)) + _SWEEP + 0.1
+        ended = facts.finished if facts.finished is not None else history.registry_until()
+        off = facts.off_at.get((process.slot, incarnation), world.loop.time())
+        if off > by and ended > by and path.echoed_at < process.gone.at:
+            return f"{process.name} was gone at {process.gone.at:.2f}, missed at {off:.2f}"
     return None
 
 
@@ -1072,6 +1106,7 @@ OF_ENDS: list[Callable[..., Wrong]] = [
     who_comes_too_late_is_not_needed,
     a_former_launch_is_remembered,
     a_launch_is_refused_for_another_only,
+    who_dies_right_after_its_join_is_missed,
     a_finished_run_is_forgotten,
     who_is_gone_has_left,
 ]

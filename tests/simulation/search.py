@@ -22,7 +22,7 @@ from tests.simulation.world import simulate
 
 SEEDS = Path(__file__).with_name("seeds.json")
 FOLDER = Path("build/simulate")
-_STEP = 250
+_STEP = 50
 
 Caught = dict[str, tuple[int, str]]
 """By bug: the seed, and the invariant that does not hold."""

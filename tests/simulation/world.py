@@ -333,6 +333,8 @@ class World:
             course = replace(course, drain=lag.seconds)
         if (slow := self.marked("slow stop", process)) is not None:
             course = replace(course, reaction=slow.seconds)
+        if (last := self.marked("finishes", process)) is not None:
+            course = replace(course, reaction=last.seconds, finishes=True)
         return course
 
     def offered(self, process: Process, request: JoinRequest) -> JoinRequest:
