@@ -12,7 +12,7 @@ from tests.simulation.drawing import (
 )
 from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
 from tests.simulation.lives import LIVES
-from tests.simulation.node_situations import NODE_SITUATIONS
+from tests.simulation.node_situations import NODE_SITUATIONS, each_in_turn
 from tests.simulation.schedule import BREAKING, HANGING, OTHER_JOBS, Fault, Launch, Schedule
 from tests.simulation.situations import RARE_SITUATIONS, SITUATIONS
 
@@ -96,7 +96,8 @@ _ALONE, _ALONE_AT = 40, 7
 _LATER, _LATER_AT = 37, 20
 """One seed in so many has a launch of those that were thought of later: no seed that is kept."""
 _LIVES, _LIVES_AT = 10, 5
-"""One seed in so many has something that outlives what was to replace it."""
+"""One seed in so many has something that outlives what was to replace it; or, every second one of
+them, what may be wrong on a node's machine, each in turn."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
@@ -148,6 +149,9 @@ def generate(seed: int) -> Schedule:
     schedule = _with_ranks(random.Random(f"{seed} ranks"), schedule)
     schedule = _with_node_doors(random.Random(f"{seed} node doors"), schedule)
     schedule = _with_launchers(random.Random(f"{seed} launchers"), schedule)
+    if seed % (2 * _LIVES) == _LIVES + _LIVES_AT:
+        turns = random.Random(f"{seed} in turn")
+        return each_in_turn(turns, schedule, seed // (2 * _LIVES))
     schedule = _with_odd_launches(random.Random(f"{seed} odd launches"), schedule)
     return _with_later_launches(random.Random(f"{seed} later launches"), schedule)
 

@@ -93,6 +93,62 @@ def _led_with_faults(draw: random.Random, schedule: Schedule) -> Schedule:
     return of(schedule, launch, *faults)
 
 
+_OTHERS = (
+    "address lost",
+    "forged",
+    "hosts refused",
+    "hurry",
+    "names kept",
+    "no hostfile",
+    "no listener",
+    "no log folder",
+    "no offer",
+    "no shims",
+    "no socket",
+    "other word",
+    "parent gone",
+    "program missing",
+    "signal passed",
+    "slow visits",
+    "stale names",
+    "start refused",
+)
+_ALL = [
+    *(("hangs", number + 1) for number in range(len(HANGING))),
+    *(("breaks", number + 1) for number in range(len(BREAKING))),
+    *((what, 1) for what in _OTHERS),
+]
+_AT: dict[str, float | str] = {
+    "address lost": "joined 3 after",
+    "hurry": 3.0,
+    "parent gone": 3.0,
+    "signal passed": 3.0,
+}
+_OF_LED = ("no hostfile", "no shims", "no socket", "relay_take")
+_OF_LOGS = ("no log folder", "nccl_log", "open_nccl_log", "trouble", "verdicts")
+
+
+def each_in_turn(draw: random.Random, schedule: Schedule, turn: int) -> Schedule:
+    """All that may be wrong on a node's machine, two of it at a time, on two nodes."""
+    found = [_ALL[(turn + place * len(_ALL) // 2) % len(_ALL)] for place in range(2)]
+    doors = {"hangs": HANGING, "breaks": BREAKING}
+    names = {doors[what][count - 1] if what in doors else what for what, count in found}
+    launch = shaped(draw, 3, least=1, verify=True, seconds=4.0, retries=0)
+    launch = replace(
+        launch,
+        led=not names.isdisjoint(_OF_LED),
+        follows_network=not names.isdisjoint(_OF_LOGS),
+        ranks_each=draw.choice([0, 2]),
+    )
+    faults = [
+        Fault(_AT.get(what, 0.0), what, slot=slot + 1, count=count)
+        for slot, (what, count) in enumerate(found)
+    ]
+    if draw.random() < 0.4:
+        faults.append(Fault(round(draw.uniform(2.0, 4.0), 3), "program fails", slot=1))
+    return of(schedule, launch, *faults)
+
+
 NODE_SITUATIONS: list[Situation] = [
     _hurried,
     _slow_to_start,
