@@ -123,7 +123,8 @@ def a_node_is_given_up_for_a_reason(
 
 def _read_after_a_stall(history: History, closed_at: float, launch: Launch) -> bool:
     """Whether a close may be old: the registry had been stopped, and had just begun to read."""
-    if history.world.registries.crashes:  # a new process reads what is new
+    world = history.world
+    if world.registries.crashes or world.owns_registry:  # a new process reads what is new
         return False
     stalls = [(start, end) for start, end in history.gaps if end - start > _STALL_SECONDS]
     return any(end <= closed_at < end + suspect_after(launch) - 0.5 for _, end in stalls)
