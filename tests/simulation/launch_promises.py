@@ -252,13 +252,18 @@ def a_worker_run_has_its_grace(
     history: History, launcher: Launcher, run: Submitted, grace: float
 ) -> Wrong:
     """Nothing is killed without its time, unless a person is in a hurry or cannot be heard."""
-    at, told = launcher.signalled_at, launcher.told_at
+    at = launcher.signalled_at
     unheard = at is not None and history.now() - at >= 10.0
-    ending = launcher.was_broken or (told is not None and at is not None and told < at)
-    while_ending = at is not None and ending
-    if grace >= GRACE_SECONDS or launcher.hurried_at is not None or unheard or while_ending:
+    if grace >= GRACE_SECONDS or unheard or _is_in_a_hurry(launcher):
         return None
     return f"{run.name} has {grace:.1f} s"
+
+
+def _is_in_a_hurry(launcher: Launcher) -> bool:
+    """Whether a second signal has come, or the first one while it was ending."""
+    at, told = launcher.signalled_at, launcher.told_at
+    ending = launcher.was_broken or (told is not None and at is not None and told < at)
+    return launcher.hurried_at is not None or (at is not None and ending)
 
 
 def a_node_may_end_by_itself(
@@ -271,7 +276,7 @@ def a_node_may_end_by_itself(
         newest = run.generation >= slot.wanted_generation
         at = launcher.ran_at if slot.rank is None and newest else None
     is_own = run.join.launch_id == launcher.launch_id
-    if at is None or launcher.hurried_at is not None or not is_own or process is None:
+    if at is None or _is_in_a_hurry(launcher) or not is_own or process is None:
         return None
     known = (process.result is not None or process.released) and process.ended is None
     soon = history.now() - at < _BY_ITSELF_SECONDS
