@@ -215,6 +215,8 @@ class Course:
         self.following.stop()
         self.slots.submitting.stop()
         self.desk.break_off_of(("create", "cancel"))
+        for name in ("create", "cancel"):
+            self.desk.forget(name)
         self.desk.send("tell failure", CancelRun, ByFailure(why))
 
     def failure_told(self, said: Answer, now: float) -> None:

@@ -179,6 +179,7 @@ def test_41_a_signal_before_the_creation_ends_it(waits: bool) -> None:
     else:
         drive.signal()
         drive.refuse(do.CreateRun, SILENT)
+    assert drive.wait(1.0) == []
     drive.refuse(do.CancelRun, SILENT)
     assert verdict(drive) == Verdict(failure=EndedBeforeBegun())
 
