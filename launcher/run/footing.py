@@ -169,6 +169,7 @@ class Surveyor:
         return Found(former, left, remains.own(), unknown)
 
     def _former(self, record: LaunchRecord) -> Former:
+        standing = self._prepared.standing
         return Former(
             record.launch_id,
             record.host,
@@ -178,6 +179,7 @@ class Surveyor:
             record.fingerprint,
             ended=self._state.result() is not None,
             has_keys=self._state.has_secret(),
+            same_registry=standing is not None and record.registry_place() == standing.place,
         )
 
     def wanted(self) -> Wanted:

@@ -27,8 +27,10 @@ from launcher.run.registry_child import RegistryChild
 from launcher.run.sentences import (
     BeginsAnew,
     EndsFormer,
+    FormerStays,
     PortKept,
     Resumes,
+    StandingWaits,
     UnknownLeft,
 )
 from launcher.run.values import ErrorKind, Fresh, Ground, Left, Resumed, Standing, Trouble, Why
@@ -38,6 +40,8 @@ from rendezvous.schema import NodeState, Phase, RunStatus, SlotStatus
 OPEN_SECONDS: Final = 10.0
 OPEN_PAUSE_SECONDS: Final = 0.2
 ASK_SECONDS: Final = 10.0
+STANDING_SECONDS: Final = 20.0
+"""As long as a standing registry is asked to create a run."""
 ASK_PAUSE_SECONDS: Final = 0.05
 LEAVE_SECONDS: Final = 15.0
 LEAVE_WAIT_SECONDS: Final = 1.0
@@ -53,6 +57,7 @@ class Former:
         fingerprint: Of what the registry does not compare; empty where it was not written down.
         ended: Its result is on record.
         has_keys: Its secret is there.
+        same_registry: It is at the standing registry that is wanted.
     """
 
     launch_id: str
@@ -63,6 +68,7 @@ class Former:
     fingerprint: str = ""
     ended: bool = False
     has_keys: bool = True
+    same_registry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +196,7 @@ class Grounding:
         status: The former run, as its registry tells it.
         ground: What was decided.
         refused: The launch cannot begin.
+        waited: It was said that a standing registry does not answer.
     """
 
     found: Found
@@ -204,6 +211,7 @@ class Grounding:
     asking: int | None = None
     ground: Ground | None = None
     refused: Trouble | None = None
+    waited: bool = False
 
     def begin(self, now: float) -> None:
         """Decide, and do it."""
@@ -238,14 +246,20 @@ class Grounding:
                 self._resume()
             case Search.COMPARING, inputs.Refused(trouble=Trouble(kind=ErrorKind.RUN_EXISTS)):
                 self._end_run(Why.OTHER_OPTIONS, now)
-            case ((Search.ASKING | Search.COMPARING), inputs.Unanswered()) if now < self.until:
-                self.desk.look_at("ground", now + ASK_PAUSE_SECONDS)
-            case ((Search.ASKING | Search.COMPARING), _):
-                self._anew(Anew(Why.SILENT), now)
+            case ((Search.ASKING | Search.COMPARING), inputs.Unanswered(trouble=trouble)) if (
+                now < self.until
+            ):
+                self._ask_again(trouble, now)
             case ((Search.CANCELLING | Search.LEAVING), inputs.StatusCame(status=status)):
                 self._left(status, now)
             case Search.CANCELLING, inputs.Unanswered(jitter=jitter) if now < self.until:
                 self.desk.look_at("ground", now + retry_pause(jitter))
+            case ((Search.ASKING | Search.CANCELLING), inputs.Unanswered(trouble=trouble)) if (
+                self._is_shared()
+            ):
+                self._leave_former(trouble)
+            case ((Search.ASKING | Search.COMPARING), _):
+                self._anew(Anew(Why.SILENT), now)
             case ((Search.CANCELLING | Search.LEAVING), _):
                 self._close(now)
             case Search.MAKING, inputs.Established():
@@ -282,10 +296,26 @@ class Grounding:
     # --- the former registry ------------------------------------------------------------------
 
     def _opened(self, now: float) -> None:
-        self.until = now + ASK_SECONDS
+        self.until = now + (STANDING_SECONDS if self._is_shared() else ASK_SECONDS)
         if not self.wanted.standing:
             self.child.begin(now)
         self._send(Search.ASKING, AskStatus, -1, 0.0)
+
+    def _ask_again(self, trouble: Trouble, now: float) -> None:
+        if self._is_shared() and not self.waited:
+            self.waited = True
+            self.desk.do(Say(StandingWaits(trouble.message)))
+        self.desk.look_at("ground", now + ASK_PAUSE_SECONDS)
+
+    def _is_shared(self) -> bool:
+        """Whether the registry that is to hold the new run may still hold the former one."""
+        return self.found.former is not None and self.found.former.same_registry
+
+    def _leave_former(self, trouble: Trouble) -> None:
+        """Without that registry no launch can begin, and there is no reason to end one."""
+        assert self.found.former is not None
+        self.desk.do(Say(FormerStays(self.found.former.launch_id)))
+        self.refused = trouble
 
     def _not_opened(self, trouble: Trouble, now: float) -> None:
         """The former registry may still hold its port."""

@@ -146,6 +146,13 @@ class BeginsAnew:
 
 
 @dataclass(frozen=True, slots=True)
+class FormerStays:
+    """The registry that has the former launch, and is to have this one, does not answer."""
+
+    launch_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Resumes:
     """The former launch is taken up again."""
 
@@ -199,6 +206,7 @@ Sentence = (
     | LostAfterResult
     | ResultUnwritten
     | BeginsAnew
+    | FormerStays
     | Resumes
     | PortKept
     | EndsFormer

@@ -17,6 +17,7 @@ from launcher.run.sentences import (
     EndsLeft,
     EndsRun,
     Findings,
+    FormerStays,
     LedgerUnwritable,
     LostAfterResult,
     MayBeLeft,
@@ -125,6 +126,8 @@ def _sentence(said: Sentence, names: Names) -> str:
             return f"resuming launch {launch_id}: {reason}"
         case PortKept(given=given, kept=kept):
             return f"--port {given} has no effect: the workers of this launch know port {kept}"
+        case FormerStays(launch_id=launch_id):
+            return f"launch {launch_id}, which the registry may still hold, is left as it is"
         case EndsFormer(phase=phase, why=why):
             was = f"the former launch of run '{names.run}' was {phase}"
             return (

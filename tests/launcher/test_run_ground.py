@@ -27,10 +27,12 @@ from launcher.run.sentences import (
     EndsFormer,
     EndsLeft,
     EndsRun,
+    FormerStays,
     MayBeLeft,
     PortKept,
     Resumes,
     Stand,
+    StandingWaits,
     StandKind,
     UnknownLeft,
 )
@@ -293,6 +295,39 @@ def test_17_a_standing_registry_that_does_not_know_it_is_no_reason_to_say_anythi
     drive.refuse(do.AskStatus, FOREIGN)
     assert drive.said() == []
     assert made(drive) == Standing()
+
+
+def test_17_nothing_is_ended_while_the_registry_of_both_launches_does_not_answer() -> None:
+    former = replace(FORMER, owns_registry=False, same_registry=True)
+    drive = asking(Found(former, (LEFT,)), STANDING)
+    while drive.machine.course.refused is None:
+        drive.refuse(do.AskStatus, SILENT)
+        drive.wait(1.0)
+    assert 20.0 < drive.now < 23.0
+    assert drive.said() == [StandingWaits("nobody answers"), FormerStays(FORMER.launch_id)]
+    assert drive.of(do.End)[-1].outcome.refused == SILENT
+    assert drive.of(do.CancelWorkerRun) == drive.of(do.Describe) == drive.of(do.Establish) == []
+
+
+def test_17_nor_when_it_does_not_answer_that_the_former_run_is_cancelled() -> None:
+    former = replace(FORMER, owns_registry=False, same_registry=True)
+    drive = asking(Found(former, (LEFT,)), STANDING)
+    drive.came(status(slot(1)))
+    while drive.machine.course.refused is None:
+        drive.refuse(do.CancelRun, SILENT)
+        drive.wait(1.0)
+    assert 15.0 < drive.now < 18.0
+    assert drive.of(do.Describe) == drive.of(do.Establish) == []
+
+
+def test_17_a_former_launch_at_another_registry_that_is_silent_is_ended() -> None:
+    former = replace(FORMER, owns_registry=False)
+    drive = asking(Found(former), STANDING)
+    while not drive.all_open(do.Establish):
+        drive.refuse(do.AskStatus, SILENT)
+        drive.wait(1.0)
+    assert 10.0 < drive.now < 13.0
+    assert drive.said() == []
 
 
 def test_22_the_comparison_is_tried_again_while_there_is_time() -> None:

@@ -48,6 +48,8 @@ _UNHEARD_SECONDS = 40.0
 """To cancel 10 s and its last try, then what ends at once."""
 _MOST_SAID = 4
 _MOST_STARTS = 10
+_FEWEST_STARTS = 5
+"""After so many a launch may have given its registry up."""
 _FORMING = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
 _NO_MATTER_AT_RESUME = {
     "launcher killed",
@@ -262,7 +264,8 @@ def a_worker_run_has_its_grace(
 def _is_in_a_hurry(launcher: Launcher) -> bool:
     """Whether a second signal has come, or the first one while it was ending."""
     at, told = launcher.signalled_at, launcher.told_at
-    ending = launcher.was_broken or (told is not None and at is not None and told < at)
+    ending = launcher.was_broken or len(launcher.registry_starts) >= _FEWEST_STARTS
+    ending |= told is not None and at is not None and told < at
     return launcher.hurried_at is not None or (at is not None and ending)
 
 

@@ -150,8 +150,8 @@ class World:
     def _is_over(self) -> bool:
         if any(process.ended is None for process in self.history.processes):
             return False
-        launches = self.schedule.launches
-        if len(self.launchers) < len(launches) or not all(x.ended for x in self.launchers):
+        begun = {launcher.index for launcher in self.launchers}
+        if len(begun) < len(self.schedule.launches) or not all(x.ended for x in self.launchers):
             return False
         if self._coming_back:
             return False
