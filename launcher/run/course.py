@@ -164,10 +164,17 @@ class Course:
             following.check_storage(now)
         elif self.stage is Stage.FOLLOWING:
             self.stage, self.verdict = Stage.LEAVING, Verdict(status.result)
+            self._drop("cancel")
             self.slots.submitting.stop()
             self.leaving.begin(status.result, now)
         if self.stage is not Stage.LEAVING or not self.go_if_possible(now):
             following.ask_again(now)
+
+    def _drop(self, *owners: str) -> None:
+        """Nothing is asked for these any more, now or later."""
+        self.desk.break_off_of(owners)
+        for owner in owners:
+            self.desk.forget(owner)
 
     def go_if_possible(self, now: float) -> bool:
         """Fetch what is left to fetch, once the nodes may be left alone; whether they may."""
@@ -214,9 +221,7 @@ class Course:
         self.stage, self.until = Stage.FAILING, now + TELL_FAILURE_SECONDS
         self.following.stop()
         self.slots.submitting.stop()
-        self.desk.break_off_of(("create", "cancel"))
-        for name in ("create", "cancel"):
-            self.desk.forget(name)
+        self._drop("create", "cancel")
         self.desk.send("tell failure", CancelRun, ByFailure(why))
 
     def failure_told(self, said: Answer, now: float) -> None:
@@ -234,9 +239,7 @@ class Course:
         """Nothing that this launch has started is left, whatever failed on the way."""
         self.stage = Stage.ENDING
         self.following.stop()
-        self.desk.break_off_of(("create", "cancel", "tell failure", "last metrics"))
-        for name in ("create", "cancel", "leave", "parted"):
-            self.desk.forget(name)
+        self._drop("create", "cancel", "tell failure", "last metrics", "leave", "parted")
         self.child.let_go()
         self.slots.end.begin(now)
 

@@ -575,6 +575,18 @@ def test_91_for_ten_seconds_and_then_everything_ends_at_once() -> None:
     assert verdict(drive) == Verdict(failure=EndedAtOnce(10.0))
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_91_a_run_that_is_over_needs_no_answer_to_its_cancel(waits: bool) -> None:
+    drive = Drive.new().running(ONE)
+    drive.signal()
+    if waits:
+        drive.refuse(do.CancelRun, SILENT)
+    drive.came(over(slot(1, 1, 1, node=NodeState.RUNNING), left=False))
+    assert drive.all_open(do.CancelRun) == []
+    drive.wait(1.0)
+    assert drive.all_open(do.CancelRun) == []
+
+
 def test_92_a_second_signal_ends_everything_at_once() -> None:
     drive = Drive.new().submitting(ONE)
     number = drive.open(do.Submit).id
