@@ -198,6 +198,8 @@ def what_is_replaced_is_ended(history: History, launcher: Launcher, status: RunS
         newer = newest.get(run.slot)
         if newer is None or newer.generation <= run.generation or run.is_over:
             continue
+        if run.name in scheduler.called_over:  # and the registry had given its node up as well
+            continue
         seconds = history.now() - (newer.listed_at - scheduler.list_lag)
         same = run.join.launch_id == status.launch_id
         if same and seconds > _REPLACED_SECONDS and not launcher.was_paused:
