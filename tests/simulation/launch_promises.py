@@ -32,7 +32,8 @@ _SIGNALS = 128
 _AT_ONCE_SECONDS = 16.0
 """What ends at once: 8 s for each scheduler's command, 5 s for the registry, and a little."""
 _SETTLED_SECONDS = 1.0
-_HEEDED_SECONDS = 3.0
+_HEEDED_SECONDS = 3.5
+"""Where a node has just died: its closed connection is waited for 1 s, and the verdict 2."""
 _WANTED_SECONDS = 5.0
 _BY_ITSELF_SECONDS = 2.9
 _ENDED_SECONDS = 10.0
