@@ -850,9 +850,6 @@ def an_empty_poll_takes_its_time(history: History, process: Process, view: NodeV
     if view.poll_seconds > poll(launch) + 0.01:
         return f"polls of {view.poll_seconds:.2f} s for a lease of {launch.lease} s"
     now, last = history.now(), facts.idle_at.pop(process.number, None)
-    later = history.world.schedule.launches[facts.index + 1 :]
-    if any(other.run == launch.run and other.at <= now for other in later):
-        return None  # the name of its run may go to another, which wakes it
     if view.seq != process.seq or path.light or path.is_late or process.was_paused:
         return None
     if [x for x in history.facts.values() if x.launch.run == launch.run][-1] is not facts:
