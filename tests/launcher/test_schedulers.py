@@ -73,7 +73,7 @@ def worker_run(
         source=str(path),
         template=path.read_text(encoding="utf-8") if template is None else template,
         loopback=name == "local",
-        here=Here("", "", "/nonexistent/logs"),
+        here=Here("", "", "/dev/null/logs"),
     )
     return plan.worker_run(slot, generation)
 

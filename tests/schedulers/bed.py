@@ -184,7 +184,7 @@ class Bed:
             source=str(path),
             template=path.read_text(encoding="utf-8") if template is None else template,
             loopback=self.name == "local",
-            here=Here("", "", "/nonexistent/logs"),
+            here=Here("", "", str(self.folder / "logs")),
         )
         return plan.worker_run(slot, generation)
 

@@ -453,7 +453,7 @@ class Files:
 
 def torchrun_like(
     *workers: str,
-    end: Path = Path("/nonexistent"),
+    end: Path = Path("/dev/null/never"),
     code: int = 1,
     names: str = "RANK LOCAL_RANK",
     first: str = "",
