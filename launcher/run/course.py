@@ -28,6 +28,7 @@ from launcher.run.registry_child import RegistryChild
 from launcher.run.sentences import LostAfterResult, ResultUnwritten, StandingWaits
 from launcher.run.slots import Slots
 from launcher.run.values import (
+    CREATE_SECONDS,
     EndedAtOnce,
     EndedBeforeBegun,
     Failure,
@@ -44,7 +45,6 @@ from launcher.run.values import (
 from rendezvous.enums import StrEnum
 from rendezvous.schema import Result, RunStatus
 
-CREATE_SECONDS: Final = 20.0
 CREATE_PAUSE_SECONDS: Final = 0.05
 TELL_FAILURE_SECONDS: Final = 3.0
 TELL_FAILURE_WAIT_SECONDS: Final = 0.5

@@ -33,15 +33,23 @@ from launcher.run.sentences import (
     StandingWaits,
     UnknownLeft,
 )
-from launcher.run.values import ErrorKind, Fresh, Ground, Left, Resumed, Standing, Trouble, Why
+from launcher.run.values import (
+    CREATE_SECONDS,
+    ErrorKind,
+    Fresh,
+    Ground,
+    Left,
+    Resumed,
+    Standing,
+    Trouble,
+    Why,
+)
 from rendezvous.enums import StrEnum
 from rendezvous.schema import NodeState, Phase, RunStatus, SlotStatus
 
 OPEN_SECONDS: Final = 10.0
 OPEN_PAUSE_SECONDS: Final = 0.2
 ASK_SECONDS: Final = 10.0
-STANDING_SECONDS: Final = 20.0
-"""As long as a standing registry is asked to create a run."""
 ASK_PAUSE_SECONDS: Final = 0.05
 LEAVE_SECONDS: Final = 15.0
 LEAVE_WAIT_SECONDS: Final = 1.0
@@ -296,7 +304,7 @@ class Grounding:
     # --- the former registry ------------------------------------------------------------------
 
     def _opened(self, now: float) -> None:
-        self.until = now + (STANDING_SECONDS if self._is_shared() else ASK_SECONDS)
+        self.until = now + (CREATE_SECONDS if self._is_shared() else ASK_SECONDS)
         if not self.wanted.standing:
             self.child.begin(now)
         self._send(Search.ASKING, AskStatus, -1, 0.0)

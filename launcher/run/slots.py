@@ -280,10 +280,17 @@ class Slots:
 
     def _give_up(self, key: Key, run: Run, now: float) -> None:
         self.submitting.give_up(key, run)
+        self._ends_now(key, run, now)
+
+    def _ends_now(self, key: Key, run: Run, now: float) -> bool:
+        """Whether an end was waiting for what has come of its submission; that begins."""
         if self.end.settling:
             self.end.settle(now)
         elif run.end_after:
             self._end_answered(key, run, now)
+        else:
+            return False
+        return True
 
     def submitted(self, said: inputs.Submitted, now: float) -> None:
         """An id is learnt at any time, also of what nobody waits for any more."""
@@ -308,11 +315,7 @@ class Slots:
         run.gone = said.certain
         if run.gone:
             self.shared.note(key, run)
-        if self.end.settling:
-            self.end.settle(now)
-        elif run.end_after:
-            self._end_answered(key, run, now)
-        else:
+        if not self._ends_now(key, run, now):
             self.shared.tell(key, run, News(SlotState.FAILED, detail=said.words))
 
     def _end_answered(self, key: Key, run: Run, now: float) -> None:

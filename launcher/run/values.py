@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from rendezvous.enums import StrEnum
 from rendezvous.errors import ExitCode, RegistryError, StorageFull, TooManyRequests
@@ -10,6 +11,9 @@ from rendezvous.schema import Result
 
 LOCAL = "local"
 """The starter whose worker runs are children of the launcher, and end with it."""
+
+CREATE_SECONDS: Final = 20.0
+"""So long a registry may be away when a launch begins."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
