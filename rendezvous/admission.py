@@ -13,6 +13,7 @@ from rendezvous.compare import first_difference, word_text
 from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.events import Event
 from rendezvous.leases import Leases
+from rendezvous.protocol import unheard
 from rendezvous.schema import (
     AckReport,
     ExitReport,
@@ -303,18 +304,23 @@ _TOLD_TO_END = (128 + 1, 128 + 2, 128 + 15)
 """What a node ends with that was told to end: by whoever cancels, if that comes just then."""
 
 
-def decide_cancel(run: Run, why: str) -> Event | None:
-    """What a cancel changes: nothing where the run has ended, or is ending because a node failed.
+def decide_cancel(run: Run, why: str, now: float, leases: Leases) -> Event | None:
+    """What a cancel changes: nothing where the run has ended.
 
-    Docker compose and others end all containers when the first has gone: the run then ends with
-    the cause that is known, within the time that the verdict takes.
+    Docker compose and others end all containers when the first has gone: where a node has failed
+    the run ends with the cause that is known, after the time that the verdict takes. Who cancels
+    again by then waits for no node that is silent.
     """
     if run.phase is Phase.FINISHED:
         return None
     first = first_failed(run) if run.phase is Phase.RUNNING and run.stop else None
     report = first.node.exit if first is not None and first.node is not None else None
     told = report is not None and report.exit_code in _TOLD_TO_END
-    return events.Cancelled(reason=why) if first is None or told else None
+    if first is None or told:
+        return events.Cancelled(reason=why)
+    if run.verdict_at is None or now < run.verdict_at:
+        return None
+    return events.VerdictFell(unheard=tuple(slot.index for slot in unheard(run, now, leases)))
 
 
 def decide_refusal(

@@ -144,9 +144,14 @@ class LastCallOver(Wire):
 
 
 class VerdictFell(Wire):
-    """Enough time has passed since the first failure report to name the first cause."""
+    """Enough time has passed since the first failure report to name the first cause.
+
+    Attributes:
+        unheard: Slots of which nothing was heard since, where somebody would not wait for them.
+    """
 
     kind: Literal["verdict"] = "verdict"
+    unheard: tuple[int, ...] = ()
 
 
 class Cancelled(Wire):

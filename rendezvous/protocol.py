@@ -35,7 +35,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,7 +167,7 @@ def _verdict_due(run: Run, now: float, leases: Leases) -> bool:
         return False
     waited = min(now - run.verdict_at, leases.granted_seconds(now))
     waited_enough = waited >= leases.dead_after
-    return waited_enough or not _somebody_overdue(run, now, leases)
+    return waited_enough or not unheard(run, now, leases)
 
 
 def _words_of_silence(slot: Slot, silence: Silence) -> str:
@@ -196,17 +196,20 @@ def _phase_due(run: Run, now: float) -> Event | None:
     return None
 
 
-def _somebody_overdue(run: Run, now: float, leases: Leases) -> bool:
-    """Whether a node has said nothing since all were told to stop, which wakes every watch: it may
-    be the first cause, not yet known."""
+def unheard(run: Run, now: float, leases: Leases) -> list[Slot]:
+    """The nodes that have said nothing since all were told to stop, which wakes every watch: one
+    of them may be the first cause, not yet known."""
     assert run.verdict_at is not None
     since_stop = now - (run.verdict_at - run.spec.limits.verdict_seconds)
-    return any(
-        leases.is_unheard(key := (slot.index, slot.node.incarnation))
-        or leases.silent_seconds(key, now) >= since_stop
+    return [
+        slot
         for slot in run.members()
         if slot.node is not None
-    )
+        and (
+            leases.is_unheard(key := (slot.index, slot.node.incarnation))
+            or leases.silent_seconds(key, now) >= since_stop
+        )
+    ]
 
 
 # --- moves
@@ -668,7 +671,7 @@ def _check_all_over(run: Run, now: float) -> None:
         _give_verdict(run, now)
 
 
-def _give_verdict(run: Run, now: float) -> None:
+def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> None:
     first = first_failed(run)
     if first is None:
         count = len(run.table.rows) if run.table else 0
@@ -681,6 +684,9 @@ def _give_verdict(run: Run, now: float) -> None:
     assert first.node is not None
     report = first.node.exit
     words = words_of_failure(first) + _early_ends(run) + _also_lost(run, first)
+    if silent:
+        names = listed([who(run.slots[index]) for index in silent])
+        words += f"; nothing was heard since of {names}, which may have failed before"
     if report is None:
         hint = "look at its worker run's log; out of memory and preemption are the usual causes"
         _finish(run, now, _failure(ExitCode.NODE_LOST, "node_lost", words, first, hint))
@@ -932,7 +938,7 @@ def _last_call_over(run: Run, event: events.LastCallOver, now: float) -> Outcome
 
 
 def _verdict_fell(run: Run, event: events.VerdictFell, now: float) -> Outcome:
-    _give_verdict(run, now)
+    _give_verdict(run, now, event.unheard)
     assert run.result is not None
     return Outcome(run.result.message)
 

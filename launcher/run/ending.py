@@ -28,6 +28,7 @@ FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 5.0
 GRACE_MORE_SECONDS: Final = 2.0
 COMMANDS_AT_ONCE: Final = 16
+_MAY_RUN: Final = (SlotState.RUNNING, SlotState.UNKNOWN)
 
 
 class Ask(StrEnum):
@@ -113,7 +114,7 @@ class Endings:
     def begin(
         self, key: Key, starter: Starter, handle: str, now: float, *, by_itself: float = 0.0
     ) -> None:
-        """End it; one that runs may take `by_itself` seconds to end without being told."""
+        """End it; one that may run has `by_itself` seconds to end without being told."""
         pause = min(FIRST_PAUSE_SECONDS, starter.poll_seconds)
         end = self.ends[key] = End(starter, handle, now + by_itself, pause)
         self._hurry_one(key, end, now)
@@ -258,7 +259,7 @@ class Endings:
 
     def _must_be_told(self, end: End, found: Description, now: float) -> bool:
         hurry = end.hurried_at is not None
-        if found.state is SlotState.RUNNING and now < end.wait_until and not hurry:
+        if found.state in _MAY_RUN and now < end.wait_until and not hurry:
             return False
         if end.told_at is None or (hurry and end.gently):
             return True

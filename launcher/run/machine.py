@@ -26,9 +26,12 @@ from launcher.run.runs import Runs
 from launcher.run.sentences import EndsAtOnce, EndsRun
 from launcher.run.slots import Slots
 from launcher.run.values import EndedAtOnce, EndedBeforeBegun, LaunchFacts, Refusal
+from rendezvous.schema import Phase
 
 CANCEL_SECONDS: Final = 10.0
 CANCEL_PAUSE_SECONDS: Final = 0.1
+CANCEL_AGAIN_SECONDS: Final = 1.0
+"""A run that is ending takes a moment for its verdict, and longer unless it is asked again."""
 
 
 @dataclass(slots=True)
@@ -255,9 +258,12 @@ class Machine:
         self.desk.send("cancel", CancelRun, BySignal(self.course.signal))
 
     def _cancelled(self, said: Answer, now: float) -> None:
-        if isinstance(said, (inputs.StatusCame, inputs.Answered)):
+        if isinstance(said, inputs.Answered):
             return
-        if now < self.cancel_until:
+        if isinstance(said, inputs.StatusCame):
+            if said.status.phase is not Phase.FINISHED:
+                self.desk.look_at("cancel", now + CANCEL_AGAIN_SECONDS)
+        elif now < self.cancel_until:
             self.desk.look_at("cancel", now + CANCEL_PAUSE_SECONDS)
         else:
             self.course.at_once(EndedAtOnce(CANCEL_SECONDS), now)

@@ -273,7 +273,7 @@ class Service:
             if not host.leases.is_in_doubt(self.now()):
                 break
             await asyncio.sleep(SWEEP_SECONDS)
-        await self._change_run(host, lambda _: decide_cancel(host.run, why))
+        await self._change_run(host, lambda now: decide_cancel(host.run, why, now, host.leases))
         return await self.status(host)
 
     async def _cancel_at_once(self, host: Host, why: str) -> None:

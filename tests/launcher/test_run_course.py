@@ -548,6 +548,17 @@ def test_91_a_signal_cancels_at_the_registry_which_tells_the_nodes() -> None:
     assert drive.of(do.TellSlot) == []
 
 
+def test_91_a_run_whose_verdict_is_waited_for_is_cancelled_again() -> None:
+    drive = Drive.new().following()
+    drive.signal(15)
+    drive.take(said.StatusCame(drive.open(do.CancelRun).id, status(phase=Phase.RUNNING)))
+    assert drive.all_open(do.CancelRun) == []
+    drive.wait(1.0)
+    drive.take(said.StatusCame(drive.open(do.CancelRun).id, over()))
+    drive.wait(1.0)
+    assert drive.all_open(do.CancelRun) == []
+
+
 def test_101_a_run_that_somebody_cancels_ends_as_any_other() -> None:
     drive = Drive.new().ending(ONE)
     assert drive.of(do.CancelRun) == []

@@ -124,6 +124,15 @@ def test_80_one_that_runs_may_end_by_itself_and_one_that_is_queued_is_told_at_on
     assert end.asks(ONE) == "CancelWorkerRun"
 
 
+def test_80_one_whose_state_nobody_knows_may_run_and_may_end_by_itself() -> None:
+    starter = Starter("lazy", 1.0, finds=False)
+    end = Ending().begin(ONE, starter=starter, by_itself=60.0).described(SlotState.UNKNOWN)
+    end.wait(0.2)
+    assert end.asks(ONE) == "Describe"
+    end.wait(60).described(SlotState.UNKNOWN)
+    assert end.asks(ONE) == "CancelWorkerRun"
+
+
 def test_82_one_without_an_id_is_looked_for_twice_a_second_apart() -> None:
     end = Ending().begin(handle="")
     assert end.open() == do.Find(1, ONE)

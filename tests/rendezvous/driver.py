@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from rendezvous import events
 from rendezvous.admission import (
+    decide_cancel,
     decide_join,
     decide_refusal,
     decide_report,
@@ -206,6 +207,10 @@ class Drive:
         news = SlotNews(generation=generation, state=state, **changes)
         outcome = self._apply_if(decide_slot(self.run, slot, news))
         return None if outcome is None else outcome.reason
+
+    def cancel(self, why: str) -> Event | None:
+        """What a cancel would change just now."""
+        return decide_cancel(self.run, why, self.now, self.leases)
 
     # --- time ---------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ from hypothesis.stateful import (
 )
 
 from rendezvous import events
-from rendezvous.admission import decide_cancel
 from rendezvous.errors import ExitCode, Mismatch, RequestError
 from rendezvous.protocol import Outcome, apply, launcher_gone
 from rendezvous.schema import (
@@ -1259,20 +1258,37 @@ def test_a_cancel_does_not_hide_the_cause_of_an_end_that_has_begun(exit_code: in
     else:
         drive.exit(1, exit_code)
     assert drive.phase is Phase.RUNNING
-    assert decide_cancel(drive.run, "SIGTERM at the launcher") is None
+    assert drive.cancel("SIGTERM at the launcher") is None
     drive.exit(2, 143)
     drive.wait(2)
     assert drive.result.exit_code == (exit_code or ExitCode.NODE_LOST)
     assert drive.result.slot == 1
-    assert decide_cancel(drive.run, "SIGTERM at the launcher") is None
+    assert drive.cancel("SIGTERM at the launcher") is None
+
+
+def test_who_cancels_again_does_not_wait_for_a_silent_node() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, 7)
+    drive.exit(0, 143, stopped=True)
+    drive.wait(1.9, silent={2})
+    assert drive.cancel("SIGTERM at the launcher") is None
+    drive.wait(0.1, silent={2})
+    assert drive.phase is Phase.RUNNING
+    verdict = drive.cancel("SIGTERM at the launcher")
+    assert verdict == events.VerdictFell(unheard=(2,))
+    drive.apply(verdict)
+    assert (drive.result.slot, drive.result.exit_code) == (1, 7)
+    assert drive.result.message.endswith(
+        "; nothing was heard since of node 2 (host2, slot 2), which may have failed before"
+    )
 
 
 @pytest.mark.parametrize("exit_code", [129, 130, 143])
 def test_a_cancel_counts_where_the_nodes_were_told_to_end_too(exit_code: int) -> None:
     drive = in_phase(Phase.RUNNING, 3)
-    assert decide_cancel(drive.run, "SIGTERM at the launcher") is not None
+    assert drive.cancel("SIGTERM at the launcher") is not None
     drive.exit(1, exit_code)
-    assert decide_cancel(drive.run, "SIGTERM at the launcher") == events.Cancelled(
+    assert drive.cancel("SIGTERM at the launcher") == events.Cancelled(
         reason="SIGTERM at the launcher"
     )
 

@@ -335,7 +335,7 @@ class Process:
         if view.result is not None and self.result is None:
             self.result = view.result
             self.facts.told.append(view.result)
-        if self.slot in view.released and view.phase is Phase.RUNNING:
+        if self.slot in view.released and view.phase in (Phase.RUNNING, Phase.FINISHED):
             self.released = True
         goes = view.phase is Phase.RUNNING and not view.stop and not self.released
         if self.serves and goes and self.started_at is None and not self.signal_told:

@@ -410,7 +410,7 @@ def _note_failures(facts: Facts, event: Event) -> None:
             generation = event.news.generation
     elif isinstance(event, events.Refused) and event.exit_code is not None:
         slot, generation = event.slot, event.generation
-    if generation:
+    if generation >= facts.before.wanted.get(slot, 0) and generation:
         facts.failed_generations.setdefault(slot, set()).add(generation)
 
 

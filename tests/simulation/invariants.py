@@ -555,7 +555,7 @@ def no_fact_is_lost_in_the_end(history: History, world: World) -> Wrong:
 def the_journal_gives_the_live_state(history: History, world: World) -> Wrong:
     """What the registry holds is what the journal gives when it is read again from its bytes."""
     registry = world.network.registry
-    if registry is None:
+    if registry is None or registry.machine.paused:
         return None
     for name, host in registry.service.access._hosts.items():
         if not host.is_durable:
@@ -622,7 +622,10 @@ def _other_was_first(history: History, facts: Facts, result: Result) -> Wrong:
     failures = [
         _as_it_is_known(run, facts, failure)
         for failure in facts.failures
-        if facts.known_at.get((failure.slot, failure.incarnation), inf) <= ended
+        if (
+            facts.known_at.get((failure.slot, failure.incarnation), inf) <= ended
+            and not _says_that_it_was_told(facts, failure)
+        )
         or failure.slot == result.slot
     ]
     named = next((f for f in failures if f.slot == result.slot), None)
@@ -642,6 +645,14 @@ def _as_it_is_known(run: Run, facts: Facts, failure: Failure) -> Failure:
     owner = facts.owners.get((failure.slot, failure.incarnation))
     told = node is not None and node.exit is not None
     return failure if told or owner is None or owner.gone is None else owner.gone
+
+
+def _says_that_it_was_told(facts: Facts, failure: Failure) -> bool:
+    """Whether it lies: where the others are stopped by then, it is believed that this one was."""
+    key = failure.slot, failure.incarnation
+    owner, known_at = facts.owners.get(key), facts.known_at.get(key, inf)
+    lies = owner is not None and owner.stops_unasked
+    return lies and facts.stopped_at is not None and facts.stopped_at < known_at
 
 
 def _is_doubtful(facts: Facts, failure: Failure) -> bool:

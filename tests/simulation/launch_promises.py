@@ -111,7 +111,8 @@ def nothing_is_submitted_after_the_end(
     history: History, launcher: Launcher, run: Submitted, *, is_child: bool
 ) -> Wrong:
     """A launcher that knows the result, or was told to end, submits nothing more."""
-    for what, at in (("the result", launcher.told_at), ("a signal", launcher.signalled_at)):
+    heeded = None if launcher.was_paused else launcher.signalled_at
+    for what, at in (("the result", launcher.told_at), ("a signal", heeded)):
         if at is not None and history.now() - at > _SETTLED_SECONDS:
             return f"{run.name} was submitted {history.now() - at:.1f} s after {what}"
     return None

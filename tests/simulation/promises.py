@@ -705,7 +705,7 @@ def the_verdict_waits_for_the_silent(
 ) -> Wrong:
     """A node that was silent since before the others were stopped may be the first cause."""
     facts = history.of(run)
-    if facts.stopped_at is None or run.table is None:
+    if facts.stopped_at is None or run.table is None or event.unheard:
         return None
     now, lease = history.now(), dead_after(facts.launch)
     due = facts.stopped_at + _VERDICT_SECONDS  # a gap after that is over before anybody is asked
@@ -715,7 +715,7 @@ def the_verdict_waits_for_the_silent(
     for (slot, incarnation), owner in facts.owners.items():
         known = (slot, incarnation) in facts.known_at or (slot, incarnation) in facts.off_at
         heard = owner.door.traffic.arrived_at
-        since = max(facts.stopped_at, back)
+        since = facts.stopped_at
         told = not known and run.table.row_of_slot(slot) is not None
         mine = run.slots[slot].incarnations == incarnation
         if told and mine and heard < since - 0.05 and owner.path.echoed_at < heard:

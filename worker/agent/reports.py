@@ -56,7 +56,7 @@ def _not_taken(turn: Turn, asked: Tell, problem: str) -> None:
     if (until := _given_up_at(turn, asked)) is not None and turn.now >= until:
         turn.say(Note.REPORT_GIVEN_UP, problem=problem)
         return
-    if until is None and asked.is_last_try:
+    if until is None and asked.is_last_try and not _is_silent(turn):
         if asked.needed:
             turn.end(Cause.LOST, error=registry_lost(node.rules, waited, problem))
         return
@@ -70,6 +70,13 @@ def _not_taken(turn: Turn, asked: Tell, problem: str) -> None:
         needed=asked.needed,
         is_last_try=waited > node.rules.orphan_timeout,
     )
+
+
+def _is_silent(turn: Turn) -> bool:
+    """Whether the registry answers no watch either, which then knows when it is given up."""
+    member = turn.node.member
+    whole = 0.0 if member is None else member.poll + turn.node.rules.answer_seconds
+    return member is not None and turn.now - member.heard_at > whole
 
 
 def _given_up_at(turn: Turn, asked: Tell) -> float | None:

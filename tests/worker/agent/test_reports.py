@@ -63,6 +63,7 @@ def test_a_report_is_told_again_while_the_registry_may_come_back(error: RdzvErro
 def test_a_report_that_nobody_takes_in_for_the_orphan_timeout_ends_the_node() -> None:
     drive = acknowledging()
     drive.now = 120.5
+    drive.arm()
     drive.fails(Tell)
     drive.now = 121.0
     drive.fails(Tell)
@@ -71,6 +72,18 @@ def test_a_report_that_nobody_takes_in_for_the_orphan_timeout_ends_the_node() ->
     error = drive.node.ends.error
     assert isinstance(error, RegistryLost)
     assert "nobody listens" in error.message
+
+
+def test_a_report_leaves_it_to_the_watch_to_give_up_a_registry_that_answers_nothing() -> None:
+    drive = acknowledging()
+    drive.now = 80.0
+    drive.arm()
+    drive.now = 120.5
+    drive.fails(Tell)
+    drive.now = 121.0
+    drive.fails(Tell)
+    assert drive.node.ends is None
+    assert drive.the(Tell).began_at == 0.0
 
 
 def test_a_process_that_was_stopped_tells_once_more_before_it_blames_the_registry() -> None:
