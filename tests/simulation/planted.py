@@ -489,7 +489,7 @@ _BUGS = (
     _bug("node: ends are not told", "how a program ended is not reported",
          _FOLLOWING, "    else:\n        reports.tell(turn, report, since=since)", "    else:\n        pass"),
     _bug("node: one try for a report", "a report that was not taken in is given up",
-         _REPORTS, "    if until is None and asked.is_last_try and not _is_silent(turn):",
+         _REPORTS, "    if until is None and asked.is_last_try and not _watch_decides(turn):",
          "    if until is None:"),
     _bug("node: orphans end early", "a node gives up a registry that was away for a moment",
          _WATCHING, "if seconds >= rules.orphan_timeout and member.had_last_try:", "if True:"),

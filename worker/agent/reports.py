@@ -56,9 +56,10 @@ def _not_taken(turn: Turn, asked: Tell, problem: str) -> None:
     if (until := _given_up_at(turn, asked)) is not None and turn.now >= until:
         turn.say(Note.REPORT_GIVEN_UP, problem=problem)
         return
-    if until is None and asked.is_last_try and not _is_silent(turn):
-        if asked.needed:
-            turn.end(Cause.LOST, error=registry_lost(node.rules, waited, problem))
+    if until is None and asked.is_last_try and not asked.needed:
+        return
+    if until is None and asked.is_last_try and not _watch_decides(turn):
+        turn.end(Cause.LOST, error=registry_lost(node.rules, waited, problem))
         return
     turn.wait_for(Note.REPORT_WAITS, problem=problem)
     turn.begin(
@@ -72,11 +73,13 @@ def _not_taken(turn: Turn, asked: Tell, problem: str) -> None:
     )
 
 
-def _is_silent(turn: Turn) -> bool:
-    """Whether the registry answers no watch either, which then knows when it is given up."""
+def _watch_decides(turn: Turn) -> bool:
+    """Whether the registry answers no watch either: that one then knows when it is given up, unless
+    this node ends, and waits for its reports alone."""
     member = turn.node.member
-    whole = 0.0 if member is None else member.poll + turn.node.rules.answer_seconds
-    return member is not None and turn.now - member.heard_at > whole
+    if member is None or turn.node.ends is not None:
+        return False
+    return turn.now - member.heard_at > member.poll + turn.node.rules.answer_seconds
 
 
 def _given_up_at(turn: Turn, asked: Tell) -> float | None:
