@@ -18,6 +18,7 @@ import click
 
 from launcher.streams import STANDARD_OUTPUT
 from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
+from rendezvous.isolated import begin_work
 from rendezvous.schema import printable
 
 _MOST_CHARACTERS = 4_000
@@ -165,6 +166,7 @@ def log_to_file(folder: Path | None, slot: int) -> logging.Handler | None:
 def exit_with(work: Coroutine[Any, Any, int]) -> None:
     """Run to the end and exit with its code, whoever presses Ctrl-C once that is known."""
     code: int | None = None
+    begin_work()
 
     async def to_the_end() -> None:
         nonlocal code
