@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from launcher.claim import FIELDS, Claim, Host, Value
 from launcher.platforms import claims
 from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
 
 NAMES = {
     "nnodes": "NUM_NODES (--nnodes)",
@@ -29,7 +30,7 @@ _ALL_FIVE = (
 _NAME_IT = "the platform names no job here: give RDZV_ID, the same on all nodes"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Adopted:
     """What is known of this node, and from where.
 

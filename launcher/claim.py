@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
 
 FIELDS = ("nnodes", "node_rank", "rdzv_id", "master_addr")
 """The settings that a symmetric start needs, by their names there."""
@@ -18,7 +19,7 @@ FIELDS = ("nnodes", "node_rank", "rdzv_id", "master_addr")
 _LONGEST_RUN_ID = 63
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Host:
     """What a node knows of itself beside its environment.
 
@@ -31,7 +32,7 @@ class Host:
     hosts: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Value:
     """A value, and where it comes from: variables, or an option."""
 

@@ -19,9 +19,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
 from worker.settings import read_size
 
 _LINE = re.compile(
@@ -38,7 +39,7 @@ _MOST_SLOTS = 4096
 _EXAMPLES = "for example: n1, n1:8, n1 slots=8, ada@n1, [fd00::7]:8"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Host:
     """One machine of the list.
 

@@ -7,13 +7,13 @@ import difflib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
 from launcher.settings import LaunchSettings
 from launcher.template import Value
 from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
 from rendezvous.schema import Job, Limits, RunId, printable, size_text
 from worker.contracts import FRAMEWORKS
 from worker.settings import read_size
@@ -47,7 +47,7 @@ _FOR_WORKERS = (
 _ALWAYS_PASSED = ("NCCL_", "UCX_")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkerRun:
     """One submission of one slot.
 
@@ -68,7 +68,7 @@ class WorkerRun:
     template: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Here:
     """How slot 0's node is started on this machine, when the scheduler starts the others."""
 
@@ -83,7 +83,7 @@ SHORTEST_NAME = 15
 """With which four digits of slot and two of generation leave 30 bits for the launch."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """One launch: the run's size and limits, and how each slot's worker run is made."""
 

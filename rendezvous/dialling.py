@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from rendezvous.failures import Fault, NetworkFailure, unreachable
+from rendezvous.frozen import frozen
 from rendezvous.network import Line, Network, Request
 from rendezvous.security import RegistryPlace
 
@@ -25,14 +25,14 @@ _CLOCK_SECONDS = 0.001
 _ARE_YOU_THERE = Request("GET", "/healthz", {})
 
 
-@dataclass(frozen=True)
+@frozen
 class Take:
     """Use the address at this place of the list."""
 
     place: int
 
 
-@dataclass(frozen=True)
+@frozen
 class WaitFor:
     """Wait for one of these; None: as long as it takes."""
 

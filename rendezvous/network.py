@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
+from rendezvous.frozen import frozen
 from rendezvous.security import SERVER_NAME, RegistryPlace
 
 HEADERS = {"host": SERVER_NAME, "accept-encoding": "gzip"}
 """Sent by a line with each request, beside the request's own."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Request:
     """One request.
 
@@ -32,7 +32,7 @@ class Request:
     body: bytes | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Answer:
     """A whole answer; the names of its headers are in small letters, its body is not compressed."""
 

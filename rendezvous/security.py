@@ -21,12 +21,13 @@ import secrets
 import ssl
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 
 from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
 from rendezvous.schema import (
     MOST_COMMAND_WORDS,
     Candidate,
@@ -99,7 +100,7 @@ _CREDENTIAL = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Credential:
     """A parsed credential.
 
@@ -141,7 +142,7 @@ def parse_credential(text: str) -> Credential | None:
     return Credential(_LETTERS[what[0]], _unb64(secret), *numbers)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunKeys:
     """All that is derived from the secret of one launch of one run."""
 
@@ -302,7 +303,7 @@ def system_context() -> ssl.SSLContext:
 Trust = Literal["plain", "certificate", "public_key"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegistryPlace:
     """Where a registry is, and how it proves itself.
 
@@ -331,7 +332,7 @@ class RegistryPlace:
         return RegistryPlace(addresses, _whole(value["p"], 65_535), value["t"], _unb64(value["c"]))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JoinString:
     """All that a worker needs to join its run; travels as `RDZV_JOIN`."""
 
@@ -382,7 +383,7 @@ class JoinString:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegistryString:
     """Where a standing registry is, with its operator's credential; travels as `RDZV_REGISTRY`."""
 

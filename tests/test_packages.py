@@ -44,7 +44,7 @@ PURE_STDLIB = {
     "typing",
     "unicodedata",
 }
-PURE_LIBRARIES = {"pydantic", "yaml"}
+PURE_LIBRARIES = {"pydantic", "typing_extensions", "yaml"}
 PURE_AS_WELL = {"rendezvous", "launcher.run", "worker.settings", "launcher.settings"}
 IMPURE_BUILTINS = {"open", "input", "print", "exec", "eval", "__import__"}
 OF_THE_LAUNCHER = {

@@ -10,10 +10,10 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from rendezvous.errors import AddressError
+from rendezvous.frozen import frozen
 from rendezvous.schema import Candidate, LinkKind, natural_key
 
 Prefer: TypeAlias = Literal["auto", "ib", "fastest"]
@@ -31,7 +31,7 @@ _VIRTUAL_NAME = re.compile(
 _Cidr: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 
-@dataclass(frozen=True)
+@frozen
 class RdmaKind:
     """What RDMA devices that serve one purpose have in common.
 
@@ -44,7 +44,7 @@ class RdmaKind:
     hca_type: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Interface:
     """One network interface as it was found; see `worker.machine.interfaces.look`.
 
@@ -73,7 +73,7 @@ class Interface:
     rdma: RdmaKind | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Machine:
     """What `worker.machine.interfaces.look` saw.
 
@@ -85,7 +85,7 @@ class Machine:
     rdma: tuple[RdmaKind, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Skipped:
     """An address that is not offered; `address` is empty where the interface has none."""
 
@@ -94,7 +94,7 @@ class Skipped:
     reason: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice:
     """What a node offers, best first, and what it does not."""
 
@@ -102,7 +102,7 @@ class Choice:
     skipped: list[Skipped]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Offer:
     """An address that could be offered.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
 
+from rendezvous.frozen import frozen
 from worker.family import Failure
 
 _KILLED = 128 + signal.SIGKILL
 
 
-@dataclass(frozen=True)
+@frozen
 class LeftBehind:
     """What a program that ended with 0 had left running: how many, and of the first few the pid,
     the age in seconds and the command."""
@@ -29,7 +29,7 @@ class LeftBehind:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Ending:
     """How a program ended.
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from rendezvous.frozen import frozen
 
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 """What `ranks_in` reads."""
@@ -24,7 +26,7 @@ _TOGETHER_SECONDS = 0.5
 _TOLD_TO_END = 128 + 15  # by SIGTERM
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ranks:
     """The ranks in a process's environment; `siblings` counts its node's ranks, 0 if unknown."""
 
@@ -38,7 +40,7 @@ class Ranks:
         return self.rank, self.local_rank
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Child:
     """A direct child of the program.
 
@@ -60,7 +62,7 @@ class Child:
     exit_code: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Family:
     """A program's direct children: those that live, and those that ended of late.
 
@@ -71,7 +73,7 @@ class Family:
     children: tuple[Child, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """A child of the program that ended with something else than 0.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
+from rendezvous.frozen import frozen
 from rendezvous.schema import EndpointTable, TableRow, is_valid_label, printable
 from rendezvous.state import listed
 from worker.hosts_text import (
@@ -27,7 +27,7 @@ _MOST_WORDS = 600
 _MOST_TOLD = 3
 
 
-@dataclass(frozen=True)
+@frozen
 class HostsPlan:
     """What to write for a table.
 

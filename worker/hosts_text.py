@@ -23,12 +23,12 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
 from rendezvous.errors import ArmingFailed
+from rendezvous.frozen import frozen
 from rendezvous.schema import Address, RunId, is_valid_label, printable
 
 BEGINS = "# BEGIN rdzv run="
@@ -48,7 +48,7 @@ _RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
 Fields: TypeAlias = tuple[str, ...]  # of one line: an address, then names
 
 
-@dataclass(frozen=True)
+@frozen
 class HostsEntry:
     """The names of one node."""
 
@@ -56,7 +56,7 @@ class HostsEntry:
     names: list[str]
 
 
-@dataclass(frozen=True)
+@frozen
 class Owner:
     """The process that wrote a block, told apart from a later one with the same id.
 
@@ -75,7 +75,7 @@ class Owner:
 NOBODY = Owner(0, 0, "", 0)
 
 
-@dataclass(frozen=True)
+@frozen
 class Block:
     """What stands between two markers, and what the first of them says."""
 

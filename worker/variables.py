@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
 from rendezvous.schema import EndpointTable, TableRow
 from worker.nccl.env import Given, network_kind, selects
 
@@ -26,7 +26,7 @@ _FAMILIES = {"IPv4": "AF_INET", "IPv6": "AF_INET6"}
 _TRANSPORTS = {"IB": "usable InfiniBand or RoCE", "Libfabric": "EFA", "Socket": "sockets"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wishes:
     """What was asked for beside the table.
 
@@ -52,7 +52,7 @@ class Wishes:
 NO_WISHES = Wishes()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """One node's part of a table, as far as variables tell it.
 
@@ -74,7 +74,7 @@ class Place:
     sealed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Variable:
     """One variable of the program.
 

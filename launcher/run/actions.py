@@ -5,23 +5,22 @@ An action with an `id` is answered by one input with that id; it is one try, nev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from launcher.run.sentences import Sentence
 from launcher.run.values import Failure, Fresh, Key, Outcome, Resumed, Standing, Verdict, Why
+from rendezvous.frozen import frozen
 from rendezvous.schema import RunStatus, SlotState
 
 # --- the registry
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartChild:
     """Start the registry's process. `ChildEnded` when it has ended."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CloseChild:
     """End the registry's process and close its socket. `ChildClosed`."""
 
@@ -29,14 +28,14 @@ class CloseChild:
     kill_after: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CreateRun:
     """Create the run, or find that it is known. `Answered`."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AskStatus:
     """Ask how the run stands, once its version is above `after`. `StatusCame`."""
 
@@ -45,7 +44,7 @@ class AskStatus:
     wait: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class News:
     """What the registry is told of a worker run.
 
@@ -60,7 +59,7 @@ class News:
     last_line: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TellSlot:
     """Tell the registry of a worker run. `Answered`."""
 
@@ -69,14 +68,14 @@ class TellSlot:
     news: News
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BySignal:
     """A signal at the launcher cancels the run."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ByFailure:
     """The launcher cannot go on: its own reason, or the words of a fault."""
 
@@ -86,7 +85,7 @@ class ByFailure:
 CancelReason = BySignal | ByFailure | Why
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CancelRun:
     """Cancel the run at the registry. `StatusCame`."""
 
@@ -94,7 +93,7 @@ class CancelRun:
     reason: CancelReason
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FollowEvents:
     """Show the run's events numbered above `after` as they come. `EventsOver`."""
 
@@ -102,7 +101,7 @@ class FollowEvents:
     after: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchMetrics:
     """Keep what the programs have sent. `Answered`, whatever comes of it."""
 
@@ -112,7 +111,7 @@ class FetchMetrics:
 # --- files
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WriteIntent:
     """Write down a worker run that is about to be submitted. `Written`."""
 
@@ -120,7 +119,7 @@ class WriteIntent:
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Note:
     """Write down what became known of a worker run; that may fail.
 
@@ -134,7 +133,7 @@ class Note:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Keep:
     """Write down the nodes' ranks, the table and the report. `ReportCame`."""
 
@@ -142,14 +141,14 @@ class Keep:
     status: RunStatus
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeepReport:
     """Write down what was checked. `ReportCame`."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WriteResult:
     """Write down how the launch ended. `Written`."""
 
@@ -160,7 +159,7 @@ class WriteResult:
 # --- schedulers
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Submit:
     """Submit a worker run. `Submitted` or `SubmitFailed`; `SubmitTroubled` before a further try."""
 
@@ -168,14 +167,14 @@ class Submit:
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TryAgain:
     """Let a submission go on that waits behind `SubmitTroubled`."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Find:
     """Look for a worker run by its name. `Found`."""
 
@@ -183,7 +182,7 @@ class Find:
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Describe:
     """Ask the scheduler how a worker run stands. `Described`."""
 
@@ -192,7 +191,7 @@ class Describe:
     handle: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadLastLine:
     """Read the last line of a worker run's log. `LineRead`."""
 
@@ -201,7 +200,7 @@ class ReadLastLine:
     handle: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CancelWorkerRun:
     """Tell a worker run to end. `RunTold`."""
 
@@ -214,7 +213,7 @@ class CancelWorkerRun:
 # --- before and after
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenFormer:
     """Reach the former launch's registry; `listens`: on its port, to start it there. `Opened`."""
 
@@ -222,7 +221,7 @@ class OpenFormer:
     listens: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Establish:
     """Make the ground of this launch: files, keys, the socket. `Established`."""
 
@@ -230,33 +229,33 @@ class Establish:
     ground: Fresh | Resumed | Standing
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BreakOff:
     """End an action that is under way; it is not answered any more."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Show:
     """Show how the run stands."""
 
     status: RunStatus
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Say:
     """Say something to the person."""
 
     sentence: Sentence
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CloseBoard:
     """Nothing more is shown of the run."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class End:
     """It is over."""
 

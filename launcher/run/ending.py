@@ -17,6 +17,7 @@ from launcher.run.sentences import Stand, StandKind
 from launcher.run.values import Key, Starter
 from launcher.schedulers.description import OVER, Description
 from rendezvous.enums import StrEnum
+from rendezvous.frozen import frozen
 from rendezvous.schema import SlotState
 
 LOOKS: Final = 2
@@ -73,7 +74,7 @@ class End:
     over: Description | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """What came of an end.
 

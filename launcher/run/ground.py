@@ -45,6 +45,7 @@ from launcher.run.values import (
     Why,
 )
 from rendezvous.enums import StrEnum
+from rendezvous.frozen import frozen
 from rendezvous.schema import NodeState, Phase, RunStatus, SlotStatus
 
 OPEN_SECONDS: Final = 10.0
@@ -56,7 +57,7 @@ LEAVE_WAIT_SECONDS: Final = 1.0
 SILENT_SECONDS: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Former:
     """The launch that is on record.
 
@@ -79,7 +80,7 @@ class Former:
     same_registry: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """What is in the state directory.
 
@@ -95,7 +96,7 @@ class Found:
     unknown: tuple[UnknownLeft, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """What is asked for now.
 
@@ -114,7 +115,7 @@ class Wanted:
 # --- decisions
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Anew:
     """A new launch; what the former one has left in its ledger is ended first."""
 
@@ -122,19 +123,19 @@ class Anew:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AskFormer:
     """Ask the former launch's registry; `listens`: start it on its journal, to be asked."""
 
     listens: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AskSame:
     """Whether the registry holds that very run: it is asked to create it again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndRun:
     """The former launch is there, and must not go on."""
 

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from launcher.run.values import Key, Trouble
 from launcher.schedulers.description import Description
+from rendezvous.frozen import frozen
 from rendezvous.schema import RunReport, RunStatus
 
 NO_ACTION: Final = 0
 """The id of what has none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Begin:
     """The launch begins: the first input."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Due:
     """The time has come for which the machine has asked."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SignalCame:
     """A signal that ends the run."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartFailed:
     """An effect raised what nobody expected: a fault of rdzv's own."""
 
@@ -38,14 +38,14 @@ class PartFailed:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answered:
     """It is done."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StatusCame:
     """How the run stands."""
 
@@ -53,7 +53,7 @@ class StatusCame:
     status: RunStatus
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unanswered:
     """No answer, or one that says: later. `jitter` is in 0 to 1."""
 
@@ -62,7 +62,7 @@ class Unanswered:
     jitter: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refused:
     """It will not be done."""
 
@@ -70,14 +70,14 @@ class Refused:
     trouble: Trouble
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """It is on disk."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NotWritten:
     """The disk does not take it. `jitter` is in 0 to 1."""
 
@@ -86,7 +86,7 @@ class NotWritten:
     jitter: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReportCame:
     """What was checked, and it is kept."""
 
@@ -94,7 +94,7 @@ class ReportCame:
     report: RunReport
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventsOver:
     """The events have ended.
 
@@ -109,7 +109,7 @@ class EventsOver:
     jitter: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Submitted:
     """The scheduler has the worker run."""
 
@@ -118,7 +118,7 @@ class Submitted:
     handle: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SubmitFailed:
     """The scheduler does not have it, or has not said so; `certain`: it cannot have it."""
 
@@ -128,7 +128,7 @@ class SubmitFailed:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SubmitTroubled:
     """A try to submit has failed; the submission waits for `TryAgain`."""
 
@@ -137,7 +137,7 @@ class SubmitTroubled:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """The id of the worker run with this name; None: it is not listed."""
 
@@ -145,7 +145,7 @@ class Found:
     handle: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Described:
     """What the scheduler says of a worker run."""
 
@@ -153,7 +153,7 @@ class Described:
     found: Description
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LineRead:
     """The last line of a worker run's log; empty where there is none."""
 
@@ -161,14 +161,14 @@ class LineRead:
     line: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunTold:
     """The scheduler was told to end a worker run."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SchedulerSilent:
     """The scheduler did not answer, or could not do it; in its words."""
 
@@ -176,7 +176,7 @@ class SchedulerSilent:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChildEnded:
     """The registry's process has ended."""
 
@@ -185,21 +185,21 @@ class ChildEnded:
     last_words: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChildClosed:
     """The registry's process and socket are gone."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opened:
     """The former launch's registry can be started, or asked."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Established:
     """The ground is made."""
 

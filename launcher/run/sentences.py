@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from launcher.run.values import Failure, Key, Starter, Why
 from rendezvous.enums import StrEnum
+from rendezvous.frozen import frozen
 from rendezvous.schema import Phase, RunReport, SlotState
 
 
@@ -18,7 +17,7 @@ class StandKind(StrEnum):
     SILENT = "silent"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stand:
     """How a worker run stands.
 
@@ -32,14 +31,14 @@ class Stand:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndsRun:
     """A first signal ends the run."""
 
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndsAtOnce:
     """A signal ends everything at once; `again` where one came before it."""
 
@@ -47,7 +46,7 @@ class EndsAtOnce:
     again: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegistryTrouble:
     """What keeps the registry from its work, in its own words."""
 
@@ -55,21 +54,21 @@ class RegistryTrouble:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StandingWaits:
     """A standing registry has not created the run yet."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerUnwritable:
     """Nothing is submitted that no later launcher would know of."""
 
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DidNotLeave:
     """Nodes had their time to learn the result, and are still there."""
 
@@ -77,7 +76,7 @@ class DidNotLeave:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WaitsForOthers:
     """Nodes that nobody can cancel may still come: they are to learn how the run ended."""
 
@@ -85,14 +84,14 @@ class WaitsForOthers:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WaitsForRuns:
     """Worker runs take their time to end."""
 
     slots: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MayBeLeft:
     """A worker run may still exist."""
 
@@ -102,28 +101,28 @@ class MayBeLeft:
     stand: Stand
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Warnings:
     """What the checks found odd about a run that starts."""
 
     report: RunReport
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Findings:
     """What the checks found about a run that did not start."""
 
     report: RunReport
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LostAfterResult:
     """The registry was lost when the result was known."""
 
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResultUnwritten:
     """The result could not be written down."""
 
@@ -133,7 +132,7 @@ class ResultUnwritten:
 # --- before the launch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BeginsAnew:
     """Why the former launch is not taken up again.
 
@@ -145,14 +144,14 @@ class BeginsAnew:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FormerStays:
     """The registry that has the former launch, and is to have this one, does not answer."""
 
     launch_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resumes:
     """The former launch is taken up again."""
 
@@ -160,7 +159,7 @@ class Resumes:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PortKept:
     """`--port` has no effect on a launch that is taken up again."""
 
@@ -168,7 +167,7 @@ class PortKept:
     kept: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndsFormer:
     """The run of the former launch is ended."""
 
@@ -176,14 +175,14 @@ class EndsFormer:
     why: Why
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndsLeft:
     """Worker runs of the former launch may be left."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnknownLeft:
     """A worker run may be left at a scheduler that cannot be used any more."""
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from rendezvous.enums import StrEnum
 from rendezvous.errors import ExitCode, RegistryError, StorageFull, TooManyRequests
+from rendezvous.frozen import frozen
 from rendezvous.schema import Result
 
 LOCAL = "local"
@@ -31,7 +32,7 @@ class Key:
     former: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Starter:
     """What the machine knows of a scheduler.
 
@@ -50,7 +51,7 @@ class Starter:
     keeps_logs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Left:
     """A worker run that may still exist, as the ledger of a former launcher has it."""
 
@@ -59,7 +60,7 @@ class Left:
     handle: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchFacts:
     """What the machine knows of one launch.
 
@@ -108,7 +109,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trouble:
     """An error that an effect met, as a value.
 
@@ -154,7 +155,7 @@ class Why(StrEnum):
 # --- reasons why a launch ends without the registry's result
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NotCreated:
     """The registry did not create the run in time."""
 
@@ -163,14 +164,14 @@ class NotCreated:
     standing: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Silent:
     """The registry has not answered for the orphan time-out."""
 
     trouble: Trouble
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChildLost:
     """The registry's process ended again and again."""
 
@@ -179,7 +180,7 @@ class ChildLost:
     last_words: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StorageLost:
     """The journal could not be written for too long."""
 
@@ -188,19 +189,19 @@ class StorageLost:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndedBeforeBegun:
     """A signal came before the run was created."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndedAtOnce:
     """Everything was ended at once: by a second signal, or as nobody answered the cancel."""
 
     unheard_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refusal:
     """The registry, or this machine, refuses what the launch cannot do without."""
 
@@ -210,7 +211,7 @@ class Refusal:
 Failure = NotCreated | Silent | ChildLost | StorageLost | EndedBeforeBegun | EndedAtOnce | Refusal
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """How the launch ended.
 
@@ -225,7 +226,7 @@ class Verdict:
     says: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """What the shell returns.
 
@@ -245,7 +246,7 @@ class Outcome:
 # --- the ground of a launch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fresh:
     """A new launch.
 
@@ -256,7 +257,7 @@ class Fresh:
     kept: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resumed:
     """The former launch is taken up again, with the registry that was asked about it.
 
@@ -267,7 +268,7 @@ class Resumed:
     seen: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """A new launch at a standing registry.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.checks import lines_of, warning_lines
@@ -48,6 +47,7 @@ from launcher.run.values import (
     Why,
 )
 from rendezvous.errors import ExitCode, RegistryLost, RunCancelled, StorageFull
+from rendezvous.frozen import frozen
 from rendezvous.schema import Result, printable
 from rendezvous.state import slots_text
 
@@ -58,7 +58,7 @@ _ITS_LAUNCHER_HAD_ENDED = "its launcher had ended"
 _OTHERS = "its COMMAND or options were others"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Names:
     """What the sentences name.
 

@@ -13,7 +13,7 @@ import functools
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from launcher.plan import LONGEST_NAME, WorkerRun
 from launcher.schedulers.description import OVER as OVER
 from launcher.schedulers.description import Description as Description
 from rendezvous.errors import SchedulerError, UsageError
+from rendezvous.frozen import frozen
 
 
 class NothingSubmitted(SchedulerError):
@@ -39,7 +40,7 @@ async def unheard(words: str) -> None:
     """The trouble that nobody asked to hear of."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SchedulerContext:
     """What a scheduler may use of the launch.
 
@@ -141,7 +142,7 @@ def _vessl(context: SchedulerContext) -> Scheduler:
     return VesslScheduler("vessl", read_profile(PROFILES / "vessl.toml"), context)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One row of the table of schedulers.
 

@@ -14,13 +14,13 @@ import re
 import shutil
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.options import variables_of
 from launcher.schedulers import NothingSubmitted
 from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError
+from rendezvous.frozen import frozen
 from rendezvous.security import without_secrets
 from worker.contracts import SECRET_VARIABLES
 from worker.settings import WorkerSettings
@@ -69,7 +69,7 @@ class CommandMissing(NothingSubmitted):
     """There is no such program here: nothing was done."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Said:
     """What a command has said, and how it ended.
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rendezvous.frozen import frozen
 from rendezvous.schema import SlotState
 
 OVER = (SlotState.ENDED, SlotState.FAILED)
 """The states after which nothing more becomes of a worker run."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Description:
     """What a scheduler says of a worker run, in its own words."""
 

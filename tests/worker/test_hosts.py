@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -448,7 +449,7 @@ def test_a_process_that_was_waited_for_is_gone(hosts: Path, agents: tuple[Agent,
 def test_an_owner_is_gone_only_when_that_is_known(
     hosts: Path, change: Mapping[str, int | str], lives: bool
 ) -> None:
-    owner = Owner(**({**vars(current_owner()), **change}))
+    owner = Owner(**({**asdict(current_owner()), **change}))
     edit_hosts(
         hosts,
         lambda text: render_hosts(text, ENTRIES, run="r1", own_names=set(), owner=owner),

@@ -7,8 +7,7 @@ answered by `Late`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rendezvous.frozen import frozen
 from rendezvous.schema import EndpointTable, JoinRequest, ProbePlan, Report
 from worker.agent.notices import Notice
 from worker.contracts import Contract
@@ -16,7 +15,7 @@ from worker.contracts import Contract
 # --- effects --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RestoreHosts:
     """Take away what ended runs have left in the hosts file; its disk may hang."""
 
@@ -24,14 +23,14 @@ class RestoreHosts:
     limit: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listen:
     """Answer the peers' probes, from before the first of them can have heard of this node."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LookAhead:
     """Look for what this node can never do; of a disk that hangs nothing is known."""
 
@@ -39,7 +38,7 @@ class LookAhead:
     limit: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connect:
     """Find the registry."""
 
@@ -47,7 +46,7 @@ class Connect:
     pause: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MakeOffer:
     """Look at this machine, as the registry at this base URL is reached from it."""
 
@@ -57,7 +56,7 @@ class MakeOffer:
     limit: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Join:
     """Ask for the slot."""
 
@@ -66,7 +65,7 @@ class Join:
     pause: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refuse:
     """Tell the registry why this node does not join, while it may still come up."""
 
@@ -74,7 +73,7 @@ class Refuse:
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Watch:
     """Ask for news newer than `after`; the heart-beat."""
 
@@ -85,7 +84,7 @@ class Watch:
     pause: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tell:
     """Send a report.
 
@@ -111,7 +110,7 @@ class Tell:
     is_last_word: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Visit:
     """Visit this node's share of its peers."""
 
@@ -120,7 +119,7 @@ class Visit:
     plan: ProbePlan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arm:
     """Check a table, take it into the hosts file, see that the program can start on it.
 
@@ -136,7 +135,7 @@ class Arm:
     offered: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Start:
     """Start the program, or serve that of rank 0 where the contract has none; until it is gone."""
 
@@ -145,7 +144,7 @@ class Start:
     contract: Contract
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flush:
     """Send on what a program that has ended has said of its progress, for a moment."""
 
@@ -153,7 +152,7 @@ class Flush:
     program: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadTrouble:
     """See what NCCL's log has of the program that failed."""
 
@@ -162,7 +161,7 @@ class ReadTrouble:
     limit: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CloseRemote:
     """End what runs here for other nodes, and tell those who wait for theirs why."""
 
@@ -170,21 +169,21 @@ class CloseRemote:
     why: Notice
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CloseSocket:
     """Close the program's socket, and forget what the resolver has not answered."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CloseClient:
     """Close the connections to the registry."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemoveHosts:
     """Take this node's names out of the hosts file."""
 
@@ -216,33 +215,33 @@ Effect = (
 # --- what is done at once -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Drop:
     """Break an effect off."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Say:
     """Write a sentence into this node's log."""
 
     notice: Notice
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShowWord:
     """Show a word of COMMAND in which the nodes differ: the registry sees none."""
 
     word: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopListening:
     """Answer no probes any more."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenRemote:
     """Run commands for the other nodes of the table from now on, where the run allows it."""
 
@@ -251,28 +250,28 @@ class OpenRemote:
     contract: Contract
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SendMetrics:
     """Send on what the program says of its progress, from now on."""
 
     nodes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stop:
     """End a program: TERM, the grace, KILL; one that only serves ends at once."""
 
     program: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kill:
     """End a program at once, also within its grace."""
 
     program: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassSignal:
     """Pass a signal on to the program's main process."""
 
@@ -280,14 +279,14 @@ class PassSignal:
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LookAtProgram:
     """See how the program's processes are now, and what it has said; answered by `ProgramSeen`."""
 
     program: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class End:
     """The node is over: exit with the code, or with the error."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from rendezvous.errors import ArmingFailed, UsageError
+from rendezvous.frozen import frozen
 from rendezvous.schema import EndpointTable, RefuseReport, TableRow, printable
 from rendezvous.security import JoinString
 from worker.agent.actions import Arm
@@ -29,7 +30,7 @@ from worker.variables import Wishes
 Code = Literal["bad_table", "contract", "address", "port_taken", "hosts"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """What one agent is, beside the table.
 

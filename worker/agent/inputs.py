@@ -6,9 +6,8 @@ waits for any more is ignored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rendezvous.errors import RdzvError
+from rendezvous.frozen import frozen
 from rendezvous.schema import JoinReply, JoinRequest, NodeView, PairProbe, RefuseReport
 from worker.agent.notices import Notice
 from worker.contracts import Contract
@@ -17,12 +16,12 @@ from worker.family import Family
 from worker.nccl.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tick:
     """Nothing but the time."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SignalCame:
     """A signal to this process; `parent_lives`: the process that it is to end with still lives."""
 
@@ -30,7 +29,7 @@ class SignalCame:
     parent_lives: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done:
     """An effect is over; `notices` are what a person may want to know of it."""
 
@@ -38,7 +37,7 @@ class Done:
     notices: tuple[Notice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     """An effect failed: the registry refused or did not answer, or this machine cannot do it."""
 
@@ -46,14 +45,14 @@ class Failed:
     error: RdzvError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Late:
     """An effect took longer than its limit, and was broken off."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Broken:
     """An effect raised what nobody expected."""
 
@@ -61,7 +60,7 @@ class Broken:
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartBroken:
     """Something that the run does without has ended as nobody expected; `what` names it."""
 
@@ -69,7 +68,7 @@ class PartBroken:
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listening:
     """Where the peers' probes are answered; None: nowhere, and why."""
 
@@ -78,7 +77,7 @@ class Listening:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connected:
     """A registry has proven itself at this base URL."""
 
@@ -86,7 +85,7 @@ class Connected:
     base: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Offered:
     """What this node offers when it joins."""
 
@@ -94,7 +93,7 @@ class Offered:
     offer: JoinRequest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Joined:
     """The registry has taken this node in; `base` is where."""
 
@@ -103,7 +102,7 @@ class Joined:
     base: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Viewed:
     """The newest news."""
 
@@ -111,7 +110,7 @@ class Viewed:
     view: NodeView
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Visited:
     """What the visits to the peers have shown, and how long they took."""
 
@@ -120,7 +119,7 @@ class Visited:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Armed:
     """This node can start on the table, with this contract."""
 
@@ -129,7 +128,7 @@ class Armed:
     notices: tuple[Notice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NotArmed:
     """This node cannot start on the table."""
 
@@ -138,14 +137,14 @@ class NotArmed:
     notices: tuple[Notice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Started:
     """The program runs from now on, or this node serves that of rank 0."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OwnWords:
     """What the program itself has said so far.
 
@@ -163,7 +162,7 @@ class OwnWords:
 NO_WORDS = OwnWords()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MainEnd:
     """The end of the program's main process: what it has started may live on."""
 
@@ -171,7 +170,7 @@ class MainEnd:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramSeen:
     """How the program's processes are; `words` where they were asked for."""
 
@@ -181,7 +180,7 @@ class ProgramSeen:
     words: OwnWords | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramGone:
     """Nothing is left of the program; `ending` is None where this node served, and had none."""
 
@@ -190,7 +189,7 @@ class ProgramGone:
     words: OwnWords = NO_WORDS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NetworkSaid:
     """What NCCL's log shows of the network that the program uses."""
 
@@ -198,7 +197,7 @@ class NetworkSaid:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TroubleRead:
     """What stands between the program and its network, as NCCL's log has it; may be nothing."""
 

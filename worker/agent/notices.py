@@ -6,9 +6,9 @@ can be improved without anything else noticing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from rendezvous.frozen import frozen
 from rendezvous.schema import without_times
 
 _DEBUG, _INFO, _WARNING = 10, 20, 30  # as in `logging`
@@ -91,7 +91,7 @@ class Note(Enum):
         return self.value[1]
 
 
-@dataclass(frozen=True)
+@frozen
 class Notice:
     """One sentence with its values."""
 

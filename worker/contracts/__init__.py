@@ -11,9 +11,10 @@ what is written for each framework, and which of the user's variables are kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
 from rendezvous.schema import EndpointTable, TableRow, printable
 from worker.contracts import (
     accelerate,
@@ -107,7 +108,7 @@ FRAMEWORKS: dict[str, Framework] = {
 """Every framework, by its name."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contract:
     """How one node's program is started.
 

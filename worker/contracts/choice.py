@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
 from rendezvous.schema import printable
 from worker.contracts.framework import SHELLS, Name, basename
 from worker.contracts.mpi import is_mpirun
@@ -49,7 +49,7 @@ _SUFFIXES = (".sh", ".bash", ".zsh", ".ksh", ".csh", ".fish", ".out")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=.*", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """The framework of a COMMAND; `launcher` are the words that decide it, empty: the default."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+from rendezvous.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flag:
     """One flag: the word, its name with dashes (`nproc-per-node`), its value where it has one."""
 

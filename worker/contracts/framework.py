@@ -6,10 +6,11 @@ import ipaddress
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
 from rendezvous.schema import EndpointTable, TableRow
 from worker.contracts.flags import Flag
 from worker.variables import Variable, Wishes
@@ -33,7 +34,7 @@ Name = Literal[
 Backend = Literal["static", "c10d"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Paths:
     """Where on this node things lie, or will lie, that a contract names.
 
@@ -60,7 +61,7 @@ class Paths:
         return f"{self.folder}/{name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rival:
     """Another make of a program, which would run but not do what the contract tells it.
 
@@ -75,7 +76,7 @@ class Rival:
     instead: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lack:
     """What a program was built without, as a program that came with it tells.
 
@@ -90,7 +91,7 @@ class Lack:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Need:
     """Something that has to be installed on a node.
 
@@ -114,7 +115,7 @@ class Need:
     lack: Lack | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """One node of a table, and what is to be started there."""
 
@@ -156,7 +157,7 @@ class Ask:
         return self.paths.file(name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Start:
     """How a framework is started on one node.
 
@@ -181,7 +182,7 @@ class Start:
     needs: tuple[Need, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Framework:
     """One way to start a COMMAND on the nodes of a table.
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from rendezvous.frozen import frozen
 from worker.contracts.flags import Flag, read_flags
 from worker.contracts.framework import basename, program
 
@@ -31,7 +31,7 @@ _BY_VARIABLE = ("PET_M", "PET_MODULE", "PET_NO_PYTHON", "PET_RUN_PATH")
 _OF_PROGRAM = ("command", "env", "jax", "lightning", "tensorflow", "horovod")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Script:
     """A file that COMMAND's interpreter will open, as it is written there.
 

@@ -6,12 +6,13 @@ Without nvidia-ml-py, or without a driver, there is nothing to tell, and nothing
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
+from rendezvous.frozen import frozen
 from rendezvous.schema import printable
 from worker.machine import aside, nvml
 
@@ -31,7 +32,7 @@ _NOT_NAMED = (None, "all", "none", "void")
 _FABRIC = {1: "not started", 2: "in progress", 3: "completed"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Gpu:
     """One GPU.
 
@@ -76,7 +77,7 @@ class Gpu:
         return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Gpus:
     """All GPUs of the machine, also those that CUDA_VISIBLE_DEVICES hides.
 

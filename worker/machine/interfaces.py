@@ -13,11 +13,11 @@ import re
 import socket
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from rendezvous.frozen import frozen
 from worker.address import Interface, Machine, RdmaKind
 from worker.machine import sysfs
 
@@ -26,7 +26,7 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _GPU_NODE = re.compile(r"nvidia[0-9]+\Z")
 
 
-@dataclass(frozen=True)
+@frozen
 class _Link:
     """What the kernel says of an interface's state."""
 

@@ -9,9 +9,9 @@ import ctypes
 import re
 import resource
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from rendezvous.frozen import frozen
 from worker.machine import sysfs
 
 _IPC_LOCK = 1 << 14
@@ -26,7 +26,7 @@ _DRIVER = re.compile(r"Kernel Module\b.*?\s([0-9]+\.[0-9.]+)")
 _MEMORY = re.compile(r"^MemTotal: +([0-9]+) kB", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@frozen
 class Limits:
     """What the program inherits; None is unlimited.
 
@@ -42,7 +42,7 @@ class Limits:
     stack_bytes: int | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Clock:
     """The machine's clock, as the kernel's time keeping judges it."""
 
@@ -50,7 +50,7 @@ class Clock:
     error_seconds: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Arp:
     """How an interface treats ARP for the addresses of others; 0 is the kernel's default."""
 

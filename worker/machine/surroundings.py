@@ -16,11 +16,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
 from rendezvous.schema import Candidate, Facts, RdmaPort, printable
 from rendezvous.version import rdzv_version
 from worker.address import Machine, Skipped
@@ -68,7 +69,7 @@ The last one takes a busy disk a second or more, which is no fault.
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
+@frozen
 class Disk:
     """A folder's file system; `total_bytes` is 0 where it has no storage of its own."""
 
@@ -78,7 +79,7 @@ class Disk:
     problem: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Surroundings:
     """All that the checks judge. What could not be found out is None or empty, and not judged.
 
@@ -169,7 +170,7 @@ class _Later(Generic[_T]):
         return self._answer
 
 
-@dataclass(frozen=True)
+@frozen
 class _Files:
     """What the user's files say; they may lie on a disk whose server is gone."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from rendezvous.frozen import frozen
 from worker.machine import sysfs
 
 _PYTHON = re.compile(r"python(?P<version>3(\.[0-9]+)?)?t?\Z")
@@ -29,7 +29,7 @@ _SYSTEM = (*_DEBIAN, Path("/usr/local"))
 _HEAD_BYTES = 2_048
 
 
-@dataclass(frozen=True)
+@frozen
 class UserPython:
     """What the user's program will find; what could not be told is empty.
 

@@ -6,9 +6,9 @@ Facts are those of NCCL 2.18 to 2.30.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from rendezvous.frozen import frozen
 from rendezvous.schema import printable
 
 NetworkKind = Literal["", "IB", "Socket", "Libfabric"]
@@ -17,7 +17,7 @@ _MOST_CHARACTERS = 1023
 """Of a name and of a value; NCCL cuts the rest off."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Given:
     """A variable that the user has set, and where: empty for the environment, else a file."""
 
@@ -72,7 +72,7 @@ def selects(words: str, name: str, *, exact: bool = False, port: int | None = No
     return found != words.startswith("^")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GidWish:
     """Which GID of a RoCE port NCCL takes: the first of a family, or the one at an index."""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rendezvous.frozen import frozen
 from rendezvous.schema import printable
 from worker.nccl.env import NetworkKind, network_kind
 
@@ -54,7 +55,7 @@ class Heard:
         return network_kind(self.network)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """What is to be said of a node's NCCL, once.
 

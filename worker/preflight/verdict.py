@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from rendezvous.frozen import frozen
 from rendezvous.schema import Finding, printable
 from worker.machine.surroundings import Surroundings
 
@@ -14,7 +14,7 @@ _GIB = 1 << 30
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Verdict:
     """One thing that a check found.
 
@@ -49,7 +49,7 @@ class Verdict:
 Judge: TypeAlias = Callable[[Surroundings], Sequence[Verdict]]
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """One check of a node on itself.
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import hmac
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from rendezvous.frozen import frozen
 
 Kind = Literal["tcp", "udp"]
 
@@ -32,7 +34,7 @@ HELLO_BYTES = _HELLO.size + _MAC_BYTES
 REPLY_BYTES = _REPLY.size + _MAC_BYTES
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Identity:
     """Who probes, or answers: a slot of one launch of one run."""
 
@@ -42,7 +44,7 @@ class Identity:
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hello:
     """A hello that a node of the run has said."""
 
@@ -51,7 +53,7 @@ class Hello:
     nonce: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reply:
     """What a node of the run has answered.
 

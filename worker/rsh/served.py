@@ -8,10 +8,10 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 
 from rendezvous.compat import TaskGroup
 from rendezvous.errors import RdzvError
+from rendezvous.frozen import frozen
 from rendezvous.schema import (
     COMMAND_PIECE_BYTES,
     COMMAND_WINDOW_BYTES,
@@ -27,7 +27,7 @@ NOT_RUN = 255
 """ssh's own exit code."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shell:
     """What a node's commands are run with: its own environment, as its program has it.
 
