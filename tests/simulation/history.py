@@ -397,7 +397,8 @@ def _note_nodes(facts: Facts, run: Run, event: Event, now: float) -> None:
 
 
 def _note_failures(facts: Facts, event: Event) -> None:
-    """Which worker runs of a slot failed before the go; one that the run had given up is none."""
+    """Which worker runs of a slot failed before the go; none that the run had given up, or that
+    another one was replacing already."""
     assert facts.before is not None
     if facts.before.phase in (Phase.RUNNING, Phase.FINISHED):
         return
@@ -410,7 +411,7 @@ def _note_failures(facts: Facts, event: Event) -> None:
             generation = event.news.generation
     elif isinstance(event, events.Refused) and event.exit_code is not None:
         slot, generation = event.slot, event.generation
-    if generation >= facts.before.wanted.get(slot, 0) and generation:
+    if generation and generation >= facts.before.wanted.get(slot, 0):
         facts.failed_generations.setdefault(slot, set()).add(generation)
 
 
