@@ -28,7 +28,7 @@ from rendezvous.schema import (
     ProbePlan,
     ProbeReport,
 )
-from rendezvous.security import RegistryPlace, RunKeys, sign_candidate
+from rendezvous.security import RegistryPlace, RunKeys, sign_join
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import Pace, probe_peers
 from worker.probe.packets import Identity
@@ -52,16 +52,9 @@ def make_mesh_join(keys: RunKeys, slot: int, port: int) -> JoinRequest:
         speed_mbps=0,
         reason="all nodes live on one machine",
     )
-    signed = sign_candidate(
-        candidate,
-        keys.row_key,
-        run=keys.run,
-        launch_id=keys.launch_id,
-        slot=slot,
-        hostname=usual.hostname,
-        nproc_per_node=usual.nproc_per_node,
-    )
-    return usual.model_copy(update={"candidates": [signed], "probe_port": port})
+    changes = {"candidates": [candidate], "probe_port": port}
+    join = usual.model_copy(update=changes)
+    return sign_join(join, keys.row_key, run=keys.run, launch_id=keys.launch_id)
 
 
 class _Node:

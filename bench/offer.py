@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rendezvous.schema import Candidate, Facts, JoinRequest, LinkKind
-from rendezvous.security import RunKeys, sign_candidate
+from rendezvous.security import RunKeys, sign_join
 
 _LINKS = (
     ("eth0", 20, LinkKind.ETHERNET, 1_500, 25_000, "holds the route to the registry"),
@@ -13,7 +13,6 @@ _LINKS = (
 
 def make_join(keys: RunKeys, slot: int) -> JoinRequest:
     """A node of a usual cluster: one Ethernet and one InfiniBand address, eight GPUs."""
-    hostname, nproc = f"worker-{slot}", 8
     candidates = [
         Candidate(
             interface=interface,
@@ -26,27 +25,16 @@ def make_join(keys: RunKeys, slot: int) -> JoinRequest:
         )
         for interface, network, kind, mtu, speed, reason in _LINKS
     ]
-    signed = [
-        sign_candidate(
-            candidate,
-            keys.row_key,
-            run=keys.run,
-            launch_id=keys.launch_id,
-            slot=slot,
-            hostname=hostname,
-            nproc_per_node=nproc,
-        )
-        for candidate in candidates
-    ]
-    return JoinRequest(
+    join = JoinRequest(
         slot=slot,
         generation=1,
         join_id=f"join-of-slot-{slot:06d}",
-        hostname=hostname,
-        nproc_per_node=nproc,
-        candidates=signed,
+        hostname=f"worker-{slot}",
+        nproc_per_node=8,
+        candidates=candidates,
         master_port=29_500 if slot == 0 else None,
         facts=Facts(
             rdzv_version="0.1.0", python_version="3.11.7", gpus=8, cpus=96, boot_id="0" * 36
         ),
     )
+    return sign_join(join, keys.row_key, run=keys.run, launch_id=keys.launch_id)

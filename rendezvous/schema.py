@@ -13,6 +13,7 @@ import hashlib
 import ipaddress
 import json
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -199,8 +200,8 @@ class LinkKind(StrEnum):
 class Candidate(Wire):
     """One address that a node offers.
 
-    `mac` is HMAC-SHA-256 with the run's row key over `row_text`: made by the node, checked by every
-    reader, so that the registry cannot invent a node.
+    `mac` is HMAC-SHA-256 with the run's row key over the row that it would become: made by the
+    node, checked by every reader, so that the registry cannot invent a node.
     """
 
     interface: ShortWords = Field(description="The node's own name of the interface.")
@@ -342,6 +343,20 @@ class JoinRequest(Wire):
     )
     probe_port: Port | None = Field(None, description="Where it answers its peers' probes.")
 
+    def row(self, candidate: Candidate, rank: int = 0, hcas: Sequence[str] = ()) -> TableRow:
+        """This node's row of the table, at one of its addresses."""
+        return TableRow(
+            rank=rank,
+            slot=self.slot,
+            hostname=self.hostname,
+            address=candidate.address,
+            interface=candidate.interface,
+            prefix_length=candidate.prefix_length,
+            nproc_per_node=self.nproc_per_node,
+            mac=candidate.mac,
+            hcas=list(hcas),
+        )
+
 
 class Refusal(Wire):
     """`POST /v1/runs/{run}/slots/{slot}/refusal`: why a node does not join; it ends then."""
@@ -381,6 +396,11 @@ class TableRow(Wire):
     nproc_per_node: int
     mac: str
     hcas: list[str] = Field([], description="For NCCL_IB_HCA, as DEVICE:PORT, where it is needed.")
+
+    def signed_text(self, run: str, launch_id: str) -> bytes:
+        """What its node signs: what it says itself, and not what the seal gives. Never changes."""
+        own = self.slot, self.hostname, self.interface, self.address, self.prefix_length
+        return canonical_json(["row", run, launch_id, *own, self.nproc_per_node])
 
 
 class EndpointTable(Wire):
@@ -898,20 +918,3 @@ class Problem(Wire):
 def canonical_json(value: Any) -> bytes:
     """JSON in one byte form: sorted keys, no spaces, ASCII, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def row_text(
-    *,
-    run: str,
-    launch_id: str,
-    slot: int,
-    hostname: str,
-    interface: str,
-    address: str,
-    prefix_length: int,
-    nproc_per_node: int,
-) -> bytes:
-    """The bytes of a row that its node signs: everything but the rank, which the seal gives."""
-    return canonical_json(
-        ["row", run, launch_id, slot, hostname, interface, address, prefix_length, nproc_per_node]
-    )

@@ -12,7 +12,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rendezvous.schema import Candidate, EndpointTable, JoinRequest, TableRow, natural_key
+from rendezvous.schema import Candidate, EndpointTable, JoinRequest, natural_key
 
 if TYPE_CHECKING:
     from rendezvous.classes import NetworkClass
@@ -66,17 +66,7 @@ def make_table(
     chosen = {join.slot: network.members[join.slot] for join in joins}
     ranks = assign_ranks(joins, chosen)
     rows = [
-        TableRow(
-            rank=ranks[join.slot],
-            slot=join.slot,
-            hostname=join.hostname,
-            address=chosen[join.slot].address,
-            interface=chosen[join.slot].interface,
-            prefix_length=chosen[join.slot].prefix_length,
-            nproc_per_node=join.nproc_per_node,
-            mac=chosen[join.slot].mac,
-            hcas=rdma.hcas.get(join.slot, []),
-        )
+        join.row(chosen[join.slot], ranks[join.slot], rdma.hcas.get(join.slot, ()))
         for join in joins
     ]
     rows.sort(key=lambda row: row.rank)

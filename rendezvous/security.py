@@ -30,11 +30,10 @@ from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
 from rendezvous.schema import (
     MOST_COMMAND_WORDS,
-    Candidate,
+    JoinRequest,
     RunId,
     TableRow,
     canonical_json,
-    row_text,
 )
 
 SERVER_NAME = "rdzv.internal"
@@ -191,43 +190,23 @@ def node_credential(
     return Credential("node", hkdf(registry_key, label), slot, number)
 
 
-def sign_candidate(
-    candidate: Candidate,
-    row_key: bytes,
-    *,
-    run: str,
-    launch_id: str,
-    slot: int,
-    hostname: str,
-    nproc_per_node: int,
-) -> Candidate:
-    """The candidate with the MAC of the row it would become."""
-    text = row_text(
-        run=run,
-        launch_id=launch_id,
-        slot=slot,
-        hostname=hostname,
-        interface=candidate.interface,
-        address=candidate.address,
-        prefix_length=candidate.prefix_length,
-        nproc_per_node=nproc_per_node,
-    )
-    return candidate.model_copy(update={"mac": hmac.digest(row_key, text, "sha256").hex()})
+def sign_join(join: JoinRequest, row_key: bytes, *, run: str, launch_id: str) -> JoinRequest:
+    """The join, each candidate with the MAC of the row that it would become."""
+    signed = []
+    for one in join.candidates:
+        mac = row_mac(join.row(one), row_key, run=run, launch_id=launch_id)
+        signed.append(one.model_copy(update={"mac": mac}))
+    return join.model_copy(update={"candidates": signed})
+
+
+def row_mac(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -> str:
+    """The MAC with which a node signs its row."""
+    return hmac.digest(row_key, row.signed_text(run, launch_id), "sha256").hex()
 
 
 def row_is_genuine(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -> bool:
     """Whether a node that holds the row key has signed this row."""
-    text = row_text(
-        run=run,
-        launch_id=launch_id,
-        slot=row.slot,
-        hostname=row.hostname,
-        interface=row.interface,
-        address=row.address,
-        prefix_length=row.prefix_length,
-        nproc_per_node=row.nproc_per_node,
-    )
-    expected = hmac.digest(row_key, text, "sha256").hex()
+    expected = row_mac(row, row_key, run=run, launch_id=launch_id)
     return hmac.compare_digest(expected.encode(), row.mac.encode("utf-8", "replace"))
 
 
@@ -289,14 +268,6 @@ def client_context(certificate: bytes) -> ssl.SSLContext:
     # Not as DER: how OpenSSL says that there is no more of it has changed (3.5.7, for one), and
     # CPython 3.11 takes that for a damaged certificate (NOT_ENOUGH_DATA).
     context.load_verify_locations(cadata=ssl.DER_cert_to_PEM_cert(certificate))
-    return context
-
-
-def system_context() -> ssl.SSLContext:
-    """A TLS context with the system's CAs: for a registry behind somebody's https ingress."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_default_certs()
     return context
 
 

@@ -16,7 +16,7 @@ from rendezvous.schema import (
     Job,
     JoinRequest,
 )
-from rendezvous.security import JoinString, sign_candidate, word_macs
+from rendezvous.security import JoinString, sign_join, word_macs
 from worker.address import Choice, choose_candidates
 from worker.contracts import needs_of, script_of
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
@@ -100,14 +100,13 @@ def make_offer(
     if not here.candidates:
         message, hint = here.address_problem
         raise AddressError(message, hint=hint)
-    hostname = here.hostname or "localhost"
-    return JoinRequest(
+    request = JoinRequest(
         slot=join.slot,
         generation=join.generation,
         join_id=secrets.token_urlsafe(16),
-        hostname=hostname,
+        hostname=here.hostname or "localhost",
         nproc_per_node=nproc,
-        candidates=[_signed(one, join, hostname, nproc, here.given) for one in here.candidates],
+        candidates=[_marked(one, here.given) for one in here.candidates],
         requested_rank=settings.node_rank,
         master_port=here.master_port,
         job=Job(
@@ -119,21 +118,12 @@ def make_offer(
         findings=worth_telling(check_node(here)),
         probe_port=probe_port,
     )
+    return sign_join(request, join.row_key, run=join.run, launch_id=join.launch_id)
 
 
-def _signed(
-    candidate: Candidate, join: JoinString, hostname: str, nproc: int, given: Mapping[str, Given]
-) -> Candidate:
+def _marked(candidate: Candidate, given: Mapping[str, Given]) -> Candidate:
     left_out = left_out_by(candidate.interface, given)
-    return sign_candidate(
-        candidate.model_copy(update={"left_out_by": left_out}),
-        join.row_key,
-        run=join.run,
-        launch_id=join.launch_id,
-        slot=join.slot,
-        hostname=hostname,
-        nproc_per_node=nproc,
-    )
+    return candidate.model_copy(update={"left_out_by": left_out})
 
 
 def survey(

@@ -20,11 +20,11 @@ import pytest
 
 from rendezvous.certificate import make_certificate
 from rendezvous.schema import (
-    Candidate,
     JoinReply,
     NodeView,
     Phase,
     Result,
+    TableRow,
     canonical_json,
     is_valid_label,
 )
@@ -33,7 +33,7 @@ from rendezvous.security import (
     RegistryPlace,
     RunKeys,
     new_secret,
-    sign_candidate,
+    row_mac,
 )
 from tests.attack.server import Request, serving, tls
 
@@ -81,21 +81,9 @@ class Story:
             "nproc_per_node": 1,
         } | values
         keys = keys or self.keys
-        candidate = Candidate.model_construct(
-            interface=row["interface"],
-            address=row["address"],
-            prefix_length=row["prefix_length"],
-        )
-        made = sign_candidate(
-            candidate,
-            keys.row_key,
-            run=keys.run,
-            launch_id=keys.launch_id,
-            slot=row["slot"],
-            hostname=row["hostname"],
-            nproc_per_node=row["nproc_per_node"],
-        )
-        return row | {"mac": made.mac}
+        made = TableRow.model_construct(**row)
+        mac = row_mac(made, keys.row_key, run=keys.run, launch_id=keys.launch_id)
+        return row | {"mac": mac}
 
     def table(self, *rows: Row, **changes: Any) -> Table:
         """A table; of an honest row of slot 0 and the agent's own, when no rows are given."""

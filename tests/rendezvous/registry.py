@@ -56,7 +56,7 @@ from rendezvous.security import (
     hkdf,
     new_secret,
     registry_credential,
-    sign_candidate,
+    sign_join,
 )
 
 LIMIT_SECONDS = 30.0
@@ -131,16 +131,8 @@ class Launch:
             prefix_length=8,
             kind=LinkKind.LOOPBACK,
         )
-        signed = sign_candidate(
-            offered,
-            self.keys.row_key,
-            run=self.run,
-            launch_id=self.keys.launch_id,
-            slot=slot,
-            hostname=values["hostname"],
-            nproc_per_node=values["nproc_per_node"],
-        )
-        return JoinRequest(**({"candidates": [signed]} | values))
+        join = JoinRequest(**({"candidates": [offered]} | values))
+        return sign_join(join, self.keys.row_key, run=self.run, launch_id=self.keys.launch_id)
 
 
 @dataclass

@@ -36,7 +36,6 @@ from rendezvous.schema import (
     canonical_json,
     is_valid_label,
     printable,
-    row_text,
     without_times,
 )
 from tests.rendezvous.driver import FEW, make_join, make_spec, sha
@@ -501,19 +500,3 @@ def test_canonical_json_has_one_form() -> None:
     assert canonical_json({"b": [1, "ü"], "a": None}) == b'{"a":null,"b":[1,"\\u00fc"]}'
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical_json(float("nan"))
-
-
-def test_the_bytes_that_a_node_signs_are_the_same_in_every_version() -> None:
-    assert (
-        row_text(
-            run="r",
-            launch_id="l",
-            slot=1,
-            hostname="h",
-            interface="e",
-            address="10.0.0.1",
-            prefix_length=24,
-            nproc_per_node=8,
-        )
-        == b'["row","r","l",1,"h","e","10.0.0.1",24,8]'
-    )

@@ -44,12 +44,11 @@ from rendezvous.security import (
     parse_group_token,
     registry_credential,
     row_is_genuine,
-    sign_candidate,
-    system_context,
+    sign_join,
     without_secrets,
     word_macs,
 )
-from tests.rendezvous.driver import FEW, make_candidate
+from tests.rendezvous.driver import FEW, make_candidate, make_join
 
 SECRET = bytes(range(32))
 KEYS = RunKeys(SECRET, "r", "launch")
@@ -216,25 +215,17 @@ def test_a_credential_matches_its_own_hash_alone() -> None:
 
 
 def signed_row() -> TableRow:
-    candidate = sign_candidate(
-        make_candidate("10.0.0.2", "ib0", 16),
-        KEYS.row_key,
-        run="r",
-        launch_id="launch",
-        slot=1,
-        hostname="host1",
-        nproc_per_node=8,
-    )
-    return TableRow(
-        rank=5,
-        slot=1,
-        hostname="host1",
-        address=candidate.address,
-        interface=candidate.interface,
-        prefix_length=candidate.prefix_length,
-        nproc_per_node=8,
-        mac=candidate.mac,
-    )
+    offered = [make_candidate("10.0.0.1"), make_candidate("10.0.0.2", "ib0", 16)]
+    join = make_join(1, hostname="host1", nproc_per_node=8, candidates=offered)
+    signed = sign_join(join, KEYS.row_key, run="r", launch_id="launch")
+    return signed.row(signed.candidates[1], rank=5)
+
+
+def test_what_a_node_signs_is_the_same_in_every_version() -> None:
+    row = signed_row()
+    text = b'["row","r","launch",1,"host1","ib0","10.0.0.2",16,8]'
+    assert row.signed_text("r", "launch") == text
+    assert row.mac == "27fa45545f3b0cdd4476b8c46ae7a0837e26ade3889930816ab4643e1bca1e6d"
 
 
 def test_a_row_that_its_node_signed_is_genuine_whatever_rank_it_got() -> None:
@@ -606,14 +597,6 @@ def test_the_certificate_is_read_by_an_openssl_that_cannot_tell_cpython_where_de
 
     monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", load)
     assert client_context(CERTIFICATE.der).cert_store_stats()["x509"] == 1
-
-
-def test_behind_an_ingress_the_systems_authorities_are_asked(tmp_path: Path) -> None:
-    context = system_context()
-    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
-    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
-    with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(context, server_context(CERTIFICATE, tmp_path))
 
 
 def test_what_a_stranger_repeats_has_none_of_our_secret_words() -> None:

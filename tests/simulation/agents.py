@@ -44,7 +44,7 @@ from rendezvous.security import (
     Credential,
     JoinString,
     RegistryPlace,
-    sign_candidate,
+    sign_join,
     word_macs,
 )
 from tests.simulation import agent_promises, invariants
@@ -435,19 +435,9 @@ class Process:
         return request.model_copy(update={"job": job})
 
     def _signed(self, request: JoinRequest) -> JoinRequest:
-        signed = [
-            sign_candidate(
-                candidate,
-                self.join.row_key,
-                run=self.launch.run,
-                launch_id=self.facts.launch_id,
-                slot=self.slot,
-                hostname=request.hostname,
-                nproc_per_node=request.nproc_per_node,
-            )
-            for candidate in request.candidates
-        ]
-        return request.model_copy(update={"candidates": signed})
+        return sign_join(
+            request, self.join.row_key, run=self.launch.run, launch_id=self.facts.launch_id
+        )
 
     async def _probe(
         self, identity: Identity, plan: ProbePlan, slots: Iterable[int]

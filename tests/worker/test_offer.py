@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rendezvous.errors import AddressError, UsageError
-from rendezvous.schema import Candidate, Job, JoinRequest, LinkKind, TableRow
+from rendezvous.schema import Candidate, Job, JoinRequest, LinkKind
 from rendezvous.security import JoinString, RegistryPlace, RunKeys, row_is_genuine, word_macs
 from worker.machine.interfaces import count_cpus, count_gpus, look
 from worker.offer import make_offer, processes, survey
@@ -85,16 +85,8 @@ def test_every_join_has_an_id_of_its_own() -> None:
 def test_the_candidates_are_signed_for_this_slot_and_its_processes() -> None:
     made = offer(nproc_per_node="2")
     [candidate] = made.candidates
-    row = TableRow(
-        rank=0,
-        slot=1,
-        hostname=made.hostname,
-        address=candidate.address,
-        interface=candidate.interface,
-        prefix_length=candidate.prefix_length,
-        nproc_per_node=2,
-        mac=candidate.mac,
-    )
+    row = made.row(candidate)
+    assert (row.slot, row.nproc_per_node) == (1, 2)
 
     def is_genuine(**changes: Any) -> bool:
         changed = row.model_copy(update=changes)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rendezvous.schema import Candidate, EndpointTable, TableRow
-from rendezvous.security import JoinString, RegistryPlace, RunKeys, sign_candidate
+from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.security import JoinString, RegistryPlace, RunKeys, row_mac
 from worker.table import problem_of
 
 KEYS = RunKeys(bytes(32), "llama", "launch0001")
@@ -23,17 +23,7 @@ def join(slot: int = 1) -> JoinString:
 
 def row(slot: int, address: str, prefix_length: int = 24) -> TableRow:
     """A genuine row."""
-    candidate = Candidate(interface="eth0", address=address, prefix_length=prefix_length)
-    made = sign_candidate(
-        candidate,
-        KEYS.row_key,
-        run=KEYS.run,
-        launch_id=KEYS.launch_id,
-        slot=slot,
-        hostname=f"n{slot}",
-        nproc_per_node=8,
-    )
-    return TableRow(
+    made = TableRow(
         rank=slot,
         slot=slot,
         hostname=f"n{slot}",
@@ -41,8 +31,14 @@ def row(slot: int, address: str, prefix_length: int = 24) -> TableRow:
         interface="eth0",
         prefix_length=prefix_length,
         nproc_per_node=8,
-        mac=made.mac,
+        mac="",
     )
+    return sealed(made)
+
+
+def sealed(row: TableRow, key: bytes = KEYS.row_key) -> TableRow:
+    mac = row_mac(row, key, run=KEYS.run, launch_id=KEYS.launch_id)
+    return row.model_copy(update={"mac": mac})
 
 
 def table(*addresses: str, **changes: Any) -> EndpointTable:
@@ -117,17 +113,7 @@ def test_a_table_does_not_change_within_its_epoch(later: EndpointTable) -> None:
 
 def signed(key: bytes = KEYS.row_key, **changes: Any) -> TableRow:
     """A row of slot 0, whatever it says, signed with a key."""
-    values = row(0, "10.0.0.4").model_dump() | changes
-    made = sign_candidate(
-        Candidate.model_construct(
-            **{name: values[name] for name in ("interface", "address", "prefix_length")}
-        ),
-        key,
-        run=KEYS.run,
-        launch_id=KEYS.launch_id,
-        **{name: values[name] for name in ("slot", "hostname", "nproc_per_node")},
-    )
-    return TableRow(**(values | {"mac": made.mac}))
+    return sealed(TableRow(**(row(0, "10.0.0.4").model_dump() | changes)), key)
 
 
 def of_rows(*rows: TableRow) -> EndpointTable:
