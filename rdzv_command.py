@@ -7,30 +7,29 @@ whose name is its own, imports nothing of ours at first: it starts the interpret
 user's on Python's path, and only there runs the command.
 The environment itself is passed on as it is, since the training process is to see it untouched.
 
-`RDZV_JOIN` is the exception: deleting a variable leaves it readable in /proc/PID/environ, while an
-exec without it removes it. Its value goes on in an anonymous file that `RDZV_JOIN_FILE` names.
+`RDZV_JOIN` and the other secrets are the exception: each goes on in a file without a name; see
+`rendezvous/secret_variables.py`, which is loaded by its path as well.
 """
 
 import gc
 import os
 import signal
 import sys
-from types import FrameType
+from types import FrameType, ModuleType
 
-_SECRETS = ("RDZV_JOIN", "RDZV_TOKEN", "RDZV_REGISTRY")
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ISOLATED = os.path.join(_HERE, "rendezvous", "isolated.py")
+_SECRETS = os.path.join(_HERE, "rendezvous", "secret_variables.py")
 _RSH = os.path.join(_HERE, "worker", "programs", "rsh.py")
 
 
-def _hide(name: str) -> None:
-    """Move the variable's value into an anonymous file named by `<name>_FILE`."""
-    value = os.environ.pop(name, None)
-    if not value:  # set to nothing is not set
-        return
-    fd = os.memfd_create(name.lower(), 0)
-    os.write(fd, value.encode("utf-8", "surrogateescape"))
-    os.environ[f"{name}_FILE"] = f"/proc/self/fd/{fd}"
+def _hide_secrets() -> bool:
+    """See `secret_variables.hide`."""
+    from importlib.machinery import SourceFileLoader
+
+    module = ModuleType("secret_variables")
+    SourceFileLoader(module.__name__, _SECRETS).exec_module(module)
+    return bool(module.hide(os.environ))
 
 
 def _leave(number: int, _: FrameType | None) -> None:
@@ -52,10 +51,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     if sys.argv[1:2] == ["rsh"] and sys.argv[2:3] != ["--help"]:  # it has to start quickly
         os.execv(sys.executable, [sys.executable, "-I", "-S", _RSH, *sys.argv[2:]])  # noqa: S606
-    secret = any(name in os.environ for name in _SECRETS)
-    if secret or not _is_isolated():
-        for name in _SECRETS:
-            _hide(name)
+    if _hide_secrets() or not _is_isolated():
         # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         os.execv(  # noqa: S606

@@ -20,6 +20,7 @@ from launcher.streams import STANDARD_OUTPUT
 from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
 from rendezvous.isolated import begin_work
 from rendezvous.schema import printable
+from rendezvous.secret_variables import descriptor_of
 
 _MOST_CHARACTERS = 4_000
 LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")
@@ -103,8 +104,8 @@ def secret_text(name: str) -> str | None:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"{name}_FILE names {path}, which cannot be read: {exc}") from exc
-    if path.startswith("/proc/self/fd/"):
-        os.close(int(path.rsplit("/", 1)[1]))
+    if (fd := descriptor_of(path)) is not None:
+        os.close(fd)
     if not text.strip():
         raise UsageError(f"{name}_FILE names {path}, which is empty")
     return text

@@ -23,7 +23,8 @@ from launcher.settings import LaunchSettings
 from launcher.template import Form
 from rendezvous.errors import EXIT_CODE_HELP
 from rendezvous.schema import EndpointTable, TableRow
-from worker.contracts import SECRET_VARIABLES, Paths, make_contract
+from rendezvous.secret_variables import SECRET_VARIABLES
+from worker.contracts import Paths, make_contract
 from worker.settings import NodeSettings
 
 ROOT = Path(__file__).parent.parent

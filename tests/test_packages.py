@@ -45,7 +45,10 @@ PURE_STDLIB = {
     "unicodedata",
 }
 PURE_LIBRARIES = {"pydantic", "typing_extensions", "yaml"}
-PURE_AS_WELL = {"rendezvous", "launcher.run", "worker.settings", "launcher.settings"}
+PURE_AS_WELL = {
+    *("rendezvous", "launcher.run", "worker.settings", "launcher.settings"),
+    "rendezvous.secret_variables.SECRET_VARIABLES",
+}
 IMPURE_BUILTINS = {"open", "input", "print", "exec", "eval", "__import__"}
 OF_THE_LAUNCHER = {
     "cryptography",

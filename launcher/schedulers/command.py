@@ -21,8 +21,8 @@ from launcher.schedulers import NothingSubmitted
 from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError
 from rendezvous.frozen import frozen
+from rendezvous.secret_variables import SECRET_VARIABLES, anonymous_file
 from rendezvous.security import without_secrets
-from worker.contracts import SECRET_VARIABLES
 from worker.settings import WorkerSettings
 
 _KILL_SECONDS = 2.0
@@ -225,14 +225,8 @@ def _input(text: str | None) -> Iterator[int]:
     if text is None:
         yield asyncio.subprocess.DEVNULL
         return
-    fd = os.memfd_create("rdzv_stdin", os.MFD_CLOEXEC)
-    try:
-        with os.fdopen(os.dup(fd), "wb") as file:
-            file.write(text.encode())
-        os.lseek(fd, 0, os.SEEK_SET)
-        yield fd
-    finally:
-        os.close(fd)
+    with anonymous_file("rdzv_stdin", text.encode()) as file:
+        yield file.fileno()
 
 
 class _Pipe:

@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,6 +21,7 @@ from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.isolated import isolated
 from rendezvous.schema import SlotState
+from rendezvous.secret_variables import anonymous_file, path_of
 
 _KILL_SECONDS = 3.0
 OWN_COMMAND = tuple(isolated("rdzv_command"))
@@ -70,15 +71,15 @@ class LocalScheduler:
         environ = outside_environment(self._context.environ) | spec.env
         secret = environ.pop("RDZV_JOIN", join)
         said = self._log_of(run.slot)
-        with _anonymous_file(secret) as fd:
-            environ["RDZV_JOIN_FILE"] = f"/proc/self/fd/{fd}"
+        with anonymous_file("rdzv_join", secret.encode()) as file:
+            environ["RDZV_JOIN_FILE"] = path_of(file.fileno())
             try:
                 child = await asyncio.create_subprocess_exec(
                     *_with_parent(spec.argv),
                     env=environ,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=2 if self._context.quiet_stdout else None,
-                    pass_fds=(fd,),
+                    pass_fds=(file.fileno(),),
                     start_new_session=True,  # a terminal's Ctrl-C is the launcher's to pass on
                 )
             except (OSError, ValueError) as exc:  # ValueError: a NUL in a word or a variable
@@ -185,14 +186,3 @@ def _with_parent(argv: list[str]) -> list[str]:
     if argv[:2] != ["rdzv", "worker"]:
         return argv
     return [*OWN_COMMAND, "worker", "--parent", str(os.getpid()), *argv[2:]]
-
-
-@contextlib.contextmanager
-def _anonymous_file(text: str) -> Any:
-    """A file without a name, which a child inherits: in no environment and on no disk."""
-    fd = os.memfd_create("rdzv_join", 0)
-    try:
-        os.write(fd, text.encode())
-        yield fd
-    finally:
-        os.close(fd)

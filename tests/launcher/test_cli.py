@@ -36,6 +36,7 @@ from rendezvous.errors import (
     RdzvError,
     UsageError,
 )
+from rendezvous.secret_variables import anonymous_file, path_of
 from rendezvous.security import (
     JoinString,
     RegistryPlace,
@@ -405,9 +406,9 @@ def test_a_secret_comes_from_its_variable_before_its_file(
 def test_the_anonymous_file_of_a_secret_is_closed_once_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fd = os.memfd_create("rdzv_join")
-    os.write(fd, b"secret")
-    monkeypatch.setenv("RDZV_JOIN_FILE", f"/proc/self/fd/{fd}")
+    with anonymous_file("rdzv_join", b"secret") as file:
+        fd = os.dup(file.fileno())
+    monkeypatch.setenv("RDZV_JOIN_FILE", path_of(fd))
     assert secret_text("RDZV_JOIN") == "secret"
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)

@@ -10,8 +10,8 @@ import pytest
 
 from rendezvous.errors import UsageError
 from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.secret_variables import SECRET_VARIABLES
 from worker.contracts import (
-    SECRET_VARIABLES,
     Contract,
     Need,
     check_command,

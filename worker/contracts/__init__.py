@@ -16,6 +16,7 @@ from dataclasses import field, replace
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
 from rendezvous.schema import EndpointTable, TableRow, printable
+from rendezvous.secret_variables import SECRET_VARIABLES
 from worker.contracts import (
     accelerate,
     deepspeed,
@@ -70,19 +71,8 @@ __all__ = [
     "FRAMEWORKS",
     "Name",
     "Backend",
-    "SECRET_VARIABLES",
     "BENCH_PROGRAM",
 ]
-
-SECRET_VARIABLES = (
-    "RDZV_JOIN",
-    "RDZV_JOIN_FILE",
-    "RDZV_TOKEN",
-    "RDZV_TOKEN_FILE",
-    "RDZV_REGISTRY",
-    "RDZV_REGISTRY_FILE",
-)
-"""Never passed on to the program."""
 
 NO_PATHS = Paths()
 
