@@ -38,6 +38,7 @@ from worker.hosts_text import (
     remove_lines,
     render_hosts,
 )
+from worker.keeper import read_process
 
 _LOCK_SECONDS = 5.0
 _LEASE_SECONDS = 0.1
@@ -332,12 +333,8 @@ def may_live(owner: Owner) -> bool:
 
 def _start_of(pid: int) -> int | None:
     """When a process started; None when there is none, or only a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    state, *fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
-    return None if state in "ZX" else int(fields[18])
+    found = read_process(pid)
+    return None if found is None or found.state in "ZX" else found.started
 
 
 def _boot_id() -> str:
