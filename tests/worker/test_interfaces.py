@@ -29,6 +29,7 @@ from tests.worker.fake_sysfs import (
     tcp_only,
 )
 from worker.address import Interface, Machine, RdmaKind
+from worker.machine import netlink
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 
 LO = Interface("lo", ("127.0.0.1/8", "::1/128"), carrier=True, mtu=65536, link_type=LOOPBACK)
@@ -233,6 +234,11 @@ ip link add veth7 type veth peer name veth8
 ip link set veth7 master br7
 ip address add 10.8.0.1/24 dev br7
 ip link set br7 up
+ip tuntap add tun0 mode tun
+ip address add 10.6.0.1 peer 10.6.0.2 dev tun0
+ip address add fd06::1 peer fd06::2 dev tun0
+ip link add ib0 mtu 2044 type veth peer name ib1
+ip address add 10.4.0.1/16 dev ib0
 exec "$@"
 """
 
@@ -249,6 +255,10 @@ def test_a_real_kernel_is_seen_as_it_is() -> None:
     assert (eth0["link_type"], eth0["speed_mbps"], eth0["is_physical"]) == (1, 10_000, False)
     assert (br7["addresses"], br7["is_bridge"], br7["carrier"]) == (["10.8.0.1/24"], True, False)
     assert (veth7["bridge"], veth7["master"], veth7["is_running"]) == ("br7", "br7", False)
+    assert seen["tun0"]["addresses"] == ["10.6.0.1/32", "fd06::1/128"]
+    down = {"addresses": ["10.4.0.1/16"], "is_running": False, "mtu": 2044}
+    assert {key: seen["ib0"][key] for key in down} == down
+    assert seen["ib1"]["addresses"] == []
     assert seen["lo"]["link_type"] == LOOPBACK
     assert routes == ["10.9.0.3", "fd09::3", None, "10.9.0.3", None]
 
@@ -262,6 +272,29 @@ found = {interface.name for interface in look().interfaces}
 assert found == {name for _, name in socket.if_nameindex()}, found
 """
     subprocess.run(["unshare", "--net", sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.netns
+def test_every_interface_is_seen_where_the_kernel_needs_several_messages_to_list_them() -> None:
+    script = """
+import subprocess
+from worker.machine.interfaces import look
+batch = "".join(
+    f"link add a{i} type veth peer name b{i}\\naddress add 10.0.{i}.1/24 dev a{i}\\n"
+    for i in range(100)
+)
+subprocess.run(["ip", "-batch", "-"], input=batch, text=True, check=True)
+found = {interface.name: interface.addresses for interface in look().interfaces}
+wanted = {f"a{i}": (f"10.0.{i}.1/24",) for i in range(100)}
+assert found == wanted | {f"b{i}": () for i in range(100)} | {"lo": ()}, found
+"""
+    subprocess.run(["unshare", "--net", sys.executable, "-c", script], check=True)
+
+
+def test_what_the_kernel_refuses_to_list_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netlink, "_GET_LINK", 9999)
+    with pytest.raises(OSError, match="not supported"):
+        look()
 
 
 def test_the_route_to_this_machine_itself_leaves_from_the_address_asked_for() -> None:

@@ -7,7 +7,6 @@ may hide it, and the kernel answers some reads with an error (the speed of a lin
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import re
 import socket
@@ -15,24 +14,11 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import psutil
-
-from rendezvous.frozen import frozen
 from worker.address import Interface, Machine, RdmaKind
-from worker.machine import sysfs
+from worker.machine import netlink, sysfs
 
 _LOOPBACK = 772  # of /sys/class/net/*/type
-_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _GPU_NODE = re.compile(r"nvidia[0-9]+\Z")
-
-
-@frozen
-class _Link:
-    """What the kernel says of an interface's state."""
-
-    is_running: bool
-    mtu: int
-    speed_mbps: int
 
 
 def look(
@@ -46,17 +32,15 @@ def look(
             not asked, and all else is read below `root`.
     """
     net = root / "sys/class/net"
-    links: Mapping[str, _Link] = {}
-    names = [path.name for path in sysfs.entries(net)]
-    if addresses is None:
-        addresses, links = _kernel_addresses(), _kernel_links()
-        names = []  # /sys may show another network namespace's
-    names = list(dict.fromkeys([*names, *addresses, *links]))
+    if addresses is None:  # /sys may show another network namespace's
+        interfaces = [_interface(net / name, link) for name, link in netlink.links().items()]
+    else:
+        names = dict.fromkeys([*(path.name for path in sysfs.entries(net)), *addresses])
+        interfaces = [
+            _interface(net / name, _link(net / name, addresses.get(name, ()))) for name in names
+        ]
     return Machine(
-        interfaces=tuple(
-            _interface(net / name, tuple(addresses.get(name, ())), links.get(name))
-            for name in names
-        ),
+        interfaces=tuple(interfaces),
         rdma=tuple(_rdma_kind(path) for path in sysfs.entries(root / "sys/class/infiniband")),
     )
 
@@ -89,7 +73,10 @@ def why_unusable(address: str, interface: str) -> str:
     except OSError as exc:
         if exc.errno == errno.EADDRNOTAVAIL:
             return f"its address {address} ({interface}) is gone"
-    link = _kernel_links().get(interface)
+    try:
+        link = netlink.links().get(interface)
+    except OSError:
+        return ""
     return f"its interface {interface} ({address}) is down" if link and not link.is_running else ""
 
 
@@ -110,41 +97,17 @@ def count_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def _kernel_addresses() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for label, entries in psutil.net_if_addrs().items():
-        # An IPv4 alias such as eth0:1 is an address of eth0.
-        cidrs = found.setdefault(label.partition(":")[0], [])
-        cidrs += [_cidr(e.address, e.netmask) for e in entries if e.family in _FAMILIES]
-    return found
-
-
-def _cidr(address: str, netmask: str | None) -> str:
-    plain = address.partition("%")[0]
-    if netmask is None:
-        return str(ipaddress.ip_interface(plain))
-    return f"{plain}/{int(ipaddress.ip_address(netmask)).bit_count()}"
-
-
-def _kernel_links() -> dict[str, _Link]:
-    try:
-        stats = psutil.net_if_stats()
-    except OSError:  # a sandboxed kernel may not know the calls; /sys is asked instead
-        return {}
-    return {name: _Link(one.isup, one.mtu, one.speed) for name, one in stats.items()}
-
-
-def _interface(path: Path, addresses: tuple[str, ...], link: _Link | None) -> Interface:
+def _interface(path: Path, link: netlink.Link) -> Interface:
     name, master = path.name, sysfs.link_name(path / "master")
     is_port = sysfs.exists(path / "brport") or sysfs.exists(path / "master/bridge")
     carrier = sysfs.number(path / "carrier", -1)
     return Interface(
         name=name,
-        addresses=addresses,
-        is_running=link.is_running if link else _operates(path),
+        addresses=link.addresses,
+        is_running=link.is_running,
         carrier=None if carrier < 0 else carrier == 1,
-        mtu=link.mtu if link else sysfs.number(path / "mtu", 0),
-        speed_mbps=max(link.speed_mbps if link else 0, sysfs.number(path / "speed", 0)),
+        mtu=link.mtu,
+        speed_mbps=max(link.speed_mbps, sysfs.number(path / "speed", 0)),
         link_type=sysfs.number(path / "type", _LOOPBACK if name == "lo" else 0),
         is_bridge=sysfs.exists(path / "bridge"),
         bridge=(master or "a bridge") if is_port else None,
@@ -154,9 +117,14 @@ def _interface(path: Path, addresses: tuple[str, ...], link: _Link | None) -> In
     )
 
 
-def _operates(path: Path) -> bool:
-    """IFF_RUNNING as the kernel derives it; lo and tunnels say `unknown` and do run."""
-    return sysfs.text(path / "operstate") in ("up", "unknown", "")
+def _link(path: Path, addresses: Sequence[str]) -> netlink.Link:
+    """What /sys says of it; lo and tunnels have the state `unknown` and do run."""
+    return netlink.Link(
+        is_running=sysfs.text(path / "operstate") in ("up", "unknown", ""),
+        mtu=sysfs.number(path / "mtu", 0),
+        speed_mbps=0,
+        addresses=tuple(addresses),
+    )
 
 
 def _is_physical(path: Path) -> bool:
