@@ -38,7 +38,7 @@ def take_join(folder: Path, seconds: float, say: Callable[[str], None]) -> str:
         UsageError: The folder cannot be read or written.
     """
     deadline = time.monotonic() + seconds
-    said = ""
+    seen = None
     with _ended_by_term():
         while True:
             try:
@@ -51,16 +51,17 @@ def take_join(folder: Path, seconds: float, say: Callable[[str], None]) -> str:
                     f"taken: {exc.strerror}",
                     hint="a worker renames the file that it takes: the folder has to be writable",
                 ) from exc
-            words = f"no join string is in {folder} yet"
+            words = f"no join string is in {folder}"
             if taken:
                 words = f"every join string in {folder} is taken ({taken}): a spare, waiting"
             if time.monotonic() > deadline:
                 raise JoinTimeout(
-                    f"{words.removesuffix(' yet')}, after {seconds:.0f} s",
+                    f"{words}, after {seconds:.0f} s",
                     hint="is the launcher running, with --scheduler external and this same folder?",
                 )
-            if words != said:
-                say(said := words)
+            if taken != seen:
+                say(words if taken else f"{words} yet")
+            seen = taken
             time.sleep(_LOOK_SECONDS)
 
 

@@ -94,7 +94,9 @@ def test_a_driver_that_hangs_is_waited_for_no_longer_than_the_limit(
     driver: Callable[[str], None],
 ) -> None:
     driver("ok hang")
-    assert look_gpus(limit_seconds=0.5) == Gpus(problem="NVML: no answer within 0.5 s")
+    assert look_gpus(limit_seconds=0.5) == Gpus(
+        problem="NVML: no answer within 0.5 s", is_late=True
+    )
 
 
 def test_a_machine_without_a_driver_has_no_gpus_and_no_error(
@@ -103,7 +105,7 @@ def test_a_machine_without_a_driver_has_no_gpus_and_no_error(
     pytest.importorskip("pynvml")
     (tmp_path / "libnvidia-ml.so.1").write_text("no library\n")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    assert look_gpus() == Gpus(problem="NVML: NVML Shared Library Not Found")
+    assert look_gpus() == Gpus(problem="NVML: NVML Shared Library Not Found", is_absent=True)
 
 
 def test_a_gpu_in_slices_tells_those_that_may_be_used(driver: Callable[[str], None]) -> None:

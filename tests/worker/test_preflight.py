@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any
 
@@ -135,7 +136,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
         ("L16", "fail", "GPU driver", "NVML: Driver/library version mismatch"),
     ),
     "the driver is slow": (
-        {"gpus": Gpus(problem="NVML: no answer within 1 s")},
+        {"gpus": Gpus(problem="NVML: no answer within 1 s", is_late=True)},
         ("L16", "warn", "GPU driver", "NVML: no answer within 1 s"),
     ),
     "more processes than GPUs": (
@@ -159,15 +160,18 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
         ("L18", "warn", "/work", "40 GiB free of 900 GiB"),
     ),
     "folder cannot be written": (
-        {"disks": (Disk("/work", 1, 1, "Read-only file system"),)},
+        {"disks": (Disk("/work", 1, 1, "Read-only file system", errno.EROFS),)},
         ("L18", "warn", "/work", "Read-only file system"),
     ),
     "TMPDIR cannot be written": (
-        {"disks": (Disk("/tmp", 0, 0, "Read-only file system"),)},
+        {"disks": (Disk("/tmp", 0, 0, "Read-only file system", errno.EROFS),)},
         ("L18", "fail", "/tmp", "Read-only file system"),
     ),
     "TMPDIR is another node's": (
-        {"disks": (Disk("/scratch/slurm.7", 0, 0, GONE),), "temporary": "/scratch/slurm.7"},
+        {
+            "disks": (Disk("/scratch/slurm.7", 0, 0, GONE, errno.ENOENT),),
+            "temporary": "/scratch/slurm.7",
+        },
         ("L18", "warn", "/scratch/slurm.7", GONE),
     ),
     "a disk hangs": (
@@ -222,8 +226,12 @@ NO_FAULT: dict[str, dict[str, Any]] = {
     "half a terabyte left": {"disks": (Disk("/work", 500 * GIB, 9_000 * GIB),)},
     "a file system without storage": {"disks": (Disk("/sys", 0, 0),)},
     "not rank 0": {"master_port": None, "is_master_port_free": None},
-    "no nvidia-ml-py": {"gpus": Gpus(problem="the package nvidia-ml-py is not installed")},
-    "a container without NVML": {"gpus": Gpus(problem="NVML: NVML Shared Library Not Found")},
+    "no nvidia-ml-py": {
+        "gpus": Gpus(problem="the package nvidia-ml-py is not installed", is_absent=True)
+    },
+    "a container without NVML": {
+        "gpus": Gpus(problem="NVML: NVML Shared Library Not Found", is_absent=True)
+    },
     "interfaces that answer for themselves": {
         "candidates": (candidate(), candidate("eth1", "10.0.0.5")),
         "arp": {"eth0": Arp(1, 2), "eth1": Arp(1, 2)},
@@ -277,5 +285,5 @@ def test_a_sick_gpu_that_the_program_will_not_see_is_told_and_fails_nobody() -> 
 
 
 def test_gpus_outside_the_jobs_device_cgroup_are_not_judged() -> None:
-    others = Gpu(0, problem="Insufficient Permissions")
+    others = Gpu(0, problem="Insufficient Permissions", is_foreign=True)
     assert complaints(machine(gpus=gpus(others))) == []

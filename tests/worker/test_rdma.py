@@ -31,7 +31,7 @@ from tests.worker.fake_sysfs import (
     roce_8x400,
     tcp_only,
 )
-from worker.machine.rdma import error_counters, look_rdma, open_devices, opened
+from worker.machine.rdma import Unopened, error_counters, look_rdma, open_devices, opened
 from worker.nccl.env import Given, gid_wish
 
 ND_RAILS = [f"mlx5_ib{i}" for i in range(8)]
@@ -488,10 +488,9 @@ def libibverbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 def test_each_device_is_opened_or_says_why_not(libibverbs: Callable[[str], None]) -> None:
     libibverbs("mlx5_0 mlx5_1=13 mlx5_2=19 unasked=crash")
     assert open_devices(["mlx5_0", "mlx5_1", "mlx5_2", "rdmap79s0"]) == {
-        "mlx5_0": "",
-        "mlx5_1": "ibv_open_device fails: Permission denied",
-        "mlx5_2": "ibv_open_device fails: No such device",
-        "rdmap79s0": "libibverbs has no driver for it",
+        "mlx5_1": Unopened("ibv_open_device fails: Permission denied"),
+        "mlx5_2": Unopened("ibv_open_device fails: No such device"),
+        "rdmap79s0": Unopened("libibverbs has no driver for it", lacks_library=True),
     }
 
 
@@ -499,10 +498,8 @@ def test_a_driver_that_crashes_ends_nothing_but_the_try(
     libibverbs: Callable[[str], None],
 ) -> None:
     libibverbs("mlx5_0 mlx5_1=crash mlx5_2")
-    silent = "libibverbs does not open it: asking it ends in SIGABRT"
-    assert open_devices(["mlx5_0", "mlx5_1", "mlx5_2"]) == {
-        "mlx5_0": "", "mlx5_1": silent, "mlx5_2": silent,
-    }  # fmt: skip
+    silent = Unopened("libibverbs does not open it: asking it ends in SIGABRT")
+    assert open_devices(["mlx5_0", "mlx5_1", "mlx5_2"]) == {"mlx5_1": silent, "mlx5_2": silent}
 
 
 def test_a_driver_that_hangs_is_waited_for_no_longer_than_the_limit(
@@ -510,7 +507,7 @@ def test_a_driver_that_hangs_is_waited_for_no_longer_than_the_limit(
 ) -> None:
     libibverbs("mlx5_0=hang")
     assert open_devices(["mlx5_0"], limit_seconds=0.5) == {
-        "mlx5_0": "libibverbs does not open it: no answer within 0.5 s"
+        "mlx5_0": Unopened("libibverbs does not open it: no answer within 0.5 s")
     }
 
 
@@ -520,15 +517,14 @@ def test_without_a_libibverbs_that_can_be_loaded_no_device_opens(
     for name in ("libibverbs.so.1", "libibverbs.so"):
         (tmp_path / name).write_text("no library\n")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    assert open_devices(["mlx5_0"]) == {
-        "mlx5_0": f"libibverbs cannot be loaded: {tmp_path}/libibverbs.so.1: file too short"
-    }
+    said = f"libibverbs cannot be loaded: {tmp_path}/libibverbs.so.1: file too short"
+    assert open_devices(["mlx5_0"]) == {"mlx5_0": Unopened(said, lacks_library=True)}
 
 
 def test_what_opening_gives_is_the_problem_of_every_port_that_had_none(trees: Trees) -> None:
     ports = look_rdma(trees(nd_h100_v5)[0])
-    found = dict.fromkeys(["mlx5_an0", "mlx5_ib1"], "libibverbs has no driver for it")
-    tried = opened(ports, found | {"mlx5_ib2": ""})
+    lacking = Unopened("libibverbs has no driver for it", lacks_library=True)
+    tried = opened(ports, dict.fromkeys(["mlx5_an0", "mlx5_ib1"], lacking))
     assert tried[2] == ports[2].model_copy(
         update={"openable": False, "problem": "libibverbs has no driver for it"}
     )

@@ -23,7 +23,7 @@ from tests.worker.machines import GIB, HEALTHY, complaints, efa, machine, port, 
 from worker.address import Interface, Machine
 from worker.machine.interfaces import look
 from worker.machine.kernel import Limits
-from worker.machine.rdma import look_rdma
+from worker.machine.rdma import Unopened, look_rdma, without_lid
 from worker.machine.surroundings import EFA_LIBRARIES, Surroundings, look_around
 from worker.nccl.env import Given
 from worker.preflight.checks import check_node
@@ -68,7 +68,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
         ("L05", "fail", "mlx5_0:1", "INIT, LID 0, subnet manager none"),
     ),
     "no LID": (
-        {"rdma": with_first(port(0, lid=0, problem="it has no LID: not configured"))},
+        {"rdma": with_first(port(0, lid=0)), "without_lid": frozenset({"mlx5_0:1"})},
         ("L05", "fail", "mlx5_0:1", "ACTIVE, LID 0, subnet manager 1"),
     ),
     "half the rate": (
@@ -113,12 +113,16 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
         {
             "rdma": [
                 port(0, openable=False, problem="libibverbs cannot be loaded: no such file"),
-            ]
+            ],
+            "unopened": {"mlx5_0": Unopened("", lacks_library=True)},
         },
         ("L10", "fail", "mlx5_0:1", "libibverbs cannot be loaded: no such file"),
     ),
     "no driver in libibverbs": (
-        {"rdma": [port(0, openable=False, problem="libibverbs has no driver for it")]},
+        {
+            "rdma": [port(0, openable=False, problem="libibverbs has no driver for it")],
+            "unopened": {"mlx5_0": Unopened("", lacks_library=True)},
+        },
         ("L10", "fail", "mlx5_0:1", "libibverbs has no driver for it"),
     ),
     "EFA without its plugin": (
@@ -230,6 +234,7 @@ def real(root: Path, addresses: Addresses, **changes: Any) -> Surroundings:
     return replace(
         HEALTHY,
         facts=HEALTHY.facts.model_copy(update={"rdma": look_rdma(root)}),
+        without_lid=without_lid(root),
         machine=look(root, addresses=addresses),
         given=given,
         **changes,

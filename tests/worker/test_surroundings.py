@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -40,7 +41,9 @@ def test_this_machine_is_described(tmp_path: Path) -> None:
         str(tmp_path),
         str(tmp_path / "nosuch"),
     ]
-    assert found.disks[2] == Disk(str(tmp_path / "nosuch"), problem="No such file or directory")
+    assert found.disks[2] == Disk(
+        str(tmp_path / "nosuch"), problem="No such file or directory", code=errno.ENOENT
+    )
     assert 0 < found.disks[1].free_bytes <= found.disks[1].total_bytes
     assert list(tmp_path.iterdir()) == []
 

@@ -22,10 +22,12 @@ class Answer:
 
     Attributes:
         problem: Why it may not have said all; empty after an orderly end.
+        is_late: Whether that is because it took too long.
     """
 
     text: str
     problem: str
+    is_late: bool = False
 
 
 def ask(program: Path, *arguments: str, limit_seconds: float, site: bool = False) -> Answer:
@@ -61,7 +63,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str], *, limit_seconds: float
     try:
         said, _ = process.communicate(timeout=limit_seconds)
     except subprocess.TimeoutExpired as late:
-        return Answer(_end(process, late), f"no answer within {limit_seconds:g} s")
+        return Answer(_end(process, late), f"no answer within {limit_seconds:g} s", is_late=True)
     text = said.decode(errors="replace")
     if process.returncode < 0:
         number = -process.returncode

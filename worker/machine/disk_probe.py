@@ -2,7 +2,7 @@
 
 It is started as `python -I -S disk_probe.py write|sync FOLDER...` by `surroundings`, since a
 file system whose server is gone holds whoever touches it. Prints a line of JSON for each folder,
-as soon as it is known: [index, free bytes, total bytes, problem]; before all others, an empty line.
+as soon as it is known: [index, free bytes, total bytes, errno, problem]; first comes an empty line.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def main(how: str, folders: list[str]) -> None:
 
 def _tell(index: int, folder: str, sync: bool) -> None:
     free = total = 0
-    problem = ""
+    code, problem = 0, ""
     try:
         found = os.statvfs(folder)
         free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         _write(folder, sync)
     except OSError as error:
-        problem = error.strerror or str(error)
-    _say(json.dumps([index, free, total, problem]))
+        code, problem = error.errno or 0, error.strerror or str(error)
+    _say(json.dumps([index, free, total, code, problem]))
 
 
 def _say(line: str) -> None:

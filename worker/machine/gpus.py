@@ -39,6 +39,7 @@ class Gpu:
     Attributes:
         index: As NVML counts.
         problem: Why the driver cannot use it, such as a GPU that fell off the bus.
+        is_foreign: It lies outside the job's device cgroup, and belongs to another job.
         slices: The UUIDs of its MIG instances that may be used here; None where it is whole.
         ecc_errors: Uncorrected, since the driver was loaded; None when it does not count them.
         remap_pending: A row of its memory is to be replaced: it needs a reset.
@@ -51,6 +52,7 @@ class Gpu:
     model: str = ""
     uuid: str = ""
     problem: str = ""
+    is_foreign: bool = False
     slices: tuple[str, ...] | None = None
     ecc_errors: int | None = None
     remap_pending: bool = False
@@ -84,11 +86,15 @@ class Gpus:
     Attributes:
         driver: Its version; empty when it was not asked.
         problem: Why the driver was not asked or did not answer; then there are no `gpus`.
+        is_absent: That is since this container has no NVML, or no package that asks it.
+        is_late: That is since it took too long.
     """
 
     driver: str = ""
     gpus: tuple[Gpu, ...] = ()
     problem: str = ""
+    is_absent: bool = False
+    is_late: bool = False
 
     @property
     def count(self) -> int:
@@ -108,7 +114,8 @@ class Gpus:
     @property
     def problems(self) -> list[tuple[int, str, Severity]]:
         """What is wrong with which GPU, and whether it can still be computed with."""
-        return [(gpu.index, *problem) for gpu in self.gpus for problem in gpu.problems]
+        own = [gpu for gpu in self.gpus if not gpu.is_foreign]
+        return [(gpu.index, *problem) for gpu in own for problem in gpu.problems]
 
 
 class _GpuAnswer(BaseModel):
@@ -116,6 +123,7 @@ class _GpuAnswer(BaseModel):
     model: str = ""
     uuid: str = ""
     problem: str = ""
+    is_foreign: bool = False
     slices: list[str] | None = None
     ecc_errors: int | None = None
     remap_pending: bool = False
@@ -128,6 +136,7 @@ class _Answer(BaseModel):
     driver: str = ""
     gpus: list[_GpuAnswer] = []
     problem: str = ""
+    is_absent: bool = False
 
 
 def look_gpus(limit_seconds: float = LIMIT_SECONDS) -> Gpus:
@@ -136,8 +145,10 @@ def look_gpus(limit_seconds: float = LIMIT_SECONDS) -> Gpus:
     try:
         said = _Answer.model_validate_json(answer.text)
     except ValidationError:
-        return Gpus(problem=f"NVML: {answer.problem or 'its answer cannot be read'}")
-    return Gpus(_words(said.driver), tuple(map(_gpu, said.gpus)), _words(said.problem))
+        problem = f"NVML: {answer.problem or 'its answer cannot be read'}"
+        return Gpus(problem=problem, is_late=answer.is_late)
+    gpus = tuple(map(_gpu, said.gpus))
+    return Gpus(_words(said.driver), gpus, _words(said.problem), is_absent=said.is_absent)
 
 
 def _gpu(said: _GpuAnswer) -> Gpu:
@@ -147,6 +158,7 @@ def _gpu(said: _GpuAnswer) -> Gpu:
         model=_words(said.model),
         uuid=_words(said.uuid),
         problem=_words(said.problem),
+        is_foreign=said.is_foreign,
         slices=None if said.slices is None else tuple(map(_words, said.slices)),
         ecc_errors=said.ecc_errors,
         remap_pending=said.remap_pending,

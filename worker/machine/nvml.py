@@ -21,14 +21,15 @@ def main() -> None:
     try:
         pynvml: Any = importlib.import_module("pynvml")  # optional, and untyped
     except ImportError:
-        _say({"problem": "the package nvidia-ml-py is not installed"})
+        _say({"problem": "the package nvidia-ml-py is not installed", "is_absent": True})
         return
     try:
         pynvml.nvmlInit()
         driver = _plain(pynvml.nvmlSystemGetDriverVersion())
         gpus = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
     except pynvml.NVMLError as error:
-        _say({"problem": f"NVML: {error}"})
+        is_absent = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+        _say({"problem": f"NVML: {error}", "is_absent": is_absent})
         return
     _say({"driver": driver, "gpus": gpus})
 
@@ -39,7 +40,8 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
         gpu = {"index": index, "model": _plain(nvml.nvmlDeviceGetName(handle))}
         gpu["uuid"] = _plain(nvml.nvmlDeviceGetUUID(handle))
     except nvml.NVMLError as error:
-        return {"index": index, "problem": str(error)}
+        is_foreign = error.value == nvml.NVML_ERROR_NO_PERMISSION
+        return {"index": index, "problem": str(error), "is_foreign": is_foreign}
     return gpu | {"slices": _slices(nvml, handle)} | _health(nvml, handle)
 
 

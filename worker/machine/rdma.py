@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
+from rendezvous.frozen import frozen
 from rendezvous.schema import RdmaPort, printable
 from worker.machine import aside, sysfs, verbs
 from worker.nccl.env import GidWish, selects
@@ -34,6 +35,14 @@ _PHYSICAL = {
     "Disabled": "it is switched off",
     "LinkErrorRecovery": "the link has errors",
 }
+
+
+@frozen
+class Unopened:
+    """Why libibverbs does not open a device; it, or its part for the device, may be missing."""
+
+    problem: str
+    lacks_library: bool = False
 
 
 def look_rdma(root: Path = Path("/"), wish: GidWish = _USUAL_GID) -> list[RdmaPort]:
@@ -61,11 +70,21 @@ def error_counters(root: Path = Path("/")) -> dict[str, dict[str, int]]:
     }
 
 
-def opened(ports: Sequence[RdmaPort], problems: Mapping[str, str]) -> list[RdmaPort]:
+def without_lid(root: Path = Path("/")) -> frozenset[str]:
+    """The ports, as `DEVICE:PORT`, of which the kernel says that no subnet manager gave a LID."""
+    return frozenset(
+        f"{device.name}:{port.name}"
+        for device in sysfs.entries(root / "sys/class/infiniband")
+        for port in sysfs.entries(device / "ports")
+        if sysfs.number(port / "lid", -1) == 0
+    )
+
+
+def opened(ports: Sequence[RdmaPort], unopened: Mapping[str, Unopened]) -> list[RdmaPort]:
     """The ports, those without another problem with what opening their device gave."""
     return [
-        port.model_copy(update={"openable": False, "problem": problems[port.device]})
-        if not port.problem and problems.get(port.device)
+        port.model_copy(update={"openable": False, "problem": unopened[port.device].problem})
+        if not port.problem and port.device in unopened
         else port
         for port in ports
     ]
@@ -83,18 +102,21 @@ def chosen(ports: Sequence[RdmaPort], words: str) -> list[RdmaPort]:
     ]
 
 
-def open_devices(names: Sequence[str], limit_seconds: float = OPEN_SECONDS) -> dict[str, str]:
-    """Open RDMA devices through libibverbs, as NCCL does: by name nothing, or what is wrong.
+def open_devices(names: Sequence[str], limit_seconds: float = OPEN_SECONDS) -> dict[str, Unopened]:
+    """Open RDMA devices through libibverbs, as NCCL does: those that it does not open, by name.
 
     Args:
         names: As in /sys/class/infiniband.
         limit_seconds: For all of them; a broken driver can block for ever.
     """
     answer = aside.ask(Path(verbs.__file__), *names, limit_seconds=limit_seconds)
-    lines = (line.partition("\t") for line in answer.text.splitlines())
-    problems = {name: printable(problem, 500) for name, _, problem in lines}
-    silent = f"libibverbs does not open it: {answer.problem or 'no answer'}"
-    return {name: problems.get(name, silent) for name in names}
+    silent = Unopened(f"libibverbs does not open it: {answer.problem or 'no answer'}")
+    found = dict.fromkeys(names, silent)
+    for line in answer.text.splitlines():
+        name, _, rest = line.partition("\t")
+        lacks, _, problem = rest.partition("\t")
+        found[name] = Unopened(printable(problem, 500), lacks == "library")
+    return {name: found[name] for name in names if found[name].problem}
 
 
 def _ports(root: Path, wish: GidWish) -> Iterator[RdmaPort]:

@@ -8,6 +8,7 @@ what has not answered in time is left out: no start is held up by its own checks
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import ipaddress
 import json
@@ -30,7 +31,15 @@ from worker.machine import aside, disk_probe, kernel, loadable, sysfs
 from worker.machine.gpus import Gpus, hidden_gpus, look_gpus, uuids_of, visible_gpus
 from worker.machine.interfaces import count_gpus
 from worker.machine.kernel import Arp, Clock, Limits
-from worker.machine.rdma import chosen, error_counters, look_rdma, open_devices, opened
+from worker.machine.rdma import (
+    Unopened,
+    chosen,
+    error_counters,
+    look_rdma,
+    open_devices,
+    opened,
+    without_lid,
+)
 from worker.machine.user_python import UserPython, look_user_python
 from worker.nccl.conf import read_conf
 from worker.nccl.env import GidWish, Given, gid_wish, given_by
@@ -53,6 +62,7 @@ _HOSTS_FILE = Path("/etc/hosts")
 _SLACK_SECONDS = 0.3
 _PATIENT = PATIENT_SECONDS - _SLACK_SECONDS
 _SILENT_DRIVER = "its driver gives no answer in time"
+_SILENT_DEVICE = Unopened(_SILENT_DRIVER)
 _SCRIPTS = (".py", ".sh")
 _MOST_SCRIPT_BYTES = 16 << 20
 _MOST_GPUS = 64
@@ -71,12 +81,28 @@ _T = TypeVar("_T")
 
 @frozen
 class Disk:
-    """A folder's file system; `total_bytes` is 0 where it has no storage of its own."""
+    """A folder's file system; `total_bytes` is 0 where it has no storage of its own.
+
+    Attributes:
+        problem: Why it cannot be written; empty when it can.
+        code: The errno of that; 0 where it gave no answer in time.
+    """
 
     path: str
     free_bytes: int = 0
     total_bytes: int = 0
     problem: str = ""
+    code: int = 0
+
+    @property
+    def is_missing(self) -> bool:
+        """There is no such folder."""
+        return self.code == errno.ENOENT
+
+    @property
+    def is_silent(self) -> bool:
+        """It is slow, or its server does not answer."""
+        return bool(self.problem) and not self.code
 
 
 @frozen
@@ -96,6 +122,8 @@ class Surroundings:
         hosts: `--hosts`.
         is_hosts_writable: Whether the hosts file can be written.
         arp: By interface.
+        without_lid: The RDMA ports, as `DEVICE:PORT`, to which no subnet manager gave a LID.
+        unopened: By RDMA device, why libibverbs does not open it.
         rdma_errors: By port, the error counters that rose while we looked.
         gpus: As the driver sees them; None where this container has none.
         hidden_gpus: Those that the program will not see, as NVML counts.
@@ -126,6 +154,8 @@ class Surroundings:
     hosts: str = "auto"
     is_hosts_writable: bool = True
     arp: Mapping[str, Arp] = field(default_factory=dict)
+    without_lid: frozenset[str] = frozenset()
+    unopened: Mapping[str, Unopened] = field(default_factory=dict)
     rdma_errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     gpus: Gpus | None = None
     hidden_gpus: frozenset[int] = frozenset()
@@ -181,8 +211,8 @@ class _Files:
 
 
 _NO_DISKS: tuple[Disk, ...] = ()
-_SILENT_GPUS: Gpus | None = Gpus(problem=_SILENT_DRIVER)
-_NO_RDMA: tuple[list[RdmaPort], dict[str, dict[str, int]]] = ([], {})
+_SILENT_GPUS: Gpus | None = Gpus(problem=_SILENT_DRIVER, is_late=True)
+_NO_RDMA: tuple[list[RdmaPort], frozenset[str], dict[str, dict[str, int]]] = ([], frozenset(), {})
 """What is known where a device does not answer: its files in sysfs are questions to its driver."""
 
 
@@ -220,7 +250,9 @@ def look_around(
     disks = later(lambda: _disks(paths, probe, limit), _NO_DISKS)
     files = later(lambda: _read_files(program, command, environ), _Files())
     addresses = later(lambda: _addresses_of(hostname, root, resolve), None)
-    ports, counted = later(lambda: (look_rdma(root), error_counters(root)), _NO_RDMA).get()
+    ports, bare, counted = later(
+        lambda: (look_rdma(root), without_lid(root), error_counters(root)), _NO_RDMA
+    ).get()
     driver = later(lambda: _ask_driver(nodes, limit), _SILENT_GPUS)
     efa = EFA_LIBRARIES if any(port.link_layer == EFA for port in ports) else ()
     unloaded = dict.fromkeys(efa, NO_ANSWER)
@@ -228,7 +260,7 @@ def look_around(
     if (wish := gid_wish(files.get().given)) != GidWish():  # files may keep us waiting from here on
         ports = later(lambda: look_rdma(root, wish), ports).get()
     names = list(dict.fromkeys(p.device for p in ports if not p.problem and root == _HOST))
-    closed = dict.fromkeys(names, _SILENT_DRIVER)
+    closed = dict.fromkeys(names, _SILENT_DEVICE)
     tried = later(lambda: _open(names, _PATIENT), closed, PATIENT_SECONDS)
     return replace(
         _quick(root, nodes),
@@ -244,6 +276,8 @@ def look_around(
         hidden_gpus=hidden_gpus(driver.get(), environ),
         libraries=libraries.get(),
         disks=disks.get(),
+        without_lid=bare,
+        unopened=tried.get(),
         rdma_errors=rises(counted, later(lambda: error_counters(root), counted).get()),
     )
 
@@ -379,8 +413,8 @@ def _disks(paths: Sequence[Path], probe: DiskProbe, limit_seconds: float) -> tup
     _, *lines = answer.text.split("\n")
     for line in filter(None, lines):
         with contextlib.suppress(ValueError):  # it was killed in the middle of a line
-            index, free, total, problem = json.loads(line)
-            found[names[index]] = Disk(names[index], free, total, printable(problem, 200))
+            index, free, total, code, problem = json.loads(line)
+            found[names[index]] = Disk(names[index], free, total, printable(problem, 200), code)
     # A process that could not even start in time tells of a busy machine and nothing of its disks.
     return tuple(found.get(name, Disk(name, problem=NO_ANSWER)) for name in names if lines)
 
@@ -389,7 +423,7 @@ def _space(path: Path) -> Disk:
     try:
         found = os.statvfs(path)
     except OSError as error:
-        return Disk(str(path), problem=error.strerror or str(error))
+        return Disk(str(path), problem=error.strerror or str(error), code=error.errno or 0)
     return Disk(str(path), found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
@@ -406,5 +440,5 @@ def _ask_driver(nodes: int, limit_seconds: float) -> Gpus | None:
     return look_gpus(limit_seconds) if nodes else None
 
 
-def _open(names: Sequence[str], limit_seconds: float) -> dict[str, str]:
+def _open(names: Sequence[str], limit_seconds: float) -> dict[str, Unopened]:
     return open_devices(names, limit_seconds) if names else {}

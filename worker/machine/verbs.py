@@ -1,8 +1,8 @@
 """A program of its own: open RDMA devices as NCCL does, and say how each took it.
 
 It is started as `python -I -S verbs.py DEVICE...` by `rdma`, since a broken driver can block
-or crash whoever opens its device. Prints a line for each device: its name, a tab, and nothing or
-why it cannot be opened.
+or crash whoever opens its device. Prints a line for each device: its name, a tab, `library` if that
+or its part for the device is missing, a tab, and nothing or why the device cannot be opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(names: list[str]) -> None:
         verbs = _load()
     except OSError as error:
         for name in names:
-            _say(name, f"libibverbs cannot be loaded: {error}")
+            _say(name, f"libibverbs cannot be loaded: {error}", lacks="library")
         return
     count = ctypes.c_int(0)
     devices = verbs.ibv_get_device_list(ctypes.byref(count))
@@ -29,7 +29,7 @@ def main(names: list[str]) -> None:
         if name in by_name:
             _say(name, _open(verbs, by_name[name]))
         else:
-            _say(name, "libibverbs has no driver for it")
+            _say(name, "libibverbs has no driver for it", lacks="library")
 
 
 def _load() -> ctypes.CDLL:
@@ -64,8 +64,8 @@ def _open(verbs: ctypes.CDLL, device: int) -> str:
     return ""
 
 
-def _say(name: str, problem: str) -> None:
-    sys.stdout.write(f"{name}\t{problem}\n")
+def _say(name: str, problem: str, lacks: str = "") -> None:
+    sys.stdout.write(f"{name}\t{lacks}\t{problem}\n")
     sys.stdout.flush()
 
 

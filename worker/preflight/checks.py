@@ -7,9 +7,7 @@ docs/checks.md lists every check.
 
 from __future__ import annotations
 
-import errno
 import ipaddress
-import os
 from collections.abc import Collection, Iterator, Sequence
 
 from rendezvous.schema import Finding, LinkKind
@@ -190,17 +188,14 @@ def open_files(here: Surroundings) -> list[Verdict]:
     return found or ok(f"{limits.files or 'any number of'} open files")
 
 
-_NOT_OURS = "Insufficient Permissions"  # NVML's words of a GPU outside the job's device cgroup
-
-
 def gpus(here: Surroundings) -> list[Verdict]:
     """L16: the driver sees every GPU, and none asks for help."""
     driver, found = here.gpus, []
     if not here.gpu_nodes or driver is None:
         return skipped("no GPU here")
     if driver.problem:
-        return [_silent_driver(here, driver.problem)]
-    if driver.count < here.gpu_nodes and not driver.problems:
+        return [_silent_driver(here, driver)]
+    if driver.count < here.gpu_nodes and not any(gpu.problems for gpu in driver.gpus):
         found.append(
             Verdict(
                 "warn",
@@ -221,7 +216,7 @@ def gpus(here: Surroundings) -> list[Verdict]:
             f"nvidia-smi -q -i {index}; then reset the GPU or restart the node",
         )
         for index, words, level in driver.problems
-        if _NOT_OURS not in words and index not in here.hidden_gpus
+        if index not in here.hidden_gpus
     ]
     if here.nproc is not None and here.nproc > here.facts.gpus > 0:
         found.append(
@@ -241,19 +236,19 @@ def gpus(here: Surroundings) -> list[Verdict]:
 
 def _beside(here: Surroundings, driver: Gpus) -> str:
     """What is said of sick GPUs that this job does not use."""
-    told = [index for index, words, _ in driver.problems if _NOT_OURS not in words]
-    sick = [str(index) for index in dict.fromkeys(told) if index in here.hidden_gpus]
+    told = dict.fromkeys(index for index, _, _ in driver.problems)
+    sick = [str(index) for index in told if index in here.hidden_gpus]
     return f"; GPU {', '.join(sick)}, not of this job, has some" if sick else ""
 
 
-def _silent_driver(here: Surroundings, problem: str) -> Verdict:
+def _silent_driver(here: Surroundings, driver: Gpus) -> Verdict:
     # A container may have been given the GPUs without NVML (NVIDIA_DRIVER_CAPABILITIES=compute).
-    if "not installed" in problem or "Library Not Found" in problem:
-        return Verdict("skipped", f"{here.gpu_nodes} GPUs, not asked: {problem}")
-    late = "no answer" in problem
+    if driver.is_absent:
+        return Verdict("skipped", f"{here.gpu_nodes} GPUs, not asked: {driver.problem}")
+    late = driver.is_late
     return Verdict(
         "warn" if late else "fail",
-        problem,
+        driver.problem,
         "GPU driver",
         "an answer",
         "the driver starts anew for every program where persistence mode is off"
@@ -261,9 +256,6 @@ def _silent_driver(here: Surroundings, problem: str) -> Verdict:
         else "what the driver refuses here, it refuses the training as well",
         "nvidia-smi -pm 1" if late else "nvidia-smi; restart the container or the node",
     )
-
-
-_MISSING = os.strerror(errno.ENOENT)
 
 
 def disks(here: Surroundings) -> list[Verdict]:
@@ -281,12 +273,12 @@ def _disk(disk: Disk, here: Surroundings) -> Iterator[Verdict]:
     if disk.problem:
         yield Verdict(
             # Where TMPDIR is missing (another node's, say), Python and the like take /tmp.
-            "fail" if is_temporary and disk.problem not in (NO_ANSWER, _MISSING) else "warn",
+            "fail" if is_temporary and not (disk.is_silent or disk.is_missing) else "warn",
             disk.problem,
             disk.path,
             "a folder that can be written",
             "the disk is slow, or its server does not answer"
-            if disk.problem == NO_ANSWER
+            if disk.is_silent
             else "the program cannot write there",
             "look at its file system (df, mount)"
             + (", or set TMPDIR to another folder" if is_temporary else ""),

@@ -21,8 +21,6 @@ from worker.nccl.env import gid_wish, network_kind
 from worker.preflight.verdict import Check, Judge, Level, Verdict, ok, room, skipped
 
 _MOST_NAMED = 4
-_NO_LIBRARY = ("libibverbs cannot be loaded", "libibverbs has no driver")
-_NO_LID = "it has no LID"
 _UNCONFIGURED = ("INIT", "ARMED")
 _ENOUGH_MEMLOCK = 1 << 30
 
@@ -41,8 +39,8 @@ def switched_off(here: Surroundings) -> str:
     """The variable by which the user has NCCL use sockets; empty when there is none."""
     disable, network = here.given.get("NCCL_IB_DISABLE"), here.given.get("NCCL_NET")
     if disable and disable.value not in ("", "0"):
-        return f"NCCL_IB_DISABLE={disable}"
-    return f"NCCL_NET={network}" if network and network_kind(network.value) == "Socket" else ""
+        return "NCCL_IB_DISABLE"
+    return "NCCL_NET" if network and network_kind(network.value) == "Socket" else ""
 
 
 def rails(here: Surroundings) -> list[RdmaPort]:
@@ -120,7 +118,8 @@ def subnet_manager(here: Surroundings) -> list[Verdict]:
     ports = [port for port in rails(here) if port.link_layer == "InfiniBand"]
     if not ports:
         return skipped("no InfiniBand port here")
-    waiting = [p for p in ports if p.state in _UNCONFIGURED or p.problem.startswith(_NO_LID)]
+    bare = [p for p in _active(here) if _name(p) in here.without_lid]
+    waiting = [p for p in ports if p.state in _UNCONFIGURED or p in bare]
     if not waiting:
         return ok("every port has been configured by a subnet manager")
     return _grouped(
@@ -224,7 +223,7 @@ def device_access(here: Surroundings) -> list[Verdict]:
     ports = _active(here)
     if not ports:
         return skipped("no RDMA port is up")
-    closed = [port for port in ports if not port.openable and not _lacks_library(port)]
+    closed = [port for port in ports if not port.openable and not _lacks_library(port, here)]
     if not closed:
         return ok(f"{len({port.device for port in ports})} devices can be opened")
     return _grouped(
@@ -243,7 +242,7 @@ def verbs_library(here: Surroundings) -> list[Verdict]:
     ports = _active(here)
     if not ports:
         return skipped("no RDMA port is up")
-    lacking = [port for port in ports if _lacks_library(port)]
+    lacking = [port for port in ports if _lacks_library(port, here)]
     if not lacking:
         return ok("libibverbs can be loaded")
     return _grouped(
@@ -256,8 +255,9 @@ def verbs_library(here: Surroundings) -> list[Verdict]:
     )
 
 
-def _lacks_library(port: RdmaPort) -> bool:
-    return port.problem.startswith(_NO_LIBRARY)
+def _lacks_library(port: RdmaPort, here: Surroundings) -> bool:
+    unopened = here.unopened.get(port.device)
+    return unopened is not None and unopened.lacks_library and not port.openable
 
 
 def efa_plugin(here: Surroundings) -> list[Verdict]:

@@ -61,11 +61,11 @@ def _networks(here: Surroundings) -> Iterator[Verdict]:
     if off and usable:
         yield Verdict(
             "fail" if here.require_rdma else "warn",
-            off.partition("=")[2],
-            off.partition("=")[0],
+            str(here.given[off]),
+            off,
             "not set",
             f"{len(usable)} usable RDMA ports are switched off, and NCCL goes over TCP",
-            f"unset {off.partition('=')[0]}",
+            f"unset {off}",
         )
     if network and network_kind(network.value) == "IB" and not usable:
         yield Verdict(
