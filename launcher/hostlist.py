@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from worker.settings import read_size
+from worker.settings import Processes, read_size
 
 _LINE = re.compile(
     r"(?:(?P<user>[\w.+-]+)@)?"
@@ -215,10 +215,10 @@ def _with_this_first(
     )
 
 
-def processes(hosts: Sequence[Host]) -> str | None:
+def processes_of(hosts: Sequence[Host]) -> Processes | None:
     """`--nproc-per-node` from the slots; None without any. Raises UsageError where some lack."""
-    counts = [host.slots for host in hosts]
-    if not any(counts):
+    counts = tuple(host.slots for host in hosts if host.slots is not None)
+    if not counts:
         return None
     for host in hosts:
         if host.slots is None:
@@ -226,8 +226,7 @@ def processes(hosts: Sequence[Host]) -> str | None:
                 f"{host.name} has no number of slots, and other hosts have one",
                 hint="give all of them slots (n1:8), or give --nproc-per-node",
             )
-    different = len(set(counts)) > 1
-    return ",".join(map(str, counts)) if different else str(counts[0])
+    return Processes(counts if len(set(counts)) > 1 else counts[:1])
 
 
 def _counted(hosts: Sequence[Host]) -> str:

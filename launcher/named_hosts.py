@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from launcher.hostlist import Host, place, processes, read_hostfile, read_hostlist
+from launcher.hostlist import Host, place, processes_of, read_hostfile, read_hostlist
 from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
 from worker.machine.interfaces import look
@@ -27,8 +27,8 @@ def on_named_hosts(settings: LaunchSettings) -> tuple[LaunchSettings, tuple[str,
         spares=settings.spares,
     )
     said = {"nnodes": settings.nnodes or str(len(hosts) - settings.spares)}
-    if "nproc_per_node" not in settings.model_fields_set and (count := processes(hosts)):
-        said["nproc_per_node"] = count
+    if "nproc_per_node" not in settings.model_fields_set and (processes := processes_of(hosts)):
+        said["nproc_per_node"] = str(processes)
     if settings.scheduler_profile is None:
         said["scheduler"] = _scheduler(settings)
     return settings.model_copy(update=said), tuple(host.destination for host in hosts)

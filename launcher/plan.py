@@ -16,34 +16,16 @@ from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
 from rendezvous.schema import Job, Limits, RunId, printable, size_text
 from worker.contracts import FRAMEWORKS
-from worker.settings import read_size
+from worker.settings import NodeSettings, Processes, read_size
 
 HIDDEN = "RDZV_JOIN-hidden"
 """Stands for the join string wherever a person or a log could see it."""
 
 _RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)\Z", re.DOTALL)
-# What a worker has to know of the settings; the defaults are its own.
-_FOR_WORKERS = (
-    "framework",
-    "tf_chief",
-    "tf_ps",
-    "rdzv_backend",
-    "interface",
-    "network",
-    "prefer",
-    "hosts",
-    "require_rdma",
-    "env_for",
-    "allow_exec",
-    "nccl_log",
-    "master_port",
-    "grace",
-    "log_limit",
-    "orphan_timeout",
-    "join_timeout",
-    "prefix",
-)
+_BY_SLOT = ("nnodes", "nproc_per_node", "address", "log_dir", "log_level")
+# What every worker has to know of the settings; the defaults are its own.
+_FOR_WORKERS = tuple(name for name in NodeSettings.model_fields if name not in _BY_SLOT)
 _ALWAYS_PASSED = ("NCCL_", "UCX_")
 
 
@@ -91,6 +73,7 @@ class Plan:
     launch_id: str
     min_nodes: int
     max_nodes: int
+    processes: Processes
     settings: LaunchSettings
     command: tuple[str, ...]
     source: str
@@ -135,7 +118,6 @@ class Plan:
 
     def own_variables(self, slot: int, generation: int) -> dict[str, Value]:
         """What a spec can be filled with for a slot, without those of `--set`."""
-        nproc = self.nproc_per_node(slot)
         return {
             "NAME": run_name(self.launch_id, slot, generation, self.name_length),
             "SLOT": slot,
@@ -144,7 +126,7 @@ class Plan:
             "RDZV_ID": self.run,
             "RDZV_JOIN": HIDDEN,
             "NUM_NODES": self.max_nodes,
-            "GPUS_PER_NODE": int(nproc) if nproc.isdigit() else nproc,
+            "GPUS_PER_NODE": self.processes.of(slot),
             "NODE_RANK": slot,
             "MASTER_ADDR": self.master_addr,
             "WORKER_OPTIONS": self.worker_options(slot),
@@ -154,18 +136,13 @@ class Plan:
             **({"HOST": self.hosts[slot]} if self.hosts else {}),
         }
 
-    def nproc_per_node(self, slot: int) -> str:
-        """`--nproc-per-node` of one slot."""
-        parts = self.settings.nproc_per_node.split(",")
-        return parts[slot] if len(parts) > 1 else parts[0]
-
     def _is_here(self, slot: int) -> bool:
         """Whether the node of this slot runs on the launcher's own machine."""
         return self.loopback or (slot == 0 and self.settings.local_node)
 
     def worker_options(self, slot: int) -> list[str]:
         """The options of `rdzv worker` for a slot, those that are not the default."""
-        words = ["--nnodes", self.nnodes, "--nproc-per-node", self.nproc_per_node(slot)]
+        words = ["--nnodes", self.nnodes, "--nproc-per-node", str(self.processes.of(slot))]
         for name in _FOR_WORKERS:
             value = getattr(self.settings, name)
             # A framework that was named is not chosen by COMMAND, be it the default.
@@ -252,12 +229,14 @@ def make_plan(
     low, high = parse_nnodes(settings.nnodes)
     if loopback and high > 1 and settings.prefix is None:
         settings = settings.model_copy(update={"prefix": True})
-    _check_nproc(settings.nproc_per_node, high + settings.spares)
+    processes = settings.processes
+    _check_processes(processes, high + settings.spares)
     plan = Plan(
         run=run,
         launch_id=launch_id,
         min_nodes=low,
         max_nodes=high,
+        processes=processes,
         settings=settings,
         command=tuple(command),
         source=source,
@@ -321,11 +300,11 @@ def parse_nnodes(text: str | None, command: Sequence[str] = ()) -> tuple[int, in
         raise UsageError(f"--nnodes {text}: {exc}", hint=hint) from exc
 
 
-def _check_nproc(text: str, nodes: int) -> None:
-    entries = text.count(",") + 1
+def _check_processes(processes: Processes, nodes: int) -> None:
+    entries = len(processes.counts)
     if entries not in (1, nodes):
         raise UsageError(
-            f"--nproc-per-node {text} has {entries} entries for {nodes} nodes",
+            f"--nproc-per-node {processes} has {entries} entries for {nodes} nodes",
             hint="give one number for all nodes, or one for each slot",
         )
 

@@ -27,11 +27,11 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launcher.ledger import Ledger, LedgerEntry
 from rendezvous.errors import RunExists, UsageError
@@ -49,7 +49,7 @@ _LONGEST_JOURNAL = 504
 class LaunchRecord(BaseModel):
     """`launch.json`: what `status`, `cancel` and a resumed launch need to know."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
     run: str
     launch_id: str
@@ -57,7 +57,7 @@ class LaunchRecord(BaseModel):
     place: dict[str, Any]
     owns_registry: bool = True
     host: str = ""
-    wishes: dict[str, Any] = {}
+    options: dict[str, Any] = Field({}, alias="wishes")
     fingerprint: str = ""
     pid: int = 0
     started_at: float = 0.0
@@ -225,7 +225,7 @@ class StateDir:
         place: RegistryPlace,
         *,
         owns_registry: bool,
-        wishes: dict[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
         fingerprint: str = "",
         host: str | None = None,
     ) -> None:
@@ -236,7 +236,7 @@ class StateDir:
             scheduler: What starts its worker runs.
             place: Where its registry is.
             owns_registry: Whether the registry is the launch's own.
-            wishes: What it asked for in the programs' environment.
+            options: What decides how its programs are started, for `rdzv status --env`.
             fingerprint: Of what the registry does not compare when it is launched again.
             host: The launcher's; this machine when not given.
         """
@@ -247,12 +247,12 @@ class StateDir:
             place=place.to_json(),
             owns_registry=owns_registry,
             host=socket.gethostname() if host is None else host,
-            wishes=wishes or {},
+            options=dict(options or {}),
             fingerprint=fingerprint,
             pid=os.getpid(),
             started_at=time.time(),
         )
-        self.write("launch.json", record.model_dump_json(indent=1).encode())
+        self.write("launch.json", record.model_dump_json(indent=1, by_alias=True).encode())
 
     def has_secret(self) -> bool:
         """Whether the newest launch's secret is there."""

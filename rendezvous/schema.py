@@ -402,6 +402,21 @@ class TableRow(Wire):
         own = self.slot, self.hostname, self.interface, self.address, self.prefix_length
         return canonical_json(["row", run, launch_id, *own, self.nproc_per_node])
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the node is reached on one machine alone."""
+        return _parse_address(self.address).is_loopback
+
+    @property
+    def family(self) -> Literal["IPv4", "IPv6"]:
+        """Of the address."""
+        return "IPv6" if _parse_address(self.address).version == 6 else "IPv4"
+
+    @property
+    def subnet(self) -> str:
+        """The network that the address is in."""
+        return str(ipaddress.ip_network((self.address, self.prefix_length), strict=False))
+
 
 class EndpointTable(Wire):
     """The sealed list. Immutable within its epoch, named by the SHA-256 of `canonical`."""

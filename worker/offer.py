@@ -34,7 +34,7 @@ from worker.ports import find_free, is_free
 from worker.preflight.checks import check_node, worth_telling
 from worker.preflight.rdma import switched_off
 from worker.preflight.variables import left_out_by
-from worker.settings import WorkerSettings
+from worker.settings import Count, WorkerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def look_ahead(
         UsageError: What the person asked for is not to be had here.
         ArmingFailed: The program, or what starts it, is not there.
     """
-    processes(settings.nproc_per_node, slot)
+    count_processes(settings.processes.of(slot))
     needs = needs_of(settings.framework, command, leads=slot == 0)
     # Whose a program is takes its time to find out, and is looked at before the start.
     missing = missing_of((replace(need, rivals=()) for need in needs), environ)
@@ -88,7 +88,7 @@ def make_offer(
     Raises:
         AddressError, UsageError: What the person asked for is not to be had here.
     """
-    nproc = processes(settings.nproc_per_node, join.slot)
+    nproc = count_processes(settings.processes.of(join.slot))
     here = survey(
         settings,
         command,
@@ -204,29 +204,17 @@ def _first_port(settings: WorkerSettings, join: JoinString) -> int:
     return DEFAULT_MASTER_PORT + number % _LOOPBACK_PORTS
 
 
-def processes(text: str, slot: int) -> int:
-    """The number of processes of this node; raises UsageError.
-
-    Args:
-        text: `--nproc-per-node`, as the settings have let it pass.
-        slot: This node's slot.
-    """
-    parts = text.split(",")
-    if len(parts) > 1 and slot >= len(parts):
-        raise UsageError(
-            f"--nproc-per-node {text} has {len(parts)} entries, and there is a slot {slot}",
-            hint="give one number for all nodes, or one for each slot",
-        )
-    word = parts[slot] if len(parts) > 1 else parts[0]
-    if word.isdecimal():
-        return int(word)
+def count_processes(count: Count) -> int:
+    """The number of processes of this node; raises UsageError."""
+    if isinstance(count, int):
+        return count
     gpus = count_gpus()
-    if word == "gpu" and gpus == 0:
+    if count == "gpu" and gpus == 0:
         raise UsageError(
             "--nproc-per-node gpu, and this node shows no GPU (no /dev/nvidia0, or "
             "CUDA_VISIBLE_DEVICES is empty)",
             hint="check the GPU request of the worker spec, or use --nproc-per-node cpu",
         )
-    if word in ("gpu", "auto") and gpus:
+    if count in ("gpu", "auto") and gpus:
         return gpus
     return count_cpus()

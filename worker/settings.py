@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
+from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
 from rendezvous.schema import MAX_NODES, Port, Seconds, size_text
 from worker.contracts import Choice, Name, choose_framework
 
@@ -50,12 +52,47 @@ def _same_size(text: str) -> str:
     return size_text(*read_size(text))
 
 
+Count = int | Literal["auto", "gpu", "cpu"]
+"""Of the processes of a node: a word is counted there."""
+
+
+@frozen
+class Processes:
+    """`--nproc-per-node`: one count for every slot, or one for each."""
+
+    counts: tuple[Count, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Processes:
+        """Read `8`, `gpu` or `2,1,1,1`; raises ValueError."""
+        return cls(tuple(_count(part.strip()) for part in text.split(",")))
+
+    def of(self, slot: int) -> Count:
+        """The count of one slot; raises UsageError."""
+        if len(self.counts) == 1:
+            return self.counts[0]
+        if slot < len(self.counts):
+            return self.counts[slot]
+        raise UsageError(
+            f"--nproc-per-node {self} has {len(self.counts)} entries, and there is a slot {slot}",
+            hint="give one number for all nodes, or one for each slot",
+        )
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.counts))
+
+
+def _count(word: str) -> Count:
+    match word:
+        case "auto" | "gpu" | "cpu":
+            return word
+        case _ if _is_number(word) and 1 <= int(word) <= 4096:
+            return int(word)
+    raise ValueError(f"{word!r} is no number from 1 to 4096, and not auto, gpu or cpu")
+
+
 def _check_processes(text: str) -> str:
-    parts = [part.strip() for part in text.split(",")]
-    for part in parts:
-        if part not in ("auto", "gpu", "cpu") and not (_is_number(part) and 1 <= int(part) <= 4096):
-            raise ValueError(f"{part!r} is no number from 1 to 4096, and not auto, gpu or cpu")
-    return ",".join(parts)
+    return str(Processes.parse(text))
 
 
 def _is_number(text: str) -> bool:
@@ -197,6 +234,11 @@ class NodeSettings(Settings):
     log_level: Literal["debug", "info", "warning", "error"] = option(
         "info", "What rdzv says of itself on standard error."
     )
+
+    @property
+    def processes(self) -> Processes:
+        """`--nproc-per-node`, as it was read."""
+        return Processes.parse(self.nproc_per_node)
 
     @property
     def framework_words(self) -> str:

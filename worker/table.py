@@ -8,7 +8,6 @@ will be written into files and environments is fit for it, even when a node of t
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Set as AbstractSet
 from typing import Annotated
 
@@ -88,15 +87,10 @@ def _problem_of_rows(table: EndpointTable, own: TableRow) -> str:
         return "the table holds a slot twice"
     if len({row.address for row in rows}) < len(rows):
         return "the table holds an address twice"
-    own_is_loopback = _is_loopback(own)
     for row in rows:
-        if _is_loopback(row) != own_is_loopback:
+        if row.is_loopback != own.is_loopback:
             return f"the row of slot {row.slot} and this node's are not both loopback addresses"
     return ""
-
-
-def _is_loopback(row: TableRow) -> bool:
-    return ipaddress.ip_address(row.address).is_loopback
 
 
 def _problem_of_size(count: int, nnodes: str | None) -> str:

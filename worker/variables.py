@@ -10,16 +10,15 @@ All are of the node: never LOCAL_RANK, and RANK only where rdzv starts the proce
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Literal
 
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
 from rendezvous.schema import EndpointTable, TableRow
 from worker.nccl.env import Given, network_kind, selects
 
-LogWish = Literal["auto", "on", "off"]
 _FILES_OF_A_NODE = ("RDZV_HOSTFILE", "RDZV_HOSTFILE_MPICH", "RDZV_TABLE")
 _TELLING_LEVELS = ("INFO", "TRACE")
 _FAMILIES = {"IPv4": "AF_INET", "IPv6": "AF_INET6"}
@@ -27,29 +26,42 @@ _TRANSPORTS = {"IB": "usable InfiniBand or RoCE", "Libfabric": "EFA", "Socket": 
 
 
 @frozen
-class Wishes:
-    """What was asked for beside the table.
+class ProgramOptions:
+    """What decides, beside the table, how a node's program is started: settings, by their names.
 
     Attributes:
+        framework: A name of `worker.contracts.FRAMEWORKS`.
+        rdzv_backend: torchrun's rendezvous backend.
         require_rdma: A run whose NCCL would use sockets is to fail.
         env_for: `ucx`, `mpi`: variables that are written only on request.
         nccl_log: Whether NCCL's log is kept in files: auto, on or off.
-        nccl_file: Where, in NCCL's form: /logs/node-0.%p.log; empty: nowhere.
         tf_chief: TensorFlow's cluster has a chief, on rank 0's node.
         tf_ps: So many of the last nodes are TensorFlow's parameter servers.
-        grace_seconds: Between TERM and KILL, for processes that rdzv starts itself.
+        grace: Seconds between TERM and KILL, for processes that rdzv starts itself.
+        nccl_file: Where NCCL's log goes, in its own form: /logs/node-0.%p.log; empty: nowhere.
     """
 
+    framework: str = "torchrun"
+    rdzv_backend: Literal["static", "c10d"] = "static"
     require_rdma: bool = False
-    env_for: tuple[str, ...] = ()
-    nccl_log: LogWish = "auto"
-    nccl_file: str = ""
+    env_for: Sequence[str] = ()
+    nccl_log: Literal["auto", "on", "off"] = "auto"
     tf_chief: bool = False
     tf_ps: int = 0
-    grace_seconds: float = 10.0
+    grace: float = 10.0
+    nccl_file: str = ""
+
+    @classmethod
+    def of(
+        cls, settings: Iterable[tuple[str, Any]] | Mapping[str, Any], nccl_file: str = ""
+    ) -> ProgramOptions:
+        """Of settings, or of what a record has of them; the defaults where it says nothing."""
+        given = dict(settings)
+        names = [one.name for one in fields(cls) if one.name in given]
+        return cls(**{name: given[name] for name in names} | {"nccl_file": nccl_file})
 
 
-NO_WISHES = Wishes()
+NO_OPTIONS = ProgramOptions()
 
 
 @frozen
@@ -97,11 +109,7 @@ class Variable:
 
 def place_of(table: EndpointTable, row: TableRow) -> Place:
     """What a sealed table says of one of its nodes."""
-    version = ipaddress.ip_address(row.address).version
-    networks = {
-        ipaddress.ip_network((each.address, each.prefix_length), strict=False)
-        for each in table.rows
-    }
+    networks = {each.subnet for each in table.rows}
     return Place(
         master_address=table.master_address,
         master_port=str(table.master_port),
@@ -110,9 +118,9 @@ def place_of(table: EndpointTable, row: TableRow) -> Place:
         nproc_per_node=str(row.nproc_per_node),
         run=table.run,
         interface=row.interface,
-        family="IPv6" if version == 6 else "IPv4",
+        family=row.family,
         network=table.network,
-        subnet=str(networks.pop()) if len(networks) == 1 else "",
+        subnet=networks.pop() if len(networks) == 1 else "",
         transport=table.transport,
         hcas=tuple(row.hcas),
     )
@@ -142,23 +150,25 @@ def from_table(place: Place) -> list[Variable]:
     ]
 
 
-def for_transports(place: Place, wishes: Wishes, given: Mapping[str, Given]) -> list[Variable]:
+def for_transports(
+    place: Place, options: ProgramOptions, given: Mapping[str, Given]
+) -> list[Variable]:
     """The variables of NCCL, Gloo, TensorPipe and, on request, UCX and MPI.
 
     Args:
         place: The node's part of the table.
-        wishes: What was asked for.
+        options: What was asked for.
         given: What the user has set; see `worker.nccl.env.given_by`.
 
     Raises:
         UsageError: `--require-rdma`, and a variable of the user's forbids RDMA.
     """
-    _refuse_without_rdma(place, wishes, given)
+    _refuse_without_rdma(place, options, given)
     wanted = [
         *_interfaces(place),
-        *_rdma(place, wishes),
-        *_on_request(place, wishes),
-        *_log(wishes, given),
+        *_rdma(place, options),
+        *_on_request(place, options),
+        *_log(options, given),
     ]
     found = []
     for one in wanted:
@@ -212,14 +222,14 @@ def _interfaces(place: Place) -> Iterator[Variable]:
     )
 
 
-def _rdma(place: Place, wishes: Wishes) -> Iterator[Variable]:
+def _rdma(place: Place, options: ProgramOptions) -> Iterator[Variable]:
     if place.hcas:
         yield Variable(
             "NCCL_IB_HCA",
             "=" + ",".join(place.hcas),
             "NCCL would take other ports as well, of another kind or rate; all nodes have these",
         )
-    if wishes.require_rdma:
+    if options.require_rdma:
         yield Variable(
             "NCCL_NET",
             # Every version of aws-ofi-nccl takes its full name; up to 1.11 no other.
@@ -228,15 +238,15 @@ def _rdma(place: Place, wishes: Wishes) -> Iterator[Variable]:
         )
 
 
-def _on_request(place: Place, wishes: Wishes) -> Iterator[Variable]:
+def _on_request(place: Place, options: ProgramOptions) -> Iterator[Variable]:
     # Naming the interface alone would forbid UCX the ports over which it is to go.
-    if "ucx" in wishes.env_for and (place.hcas or place.transport == "Socket"):
+    if "ucx" in options.env_for and (place.hcas or place.transport == "Socket"):
         yield Variable(
             "UCX_NET_DEVICES",
             ",".join([*place.hcas, place.interface]),
             "--env-for ucx: the interface of the table, and the ports that all nodes have",
         )
-    if "mpi" in wishes.env_for:
+    if "mpi" in options.env_for:
         yield Variable(
             "OMPI_MCA_btl_tcp_if_include",
             (place.family != "IPv6" and place.subnet) or place.interface,
@@ -244,29 +254,29 @@ def _on_request(place: Place, wishes: Wishes) -> Iterator[Variable]:
         )
 
 
-def _log(wishes: Wishes, given: Mapping[str, Given]) -> Iterator[Variable]:
+def _log(options: ProgramOptions, given: Mapping[str, Given]) -> Iterator[Variable]:
     """NCCL_DEBUG, where nobody has set it and it is wanted; and where its log goes."""
-    asked = wishes.nccl_log == "on" or (wishes.nccl_log == "auto" and wishes.require_rdma)
+    asked = options.nccl_log == "on" or (options.nccl_log == "auto" and options.require_rdma)
     level = given.get("NCCL_DEBUG")
     tells = level is not None and level.value.upper() in _TELLING_LEVELS
-    if wishes.nccl_log == "off" or not wishes.nccl_file or not (asked or tells):
+    if options.nccl_log == "off" or not options.nccl_file or not (asked or tells):
         return
-    why = "--nccl-log on" if wishes.nccl_log == "on" else "--require-rdma"
+    why = "--nccl-log on" if options.nccl_log == "on" else "--require-rdma"
     yield Variable("NCCL_DEBUG", "INFO", f"{why}: NCCL then says which network it uses")
     if level is None or tells:
         yield Variable(
             "NCCL_DEBUG_FILE",
-            wishes.nccl_file,
+            options.nccl_file,
             "keeps NCCL's log out of the program's output, a file for each process",
         )
 
 
-def _refuse_without_rdma(place: Place, wishes: Wishes, given: Mapping[str, Given]) -> None:
+def _refuse_without_rdma(place: Place, options: ProgramOptions, given: Mapping[str, Given]) -> None:
     forbids = {"NCCL_NET": _is_socket}
     if place.sealed and place.transport != "Libfabric":  # EFA goes without verbs
         forbids["NCCL_IB_DISABLE"] = _is_true
     for name, forbidden in forbids.items():
-        if wishes.require_rdma and name in given and forbidden(given[name].value):
+        if options.require_rdma and name in given and forbidden(given[name].value):
             raise UsageError(
                 f"--require-rdma was given, and {name}={given[name]} forbids NCCL to use RDMA",
                 hint=f"unset {name}, or leave --require-rdma away",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
-from launcher.environment import wishes_of
 from launcher.plan import Plan, WorkerRun
 from launcher.run.environment import LaunchEnvironment, Socket
 from launcher.run.ground import Former, Found, Wanted
@@ -26,6 +25,7 @@ from rendezvous.security import (
     word_macs,
 )
 from worker.contracts import is_led
+from worker.variables import ProgramOptions
 
 _NEAR = ("127.0.0.1", "::1")
 
@@ -277,7 +277,7 @@ class Surveyor:
             settings.starter,
             footing.place,
             owns_registry=footing.owns_registry,
-            wishes=wishes_of(settings, plan.command),
+            options=asdict(ProgramOptions.of(settings)) | {"command": list(plan.command)},
             fingerprint=self._prepared.fingerprint(),
             host=self._world.hostname(),
         )

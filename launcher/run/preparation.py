@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.commands import check_start, command_lines
-from launcher.environment import planned, planned_lines
+from launcher.dry_run import check_start, command_lines, planned, planned_lines
 from launcher.named_hosts import on_named_hosts, working_folder
 from launcher.plan import HIDDEN, Here, Plan, check_run_id, make_plan, parse_nnodes, without_effect
 from launcher.preview import preview

@@ -15,7 +15,8 @@ from launcher.cli import main
 from launcher.settings import BenchSettings
 from rendezvous.errors import UsageError
 from rendezvous.schema import EndpointTable, TableRow
-from worker.contracts import BENCH_PROGRAM, check_command, make_contract
+from worker.contracts import PROGRAMS, check_command, make_contract
+from worker.variables import ProgramOptions
 
 RESULT = {
     "nodes": [{"hostname": f"h{node}", "processes": 1} for node in range(3)],
@@ -66,11 +67,11 @@ def test_each_node_starts_the_program_from_where_its_own_rdzv_lies() -> None:
     table = EndpointTable(
         run="r", launch_id="l", epoch=1, master_address=row.address, master_port=1, rows=[row]
     )
-    contract = make_contract(["--slow-below", "0.5"], table, 0, {}, framework="bench")
+    contract = make_contract(["--slow-below", "0.5"], table, 0, {}, ProgramOptions("bench"))
     train = make_contract(["train.py"], table, 0, {})
-    assert contract.argv == [*train.argv[:-1], BENCH_PROGRAM, "--slow-below", "0.5"]
+    assert contract.argv == [*train.argv[:-1], f"{PROGRAMS}/bandwidth.py", "--slow-below", "0.5"]
     assert (contract.variables, contract.fatal_workers) == (train.variables, True)
-    assert Path(BENCH_PROGRAM).is_file()
+    assert Path(PROGRAMS, "bandwidth.py").is_file()
     check_command([], "bench")
 
 
@@ -79,7 +80,7 @@ def test_the_dry_run_shows_a_worker_run_that_needs_no_path_of_this_machine() -> 
     assert shown.exit_code == 0, shown.output
     assert "--framework bench" in shown.stdout
     assert "-- --size 1048576 --slow-below 0.5" in shown.stdout
-    assert BENCH_PROGRAM not in shown.stdout
+    assert PROGRAMS not in shown.stdout
 
 
 # --- what is refused before anything is started -----------------------------------------------

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from launcher.cli import main
-from launcher.environment import planned, planned_lines, table_lines, wishes_of
+from launcher.dry_run import planned, planned_lines
+from launcher.environment import table_lines
 from launcher.plan import Plan, make_plan
 from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir
@@ -21,7 +22,7 @@ from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.security import RegistryPlace
 from tests.rendezvous.registry import Launch, Node, running
 from worker.contracts import FRAMEWORKS, Paths, make_contract
-from worker.variables import Wishes
+from worker.variables import ProgramOptions
 
 LAUNCH_ID = "k7f2a9c1xy"
 KEPT = [
@@ -76,8 +77,8 @@ def rdzv(*words: str, state: Path) -> Result:
 def state_of_run(root: Path, place: RegistryPlace, **settings: Any) -> StateDir:
     state = StateDir(root, "llama")
     state.acquire()
-    wishes = wishes_of(LaunchSettings.model_validate(settings), ["train.py"])
-    state.write_record(LAUNCH_ID, "local", place, owns_registry=True, wishes=wishes)
+    options = {**settings, "command": ["train.py"]}
+    state.write_record(LAUNCH_ID, "local", place, owns_registry=True, options=options)
     state.secret()
     state.release()
     return state
@@ -175,7 +176,7 @@ def test_of_a_table_the_nodes_own_values_are_shown() -> None:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_of_each_framework_all_is_shown_that_its_program_is_given(framework: str) -> None:
     settings = {"framework": framework, "tf_chief": framework == "tensorflow"}
-    kept = wishes_of(LaunchSettings.model_validate(settings), ["train.py"])
+    kept = {**settings, "command": ["train.py"]}
     for rank in range(2):
         folder = f"<logs>/node-{rank}"
         contract = make_contract(
@@ -183,8 +184,7 @@ def test_of_each_framework_all_is_shown_that_its_program_is_given(framework: str
             table(),
             rank,
             {},
-            framework=framework,
-            wishes=Wishes(tf_chief=settings["tf_chief"] is True),
+            ProgramOptions(framework, tf_chief=settings["tf_chief"] is True),
             paths=Paths(folder, bin=f"{folder}/bin", socket="<socket>"),
         )
         lines = [line for line in table_lines(table(), "", rank, kept) if line[0] != "#"]

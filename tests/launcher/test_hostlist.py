@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from launcher.cli import main
-from launcher.hostlist import Host, place, processes, read_hostfile, read_hostlist
+from launcher.hostlist import Host, place, processes_of, read_hostfile, read_hostlist
 from launcher.named_hosts import on_named_hosts
 from launcher.plan import Plan, make_plan
 from launcher.settings import LaunchSettings
@@ -209,12 +209,13 @@ def test_a_machine_that_is_named_in_two_ways_is_refused() -> None:
     [("n1,n2", None), ("n1:8,n2:8", "8"), ("n1:8,n2:4,n3:8", "8,4,8"), ("n1:2", "2")],
 )
 def test_slots_are_processes(names: str, expected: str | None) -> None:
-    assert processes(read_hostlist([names])) == expected
+    found = processes_of(read_hostlist([names]))
+    assert (found and str(found)) == expected
 
 
 def test_slots_on_some_hosts_alone_are_refused() -> None:
     with pytest.raises(UsageError) as caught:
-        processes(read_hostlist(["n1:8,n2"]))
+        processes_of(read_hostlist(["n1:8,n2"]))
     assert caught.value.message == "n2 has no number of slots, and other hosts have one"
 
 

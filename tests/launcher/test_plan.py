@@ -256,7 +256,7 @@ def test_the_nodes_must_agree_on_the_framework() -> None:
 
 def test_spares_are_worker_runs_of_their_own_and_no_nodes_of_the_job() -> None:
     made = plan(nnodes="2", spares=1, nproc_per_node="8,8,4")
-    assert (made.slots, made.nnodes, made.nproc_per_node(2)) == (3, "2", "4")
+    assert (made.slots, made.nnodes, made.processes.of(2)) == (3, "2", 4)
     assert made.own_variables(2, 1)["NUM_NODES"] == 2
     assert "--spares" not in options(made, 2)
     assert (

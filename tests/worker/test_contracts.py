@@ -12,15 +12,17 @@ from rendezvous.errors import UsageError
 from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.secret_variables import SECRET_VARIABLES
 from worker.contracts import (
+    NO_PATHS,
     Contract,
     Need,
+    Paths,
     check_command,
     last_words,
     make_contract,
     rank_of_failure,
 )
 from worker.nccl.env import Given
-from worker.variables import Wishes
+from worker.variables import ProgramOptions
 
 V4 = ("10.0.0.1", "10.0.0.2")
 V6 = ("fd00::1", "fd00::2")
@@ -56,10 +58,18 @@ def contract(
     sealed: EndpointTable | None = None,
     rank: int = 1,
     environ: dict[str, str] | None = None,
-    **how: Any,
+    paths: Paths = NO_PATHS,
+    configured: dict[str, Given] | None = None,
+    **options: Any,
 ) -> Contract:
     return make_contract(
-        command or ("train.py", "--epochs", "3"), sealed or table(), 10 + rank, environ or {}, **how
+        command or ("train.py", "--epochs", "3"),
+        sealed or table(),
+        10 + rank,
+        environ or {},
+        ProgramOptions(**options),
+        configured=configured,
+        paths=paths,
     )
 
 
@@ -121,7 +131,7 @@ def test_what_another_programs_children_do_does_not_end_it() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_c10d_torchrun_is_told_who_hosts_the_store_and_its_own_address(rank: int) -> None:
-    assert contract(rank=rank, backend="c10d").argv == words(
+    assert contract(rank=rank, rdzv_backend="c10d").argv == words(
         "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-id llama",
         f"--rdzv-endpoint 10.0.0.1:29500 --local-addr {V4[rank]} --rdzv-conf is_host={1 - rank}",
         "train.py --epochs 3",
@@ -139,7 +149,7 @@ def test_over_ipv6_static_torchrun_gets_the_bare_address() -> None:
 
 
 def test_over_ipv6_the_endpoint_of_c10d_has_brackets() -> None:
-    assert contract(sealed=table(V6), backend="c10d").argv[9:15] == words(
+    assert contract(sealed=table(V6), rdzv_backend="c10d").argv[9:15] == words(
         "--rdzv-endpoint [fd00::1]:29500 --local-addr fd00::2 --rdzv-conf is_host=0"
     )
 
@@ -335,8 +345,8 @@ def test_what_the_user_set_in_nccls_files_is_kept() -> None:
     assert made.notes == [f"NCCL_SOCKET_IFNAME=ib0 (/etc/nccl.conf) {LEFT_OUT}"]
 
 
-def test_nccls_log_goes_where_the_wishes_say() -> None:
-    made = contract(wishes=Wishes(nccl_log="on", nccl_file="/logs/node-1.%p.log"))
+def test_nccls_log_goes_where_the_options_say() -> None:
+    made = contract(nccl_log="on", nccl_file="/logs/node-1.%p.log")
     assert made.variables["NCCL_DEBUG_FILE"] == made.nccl_log == "/logs/node-1.%p.log"
     assert contract().nccl_log == ""
 
@@ -386,7 +396,7 @@ def test_the_program_sees_the_users_environment_without_our_secrets() -> None:
     )
 
 
-@pytest.mark.parametrize("how", [{}, {"backend": "c10d"}, {"framework": "command"}])
+@pytest.mark.parametrize("how", [{}, {"rdzv_backend": "c10d"}, {"framework": "command"}])
 def test_what_belongs_to_a_process_is_never_set(how: dict[str, Any]) -> None:
     of_a_process = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
     assert not of_a_process & set(contract(**how).variables)

@@ -12,6 +12,7 @@ from rendezvous.schema import EndpointTable
 from tests.worker.test_contracts import V6, contract, table, words
 from worker.contracts import (
     FRAMEWORKS,
+    PROGRAMS,
     Contract,
     Need,
     Paths,
@@ -20,11 +21,10 @@ from worker.contracts import (
     is_led,
     make_contract,
 )
-from worker.contracts.processes import PROGRAM
-from worker.variables import Wishes
+from worker.variables import ProgramOptions
 
 PATHS = Paths("/logs/node", "/opt/rdzv/bin/python", "/logs/node/bin", "/run/rdzv.sock")
-STARTER = f"/opt/rdzv/bin/python -I -S {PROGRAM}"
+STARTER = f"/opt/rdzv/bin/python -I -S {PROGRAMS}/processes.py"
 
 
 def of(framework: str, *command: str, **how: Any) -> Contract:
@@ -224,7 +224,7 @@ def test_env_starts_the_processes_of_uneven_nodes_with_their_global_ranks(
         "--gpu=$LOCAL_RANK",
         rank=rank,
         sealed=table(nproc=(2, 1)),
-        wishes=Wishes(grace_seconds=2.5),
+        grace=2.5,
     )
     assert made.argv == words(
         f"{STARTER} {options} --grace 2.5 -- python3 -u train.py --gpu=$LOCAL_RANK"
@@ -687,9 +687,9 @@ def test_what_is_the_same_on_all_nodes_may_be_taken_to_them() -> None:
 
 
 def test_nccls_log_is_kept_where_the_processes_are_told_of_it() -> None:
-    wishes = Wishes(nccl_log="on", nccl_file="/logs/node.%p.log")
+    asked = {"nccl_log": "on", "nccl_file": "/logs/node.%p.log"}
     told = {
-        (name, rank): of(name, "x", rank=rank, wishes=wishes).nccl_log
+        (name, rank): of(name, "x", rank=rank, **asked).nccl_log
         for name in ("openmpi", "mpich")
         for rank in (0, 1)
     }
@@ -791,7 +791,8 @@ def test_a_chief_is_node_0_and_parameter_servers_are_the_last_nodes() -> None:
             "x.py",
             rank=rank,
             sealed=four,
-            wishes=Wishes(tf_chief=True, tf_ps=1),
+            tf_chief=True,
+            tf_ps=1,
         )
         assert tf_config(made)["cluster"] == {
             "chief": ["10.0.0.1:29500"],
@@ -804,7 +805,7 @@ def test_a_chief_is_node_0_and_parameter_servers_are_the_last_nodes() -> None:
 
 def test_a_cluster_without_a_worker_is_refused() -> None:
     with pytest.raises(UsageError, match=r"with --tf-ps 1 and --tf-chief no worker is left of 2"):
-        of("tensorflow", "x.py", wishes=Wishes(tf_chief=True, tf_ps=1))
+        of("tensorflow", "x.py", tf_chief=True, tf_ps=1)
 
 
 def test_nodes_of_one_machine_listen_at_a_port_each() -> None:
@@ -826,5 +827,5 @@ def test_an_ipv6_worker_has_brackets() -> None:
 @pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if name != "tensorflow"])
 def test_what_a_node_is_told_does_not_grow_with_the_nodes(framework: str) -> None:
     many = table(tuple(f"10.0.{n >> 8}.{n & 255}" for n in range(1, 1001)), (2,) * 1000)
-    made = make_contract(["x.py"], many, 12, {}, framework=framework, paths=PATHS)
+    made = make_contract(["x.py"], many, 12, {}, ProgramOptions(framework), paths=PATHS)
     assert sum(map(len, [*made.argv, *made.variables.values()])) < 2_000

@@ -15,6 +15,7 @@ from tests.worker.test_contracts import table
 from worker.contracts import FRAMEWORKS, Paths, make_contract
 from worker.contracts.horovod import HOROVOD_VARIABLES
 from worker.contracts.processes import OWN_RANKS
+from worker.variables import ProgramOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
 BLOCK = re.compile(r"(<!-- variables -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -41,10 +42,10 @@ def of_framework(name: str) -> tuple[set[str], set[str], set[str]]:
     owned, offered, removed = set(), set(), {*FRAMEWORKS[name].removes}
     here = table(("127.0.0.1", "127.0.0.2"))
     for command, sealed in product((["x.py"], *FORMS.get(name, [])), (table(), here)):
-        bare = make_contract(command, sealed, 10, {}, framework=name, paths=PATHS)
+        bare = make_contract(command, sealed, 10, {}, ProgramOptions(name), paths=PATHS)
         names = {one.name for one in bare.explained if one.by_framework}
         theirs = dict.fromkeys(names, "mine")
-        made = make_contract(command, sealed, 10, theirs, framework=name, paths=PATHS)
+        made = make_contract(command, sealed, 10, theirs, ProgramOptions(name), paths=PATHS)
         kept = {one.name for one in made.explained if one.by_framework and one.kept}
         owned |= names - kept
         offered |= kept
@@ -64,7 +65,7 @@ def of_each_process(argv: list[str]) -> set[str]:
 def of_led(name: str, command: list[str]) -> set[str]:
     """What is removed for this COMMAND beside what the framework always removes."""
     seen = {"SLURM_JOB_ID": "1", "PMI_RANK": "0", "RANK": "0"}
-    made = make_contract(command, table(), 10, seen, framework=name, paths=PATHS)
+    made = make_contract(command, table(), 10, seen, ProgramOptions(name), paths=PATHS)
     return {*FRAMEWORKS["openmpi"].removes} if "SLURM_JOB_ID" in made.removed else set()
 
 

@@ -15,9 +15,9 @@ from rendezvous.errors import AddressError, UsageError
 from rendezvous.schema import Candidate, Job, JoinRequest, LinkKind
 from rendezvous.security import JoinString, RegistryPlace, RunKeys, row_is_genuine, word_macs
 from worker.machine.interfaces import count_cpus, count_gpus, look
-from worker.offer import make_offer, processes, survey
+from worker.offer import count_processes, make_offer, survey
 from worker.ports import is_free
-from worker.settings import WorkerSettings
+from worker.settings import Processes, WorkerSettings
 
 KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
 COMMAND = ["train.py", "--epochs", "3"]
@@ -135,25 +135,29 @@ def test_without_loopback_no_loopback_address_is_offered() -> None:
 # ---- processes ----------------------------------------------------------------------------------
 
 
+def counted(text: str, slot: int) -> int:
+    return count_processes(Processes.parse(text).of(slot))
+
+
 def test_a_number_of_processes_is_taken_as_it_is() -> None:
-    assert processes("8", 5) == 8
+    assert counted("8", 5) == 8
 
 
 def test_with_commas_each_slot_has_its_own() -> None:
-    assert [processes("2,1,4096", slot) for slot in range(3)] == [2, 1, 4096]
+    assert [counted("2,1,4096", slot) for slot in range(3)] == [2, 1, 4096]
 
 
 def test_a_slot_beyond_the_list_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
-        processes("2,1", 2)
+        counted("2,1", 2)
     assert caught.value.message == "--nproc-per-node 2,1 has 2 entries, and there is a slot 2"
 
 
 def test_processes_are_counted_as_torchrun_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert processes("cpu", 0) == count_cpus()
-    assert processes("auto", 0) == (count_gpus() or count_cpus())
+    assert counted("cpu", 0) == count_cpus()
+    assert counted("auto", 0) == (count_gpus() or count_cpus())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert processes("1,auto", 1) == count_cpus()
+    assert counted("1,auto", 1) == count_cpus()
 
 
 def test_a_node_without_gpus_cannot_have_a_process_for_each(
@@ -161,7 +165,7 @@ def test_a_node_without_gpus_cannot_have_a_process_for_each(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(UsageError) as caught:
-        processes("gpu", 0)
+        counted("gpu", 0)
     assert caught.value.message.startswith("--nproc-per-node gpu, and this node shows no GPU")
 
 

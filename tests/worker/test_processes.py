@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.path.launching import until
-from worker.contracts.processes import PROGRAM
+from worker.contracts import PROGRAMS
 from worker.programs.processes import FILLED, await_store, filled, serve_store
 
 pytestmark = pytest.mark.real_time
@@ -49,7 +49,7 @@ def words(
     processes: int = 2,
     grace: float = 20,
     options: tuple[str, ...] = (),
-    starter: tuple[str, ...] = ("-I", "-S", PROGRAM),
+    starter: tuple[str, ...] = ("-I", "-S", f"{PROGRAMS}/processes.py"),
 ) -> list[str]:
     own = ["--rank", str(rank), "--processes", str(processes), "--world", "5", "--node", "1"]
     argv = [sys.executable, *starter, *own, "--grace", str(grace), *options]

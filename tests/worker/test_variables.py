@@ -10,8 +10,8 @@ from rendezvous.errors import UsageError
 from rendezvous.schema import EndpointTable, TableRow
 from worker.nccl.env import Given, given_by
 from worker.variables import (
+    ProgramOptions,
     Variable,
-    Wishes,
     for_transports,
     from_table,
     log_file,
@@ -60,13 +60,13 @@ def table(**changes: Any) -> EndpointTable:
 
 def written(
     environ: dict[str, str] | None = None,
-    wishes: Wishes = Wishes(),  # noqa: B008 (it cannot be changed)
+    options: ProgramOptions = ProgramOptions(),  # noqa: B008 (it cannot be changed)
     configured: dict[str, Given] | None = None,
     **changes: Any,
 ) -> list[Variable]:
     sealed = table(**changes)
     place = place_of(sealed, sealed.rows[1])
-    return for_transports(place, wishes, given_by(environ or {}, configured))
+    return for_transports(place, options, given_by(environ or {}, configured))
 
 
 def as_set(variables: list[Variable]) -> dict[str, str]:
@@ -132,7 +132,7 @@ def test_the_ports_are_named_exactly_where_the_facts_ask_for_it() -> None:
     ("transport", "net"), [("IB", "IB"), ("", "IB"), ("Libfabric", "AWS Libfabric")]
 )
 def test_required_rdma_makes_a_fall_back_fail_inside_of_nccl(transport: str, net: str) -> None:
-    found = as_set(written(wishes=Wishes(require_rdma=True), transport=transport))
+    found = as_set(written(options=ProgramOptions(require_rdma=True), transport=transport))
     assert found["NCCL_NET"] == net
 
 
@@ -144,7 +144,7 @@ def test_required_rdma_and_a_variable_that_forbids_it_cannot_both_hold(
     name: str, value: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        written({name: value}, Wishes(require_rdma=True))
+        written({name: value}, ProgramOptions(require_rdma=True))
     assert caught.value.message == (
         f"--require-rdma was given, and {name}={value} forbids NCCL to use RDMA"
     )
@@ -154,16 +154,18 @@ def test_required_rdma_and_a_variable_that_forbids_it_cannot_both_hold(
 def test_such_a_variable_in_a_file_is_refused_with_the_file() -> None:
     configured = {"NCCL_NET": Given("Socket", "/etc/nccl.conf")}
     with pytest.raises(UsageError, match=r"NCCL_NET=Socket \(/etc/nccl.conf\) forbids"):
-        written(wishes=Wishes(require_rdma=True), configured=configured)
+        written(options=ProgramOptions(require_rdma=True), configured=configured)
 
 
 def test_required_rdma_over_efa_goes_without_verbs() -> None:
-    found = written({"NCCL_IB_DISABLE": "1"}, Wishes(require_rdma=True), transport="Libfabric")
+    found = written(
+        {"NCCL_IB_DISABLE": "1"}, ProgramOptions(require_rdma=True), transport="Libfabric"
+    )
     assert as_set(found)["NCCL_NET"] == "AWS Libfabric"
 
 
 def test_required_rdma_lets_a_plugin_of_the_users_be() -> None:
-    found = written({"NCCL_NET": "gIB", "NCCL_IB_DISABLE": "0"}, Wishes(require_rdma=True))
+    found = written({"NCCL_NET": "gIB", "NCCL_IB_DISABLE": "0"}, ProgramOptions(require_rdma=True))
     assert "NCCL_NET" not in as_set(found)
     assert conflicts(found) == {}
 
@@ -241,21 +243,23 @@ def test_what_keeps_nccl_from_what_the_nodes_have_is_said(
 
 
 def test_ucx_and_mpi_are_told_only_on_request() -> None:
-    both = Wishes(env_for=("ucx", "mpi"))
+    both = ProgramOptions(env_for=("ucx", "mpi"))
     plain = written(transport="Socket")
-    more = set(as_set(written(wishes=both, transport="Socket"))) - set(as_set(plain))
+    more = set(as_set(written(options=both, transport="Socket"))) - set(as_set(plain))
     assert more == {"UCX_NET_DEVICES", "OMPI_MCA_btl_tcp_if_include"}
-    found = as_set(written(wishes=both, transport="IB", row={"hcas": PORTS}))
+    found = as_set(written(options=both, transport="IB", row={"hcas": PORTS}))
     assert found["UCX_NET_DEVICES"] == "mlx5_0:1,mlx5_1:1,eth1"
     assert found["OMPI_MCA_btl_tcp_if_include"] == "10.0.0.0/24"
 
 
 def test_ucx_is_not_kept_from_ports_that_nobody_has_named() -> None:
-    assert "UCX_NET_DEVICES" not in as_set(written(wishes=Wishes(env_for=("ucx",)), transport="IB"))
+    assert "UCX_NET_DEVICES" not in as_set(
+        written(options=ProgramOptions(env_for=("ucx",)), transport="IB")
+    )
 
 
 def test_mpi_is_told_the_interface_where_the_nodes_share_no_network() -> None:
-    found = as_set(written(wishes=Wishes(env_for=("mpi",)), row={"address": "10.0.9.2"}))
+    found = as_set(written(options=ProgramOptions(env_for=("mpi",)), row={"address": "10.0.9.2"}))
     assert found["OMPI_MCA_btl_tcp_if_include"] == "eth1"
 
 
@@ -266,12 +270,12 @@ def test_mpi_is_told_the_interface_of_an_ipv6_network_whose_subnet_open_mpi_cann
         for one in sealed.rows
     ]
     place = place_of(sealed.model_copy(update={"rows": rows}), rows[1])
-    found = as_set(for_transports(place, Wishes(env_for=("mpi",)), {}))
+    found = as_set(for_transports(place, ProgramOptions(env_for=("mpi",)), {}))
     assert (place.subnet, found["OMPI_MCA_btl_tcp_if_include"]) == ("fd00::/64", "eth1")
 
 
 def test_what_the_user_set_for_ucx_is_kept() -> None:
-    found = written({"UCX_NET_DEVICES": "mlx5_7:1"}, Wishes(env_for=("ucx",)))
+    found = written({"UCX_NET_DEVICES": "mlx5_7:1"}, ProgramOptions(env_for=("ucx",)))
     assert "UCX_NET_DEVICES" not in as_set(found)
 
 
@@ -296,13 +300,13 @@ def test_what_the_user_set_for_ucx_is_kept() -> None:
 def test_nccls_log_is_kept_in_files_where_it_is_asked_for(
     environ: dict[str, str], wish: dict[str, Any], more: dict[str, str], file: str
 ) -> None:
-    found = written(environ, Wishes(nccl_file=FILE, **wish))
+    found = written(environ, ProgramOptions(nccl_file=FILE, **wish))
     of_log = {name: value for name, value in as_set(found).items() if name.startswith("NCCL_DEBUG")}
     assert (of_log, log_file(found)) == (more, file)
 
 
 def test_a_level_that_tells_nothing_is_kept_and_said_where_the_log_is_wanted() -> None:
-    found = written({"NCCL_DEBUG": "WARN"}, Wishes(require_rdma=True, nccl_file=FILE))
+    found = written({"NCCL_DEBUG": "WARN"}, ProgramOptions(require_rdma=True, nccl_file=FILE))
     assert conflicts(found) == {
         "NCCL_DEBUG": "at this level NCCL does not say which network it uses"
     }

@@ -25,7 +25,7 @@ from worker.contracts import Contract, Paths, files_of, make_contract
 from worker.resolver import Addresses
 from worker.settings import WorkerSettings, state_home
 from worker.table import problem_of
-from worker.variables import Wishes
+from worker.variables import ProgramOptions
 
 Code = Literal["bad_table", "contract", "address", "port_taken", "hosts"]
 
@@ -171,29 +171,19 @@ class _Arming:
                 self.asked.table,
                 self.place.join.slot,
                 environ,
-                framework=settings.framework,
-                backend=settings.rdzv_backend,
-                wishes=self._wishes(),
+                ProgramOptions.of(settings, self._nccl_file()),
                 configured=self.environment.read_conf(environ),
                 paths=self._paths(),
             )
         except UsageError as exc:
             raise Refusal("contract", exc.message) from exc
 
-    def _wishes(self) -> Wishes:
-        """What was asked for beside the table, and where NCCL's log would go."""
-        settings, row = self.place.settings, self.place.row(self.asked.table)
+    def _nccl_file(self) -> str:
+        """Where NCCL's log would go."""
+        row = self.place.row(self.asked.table)
         folder = self.place.log_folder(self.environment.environ)
         file = folder / f"nccl-{self.place.join.launch_id}" / f"node-{row.rank}"
-        return Wishes(
-            require_rdma=settings.require_rdma,
-            env_for=tuple(settings.env_for),
-            nccl_log=settings.nccl_log,
-            nccl_file=f"{file}".replace("%", "%%") + ".%p.log",
-            tf_chief=settings.tf_chief,
-            tf_ps=settings.tf_ps,
-            grace_seconds=settings.grace,
-        )
+        return f"{file}".replace("%", "%%") + ".%p.log"
 
     def _check_port(self, contract: Contract) -> None:
         port = contract.port

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from typing import TYPE_CHECKING, Literal
 
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
@@ -30,17 +31,24 @@ from worker.contracts import (
 )
 from worker.contracts.choice import Choice, choose_framework
 from worker.contracts.files import file_variables, files_of
-from worker.contracts.framework import Ask, Backend, Framework, Lack, Name, Need, Paths, Rival
+from worker.contracts.framework import (
+    PROGRAMS,
+    Ask,
+    Framework,
+    Lack,
+    Need,
+    Paths,
+    Rival,
+)
 from worker.contracts.script import Script, script_of
 from worker.contracts.target import refuse_standard_input
-from worker.contracts.torchrun import BENCH_PROGRAM
 from worker.contracts.words import last_words, rank_of_failure
 from worker.nccl.env import Given, given_by
 from worker.variables import (
-    NO_WISHES,
+    NO_OPTIONS,
     Place,
+    ProgramOptions,
     Variable,
-    Wishes,
     for_transports,
     from_table,
     log_file,
@@ -70,8 +78,7 @@ __all__ = [
     "Framework",
     "FRAMEWORKS",
     "Name",
-    "Backend",
-    "BENCH_PROGRAM",
+    "PROGRAMS",
 ]
 
 NO_PATHS = Paths()
@@ -96,6 +103,11 @@ FRAMEWORKS: dict[str, Framework] = {
     )
 }
 """Every framework, by its name."""
+
+if TYPE_CHECKING:
+    Name = str
+else:
+    Name = Literal[tuple(FRAMEWORKS)]
 
 
 @frozen
@@ -188,10 +200,8 @@ def make_contract(
     table: EndpointTable,
     slot: int,
     environ: Mapping[str, str],
+    options: ProgramOptions = NO_OPTIONS,
     *,
-    framework: str = "torchrun",
-    backend: Backend = "static",
-    wishes: Wishes = NO_WISHES,
     configured: Mapping[str, Given] | None = None,
     paths: Paths = NO_PATHS,
 ) -> Contract:
@@ -202,22 +212,20 @@ def make_contract(
         table: The sealed table.
         slot: The node's slot; it stands in the table.
         environ: The user's environment; decides which variables are left alone.
-        framework: A name of `FRAMEWORKS`.
-        backend: torchrun's rendezvous backend.
-        wishes: What was asked for beside the table.
+        options: What was asked for beside the table.
         configured: What NCCL's configuration files set; they are the user's as well.
         paths: Where things lie on this node.
 
     Raises:
-        UsageError: COMMAND cannot be started this way, or not with these wishes.
+        UsageError: COMMAND cannot be started this way, or not with these options.
     """
     row = _row_of(table, slot)
-    kind = FRAMEWORKS[framework]
-    start = kind.start(Ask(list(command), table, row, environ, backend, wishes, paths))
+    kind = FRAMEWORKS[options.framework]
+    start = kind.start(Ask(list(command), table, row, environ, options, paths))
     place = place_of(table, row)
     ours = [replace(one, by_framework=True) for one in start.owned]
     owned = [*from_table(place), *file_variables(paths), *ours]
-    others = _giving_way(owned, start.offered, place, wishes, given_by(environ, configured))
+    others = _giving_way(owned, start.offered, place, options, given_by(environ, configured))
     variables = {one.name: one.value for one in (*owned, *others) if one.kept is None}
     withheld: dict[str, str] = {}
     if kind.jobwide(command):
@@ -255,11 +263,11 @@ def _giving_way(
     owned: Sequence[Variable],
     offered: Sequence[Variable],
     place: Place,
-    wishes: Wishes,
+    options: ProgramOptions,
     given: Mapping[str, Given],
 ) -> list[Variable]:
     """What gives way to the user's own: for the transports, then what the framework offers."""
-    others = for_transports(place, wishes, given)
+    others = for_transports(place, options, given)
     named = {one.name for one in (*owned, *others)}
     return others + [_offer(one, given) for one in offered if one.name not in named]
 

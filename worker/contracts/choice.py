@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
 from rendezvous.schema import printable
-from worker.contracts.framework import SHELLS, Name, basename
+from worker.contracts.framework import SHELLS, basename
 from worker.contracts.mpi import is_mpirun
 from worker.contracts.target import refuse_standard_input
 from worker.contracts.torchrun import is_module, python_target
 
-_LAUNCHERS: dict[str, Name] = {
+_LAUNCHERS: dict[str, str] = {
     "accelerate-launch": "accelerate",
     "deepspeed": "deepspeed",
     "ds": "deepspeed",
@@ -26,7 +26,7 @@ _LAUNCHERS: dict[str, Name] = {
     "orterun": "openmpi",
     "prterun": "openmpi",
 }
-_OF_LAUNCH: Name = "torch.distributed.launch"
+_OF_LAUNCH = "torch.distributed.launch"
 # torchrun would start each of these once for each process.
 _MODULES = {
     "torch.distributed.run": "torchrun",
@@ -53,7 +53,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=.*", re.DOTALL)
 class Choice:
     """The framework of a COMMAND; `launcher` are the words that decide it, empty: the default."""
 
-    framework: Name
+    framework: str
     launcher: str = ""
 
 

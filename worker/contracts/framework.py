@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Literal
 
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
 from rendezvous.schema import EndpointTable, TableRow
 from worker.contracts.flags import Flag
-from worker.variables import Variable, Wishes
+from worker.variables import ProgramOptions, Variable
 
-Name = Literal[
-    "torchrun",
-    "torch.distributed.launch",
-    "env",
-    "accelerate",
-    "lightning",
-    "deepspeed",
-    "openmpi",
-    "mpich",
-    "intelmpi",
-    "horovod",
-    "tensorflow",
-    "jax",
-    "command",
-    "bench",
-]
-Backend = Literal["static", "c10d"]
+PROGRAMS = __file__.rpartition("/")[0].rpartition("/")[0] + "/programs"
+"""The folder of what rdzv itself starts as a program."""
 
 
 @frozen
@@ -44,12 +27,14 @@ class Paths:
         bin: A folder with `rdzv-rsh`, which takes ssh's command line and goes by the agents, and
             with the same as `ssh`; empty when there is none.
         socket: The agent's; empty when there is none.
+        programs: The folder of rdzv's own programs.
     """
 
     folder: str = ""
     python: str = "python3"
     bin: str = ""
     socket: str = ""
+    programs: str = PROGRAMS
 
     @property
     def rsh(self) -> str:
@@ -123,8 +108,7 @@ class Ask:
     table: EndpointTable
     row: TableRow
     environ: Mapping[str, str]
-    backend: Backend
-    wishes: Wishes
+    options: ProgramOptions
     paths: Paths
 
     @property
@@ -140,12 +124,12 @@ class Ask:
     @property
     def is_loopback(self) -> bool:
         """Whether all nodes are on one machine."""
-        return ipaddress.ip_address(self.row.address).is_loopback
+        return self.row.is_loopback
 
     @property
     def is_ipv6(self) -> bool:
         """Whether the addresses of the table are IPv6; all are of one family."""
-        return ipaddress.ip_address(self.row.address).version == 6
+        return self.row.family == "IPv6"
 
     def file(self, name: str) -> str:
         """A file of the node that the framework's launcher reads. Raises UsageError."""
@@ -199,7 +183,7 @@ class Framework:
         takes_backend: Whether it meets by torchrun's rendezvous backend.
     """
 
-    name: Name
+    name: str
     start: Callable[[Ask], Start]
     check: Callable[[Sequence[str]], None] = lambda command: None
     needs: Callable[[Sequence[str]], tuple[Need, ...]] = lambda command: ()

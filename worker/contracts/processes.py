@@ -22,9 +22,6 @@ from worker.contracts.plain import needs_program
 from worker.contracts.torchrun import master_port
 from worker.variables import Variable
 
-PROGRAM = __file__.rpartition("/")[0].rpartition("/")[0] + "/programs/processes.py"
-"""What starts the processes of one node."""
-
 OWN_RANKS = removal(OF_A_PROCESS, "each process is given its own")
 """What the starter sets for each process."""
 
@@ -48,10 +45,10 @@ def start_processes(
         variables: Of the node, in place of the user's.
         offered: Of the node, where the user has set none.
     """
-    row = ask.row
-    argv = [ask.paths.python, "-I", "-S", PROGRAM, "--rank", str(ask.first_rank)]
+    row, starter = ask.row, f"{ask.paths.programs}/processes.py"
+    argv = [ask.paths.python, "-I", "-S", starter, "--rank", str(ask.first_rank)]
     argv += ["--processes", str(row.nproc_per_node), "--world", str(ask.table.world_size)]
-    argv += ["--node", str(row.rank), "--grace", f"{ask.wishes.grace_seconds:g}"]
+    argv += ["--node", str(row.rank), "--grace", f"{ask.options.grace:g}"]
     argv += [word for name, value in (own or {}).items() for word in ("--set", f"{name}={value}")]
     return Start(
         [*argv, *options, "--", *program(ask.command)],

@@ -30,7 +30,7 @@ def _start(ask: Ask) -> Start:
 
 def _roles(ask: Ask) -> list[tuple[str, int]]:
     """The task of each node rank: first the chief, where one is wanted, last the servers."""
-    nodes, chiefs, servers = len(ask.table.rows), int(ask.wishes.tf_chief), ask.wishes.tf_ps
+    nodes, chiefs, servers = len(ask.table.rows), int(ask.options.tf_chief), ask.options.tf_ps
     workers = nodes - chiefs - servers
     if workers < 1:
         raise UsageError(

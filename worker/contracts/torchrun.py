@@ -24,9 +24,6 @@ from worker.contracts.framework import (
 )
 from worker.contracts.target import check_target
 
-BENCH_PROGRAM = __file__.rpartition("/")[0].rpartition("/")[0] + "/programs/bandwidth.py"
-"""What framework `bench` starts; COMMAND is what it is told."""
-
 TORCH = "pip install torch"
 
 _OWNED_FLAGS = {
@@ -70,9 +67,9 @@ def _rendezvous(ask: Ask) -> list[str]:
     """torchrun's flags from the table."""
     table, row = ask.table, ask.row
     words = ["--nnodes", str(len(table.rows)), "--nproc-per-node", str(row.nproc_per_node)]
-    words += ["--rdzv-backend", ask.backend, "--rdzv-id", table.run]
+    words += ["--rdzv-backend", ask.options.rdzv_backend, "--rdzv-id", table.run]
     address, port = table.master_address, str(table.master_port)
-    if ask.backend == "static":
+    if ask.options.rdzv_backend == "static":
         words += ["--node-rank", str(row.rank), "--master-addr", address, "--master-port", port]
     else:
         words += ["--rdzv-endpoint", f"{bracketed(address)}:{port}", "--local-addr", row.address]
@@ -94,7 +91,7 @@ def _start_torchrun(ask: Ask) -> Start:
 
 
 def _start_bench(ask: Ask) -> Start:
-    return _start(ask, ["torchrun"], [BENCH_PROGRAM, *ask.command])
+    return _start(ask, ["torchrun"], [f"{ask.paths.programs}/bandwidth.py", *ask.command])
 
 
 def _start_launch(ask: Ask) -> Start:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from launcher.cli import main
-from launcher.commands import check_start, command_lines
+from launcher.dry_run import check_start, command_lines
 from launcher.plan import Plan, make_plan
 from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
