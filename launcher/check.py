@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from launcher.plan import HIDDEN, Plan, WorkerRun, make_plan
+from launcher.plan import HIDDEN, Plan, Submission, make_plan
 from launcher.run.preparation import read_spec
 from launcher.schedulers import (
     OVER,
@@ -75,7 +75,7 @@ async def check_scheduler(
         scheduler = entry.make(SchedulerContext(folder, environ, folder))
         keys = RunKeys(new_secret(), _RUN, secrets.token_hex(5))
         plan = _plan(keys.launch_id, spec, variables, entry, loopback=scheduler.loopback)
-        await _Check(scheduler, plan.worker_run(1, 1), _join(keys), seconds, say).go()
+        await _Check(scheduler, plan.submission(1, 1), _join(keys), seconds, say).go()
     return 0
 
 
@@ -125,7 +125,7 @@ class _Check:
     """The steps, in their order."""
 
     def __init__(
-        self, scheduler: Scheduler, run: WorkerRun, join: str, seconds: float, say: Say
+        self, scheduler: Scheduler, run: Submission, join: str, seconds: float, say: Say
     ) -> None:
         self._scheduler = scheduler
         self._run = run

@@ -15,57 +15,51 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from launcher.plan import WorkerRun
-from launcher.template import Value
+from rendezvous.frozen import frozen
 
 LOCAL = "local"
 """What starts nodes as children of the launcher."""
 
 
-class LedgerEntry(BaseModel):
+@frozen
+class LedgerEntry:
     """What is known of a worker run.
 
     Attributes:
+        run: The worker run.
         starter: What started it: a scheduler's name, or the path of a profile.
         handle: The scheduler's id; empty while none is known.
         gone: It is over, and its scheduler has said so.
         former: Another launch had submitted it, and it could not be ended.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    name: str
-    slot: int
-    generation: int
+    run: WorkerRun
     starter: str
-    source: str
-    variables: dict[str, Value]
     handle: str = ""
     gone: bool = False
     former: bool = False
 
-    @staticmethod
-    def of(run: WorkerRun, starter: str) -> LedgerEntry:
-        """The entry before it is submitted."""
-        return LedgerEntry(
-            name=run.name,
-            slot=run.slot,
-            generation=run.generation,
-            starter=starter,
-            source=run.source,
-            variables=run.variables,
-        )
+    @property
+    def name(self) -> str:
+        """Of the worker run."""
+        return self.run.name
 
-    def run(self) -> WorkerRun:
-        """The worker run, as its scheduler needs it afterwards: without the template."""
-        return WorkerRun(
-            self.slot, self.generation, self.name, dict(self.variables), self.source, ""
-        )
+    def line(self) -> str:
+        """As the file has it."""
+        run = {name: getattr(self.run, name) for name in _OF_RUN}
+        return json.dumps(run | {name: getattr(self, name) for name in _OF_ENTRY}) + "\n"
+
+
+_OF_RUN = tuple(one.name for one in fields(WorkerRun))
+_OF_ENTRY = tuple(one.name for one in fields(LedgerEntry) if one.name != "run")
+_ENTRY = TypeAdapter(LedgerEntry)
 
 
 class Ledger:
@@ -79,16 +73,17 @@ class Ledger:
 
     def begin(self, entry: LedgerEntry) -> None:
         """Write down what is about to be submitted; raises OSError."""
-        self._write(entry, entry.model_dump())
+        self._write(entry, entry.line())
 
     def note(self, entry: LedgerEntry) -> None:
         """Write down what became known since; raises OSError."""
-        self._write(entry, {"name": entry.name, "handle": entry.handle, "gone": entry.gone})
+        known = {"name": entry.name, "handle": entry.handle, "gone": entry.gone}
+        self._write(entry, json.dumps(known) + "\n")
 
-    def _write(self, entry: LedgerEntry, known: dict[str, Any]) -> None:
+    def _write(self, entry: LedgerEntry, line: str) -> None:
         if entry.starter == LOCAL:
             return
-        data = f"{json.dumps(known)}\n".encode()
+        data = line.encode()
         fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             size = os.fstat(fd).st_size
@@ -106,7 +101,7 @@ class Ledger:
             name = known["name"]
             found[name] = found.get(name, {}) | known
         entries = [entry for known in found.values() if (entry := _entry(known)) is not None]
-        return sorted(entries, key=lambda entry: (entry.slot, not entry.former, entry.generation))
+        return sorted(entries, key=lambda e: (e.run.slot, not e.former, e.run.generation))
 
     def left(self) -> list[LedgerEntry]:
         """Those of which it is not known that they are gone."""
@@ -126,6 +121,6 @@ class Ledger:
 
 def _entry(known: dict[str, Any]) -> LedgerEntry | None:
     try:
-        return LedgerEntry.model_validate(known)
+        return _ENTRY.validate_python({**known, "run": known})
     except ValidationError:
         return None

@@ -109,10 +109,10 @@ class _Which:
     ) -> tuple[list[Source], list[str]]:
         """What schedulers keep of each slot's newest worker run; and why there is no more."""
         hosts = {slot.slot: slot.hostname for slot in slots}
-        newest = {entry.slot: entry for entry in self.state.ledger.entries() if not entry.former}
+        newest = {one.run.slot: one for one in self.state.ledger.entries() if not one.former}
         sources, missing = [], []
         for entry in newest.values():
-            if slot not in (None, entry.slot):
+            if slot not in (None, entry.run.slot):
                 continue
             scheduler = self._scheduler(entry.starter)
             if not scheduler.keeps_logs:
@@ -120,7 +120,7 @@ class _Which:
             elif not entry.handle:
                 missing.append(f"the id of {entry.name} at '{scheduler.name}' is not known")
             else:
-                host = hosts.get(entry.slot, "")
+                host = hosts.get(entry.run.slot, "")
                 sources.append(_of_scheduler(entry, scheduler, host))
         return sources, missing
 
@@ -176,9 +176,9 @@ def _shown(host: str) -> str:
 
 def _of_scheduler(entry: LedgerEntry, scheduler: Scheduler, host: str) -> Source:
     def read(lines: int, follow: bool) -> Lines:
-        return scheduler.logs(entry.run(), entry.handle, lines=lines, follow=follow)
+        return scheduler.logs(entry.run, entry.handle, lines=lines, follow=follow)
 
-    about = [f"slot {entry.slot}", f"{scheduler.name} {entry.handle}"]
+    about = [f"slot {entry.run.slot}", f"{scheduler.name} {entry.handle}"]
     if host:
         about.insert(1, _shown(host))
     return Source(entry.name, f"{entry.name} ({', '.join(about)})", read)

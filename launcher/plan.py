@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -29,9 +30,9 @@ _FOR_WORKERS = tuple(name for name in NodeSettings.model_fields if name not in _
 _ALWAYS_PASSED = ("NCCL_", "UCX_")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class WorkerRun:
-    """One submission of one slot.
+    """What a slot was filled with, once: as its scheduler finds, describes and ends it.
 
     Attributes:
         slot: The slot that it fills.
@@ -39,7 +40,6 @@ class WorkerRun:
         name: Unique: prefix, launch id, slot and generation.
         variables: What its spec template is rendered with; RDZV_JOIN is hidden.
         source: Name of the template, for errors.
-        template: The template's text.
     """
 
     slot: int
@@ -47,6 +47,16 @@ class WorkerRun:
     name: str
     variables: dict[str, Value]
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submission(WorkerRun):
+    """A worker run that can be submitted.
+
+    Attributes:
+        template: The template's text.
+    """
+
     template: str
 
 
@@ -109,12 +119,12 @@ class Plan:
         """What the nodes must agree on."""
         return Job(framework=self.settings.framework_words)
 
-    def worker_run(self, slot: int, generation: int) -> WorkerRun:
+    def submission(self, slot: int, generation: int) -> Submission:
         """What is submitted for a slot."""
         own = self.own_variables(slot, generation)
         here = self.here if self._is_here(slot) and not self.loopback else None
         source, template = (here.source, here.template) if here else (self.source, self.template)
-        return WorkerRun(slot, generation, str(own["NAME"]), own | self.extra, source, template)
+        return Submission(slot, generation, str(own["NAME"]), own | self.extra, source, template)
 
     def own_variables(self, slot: int, generation: int) -> dict[str, Value]:
         """What a spec can be filled with for a slot, without those of `--set`."""

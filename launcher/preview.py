@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from launcher.plan import HIDDEN, Plan, WorkerRun
+from launcher.plan import HIDDEN, Plan, Submission
 from launcher.schedulers import Scheduler
 from launcher.template import Value
 
@@ -20,9 +20,9 @@ def preview(plan: Plan, starters: Sequence[Scheduler]) -> Iterator[str]:
         plan: The plan.
         starters: What starts slot 0, and what starts the others.
     """
-    shown: dict[tuple[str, str], WorkerRun] = {}
+    shown: dict[tuple[str, str], Submission] = {}
     for slot in range(plan.slots):
-        run, starter = plan.worker_run(slot, 1), starters[slot > 0]
+        run, starter = plan.submission(slot, 1), starters[slot > 0]
         text = starter.prepare(run, HIDDEN).rstrip()
         first = shown.setdefault((starter.name, run.source), run)
         head = f"# slot {slot}, by {starter.name}: {run.name}"
@@ -32,7 +32,7 @@ def preview(plan: Plan, starters: Sequence[Scheduler]) -> Iterator[str]:
             yield f"{head}, as slot {first.slot} but for {_differences(first, run)}"
 
 
-def _differences(first: WorkerRun, run: WorkerRun) -> str:
+def _differences(first: Submission, run: Submission) -> str:
     return ", ".join(
         f"{name} {_difference(first.variables[name], value)}"
         for name, value in run.variables.items()

@@ -28,6 +28,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -321,8 +322,7 @@ class StateDir:
         if not left:
             self.ledger.path.unlink(missing_ok=True)
             return
-        former = (entry.model_copy(update={"former": True}) for entry in left)
-        lines = [f"{entry.model_dump_json()}\n" for entry in former]
+        lines = [replace(entry, former=True).line() for entry in left]
         self.write(self.ledger.path.name, "".join(lines).encode())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from launcher.plan import Plan, WorkerRun
+from launcher.plan import Plan, Submission
 from launcher.run.environment import LaunchEnvironment, Socket
 from launcher.run.ground import Former, Found, Wanted
 from launcher.run.preparation import Preparation
@@ -65,9 +65,9 @@ class Footing:
         owns = prepared.standing is None
         return Footing(prepared, plan, keys, place, near, creator, owns)
 
-    def worker_run(self, key: Key) -> WorkerRun:
+    def submission(self, key: Key) -> Submission:
         """What is submitted for a slot."""
-        return self.plan.worker_run(key.slot, key.generation)
+        return self.plan.submission(key.slot, key.generation)
 
     def starter(self, key: Key) -> Scheduler:
         """What submits it."""

@@ -81,7 +81,7 @@ class Preparation:
         plan = self.plan
         for slot in sorted({0, 1, plan.slots - 1} & set(range(plan.slots))):
             starter = self.others if slot else self.here
-            starter.prepare(plan.worker_run(slot, 1), HIDDEN)
+            starter.prepare(plan.submission(slot, 1), HIDDEN)
         check_file_limit(plan.slots if self.standing is None else 0)
 
     def facts(self) -> LaunchFacts:

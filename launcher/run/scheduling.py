@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from launcher.ledger import Ledger, LedgerEntry
-from launcher.plan import WorkerRun
+from launcher.plan import Submission, WorkerRun
 from launcher.run import inputs
 from launcher.run.actions import (
     CancelWorkerRun,
@@ -38,7 +38,7 @@ SchedulerAction = Find | Describe | ReadLastLine | CancelWorkerRun
 class Submits(Protocol):
     """What a launch adds: what is submitted for a slot, and with which join string."""
 
-    def worker_run(self, key: Key) -> WorkerRun:
+    def submission(self, key: Key) -> Submission:
         """What is submitted."""
 
     def starter(self, key: Key) -> Scheduler:
@@ -80,7 +80,8 @@ class Remains:
             except UsageError as exc:
                 found.unknown.append(UnknownLeft(entry.name, exc.message))
                 continue
-            found.entries[Key(entry.slot, entry.generation, entry.name)] = entry
+            run = entry.run
+            found.entries[Key(run.slot, run.generation, run.name)] = entry
         return found
 
     def left(self) -> tuple[Left, ...]:
@@ -90,7 +91,7 @@ class Remains:
     def own(self) -> tuple[Left, ...]:
         """Those of the newest launch, as its own."""
         return tuple(
-            self._left(Key(entry.slot, entry.generation), entry)
+            self._left(Key(entry.run.slot, entry.run.generation), entry)
             for entry in self.entries.values()
             if not entry.former
         )
@@ -129,15 +130,15 @@ class Scheduling:
         self._entries = {key: entry for key, entry in self._entries.items() if key.former}
         for key, entry in list(self._entries.items()):
             own = Key(key.slot, key.generation)
-            if entry.name == launch.worker_run(own).name:
+            if entry.name == launch.submission(own).name:
                 self._entries[own] = entry
 
     def entry(self, key: Key) -> LedgerEntry:
         """What is known of a worker run."""
         if key not in self._entries:
             assert self._launch is not None
-            run = self._launch.worker_run(key)
-            self._entries[key] = LedgerEntry.of(run, self._launch.starter_name(key))
+            run, starter = self._launch.submission(key), self._launch.starter_name(key)
+            self._entries[key] = LedgerEntry(run, starter)
         return self._entries[key]
 
     def scheduler(self, key: Key) -> Scheduler:
@@ -149,11 +150,11 @@ class Scheduling:
 
     def name(self, key: Key) -> str:
         """Its unique name."""
-        return self.entry(key).name
+        return self.entry(key).run.name
 
     def end_words(self, key: Key, handle: str) -> str:
         """The command with which a person ends it; empty where there is none."""
-        return self.scheduler(key).cancel_words(self.entry(key).run(), handle or None)
+        return self.scheduler(key).cancel_words(self.entry(key).run, handle or None)
 
     # --- the ledger ---------------------------------------------------------------------------
 
@@ -167,8 +168,8 @@ class Scheduling:
 
     def note(self, action: Note) -> None:
         """Write down what became known; without it, its name still finds it."""
-        known = {"handle": action.handle, "gone": action.gone}
-        entry = self._entries[action.key] = self.entry(action.key).model_copy(update=known)
+        entry = replace(self.entry(action.key), handle=action.handle, gone=action.gone)
+        self._entries[action.key] = entry
         with contextlib.suppress(OSError):
             if action.whole:
                 self._ledger.begin(entry)
@@ -182,7 +183,7 @@ class Scheduling:
         assert self._launch is not None
         feed, number, key = self._feed, action.id, action.key
         assert feed is not None
-        run, join = self._launch.worker_run(key), self._launch.join(key)
+        run, join = self._launch.submission(key), self._launch.join(key)
 
         async def trouble(words: str) -> None:
             self._further[number] = further = asyncio.get_running_loop().create_future()
@@ -206,7 +207,7 @@ class Scheduling:
 
     async def ask(self, action: SchedulerAction) -> inputs.Input:
         """Ask or tell a scheduler, once."""
-        scheduler, run = self.scheduler(action.key), self.entry(action.key).run()
+        scheduler, run = self.scheduler(action.key), self.entry(action.key).run
         try:
             match action:
                 case Find():

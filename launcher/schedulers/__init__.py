@@ -19,7 +19,7 @@ from typing import Protocol
 
 import click
 
-from launcher.plan import LONGEST_NAME, WorkerRun
+from launcher.plan import LONGEST_NAME, Submission, WorkerRun
 from launcher.schedulers.description import OVER as OVER
 from launcher.schedulers.description import Description as Description
 from rendezvous.errors import SchedulerError, UsageError
@@ -70,13 +70,13 @@ class Scheduler(Protocol):
     keeps_logs: bool
     """Whether `logs` gives any."""
 
-    def prepare(self, run: WorkerRun, join: str) -> str:
+    def prepare(self, run: Submission, join: str) -> str:
         """What would be submitted, spec and command. Pure; with a hidden join string, the dry run.
 
         Raises TemplateError or UsageError.
         """
 
-    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
+    async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """Start the worker run; returns the scheduler's id of it.
 
         What goes wrong and may still come right is told to `trouble` at once.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from launcher.plan import WorkerRun
+from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
 from launcher.schedulers.files import NEW, write_private
 from launcher.template import form_of, render
@@ -29,7 +29,7 @@ class ExternalScheduler:
     def __init__(self, context: SchedulerContext) -> None:
         self._folder = context.folder
 
-    def prepare(self, run: WorkerRun, join: str) -> str:
+    def prepare(self, run: Submission, join: str) -> str:
         """See the contract: what is to be started for each worker; it holds no secret."""
         variables = run.variables | {"JOIN_FOLDER": str(self._folder_of(run))}
         return render(run.template, variables, source=run.source, form=form_of(run.source))
@@ -37,7 +37,7 @@ class ExternalScheduler:
     def _folder_of(self, run: WorkerRun) -> Path:
         return Path(str(run.variables.get("JOIN_FOLDER", self._folder)))
 
-    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
+    async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract; the id is the file's path. No worker sees half of the file."""
         self.prepare(run, join)
         path = self._folder_of(run) / f"{run.name}{FREE}"

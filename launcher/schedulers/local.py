@@ -13,7 +13,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from launcher.plan import WorkerRun
+from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
 from launcher.schedulers.command import outside_environment
 from launcher.template import Form, render
@@ -58,14 +58,14 @@ class LocalScheduler:
         self._logs: dict[str, tuple[Path | None, int]] = {}
         self._names: dict[str, str] = {}
 
-    def prepare(self, run: WorkerRun, join: str) -> str:
+    def prepare(self, run: Submission, join: str) -> str:
         """See the contract."""
         variables = run.variables | {"RDZV_JOIN": join}
         text = render(run.template, variables, source=run.source, form=Form.YAML)
         _parse(text, run.source, join)
         return text
 
-    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
+    async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract."""
         spec = _parse(self.prepare(run, join), run.source, join)
         environ = outside_environment(self._context.environ) | spec.env

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from launcher.plan import WorkerRun
+from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
 from launcher.schedulers.files import write_private
 from launcher.template import form_of, render
@@ -27,12 +27,12 @@ class ManualScheduler:
         self._newest: dict[str, str] = {}
         """The worker run whose script each file holds: a newer generation takes over its slot's."""
 
-    def prepare(self, run: WorkerRun, join: str) -> str:
+    def prepare(self, run: Submission, join: str) -> str:
         """See the contract."""
         variables = run.variables | {"RDZV_JOIN": join}
         return render(run.template, variables, source=run.source, form=form_of(run.source))
 
-    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
+    async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract; the id is the file's path."""
         path = self._folder / f"slot-{run.slot}.sh"
         write_private(path, self.prepare(run, join), run.slot)

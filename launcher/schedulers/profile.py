@@ -15,7 +15,7 @@ import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
-from launcher.plan import HIDDEN, WorkerRun
+from launcher.plan import HIDDEN, Submission, WorkerRun
 from launcher.schedulers import (
     OVER,
     SERVICE_FAILS,
@@ -93,7 +93,7 @@ class ProfileScheduler(ProfileCommands):
         self._cleared: set[str] = set()
         """Names of worker runs that were seen, or cancelled: absent, they are gone."""
 
-    def prepare(self, run: WorkerRun, join: str) -> str:
+    def prepare(self, run: Submission, join: str) -> str:
         """See the contract: the command in a comment, and the rendered spec."""
         text = self.render(run, join)
         argv = self._argv("submit", self.profile.submit.argv, run)
@@ -104,7 +104,7 @@ class ProfileScheduler(ProfileCommands):
 
     # --- submitting ---------------------------------------------------------------------------
 
-    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
+    async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract; success is an id that was read."""
         self.prepare(run, HIDDEN)
         text = self.render(run, join)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from launcher.plan import WorkerRun
+from launcher.plan import Submission, WorkerRun
 from launcher.schedulers.command import Said
 from launcher.schedulers.insertion import insert_value
 from launcher.schedulers.profile_file import Profile
@@ -41,8 +41,9 @@ class ProfileCommands:
         self.profile = profile
         self._folder = folder.absolute()  # the commands may run elsewhere (cwd)
 
-    def render(self, run: WorkerRun, join: str) -> str:
+    def render(self, run: Submission, join: str) -> str:
         """The rendered spec alone. Raises TemplateError or UsageError."""
+        self._check_needed(run)
         variables = self._variables(run)
         if self.profile.channel == "spec":
             variables["RDZV_JOIN"] = join
@@ -72,20 +73,20 @@ class ProfileCommands:
     def _stdin_source(self) -> str | None:
         return "join" if self.profile.channel == "stdin" else self.profile.submit.stdin
 
-    def _needed(self, run: WorkerRun) -> list[str]:
-        """The variables that the profile needs, but for those that a user's own spec does not."""
+    def _check_needed(self, run: Submission) -> None:
+        """Refuse to do without the profile's `needs`, but for those that a user's own spec does."""
         text = run.template + self.profile.model_dump_json(exclude={"needs"})
-        return [name for name in self.profile.needs if f"<<{name}>>" in text]
-
-    def _variables(self, run: WorkerRun) -> dict[str, Value]:
-        """Those of the worker run over the profile's own, which `--set` writes as shell words."""
-        missing = [name for name in self._needed(run) if name not in run.variables]
+        needed = [name for name in self.profile.needs if f"<<{name}>>" in text]
+        missing = [name for name in needed if name not in run.variables]
         if missing:
             ways = [_WAYS.get(name, f"--set {name}=...") for name in missing]
             raise UsageError(
                 f"the scheduler '{self.name}' needs the variable {' and '.join(missing)}",
                 hint=f"give it with {' and '.join(ways)}",
             )
+
+    def _variables(self, run: WorkerRun) -> dict[str, Value]:
+        """Those of the worker run over the profile's own, which `--set` writes as shell words."""
         values: dict[str, Value] = self.profile.variables | run.variables
         for name, default in self.profile.variables.items():
             given = values[name]

@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
-from launcher.plan import WorkerRun
+from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import Description, SchedulerContext
 from launcher.schedulers.command import Said
 from launcher.schedulers.profile import ProfileScheduler
@@ -66,7 +66,7 @@ class VesslScheduler(VesslSpecs):
         super().__init__(name, profile, context)
         self._project = known_project(context.environ)
 
-    def render(self, run: WorkerRun, join: str) -> str:
+    def render(self, run: Submission, join: str) -> str:
         """See the base class. Raises TemplateError for what would not arrive as it is written."""
         text = super().render(run, join)
         check_values(text, run.source)

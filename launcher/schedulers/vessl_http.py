@@ -15,7 +15,7 @@ import shlex
 from collections.abc import AsyncIterator
 from typing import Any
 
-from launcher.plan import HIDDEN, WorkerRun
+from launcher.plan import HIDDEN, Submission, WorkerRun
 from launcher.schedulers import (
     OVER,
     PROFILES,
@@ -76,13 +76,13 @@ class VesslHttpScheduler:
 
     # --- submitting ---------------------------------------------------------------------------
 
-    def prepare(self, run: WorkerRun, join: str) -> str:
+    def prepare(self, run: Submission, join: str) -> str:
         """See the contract."""
         text = self._specs.render(run, join)
         load_spec(text, run.source)
         return f"# POST .../run/spec/create_from_yaml\n{text}"
 
-    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
+    async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract."""
         self.prepare(run, HIDDEN)
         text = self._specs.render(run, join)
@@ -112,7 +112,7 @@ class VesslHttpScheduler:
                 hint=f"its clusters are: {', '.join(self._clusters)}",
             )
 
-    async def _create(self, api: Api, run: WorkerRun, text: str, trouble: Trouble) -> str:
+    async def _create(self, api: Api, run: Submission, text: str, trouble: Trouble) -> str:
         last: SchedulerError | None = None
         for number in range(_TRIES):
             await asyncio.sleep(number and self.try_again_seconds * 2 ** (number - 1))

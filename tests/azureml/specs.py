@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from launcher.plan import WorkerRun, make_plan
+from launcher.plan import Submission, make_plan
 from launcher.schedulers import SchedulerContext, scheduler_entry, specs_folder
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.settings import LaunchSettings
@@ -25,7 +25,7 @@ def worker_run(
     image: str = "registry/image:tag",
     passed: Sequence[str] = (),
     code: str = "/code",
-) -> WorkerRun:
+) -> Submission:
     """A worker run of the shipped template."""
     path = FOLDER / "worker.yaml.tpl"
     environ = {f"VALUE_{number}": value for number, value in enumerate(passed)}
@@ -39,10 +39,10 @@ def worker_run(
         source=str(path),
         template=path.read_text(encoding="utf-8"),
     )
-    return plan.worker_run(1, 1)
+    return plan.submission(1, 1)
 
 
-def rendered(folder: Path, run: WorkerRun) -> str:
+def rendered(folder: Path, run: Submission) -> str:
     """The spec that is submitted."""
     scheduler = scheduler_entry("azureml").make(SchedulerContext(folder, {}))
     assert isinstance(scheduler, ProfileScheduler)

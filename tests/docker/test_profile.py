@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from launcher.plan import WorkerRun
+from launcher.plan import Submission
 from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
 from rendezvous.schema import SlotState
 from tests.docker.compose import IMAGE
@@ -130,7 +130,7 @@ def scheduler(engine: Engine, tmp_path: Path) -> Scheduler:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> WorkerRun:
+def run(tmp_path: Path) -> Submission:
     """A worker run that looks for a registry where none is."""
     made = Bed("docker", tmp_path).run()
     words = [*cast(list[str], made.variables["WORKER_OPTIONS"]), "--framework", "command"]
@@ -140,7 +140,7 @@ def run(tmp_path: Path) -> WorkerRun:
         "WORKER_OPTIONS": words,
         "COMMAND": ["true"],
     }
-    return WorkerRun(
+    return Submission(
         made.slot,
         made.generation,
         made.name,
@@ -151,7 +151,7 @@ def run(tmp_path: Path) -> WorkerRun:
 
 
 async def test_a_container_is_submitted_found_described_and_cancelled(
-    scheduler: Scheduler, run: WorkerRun
+    scheduler: Scheduler, run: Submission
 ) -> None:
     assert await scheduler.find(run) is None
     handle = await scheduler.submit(run, join_text())
@@ -166,12 +166,12 @@ async def test_a_container_is_submitted_found_described_and_cancelled(
     await scheduler.cancel(run, handle, grace_seconds=0.0)
 
 
-async def lines(scheduler: Scheduler, run: WorkerRun, handle: str) -> list[str]:
+async def lines(scheduler: Scheduler, run: Submission, handle: str) -> list[str]:
     return [line async for line in scheduler.logs(run, handle, lines=5, follow=False)]
 
 
 async def test_a_container_that_was_removed_has_ended(
-    engine: Engine, scheduler: Scheduler, run: WorkerRun
+    engine: Engine, scheduler: Scheduler, run: Submission
 ) -> None:
     handle = await scheduler.submit(run, join_text())
     engine.docker("rm", "--force", handle)

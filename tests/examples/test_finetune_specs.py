@@ -52,7 +52,7 @@ def test_a_worker_run_starts_as_the_launcher_does() -> None:
         cwd="/root",
     )
     scheduler = scheduler_entry("vessl").make(SchedulerContext(Path("/state"), {}))
-    worker = yaml.safe_load(scheduler.prepare(plan.worker_run(1, 1), HIDDEN))
+    worker = yaml.safe_load(scheduler.prepare(plan.submission(1, 1), HIDDEN))
     for field in ("resources", "image"):
         assert worker[field] == spec[field]
     assert worker["import"] == spec["import"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from launcher.plan import WorkerRun, make_plan
+from launcher.plan import Submission, make_plan
 from launcher.schedulers import specs_folder
 from launcher.settings import LaunchSettings
 
@@ -53,7 +53,7 @@ def worker_run(
     passed: Sequence[str] = (),
     slot: int = 1,
     generation: int = 1,
-) -> WorkerRun:
+) -> Submission:
     """A worker run of the shipped template."""
     path = FOLDER / "worker.yaml.tpl"
     names = [f"VALUE_{number}" for number in range(len(passed))]
@@ -68,7 +68,7 @@ def worker_run(
         source=str(path),
         template=path.read_text(encoding="utf-8"),
     )
-    return plan.worker_run(slot, generation)
+    return plan.submission(slot, generation)
 
 
 def documents(text: str) -> list[Any]:

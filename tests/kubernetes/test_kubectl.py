@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from launcher.plan import WorkerRun
+from launcher.plan import Submission
 from launcher.schedulers import (
     Description,
     NothingSubmitted,
@@ -55,7 +55,7 @@ class Ground:
         made.looks, made.try_again_seconds = (0.0,), 0.0
         return made
 
-    async def submit(self, run: WorkerRun | None = None) -> str:
+    async def submit(self, run: Submission | None = None) -> str:
         """Submit a worker run."""
         return await self.scheduler().submit(run or worker_run(), join_text())
 

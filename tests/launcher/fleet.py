@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from launcher.plan import WorkerRun
+from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import Description, Trouble, unheard
 from rendezvous.errors import SchedulerError
 from rendezvous.schema import SlotState
@@ -62,11 +62,11 @@ class Fleet:
     def __post_init__(self) -> None:
         self.open.set()
 
-    def prepare(self, run: WorkerRun, join: str) -> str:
+    def prepare(self, run: Submission, join: str) -> str:
         """What would be submitted."""
         return f"{run.name} {join}"
 
-    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
+    async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """Make it."""
         if self.trouble:
             await trouble(self.trouble)

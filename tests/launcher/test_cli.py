@@ -593,8 +593,8 @@ def test_a_run_whose_launcher_was_killed_says_so_and_where_its_journal_is(tmp_pa
     assert re.fullmatch(r"llama +its launcher was killed\n", rdzv("status").stdout)
     for view in ("--checks", "--matrix"):
         assert "the launcher of run 'llama' was killed" in rdzv("status", "llama", view).stderr
-    left = WorkerRun(1, 1, "rdzv-k7f2-1-1", {}, "w.sh", "")
-    state.ledger.begin(LedgerEntry.of(left, "manual"))
+    left = WorkerRun(1, 1, "rdzv-k7f2-1-1", {}, "w.sh")
+    state.ledger.begin(LedgerEntry(left, "manual"))
     end = "; what it has left is ended by: rdzv cancel llama\n"
     assert rdzv("status", "llama").stderr == killed_words(state).removesuffix("\n") + end
 

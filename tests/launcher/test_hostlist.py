@@ -299,7 +299,7 @@ def test_every_slot_has_its_host_and_its_variable_cannot_be_set_otherwise() -> N
             hosts=["n0", "ada@n1", "[fd00::7]:22"],
         )
 
-    hosts = [plan().worker_run(slot, 1).variables["HOST"] for slot in range(3)]
+    hosts = [plan().submission(slot, 1).variables["HOST"] for slot in range(3)]
     assert hosts == ["n0", "ada@n1", "[fd00::7]:22"]
     with pytest.raises(UsageError, match="--set HOST: rdzv itself gives this variable"):
         plan(set=["HOST=n9"])

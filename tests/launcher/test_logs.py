@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,10 +88,10 @@ def submitted(state: StateDir, number: int, handle: str, *, starter: str = "") -
     log.chmod(0o755)
     profile = state.path / "queue.toml"
     profile.write_text(PROFILE.format(log=log))
-    run = WorkerRun(number, 1, f"rdzv-k7f2-{number}-1", {"RDZV_JOIN": "hidden"}, "w.sh", "")
-    entry = LedgerEntry.of(run, starter or str(profile))
+    run = WorkerRun(number, 1, f"rdzv-k7f2-{number}-1", {"RDZV_JOIN": "hidden"}, "w.sh")
+    entry = LedgerEntry(run, starter or str(profile))
     state.ledger.begin(entry)
-    state.ledger.note(entry.model_copy(update={"handle": handle}))
+    state.ledger.note(replace(entry, handle=handle))
 
 
 async def show(

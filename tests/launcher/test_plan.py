@@ -15,7 +15,7 @@ from launcher.plan import (
     HIDDEN,
     Here,
     Plan,
-    WorkerRun,
+    Submission,
     check_run_id,
     loopback_address,
     make_plan,
@@ -68,7 +68,7 @@ def refusal(environ: Mapping[str, str] | None = None, **settings: Any) -> UsageE
 
 def test_a_worker_run_carries_everything_that_a_spec_can_be_filled_with() -> None:
     made = plan({"NCCL_DEBUG": "INFO", "HOME": "/root"}, nproc_per_node="8", set=["IMAGE=a:b=c"])
-    assert made.worker_run(3, 2) == WorkerRun(
+    assert made.submission(3, 2) == Submission(
         slot=3,
         generation=2,
         name="rdzv-k7f2a9c1xy-3-2",
@@ -95,7 +95,7 @@ def test_a_worker_run_carries_everything_that_a_spec_can_be_filled_with() -> Non
 
 
 def test_slot_0_of_another_scheduler_is_started_here_from_the_local_spec() -> None:
-    run = plan(address=["10.0.0.1"]).worker_run(0, 1)
+    run = plan(address=["10.0.0.1"]).submission(0, 1)
     assert (run.source, run.template) == ("local/worker.yaml", "argv: [here]")
     assert run.variables["WORKER_OPTIONS"] == [
         *("--nnodes", "4", "--nproc-per-node", "1"),
@@ -106,7 +106,7 @@ def test_slot_0_of_another_scheduler_is_started_here_from_the_local_spec() -> No
 
 def test_without_a_local_node_slot_0_is_like_the_others() -> None:
     made = plan(local_node=False, address=["10.0.0.1"])
-    first, second = made.worker_run(0, 1), made.worker_run(1, 1)
+    first, second = made.submission(0, 1), made.submission(1, 1)
     assert (first.source, first.template) == (second.source, second.template)
     assert first.variables["WORKER_OPTIONS"] == second.variables["WORKER_OPTIONS"]
 
@@ -124,24 +124,24 @@ def test_a_name_is_shortened_to_what_the_scheduler_takes_and_stays_the_launchs_o
 
 def test_every_slot_and_generation_has_a_name_of_its_own() -> None:
     made = plan(nnodes="300")
-    names = {made.worker_run(slot, gen).name for slot in range(300) for gen in (1, 2, 11)}
+    names = {made.submission(slot, gen).name for slot in range(300) for gen in (1, 2, 11)}
     assert len(names) == 900
 
 
 def test_planning_a_worker_run_changes_nothing_of_the_plan() -> None:
     made = plan({"UCX_TLS": "tcp"}, set=["A=1"], network=["10.0.0.0/8"])
     before = dataclasses.replace(made)
-    run = made.worker_run(1, 1)
+    run = made.submission(1, 1)
     run.variables["COMMAND"].append("more")  # type: ignore[union-attr]
     run.variables["WORKER_OPTIONS"].append("more")  # type: ignore[union-attr]
     run.variables["B"] = "2"
     assert made == before
-    assert "more" not in made.worker_run(1, 1).variables["COMMAND"]  # type: ignore[operator]
+    assert "more" not in made.submission(1, 1).variables["COMMAND"]  # type: ignore[operator]
 
 
 def test_processes_may_differ_by_slot() -> None:
     made = plan(nproc_per_node="2, 1,gpu,auto")
-    given = [made.worker_run(slot, 1).variables["GPUS_PER_NODE"] for slot in range(4)]
+    given = [made.submission(slot, 1).variables["GPUS_PER_NODE"] for slot in range(4)]
     assert given == [2, 1, "gpu", "auto"]
     assert [options(made, slot).split()[3] for slot in (1, 2, 3)] == ["1", "gpu", "auto"]
 
@@ -321,7 +321,7 @@ def test_processes_for_another_number_of_nodes_are_refused() -> None:
 def test_what_nccl_and_ucx_are_told_reaches_the_workers_unasked() -> None:
     environ = {"NCCL_SOCKET_IFNAME": "=eth0", "UCX_TLS": "a b", "HF_TOKEN": "x", "MY_NCCL_": "y"}
     assert plan(environ).passed == {"NCCL_SOCKET_IFNAME": "=eth0", "UCX_TLS": "a b"}
-    assert plan(environ, pass_env=["HF_TOKEN"]).worker_run(1, 1).variables["PASS_ENV"] == [
+    assert plan(environ, pass_env=["HF_TOKEN"]).submission(1, 1).variables["PASS_ENV"] == [
         "HF_TOKEN=x",
         "NCCL_SOCKET_IFNAME==eth0",
         "UCX_TLS=a b",
@@ -351,7 +351,7 @@ def test_a_setting_without_a_name_in_capitals_is_refused_and_its_value_not_shown
 
 
 def test_a_setting_cannot_take_the_place_of_what_rdzv_gives() -> None:
-    for name in plan().worker_run(1, 1).variables:
+    for name in plan().submission(1, 1).variables:
         error = refusal(set=[f"{name}=1"])
         assert error.message == f"--set {name}: rdzv itself gives this variable to each worker run"
 

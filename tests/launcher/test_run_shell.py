@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from launcher.ledger import Ledger, LedgerEntry
-from launcher.plan import WorkerRun
+from launcher.plan import Submission, WorkerRun
 from launcher.run.footing import Surveyor
 from launcher.run.shell import end_left
 from launcher.run.values import Fresh, Key, Outcome
@@ -32,7 +32,7 @@ def world(tmp_path: Path) -> World:
 
 
 def left(world: World) -> list[tuple[int, int, str]]:
-    return [(e.slot, e.generation, e.handle) for e in world.state().ledger.left()]
+    return [(e.run.slot, e.run.generation, e.handle) for e in world.state().ledger.left()]
 
 
 def test_a_launch_from_its_port_to_its_result(world: World) -> None:
@@ -479,12 +479,12 @@ def test_69_a_node_beside_its_registry_joins_by_loopback(
 async def left_by_manual(tmp_path: Path) -> tuple[Ledger, SchedulerContext, Path]:
     """A script that the manual scheduler wrote for a launcher that was killed."""
     context = SchedulerContext(tmp_path / "submissions", {})
-    run = WorkerRun(1, 1, "rdzv-k7f2-1-1", {"NAME": "rdzv-k7f2-1-1"}, "w.sh", "# <<NAME>> it is\n")
+    run = Submission(1, 1, "rdzv-k7f2-1-1", {"NAME": "rdzv-k7f2-1-1"}, "w.sh", "# <<NAME>> it is\n")
     handle = await ManualScheduler(context).submit(run, "")
     ledger = Ledger(tmp_path / "worker-runs.jsonl")
-    entry = LedgerEntry.of(run, "manual")
+    entry = LedgerEntry(run, "manual")
     ledger.begin(entry)
-    ledger.note(entry.model_copy(update={"handle": handle}))
+    ledger.note(replace(entry, handle=handle))
     return ledger, context, Path(handle)
 
 
@@ -504,7 +504,7 @@ async def test_what_was_left_at_a_scheduler_that_is_no_longer_known_is_listed(
 ) -> None:
     profile = str(tmp_path / "gone.toml")
     ledger = Ledger(tmp_path / "worker-runs.jsonl")
-    ledger.begin(LedgerEntry.of(WorkerRun(1, 1, "rdzv-k7f2-1-1", {}, "w.sh", ""), profile))
+    ledger.begin(LedgerEntry(WorkerRun(1, 1, "rdzv-k7f2-1-1", {}, "w.sh"), profile))
     said: list[str] = []
     began = time.monotonic()
     assert not await end_left(ledger, SchedulerContext(tmp_path, {}), said.append, grace=0.0)
@@ -519,10 +519,10 @@ def test_two_launches_entries_of_one_slot_are_told_apart(tmp_path: Path) -> None
     state = StateDir(tmp_path, "r")
     state.acquire()
     for name, generation in (("rdzv-old-1-3", 3), ("rdzv-gone-1-1", 1)):
-        run = WorkerRun(1, generation, name, {}, "w.sh", "")
-        state.ledger.begin(LedgerEntry.of(run, "slurm"))
+        run = WorkerRun(1, generation, name, {}, "w.sh")
+        state.ledger.begin(LedgerEntry(run, "slurm"))
     state.forget_launch(["rdzv-old-1-3"])
-    state.ledger.begin(LedgerEntry.of(WorkerRun(1, 1, "rdzv-new-1-1", {}, "w.sh", ""), "slurm"))
+    state.ledger.begin(LedgerEntry(WorkerRun(1, 1, "rdzv-new-1-1", {}, "w.sh"), "slurm"))
     state.release()
     found = [(entry.name, entry.former) for entry in state.ledger.entries()]
     assert found == [("rdzv-old-1-3", True), ("rdzv-new-1-1", False)]

@@ -18,7 +18,7 @@ import psutil
 import pytest
 import yaml
 
-from launcher.plan import HIDDEN, Here, WorkerRun, make_plan
+from launcher.plan import HIDDEN, Here, Submission, make_plan
 from launcher.schedulers import (
     Description,
     Scheduler,
@@ -61,7 +61,7 @@ def join_text(slot: int, generation: int = 1) -> str:
 
 def worker_run(
     name: str, slot: int = 1, generation: int = 1, *, template: str | None = None
-) -> WorkerRun:
+) -> Submission:
     """A worker run of a scheduler, from its shipped spec when no other is given."""
     path = specs_folder() / scheduler_entry(name).spec
     plan = make_plan(
@@ -75,7 +75,7 @@ def worker_run(
         loopback=name == "local",
         here=Here("", "", "/dev/null/logs"),
     )
-    return plan.worker_run(slot, generation)
+    return plan.submission(slot, generation)
 
 
 async def until(check: Callable[[], Any]) -> Any:
@@ -113,7 +113,7 @@ def spec(*argv: str, **env: str) -> str:
     return yaml.safe_dump({"argv": list(argv), "env": env})
 
 
-def own_run(template: str, slot: int = 1) -> WorkerRun:
+def own_run(template: str, slot: int = 1) -> Submission:
     return worker_run("local", slot, template=template)
 
 

@@ -64,7 +64,7 @@ def plan(scheduler: Scheduler) -> Plan:
 
 
 def test_a_worker_run_is_prepared_as_stored(scheduler: Scheduler) -> None:
-    prepared = scheduler.prepare(plan(scheduler).worker_run(1, 1), HIDDEN)
+    prepared = scheduler.prepare(plan(scheduler).submission(1, 1), HIDDEN)
     prepared = prepared.replace(str(specs_folder()), "/specs")
     stored = STORED / f"{scheduler.name}.txt"
     if os.environ.get("RDZV_STORE") == "1":

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from launcher.plan import Here, WorkerRun, make_plan
+from launcher.plan import Here, Submission, make_plan
 from launcher.schedulers import (
     PROFILES,
     Scheduler,
@@ -170,7 +170,7 @@ class Bed:
             made.looks, made.try_again_seconds = (0.0, 0.0, 0.0), 0.0
         return made
 
-    def run(self, slot: int = 1, generation: int = 1, *, template: str | None = None) -> WorkerRun:
+    def run(self, slot: int = 1, generation: int = 1, *, template: str | None = None) -> Submission:
         """A worker run, from the shipped spec when no template is given."""
         name = str(OWN[self.name]) if self.name in OWN else self.name
         path = specs_folder() / scheduler_entry(name).spec
@@ -186,7 +186,7 @@ class Bed:
             loopback=self.name == "local",
             here=Here("", "", str(self.folder / "logs")),
         )
-        return plan.worker_run(slot, generation)
+        return plan.submission(slot, generation)
 
     def calls(self) -> list[dict[str, Any]]:
         """Each call of a fake command: `command`, `argv`, `stdin`, `environ`."""

@@ -104,7 +104,7 @@ def test_the_profile_for_nomad_can_be_read_and_gives_its_job(tmp_path: Path) -> 
         source=entry.spec,
         template=Path(entry.spec).read_text(),
     )
-    shown = entry.make(SchedulerContext(tmp_path, {})).prepare(plan.worker_run(1, 1), HIDDEN)
+    shown = entry.make(SchedulerContext(tmp_path, {})).prepare(plan.submission(1, 1), HIDDEN)
     command, _, spec = shown.partition("\n")
     assert command == f"# nomad job run -json {tmp_path}/rdzv-l-1-1.json"
     job = json.loads(spec)["Job"]

@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from launcher.cli import main
-from launcher.plan import HIDDEN, WorkerRun
+from launcher.plan import HIDDEN, Submission
 from launcher.schedulers import SERVICE_FAILS, Description, SchedulerContext, scheduler_entry
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import read_profile
@@ -53,10 +53,12 @@ class Bench(Bed):
         made.looks, made.try_again_seconds = (0.0, 0.0, 0.0), 0.0
         return made
 
-    def own_run(self, source: str, template: str, **more: Any) -> WorkerRun:
+    def own_run(self, source: str, template: str, **more: Any) -> Submission:
         """A worker run with a spec of its own."""
         run = self.run()
-        return WorkerRun(run.slot, run.generation, run.name, run.variables | more, source, template)
+        return Submission(
+            run.slot, run.generation, run.name, run.variables | more, source, template
+        )
 
 
 def bench(folder: Path, text: str = BATCH, *faults: str) -> Bench:
@@ -216,7 +218,7 @@ async def test_variables_in_a_regular_expression_are_taken_literally(tmp_path: P
     made = bench(tmp_path)
     await made.scheduler().submit(made.run(), join_text())
     run = made.run()
-    any_name = WorkerRun(1, 1, ".*", run.variables | {"NAME": ".*"}, run.source, run.template)
+    any_name = Submission(1, 1, ".*", run.variables | {"NAME": ".*"}, run.source, run.template)
     assert await made.scheduler().find(run) == "7001"
     assert await made.scheduler().find(any_name) is None
 
@@ -610,7 +612,7 @@ async def test_after_a_restart_the_name_is_enough(tmp_path: Path) -> None:
     """A restarted launcher has a worker run's name and variables, and no template."""
     made = bench(tmp_path)
     handle = await made.scheduler().submit(made.run(), join_text())
-    run = WorkerRun(1, 1, made.run().name, made.run().variables, "", "")
+    run = Submission(1, 1, made.run().name, made.run().variables, "", "")
     assert await made.scheduler().find(run) == handle
     assert (await made.scheduler().describe(run, handle)).state is SlotState.QUEUED
     await made.scheduler().cancel(run, handle, grace_seconds=0.0)

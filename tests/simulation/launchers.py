@@ -14,10 +14,10 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launcher.board import Board
-from launcher.ledger import Ledger
+from launcher.ledger import Ledger, LedgerEntry
 from launcher.plan import WorkerRun
 from launcher.run.command import launch
 from launcher.run.environment import Child, Keeper, LaunchEnvironment, Socket
@@ -294,10 +294,10 @@ class FullLedger(Ledger):
         super().__init__(path)
         self._is_full = is_full
 
-    def _write(self, entry: Any, known: dict[str, Any]) -> None:
+    def _write(self, entry: LedgerEntry, line: str) -> None:
         if self._is_full():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super()._write(entry, known)
+        super()._write(entry, line)
 
 
 class SimulatedEnvironment(LaunchEnvironment):

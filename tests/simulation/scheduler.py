@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from launcher.plan import WorkerRun
+from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import OVER, Description, NothingSubmitted, Trouble, unheard
 from rendezvous.errors import SchedulerError
 from rendezvous.schema import SlotState
@@ -95,11 +95,11 @@ class SimulatedScheduler:
         self.slow_seconds = 0.0
         self.hangs_until = 0.0
 
-    def prepare(self, run: WorkerRun, join: str) -> str:
+    def prepare(self, run: Submission, join: str) -> str:
         """See the protocol."""
         return f"start {run.name}"
 
-    async def submit(self, run: WorkerRun, join: str, *, trouble: Trouble = unheard) -> str:
+    async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """See the protocol."""
         self._may_break("submit")
         await asyncio.sleep(_CALL_SECONDS)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.plan import WorkerRun
+from launcher.plan import Submission
 from rendezvous.schema import SlotState
 from tests.path.launching import RDZV, until
 from tests.schedulers.bed import Bed, join_text
@@ -45,7 +45,7 @@ pytestmark = [
 class LoginHost(Bed):
     """Slurm's commands, as they are on the login host; a worker finds no registry, and waits."""
 
-    def run(self, slot: int = 1, generation: int = 1, *, template: str | None = None) -> WorkerRun:
+    def run(self, slot: int = 1, generation: int = 1, *, template: str | None = None) -> Submission:
         """See the base class; a real Slurm remembers the jobs of other tests."""
         run = super().run(slot, generation, template=template)
         name = f"{run.name}-{zlib.crc32(str(self.folder).encode()):x}"

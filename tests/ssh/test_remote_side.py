@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.plan import WorkerRun, make_plan
+from launcher.plan import Submission, make_plan
 from launcher.schedulers import Description, SchedulerContext, scheduler_entry, specs_folder
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.settings import LaunchSettings
@@ -86,7 +86,7 @@ class Place:
         """The log of the worker run of slot 1."""
         return self.home() / ".local/state/rdzv/ssh/rdzv-k7f2a9c1xy-1-1.log"
 
-    def run(self, *command: str, cwd: str = "", **environ: str) -> WorkerRun:
+    def run(self, *command: str, cwd: str = "", **environ: str) -> Submission:
         """The worker run of slot 1."""
         path = specs_folder() / "ssh/worker.sh"
         plan = make_plan(
@@ -100,9 +100,9 @@ class Place:
             hosts=["n0", "n1", "n2"],
             cwd=cwd,
         )
-        return plan.worker_run(1, 1)
+        return plan.submission(1, 1)
 
-    async def submit(self, run: WorkerRun | None = None) -> str:
+    async def submit(self, run: Submission | None = None) -> str:
         """Submit the worker run of slot 1."""
         handle = await self.scheduler.submit(run or self.run(), JOIN)
         self.handles.append(handle)
