@@ -76,7 +76,9 @@ from rendezvous.state import (
     GONE,
     NOT_NEEDED,
     OVER,
+    Attempt,
     Node,
+    Probing,
     Run,
     Slot,
     first_failed,
@@ -187,7 +189,8 @@ def _phase_due(run: Run, now: float) -> Event | None:
     if run.phase is Phase.GATHERING:
         if overdue_slots(run, now):
             return events.TimedOut(phase=run.phase)
-        if run.enough_since is not None and now - run.enough_since >= limits.last_call_seconds:
+        since = run.attempt.enough_since
+        if since is not None and now - since >= limits.last_call_seconds:
             return events.LastCallOver()
         return None
     timeout = run.phase_timeout()
@@ -314,11 +317,11 @@ def _check_gathered(run: Run, now: float) -> str:
     if run.phase is not Phase.GATHERING:
         return ""
     if run.present < run.spec.min_nodes or 0 in run.missing:
-        run.enough_since = None
+        run.attempt.enough_since = None
     elif all(run.slots[index].given_up for index in run.missing):
         return _end_gathering(run, now)
-    elif run.enough_since is None:
-        run.enough_since = now
+    elif run.attempt.enough_since is None:
+        run.attempt.enough_since = now
     return ""
 
 
@@ -348,7 +351,7 @@ def _refused_itself(run: Run, slot: Slot, event: events.Refused, exit_code: int,
 
 
 def _end_gathering(run: Run, now: float) -> str:
-    run.left_out, run.findings, run.rounds = {}, [], []
+    run.attempt = Attempt()
     return _check_nodes(run, now)
 
 
@@ -360,7 +363,7 @@ def _enter(run: Run, phase: Phase, now: float) -> None:
 
 def _gather_again(run: Run, now: float) -> None:
     """The table is dropped: nobody had started on it."""
-    run.table, run.digest, run.enough_since, run.left_out = None, "", None, {}
+    run.attempt = run.attempt.dropped()
     for slot in run.members():
         assert slot.node is not None
         slot.node.state, slot.node.rank = NodeState.JOINED, None
@@ -378,7 +381,7 @@ def _check_nodes(run: Run, now: float) -> str:
     said = ""
     while True:
         joins = joins_of(run)
-        kept = [finding for finding in run.findings if finding.slot in run.left_out]
+        kept = [finding for finding in run.findings if finding.slot in run.attempt.left_out]
         classes = classes_of(joins)
         missed = [] if isinstance(classes, Unreachable) else given_up(joins, classes[0])
         found = [
@@ -386,12 +389,12 @@ def _check_nodes(run: Run, now: float) -> str:
             *compare(joins, run.spec),
             *mark_skipped(missed, run.spec),
         ]
-        run.findings = kept + found
+        run.attempt.findings = kept + found
         if failed := failing(found, run.spec):
             guilty = _by_slot(run, failed)
             if not _leave_out(run, guilty):
                 if _others_may_come(run, guilty, now):
-                    run.enough_since, run.left_out = now, {}
+                    run.attempt = run.attempt.dropped(enough_since=now)
                     words = words_of_failing(failed, run.hostnames())
                     return f"; the others are waited for once more: {words}"
                 return said + _fail_checks(run, now, failed)
@@ -400,8 +403,8 @@ def _check_nodes(run: Run, now: float) -> str:
                 return said + _fail_verification(run, now, classes)
         else:
             break
-        said = _without(run, run.left_out)
-    run.classes, run.verifying_since = classes, now
+        said = _without(run, run.attempt.left_out)
+    run.attempt.classes, run.attempt.verifying_since = classes, now
     if run.spec.verify:
         _begin_round(run, now, 0)
     else:
@@ -419,7 +422,7 @@ def _leave_out(run: Run, guilty: Mapping[int | None, str] | Mapping[int, str]) -
     """Go on without these nodes, if there are enough others; a cause that is nobody's stays."""
     if not _can_leave_out(run, guilty):
         return False
-    run.left_out |= {slot: why for slot, why in guilty.items() if slot is not None}
+    run.attempt.left_out |= {slot: why for slot, why in guilty.items() if slot is not None}
     return True
 
 
@@ -443,7 +446,7 @@ def _names(run: Run, indices: Collection[int]) -> str:
 
 def _without(run: Run, indices: Collection[int]) -> str:
     """Why the run goes without these nodes, in words that end a sentence."""
-    why = (_named(who(run.slots[index]), run.left_out[index]) for index in sorted(indices))
+    why = (_named(who(run.slots[index]), run.attempt.left_out[index]) for index in sorted(indices))
     return f"; {listed(dict.fromkeys(why), 3)}; it goes without {_names(run, indices)}"
 
 
@@ -469,7 +472,7 @@ def _fail_verification(run: Run, now: float, why: Unreachable) -> str:
 def _begin_round(run: Run, now: float, number: int) -> None:
     """Have the addresses of a class probed: an epoch of its own."""
     run.epoch += 1
-    run.network, run.reports, run.listening = run.classes[number], {}, listening(run)
+    run.attempt.probing = Probing(number, listening(run))
     for slot in run.taking_part():
         assert slot.node is not None
         slot.node.state = NodeState.JOINED
@@ -481,7 +484,10 @@ def _probed(run: Run, event: events.Probed, now: float) -> Outcome:
     assert slot.node is not None
     slot.node.state = NodeState.VERIFIED
     run.waiting_for.discard(slot.index)
-    pairs = run.reports[slot.index] = planned_pairs(run, slot.index, event.report.pairs)
+    assert run.attempt.probing is not None
+    pairs = run.attempt.probing.reports[slot.index] = planned_pairs(
+        run, slot.index, event.report.pairs
+    )
     failed = [pair for pair in pairs if pair.outcome != "ok"]
     reason = f"{who(slot)} verified its peers"
     if failed:
@@ -495,57 +501,57 @@ def _probed(run: Run, event: events.Probed, now: float) -> Outcome:
 
 def _end_round(run: Run, now: float) -> str:
     """All have reported: take the class, try the next one, or say why none works."""
-    assert run.network is not None
-    words = run.network.words
+    attempt, probing = run.attempt, run.attempt.probing
+    assert probing is not None
+    number, words = probing.number, attempt.classes[probing.number].words
     slots = [slot.index for slot in run.taking_part()]
-    tried = Round(network=words, verdict="", slots=slots, reports=run.reports)
+    tried = Round(network=words, verdict="", slots=slots, reports=probing.reports)
     failed, probed = count_pairs(tried)
     verdict = f"{failed} of {probed} directed pairs failed" if failed else "every pair works"
-    run.rounds.append(tried.model_copy(update={"verdict": verdict}))
-    number = run.classes.index(run.network)
+    attempt.rounds.append(tried.model_copy(update={"verdict": verdict}))
     if not failed:
         return _take(run, now, number, measured(run, tried))
-    in_time = now - run.verifying_since < run.spec.limits.verify_timeout_seconds
-    if number + 1 < len(run.classes) and in_time:
+    in_time = now - attempt.verifying_since < run.spec.limits.verify_timeout_seconds
+    if number + 1 < len(attempt.classes) and in_time:
         _begin_round(run, now, number + 1)
-        return f"; {words}: {verdict}; next is {run.network.words}"
-    return _none_works(run, now)
+        return f"; {words}: {verdict}; next is {attempt.classes[number + 1].words}"
+    return _none_works(run, now, number)
 
 
-def _none_works(run: Run, now: float) -> str:
+def _none_works(run: Run, now: float, last: int) -> str:
     """Go on without the fewest nodes that are in the way, or say who they are."""
-    assert run.network is not None
-    rounds = run.rounds[-(run.classes.index(run.network) + 1) :]
+    rounds = run.rounds[-(last + 1) :]
     guilty = [to_release(tried) for tried in rounds]
     number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
     if _can_leave_out(run, guilty[number]):
-        run.left_out |= why_released(rounds[number], joins_of(run), run.classes)
+        run.attempt.left_out |= why_released(rounds[number], joins_of(run), run.classes)
         said = _without(run, guilty[number])
         return said + _take(run, now, number, measured(run, rounds[number]))
-    run.findings += measured(run, rounds[-1])
+    run.attempt.findings += measured(run, rounds[-1])
     return _fail_verification(run, now, blame(rounds, joins_of(run), run.classes))
 
 
 def _take(run: Run, now: float, number: int, found: list[Finding]) -> str:
     """Seal the table on a class, unless what the probes measured is a failure."""
-    run.network = run.classes[number]
+    attempt = run.attempt
+    attempt.network, attempt.probing = attempt.classes[number], None
     found = found + left_out(run, run.classes[number:])
-    run.findings += found
+    run.attempt.findings += found
     said = ""
     if failed := failing(found, run.spec):
         guilty = _by_slot(run, failed)
         if not _leave_out(run, guilty):
             return _fail_checks(run, now, failed)
         said = _without(run, [f.slot for f in failed if f.slot is not None])
-    run.rounds, run.reports = kept_rounds(run), {}
+    attempt.rounds = kept_rounds(run)
     _leave_surplus(run)
     _seal(run, now, None)
-    return f"{said}; the table is sealed on {run.network.words}"
+    return f"{said}; the table is sealed on {attempt.network.words}"
 
 
 def _leave_surplus(run: Run) -> None:
     for slot in run.taking_part()[run.spec.max_nodes :]:
-        run.left_out[slot.index] = NOT_NEEDED
+        run.attempt.left_out[slot.index] = NOT_NEEDED
 
 
 def _seal_without(run: Run, guilty: Mapping[int, str], now: float) -> str:
@@ -553,10 +559,10 @@ def _seal_without(run: Run, guilty: Mapping[int, str], now: float) -> str:
 
     Returns what follows, in words that end a sentence; empty when there are too few others.
     """
-    before = run.left_out
-    run.left_out = {slot: why for slot, why in before.items() if why != NOT_NEEDED}
+    before = run.attempt.left_out
+    run.attempt.left_out = {slot: why for slot, why in before.items() if why != NOT_NEEDED}
     if not _leave_out(run, guilty):
-        run.left_out = before
+        run.attempt.left_out = before
         return ""
     for index in guilty:
         if (node := run.slots[index].node) is not None:
@@ -572,11 +578,11 @@ def _seal(run: Run, now: float, port: int | None) -> None:
     assert run.network is not None
     joins = joins_of(run)
     port = port or run.spec.master_port or joins[0].master_port or DEFAULT_MASTER_PORT
-    run.table = make_table(
+    table = make_table(
         run.id, run.spec.launch_id, run.epoch, joins, run.network, rdma_of(joins), port
     )
-    run.digest = run.table.digest()
-    ranks = {row.slot: row.rank for row in run.table.rows}
+    run.attempt.table, run.attempt.digest = table, table.digest()
+    ranks = {row.slot: row.rank for row in table.rows}
     for slot in run.taking_part():
         assert slot.node is not None
         slot.node.rank = ranks[slot.index]
@@ -593,13 +599,13 @@ def _acked(run: Run, event: events.Acked, now: float) -> Outcome:
     if not run.waiting_for:
         for member in run.members():
             assert member.node is not None
-            spare = member.index in run.left_out
+            spare = member.index in run.attempt.left_out
             member.node.state = NodeState.RELEASED if spare else NodeState.RUNNING
-            member.problem = run.left_out.get(member.index, member.problem)
+            member.problem = run.attempt.left_out.get(member.index, member.problem)
         _enter(run, Phase.RUNNING, now)
         reason += "; all are: go"
-        if run.left_out:
-            reason += f", without {_names(run, run.left_out)}"
+        if run.attempt.left_out:
+            reason += f", without {_names(run, run.attempt.left_out)}"
     return Outcome(reason, slot.index, usual=run.phase is not Phase.RUNNING)
 
 
@@ -845,7 +851,7 @@ def _go_on_after(run: Run, slot: Slot, *, again: bool) -> str:
         again: Whether another worker run, or another start of its platform, may do better.
     """
     node = slot.node
-    if slot.index in run.left_out:
+    if slot.index in run.attempt.left_out:
         slot.given_up = True
         return "the run goes without it"
     replaced = node is not None and node.join.generation < slot.generation
@@ -871,9 +877,9 @@ def _can_spare(run: Run, slot: Slot) -> bool:
 
 def _empty(run: Run, slot: Slot, now: float) -> None:
     """Take the node out of its slot, whose clock starts again; a table that it is in is dropped."""
-    was_in = slot.node is not None and slot.index not in run.left_out
+    was_in = slot.node is not None and slot.index not in run.attempt.left_out
     slot.node = None
-    run.left_out.pop(slot.index, None)
+    run.attempt.left_out.pop(slot.index, None)
     slot.waited, slot.waiting_since = 0.0, None
     run.missing.add(slot.index)
     _count_waiting(slot, now)

@@ -76,16 +76,56 @@ class Slot:
 
 
 @dataclass(slots=True)
+class Probing:
+    """A round of probes that is on.
+
+    Attributes:
+        number: The place of the class that is being proven, in the order of preference.
+        listening: The slots whose nodes answer probes, in order.
+        reports: What was said so far.
+    """
+
+    number: int
+    listening: list[int]
+    reports: dict[int, list[PairProbe]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt to bring the nodes that are in onto one table; another follows a node's loss.
+
+    Attributes:
+        enough_since: Since when enough nodes are in, as the last call counts it.
+        left_out: The nodes that the table goes without, and why; spares until the go.
+        findings: What was found on the nodes, between them, and by their probes.
+        classes: The network classes, in order of preference.
+        probing: The round that is on.
+        rounds: The rounds that are over.
+        network: The class that was taken.
+    """
+
+    enough_since: float | None = None
+    left_out: dict[int, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    classes: list[NetworkClass] = field(default_factory=list)
+    verifying_since: float = 0.0
+    probing: Probing | None = None
+    rounds: list[Round] = field(default_factory=list)
+    network: NetworkClass | None = None
+    table: EndpointTable | None = None
+    digest: str = ""
+
+    def dropped(self, enough_since: float | None = None) -> Attempt:
+        """What follows on it while nodes gather: what it has shown stays readable until then."""
+        return Attempt(enough_since, findings=self.findings, rounds=self.rounds)
+
+
+@dataclass(slots=True)
 class Run:
     """The state of one run; changed by `apply` alone.
 
     Attributes:
-        left_out: The nodes that the table goes without, and why; spares until the go.
-        classes: The network classes of this attempt, in order of preference.
-        network: The class that is being proven, or was chosen.
-        rounds: The classes that were tried since the nodes gathered.
-        reports: What was said in the round that is on.
-        listening: The slots whose nodes answer probes in it, in order.
+        attempt: What holds until the nodes gather again.
         command_slot: Where a node's COMMAND is found, with which those of the others are compared.
     """
 
@@ -98,20 +138,10 @@ class Run:
     epoch: int = 0
     seq: int = 1
     version: int = 1
-    table: EndpointTable | None = None
-    digest: str = ""
     phase_since: float = 0.0
-    verifying_since: float = 0.0
-    enough_since: float | None = None
+    attempt: Attempt = field(default_factory=Attempt)
     waiting_for: set[int] = field(default_factory=set)
     port_tries: int = 0
-    left_out: dict[int, str] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    classes: list[NetworkClass] = field(default_factory=list)
-    network: NetworkClass | None = None
-    rounds: list[Round] = field(default_factory=list)
-    reports: dict[int, list[PairProbe]] = field(default_factory=dict)
-    listening: list[int] = field(default_factory=list)
     command_digest: str | None = None
     command_slot: int | None = None
     stop: bool = False
@@ -138,7 +168,7 @@ class Run:
 
     def taking_part(self) -> list[Slot]:
         """The members that the table is to have: all but those that are left out."""
-        return [slot for slot in self.members() if slot.index not in self.left_out]
+        return [slot for slot in self.members() if slot.index not in self.attempt.left_out]
 
     def hostnames(self) -> dict[int, str]:
         """The hostname of every slot that has a node."""
@@ -148,6 +178,42 @@ class Run:
     def present(self) -> int:
         """How many slots have a node."""
         return len(self.slots) - len(self.missing)
+
+    @property
+    def table(self) -> EndpointTable | None:
+        """The table that is to be acknowledged, or was."""
+        return self.attempt.table
+
+    @property
+    def digest(self) -> str:
+        """The table's; empty while there is none."""
+        return self.attempt.digest
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the newest attempt that got so far has found."""
+        return self.attempt.findings
+
+    @property
+    def rounds(self) -> list[Round]:
+        """The rounds of the newest attempt that got so far."""
+        return self.attempt.rounds
+
+    @property
+    def classes(self) -> list[NetworkClass]:
+        """The network classes that can be proven, in order of preference."""
+        return self.attempt.classes
+
+    @property
+    def network(self) -> NetworkClass | None:
+        """The class that is being proven, or was taken."""
+        attempt = self.attempt
+        return attempt.classes[attempt.probing.number] if attempt.probing else attempt.network
+
+    @property
+    def listening(self) -> list[int]:
+        """The slots whose nodes answer probes in the round that is on."""
+        return self.attempt.probing.listening if self.attempt.probing else []
 
     def phase_timeout(self) -> float | None:
         """Seconds that the present phase may last, when it is one with a single deadline."""

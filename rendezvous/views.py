@@ -58,14 +58,14 @@ def _released(run: Run) -> list[int]:
     """The slots whose nodes the table goes without; of a run that has ended, those that it went
     without: of one that ended before the go every node was a part."""
     if run.phase is not Phase.FINISHED:
-        return sorted(run.left_out)
-    nodes = {index: run.slots[index].node for index in sorted(run.left_out)}
+        return sorted(run.attempt.left_out)
+    nodes = {index: run.slots[index].node for index in sorted(run.attempt.left_out)}
     return [i for i, node in nodes.items() if node and node.state is NodeState.RELEASED]
 
 
 def _why_released(run: Run) -> dict[int, str]:
     """Of the nodes that the table goes without for a cause: what it is."""
-    causes = {slot: why for slot, why in sorted(run.left_out.items()) if why != NOT_NEEDED}
+    causes = {slot: why for slot, why in sorted(run.attempt.left_out.items()) if why != NOT_NEEDED}
     return {slot: printable(causes[slot], 600) for slot in list(causes)[:_MOST_CAUSES]}
 
 
@@ -87,9 +87,10 @@ def reason(run: Run, now: float, trouble: str = "") -> str:
             return f"{words_of_failure(failed)}; the others are being stopped"
         return _reason_running(run, now)
     todo = "report on their peers" if run.phase is Phase.VERIFYING else "acknowledge the table"
-    if run.phase is Phase.VERIFYING and run.network is not None and run.network in run.classes[1:]:
-        number = run.classes.index(run.network) + 1
-        todo += f" ({run.network.words}: network {number} of {len(run.classes)})"
+    probing = run.attempt.probing
+    if probing is not None and probing.number > 0:
+        words, place = run.classes[probing.number].words, probing.number + 1
+        todo += f" ({words}: network {place} of {len(run.classes)})"
     return f"waiting for {_some(run, run.waiting_for)} to {todo}{_left(run, now)}"
 
 
@@ -118,7 +119,7 @@ def _last_end(run: Run) -> float:
 
 
 def _reason_gathering(run: Run, now: float) -> str:
-    if run.enough_since is not None:
+    if run.attempt.enough_since is not None:
         return f"{run.present} of {nodes_text(run.spec)} joined; last call{_left(run, now)}"
     awaited = [run.slots[i] for i in sorted(run.missing) if not run.slots[i].given_up]
     # In a scheduler's queue nobody's clock runs.
@@ -182,8 +183,8 @@ def remaining_seconds(run: Run, now: float) -> float | None:
     if run.phase is not Phase.GATHERING:
         return None
     limits = run.spec.limits
-    if run.enough_since is not None:
-        return max(0.0, limits.last_call_seconds - (now - run.enough_since))
+    if run.attempt.enough_since is not None:
+        return max(0.0, limits.last_call_seconds - (now - run.attempt.enough_since))
     return max(0.0, limits.join_timeout_seconds - _critical_wait(run, now))
 
 

@@ -265,10 +265,10 @@ def test_a_newer_generation_that_takes_a_slot_begins_a_new_epoch(phase: Phase) -
 
 def test_a_newer_generation_that_takes_a_slot_while_gathering_disturbs_nobody() -> None:
     drive = Drive(make_spec(3, least=2)).gather(0, 1)
-    before = (drive.run.seq, drive.run.enough_since)
+    before = (drive.run.seq, drive.run.attempt.enough_since)
     drive.wait(5)
     drive.join(1, 2)
-    assert (drive.run.seq, drive.run.enough_since) == before
+    assert (drive.run.seq, drive.run.attempt.enough_since) == before
 
 
 def test_a_join_keeps_what_is_known_of_its_worker_run() -> None:
@@ -430,13 +430,13 @@ def test_a_replacement_after_the_last_call_begins_another_one() -> None:
     drive.wait(5)
     assert drive.phase is Phase.VERIFYING
     drive.join(1, 2)
-    assert (drive.phase, drive.run.enough_since) == ("gathering", drive.now)
+    assert (drive.phase, drive.run.attempt.enough_since) == ("gathering", drive.now)
 
 
 def test_the_last_call_needs_slot_0() -> None:
     drive = Drive(make_spec(4, least=2)).gather(1, 2, 3)
     drive.wait(60)
-    assert (drive.phase, drive.run.enough_since) == ("gathering", None)
+    assert (drive.phase, drive.run.attempt.enough_since) == ("gathering", None)
     drive.join(0)
     assert drive.phase is Phase.VERIFYING
 
@@ -444,7 +444,7 @@ def test_the_last_call_needs_slot_0() -> None:
 def test_the_last_call_ends_when_a_loss_makes_them_too_few() -> None:
     drive = Drive(make_spec(3, least=2)).gather(0, 1)
     drive.wait(16, silent={1})
-    assert drive.run.enough_since is None
+    assert drive.run.attempt.enough_since is None
     drive.wait(60)
     assert drive.phase is Phase.GATHERING
 
@@ -1605,7 +1605,7 @@ class Machine(RuleBasedStateMachine):
                 len({r.slot for r in table.rows}) == len({r.address for r in table.rows}) == count
             )
             assert self.drive.run.spec.min_nodes <= count <= self.drive.run.spec.max_nodes
-            assert not {r.slot for r in table.rows} & set(self.drive.run.left_out)
+            assert not {r.slot for r in table.rows} & set(self.drive.run.attempt.left_out)
 
     @invariant()
     def nobody_in_a_table_is_sick(self) -> None:

@@ -99,8 +99,8 @@ def before(run: Run) -> Before:
         nodes,
         {slot.index: slot.wanted for slot in run.slots},
         frozenset(slot.index for slot in run.slots if slot.given_up),
-        dict(run.left_out),
-        frozenset(nodes.keys() - run.left_out.keys()),
+        dict(run.attempt.left_out),
+        frozenset(nodes.keys() - run.attempt.left_out.keys()),
         frozenset(run.waiting_for),
     )
 

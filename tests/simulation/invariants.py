@@ -338,7 +338,7 @@ def a_time_out_has_somebody_who_is_late(
     if event.phase is Phase.GATHERING:
         return None
     owners = history.of(run).owners
-    for index in run.waiting_for | set(run.left_out):
+    for index in run.waiting_for | set(run.attempt.left_out):
         process = owners.get((index, run.slots[index].incarnations))
         if process is None or process.stuck or process.was_slow or process.troubled:
             return None

@@ -587,7 +587,7 @@ def nobody_is_superfluous_while_there_is_room(
     """A spare steps in for a node that the table has to go without."""
     if run.table is None or run.phase is not Phase.ARMING:
         return None
-    spare = [slot for slot, why in run.left_out.items() if why == NOT_NEEDED]
+    spare = [slot for slot, why in run.attempt.left_out.items() if why == NOT_NEEDED]
     if spare and len(run.table.rows) < run.spec.max_nodes:
         return f"{len(run.table.rows)} rows, and slots {spare} are not needed"
     return None
