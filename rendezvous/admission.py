@@ -13,6 +13,7 @@ from rendezvous.compare import first_difference, word_text
 from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.events import Event
 from rendezvous.leases import Leases
+from rendezvous.phases import Admits
 from rendezvous.protocol import unheard
 from rendezvous.schema import (
     AckReport,
@@ -114,11 +115,11 @@ def _refuse_when_closed(run: Run, slot: Slot) -> None:
         )
     if run.result is not None:
         raise RunOver(f"run '{run.id}' is over: {run.result.message}")
-    if run.phase is Phase.RUNNING:
+    if run.rules.admits is Admits.NOBODY:
         raise RunOver(
             f"run '{run.id}' is running on its sealed table; slot {slot.index} cannot be filled now"
         )
-    if run.phase is not Phase.GATHERING and slot.live_node() is None:
+    if run.rules.admits is Admits.REPLACEMENTS and slot.live_node() is None:
         raise SlotTaken(
             f"run '{run.id}' has ended its last call and is {run.phase} without "
             f"slot {slot.index}; the slot opens again only if a node is lost before the go"
@@ -127,11 +128,13 @@ def _refuse_when_closed(run: Run, slot: Slot) -> None:
 
 def _does_without(run: Run, slot: Slot) -> bool:
     """Whether the run goes, or went, well on a table that this slot is not in."""
-    if run.phase is Phase.FINISHED:
-        is_well = run.result is not None and run.result.status == "ok"
-    else:
-        is_well = run.phase is Phase.RUNNING and not run.stop
-    return is_well and run.table is not None and run.table.row_of_slot(slot.index) is None
+    is_well = run.result.status == "ok" if run.result is not None else not run.stop
+    return (
+        is_well
+        and not run.rules.is_forming
+        and run.table is not None
+        and run.table.row_of_slot(slot.index) is None
+    )
 
 
 def _refuse_other_job(run: Run, request: JoinRequest) -> None:
@@ -256,20 +259,16 @@ def decide_report(
         )
     if report.epoch != run.epoch:
         return None
-    if isinstance(report, ProgressReport):
-        new = run.phase is Phase.RUNNING and node.progress != report.words
-        return (
-            events.Progressed(slot=slot_index, incarnation=incarnation, report=report)
-            if new
-            else None
-        )
-    if isinstance(report, ProbeReport):
-        new = run.phase is Phase.VERIFYING and slot_index in run.waiting_for
-        return (
-            events.Probed(slot=slot_index, incarnation=incarnation, report=report) if new else None
-        )
-    if run.phase is not Phase.ARMING or slot_index not in run.waiting_for:
+    if not isinstance(report, run.rules.reports):
         return None
+    if isinstance(report, ProgressReport):
+        if node.progress == report.words:
+            return None
+        return events.Progressed(slot=slot_index, incarnation=incarnation, report=report)
+    if slot_index not in run.waiting_for:
+        return None
+    if isinstance(report, ProbeReport):
+        return events.Probed(slot=slot_index, incarnation=incarnation, report=report)
     if isinstance(report, RefuseReport):
         return events.ArmRefused(slot=slot_index, incarnation=incarnation, report=report)
     if report.digest != run.digest:
@@ -332,9 +331,8 @@ def decide_refusal(
     that was started twice by mistake does not speak for the node that is there.
     """
     slot = run.slots[slot_index]
-    forming = run.phase not in (Phase.RUNNING, Phase.FINISHED)
     newest = generation >= max(slot.generation, slot.wanted)
-    if not forming or not newest or slot.given_up or slot.live_node() is not None:
+    if not run.rules.is_forming or not newest or slot.given_up or slot.live_node() is not None:
         return None
     return events.Refused(slot=slot_index, generation=generation, **refusal.model_dump())
 

@@ -42,6 +42,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import ClassVar
 
+from rendezvous.enums import StrEnum
+
 
 class ExitCode(IntEnum):
     """What `rdzv` exits with when the code is not the training program's own.
@@ -63,6 +65,35 @@ class ExitCode(IntEnum):
     REGISTRY_LOST = 85
     NODE_LOST = 86
     PREFLIGHT_FAILED = 87
+
+
+class Cause(StrEnum):
+    """Why a run did not end well: the code of its result, and what `rdzv` exits with for it.
+
+    A result is read by older and newer peers, so its code is any text on the wire. A launcher that
+    is refused gives the code of the error.
+    """
+
+    exit_code: ExitCode
+
+    def __new__(cls, code: str, exit_code: ExitCode) -> Cause:
+        made = str.__new__(cls, code)
+        made._value_, made.exit_code = code, exit_code
+        return made
+
+    JOIN_TIMEOUT = "join_timeout", ExitCode.JOIN_TIMEOUT
+    MISMATCH = "mismatch", ExitCode.REFUSED
+    REFUSED = "refused", ExitCode.REFUSED
+    PREFLIGHT_FAILED = "preflight_failed", ExitCode.PREFLIGHT_FAILED
+    VERIFICATION_FAILED = "verification_failed", ExitCode.VERIFICATION_FAILED
+    ARMING_FAILED = "arming_failed", ExitCode.ARMING_FAILED
+    SCHEDULER_FAILED = "scheduler_failed", ExitCode.SCHEDULER_FAILED
+    AGENT_FAILED = "agent_failed", ExitCode.FAILED
+    PROGRAM_FAILED = "program_failed", ExitCode.FAILED
+    NODE_LOST = "node_lost", ExitCode.NODE_LOST
+    CANCELLED = "cancelled", ExitCode.CANCELLED
+    REGISTRY_LOST = "registry_lost", ExitCode.REGISTRY_LOST
+    STORAGE_FULL = "storage_full", ExitCode.REGISTRY_LOST
 
 
 EXIT_CODE_HELP: dict[ExitCode, str] = {
@@ -177,7 +208,7 @@ class Mismatch(RequestError):
         is_alone: Whether it is this node that differs; with one other alone nobody can say.
     """
 
-    code = "mismatch"
+    code = Cause.MISMATCH
     status = 409
 
     def __init__(
@@ -280,7 +311,7 @@ class Unavailable(RegistryError):
 class StorageFull(RegistryError):
     """The journal could not be written; nothing was changed."""
 
-    code = "storage_full"
+    code = Cause.STORAGE_FULL
     status = 507
     retryable = True
 
@@ -294,56 +325,56 @@ class RunError(RdzvError):
 class JoinTimeout(RunError):
     """A slot was not filled, or the registry not found, in time."""
 
-    code = "join_timeout"
+    code = Cause.JOIN_TIMEOUT
     exit_code = ExitCode.JOIN_TIMEOUT
 
 
 class VerificationFailed(RunError):
     """No network class connects every pair of nodes."""
 
-    code = "verification_failed"
+    code = Cause.VERIFICATION_FAILED
     exit_code = ExitCode.VERIFICATION_FAILED
 
 
 class ArmingFailed(RunError):
     """A node could not prepare for the table it was given."""
 
-    code = "arming_failed"
+    code = Cause.ARMING_FAILED
     exit_code = ExitCode.ARMING_FAILED
 
 
 class SchedulerError(RunError):
     """A worker run could not be submitted, or ended before it joined."""
 
-    code = "scheduler_failed"
+    code = Cause.SCHEDULER_FAILED
     exit_code = ExitCode.SCHEDULER_FAILED
 
 
 class RunCancelled(RunError):
     """Somebody cancelled the run."""
 
-    code = "cancelled"
+    code = Cause.CANCELLED
     exit_code = ExitCode.CANCELLED
 
 
 class RegistryLost(RunError):
     """No registry answered within the orphan time-out."""
 
-    code = "registry_lost"
+    code = Cause.REGISTRY_LOST
     exit_code = ExitCode.REGISTRY_LOST
 
 
 class NodeLost(RunError):
     """A node went silent after the go."""
 
-    code = "node_lost"
+    code = Cause.NODE_LOST
     exit_code = ExitCode.NODE_LOST
 
 
 class PreflightFailed(RunError):
     """A check failed: of a node, between the nodes, or of what NCCL uses."""
 
-    code = "preflight_failed"
+    code = Cause.PREFLIGHT_FAILED
     exit_code = ExitCode.PREFLIGHT_FAILED
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from rendezvous.errors import Cause
 from rendezvous.schema import (
     AckReport,
     ExitReport,
@@ -159,7 +160,7 @@ class Cancelled(Wire):
 
     kind: Literal["cancelled"] = "cancelled"
     reason: str
-    code: str = "cancelled"
+    code: str = Cause.CANCELLED
 
 
 class Restarted(Wire):

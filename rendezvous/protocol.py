@@ -42,11 +42,12 @@ from typing import Any
 from rendezvous import events
 from rendezvous.classes import classes_of, given_up
 from rendezvous.compare import compare, finding_text, mark_skipped, rdma_of
-from rendezvous.errors import ExitCode
+from rendezvous.errors import Cause, ExitCode
 from rendezvous.events import Event
 from rendezvous.interfaces import left_out, words_of_odd
 from rendezvous.leases import Leases, Silence
 from rendezvous.matrix import blame, to_release, why_released
+from rendezvous.phases import RULES, Awaits
 from rendezvous.rounds import (
     count_pairs,
     failing,
@@ -77,6 +78,7 @@ from rendezvous.state import (
     NOT_NEEDED,
     OVER,
     Attempt,
+    LeftOut,
     Node,
     Probing,
     Run,
@@ -186,7 +188,7 @@ def _words_of_end(detail: str) -> str:
 
 def _phase_due(run: Run, now: float) -> Event | None:
     limits = run.spec.limits
-    if run.phase is Phase.GATHERING:
+    if run.rules.awaits is Awaits.NODES:
         if overdue_slots(run, now):
             return events.TimedOut(phase=run.phase)
         since = run.attempt.enough_since
@@ -240,7 +242,7 @@ def _slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     slot.name, slot.handle = news.name or slot.name, news.handle or slot.handle
     _count_waiting(slot, now)
     said = f" ({news.detail})" if news.detail else ""
-    if news.state in DEAD_SUBMISSIONS and run.phase is not Phase.FINISHED:
+    if news.state in DEAD_SUBMISSIONS and run.rules.is_forming:
         died = _submission_died(run, slot, news, now)
         if died is not None:
             return Outcome(died, slot.index)
@@ -269,18 +271,16 @@ def _count_waiting(slot: Slot, now: float) -> None:
 
 def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | None:
     """What follows from it, in words; None when nothing does (any more)."""
-    if run.phase is Phase.RUNNING:
-        return None
     if slot.node is not None:
         if not _worker_run_is_over(slot):
             return None
-        return _before_go_failed(run, slot, _words_of_end(news.detail), "node_lost", now)
+        return _before_go_failed(run, slot, _words_of_end(news.detail), Cause.NODE_LOST, now)
     if slot.given_up or slot.wanted > news.generation:
         return None
     detail = f": {news.detail}" if news.detail else ""
     how = "worker run ended before it joined" if slot.handle else "submission failed"
     why = f"its {how}{detail}"
-    return _before_go_failed(run, slot, why, "scheduler_failed", now)
+    return _before_go_failed(run, slot, why, Cause.SCHEDULER_FAILED, now)
 
 
 def _joined(run: Run, event: events.Joined, now: float) -> Outcome:
@@ -299,7 +299,7 @@ def _joined(run: Run, event: events.Joined, now: float) -> Outcome:
         run.command_digest = request.job.command_digest
     if request.job.command_words:
         run.command_slot = (run.other_command(slot.index) or slot).index
-    if displaced is not None and run.phase in (Phase.VERIFYING, Phase.ARMING):
+    if displaced is not None and run.rules.awaits is Awaits.REPORTS:
         _gather_again(run, now)
     address = request.candidates[0].address
     reason = f"{who(slot)} joined from {address} as incarnation {slot.incarnations}"
@@ -314,7 +314,7 @@ def _check_gathered(run: Run, now: float) -> str:
 
     Returns what it did, in words that end a sentence.
     """
-    if run.phase is not Phase.GATHERING:
+    if run.rules.awaits is not Awaits.NODES:
         return ""
     if run.present < run.spec.min_nodes or 0 in run.missing:
         run.attempt.enough_since = None
@@ -330,9 +330,9 @@ def _refused(run: Run, event: events.Refused, now: float) -> Outcome:
     slot.problem = event.reason
     if event.exit_code is not None:
         return Outcome(_refused_itself(run, slot, event, event.exit_code, now), slot.index)
-    if slot.live_node() is None and run.phase is Phase.GATHERING:
+    if slot.live_node() is None and run.rules.awaits is Awaits.NODES:
         about = slot if event.is_alone else None
-        result = _failure(ExitCode.REFUSED, event.code, event.reason, about, event.hint)
+        result = _failure(event.code, event.reason, about, event.hint, exit_code=ExitCode.REFUSED)
         _finish(run, now, result.model_copy(update={"command_word": event.command_word}))
     return Outcome(f"refused: {event.reason}", slot.index)
 
@@ -345,7 +345,7 @@ def _refused_itself(run: Run, slot: Slot, event: events.Refused, exit_code: int,
     if then := _go_on_after(run, slot, again=event.retryable and run.spec.managed):
         _empty(run, slot, now)
         return f"{words}; {then}"
-    result = _failure(exit_code, "refused", words, slot, event.hint)
+    result = _failure(Cause.REFUSED, words, slot, event.hint, exit_code=exit_code)
     _finish(run, now, result.model_copy(update={"hostname": event.hostname}))
     return words
 
@@ -399,7 +399,8 @@ def _check_nodes(run: Run, now: float) -> str:
                     return f"; the others are waited for once more: {words}"
                 return said + _fail_checks(run, now, failed)
         elif isinstance(classes, Unreachable):
-            if not _leave_out(run, dict.fromkeys(classes.slots, classes.reason)):
+            why = LeftOut(Cause.VERIFICATION_FAILED, classes.reason)
+            if not _leave_out(run, dict.fromkeys(classes.slots, why)):
                 return said + _fail_verification(run, now, classes)
         else:
             break
@@ -413,12 +414,12 @@ def _check_nodes(run: Run, now: float) -> str:
     return said
 
 
-def _by_slot(run: Run, failed: Collection[Finding]) -> dict[int | None, str]:
-    names = run.hostnames()
-    return {finding.slot: finding_text(finding, names) for finding in reversed(list(failed))}
+def _by_slot(run: Run, failed: Collection[Finding]) -> dict[int | None, LeftOut]:
+    names, cause = run.hostnames(), Cause.PREFLIGHT_FAILED
+    return {f.slot: LeftOut(cause, finding_text(f, names)) for f in reversed(list(failed))}
 
 
-def _leave_out(run: Run, guilty: Mapping[int | None, str] | Mapping[int, str]) -> bool:
+def _leave_out(run: Run, guilty: Mapping[int | None, LeftOut] | Mapping[int, LeftOut]) -> bool:
     """Go on without these nodes, if there are enough others; a cause that is nobody's stays."""
     if not _can_leave_out(run, guilty):
         return False
@@ -431,7 +432,7 @@ def _can_leave_out(run: Run, guilty: Collection[int | None]) -> bool:
     return bool(guilty) and None not in guilty and 0 not in guilty and enough
 
 
-def _others_may_come(run: Run, guilty: Mapping[int | None, str], now: float) -> bool:
+def _others_may_come(run: Run, guilty: Mapping[int | None, LeftOut], now: float) -> bool:
     """Whether nodes that may still join could take the place of the guilty ones."""
     limit = run.spec.limits.join_timeout_seconds
     missing = [run.slots[index] for index in run.missing]
@@ -446,26 +447,20 @@ def _names(run: Run, indices: Collection[int]) -> str:
 
 def _without(run: Run, indices: Collection[int]) -> str:
     """Why the run goes without these nodes, in words that end a sentence."""
-    why = (_named(who(run.slots[index]), run.attempt.left_out[index]) for index in sorted(indices))
+    why = (run.attempt.left_out[index].words for index in sorted(indices))
     return f"; {listed(dict.fromkeys(why), 3)}; it goes without {_names(run, indices)}"
-
-
-def _named(name: str, why: str) -> str:
-    return why if why.startswith(name) else f"{name}: {why}"
 
 
 def _fail_checks(run: Run, now: float, failed: list[Finding]) -> str:
     words = f"checks before the start failed: {words_of_failing(failed, run.hostnames())}"
     about = next((run.slots[f.slot] for f in failed if f.slot is not None), None)
-    code = ExitCode.PREFLIGHT_FAILED
-    _finish(run, now, _failure(code, "preflight_failed", words, about, hint_of(failed)))
+    _finish(run, now, _failure(Cause.PREFLIGHT_FAILED, words, about, hint_of(failed)))
     return f"; {words}"
 
 
 def _fail_verification(run: Run, now: float, why: Unreachable) -> str:
     about = run.slots[why.slots[0]] if why.slots else None
-    code = ExitCode.VERIFICATION_FAILED
-    _finish(run, now, _failure(code, "verification_failed", why.reason, about, why.hint))
+    _finish(run, now, _failure(Cause.VERIFICATION_FAILED, why.reason, about, why.hint))
     return f"; {why.reason}"
 
 
@@ -524,7 +519,9 @@ def _none_works(run: Run, now: float, last: int) -> str:
     guilty = [to_release(tried) for tried in rounds]
     number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
     if _can_leave_out(run, guilty[number]):
-        run.attempt.left_out |= why_released(rounds[number], joins_of(run), run.classes)
+        why = why_released(rounds[number], joins_of(run), run.classes)
+        cause = Cause.VERIFICATION_FAILED
+        run.attempt.left_out |= {slot: LeftOut(cause, words) for slot, words in why.items()}
         said = _without(run, guilty[number])
         return said + _take(run, now, number, measured(run, rounds[number]))
     run.attempt.findings += measured(run, rounds[-1])
@@ -554,13 +551,13 @@ def _leave_surplus(run: Run) -> None:
         run.attempt.left_out[slot.index] = NOT_NEEDED
 
 
-def _seal_without(run: Run, guilty: Mapping[int, str], now: float) -> str:
+def _seal_without(run: Run, guilty: Mapping[int, LeftOut], now: float) -> str:
     """Seal anew without nodes that cannot start, on the network that is proven; spares step in.
 
     Returns what follows, in words that end a sentence; empty when there are too few others.
     """
     before = run.attempt.left_out
-    run.attempt.left_out = {slot: why for slot, why in before.items() if why != NOT_NEEDED}
+    run.attempt.left_out = {slot: why for slot, why in before.items() if why.cause}
     if not _leave_out(run, guilty):
         run.attempt.left_out = before
         return ""
@@ -601,7 +598,8 @@ def _acked(run: Run, event: events.Acked, now: float) -> Outcome:
             assert member.node is not None
             spare = member.index in run.attempt.left_out
             member.node.state = NodeState.RELEASED if spare else NodeState.RUNNING
-            member.problem = run.attempt.left_out.get(member.index, member.problem)
+            if spare:
+                member.problem = run.attempt.left_out[member.index].words
         _enter(run, Phase.RUNNING, now)
         reason += "; all are: go"
         if run.attempt.left_out:
@@ -623,10 +621,12 @@ def _arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
         run.epoch += 1
         _seal(run, now, port)
         return Outcome(f"{reason}; new table with master port {port}", slot.index)
-    if report.code not in _OF_THE_RUN and (then := _seal_without(run, {slot.index: reason}, now)):
+    if report.code not in _OF_THE_RUN and (
+        then := _seal_without(run, {slot.index: LeftOut(Cause.ARMING_FAILED, reason)}, now)
+    ):
         return Outcome(reason + then, slot.index)
     hint = "choose another with --master-port" if report.code == "port_taken" else ""
-    _finish(run, now, _failure(ExitCode.ARMING_FAILED, "arming_failed", reason, slot, hint))
+    _finish(run, now, _failure(Cause.ARMING_FAILED, reason, slot, hint))
     return Outcome(reason, slot.index)
 
 
@@ -646,9 +646,9 @@ def _exited(run: Run, event: events.Exited, now: float) -> Outcome:
     slot, report = run.slots[event.slot], event.report
     node = slot.node
     assert node is not None
-    if run.phase is not Phase.RUNNING:
+    if run.rules.is_forming:
         words = report.message or f"its agent ended with code {report.exit_code}"
-        why = _before_go_failed(run, slot, words, "agent_failed", now, report)
+        why = _before_go_failed(run, slot, words, Cause.AGENT_FAILED, now, report)
         return Outcome(why, slot.index)
     node.state, node.exit, node.ended_at = NodeState.EXITED, report, now
     reason = f"{who(slot)} {words_of_exit(report)}"
@@ -673,7 +673,7 @@ def _begin_stop(run: Run, now: float) -> None:
 
 
 def _check_all_over(run: Run, now: float) -> None:
-    if run.phase is Phase.RUNNING and not run.members():
+    if run.rules.awaits is Awaits.PROGRAMS and not run.members():
         _give_verdict(run, now)
 
 
@@ -695,10 +695,13 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> None:
         words += f"; nothing was heard since of {names}, which may have failed before"
     if report is None:
         hint = "look at its worker run's log; out of memory and preemption are the usual causes"
-        _finish(run, now, _failure(ExitCode.NODE_LOST, "node_lost", words, first, hint))
+        _finish(run, now, _failure(Cause.NODE_LOST, words, first, hint))
         return
     hint = "; ".join(filter(None, [_HINTS.get(report.exit_code), words_of_odd(run)]))
-    _finish(run, now, _failure(report.exit_code, "program_failed", words, first, hint, report))
+    result = _failure(
+        Cause.PROGRAM_FAILED, words, first, hint, exit_code=report.exit_code, report=report
+    )
+    _finish(run, now, result)
 
 
 def _ran(run: Run) -> str:
@@ -734,13 +737,18 @@ def _also_lost(run: Run, first: Slot) -> str:
 
 
 def _failure(
-    exit_code: int,
     code: str,
     message: str,
     slot: Slot | None,
     hint: str = "",
+    *,
+    exit_code: int | None = None,
     report: ExitReport | None = None,
 ) -> Result:
+    """The result of a run that failed, with its cause's own exit code if no other one is given."""
+    if exit_code is None:
+        assert isinstance(code, Cause)
+        exit_code = code.exit_code
     node = slot.node if slot else None
     return Result(
         status="failed",
@@ -790,21 +798,21 @@ def _node_lost(run: Run, slot: Slot, why: str, silent: float, now: float) -> str
         node.state = NodeState.LEFT
         return f"{who(slot)}, which was released, has gone: {why}"
     ended = node.state is NodeState.EXITED
-    if run.phase in (Phase.RUNNING, Phase.FINISHED):
-        node.state = NodeState.LOST
+    if run.rules.is_forming:
+        return _before_go_failed(run, slot, why, Cause.NODE_LOST, now)
+    node.state = NodeState.LOST
+    if not ended:
+        slot.problem = why
+    if run.phase is not Phase.FINISHED:
         if not ended:
-            slot.problem = why
-        if run.phase is Phase.RUNNING:
-            if not ended:
-                node.failed_at = now - silent
-                _begin_stop(run, now)
-            _check_all_over(run, now)
-        return f"{who(slot)} was lost: {why}"
-    return _before_go_failed(run, slot, why, "node_lost", now)
+            node.failed_at = now - silent
+            _begin_stop(run, now)
+        _check_all_over(run, now)
+    return f"{who(slot)} was lost: {why}"
 
 
 def _before_go_failed(
-    run: Run, slot: Slot, why: str, code: str, now: float, report: ExitReport | None = None
+    run: Run, slot: Slot, why: str, cause: Cause, now: float, report: ExitReport | None = None
 ) -> str:
     """Nobody has started yet: fill the slot again, spare it, or end the run with this cause."""
     words = f"{who(slot)} failed before the go: {why}"
@@ -813,8 +821,8 @@ def _before_go_failed(
     if then := _go_on_after(run, slot, again=again):
         _empty(run, slot, now)
         return f"{words}; {then}"
-    exit_code = (report.exit_code or ExitCode.FAILED) if report else _EXIT_CODES[code]
-    result = _failure(exit_code, code, words, slot, "", report)
+    exit_code = report.exit_code or None if report else None
+    result = _failure(cause, words, slot, exit_code=exit_code, report=report)
     if slot.node is not None:
         slot.node.state, slot.node.exit = NodeState.LOST, report
     _finish(run, now, result)
@@ -822,11 +830,6 @@ def _before_go_failed(
 
 
 _ENDED_BY_TERM = 128 + 15
-
-_EXIT_CODES = {
-    "scheduler_failed": ExitCode.SCHEDULER_FAILED,
-    "node_lost": ExitCode.NODE_LOST,
-}
 
 
 def _was_taken_away(slot: Slot, report: ExitReport | None) -> bool:
@@ -883,30 +886,24 @@ def _empty(run: Run, slot: Slot, now: float) -> None:
     slot.waited, slot.waiting_since = 0.0, None
     run.missing.add(slot.index)
     _count_waiting(slot, now)
-    if was_in and run.phase is not Phase.GATHERING:
+    if was_in and run.rules.awaits is Awaits.REPORTS:
         _gather_again(run, now)
     _check_gathered(run, now)
 
 
 def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
-    if event.phase is Phase.GATHERING:
+    rules = RULES[event.phase]
+    if rules.awaits is Awaits.NODES:
         return _join_timed_out(run, now, event.trouble)
-    names = _names(run, run.waiting_for)
-    timeout = run.phase_timeout()
-    verb = "report on their peers" if event.phase is Phase.VERIFYING else "acknowledge the table"
-    words = f"{names} did not {verb} within {timeout:.0f} s, though still connected"
-    if event.phase is Phase.VERIFYING and _leave_out(run, dict.fromkeys(run.waiting_for, words)):
+    names, timeout = _names(run, run.waiting_for), run.phase_timeout()
+    words = f"{names} did not {rules.task} within {timeout:.0f} s, though still connected"
+    late = dict.fromkeys(run.waiting_for, LeftOut(rules.cause, words))
+    if event.phase is Phase.VERIFYING and _leave_out(run, late):
         return Outcome(words + _check_nodes(run, now))
-    if event.phase is Phase.ARMING:
-        late = dict.fromkeys(run.waiting_for, words)
-        if then := _seal_without(run, late, now):
-            return Outcome(words + then)
-    code = (
-        ExitCode.VERIFICATION_FAILED if event.phase is Phase.VERIFYING else ExitCode.ARMING_FAILED
-    )
+    if event.phase is Phase.ARMING and (then := _seal_without(run, late, now)):
+        return Outcome(words + then)
     slot = run.slots[min(run.waiting_for)]
-    hint = f"look at the log of {who(slot)}"
-    _finish(run, now, _failure(code, code.name.lower(), words, slot, hint))
+    _finish(run, now, _failure(rules.cause, words, slot, f"look at the log of {who(slot)}"))
     return Outcome(words)
 
 
@@ -921,7 +918,7 @@ def _join_timed_out(run: Run, now: float, trouble: str) -> Outcome:
         f"within {limit:.10g} s: {known}{more}"
     )
     hint = "" if trouble else _hint_for_missing(run, overdue[0])
-    _finish(run, now, _failure(ExitCode.JOIN_TIMEOUT, "join_timeout", words, overdue[0], hint))
+    _finish(run, now, _failure(Cause.JOIN_TIMEOUT, words, overdue[0], hint))
     return Outcome(words, overdue[0].index)
 
 

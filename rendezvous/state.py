@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rendezvous.errors import Cause
+from rendezvous.frozen import frozen
+from rendezvous.phases import RULES, PhaseRules
 from rendezvous.schema import (
     EndpointTable,
     ExitReport,
@@ -26,8 +29,18 @@ if TYPE_CHECKING:
 
 GONE = (NodeState.LOST, NodeState.LEFT)
 OVER = (NodeState.EXITED, NodeState.RELEASED, *GONE)
-NOT_NEEDED = "it is not needed: enough others are there"
 DEAD_SUBMISSIONS = (SlotState.FAILED, SlotState.ENDED)
+
+
+@frozen
+class LeftOut:
+    """Why the table goes without a node, in words that name it; no cause: it is not needed."""
+
+    cause: Cause | None
+    words: str
+
+
+NOT_NEEDED = LeftOut(None, "it is not needed: enough others are there")
 
 
 @dataclass(slots=True)
@@ -105,7 +118,7 @@ class Attempt:
     """
 
     enough_since: float | None = None
-    left_out: dict[int, str] = field(default_factory=dict)
+    left_out: dict[int, LeftOut] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     classes: list[NetworkClass] = field(default_factory=list)
     verifying_since: float = 0.0
@@ -175,6 +188,11 @@ class Run:
         return {slot.index: slot.node.join.hostname for slot in self.slots if slot.node is not None}
 
     @property
+    def rules(self) -> PhaseRules:
+        """What holds in the present phase."""
+        return RULES[self.phase]
+
+    @property
     def present(self) -> int:
         """How many slots have a node."""
         return len(self.slots) - len(self.missing)
@@ -217,11 +235,8 @@ class Run:
 
     def phase_timeout(self) -> float | None:
         """Seconds that the present phase may last, when it is one with a single deadline."""
-        limits = self.spec.limits
-        return {
-            Phase.VERIFYING: limits.verify_timeout_seconds,
-            Phase.ARMING: limits.arm_timeout_seconds,
-        }.get(self.phase)
+        limit = self.rules.limit
+        return None if limit is None else getattr(self.spec.limits, limit)
 
 
 def says_command(slot: Slot) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rendezvous.leases import Leases
+from rendezvous.phases import Awaits
 from rendezvous.rounds import plan_of
 from rendezvous.schema import (
     NodeState,
@@ -19,7 +20,6 @@ from rendezvous.schema import (
 )
 from rendezvous.state import (
     GONE,
-    NOT_NEEDED,
     Run,
     Slot,
     first_failed,
@@ -44,8 +44,8 @@ def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
         epoch=run.epoch,
         reason=reason(run, now),
         digest=run.digest,
-        plan=plan_of(run) if run.phase is Phase.VERIFYING else None,
-        table=run.table if run.phase is Phase.ARMING else None,
+        plan=plan_of(run) if run.rules.shows == "plan" else None,
+        table=run.table if run.rules.shows == "table" else None,
         released=_released(run),
         why_released=_why_released(run),
         stop=run.stop,
@@ -65,8 +65,8 @@ def _released(run: Run) -> list[int]:
 
 def _why_released(run: Run) -> dict[int, str]:
     """Of the nodes that the table goes without for a cause: what it is."""
-    causes = {slot: why for slot, why in sorted(run.attempt.left_out.items()) if why != NOT_NEEDED}
-    return {slot: printable(causes[slot], 600) for slot in list(causes)[:_MOST_CAUSES]}
+    found = [(slot, why.words) for slot, why in run.attempt.left_out.items() if why.cause]
+    return {slot: printable(words, 600) for slot, words in sorted(found)[:_MOST_CAUSES]}
 
 
 def reason(run: Run, now: float, trouble: str = "") -> str:
@@ -77,24 +77,30 @@ def reason(run: Run, now: float, trouble: str = "") -> str:
     """
     if run.result is not None:
         return run.result.message
-    if trouble and run.phase is not Phase.RUNNING:
+    if trouble and run.rules.is_forming:
         return trouble
-    if run.phase is Phase.GATHERING:
-        return _reason_gathering(run, now)
-    if run.phase is Phase.RUNNING:
-        failed = first_failed(run) if run.stop else None
-        if failed is not None:
-            return f"{words_of_failure(failed)}; the others are being stopped"
-        return _reason_running(run, now)
-    todo = "report on their peers" if run.phase is Phase.VERIFYING else "acknowledge the table"
+    match run.rules.awaits:
+        case Awaits.NODES:
+            return _reason_gathering(run, now)
+        case Awaits.REPORTS:
+            return _reason_reporting(run, now)
+        case _:
+            return _reason_running(run, now)
+
+
+def _reason_reporting(run: Run, now: float) -> str:
+    task = run.rules.task
     probing = run.attempt.probing
     if probing is not None and probing.number > 0:
         words, place = run.classes[probing.number].words, probing.number + 1
-        todo += f" ({words}: network {place} of {len(run.classes)})"
-    return f"waiting for {_some(run, run.waiting_for)} to {todo}{_left(run, now)}"
+        task += f" ({words}: network {place} of {len(run.classes)})"
+    return f"waiting for {_some(run, run.waiting_for)} to {task}{_left(run, now)}"
 
 
 def _reason_running(run: Run, now: float) -> str:
+    failed = first_failed(run) if run.stop else None
+    if failed is not None:
+        return f"{words_of_failure(failed)}; the others are being stopped"
     count = len(run.table.rows) if run.table else 0
     late = late_to_end(run, now)
     if not late:
@@ -107,7 +113,8 @@ def _reason_running(run: Run, now: float) -> str:
 
 def late_to_end(run: Run, now: float) -> set[int]:
     """The slots whose program goes on while others have ended well: none for the first 10 s."""
-    if run.phase is not Phase.RUNNING or run.stop or now - _last_end(run) < _LATE_END_SECONDS:
+    is_running = run.rules.awaits is Awaits.PROGRAMS
+    if not is_running or run.stop or now - _last_end(run) < _LATE_END_SECONDS:
         return set()
     return {slot.index for slot in run.taking_part()}
 
@@ -180,7 +187,7 @@ def remaining_seconds(run: Run, now: float) -> float | None:
     timeout = run.phase_timeout()
     if timeout is not None:
         return max(0.0, timeout - (now - run.phase_since))
-    if run.phase is not Phase.GATHERING:
+    if run.rules.awaits is not Awaits.NODES:
         return None
     limits = run.spec.limits
     if run.attempt.enough_since is not None:

@@ -21,7 +21,7 @@ from launcher.plan import make_plan
 from launcher.schedulers import known_schedulers
 from launcher.settings import LaunchSettings
 from launcher.template import Form
-from rendezvous.errors import EXIT_CODE_HELP
+from rendezvous.errors import EXIT_CODE_HELP, Cause
 from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.secret_variables import SECRET_VARIABLES
 from worker.contracts import Paths, make_contract
@@ -119,6 +119,11 @@ def reference() -> str:
 
 def with_tables(text: str, tables: Mapping[str, str]) -> str:
     return BLOCK.sub(lambda place: place[1] + tables[place["name"]] + place[3], text)
+
+
+def test_the_reference_has_every_cause() -> None:
+    rows = reference().partition("| cause |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == list(Cause)
 
 
 def test_the_reference_has_a_place_for_every_table() -> None:

@@ -9,6 +9,7 @@ import pytest
 from rendezvous import errors
 from rendezvous.errors import (
     EXIT_CODE_HELP,
+    Cause,
     ExitCode,
     NodeLost,
     RdzvError,
@@ -31,6 +32,19 @@ ALL = tree()
 
 def test_every_code_is_its_own() -> None:
     assert len({cls.code for cls in ALL}) == len(ALL)
+
+
+def test_a_cause_that_an_error_has_too_is_its_code_and_exits_alike() -> None:
+    causes = {cls.code: cls for cls in ALL if cls.code in list(Cause)}
+    for code, cls in causes.items():
+        assert isinstance(code, Cause)
+        assert code.exit_code is cls.exit_code
+    assert set(Cause) - set(causes) == {Cause.REFUSED, Cause.AGENT_FAILED, Cause.PROGRAM_FAILED}
+
+
+def test_every_way_in_which_a_run_ends_has_a_cause() -> None:
+    ends = [cls for cls in tree(errors.RunError) if cls is not errors.RunError]
+    assert all(isinstance(cls.code, Cause) for cls in ends)
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)

@@ -474,8 +474,10 @@ def test_nodes_that_fail_alike_are_told_of_together_and_others_by_themselves() -
     for slot in range(6):
         drive.probe(slot, *bad.get(slot, ()))
     (together,) = {drive.run.attempt.left_out[slot] for slot in (2, 3)}
-    assert together.startswith("slot 2 (host2), slot 3 (host3) cannot be reached by 2 of the 4 ")
-    assert drive.run.attempt.left_out[4].startswith(
+    assert together.words.startswith(
+        "slot 2 (host2), slot 3 (host3) cannot be reached by 2 of the 4 "
+    )
+    assert drive.run.attempt.left_out[4].words.startswith(
         f"slot 4 (host4) cannot be reached by 1 of the 5 others (slot 1) over {ETH0}"
     )
     assert "; it goes without slot 2 (host2), slot 3 (host3), slot 4 (host4); " in drive.reasons[-1]

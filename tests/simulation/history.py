@@ -24,7 +24,7 @@ from rendezvous.schema import (
     SlotState,
 )
 from rendezvous.server.journal import Record
-from rendezvous.state import DEAD_SUBMISSIONS, Run, create
+from rendezvous.state import DEAD_SUBMISSIONS, LeftOut, Run, create
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -83,7 +83,7 @@ class Before:
     nodes: dict[int, tuple[int, int]]
     wanted: dict[int, int]
     given_up: frozenset[int]
-    left_out: dict[int, str]
+    left_out: dict[int, LeftOut]
     taking_part: frozenset[int]
     waiting_for: frozenset[int]
 

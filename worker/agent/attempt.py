@@ -18,7 +18,6 @@ from rendezvous.schema import (
     ProbeReport,
     Result,
 )
-from rendezvous.state import NOT_NEEDED
 from worker.agent import following, reports
 from worker.agent.actions import (
     Arm,
@@ -192,7 +191,7 @@ def _released(turn: Turn, view: NodeView) -> None:
     turn.end(Cause.RELEASED, code=int(ExitCode.OK))
     cause = view.why_released.get(turn.node.rules.slot)
     if cause is None:
-        turn.say(Note.RELEASED_UNNEEDED, cause=NOT_NEEDED)
+        turn.say(Note.RELEASED_UNNEEDED)
     else:
         turn.say(Note.RELEASED, cause=cause)
 

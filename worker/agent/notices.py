@@ -48,7 +48,7 @@ class Note(Enum):
     NCCL_LOG = _INFO, "NCCL's log of each process: {file}"
     STARTS = _INFO, "node {rank} starts: {command}"
     SERVES = _INFO, "this node serves the program of node 0"
-    RELEASED_UNNEEDED = _INFO, "this node is released: {cause}"
+    RELEASED_UNNEEDED = _INFO, "this node is released: it is not needed: enough others are there"
     RELEASED = _WARNING, "this node is released: {cause}"
     RANK_FAILED = (
         _WARNING,
