@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from launcher.heatmap import draw_heat_map
 from launcher.inspect import find_run, registry_of
 from launcher.state_dir import StateDir
-from rendezvous.compare import node_name, told_once
+from rendezvous.compare import names_nodes, node_name, told_once
 from rendezvous.errors import RdzvError, UsageError
 from rendezvous.interfaces import is_odd
 from rendezvous.matrix import ms_text, nearest, text_matrix
@@ -46,11 +46,11 @@ def warning_lines(report: RunReport, *, lasts: bool = True) -> list[str]:
     where `rdzv status` cannot show it afterwards, or where its program may reach nobody.
     """
     told = _told((f for f in report.findings if f.level == "warn"), report)
-    told.sort(key=lambda one: (not is_odd(one[0]), one[0].check[0] == "L"))
+    told.sort(key=lambda one: (not is_odd(one[0]), not names_nodes(one[0])))
     shown = [
         f"warning: {text} ({f.check})" + (f"; {f.fix}" if is_odd(f) else "")
         for f, text in told
-        if f.check[0] != "L" or is_odd(f) or not lasts
+        if names_nodes(f) or is_odd(f) or not lasts
     ]
     lines = shown[: _MOST_WARNINGS if lasts else _MOST_FINDINGS]
     if left := len(told) - len(lines):

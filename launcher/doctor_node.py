@@ -21,13 +21,13 @@ from rendezvous.version import rdzv_version
 from worker.machine.kernel import memory_bytes
 from worker.machine.surroundings import Surroundings
 from worker.offer import survey
-from worker.preflight.checks import CHECKS, check_node
+from worker.preflight.checks import NODE_CHECKS, check_node
 from worker.preflight.verdict import room
 from worker.settings import WorkerSettings
 
 _MOST_CHARACTERS = 400
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-_TITLES = {check.id: check.title for check in CHECKS}
+_TITLES = {check.id: check.title for check in NODE_CHECKS}
 _TITLE_WIDTH = max(len(title) for title in _TITLES.values())
 _INDENT = " " * (len("  fail  L00  ") + _TITLE_WIDTH + 2)
 

@@ -8,8 +8,9 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
+from rendezvous.checks import CHECK_IDS
 from rendezvous.errors import UsageError
-from rendezvous.schema import CHECK_IDS, DEFAULT_MAX_RUNS, DEFAULT_PORT, Port, Seconds
+from rendezvous.schema import DEFAULT_MAX_RUNS, DEFAULT_PORT, Port, Seconds
 from worker.contracts import Name
 from worker.settings import NodeSettings, Rank, Settings, WorkerSettings, option, read_bytes
 

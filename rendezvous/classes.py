@@ -19,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rendezvous.checks import Check
 from rendezvous.compare import ONE_A_MACHINE, Property, group_name, hostnames_of, make_finding
 from rendezvous.schema import MAX_NODES, Candidate, Finding, JoinRequest, LinkKind, printable
 from rendezvous.seal import Unreachable
@@ -192,8 +193,7 @@ def _some(names: list[str], what: str, limit: int = 3) -> str:
 
 
 _GIVEN_UP = Property(
-    "X09",
-    "warn",
+    Check.NETWORK_GIVEN_UP,
     "network",
     "rdzv doctor there says why no address of it is offered (interface down, without an address, "
     "another --interface or --network); or choose another one for all with --network",
@@ -257,4 +257,4 @@ def _without(
             f"{group_name(group, names)} {verb} no address of {whose} own in {network}, where the "
             f"{others} one: the run goes without that network and takes {taken}"
         )
-        yield make_finding(_GIVEN_UP, "warn", sentence, slot=group[0] if few else None)
+        yield make_finding(_GIVEN_UP, sentence, slot=group[0] if few else None)

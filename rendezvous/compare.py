@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Literal
 
+from rendezvous.checks import Check, Level, find_check
 from rendezvous.rails import rails
 from rendezvous.schema import (
     MOST_COMMAND_WORDS,
@@ -26,14 +27,12 @@ from rendezvous.schema import (
 )
 from rendezvous.state import listed, slots_text
 
-Level = Literal["ok", "warn", "fail"]
 Transport = Literal["", "IB", "Socket", "Libfabric"]
 
 _VERBS = ("InfiniBand", "Ethernet")
 _LAYERS = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE"}
 _FULL_MEMBER = 0x8000
 _NO_KEY = "none that all its ports have"
-_SKIP = "if it is meant to be so, --skip {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +52,12 @@ class RdmaExpectation:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """Something that is to be the same on all nodes."""
+    """Something that is to be the same on all nodes, and how bad it is where it is not."""
 
-    check: str
-    level: Level
+    check: Check
     name: str
     fix: str = ""
+    level: Level = "warn"
 
 
 def compare(joins: Sequence[JoinRequest], spec: RunSpec) -> list[Finding]:
@@ -83,9 +82,15 @@ def mark_skipped(findings: Iterable[Finding], spec: RunSpec) -> list[Finding]:
     return [f.model_copy(update=skip) if f.check in spec.skip else f for f in findings]
 
 
+def names_nodes(finding: Finding) -> bool:
+    """Whether its cause is a sentence of its own, which names the nodes."""
+    check = find_check(finding.check)
+    return check is not None and check.names_nodes
+
+
 def finding_text(finding: Finding, hostnames: Mapping[int, str]) -> str:
     """A finding as one sentence, without what mends it."""
-    if finding.check[0] in "XM":  # these name their nodes by themselves
+    if names_nodes(finding):
         return finding.cause
     value = " ".join(filter(None, (finding.subject, finding.value)))
     wanted = f"expected {finding.expected}" if finding.expected else ""
@@ -102,7 +107,7 @@ def told_once(
     """Each finding with its sentence; what several nodes found alike is one, with all of them."""
     alike: dict[tuple[object, ...], list[Finding]] = defaultdict(list)
     for finding in findings:
-        same = {"slot": None} if finding.check[0] not in "XM" else {}
+        same = {} if names_nodes(finding) else {"slot": None}
         alike[tuple(finding.model_copy(update=same).model_dump().values())].append(finding)
     told = []
     for first, *more in alike.values():
@@ -129,22 +134,22 @@ def hostnames_of(joins: Iterable[JoinRequest]) -> dict[int, str]:
 
 def make_finding(
     what: Property,
-    level: Level,
-    cause: str,
+    sentence: str,
     *,
+    level: Level | None = None,
     slot: int | None = None,
     value: str = "",
     expected: str = "",
 ) -> Finding:
-    """A finding of which `cause` is the whole sentence."""
+    """A finding over several nodes, of the property's level if not of another."""
     return Finding(
-        check=what.check,
-        level=level,
+        check=what.check.id,
+        level=level or what.level,
         slot=slot,
         subject=what.name,
         value=printable(value, 600),
         expected=printable(expected, 600),
-        cause=printable(cause, 600),
+        cause=printable(sentence, 600),
         fix="" if level == "ok" else printable(what.fix, 600),
     )
 
@@ -160,13 +165,12 @@ def differences(
     usual, most = count.most_common(1)[0]
     if len(count) == 1:
         who = "all nodes have" if len(known) == len(values) else f"{len(known)} nodes have"
-        return [make_finding(what, "ok", f"{who} {what.name} {usual}", value=usual)]
+        return [make_finding(what, f"{who} {what.name} {usual}", level="ok", value=usual)]
     if 2 * most <= len(known):
         return [_split(what, known, count, hostnames)]
     return [
         make_finding(
             what,
-            what.level,
             _odd_one(what, slot, known, usual, hostnames),
             slot=slot,
             value=value,
@@ -201,7 +205,6 @@ def _split(
     more = "/..." if len(count) > 5 else ""
     return make_finding(
         what,
-        what.level,
         f"the nodes are split {sizes}{more} over {what.name}: {listed(groups, 4)}",
         value=listed(count, 5),
         expected="one value",
@@ -242,25 +245,24 @@ ONE_A_MACHINE = "ask the scheduler for one node a machine (with Slurm: sbatch --
 """What to try where two nodes are on one: those that pack jobs want to be told."""
 
 _HOSTNAME = Property(
-    "X01",
-    "warn",
+    Check.DUPLICATES,
     "hostname",
     "rdzv goes by addresses and names them node-RANK; NCCL takes two containers of one host and "
     "one hostname for one machine: give every node a hostname of its own",
 )
 _GPU = Property(
-    "X01",
-    "fail",
+    Check.DUPLICATES,
     "GPU",
     f"two nodes of this run are on one machine and use the same GPUs: {ONE_A_MACHINE}, or give "
     "each its own GPUs (CUDA_VISIBLE_DEVICES)",
+    "fail",
 )
 _GUID = Property(
-    "X01",
-    "fail",
+    Check.DUPLICATES,
     "node GUID",
     "two adapters of one fabric with the same GUID confuse its subnet manager: set another GUID "
     "for one of them",
+    "fail",
 )
 
 
@@ -269,10 +271,10 @@ def _duplicates(joins: Sequence[JoinRequest]) -> list[Finding]:
     if all(c.is_loopback for join in joins for c in join.candidates):
         return []  # one machine, on purpose
     machines = {join.facts.boot_id or str(join.slot) for join in joins}
-    gpu_level: Level = "fail" if len(machines) > 1 else "warn"
+    gpu = _GPU if len(machines) > 1 else replace(_GPU, level="warn")
     found = [
-        *_twice(_HOSTNAME, "warn", {j.slot: [j.hostname.lower()] for j in joins}, hostnames),
-        *_twice(_GPU, gpu_level, {j.slot: j.facts.gpu_uuids for j in joins}, hostnames),
+        *_twice(_HOSTNAME, {j.slot: [j.hostname.lower()] for j in joins}, hostnames),
+        *_twice(gpu, {j.slot: j.facts.gpu_uuids for j in joins}, hostnames),
     ]
     guids = {
         join.slot: [
@@ -287,7 +289,7 @@ def _duplicates(joins: Sequence[JoinRequest]) -> list[Finding]:
 
 
 def _twice(
-    what: Property, level: Level, values: Mapping[int, Iterable[str]], hostnames: Mapping[int, str]
+    what: Property, values: Mapping[int, Iterable[str]], hostnames: Mapping[int, str]
 ) -> list[Finding]:
     """One finding for every set of nodes that have something in common."""
     owners = defaultdict(list)
@@ -301,7 +303,6 @@ def _twice(
     return [
         make_finding(
             what,
-            level,
             f"{group_name(slots, hostnames)} have the same {what.name} {listed(shared, 2)}",
             slot=slots[-1] if len(slots) == 2 else None,
             value=listed(shared, 2),
@@ -320,7 +321,7 @@ def _same_guid(guids: Mapping[int, list[str]], hostnames: Mapping[int, str]) -> 
         slot: [guid for text in own if len(boots[guid := text.partition("/")[0]]) > 1]
         for slot, own in guids.items()
     }
-    return _twice(_GUID, "fail", cloned, hostnames)
+    return _twice(_GUID, cloned, hostnames)
 
 
 # --- X02, X03: versions and GPUs --------------------------------------------------------------
@@ -336,7 +337,7 @@ def _major_minor(version: str) -> str:
 def _versions(joins: Sequence[JoinRequest]) -> list[Finding]:
     torch = {_major_minor(join.facts.torch_version) for join in joins} - {""}
     told = f"NCCL refuses a peer of another version: {_ONE_IMAGE}"
-    nccl = Property("X02", _level(joins), "NCCL", told)
+    nccl = Property(Check.VERSIONS, "NCCL", told, _level(joins))
     return [
         *_each(joins, nccl, lambda f: f.nccl_version),
         *_each(joins, _version("torch", "fail" if len(torch) > 1 else "warn"), _torch),
@@ -348,7 +349,7 @@ def _versions(joins: Sequence[JoinRequest]) -> list[Finding]:
 
 
 def _version(name: str, level: Level = "warn") -> Property:
-    return Property("X02", level, name, _ONE_IMAGE)
+    return Property(Check.VERSIONS, name, _ONE_IMAGE, level)
 
 
 def _torch(facts: Facts) -> str:
@@ -357,14 +358,14 @@ def _torch(facts: Facts) -> str:
 
 def _gpus(joins: Sequence[JoinRequest]) -> list[Finding]:
     count = Property(
-        "X03",
-        "warn",
+        Check.GPUS_ALIKE,
         "GPU count",
-        f"see nvidia-smi -L there: a GPU is lost, or not given to it; {_SKIP.format('X03')}",
+        "see nvidia-smi -L there: a GPU is lost, or not given to it; if it is meant to be so, "
+        f"--skip {Check.GPUS_ALIKE.id}",
     )
     short = {j.slot for j in joins if (j.facts.gpus or 1) < j.nproc_per_node}
-    model = Property("X03", "warn", "GPU model", "the slowest sets the pace of all")
-    driver = Property("X03", "warn", "NVIDIA driver", "install one driver on all machines")
+    model = Property(Check.GPUS_ALIKE, "GPU model", "the slowest sets the pace of all")
+    driver = Property(Check.GPUS_ALIKE, "NVIDIA driver", "install one driver on all machines")
     have_any = any(join.facts.gpus for join in joins)
     counts = _each(joins, count, lambda f: str(f.gpus) if have_any else "")
     return [
@@ -389,8 +390,7 @@ def _each(
 
 
 _NAMES = Property(
-    "X08",
-    "warn",
+    Check.HOSTNAMES,
     "hostname",
     "mend the line in /etc/hosts there: programs that go by hostnames (torchrun with c10d, Gloo "
     "without GLOO_SOCKET_IFNAME, JAX on CPUs, Horovod) would look for the node elsewhere",
@@ -442,7 +442,6 @@ def _wrong_name(
     whose = f", which is {group_name(others, hostnames)}" if others else ""
     return make_finding(
         _NAMES,
-        "warn",
         f"on {group_name(slots, hostnames)}, /etc/hosts leads from {hostnames[peer]} to "
         f"{words}{whose}; {node_name(peer, hostnames)} is {own}",
         slot=slots[0] if len(slots) == 1 else None,
@@ -482,11 +481,11 @@ def usable_ports(facts: Facts) -> list[RdmaPort]:
 def _rdma_ports(joins: Sequence[JoinRequest], *, required: bool) -> list[Finding]:
     if not any(join.facts.rdma for join in joins) and not required:
         return []
-    ports = Property("X04", _rdma_level(joins, required=required), "RDMA ports", _SEE)
+    ports = Property(Check.PORTS_ALIKE, "RDMA ports", _SEE, _rdma_level(joins, required=required))
     without = [join for join in joins if required and not usable_ports(join.facts)]
     rest = [join for join in _using(joins) if join not in without]
-    card = Property("X04", "warn", "RDMA adapter type")
-    firmware = Property("X04", "warn", "RDMA firmware", "update the adapters' firmware")
+    card = Property(Check.PORTS_ALIKE, "RDMA adapter type")
+    firmware = Property(Check.PORTS_ALIKE, "RDMA firmware", "update the adapters' firmware")
     return [
         *_missing(ports, without, hostnames_of(joins)),
         *_uneven(ports, rest),
@@ -502,7 +501,6 @@ def _missing(
     return [
         make_finding(
             ports,
-            ports.level,
             f"{node_name(join.slot, hostnames)} has no usable RDMA port{_broken(join.facts)}, "
             "and --require-rdma asks for one on every node",
             slot=join.slot,
@@ -569,13 +567,12 @@ def _fabric(joins: Sequence[JoinRequest]) -> list[Finding]:
     if not any(join.facts.rdma for join in joins):
         return []
     prefix = Property(
-        "X05",
-        "warn",
+        Check.INFINIBAND,
         "InfiniBand subnet prefix",
         "nodes of two subnets reach each other through an InfiniBand router only",
     )
-    gid = Property("X06", "warn", "RoCE GID", "NCCL before 2.21 uses one index on all nodes")
-    mtu = Property("X06", "warn", "MTU of the RoCE ports", "set the same MTU on all of them")
+    gid = Property(Check.ROCE, "RoCE GID", "NCCL before 2.21 uses one index on all nodes")
+    mtu = Property(Check.ROCE, "MTU of the RoCE ports", "set the same MTU on all of them")
     return [
         *_partition_keys(joins),
         *_each(joins, prefix, lambda f: _set_text(p.subnet_prefix for p in _of(f, "InfiniBand"))),
@@ -604,7 +601,7 @@ def _partition_keys(joins: Sequence[JoinRequest]) -> list[Finding]:
     else:
         texts = {slot: _set_text(map(hex, own)) or _NO_KEY for slot, own in keys.items()}
     fix = "the subnet manager's partitions.conf gives the keys: ask for one that all ports have"
-    what = Property("X05", _rdma_level(joins), "partition key (full member)", fix)
+    what = Property(Check.INFINIBAND, "partition key (full member)", fix, _rdma_level(joins))
     if set(texts.values()) == {_NO_KEY}:
         return []  # each node has said so by itself
     return differences(what, texts, hostnames_of(joins))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rendezvous.checks import Check
 from rendezvous.classes import NetworkClass
 from rendezvous.compare import mark_skipped, told_once
 from rendezvous.rounds import joins_of
 from rendezvous.schema import Finding, printable
 from rendezvous.state import Run, listed
 
-_CHECK = "L17"
 _SUFFIX = "_SOCKET_IFNAME"
 _MOST = 3
 
@@ -31,7 +31,7 @@ def left_out(run: Run, classes: Sequence[NetworkClass]) -> list[Finding]:
     taken, said = classes[0].members, {(f.slot, f.subject) for f in run.findings}
     found = [
         Finding(
-            check=_CHECK,
+            check=Check.VARIABLES.id,
             level="warn",
             slot=join.slot,
             subject=name,
@@ -54,7 +54,7 @@ def _all_use(name: str, each: NetworkClass) -> bool:
 
 def is_odd(finding: Finding) -> bool:
     """Whether it warns of the interface that a node's program is to use."""
-    is_warning = finding.check == _CHECK and finding.level == "warn"
+    is_warning = finding.check == Check.VARIABLES.id and finding.level == "warn"
     return is_warning and finding.subject.endswith(_SUFFIX)
 
 

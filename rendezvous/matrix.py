@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rendezvous.checks import Check
 from rendezvous.classes import NetworkClass
 from rendezvous.compare import (
     Property,
@@ -388,37 +389,33 @@ def _groups(slots: Sequence[int], failed: Mapping[Pair, object]) -> list[list[in
 # --- what else the mesh shows -----------------------------------------------------------------
 
 
-_REACHED = Property("M01", "fail", "reachability")
-_MTU = Property("M02", "warn", "MTU", "set the same on all nodes: ip link set dev IF mtu MTU")
+_REACHED = Property(Check.REACHABILITY, "reachability", level="fail")
+_MTU = Property(Check.PACKET_SIZES, "MTU", "set the same on all nodes: ip link set dev IF mtu MTU")
 _PATH_MTU = Property(
-    "M02",
-    "warn",
+    Check.PACKET_SIZES,
     "path MTU",
     "TCP finds its way around it, UDP and RoCE do not: set the MTU of switches and interfaces to "
     "the same value",
 )
 _UDP = Property(
-    "M02",
-    "warn",
+    Check.PACKET_SIZES,
     "path MTU",
-    "let UDP through between the nodes as well as TCP (security group; iptables -L), or --skip M02",
+    "let UDP through between the nodes as well as TCP (security group; iptables -L), or "
+    f"--skip {Check.PACKET_SIZES.id}",
 )
 _CLOCK = Property(
-    "M03",
-    "warn",
+    Check.CLOCKS,
     "clock",
     "set the clock there (timedatectl, chrony): the nodes' logs cannot be laid side by side, and "
     "services that check dates may refuse it",
 )
 _RTT = Property(
-    "M04",
-    "warn",
+    Check.DISTANCES,
     "round-trip time",
     "it may stand in another rack or zone, or be busy: see the scheduler's placement",
 )
 _NAT = Property(
-    "X07",
-    "warn",
+    Check.SEEN_ADDRESSES,
     "address seen by others",
     "NAT or a proxy stands before it: connections that it opens do not show its own address",
 )
@@ -461,7 +458,7 @@ def _reached(tried: Round, good: Mapping[Pair, PairProbe]) -> list[Finding]:
     if failures(tried) or not good:
         return []
     sentence = f"all {len(good)} directed pairs proved themselves over {tried.network}"
-    return [make_finding(_REACHED, "ok", sentence, value=f"{len(good)} pairs")]
+    return [make_finding(_REACHED, sentence, level="ok", value=f"{len(good)} pairs")]
 
 
 def _mtus(
@@ -492,11 +489,10 @@ def _mtus(
         if len(single) == 1 and not guilty:
             where = f"between {' and '.join(node_name(slot, names) for slot in single[0])}"
         sentence = f"{passes} {where}, {takes}"
-        return [*found, make_finding(_PATH_MTU, "warn", sentence, value=value, expected=expected)]
+        return [*found, make_finding(_PATH_MTU, sentence, value=value, expected=expected)]
     return found + [
         make_finding(
             _PATH_MTU,
-            "warn",
             f"{passes} between {node_name(slot, names)} and other nodes, {takes}",
             slot=slot,
             value=value,
@@ -522,7 +518,6 @@ def _unmeasured(
     return [
         make_finding(
             _UDP,
-            "warn",
             f"{text}: the path MTU could not be measured",
             slot=slots[0] if 2 * len(slots) < len(joins) else None,
             value="unknown",
@@ -590,18 +585,17 @@ def _skews(
     apart = max(late.values()) - min(late.values())
     if not odd:
         sentence = f"the clocks of the nodes agree within {seconds_text(apart)}"
-        return [make_finding(_CLOCK, "ok", sentence, value=seconds_text(apart))]
+        return [make_finding(_CLOCK, sentence, level="ok", value=seconds_text(apart))]
     if 2 * len(odd) >= len(offsets):
         first, last = max(late, key=lambda s: late[s]), min(late, key=lambda s: late[s])
         sentence = (
             f"the clock of {node_name(first, names)} is {seconds_text(apart)} ahead of that of "
             f"{node_name(last, names)}"
         )
-        return [make_finding(_CLOCK, "warn", sentence, value=seconds_text(apart))]
+        return [make_finding(_CLOCK, sentence, value=seconds_text(apart))]
     return [
         make_finding(
             _CLOCK,
-            "warn",
             f"the clock of {node_name(slot, names)} is {seconds_text(abs(late[slot]))} "
             f"{'ahead of' if late[slot] > 0 else 'behind'} the others'",
             slot=slot,
@@ -658,11 +652,10 @@ def _slow(
     odd = [slot for slot in sorted(medians) if medians[slot] > limit]
     if not odd or 2 * len(odd) >= len(medians):
         sentence = f"the median round-trip time is {ms_text(usual)}"
-        return [make_finding(_RTT, "ok", sentence, value=ms_text(usual))]
+        return [make_finding(_RTT, sentence, level="ok", value=ms_text(usual))]
     return [
         make_finding(
             _RTT,
-            "warn",
             f"{node_name(slot, names)} answers in {ms_text(medians[slot])}, "
             f"the other nodes in {ms_text(usual)}",
             slot=slot,
@@ -680,7 +673,6 @@ def _behind_nat(
     return [
         make_finding(
             _NAT,
-            "warn",
             f"{node_name(slot, names)} is seen by the others as {address}, "
             "which is none of the addresses that it offers",
             slot=slot,

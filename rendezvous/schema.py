@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from rendezvous.checks import Level
 from rendezvous.enums import StrEnum
 
 MAX_NODES = 20_000
@@ -307,21 +308,20 @@ class Facts(Wire):
 
 
 CheckId = Annotated[str, Field(pattern=r"^[LXMPD][0-9]{2}$")]
-_CHECKS = {"L": 21, "X": 9, "M": 4}
-CHECK_IDS = tuple(f"{kind}{n:02}" for kind, last in _CHECKS.items() for n in range(1, last + 1))
-"""The checks before the go, as docs/checks.md lists them."""
 
 
 class Finding(Wire):
-    """What one check found, good or bad; docs/checks.md lists the checks."""
+    """What one check found, good or bad; `rendezvous.checks` lists the checks."""
 
     check: CheckId
-    level: Literal["ok", "warn", "fail", "skipped"]
+    level: Level
     slot: SlotIndex | None = Field(None, description="The node; None for the run as a whole.")
     subject: ShortWords = Field("", description="Device, interface, variable or pair concerned.")
     value: Words = ""
     expected: Words = ""
-    cause: Words = Field("", description="What it means, in one clause.")
+    cause: Words = Field(
+        "", description="What it means: a clause, or a sentence where the check names the nodes."
+    )
     fix: Words = Field("", description="The command or step that mends it.")
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -17,11 +17,11 @@ from click.testing import CliRunner, Result
 
 from launcher.cli import main
 from launcher.doctor_node import page
-from rendezvous.schema import CHECK_IDS
+from rendezvous.checks import Check, Kind
 from rendezvous.version import rdzv_version
 from tests.worker.machines import candidate, machine, port, roce
 from worker.address import Skipped
-from worker.preflight.checks import CHECKS, check_node
+from worker.preflight.checks import NODE_CHECKS, check_node
 
 CHECKS_PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
 LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")
@@ -88,7 +88,7 @@ def test_with_strict_a_warning_fails_as_well(tmp_path: Path) -> None:
 
 def test_the_json_form_has_every_check_with_all_that_is_known_of_it() -> None:
     found = checks(GLOO_SOCKET_IFNAME="ib7")
-    assert [*found] == [check.id for check in CHECKS]
+    assert [*found] == [check.id for check in NODE_CHECKS]
     assert found["L17"]["level"] == "fail"
     assert [*found["L17"]] == ["check", "level", "subject", "value", "expected", "cause", "fix"]
     assert found["L19"]["level"] == "skipped"
@@ -215,32 +215,38 @@ def test_the_page_shows_no_secret_and_moves_no_cursor() -> None:
 # ---- the documentation --------------------------------------------------------------------------
 
 
-def documented() -> list[str]:
-    return re.findall(r"^\| `([LXMPD][0-9]{2})` \|", CHECKS_PAGE.read_text(), re.MULTILINE)
+def documented() -> dict[str, list[list[str]]]:
+    """Under each heading of the page, the cells of its table by row."""
+    parts = re.split(r"^## (.*)\n", CHECKS_PAGE.read_text(), flags=re.MULTILINE)[1:]
+    return {
+        head: [
+            re.split(r"(?<!\\)\|", row)[1:-1] for row in re.findall(r"^\| `.*", text, re.MULTILINE)
+        ]
+        for head, text in zip(parts[::2], parts[1::2], strict=True)
+    }
 
 
-def named_in_the_code() -> set[str]:
-    """Every check id that stands as a word of its own in the code."""
-    named: set[str] = set()
-    for package in ("rendezvous", "worker", "launcher"):
-        spec = importlib.util.find_spec(package)
-        assert spec is not None
-        assert spec.origin is not None
-        for path in Path(spec.origin).parent.rglob("*.py"):
-            named |= set(re.findall(r'"([LXMP][0-9]{2})"', path.read_text(encoding="utf-8")))
-    return named
+def test_every_check_is_documented_under_what_it_looks_at() -> None:
+    ids = {head: [row[0].strip(" `") for row in rows] for head, rows in documented().items()}
+    of_kinds = {kind.value: [c.id for c in Check if c.kind is kind] for kind in Kind}
+    assert ids == {**of_kinds, "After the start": ["P01"]}
 
 
-def test_every_check_is_documented_once() -> None:
-    assert len(documented()) == len(set(documented()))
-    assert {check.id for check in CHECKS} <= named_in_the_code()
-    assert set(documented()) == named_in_the_code() | {"P01"}
-    assert [check for check in documented() if check != "P01"] == list(CHECK_IDS)
+@pytest.mark.parametrize("check", Check)
+def test_a_check_fails_a_run_only_where_its_row_says_so(check: Check) -> None:
+    [row] = [row for row in documented()[check.kind.value] if check.id in row[0]]
+    assert check.worst == ("fail" if re.search(r"\bfail\b", row[3]) else "warn")
+
+
+@pytest.mark.parametrize("check", Check)
+def test_a_check_is_declared_once_and_used(check: Check) -> None:
+    packages = [Path(__file__).parents[2] / name for name in ("rendezvous", "worker", "launcher")]
+    texts = [path.read_text("utf-8") for folder in packages for path in folder.rglob("*.py")]
+    assert sum(text.count(f'"{check.id}"') for text in texts) == 1
+    assert any(f"Check.{check.name}" in text for text in texts)
 
 
 def test_every_row_of_the_checks_says_what_how_how_bad_and_what_to_do() -> None:
-    for line in CHECKS_PAGE.read_text().splitlines():
-        if re.match(r"\| `[LXMP]", line):
-            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-            assert len(cells) == 5, line
-            assert all(cells), line
+    for row in chain.from_iterable(documented().values()):
+        assert len(row) == 5, row
+        assert all(cell.strip() for cell in row), row

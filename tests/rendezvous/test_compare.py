@@ -645,6 +645,14 @@ def test_a_finding_over_the_table_names_its_node_itself() -> None:
     assert finding_text(finding, {1: "h1"}) == "slot 1 (h1) is alone"
 
 
+@pytest.mark.parametrize("check", ["L99", "X99", "D01"])
+def test_a_finding_of_a_check_that_is_not_known_here_is_told_with_all_that_it_says(
+    check: str,
+) -> None:
+    finding = Finding(check=check, level="fail", slot=1, value="1", cause="it is alone")
+    assert finding_text(finding, {1: "h1"}) == "slot 1 (h1): 1: it is alone"
+
+
 # --- what is worth a warning, and no more ---------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from tests.worker.machines import GIB, HEALTHY, VIRTUAL, candidate, complaints, 
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Arp, Clock
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
-from worker.preflight.checks import CHECKS, check_node, worth_telling
+from worker.preflight.checks import NODE_CHECKS, check_node, worth_telling
 
 GONE = "No such file or directory"
 MIB = 1 << 20
@@ -41,7 +41,7 @@ def limits(**changes: Any) -> Any:
 
 def test_of_a_healthy_machine_every_check_says_what_is_good() -> None:
     found = {finding.check: finding for finding in check_node(HEALTHY)}
-    assert [*found] == [check.id for check in CHECKS]
+    assert [*found] == [check.id for check in NODE_CHECKS]
     assert {f.level for f in found.values()} == {"ok", "skipped"}
     assert all(finding.value for finding in found.values())
     assert found["L06"].value == "8 x 400 Gb/sec (4X NDR)"
@@ -55,7 +55,7 @@ def test_what_could_not_be_found_out_is_not_held_against_the_machine() -> None:
     assert levels["L02"] == levels["L15"] == levels["L16"] == levels["L19"] == "skipped"
 
 
-@pytest.mark.parametrize("check", [check.id for check in CHECKS])
+@pytest.mark.parametrize("check", [check.id for check in NODE_CHECKS])
 def test_a_check_that_is_skipped_says_so_and_nothing_else(check: str) -> None:
     broken = Surroundings(address_problem=("no address", "bring one up"))
     [found] = [f for f in check_node(broken, skip=[check]) if f.check == check]
@@ -211,7 +211,7 @@ def test_what_is_wrong_comes_with_what_is_right_and_how_to_get_there(name: str) 
 def test_every_check_of_this_file_is_seen_to_complain() -> None:
     of_rdma = {"L04", "L05", "L06", "L07", "L08", "L09", "L10", "L11", "L12", "L13", "L20"}
     complained = {complaint[0] for _, complaint in WRONG.values()}
-    assert complained == {check.id for check in CHECKS} - of_rdma - {"L17"}
+    assert complained == {check.id for check in NODE_CHECKS} - of_rdma - {"L17"}
 
 
 # ---- what is no fault ---------------------------------------------------------------------------

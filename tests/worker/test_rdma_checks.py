@@ -27,7 +27,7 @@ from worker.machine.rdma import Unopened, look_rdma, without_lid
 from worker.machine.surroundings import EFA_LIBRARIES, Surroundings, look_around
 from worker.nccl.env import Given
 from worker.preflight.checks import check_node
-from worker.preflight.rdma import RDMA_CHECKS, rails, wants_rdma
+from worker.preflight.rdma import RDMA_JUDGES, rails, wants_rdma
 
 MIB = 1 << 20
 LOCKED = Limits(memlock_bytes=8 * MIB, may_lock=False, files=None, stack_bytes=8 << 20)
@@ -185,7 +185,7 @@ def test_require_rdma_makes_it_a_failure_without_gpus_too() -> None:
 
 
 def test_every_check_of_this_file_is_seen_to_complain() -> None:
-    assert {c[0] for _, c in WRONG.values()} == {check.id for check in RDMA_CHECKS}
+    assert {c[0] for _, c in WRONG.values()} == {check.id for check in RDMA_JUDGES}
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from tests.worker.fake_sysfs import (
 from worker.machine.interfaces import look
 from worker.machine.rdma import look_rdma
 from worker.machine.surroundings import Surroundings
-from worker.preflight.rdma import RDMA_CHECKS
+from worker.preflight.rdma import RDMA_JUDGES
 
 SIZE, ODD = 4, 2
 ND = [partial(nd_h100_v5, node=slot + 1) for slot in range(SIZE)]
@@ -63,10 +63,10 @@ def said(trees: Trees, builders: Sequence[Builder]) -> list[str]:
     """Every warning and failure of the run: level, check, sentence."""
     machines = [machine(trees, build, slot) for slot, build in enumerate(builders)]
     found = [
-        verdict.finding(check.id).model_copy(update={"slot": slot})
+        verdict.finding(check).model_copy(update={"slot": slot})
         for slot, (_, here) in enumerate(machines)
-        for check in RDMA_CHECKS
-        for verdict in check.judge(here)
+        for check, judge in RDMA_JUDGES.items()
+        for verdict in judge(here)
     ]
     found += compare([join for join, _ in machines], make_spec(SIZE))
     hostnames = {slot: f"h{slot}" for slot in range(SIZE)}

@@ -10,12 +10,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterator, Sequence
 
+from rendezvous.checks import Check, Kind
 from rendezvous.schema import Finding, LinkKind
 from worker.machine.gpus import Gpus
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
-from worker.preflight.rdma import RDMA_CHECKS
+from worker.preflight.rdma import RDMA_JUDGES
 from worker.preflight.variables import variables
-from worker.preflight.verdict import Check, Verdict, ok, room, skipped
+from worker.preflight.verdict import Judge, Verdict, ok, room, skipped
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _LEAST_SHM, _GOOD_SHM = 128 * _MIB, _GIB
@@ -29,11 +30,11 @@ _MOST_TOLD = 64  # what a join may carry
 def check_node(here: Surroundings, skip: Collection[str] = ()) -> list[Finding]:
     """Make all checks; those to be skipped say so."""
     findings = []
-    for check in CHECKS:
+    for check in NODE_CHECKS:
         if check.id in skip:
-            findings.append(Verdict("skipped", "not asked for (--skip)").finding(check.id))
+            findings.append(Verdict("skipped", "not asked for (--skip)").finding(check))
         else:
-            findings += [verdict.finding(check.id) for verdict in check.judge(here)]
+            findings += [verdict.finding(check) for verdict in _JUDGES[check](here)]
     return findings
 
 
@@ -348,21 +349,17 @@ def _answer_alone(here: Surroundings, names: Sequence[str]) -> bool:
     return all(arp.ignore >= 1 and arp.announce >= 2 for arp in settings)
 
 
-CHECKS: tuple[Check, ...] = tuple(
-    sorted(
-        (
-            *RDMA_CHECKS,
-            Check("L01", "address", addresses),
-            Check("L02", "own hostname", own_name),
-            Check("L03", "master port", master_port),
-            Check("L14", "shared memory", shared_memory),
-            Check("L15", "open files, stack", open_files),
-            Check("L16", "GPUs", gpus),
-            Check("L17", "variables", variables),
-            Check("L18", "disks", disks),
-            Check("L19", "clock", clock),
-            Check("L21", "shared subnets", shared_subnets),
-        ),
-        key=lambda check: check.id,
-    )
-)
+_JUDGES: dict[Check, Judge] = {
+    **RDMA_JUDGES,
+    Check.ADDRESS: addresses,
+    Check.OWN_HOSTNAME: own_name,
+    Check.MASTER_PORT: master_port,
+    Check.SHARED_MEMORY: shared_memory,
+    Check.OPEN_FILES: open_files,
+    Check.GPUS: gpus,
+    Check.VARIABLES: variables,
+    Check.DISKS: disks,
+    Check.OWN_CLOCK: clock,
+    Check.SHARED_SUBNETS: shared_subnets,
+}
+NODE_CHECKS = tuple(check for check in Check if check.kind is Kind.NODE)

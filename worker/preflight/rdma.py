@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from rendezvous.checks import Check, Level
 from rendezvous.rails import rails as rails_of
 from rendezvous.rails import siblings
 from rendezvous.schema import RdmaPort
@@ -18,7 +19,7 @@ from rendezvous.state import listed
 from worker.machine.rdma import is_full_member
 from worker.machine.surroundings import EFA, EFA_LIBRARIES, Surroundings
 from worker.nccl.env import gid_wish, network_kind
-from worker.preflight.verdict import Check, Judge, Level, Verdict, ok, room, skipped
+from worker.preflight.verdict import Judge, Verdict, ok, room, skipped
 
 _MOST_NAMED = 4
 _UNCONFIGURED = ("INIT", "ARMED")
@@ -341,19 +342,19 @@ def _where_there_are_ports(judge: Judge) -> Judge:
     return lambda here: judge(here) if rails(here) else skipped("no RDMA port here")
 
 
-RDMA_CHECKS = tuple(
-    Check(check_id, title, _where_there_are_ports(judge))
-    for check_id, title, judge in (
-        ("L04", "RDMA ports", port_states),
-        ("L05", "subnet manager", subnet_manager),
-        ("L06", "RDMA rates", port_rates),
-        ("L07", "partition keys", partitions),
-        ("L08", "RoCE addresses", roce_addresses),
-        ("L09", "device access", device_access),
-        ("L10", "libibverbs", verbs_library),
-        ("L11", "EFA plugin", efa_plugin),
-        ("L12", "locked memory", locked_memory),
-        ("L13", "GPUDirect", gpu_direct),
-        ("L20", "link errors", link_errors),
+RDMA_JUDGES = {
+    check: _where_there_are_ports(judge)
+    for check, judge in (
+        (Check.PORT_STATES, port_states),
+        (Check.SUBNET_MANAGER, subnet_manager),
+        (Check.PORT_RATES, port_rates),
+        (Check.PARTITIONS, partitions),
+        (Check.ROCE_ADDRESSES, roce_addresses),
+        (Check.DEVICE_ACCESS, device_access),
+        (Check.LIBIBVERBS, verbs_library),
+        (Check.EFA_PLUGIN, efa_plugin),
+        (Check.LOCKED_MEMORY, locked_memory),
+        (Check.GPUDIRECT, gpu_direct),
+        (Check.LINK_ERRORS, link_errors),
     )
-)
+}

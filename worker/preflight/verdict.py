@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
+from rendezvous.checks import Check, Level
 from rendezvous.frozen import frozen
 from rendezvous.schema import Finding, printable
 from worker.machine.surroundings import Surroundings
 
-Level = Literal["ok", "warn", "fail", "skipped"]
 _GIB = 1 << 30
 _MIB = 1 << 20
 
@@ -33,10 +33,10 @@ class Verdict:
     cause: str = ""
     fix: str = ""
 
-    def finding(self, check: str) -> Finding:
+    def finding(self, check: Check) -> Finding:
         """As it is told to others: printable, and cut to what a message may carry."""
         return Finding(
-            check=check,
+            check=check.id,
             level=self.level,
             subject=printable(self.subject, 253),
             value=printable(self.value, 600),
@@ -47,21 +47,7 @@ class Verdict:
 
 
 Judge: TypeAlias = Callable[[Surroundings], Sequence[Verdict]]
-
-
-@frozen
-class Check:
-    """One check of a node on itself.
-
-    Attributes:
-        id: As docs/checks.md lists it.
-        title: What is looked at, in a word or two.
-        judge: Finds at least one verdict.
-    """
-
-    id: str
-    title: str
-    judge: Judge
+"""Finds at least one verdict."""
 
 
 def ok(value: str, subject: str = "") -> list[Verdict]:
