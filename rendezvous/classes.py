@@ -38,11 +38,13 @@ class NetworkClass:
     """One address of each node.
 
     Attributes:
-        words: `eth0, 10.0.0.0/24, Ethernet, IPv4`; no two classes of a run have the same.
+        number: Its place among the classes of a run, from 0.
+        words: `eth0, 10.0.0.0/24, Ethernet, IPv4`; classes that look alike are numbered in it.
         family: 4 or 6.
         members: The candidate of each slot.
     """
 
+    number: int
     words: str
     family: int
     members: dict[int, Candidate]
@@ -157,18 +159,17 @@ def _first_of_each_family(usable: dict[int, list[Candidate]]) -> Iterator[dict[i
 
 
 def _named(found: Iterable[dict[int, Candidate]]) -> list[NetworkClass]:
-    """Each once, under a name of its own."""
+    """Each once."""
     classes: list[NetworkClass] = []
-    taken: set[str] = set()
+    alike: Counter[str] = Counter()
     for members in found:
         if any(members == other.members for other in classes):
             continue
-        words = plain = printable(_words(list(members.values())), 500)
-        number = 2
-        while words in taken:
-            words, number = f"{plain} ({number})", number + 1
-        taken.add(words)
-        classes.append(NetworkClass(words, members[min(members)].family, members))
+        words = printable(_words(list(members.values())), 500)
+        alike[words] += 1
+        if alike[words] > 1:
+            words = f"{words} ({alike[words]})"
+        classes.append(NetworkClass(len(classes), words, members[min(members)].family, members))
     return classes
 
 

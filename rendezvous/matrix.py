@@ -264,7 +264,7 @@ class _Story:
 
 def members_of(tried: Round, classes: Iterable[NetworkClass]) -> dict[int, Candidate]:
     """The candidates that a round was about; none when it was of none of these classes."""
-    return next((c.members for c in classes if c.words == tried.network), {})
+    return next((c.members for c in classes if c.number == tried.number), {})
 
 
 def blame(

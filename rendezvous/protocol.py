@@ -500,7 +500,9 @@ def _end_round(run: Run, now: float) -> str:
     assert probing is not None
     number, words = probing.number, attempt.classes[probing.number].words
     slots = [slot.index for slot in run.taking_part()]
-    tried = Round(network=words, verdict="", slots=slots, reports=probing.reports)
+    tried = Round(
+        network=words, number=number, verdict="", slots=slots, reports=probing.reports
+    )
     failed, probed = count_pairs(tried)
     verdict = f"{failed} of {probed} directed pairs failed" if failed else "every pair works"
     attempt.rounds.append(tried.model_copy(update={"verdict": verdict}))

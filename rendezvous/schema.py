@@ -881,7 +881,10 @@ class RunStatus(Wire):
 class Round(Wire):
     """One network class that was tried while verifying, and what came of it."""
 
-    network: Words
+    network: Words = Field(description="In words, for people.")
+    number: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Its place among the run's network classes, from 0."
+    )
     verdict: Words = Field(description="Why it was taken, or not.")
     slots: list[int] = Field(description="Who took part: the order of rows and columns.")
     reports: dict[int, list[PairProbe]] = Field(

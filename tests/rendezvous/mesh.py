@@ -55,7 +55,8 @@ def tried(
 
     slots = list(range(size))
     reports = {a: [pair(a, b) for b in slots if b != a] for a in slots}
-    return Round(network=network, verdict="", slots=slots, reports=reports)
+    number = {ETH: 0, RAIL: 1}.get(network)
+    return Round(network=network, number=number, verdict="", slots=slots, reports=reports)
 
 
 def both(*pairs: Pair) -> list[Pair]:

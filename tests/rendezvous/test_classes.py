@@ -49,7 +49,7 @@ def ipoib(address: str, interface: str = "ib0") -> Candidate:
 def test_nodes_of_one_subnet_make_a_class() -> None:
     members = {slot: make_candidate(f"10.0.0.{slot + 1}") for slot in range(3)}
     assert classes(*(make_join(slot, addresses=[c]) for slot, c in members.items())) == [
-        NetworkClass("eth0, 10.0.0.0/24, Ethernet, IPv4", 4, members)
+        NetworkClass(0, "eth0, 10.0.0.0/24, Ethernet, IPv4", 4, members)
     ]
 
 
@@ -123,6 +123,7 @@ def test_two_classes_that_look_alike_have_names_of_their_own() -> None:
         "eth0, 10.0.0.0/24, Ethernet, IPv4",
         "eth0, 10.0.0.0/24, Ethernet, IPv4 (2)",
     ]
+    assert [c.number for c in found] == [0, 1]
 
 
 def test_another_family_is_another_class() -> None:

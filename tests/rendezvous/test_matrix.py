@@ -192,7 +192,7 @@ def test_above_a_full_mesh_a_guilty_node_is_found_all_the_same() -> None:
         ]
         for a in slots
     }
-    round_ = Round(network=ETH, verdict="", slots=slots, reports=reports)
+    round_ = Round(network=ETH, number=0, verdict="", slots=slots, reports=reports)
     joins = [make_join(s, addresses=[f"10.0.{s // 200}.{s % 200}"]) for s in slots]
     found = blame([round_], joins, classes(joins))
     assert found.slots == (7,)
@@ -602,7 +602,7 @@ def test_clocks_are_compared_along_the_pairs_that_were_probed() -> None:
         a: [PairProbe(slot=a + 1, outcome="ok", skew_seconds=skews[a + 1] - skews[a])]
         for a in range(5)
     }
-    round_ = Round(network=ETH, verdict="", slots=list(range(6)), reports=reports)
+    round_ = Round(network=ETH, number=0, verdict="", slots=list(range(6)), reports=reports)
     assert [f.cause for f in found_in(round_, nodes(6)) if f.check == "M03"] == [
         "the clock of slot 3 (h3) is 5.0 s ahead of the others'"
     ]
@@ -734,7 +734,7 @@ def test_pairs_that_nobody_was_to_probe_are_blank() -> None:
         for a in (3, 5)
     }
     reports[8] = [PairProbe(slot=9, outcome="refused")]
-    round_ = Round(network=ETH, verdict="", slots=slots, reports=reports)
+    round_ = Round(network=ETH, number=0, verdict="", slots=slots, reports=reports)
     assert text_matrix(round_, hostnames(200)) == [
         f"{ETH}: 3 of 12800 directed pairs fail",
         "  from \\ to  7 9",

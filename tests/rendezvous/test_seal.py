@@ -14,7 +14,7 @@ from tests.rendezvous.driver import FEW, make_candidate, make_join, sha
 
 def network_of(joins: list[JoinRequest]) -> NetworkClass:
     """Every node's first address, as one network."""
-    return NetworkClass("eth0", 4, {join.slot: join.candidates[0] for join in joins})
+    return NetworkClass(0, "eth0", 4, {join.slot: join.candidates[0] for join in joins})
 
 
 def ranks(*joins: JoinRequest) -> list[int]:

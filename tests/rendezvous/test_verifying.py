@@ -212,12 +212,14 @@ def test_the_report_tells_every_round_and_of_the_older_ones_what_failed() -> Non
     assert report.rounds == [
         Round(
             network=ETH0,
+            number=0,
             verdict="1 of 2 directed pairs failed",
             slots=[0, 1],
             reports={0: [failed]},
         ),
         Round(
             network=ETH1,
+            number=1,
             verdict="every pair works",
             slots=[0, 1],
             reports={0: [PairProbe(slot=1, outcome="ok")], 1: [good]},
