@@ -11,11 +11,12 @@ from pydantic import ValidationError
 from launcher.heatmap import draw_heat_map
 from launcher.inspect import find_run, registry_of
 from launcher.state_dir import StateDir
-from rendezvous.compare import names_nodes, node_name, told_once
+from rendezvous.compare import names_nodes, told_once
 from rendezvous.errors import RdzvError, UsageError
 from rendezvous.interfaces import is_odd
 from rendezvous.matrix import ms_text, nearest, text_matrix
 from rendezvous.schema import Finding, Round, RunReport, printable
+from rendezvous.words import node_name
 
 REPORT_NAME = "report.json"
 

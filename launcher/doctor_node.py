@@ -16,8 +16,8 @@ import click
 from launcher.settings import known_check
 from rendezvous.errors import ExitCode, UsageError
 from rendezvous.schema import DEFAULT_MASTER_PORT, Finding, RdmaPort, printable
-from rendezvous.state import listed
 from rendezvous.version import rdzv_version
+from rendezvous.words import listed
 from worker.machine.kernel import memory_bytes
 from worker.machine.surroundings import Surroundings
 from worker.offer import survey

@@ -20,10 +20,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rendezvous.checks import Check
-from rendezvous.compare import ONE_A_MACHINE, Property, group_name, hostnames_of, make_finding
+from rendezvous.compare import ONE_A_MACHINE, Property, hostnames_of, make_finding
 from rendezvous.schema import MAX_NODES, Candidate, Finding, JoinRequest, LinkKind, printable
-from rendezvous.seal import Unreachable
-from rendezvous.state import listed, slots_text
+from rendezvous.words import group_name, listed, slots_text
 
 _KINDS = {
     LinkKind.ETHERNET: "Ethernet",
@@ -48,6 +47,15 @@ class NetworkClass:
     words: str
     family: int
     members: dict[int, Candidate]
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """No choice of addresses works for all nodes; `reason` says whose fault it is."""
+
+    slots: tuple[int, ...]
+    reason: str
+    hint: str
 
 
 def classes_of(joins: Sequence[JoinRequest]) -> list[NetworkClass] | Unreachable:

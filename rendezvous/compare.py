@@ -25,7 +25,7 @@ from rendezvous.schema import (
     RunSpec,
     printable,
 )
-from rendezvous.state import listed, slots_text
+from rendezvous.words import group_name, listed, node_name, slots_text
 
 Transport = Literal["", "IB", "Socket", "Libfabric"]
 
@@ -122,11 +122,6 @@ def told_once(
     return told
 
 
-def node_name(slot: int, hostnames: Mapping[int, str]) -> str:
-    """`slot 9 (h9)`."""
-    return f"slot {slot} ({hostnames[slot]})" if hostnames.get(slot) else f"slot {slot}"
-
-
 def hostnames_of(joins: Iterable[JoinRequest]) -> dict[int, str]:
     """Of every slot."""
     return {join.slot: join.hostname for join in joins}
@@ -209,13 +204,6 @@ def _split(
         value=listed(count, 5),
         expected="one value",
     )
-
-
-def group_name(slots: Sequence[int], hostnames: Mapping[int, str]) -> str:
-    """`slot 1 (h1), slot 4 (h4)` of a few, `slots 0-63` of many."""
-    if len(slots) <= 2:
-        return ", ".join(node_name(slot, hostnames) for slot in slots)
-    return slots_text(list(slots))
 
 
 # --- COMMAND, as each node joins --------------------------------------------------------------

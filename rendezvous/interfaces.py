@@ -9,7 +9,8 @@ from rendezvous.classes import NetworkClass
 from rendezvous.compare import mark_skipped, told_once
 from rendezvous.rounds import joins_of
 from rendezvous.schema import Finding, printable
-from rendezvous.state import Run, listed
+from rendezvous.state import Run
+from rendezvous.words import listed
 
 _SUFFIX = "_SOCKET_IFNAME"
 _MOST = 3

@@ -14,19 +14,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rendezvous.checks import Check
-from rendezvous.classes import NetworkClass
+from rendezvous.classes import NetworkClass, Unreachable
 from rendezvous.compare import (
     Property,
     differences,
-    group_name,
     hostnames_of,
     make_finding,
-    node_name,
 )
 from rendezvous.peers import FULL_MESH, PEERS_EACH
 from rendezvous.schema import Candidate, Finding, JoinRequest, PairProbe, Round, printable
-from rendezvous.seal import Unreachable
-from rendezvous.state import listed, slots_text
+from rendezvous.words import group_name, listed, node_name, slots_text
 
 SKEW_WARN_SECONDS = 0.5
 RTT_TIMES_MEDIAN = 5.0

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rendezvous import events
-from rendezvous.classes import classes_of, given_up
+from rendezvous.classes import Unreachable, classes_of, given_up
 from rendezvous.compare import compare, finding_text, mark_skipped, rdma_of
 from rendezvous.errors import Cause, ExitCode
 from rendezvous.events import Event
@@ -71,7 +71,7 @@ from rendezvous.schema import (
     SlotNews,
     SlotState,
 )
-from rendezvous.seal import Unreachable, make_table
+from rendezvous.seal import make_table
 from rendezvous.state import (
     DEAD_SUBMISSIONS,
     GONE,
@@ -84,7 +84,6 @@ from rendezvous.state import (
     Run,
     Slot,
     first_failed,
-    listed,
     nodes_text,
     overdue_slots,
     what_is_known,
@@ -92,6 +91,7 @@ from rendezvous.state import (
     words_of_exit,
     words_of_failure,
 )
+from rendezvous.words import listed
 
 _MAX_PORT_TRIES = 32
 _MAX_PORT = 65_535
@@ -500,9 +500,7 @@ def _end_round(run: Run, now: float) -> str:
     assert probing is not None
     number, words = probing.number, attempt.classes[probing.number].words
     slots = [slot.index for slot in run.taking_part()]
-    tried = Round(
-        network=words, number=number, verdict="", slots=slots, reports=probing.reports
-    )
+    tried = Round(network=words, number=number, verdict="", slots=slots, reports=probing.reports)
     failed, probed = count_pairs(tried)
     verdict = f"{failed} of {probed} directed pairs failed" if failed else "every pair works"
     attempt.rounds.append(tried.model_copy(update={"verdict": verdict}))

@@ -9,23 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rendezvous.classes import NetworkClass
+from rendezvous.compare import RdmaExpectation
 from rendezvous.schema import Candidate, EndpointTable, JoinRequest, natural_key
-
-if TYPE_CHECKING:
-    from rendezvous.classes import NetworkClass
-    from rendezvous.compare import RdmaExpectation
-
-
-@dataclass(frozen=True, slots=True)
-class Unreachable:
-    """No choice of addresses works for all nodes; `reason` says whose fault it is."""
-
-    slots: tuple[int, ...]
-    reason: str
-    hint: str
 
 
 def assign_ranks(joins: list[JoinRequest], chosen: dict[int, Candidate]) -> dict[int, int]:

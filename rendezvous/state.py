@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from rendezvous.classes import NetworkClass
 from rendezvous.errors import Cause
 from rendezvous.frozen import frozen
 from rendezvous.phases import RULES, PhaseRules
@@ -23,9 +22,6 @@ from rendezvous.schema import (
     SlotState,
     size_text,
 )
-
-if TYPE_CHECKING:
-    from rendezvous.classes import NetworkClass
 
 GONE = (NodeState.LOST, NodeState.LEFT)
 OVER = (NodeState.EXITED, NodeState.RELEASED, *GONE)
@@ -305,25 +301,6 @@ def words_of_failure(slot: Slot) -> str:
     if report is None:
         return f"{who(slot)} was lost: {slot.problem}"
     return f"{who(slot)} {words_of_exit(report)}"
-
-
-def listed(names: Iterable[str], limit: int = 5) -> str:
-    """`a, b, c and 4 more`."""
-    names = list(names)
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
-def slots_text(indices: list[int]) -> str:
-    """`slot 5`, or `slots 1-3, 5`; the indices are in order."""
-    spans: list[tuple[int, int]] = []
-    for index in indices:
-        if spans and spans[-1][1] == index - 1:
-            spans[-1] = (spans[-1][0], index)
-        else:
-            spans.append((index, index))
-    names = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
-    return f"slot{'s' * (len(indices) > 1)} {listed(names)}"
 
 
 def what_is_known(spec: RunSpec, slot: Slot) -> str:

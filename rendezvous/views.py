@@ -23,12 +23,11 @@ from rendezvous.state import (
     Run,
     Slot,
     first_failed,
-    listed,
     nodes_text,
-    slots_text,
     who,
     words_of_failure,
 )
+from rendezvous.words import listed, slots_text
 
 _MOST_GROUPS = 3
 _MOST_CAUSES = 256

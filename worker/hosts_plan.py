@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 
 from rendezvous.frozen import frozen
 from rendezvous.schema import EndpointTable, TableRow, is_valid_label, printable
-from rendezvous.state import listed
+from rendezvous.words import listed
 from worker.hosts_text import (
     HostsEntry,
     canonical,

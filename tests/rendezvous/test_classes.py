@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from rendezvous.classes import (
     NetworkClass,
+    Unreachable,
     classes_of,
     given_up,
 )
 from rendezvous.peers import FULL_MESH, PEERS_EACH, peers_of
 from rendezvous.schema import Candidate, Facts, JoinRequest, LinkKind
-from rendezvous.seal import Unreachable
 from tests.rendezvous.driver import FEW, make_candidate, make_join
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.classes import NetworkClass, classes_of
+from rendezvous.classes import NetworkClass, Unreachable, classes_of
 from rendezvous.matrix import (
     blame,
     failures,
@@ -20,7 +20,6 @@ from rendezvous.matrix import (
     to_release,
 )
 from rendezvous.schema import Finding, JoinRequest, PairProbe, Round
-from rendezvous.seal import Unreachable
 from tests.rendezvous.driver import FEW, make_join
 from tests.rendezvous.mesh import ETH, RAIL, Pair, between, both, into, nodes, out_of, tried
 

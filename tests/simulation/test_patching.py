@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous import leases, state
+from rendezvous import leases, state, words
 from rendezvous.schema import SlotState
 from rendezvous.server import access, host, service
 from tests.simulation.patching import Bug, Edit
@@ -41,11 +41,11 @@ def test_a_constant_is_changed_with_what_was_made_of_it_and_its_copies() -> None
 
 def test_defaults_of_arguments_and_of_fields_are_changed() -> None:
     names = ["a", "b", "c"]
-    with bug("rendezvous/state.py", "limit: int = 5", "limit: int = 1").planted():
-        assert state.listed(names) == "a and 2 more"
+    with bug("rendezvous/words.py", "limit: int = 5", "limit: int = 1").planted():
+        assert words.listed(names) == "a and 2 more"
     with bug("rendezvous/state.py", "    wanted: int = 1", "    wanted: int = 4").planted():
         assert state.Slot(0).wanted == 4
-    assert (state.listed(names), state.Slot(0).wanted) == ("a, b, c", 1)
+    assert (words.listed(names), state.Slot(0).wanted) == ("a, b, c", 1)
 
 
 def test_methods_properties_and_static_methods_are_changed() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rendezvous.errors import ExitCode
 from rendezvous.schema import ExitReport, ProgressReport, Report, printable
-from rendezvous.state import listed
+from rendezvous.words import listed
 from worker.agent import reports
 from worker.agent.actions import (
     CloseRemote,

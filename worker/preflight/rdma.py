@@ -15,7 +15,7 @@ from rendezvous.checks import Check, Level
 from rendezvous.rails import rails as rails_of
 from rendezvous.rails import siblings
 from rendezvous.schema import RdmaPort
-from rendezvous.state import listed
+from rendezvous.words import listed
 from worker.machine.rdma import is_full_member
 from worker.machine.surroundings import EFA, EFA_LIBRARIES, Surroundings
 from worker.nccl.env import gid_wish, network_kind

@@ -6,7 +6,7 @@ import ipaddress
 
 from rendezvous.errors import UsageError
 from rendezvous.schema import EndpointTable, TableRow, printable
-from rendezvous.state import listed
+from rendezvous.words import listed
 
 
 def row_of_host(table: EndpointTable, host: str) -> TableRow:
