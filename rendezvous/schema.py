@@ -669,7 +669,7 @@ OutputOffset = Annotated[int, Field(ge=0, lt=1 << 60)]
 class CommandStart(Wire):
     """Caller to target: run this. Told again, it counts once.
 
-    `mac` is the caller's proof that it is a node of the run; see `rendezvous.security`.
+    `mac` is the caller's proof that it is a node of the run; see `rendezvous.macs`.
     """
 
     kind: Literal["start"] = "start"

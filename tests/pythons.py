@@ -32,8 +32,9 @@ PURE = {
         *("specs", "symmetric", "template"),
     ),
     "tests/rendezvous": (
-        *("admission", "classes", "compare", "errors", "events", "interfaces", "leases", "matrix"),
-        *("protocol", "replay", "run_metrics", "schema", "seal", "security", "verifying", "views"),
+        *("admission", "certificate", "classes", "compare", "credentials", "errors", "events"),
+        *("interfaces", "join_string", "leases", "macs", "matrix"),
+        *("protocol", "replay", "run_metrics", "schema", "seal", "verifying", "views"),
     ),
     "tests/worker": (
         *("address", "choice", "contracts", "ending", "family", "frameworks", "frameworks_page"),

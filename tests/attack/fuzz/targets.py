@@ -21,6 +21,7 @@ from launcher.options import read
 from launcher.settings import LaunchSettings
 from launcher.template import Form, Value, placeholders, render
 from rendezvous.errors import ArmingFailed, BadRequest, TemplateError, UsageError
+from rendezvous.join_string import Word
 from rendezvous.schema import (
     EndpointTable,
     JoinRequest,
@@ -37,8 +38,6 @@ from rendezvous.security import (
     JoinString,
     RegistryPlace,
     RegistryString,
-    _pack,
-    _unpack,
     group_token_text,
     parse_credential,
     parse_group_token,
@@ -89,7 +88,7 @@ def stored(*names: str) -> list[bytes]:
     ]
 
 
-# ---- words of `rendezvous.security` -------------------------------------------------------------
+# ---- words of `rendezvous.join_string` ----------------------------------------------------------
 
 PLACE = RegistryPlace(("10.0.0.7", "fd00::7", "host-0"), 29600, "certificate", bytes(40))
 JOIN = JoinString(
@@ -108,7 +107,7 @@ def _packed(prefix: str) -> Callable[[bytes], str]:
             value = json.loads(data)
         except (ValueError, RecursionError):
             return prefix + _text(data)
-        return _pack(prefix, value)
+        return Word("X", prefix).pack(value)
 
     return word
 
@@ -127,7 +126,7 @@ def _check_word(prefix: str, parse_word: Callable[[str], T], text: Callable[[T],
 
 
 def _word_seeds(text: str, prefix: str) -> list[bytes]:
-    value = _unpack(prefix, text, "X")
+    value = Word("X", prefix).unpack(text)
     return [text.encode(), json.dumps(value).encode()]
 
 

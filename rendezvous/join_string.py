@@ -1,0 +1,231 @@
+"""The words that carry everything: RDZV_JOIN, RDZV_REGISTRY and RDZV_TOKEN.
+
+Each is one word that begins with a letter and has no character that YAML or a shell touches: what
+it is, and packed JSON with a checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any, Literal, TypeVar, get_args
+
+from pydantic import TypeAdapter
+
+from rendezvous.credentials import Credential, base64url, from_base64url
+from rendezvous.errors import UsageError
+from rendezvous.frozen import frozen
+from rendezvous.schema import RunId
+
+T = TypeVar("T")
+
+_RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
+
+
+@frozen
+class Word:
+    """How the value of one variable is written."""
+
+    variable: str
+    prefix: str
+
+    def pack(self, value: dict[str, Any]) -> str:
+        """The word."""
+        packed = zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 9)
+        return self.prefix + base64url(packed + zlib.crc32(packed).to_bytes(4, "big"))
+
+    def read(self, text: str, make: Callable[[dict[str, Any]], T]) -> T:
+        """What is made of the word's parts; no part is ever shown.
+
+        Raises:
+            UsageError: It is another word, was cut or changed, or a part is missing or odd.
+        """
+        value = self.unpack(text)
+        try:
+            return make(value)
+        except (KeyError, TypeError, ValueError):
+            raise UsageError(
+                f"{self.variable} is whole, but a part of it is missing or not as this version "
+                "writes it",
+                hint="use the same version of rdzv on all nodes",
+            ) from None
+
+    def unpack(self, text: str) -> dict[str, Any]:
+        """The inverse of `pack`; raises UsageError."""
+        text = text.strip()
+        if not text.startswith(self.prefix):
+            raise UsageError(
+                f"{self.variable} does not begin with '{self.prefix}' ({len(text)} characters)",
+                hint=f"give the whole value in {self.variable}, or its file in "
+                f"{self.variable}_FILE",
+            )
+        try:
+            data = from_base64url(text[len(self.prefix) :])
+            packed, check = data[:-4], data[-4:]
+            if zlib.crc32(packed).to_bytes(4, "big") != check:
+                raise ValueError("checksum")
+            decoder = zlib.decompressobj()
+            value = json.loads(decoder.decompress(packed, 1_000_000))
+            if not isinstance(value, dict):
+                raise TypeError("not an object")
+        except (ValueError, TypeError, RecursionError, zlib.error) as exc:
+            raise UsageError(
+                f"{self.variable} is damaged: {len(text)} characters, and its checksum does not "
+                "fit",
+                hint="it was probably cut or re-quoted on its way; pass it as a file "
+                f"({self.variable}_FILE) where the variable cannot be passed whole",
+            ) from exc
+        return value
+
+
+_JOIN = Word("RDZV_JOIN", "rdzv1-")
+_REGISTRY = Word("RDZV_REGISTRY", "rdzvreg1-")
+_TOKEN = Word("RDZV_TOKEN", "rdzvtok1-")
+_ANY_WORD = re.compile(
+    rf"\b(?:{'|'.join(word.prefix for word in (_JOIN, _REGISTRY, _TOKEN))})[\w-]+", re.ASCII
+)
+
+
+def without_secrets(text: str) -> str:
+    """The text of a stranger, who may repeat what was sent to him, without our secret words."""
+    return _ANY_WORD.sub("(hidden)", text)
+
+
+def _key(text: str) -> bytes:
+    key = from_base64url(text)
+    if len(key) != 32:
+        raise ValueError("a key has 256 bits")
+    return key
+
+
+def _whole(value: Any, most: int = 1_000_000) -> int:
+    """A number of a packed word: JSON has 1.5 and Infinity as well."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError("not a number that fits here")
+    return value
+
+
+Trust = Literal["plain", "certificate", "public_key"]
+
+
+@frozen
+class RegistryPlace:
+    """Where a registry is, and how it proves itself.
+
+    Attributes:
+        addresses: Host names or IP literals, best first; all are dialled side by side.
+        port: TCP port.
+        trust: `plain` (loopback), `certificate` (DER) or `public_key` (SHA-256 of the SPKI).
+        proof: The certificate or the pin; empty for `plain`.
+    """
+
+    addresses: tuple[str, ...]
+    port: int
+    trust: Trust = "plain"
+    proof: bytes = b""
+
+    def to_json(self) -> dict[str, Any]:
+        """The short form inside the join string."""
+        return {
+            "a": list(self.addresses),
+            "p": self.port,
+            "t": self.trust,
+            "c": base64url(self.proof),
+        }
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> RegistryPlace:
+        """The inverse of `to_json`; raises KeyError, TypeError or ValueError when it is not."""
+        if value["t"] not in get_args(Trust):
+            raise ValueError("no way to trust a registry that is known here")
+        addresses = tuple(str(address) for address in value["a"])
+        return RegistryPlace(
+            addresses, _whole(value["p"], 65_535), value["t"], from_base64url(value["c"])
+        )
+
+
+@frozen
+class JoinString:
+    """All that a worker needs to join its run; travels as `RDZV_JOIN`."""
+
+    place: RegistryPlace
+    run: str
+    launch_id: str
+    slot: int
+    generation: int
+    token: Credential
+    row_key: bytes = field(repr=False)
+    probe_key: bytes = field(repr=False)
+
+    def text(self) -> str:
+        """One word."""
+        return _JOIN.pack(
+            {
+                "w": self.place.to_json(),
+                "r": self.run,
+                "l": self.launch_id,
+                "s": self.slot,
+                "g": self.generation,
+                "j": base64url(self.token.secret),
+                "k": base64url(self.row_key),
+                "q": base64url(self.probe_key),
+            }
+        )
+
+    @staticmethod
+    def parse(text: str) -> JoinString:
+        """The inverse of `text`.
+
+        Raises:
+            UsageError: The text is no join string, or a part of it is missing.
+        """
+        return _JOIN.read(text, JoinString._from_json)
+
+    @staticmethod
+    def _from_json(value: dict[str, Any]) -> JoinString:
+        slot, generation = _whole(value["s"]), _whole(value["g"])
+        return JoinString(
+            RegistryPlace.from_json(value["w"]),
+            _RUN_ID.validate_python(value["r"]),
+            str(value["l"]),
+            slot,
+            generation,
+            Credential("join", _key(value["j"]), slot, generation),
+            _key(value["k"]),
+            _key(value["q"]),
+        )
+
+
+@frozen
+class RegistryString:
+    """Where a standing registry is, with its operator's credential; travels as `RDZV_REGISTRY`."""
+
+    place: RegistryPlace
+    credential: Credential
+
+    def text(self) -> str:
+        """One word, as `JoinString.text`."""
+        return _REGISTRY.pack({"w": self.place.to_json(), "g": base64url(self.credential.secret)})
+
+    @staticmethod
+    def parse(text: str) -> RegistryString:
+        """The inverse of `text`; raises UsageError."""
+        return _REGISTRY.read(text, RegistryString._from_json)
+
+    @staticmethod
+    def _from_json(value: dict[str, Any]) -> RegistryString:
+        credential = Credential("registry", _key(value["g"]))
+        return RegistryString(RegistryPlace.from_json(value["w"]), credential)
+
+
+def group_token_text(secret: bytes) -> str:
+    """The group secret of a symmetric start, as `rdzv token new` prints it."""
+    return _TOKEN.pack({"s": base64url(secret)})
+
+
+def parse_group_token(text: str) -> bytes:
+    """The inverse of `group_token_text`; raises UsageError."""
+    return _TOKEN.read(text, lambda value: _key(value["s"]))

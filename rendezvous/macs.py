@@ -1,0 +1,75 @@
+"""What nodes prove to each other with their run's row key, which its registry does not hold."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from typing import Any
+
+from rendezvous.schema import MOST_COMMAND_WORDS, JoinRequest, TableRow, canonical_json
+
+
+def sign_join(join: JoinRequest, row_key: bytes, *, run: str, launch_id: str) -> JoinRequest:
+    """The join, each candidate with the MAC of the row that it would become."""
+    signed = []
+    for one in join.candidates:
+        mac = row_mac(join.row(one), row_key, run=run, launch_id=launch_id)
+        signed.append(one.model_copy(update={"mac": mac}))
+    return join.model_copy(update={"candidates": signed})
+
+
+def row_mac(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -> str:
+    """The MAC with which a node signs its row."""
+    return hmac.digest(row_key, row.signed_text(run, launch_id), "sha256").hex()
+
+
+def row_is_genuine(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -> bool:
+    """Whether a node that holds the row key has signed this row."""
+    expected = row_mac(row, row_key, run=run, launch_id=launch_id)
+    return hmac.compare_digest(expected.encode(), row.mac.encode("utf-8", "replace"))
+
+
+def word_macs(row_key: bytes, command: Sequence[str], *, run: str, launch_id: str) -> list[str]:
+    """A COMMAND as nodes show it to the registry, which finds differences and reads no word.
+
+    The registry does not hold the row key: it cannot guess a word, nor see that two are the same.
+
+    Args:
+        row_key: Of the run; see `RunKeys`.
+        command: The words.
+        run: The run's id.
+        launch_id: The launch's.
+
+    Returns:
+        A MAC of each word at its place; behind the first `MOST_COMMAND_WORDS`, one of all the rest.
+    """
+    most = MOST_COMMAND_WORDS
+    parts = [[word] for word in command[:most]]
+    parts += [list(command[most:])] if len(command) > most else []
+    texts = (canonical_json(["word", run, launch_id, n, *part]) for n, part in enumerate(parts))
+    return [hmac.digest(row_key, text, "sha256").hex()[:16] for text in texts]
+
+
+def command_mac(
+    row_key: bytes, *, digest: str, sender: int, target: int, number: int, command: bytes
+) -> str:
+    """By what a node knows that a command comes from a node of its run, and was meant for it.
+
+    The registry passes commands on and does not hold the row key: it can neither make nor change
+    one, nor pass it on to another node, in another epoch, or a second time.
+
+    Args:
+        row_key: Of the run; see `RunKeys`.
+        digest: Of the endpoint table.
+        sender: The caller's slot.
+        target: The slot that is to run it.
+        number: Counts the commands of this caller for this target.
+        command: What `sh -c` is given.
+    """
+    text = canonical_json(["command", digest, sender, target, number])
+    return hmac.digest(row_key, text + b"\n" + command, "sha256").hex()
+
+
+def is_command_mac(mac: str, row_key: bytes, **command: Any) -> bool:
+    """Whether it is the `command_mac` of this command."""
+    return hmac.compare_digest(command_mac(row_key, **command), mac)

@@ -1,0 +1,153 @@
+"""The registry's certificate, and what a worker that was given it trusts."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from rendezvous.certificate import (
+    Certificate,
+    make_certificate,
+    pin_of_certificate,
+    public_key_pin,
+)
+from rendezvous.credentials import (
+    SERVER_NAME,
+)
+from rendezvous.http_network import client_context
+
+SECRET = bytes(range(32))
+CERTIFICATE = make_certificate(SECRET)
+
+
+# --- the certificate ------------------------------------------------------------------------------
+
+
+def test_the_certificate_is_a_servers_for_the_one_name_and_its_dates_never_bite() -> None:
+    certificate = x509.load_der_x509_certificate(CERTIFICATE.der)
+    assert certificate == x509.load_pem_x509_certificate(CERTIFICATE.pem)
+    assert certificate.subject == certificate.issuer
+    assert certificate.subject.rfc4514_string() == f"CN={SERVER_NAME}"
+    utc = datetime.timezone.utc
+    assert certificate.not_valid_before_utc <= datetime.datetime(2000, 1, 1, tzinfo=utc)
+    assert certificate.not_valid_after_utc >= datetime.datetime(2099, 12, 31, tzinfo=utc)
+    extensions = certificate.extensions
+    basic = extensions.get_extension_for_class(x509.BasicConstraints)
+    assert (basic.critical, basic.value.ca) == (True, False)
+    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [SERVER_NAME]
+    usage = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]
+    keys = extensions.get_extension_for_class(x509.KeyUsage).value
+    assert (keys.digital_signature, keys.key_cert_sign) == (True, False)
+
+
+def test_the_same_secret_has_the_same_public_key_and_another_secret_another() -> None:
+    again = make_certificate(SECRET)
+    assert again.der != CERTIFICATE.der  # serial number and signature differ
+    pins = [
+        public_key_pin(SECRET),
+        pin_of_certificate(CERTIFICATE.der),
+        pin_of_certificate(again.der),
+    ]
+    assert len(set(pins)) == 1
+    assert public_key_pin(bytes(32)) not in pins
+
+
+def test_what_is_no_certificate_has_no_pin() -> None:
+    with pytest.raises(ValueError, match=r"ASN\.1|parsing"):
+        pin_of_certificate(b"no certificate")
+
+
+# --- the handshake --------------------------------------------------------------------------------
+
+
+def server_context(
+    certificate: Certificate, folder: Path, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+) -> ssl.SSLContext:
+    pem = folder / "server.pem"
+    pem.write_bytes(certificate.key_pem + certificate.pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = newest
+    context.load_cert_chain(pem)
+    return context
+
+
+def handshake(
+    client: ssl.SSLContext, server: ssl.SSLContext, name: str = SERVER_NAME
+) -> str | None:
+    """The TLS version that the two agree on; raises what the client raises."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    one = client.wrap_bio(to_client, to_server, server_hostname=name)
+    other = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(10):
+        waiting = 0
+        for side in (one, other):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                waiting += 1
+        if not waiting:
+            return one.version()
+    raise AssertionError("the handshake does not end")
+
+
+def test_the_registrys_own_certificate_is_trusted(tmp_path: Path) -> None:
+    server = server_context(CERTIFICATE, tmp_path)
+    assert handshake(client_context(CERTIFICATE.der), server) == "TLSv1.3"
+
+
+def test_another_certificate_with_the_same_name_is_not_trusted(tmp_path: Path) -> None:
+    server = server_context(make_certificate(bytes(32)), tmp_path)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(client_context(CERTIFICATE.der), server)
+
+
+def test_another_certificate_on_the_same_key_is_not_the_one_that_was_shipped(
+    tmp_path: Path,
+) -> None:
+    server = server_context(make_certificate(SECRET), tmp_path)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(client_context(CERTIFICATE.der), server)
+
+
+def test_the_right_certificate_under_another_name_is_not_trusted(tmp_path: Path) -> None:
+    server = server_context(CERTIFICATE, tmp_path)
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        handshake(client_context(CERTIFICATE.der), server, "example.org")
+
+
+def test_a_server_that_speaks_only_tls_1_2_is_refused(tmp_path: Path) -> None:
+    server = server_context(CERTIFICATE, tmp_path, newest=ssl.TLSVersion.TLSv1_2)
+    with pytest.raises(ssl.SSLError, match=r"(?i)protocol"):
+        handshake(client_context(CERTIFICATE.der), server)
+
+
+def test_the_shipped_certificate_is_the_only_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSLKEYLOGFILE", "/nowhere/keys.log")
+    context = client_context(CERTIFICATE.der)
+    assert context.get_ca_certs(binary_form=True) in ([], [CERTIFICATE.der])
+    assert context.cert_store_stats() == {"x509": 1, "crl": 0, "x509_ca": 0}
+    assert context.keylog_filename is None
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    usual = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).verify_flags
+    assert context.verify_flags == usual | 0x200000  # and no date is looked at
+
+
+def test_the_certificate_is_read_by_an_openssl_that_cannot_tell_cpython_where_der_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """OpenSSL 3.5.7 with CPython 3.11, for one; see python/cpython#151504."""
+    real = ssl.SSLContext.load_verify_locations
+
+    def load(context: ssl.SSLContext, *, cadata: str | bytes) -> None:
+        if isinstance(cadata, bytes):
+            raise ssl.SSLError("[ASN1: NOT_ENOUGH_DATA] not enough data")
+        real(context, cadata=cadata)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", load)
+    assert client_context(CERTIFICATE.der).cert_store_stats()["x509"] == 1

@@ -1,0 +1,264 @@
+"""Join strings, and the other words that carry everything."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rendezvous.certificate import (
+    key_from_secret,
+    make_certificate,
+    public_key_pin,
+)
+from rendezvous.credentials import (
+    RunKeys,
+    base64url,
+    registry_credential,
+)
+from rendezvous.errors import UsageError
+from rendezvous.join_string import (
+    JoinString,
+    RegistryPlace,
+    RegistryString,
+    group_token_text,
+    parse_group_token,
+    without_secrets,
+)
+from tests.rendezvous.driver import FEW
+
+SECRET = bytes(range(32))
+KEYS = RunKeys(SECRET, "r", "launch")
+CERTIFICATE = make_certificate(SECRET)
+PLACE = RegistryPlace(
+    ("10.0.0.1", "fd00:10:20::1", "rank0.example.org"), 29_600, "certificate", CERTIFICATE.der
+)
+JOIN = JoinString(PLACE, "r", "launch", 3, 2, KEYS.join_token(3, 2), KEYS.row_key, KEYS.probe_key)
+REGISTRY = RegistryString(PLACE, registry_credential(SECRET))
+WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
+
+
+WORDS: list[tuple[str, Callable[[], str], Callable[[str], Any], object]] = [
+    ("RDZV_JOIN", JOIN.text, JoinString.parse, JOIN),
+    ("RDZV_REGISTRY", REGISTRY.text, RegistryString.parse, REGISTRY),
+    ("RDZV_TOKEN", lambda: group_token_text(SECRET), parse_group_token, SECRET),
+]
+each_word = pytest.mark.parametrize(("variable", "write", "parse", "meant"), WORDS,
+                                    ids=[w[0] for w in WORDS])  # fmt: skip
+
+
+@each_word
+def test_a_word_is_read_back(
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
+) -> None:
+    text = write()
+    assert parse(text) == meant
+    assert parse(f"  {text}\n") == meant
+
+
+@each_word
+def test_a_word_is_one_that_neither_yaml_nor_a_shell_touches(
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
+) -> None:
+    assert WORD.match(write())
+
+
+def test_a_join_string_with_a_certificate_and_three_addresses_is_below_a_kilobyte() -> None:
+    assert len(JOIN.text()) < 1_024
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        RegistryPlace(("127.0.0.1",), 29_600),
+        RegistryPlace(("10.0.0.1", "::1"), 1, "public_key", public_key_pin(SECRET)),
+        RegistryPlace(("::1",), 1, "certificate", b"\x00\x00\x17"),  # AAAX
+        PLACE,
+    ],
+)
+def test_a_place_is_read_back_from_json(place: RegistryPlace) -> None:
+    assert RegistryPlace.from_json(json.loads(json.dumps(place.to_json()))) == place
+
+
+def refused_quietly(parse: Callable[[str], Any], text: str) -> str:
+    """The refusal of a word; neither it nor its cause may show a key."""
+    with pytest.raises(UsageError) as caught:
+        parse(text)
+    shown = str(caught.value) + repr(caught.value) + str(caught.value.__cause__)
+    for key in (SECRET, JOIN.token.secret, JOIN.row_key, JOIN.probe_key):
+        assert base64url(key) not in shown
+        assert repr(key) not in shown
+    return str(caught.value)
+
+
+@each_word
+def test_a_word_that_was_cut_is_refused(
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
+) -> None:
+    text = write()
+    for length in {0, 1, 6, 8, 9, 10, 13, 20, len(text) // 2, len(text) - 2, len(text) - 1}:
+        assert variable in refused_quietly(parse, text[:length])
+
+
+@each_word
+def test_a_word_that_was_altered_is_refused(
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
+) -> None:
+    text = write()
+    start = text.index("-") + 1
+    for place in range(start, len(text) - 1, 7):
+        other = "B" if text[place] == "A" else "A"
+        altered = text[:place] + other + text[place + 1 :]
+        words = refused_quietly(parse, altered)
+        assert f"{variable} is damaged" in words
+        assert f"pass it as a file ({variable}_FILE)" in words
+
+
+@each_word
+@pytest.mark.parametrize("spoil", ["{} {}", "{}\n{}", '"{}{}"', "{}ü{}", "{}%{}"])
+def test_a_word_that_was_quoted_or_folded_is_refused(
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object, spoil: str
+) -> None:
+    text = write()
+    assert variable in refused_quietly(parse, spoil.format(text[:40], text[40:]))
+
+
+@each_word
+def test_another_word_is_refused_with_what_it_should_begin_with(
+    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
+) -> None:
+    for name, other, _, _ in WORDS:
+        if name != variable:
+            words = refused_quietly(parse, other())
+            assert f"{variable} does not begin with 'rdzv" in words
+            assert f"{variable}, or its file in {variable}_FILE" in words
+
+
+@FEW
+@given(
+    st.text()
+    | st.text(max_size=60).map(lambda t: f"rdzv1-{t}")
+    | st.binary().map(lambda data: _word("rdzv1-", data))
+)
+def test_garbage_is_refused_and_nothing_else_happens(text: str) -> None:
+    with pytest.raises(UsageError):
+        JoinString.parse(text)
+
+
+PARTS = json.loads(zlib.decompress(base64.urlsafe_b64decode(JOIN.text()[6:] + "==")[:-4]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({name: None} for name in PARTS),
+        {"s": "three"},
+        {"g": []},
+        {"s": float("inf")},
+        {"g": 1.5},
+        {"s": -1},
+        {"s": True},
+        {"w": {"a": ["10.0.0.1"], "p": 1e400, "t": "plain", "c": ""}},
+        {"w": {"a": ["10.0.0.1"], "p": 70_000, "t": "plain", "c": ""}},
+        {"r": "../../etc"},
+        {"r": "a\n[31mb"},
+        {"r": 5},
+        {"j": "AAAA"},
+        {"k": "not base64!"},
+        {"w": {"a": ["10.0.0.1"], "p": 1, "t": "blindly", "c": ""}},
+        {"w": {"a": ["10.0.0.1"], "p": 1, "t": "plain"}},
+        {"w": []},
+    ],
+    ids=str,
+)
+def test_a_join_string_with_a_part_missing_or_odd_is_refused(changes: dict[str, object]) -> None:
+    value = {key: part for key, part in (PARTS | changes).items() if part is not None}
+    words = refused_quietly(JoinString.parse, _pack("rdzv1-", value))
+    assert words.startswith("RDZV_JOIN is whole, but a part of it is missing")
+
+
+def test_the_numbers_of_a_join_string_are_taken_up_to_their_bounds() -> None:
+    def parse(slot: int, port: int) -> JoinString:
+        place = {"a": ["10.0.0.1"], "p": port, "t": "plain", "c": ""}
+        return JoinString.parse(_pack("rdzv1-", PARTS | {"s": slot, "w": place}))
+
+    read = [parse(slot, port) for slot, port in ((0, 0), (1_000_000, 65_535))]
+    assert [(join.slot, join.place.port) for join in read] == [(0, 0), (1_000_000, 65_535)]
+    for slot, port in ((1_000_001, 1), (1, 65_536)):
+        with pytest.raises(UsageError, match="a part of it is missing"):
+            parse(slot, port)
+
+
+@pytest.mark.parametrize("data", ["[]", "7", "[" * 50_000, '{"a": ' + "1" * 2_000_000 + "}"])
+def test_a_word_that_holds_no_object_or_a_bomb_is_refused(data: str) -> None:
+    refused_quietly(JoinString.parse, _word("rdzv1-", zlib.compress(data.encode())))
+
+
+@pytest.mark.parametrize(("size", "found"), [(1_000_000, "is whole"), (1_000_001, "is damaged")])
+def test_a_word_is_unpacked_up_to_a_million_bytes(size: int, found: str) -> None:
+    packed = zlib.compress(b"{" + b" " * (size - 2) + b"}")
+    assert f"RDZV_JOIN {found}" in refused_quietly(JoinString.parse, _word("rdzv1-", packed))
+
+
+@pytest.mark.parametrize(
+    ("variable", "prefix", "parse"),
+    [
+        ("RDZV_REGISTRY", "rdzvreg1-", RegistryString.parse),
+        ("RDZV_TOKEN", "rdzvtok1-", parse_group_token),
+    ],
+)
+@pytest.mark.parametrize("value", [{}, {"s": "AAAA", "g": "AAAA"}], ids=str)
+def test_the_other_words_need_their_parts_too(
+    variable: str, prefix: str, parse: Callable[[str], Any], value: object
+) -> None:
+    words = refused_quietly(parse, _pack(prefix, value))
+    assert words.startswith(f"{variable} is whole, but a part of it is missing")
+
+
+def _word(prefix: str, packed: bytes) -> str:
+    return prefix + base64url(packed + zlib.crc32(packed).to_bytes(4, "big"))
+
+
+def _pack(prefix: str, value: object) -> str:
+    return _word(prefix, zlib.compress(json.dumps(value).encode()))
+
+
+def test_what_a_stranger_repeats_has_none_of_our_secret_words() -> None:
+    keys = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
+    place = RegistryPlace(("10.0.0.1",), 29600)
+    token = keys.join_token(1, 1)
+    words = [
+        JoinString(place, "llama", "k7", 1, 1, token, keys.row_key, keys.probe_key).text(),
+        RegistryString(place, registry_credential(b"s" * 32)).text(),
+        group_token_text(b"s" * 32),
+    ]
+    for word in words:
+        assert without_secrets(f'env: "{word}" is odd') == 'env: "(hidden)" is odd'
+        assert without_secrets(f"RDZV_JOIN={word[:40]}") == "RDZV_JOIN=(hidden)"
+    harmless = "rdzv-k7f2a9c1xy-1-1 of rdzv 1-2, rdzv1 and myrdzv1-x"
+    assert without_secrets(harmless) == harmless
+
+
+# --- nothing secret is shown ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "thing", [KEYS, KEYS.read, KEYS.join_token(1, 1), JOIN, REGISTRY, CERTIFICATE], ids=type
+)
+def test_no_secret_is_shown_by_repr(thing: object) -> None:
+    shown = repr(thing) + str(thing)
+    private = key_from_secret(SECRET).private_numbers().private_value
+    for secret in (SECRET, KEYS.read.secret, KEYS.join_token(1, 1).secret, JOIN.token.secret,
+                   KEYS.row_key, KEYS.probe_key, REGISTRY.credential.secret):  # fmt: skip
+        assert repr(secret)[2:-1] not in shown
+        assert secret.hex() not in shown
+        assert base64url(secret) not in shown
+    assert "PRIVATE KEY" not in shown
+    assert str(private) not in shown
