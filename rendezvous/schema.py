@@ -21,6 +21,12 @@ from pydantic.dataclasses import dataclass
 
 from rendezvous.checks import Level
 from rendezvous.enums import StrEnum
+from rendezvous.words import PRINTABLE
+from rendezvous.words import natural_key as natural_key
+from rendezvous.words import printable as printable
+from rendezvous.words import size_text as size_text
+from rendezvous.words import time_text as time_text
+from rendezvous.words import without_times as without_times
 
 MAX_NODES = 20_000
 MAX_COMMAND_BYTES = 128 * 1024 - 1
@@ -44,14 +50,10 @@ _RUN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62})\Z")
 _RESERVED_NAMES = ("localhost", "localhost4", "localhost6", "loopback", "broadcasthost")
 """What systems' own hosts files hold; Debian's ip6-localhost, ip6-allnodes, ... beside them."""
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)\Z")
-_PRINTABLE = re.compile(
-    r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
-)
 
 _parse_address = functools.lru_cache(maxsize=4_096)(ipaddress.ip_address)
 """The same few addresses come again and again: in candidates, rows and tables."""
 _BROADCAST = ipaddress.IPv4Address("255.255.255.255")
-_TIME = re.compile(r"(?:[:,]| for)? \d+ (?:s|min|h)(?: (?:left|ago))?\b")
 
 
 def _base64_length(count: int) -> int:
@@ -68,7 +70,7 @@ def _check_run_id(value: str) -> str:
 
 
 def _check_printable(value: str) -> str:
-    if not _PRINTABLE.match(value):
+    if not PRINTABLE.match(value):
         raise ValueError("control characters are not allowed")
     return value
 
@@ -94,39 +96,6 @@ def is_valid_label(name: str) -> bool:
     """Whether `name` may stand in /etc/hosts: one ASCII label, no number, not a reserved name."""
     is_reserved = name.lower() in _RESERVED_NAMES or name.lower().startswith("ip6-")
     return bool(_LABEL.match(name)) and not name.isdigit() and not is_reserved
-
-
-def size_text(low: int, high: int) -> str:
-    """The one written form of a size, in which nodes compare it: 4, or 2:4."""
-    return str(low) if low == high else f"{low}:{high}"
-
-
-def natural_key(text: str) -> list[tuple[str, int]]:
-    """A sort key in which node2 comes before node10, and eth9 before eth10."""
-    parts = re.findall(r"([0-9]{1,18})|([^0-9]+)", text)
-    return [(word, int(number or 0)) for number, word in parts]
-
-
-def time_text(seconds: float) -> str:
-    """A time that has passed: coarse, as every node is told it; nothing for a moment."""
-    if seconds < 10:
-        return ""
-    if seconds < 60:
-        return f"{seconds // 10 * 10:.0f} s"
-    return f"{seconds // 60:.0f} min" if seconds < 7200 else f"{seconds // 3600:.0f} h"
-
-
-def without_times(text: str) -> str:
-    """The text without the times that only pass on: what is left changes when something happens."""
-    return _TIME.sub("", text)
-
-
-def printable(text: str, limit: int) -> str:
-    """The text without control characters, cut to `limit` characters: fit for logs and boards."""
-    clean = text
-    if not _PRINTABLE.match(text):
-        clean = "".join(c if _PRINTABLE.match(c) else "?" for c in text)
-    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
 RunId = Annotated[str, AfterValidator(_check_run_id)]

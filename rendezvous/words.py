@@ -1,8 +1,52 @@
-"""How nodes and lists are named in sentences. Pure."""
+"""Text as people read it: what may be shown, and the one form of sizes, times, names and lists.
+
+Pure.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+
+PRINTABLE = re.compile(
+    r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
+)
+"""No control characters, and nothing that turns or breaks a line."""
+
+_TIME = re.compile(r"(?:[:,]| for)? \d+ (?:s|min|h)(?: (?:left|ago))?\b")
+
+
+def size_text(low: int, high: int) -> str:
+    """The one written form of a size, in which nodes compare it: 4, or 2:4."""
+    return str(low) if low == high else f"{low}:{high}"
+
+
+def natural_key(text: str) -> list[tuple[str, int]]:
+    """A sort key in which node2 comes before node10, and eth9 before eth10."""
+    parts = re.findall(r"([0-9]{1,18})|([^0-9]+)", text)
+    return [(word, int(number or 0)) for number, word in parts]
+
+
+def time_text(seconds: float) -> str:
+    """A time that has passed: coarse, as every node is told it; nothing for a moment."""
+    if seconds < 10:
+        return ""
+    if seconds < 60:
+        return f"{seconds // 10 * 10:.0f} s"
+    return f"{seconds // 60:.0f} min" if seconds < 7200 else f"{seconds // 3600:.0f} h"
+
+
+def without_times(text: str) -> str:
+    """The text without the times that only pass on: what is left changes when something happens."""
+    return _TIME.sub("", text)
+
+
+def printable(text: str, limit: int) -> str:
+    """The text without control characters, cut to `limit` characters: fit for logs and boards."""
+    clean = text
+    if not PRINTABLE.match(text):
+        clean = "".join(c if PRINTABLE.match(c) else "?" for c in text)
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
 def listed(names: Iterable[str], limit: int = 5) -> str:

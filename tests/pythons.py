@@ -34,7 +34,7 @@ PURE = {
     "tests/rendezvous": (
         *("admission", "certificate", "classes", "compare", "credentials", "errors", "events"),
         *("interfaces", "join_string", "leases", "macs", "matrix"),
-        *("protocol", "replay", "run_metrics", "schema", "seal", "verifying", "views"),
+        *("protocol", "replay", "run_metrics", "schema", "seal", "verifying", "views", "words"),
     ),
     "tests/worker": (
         *("address", "choice", "contracts", "ending", "family", "frameworks", "frameworks_page"),

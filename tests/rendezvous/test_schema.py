@@ -7,8 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from rendezvous.schema import (
@@ -35,10 +33,8 @@ from rendezvous.schema import (
     TableRow,
     canonical_json,
     is_valid_label,
-    printable,
-    without_times,
 )
-from tests.rendezvous.driver import FEW, make_join, make_spec, sha
+from tests.rendezvous.driver import make_join, make_spec, sha
 
 ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
 RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
@@ -54,20 +50,6 @@ def refused(model: Any, value: Any) -> str:
 
 
 # --- addresses ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "rest"),
-    [
-        ("1 of 2 in; last call, 20 s left", "1 of 2 in; last call"),
-        ("2 of 3 in, 9 s left: slot 1 queued 4 min (Quota)", "2 of 3 in: slot 1 queued (Quota)"),
-        ("slot 7 running for 40 s but never called", "slot 7 running but never called"),
-        ("slot 1 submitted 2 h ago; slot 12 is in", "slot 1 submitted; slot 12 is in"),
-        ("exit code 3 of 4 seconds, host 7 sorted", "exit code 3 of 4 seconds, host 7 sorted"),
-    ],
-)
-def test_without_its_times_a_text_changes_only_when_something_happens(text: str, rest: str) -> None:
-    assert without_times(text) == rest
 
 
 @pytest.mark.parametrize(
@@ -209,30 +191,6 @@ def test_words_with_control_characters_are_refused(bad: str) -> None:
 
 def test_words_may_be_of_any_language() -> None:
     assert WORDS.validate_python("Größe 日本 ok") == "Größe 日本 ok"
-
-
-@pytest.mark.parametrize(
-    ("text", "limit", "clean"),
-    [
-        ("plain", 10, "plain"),
-        ("a\tb\r\n\x1b[31mred", 20, "a?b???[31mred"),
-        ("0123456789", 10, "0123456789"),
-        ("0123456789a", 10, "012345678…"),
-        ("\u202egnp.exe", 20, "?gnp.exe"),
-        ("\udc80", 5, "?"),
-    ],
-)
-def test_printable_text_is_clean_and_short(text: str, limit: int, clean: str) -> None:
-    assert printable(text, limit) == clean
-
-
-@FEW
-@given(st.text(st.characters(codec=None)), st.integers(1, 50))
-def test_whatever_is_made_printable_is_accepted_and_can_be_sent(text: str, limit: int) -> None:
-    clean = printable(text, limit)
-    assert len(clean) <= limit
-    assert WORDS.validate_python(clean) == clean
-    clean.encode()
 
 
 def test_the_last_lines_of_a_program_are_cleaned_not_refused() -> None:
