@@ -213,7 +213,7 @@ def first_difference(one: Sequence[str], other: Sequence[str]) -> int | None:
     """The first word, from 1, in which two COMMANDs differ; None where they are the same.
 
     Args:
-        one: The words' MACs, as `rendezvous.security.word_macs` makes them.
+        one: The words' MACs, as `rendezvous.macs.word_macs` makes them.
         other: The same of another node.
     """
     pairs = enumerate(zip_longest(one, other), start=1)

@@ -215,8 +215,10 @@ def guessable(tree: ast.AST) -> Found:
 # ---- the source ---------------------------------------------------------------------------------
 
 _GUARDS = {
-    "rendezvous/security.py",
     "rendezvous/certificate.py",
+    "rendezvous/credentials.py",
+    "rendezvous/join_string.py",
+    "rendezvous/macs.py",
     "rendezvous/schema.py",
     "rendezvous/server/access.py",
     "rendezvous/server/guard.py",
