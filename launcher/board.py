@@ -15,18 +15,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from rendezvous.schema import (
-    EventLine,
-    NodeState,
-    Phase,
-    Result,
-    RunStatus,
-    SlotState,
-    SlotStatus,
-    printable,
-    time_text,
-    without_times,
-)
+from rendezvous.schema import EventLine, NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
+from rendezvous.words import printable, time_text, without_times
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

@@ -15,8 +15,8 @@ from rendezvous.compare import names_nodes, told_once
 from rendezvous.errors import RdzvError, UsageError
 from rendezvous.interfaces import is_odd
 from rendezvous.matrix import ms_text, nearest, text_matrix
-from rendezvous.schema import Finding, Round, RunReport, printable
-from rendezvous.words import node_name
+from rendezvous.schema import Finding, Round, RunReport
+from rendezvous.words import node_name, printable
 
 REPORT_NAME = "report.json"
 

@@ -19,8 +19,8 @@ import click
 from launcher.streams import STANDARD_OUTPUT
 from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
 from rendezvous.isolated import begin_work
-from rendezvous.schema import printable
 from rendezvous.secret_variables import descriptor_of
+from rendezvous.words import printable
 
 _MOST_CHARACTERS = 4_000
 LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")

@@ -15,8 +15,8 @@ from launcher.options import variables_of
 from launcher.settings import LaunchSettings
 from launcher.symmetric import check_values
 from rendezvous.errors import ExitCode, UsageError
-from rendezvous.schema import printable
 from rendezvous.security import parse_group_token
+from rendezvous.words import printable
 
 _LABELS = {"node_rank": "node rank", "nnodes": "nodes", "master_addr": "rank 0", "rdzv_id": "run"}
 _RELATED = re.compile(

@@ -15,9 +15,9 @@ import click
 
 from launcher.settings import known_check
 from rendezvous.errors import ExitCode, UsageError
-from rendezvous.schema import DEFAULT_MASTER_PORT, Finding, RdmaPort, printable
+from rendezvous.schema import DEFAULT_MASTER_PORT, Finding, RdmaPort
 from rendezvous.version import rdzv_version
-from rendezvous.words import listed
+from rendezvous.words import listed, printable
 from worker.machine.kernel import memory_bytes
 from worker.machine.surroundings import Surroundings
 from worker.offer import survey

@@ -14,7 +14,8 @@ from launcher.dry_run import KEPT, contract_of, variable_lines
 from launcher.inspect import find_run, registry_of
 from launcher.state_dir import StateDir
 from rendezvous.errors import RdzvError, UsageError
-from rendezvous.schema import EndpointTable, TableRow, printable
+from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.words import printable
 from worker.variables import Variable
 
 

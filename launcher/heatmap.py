@@ -9,7 +9,8 @@ from typing import Any
 
 from launcher.drawing import check_picture, new_figure, save_picture
 from rendezvous.matrix import failures, legend_of, letter_of
-from rendezvous.schema import Round, printable
+from rendezvous.schema import Round
+from rendezvous.words import printable
 
 _MOST_NAMES = 64
 

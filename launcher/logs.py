@@ -19,7 +19,8 @@ from launcher.log_lines import file_lines
 from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
 from launcher.state_dir import StateDir
 from rendezvous.errors import RdzvError, SchedulerError, UsageError
-from rendezvous.schema import RunStatus, SlotStatus, printable
+from rendezvous.schema import RunStatus, SlotStatus
+from rendezvous.words import printable
 
 _LOOK_AGAIN_SECONDS = 1.0
 _AT_ONCE = 8

@@ -15,7 +15,8 @@ from launcher.settings import LaunchSettings
 from launcher.template import Value
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import Job, Limits, RunId, printable, size_text
+from rendezvous.schema import Job, Limits, RunId
+from rendezvous.words import printable, size_text
 from worker.contracts import FRAMEWORKS
 from worker.settings import NodeSettings, Processes, read_size
 

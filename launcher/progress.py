@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rendezvous.not_finite import decoded
-from rendezvous.schema import MetricLine, RunStatus, printable, time_text
+from rendezvous.schema import MetricLine, RunStatus
+from rendezvous.words import printable, time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

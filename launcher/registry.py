@@ -12,8 +12,9 @@ from pathlib import Path
 from launcher.state_dir import StateDir
 from rendezvous.errors import AddressError, UsageError
 from rendezvous.isolated import isolated
-from rendezvous.schema import REGISTRY_FILES, printable
+from rendezvous.schema import REGISTRY_FILES
 from rendezvous.security import RegistryPlace, hkdf, registry_credential
+from rendezvous.words import printable
 from worker.address import choose_candidates
 from worker.machine.interfaces import look
 

@@ -36,8 +36,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launcher.ledger import Ledger, LedgerEntry
 from rendezvous.errors import RunExists, UsageError
-from rendezvous.schema import Result, printable
+from rendezvous.schema import Result
 from rendezvous.security import RegistryPlace, RunKeys, new_secret
+from rendezvous.words import printable
 from worker.output import make_private
 
 _SECRET_BYTES = 32

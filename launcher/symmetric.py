@@ -18,8 +18,8 @@ from launcher.plan import check_run_id, parse_nnodes
 from launcher.settings import Launching, LaunchSettings
 from launcher.slurm import node_address
 from rendezvous.errors import UsageError
-from rendezvous.schema import size_text
 from rendezvous.security import JoinString, RegistryPlace, RunKeys, hkdf, parse_group_token
+from rendezvous.words import size_text
 from worker.machine.interfaces import look
 
 

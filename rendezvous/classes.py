@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from rendezvous.checks import Check
 from rendezvous.compare import ONE_A_MACHINE, Property, hostnames_of, make_finding
-from rendezvous.schema import MAX_NODES, Candidate, Finding, JoinRequest, LinkKind, printable
-from rendezvous.words import group_name, listed, slots_text
+from rendezvous.schema import MAX_NODES, Candidate, Finding, JoinRequest, LinkKind
+from rendezvous.words import group_name, listed, printable, slots_text
 
 _KINDS = {
     LinkKind.ETHERNET: "Ethernet",

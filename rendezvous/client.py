@@ -50,9 +50,9 @@ from rendezvous.schema import (
     RunStatus,
     SlotNews,
     canonical_json,
-    printable,
 )
 from rendezvous.security import Credential, RegistryPlace
+from rendezvous.words import printable
 
 __all__ = ["REQUEST_SECONDS", "RegistryClient", "aged", "retry_pause"]
 

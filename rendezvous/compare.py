@@ -23,9 +23,8 @@ from rendezvous.schema import (
     PairProbe,
     RdmaPort,
     RunSpec,
-    printable,
 )
-from rendezvous.words import group_name, listed, node_name, slots_text
+from rendezvous.words import group_name, listed, node_name, printable, slots_text
 
 Transport = Literal["", "IB", "Socket", "Libfabric"]
 

@@ -22,8 +22,8 @@ from rendezvous.compare import (
     make_finding,
 )
 from rendezvous.peers import FULL_MESH, PEERS_EACH
-from rendezvous.schema import Candidate, Finding, JoinRequest, PairProbe, Round, printable
-from rendezvous.words import group_name, listed, node_name, slots_text
+from rendezvous.schema import Candidate, Finding, JoinRequest, PairProbe, Round
+from rendezvous.words import group_name, listed, node_name, printable, slots_text
 
 SKEW_WARN_SECONDS = 0.5
 RTT_TIMES_MEDIAN = 5.0

@@ -12,7 +12,8 @@ import itertools
 
 from rendezvous.classes import NetworkClass
 from rendezvous.compare import RdmaExpectation
-from rendezvous.schema import Candidate, EndpointTable, JoinRequest, natural_key
+from rendezvous.schema import Candidate, EndpointTable, JoinRequest
+from rendezvous.words import natural_key
 
 
 def assign_ranks(joins: list[JoinRequest], chosen: dict[int, Candidate]) -> dict[int, int]:

@@ -20,8 +20,8 @@ from rendezvous.schema import (
     Round,
     RunSpec,
     SlotState,
-    size_text,
 )
+from rendezvous.words import size_text
 
 GONE = (NodeState.LOST, NodeState.LEFT)
 OVER = (NodeState.EXITED, NodeState.RELEASED, *GONE)

@@ -8,16 +8,7 @@ from collections.abc import Mapping, Sequence
 from rendezvous.leases import Leases
 from rendezvous.phases import Awaits
 from rendezvous.rounds import plan_of
-from rendezvous.schema import (
-    NodeState,
-    NodeView,
-    Phase,
-    RunStatus,
-    SlotState,
-    SlotStatus,
-    printable,
-    time_text,
-)
+from rendezvous.schema import NodeState, NodeView, Phase, RunStatus, SlotState, SlotStatus
 from rendezvous.state import (
     GONE,
     Run,
@@ -27,7 +18,7 @@ from rendezvous.state import (
     who,
     words_of_failure,
 )
-from rendezvous.words import listed, slots_text
+from rendezvous.words import listed, printable, slots_text, time_text
 
 _MOST_GROUPS = 3
 _MOST_CAUSES = 256

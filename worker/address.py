@@ -14,7 +14,8 @@ from typing import Literal, TypeAlias
 
 from rendezvous.errors import AddressError
 from rendezvous.frozen import frozen
-from rendezvous.schema import Candidate, LinkKind, natural_key
+from rendezvous.schema import Candidate, LinkKind
+from rendezvous.words import natural_key
 
 Prefer: TypeAlias = Literal["auto", "ib", "fastest"]
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from rendezvous.frozen import frozen
-from rendezvous.schema import EndpointTable, TableRow, is_valid_label, printable
-from rendezvous.words import listed
+from rendezvous.schema import EndpointTable, TableRow, is_valid_label
+from rendezvous.words import listed, printable
 from worker.hosts_text import (
     HostsEntry,
     canonical,

@@ -29,7 +29,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from rendezvous.errors import ArmingFailed
 from rendezvous.frozen import frozen
-from rendezvous.schema import Address, RunId, is_valid_label, printable
+from rendezvous.schema import Address, RunId, is_valid_label
+from rendezvous.words import printable
 
 BEGINS = "# BEGIN rdzv run="
 _ENDS = "# END rdzv run="

@@ -19,13 +19,8 @@ from pydantic import ValidationError
 from rendezvous.compat import timeout
 from rendezvous.errors import RdzvError, RegistryError, TooManyRequests
 from rendezvous.not_finite import encoded
-from rendezvous.schema import (
-    MOST_METRIC_ROWS,
-    MetricBatch,
-    MetricReply,
-    MetricRow,
-    printable,
-)
+from rendezvous.schema import MOST_METRIC_ROWS, MetricBatch, MetricReply, MetricRow
+from rendezvous.words import printable
 
 logger = logging.getLogger(__name__)
 

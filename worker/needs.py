@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 
-from rendezvous.schema import printable
+from rendezvous.words import printable
 from worker.contracts import Lack, Need, Rival, Script
 from worker.machine import aside
 from worker.machine.user_python import has_module

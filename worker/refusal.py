@@ -19,8 +19,9 @@ from rendezvous.errors import (
     UsageError,
 )
 from rendezvous.retry import until_answered
-from rendezvous.schema import Refusal, printable
+from rendezvous.schema import Refusal
 from rendezvous.security import JoinString
+from rendezvous.words import printable
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import MAX_NODES, Port, Seconds, size_text
+from rendezvous.schema import MAX_NODES, Port, Seconds
+from rendezvous.words import size_text
 from worker.contracts import Choice, Name, choose_framework
 
 LEAST_LOG_BYTES = 1 << 20

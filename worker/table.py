@@ -13,8 +13,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rendezvous.schema import Address, EndpointTable, ShortWords, TableRow, printable
+from rendezvous.schema import Address, EndpointTable, ShortWords, TableRow
 from rendezvous.security import JoinString, row_is_genuine
+from rendezvous.words import printable
 from worker.settings import read_size
 
 _LAST_PORT = 65_535

@@ -15,7 +15,7 @@ from launcher.schedulers import Scheduler
 from launcher.state_dir import LaunchRecord, StateDir
 from launcher.symmetric import group_launch_id
 from rendezvous.errors import UsageError
-from rendezvous.schema import RunSpec, printable
+from rendezvous.schema import RunSpec
 from rendezvous.security import (
     Credential,
     JoinString,
@@ -24,6 +24,7 @@ from rendezvous.security import (
     registry_credential,
     word_macs,
 )
+from rendezvous.words import printable
 from worker.contracts import is_led
 from worker.variables import ProgramOptions
 

@@ -26,7 +26,7 @@ from launcher.run.values import Key, Left
 from launcher.schedulers import NothingSubmitted, Scheduler, SchedulerContext
 from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError, UsageError
-from rendezvous.schema import printable
+from rendezvous.words import printable
 
 _LAST_LINE_SECONDS = 10.0
 _LAST_LINES = 5

@@ -48,8 +48,8 @@ from launcher.run.values import (
 )
 from rendezvous.errors import ExitCode, RegistryLost, RunCancelled, StorageFull
 from rendezvous.frozen import frozen
-from rendezvous.schema import Result, printable
-from rendezvous.words import slots_text
+from rendezvous.schema import Result
+from rendezvous.words import printable, slots_text
 
 _MOST_REASON = 300
 _MOST_SAYS = 300

@@ -23,8 +23,8 @@ from launcher.schedulers import SERVICE_FAILS
 from launcher.schedulers.vessl_account import Account
 from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError
-from rendezvous.schema import printable
 from rendezvous.security import without_secrets
+from rendezvous.words import printable
 
 _MOST_BYTES = 8 << 20
 _MOST_WORDS = 400

@@ -50,7 +50,6 @@ from rendezvous.schema import (
     RunSpec,
     RunStatus,
     SlotNews,
-    printable,
 )
 from rendezvous.security import Credential
 from rendezvous.server import hot
@@ -67,6 +66,7 @@ from rendezvous.server.journal import MemoryJournal
 from rendezvous.server.limiter import FailedLogins, Strangers
 from rendezvous.server.service import Service
 from rendezvous.version import rdzv_version
+from rendezvous.words import printable
 
 logger = logging.getLogger(__name__)
 

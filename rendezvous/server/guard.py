@@ -43,8 +43,9 @@ from rendezvous.errors import (
     TooLarge,
     Unavailable,
 )
-from rendezvous.schema import Problem, printable
+from rendezvous.schema import Problem
 from rendezvous.server.room import Room, Seat
+from rendezvous.words import printable
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,6 @@ from rendezvous.schema import (
     ReportReply,
     RunStatus,
     SlotNews,
-    printable,
 )
 from rendezvous.security import Credential, parse_credential
 from rendezvous.server.access import required
@@ -42,6 +41,7 @@ from rendezvous.server.guard import read_body
 from rendezvous.server.host import Body, Host
 from rendezvous.server.service import Service
 from rendezvous.version import rdzv_version
+from rendezvous.words import printable
 
 _PATH = re.compile(r"/v1/runs/([^/]{1,63})/nodes(?:/([0-9]{1,6})/(watch|reports|metrics))?\Z")
 _AFTER = re.compile(rb"(?:^|&)after=([^&]*)")

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from pydantic import ValidationError
 
 from rendezvous.errors import StorageFull, UsageError
-from rendezvous.schema import printable
+from rendezvous.words import printable
 
 DISK_FULL = "database or disk is full"
 """SQLite's words for SQLITE_FULL: Python 3.10 does not have the code."""

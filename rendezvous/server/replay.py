@@ -15,9 +15,10 @@ from rendezvous import events
 from rendezvous.errors import RdzvError
 from rendezvous.events import load_event
 from rendezvous.protocol import apply
-from rendezvous.schema import EventLine, printable
+from rendezvous.schema import EventLine
 from rendezvous.server.journal import Record, applying, read_journal
 from rendezvous.state import Run, create
+from rendezvous.words import printable
 
 _MAX_LINE = 10_000
 

@@ -62,7 +62,6 @@ from rendezvous.schema import (
     RunSpec,
     RunStatus,
     SlotNews,
-    printable,
 )
 from rendezvous.security import Credential
 from rendezvous.server.access import Access
@@ -71,6 +70,7 @@ from rendezvous.server.journal import Journal, Record, applying
 from rendezvous.server.relay import only_living, relay_of
 from rendezvous.version import rdzv_version
 from rendezvous.views import everyone_left
+from rendezvous.words import printable
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,9 @@ from typing import Literal
 
 from rendezvous.errors import ArmingFailed, UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import EndpointTable, RefuseReport, TableRow, printable
+from rendezvous.schema import EndpointTable, RefuseReport, TableRow
 from rendezvous.security import JoinString
+from rendezvous.words import printable
 from worker.agent.actions import Arm
 from worker.agent.environment import AgentEnvironment, HostsFile
 from worker.agent.inputs import Armed, NotArmed

@@ -10,7 +10,8 @@ from rendezvous.errors import (
     RegistryLost,
     RunError,
 )
-from rendezvous.schema import ExitReport, printable
+from rendezvous.schema import ExitReport
+from rendezvous.words import printable
 from worker.agent.state import Rules
 
 SILENT = "it accepted the connection and did not answer"

@@ -8,8 +8,8 @@ reason to warn, and nothing more (see `worker.family`).
 from __future__ import annotations
 
 from rendezvous.errors import ExitCode
-from rendezvous.schema import ExitReport, ProgressReport, Report, printable
-from rendezvous.words import listed
+from rendezvous.schema import ExitReport, ProgressReport, Report
+from rendezvous.words import listed, printable
 from worker.agent import reports
 from worker.agent.actions import (
     CloseRemote,

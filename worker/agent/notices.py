@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from rendezvous.frozen import frozen
-from rendezvous.schema import without_times
+from rendezvous.words import without_times
 
 _DEBUG, _INFO, _WARNING = 10, 20, 30  # as in `logging`
 

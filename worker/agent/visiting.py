@@ -6,7 +6,8 @@ import asyncio
 
 from rendezvous.compat import timeout
 from rendezvous.peers import peers_of
-from rendezvous.schema import PairProbe, ProbePlan, printable
+from rendezvous.schema import PairProbe, ProbePlan
+from rendezvous.words import printable
 from worker.agent.actions import Visit
 from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import Visited

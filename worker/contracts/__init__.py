@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Literal
 
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import EndpointTable, TableRow, printable
+from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.secret_variables import SECRET_VARIABLES
+from rendezvous.words import printable
 from worker.contracts import (
     accelerate,
     deepspeed,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import printable
+from rendezvous.words import printable
 from worker.contracts.framework import SHELLS, basename
 from worker.contracts.mpi import is_mpirun
 from worker.contracts.target import refuse_standard_input

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from rendezvous.errors import UsageError
-from rendezvous.schema import printable
+from rendezvous.words import printable
 from worker.contracts.framework import SHELLS, basename, is_python
 
 _FILES = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")

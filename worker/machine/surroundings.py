@@ -23,8 +23,9 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import Candidate, Facts, RdmaPort, printable
+from rendezvous.schema import Candidate, Facts, RdmaPort
 from rendezvous.version import rdzv_version
+from rendezvous.words import printable
 from worker.address import Machine, Skipped
 from worker.contracts import FRAMEWORKS
 from worker.machine import aside, disk_probe, kernel, loadable, sysfs

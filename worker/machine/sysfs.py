@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rendezvous.schema import natural_key, printable
+from rendezvous.words import natural_key, printable
 
 _MOST_CHARACTERS = 253
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from rendezvous.frozen import frozen
-from rendezvous.schema import printable
+from rendezvous.words import printable
 
 NetworkKind = Literal["", "IB", "Socket", "Libfabric"]
 

@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from rendezvous.checks import Check, Level
 from rendezvous.frozen import frozen
-from rendezvous.schema import Finding, printable
+from rendezvous.schema import Finding
+from rendezvous.words import printable
 from worker.machine.surroundings import Surroundings
 
 _GIB = 1 << 30

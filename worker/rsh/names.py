@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 
 from rendezvous.errors import UsageError
-from rendezvous.schema import EndpointTable, TableRow, printable
-from rendezvous.words import listed
+from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.words import listed, printable
 
 
 def row_of_host(table: EndpointTable, host: str) -> TableRow:

@@ -19,9 +19,9 @@ from rendezvous.schema import (
     CommandStart,
     CommandTaken,
     EndpointTable,
-    printable,
 )
 from rendezvous.security import JoinString, command_mac, is_command_mac
+from rendezvous.words import printable
 from worker.local_socket import Caller, Request
 from worker.rsh.calls import Call
 from worker.rsh.exchange import Exchange, Registry

@@ -18,8 +18,8 @@ from rendezvous.schema import (
     CommandExit,
     CommandFrame,
     CommandOutput,
-    printable,
 )
+from rendezvous.words import printable
 from worker.output import Stream
 from worker.process import Program
 
