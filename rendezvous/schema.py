@@ -21,12 +21,7 @@ from pydantic.dataclasses import dataclass
 
 from rendezvous.checks import Level
 from rendezvous.enums import StrEnum
-from rendezvous.words import PRINTABLE
-from rendezvous.words import natural_key as natural_key
-from rendezvous.words import printable as printable
-from rendezvous.words import size_text as size_text
-from rendezvous.words import time_text as time_text
-from rendezvous.words import without_times as without_times
+from rendezvous.words import PRINTABLE, printable
 
 MAX_NODES = 20_000
 MAX_COMMAND_BYTES = 128 * 1024 - 1

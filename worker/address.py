@@ -16,6 +16,7 @@ from rendezvous.errors import AddressError
 from rendezvous.frozen import frozen
 from rendezvous.schema import Candidate, LinkKind
 from rendezvous.words import natural_key
+from worker.machine.network import Interface, Network, RdmaKind, Skipped
 
 Prefer: TypeAlias = Literal["auto", "ib", "fastest"]
 
@@ -30,69 +31,6 @@ _VIRTUAL_NAME = re.compile(
 )
 
 _Cidr: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
-
-
-@frozen
-class RdmaKind:
-    """What RDMA devices that serve one purpose have in common.
-
-    Attributes:
-        link_layer: `InfiniBand`, `Ethernet` or `Unknown`.
-        hca_type: The chip, such as `MT4129`; empty where the driver names none.
-    """
-
-    link_layer: str
-    hca_type: str
-
-
-@frozen
-class Interface:
-    """One network interface as it was found; see `worker.machine.interfaces.look`.
-
-    Attributes:
-        addresses: In CIDR form, IPv4 and IPv6, in the kernel's order.
-        is_running: Up, and able to carry traffic.
-        carrier: Whether a cable or peer is there; None when the kernel does not say.
-        speed_mbps: 0 when unknown.
-        link_type: 1 Ethernet, 32 IPoIB, 772 loopback, 65534 none (tunnels); 0 when unknown.
-        bridge: The bridge that this is a port of.
-        master: What this is a slave of: a bridge, a bond, the synthetic half of a VM's NIC.
-        is_physical: A device stands behind it, at once or below (bond, VLAN).
-    """
-
-    name: str
-    addresses: tuple[str, ...] = ()
-    is_running: bool = True
-    carrier: bool | None = None
-    mtu: int = 0
-    speed_mbps: int = 0
-    link_type: int = 1
-    is_bridge: bool = False
-    bridge: str | None = None
-    master: str | None = None
-    is_physical: bool = False
-    rdma: RdmaKind | None = None
-
-
-@frozen
-class Machine:
-    """What `worker.machine.interfaces.look` saw.
-
-    Attributes:
-        rdma: The kind of each RDMA device, also of those without a network interface here.
-    """
-
-    interfaces: tuple[Interface, ...]
-    rdma: tuple[RdmaKind, ...] = ()
-
-
-@frozen
-class Skipped:
-    """An address that is not offered; `address` is empty where the interface has none."""
-
-    interface: str
-    address: str
-    reason: str
 
 
 @frozen
@@ -120,7 +58,7 @@ class _Offer:
 
 
 def choose_candidates(
-    machine: Machine,
+    machine: Network,
     *,
     route_source: str | None,
     prefer: Prefer = "auto",
@@ -160,7 +98,7 @@ def choose_candidates(
     return Choice(candidates[:_MOST_CANDIDATES], skipped)
 
 
-def _sort_out(machine: Machine, *, loopback: bool) -> tuple[list[_Offer], list[Skipped]]:
+def _sort_out(machine: Network, *, loopback: bool) -> tuple[list[_Offer], list[Skipped]]:
     """Every address that could be offered, and the others with the reason."""
     offers: list[_Offer] = []
     skipped: list[Skipped] = []
@@ -221,7 +159,7 @@ def _left_out(offer: _Offer, *, asked: bool) -> Skipped:
     return offer.skipped("not asked for" if asked else offer.attached or offer.virtual)
 
 
-def _rail(machine: Machine) -> RdmaKind | None:
+def _rail(machine: Network) -> RdmaKind | None:
     """The commonest kind of RDMA device: these carry the collectives. None when two are."""
     counts = Counter(machine.rdma).most_common(2)
     if len(counts) == 2 and counts[0][1] == counts[1][1]:
@@ -288,7 +226,7 @@ def _reason(offer: _Offer, rail: RdmaKind | None, route_source: str | None) -> s
 
 
 def _asked_for(
-    machine: Machine, offers: Sequence[_Offer], overrides: Sequence[str]
+    machine: Network, offers: Sequence[_Offer], overrides: Sequence[str]
 ) -> dict[_Offer, str]:
     """What the overrides name, in their order, each with the words for its reason."""
     chosen: dict[_Offer, str] = {}
@@ -338,7 +276,7 @@ def _hint(offers: Sequence[_Offer]) -> str:
     )
 
 
-def _listing(machine: Machine) -> str:
+def _listing(machine: Network) -> str:
     """What exists, with address and state, on one line."""
     words: list[str] = []
     for interface in machine.interfaces:

@@ -9,15 +9,25 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from rendezvous.errors import UsageError
 from rendezvous.words import printable
-from worker.contracts import Lack, Need, Rival, Script
+from worker.contracts import FRAMEWORKS, Lack, Need, Rival, Script
 from worker.machine import aside
 from worker.machine.user_python import has_module
 
 _VERSION_SECONDS = 5.0
 _NAME_CHARACTERS = 200
+
+
+def user_program(command: Sequence[str], framework: str) -> str:
+    """What the user's Python is found by: the framework's launcher, or COMMAND's own program."""
+    try:
+        needs = FRAMEWORKS[framework].needs(command) if command else ()
+    except UsageError:  # it is refused where it would be started
+        needs = ()
+    return needs[0].program if needs else "torchrun"
 
 
 def missing_of(needs: Iterable[Need], environ: Mapping[str, str]) -> str:

@@ -24,12 +24,12 @@ from worker.machine.kernel import read_arp
 from worker.machine.surroundings import (
     LIMIT_SECONDS,
     PATIENT_SECONDS,
+    Requested,
     Surroundings,
     look_around,
-    user_program,
 )
 from worker.nccl.env import Given
-from worker.needs import missing_of, missing_script
+from worker.needs import missing_of, missing_script, user_program
 from worker.ports import find_free, is_free
 from worker.preflight.checks import check_node, worth_telling
 from worker.preflight.rdma import switched_off
@@ -89,13 +89,14 @@ def make_offer(
         AddressError, UsageError: What the person asked for is not to be had here.
     """
     nproc = count_processes(settings.processes.of(join.slot))
+    master_port = _master_port(settings, join)
     here = survey(
         settings,
         command,
         environ,
         registry_host=registry_host,
         nproc=nproc,
-        master_port=_master_port(settings, join),
+        master_port=master_port,
     )
     if not here.candidates:
         message, hint = here.address_problem
@@ -108,7 +109,7 @@ def make_offer(
         nproc_per_node=nproc,
         candidates=[_marked(one, here.given) for one in here.candidates],
         requested_rank=settings.node_rank,
-        master_port=here.master_port,
+        master_port=master_port,
         job=Job(
             nnodes=settings.nnodes,
             command_words=word_macs(join.row_key, command, run=join.run, launch_id=join.launch_id),
@@ -147,10 +148,10 @@ def survey(
         master_port: Where torch will listen, if this node is to be rank 0.
         patient: A person waits for the answer, and not a run: slow answers are awaited.
     """
-    machine, choice, problem = look(), Choice([], []), ("", "")
+    network, choice, problem = look(), Choice([], []), ("", "")
     try:
         choice = choose_candidates(
-            machine,
+            network,
             route_source=route_source(registry_host) if registry_host else None,
             prefer=settings.prefer,
             overrides=[*settings.address, *settings.interface, *settings.network],
@@ -171,17 +172,19 @@ def survey(
             resolve=patient,
             limit_seconds=PATIENT_SECONDS if patient else LIMIT_SECONDS,
         ),
-        machine=machine,
+        network=network,
         candidates=tuple(choice.candidates),
         skipped=tuple(choice.skipped),
         address_problem=problem,
         arp=read_arp(dict.fromkeys(one.interface for one in choice.candidates)),
-        nproc=nproc,
-        hosts=settings.hosts,
-        master_port=master_port,
         is_master_port_free=None if master_port is None else is_free(master_port),
-        loopback=settings.loopback,
-        require_rdma=settings.require_rdma,
+        requested=Requested(
+            hosts=settings.hosts,
+            nproc=nproc,
+            master_port=master_port,
+            loopback=settings.loopback,
+            require_rdma=settings.require_rdma,
+        ),
     )
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import itertools
 import socket
-from pathlib import Path
 
-_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+from worker.machine.kernel import ephemeral_range
 
 
 def is_free(port: int) -> bool:
@@ -39,12 +38,3 @@ def find_free(start: int, ephemeral: tuple[int, int] | None = None) -> int | Non
     outside = (port for port in ports if not low <= port <= high)
     inside = (port for port in ports if low <= port <= high)
     return next((port for port in itertools.chain(outside, inside) if is_free(port)), None)
-
-
-def ephemeral_range() -> tuple[int, int]:
-    """The ports that the kernel gives to outgoing connections, both ends included."""
-    try:
-        low, high = _EPHEMERAL.read_text().split()
-        return int(low), int(high)
-    except (OSError, ValueError):
-        return 32_768, 60_999

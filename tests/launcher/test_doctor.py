@@ -20,7 +20,7 @@ from launcher.doctor_node import page
 from rendezvous.checks import Check, Kind
 from rendezvous.version import rdzv_version
 from tests.worker.machines import candidate, machine, port, roce
-from worker.address import Skipped
+from worker.machine.network import Skipped
 from worker.preflight.checks import NODE_CHECKS, check_node
 
 CHECKS_PAGE = Path(__file__).parents[2] / "docs" / "checks.md"

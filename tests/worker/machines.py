@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from rendezvous.schema import Candidate, Facts, LinkKind, RdmaPort
-from worker.address import Interface, Machine
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Clock, Limits
+from worker.machine.network import Interface, Network
 from worker.machine.rdma import chosen
-from worker.machine.surroundings import Disk, Surroundings
+from worker.machine.surroundings import Disk, Requested, Surroundings
 from worker.machine.user_python import UserPython
 from worker.nccl.env import Given
 from worker.preflight.checks import check_node
@@ -57,19 +57,18 @@ HEALTHY = Surroundings(
         rdma=[port(number) for number in range(8)],
     ),
     python=UserPython("/opt/venv/bin/python", "3.12", "2.9.0+cu128", "12.8", "2.27.3"),
-    machine=Machine((Interface("lo"), Interface("eth0"), Interface("eth1"))),
+    network=Network((Interface("lo"), Interface("eth0"), Interface("eth1"))),
     candidates=(candidate(),),
     hostname="gpu-17",
     hostname_addresses=("10.0.0.4",),
     gpus=Gpus("570.10", tuple(Gpu(i, "NVIDIA H100", f"GPU-{i}") for i in range(8))),
     gpu_nodes=8,
-    nproc=8,
     limits=Limits(memlock_bytes=None, may_lock=False, files=1_048_576, stack_bytes=8 << 20),
     shm=Disk("/dev/shm", 64 * GIB, 64 * GIB),
     disks=(Disk("/work", 500 * GIB, 900 * GIB), Disk("/tmp", 500 * GIB, 900 * GIB)),
     clock=Clock(is_synchronised=True, error_seconds=0.002),
-    master_port=29_500,
     is_master_port_free=True,
+    requested=Requested(nproc=8, master_port=29_500),
 )
 
 
@@ -82,6 +81,8 @@ def machine(**changes: Any) -> Surroundings:
     given = {name: Given(value) for name, value in changes.pop("given", {}).items()}
     if "NCCL_IB_HCA" in given:
         facts = facts.model_copy(update={"rdma": chosen(facts.rdma, given["NCCL_IB_HCA"].value)})
+    requested = {f.name: changes.pop(f.name) for f in fields(Requested) if f.name in changes}
+    changes["requested"] = replace(HEALTHY.requested, **requested)
     return replace(HEALTHY, facts=facts, given=given, **changes)
 
 

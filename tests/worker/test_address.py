@@ -23,8 +23,9 @@ from tests.worker.fake_sysfs import (
     roce_8x400,
     tcp_only,
 )
-from worker.address import Choice, Interface, Machine, Prefer, RdmaKind, Skipped, choose_candidates
+from worker.address import Choice, Prefer, choose_candidates
 from worker.machine.interfaces import look
+from worker.machine.network import Interface, Network, RdmaKind, Skipped
 
 LO = Interface("lo", ("127.0.0.1/8", "::1/128"), link_type=LOOPBACK)
 LO_SKIPPED = [
@@ -33,7 +34,7 @@ LO_SKIPPED = [
 ]
 
 
-def see(trees: Trees, build: Builder) -> Machine:
+def see(trees: Trees, build: Builder) -> Network:
     root, addresses = trees(build)
     return look(root, addresses=addresses)
 
@@ -50,7 +51,7 @@ def nic(name: str, *addresses: str, speed: int = 0, physical: bool = True) -> In
     return Interface(name, addresses, speed_mbps=speed, is_physical=physical)
 
 
-def refusal(machine: Machine, *overrides: str, loopback: bool = False) -> AddressError:
+def refusal(machine: Network, *overrides: str, loopback: bool = False) -> AddressError:
     with pytest.raises(AddressError) as caught:
         choose_candidates(machine, route_source=None, overrides=overrides, loopback=loopback)
     return caught.value
@@ -231,12 +232,12 @@ def test_a_machine_that_runs_containers_offers_none_of_their_networks(trees: Tre
     ids=["IPv4", "physical", "route", "speed", "speed known", "natural order", "shorter name"],
 )
 def test_of_two_interfaces_the_better_comes_first(better: Interface, worse: Interface) -> None:
-    choice = choose_candidates(Machine((worse, better)), route_source="10.9.9.9")
+    choice = choose_candidates(Network((worse, better)), route_source="10.9.9.9")
     assert [c.interface for c in choice.candidates] == [better.name, worse.name]
 
 
 def test_addresses_of_one_interface_keep_the_kernels_order() -> None:
-    machine = Machine((nic("eth0", "10.0.0.9/24", "10.0.0.1/24"),))
+    machine = Network((nic("eth0", "10.0.0.9/24", "10.0.0.1/24"),))
     assert places(choose_candidates(machine, route_source=None)) == [
         "eth0 10.0.0.9",
         "eth0 10.0.0.1",
@@ -251,7 +252,7 @@ def test_without_a_commonest_kind_of_rdma_device_none_counts_as_rail() -> None:
         "eth0", ("10.0.0.1/24",), is_physical=True, rdma=RdmaKind("Ethernet", "MT4125")
     )
     kinds = (RdmaKind("Ethernet", "MT4129"), RdmaKind("Ethernet", "MT4125"))
-    choice = choose_candidates(Machine((fast, front), kinds), route_source="10.1.0.1")
+    choice = choose_candidates(Network((fast, front), kinds), route_source="10.1.0.1")
     assert offered(choice) == [
         "eth1 10.1.0.1/24: Ethernet, IPv4, on the route to the registry",
         "eth0 10.0.0.1/24: Ethernet, IPv4",
@@ -262,7 +263,7 @@ def test_a_rail_is_known_by_all_devices_although_a_pod_has_few_interfaces() -> N
     rail = RdmaKind("Ethernet", "MT4129")
     pod = Interface("eth0", ("10.244.3.7/24",))
     net1 = Interface("net1", ("10.224.0.4/24",), speed_mbps=400_000, is_physical=True, rdma=rail)
-    machine = Machine((net1, pod), (rail,) * 8 + (RdmaKind("Ethernet", "MT4125"),))
+    machine = Network((net1, pod), (rail,) * 8 + (RdmaKind("Ethernet", "MT4125"),))
     assert places(choose_candidates(machine, route_source=None)) == [
         "eth0 10.244.3.7",
         "net1 10.224.0.4",
@@ -294,7 +295,7 @@ def test_a_rail_is_known_by_all_devices_although_a_pod_has_few_interfaces() -> N
     ],
 )
 def test_an_address_is_left_out_with_its_reason(interface: Interface, reason: str) -> None:
-    machine = Machine((interface, nic("eth0", "10.0.0.1/24")))
+    machine = Network((interface, nic("eth0", "10.0.0.1/24")))
     choice = choose_candidates(machine, route_source=None)
     assert places(choice) == ["eth0 10.0.0.1"]
     assert choice.skipped == [Skipped(interface.name, interface.addresses[0], reason)]
@@ -302,12 +303,12 @@ def test_an_address_is_left_out_with_its_reason(interface: Interface, reason: st
 
 @pytest.mark.parametrize("name", ["eth0", "bond0", "bond0.7", "ib0", "ens1f0np0", "net1", "team0"])
 def test_real_interfaces_are_offered(name: str) -> None:
-    machine = Machine((LO, Interface(name, ("10.0.0.1/24",))))
+    machine = Network((LO, Interface(name, ("10.0.0.1/24",))))
     assert places(choose_candidates(machine, route_source=None)) == [f"{name} 10.0.0.1"]
 
 
 def test_virtual_interfaces_are_offered_when_nothing_else_remains() -> None:
-    machine = Machine(
+    machine = Network(
         (
             Interface("docker0", ("172.17.0.1/16",), is_bridge=True),
             Interface("wg0", ("10.6.0.1/24",), link_type=NONE),
@@ -327,7 +328,7 @@ def test_virtual_interfaces_are_offered_when_nothing_else_remains() -> None:
 
 def test_more_addresses_than_a_join_carries_are_left_out() -> None:
     addresses = [f"10.0.{i}.1/24" for i in range(66)]
-    choice = choose_candidates(Machine((nic("eth0", *addresses),)), route_source=None)
+    choice = choose_candidates(Network((nic("eth0", *addresses),)), route_source=None)
     assert JoinRequest(
         slot=0,
         generation=1,
@@ -343,7 +344,7 @@ def test_more_addresses_than_a_join_carries_are_left_out() -> None:
 
 
 def test_a_machine_with_loopback_alone_has_nothing_to_offer() -> None:
-    machine = Machine((LO, Interface("eth0", ("10.0.0.1/24",), is_running=False)))
+    machine = Network((LO, Interface("eth0", ("10.0.0.1/24",), is_running=False)))
     error = refusal(machine)
     assert error.message == (
         "this node has no address to offer; here are: lo 127.0.0.1/8 (loopback), "
@@ -353,14 +354,14 @@ def test_a_machine_with_loopback_alone_has_nothing_to_offer() -> None:
 
 
 def test_a_machine_without_interfaces_says_so() -> None:
-    assert "no interface at all" in refusal(Machine(())).message
+    assert "no interface at all" in refusal(Network(())).message
 
 
 # ---- IPv6 ---------------------------------------------------------------------------------------
 
 
 def test_an_ipv6_only_machine_offers_global_and_unique_local_addresses() -> None:
-    machine = Machine((LO, nic("eth0", "2001:db8::4/64", "fd00::4/64", "fe80::4/64")))
+    machine = Network((LO, nic("eth0", "2001:db8::4/64", "fd00::4/64", "fe80::4/64")))
     choice = choose_candidates(machine, route_source="fd00::4")
     assert offered(choice) == [
         "eth0 fd00::4/64: Ethernet, IPv6, on the route to the registry",
@@ -370,7 +371,7 @@ def test_an_ipv6_only_machine_offers_global_and_unique_local_addresses() -> None
 
 
 def test_an_ipv6_address_or_network_can_be_asked_for() -> None:
-    machine = Machine((nic("eth0", "10.0.0.1/24", "2001:db8::4/64", "fd00::4/64"),))
+    machine = Network((nic("eth0", "10.0.0.1/24", "2001:db8::4/64", "fd00::4/64"),))
     choice = choose_candidates(
         machine, route_source=None, overrides=["fd00::/8", "2001:0db8:0::0004"]
     )
@@ -379,7 +380,7 @@ def test_an_ipv6_address_or_network_can_be_asked_for() -> None:
 
 # ---- overrides ----------------------------------------------------------------------------------
 
-BUSY = Machine(
+BUSY = Network(
     (
         LO,
         nic("eth0", "10.0.0.4/24", "fd00::4/64"),
@@ -462,13 +463,13 @@ def test_the_hint_of_a_refusal_works() -> None:
 
 def test_what_could_be_asked_for_is_the_hint_where_nothing_is_offered_unasked() -> None:
     slave = Interface("eth0", ("10.0.0.4/24",), master="bond0")
-    assert refusal(Machine((slave,))).hint == (
+    assert refusal(Network((slave,))).hint == (
         "try --interface eth0, --address 10.0.0.4 or --network 10.0.0.0/24"
     )
 
 
 def test_interfaces_without_an_address_are_listed_too() -> None:
-    machine = Machine((nic("eth0"), Interface("eth1", is_running=False)))
+    machine = Network((nic("eth0"), Interface("eth1", is_running=False)))
     assert refusal(machine).message.endswith(
         "here are: eth0 without address (up), eth1 without address (down)"
     )
@@ -476,7 +477,7 @@ def test_interfaces_without_an_address_are_listed_too() -> None:
 
 @pytest.mark.parametrize(("count", "more"), [(20, ""), (21, " and 1 more"), (50, " and 30 more")])
 def test_a_long_list_of_what_exists_is_cut(count: int, more: str) -> None:
-    machine = Machine(tuple(nic(f"eth{i}", f"10.0.{i}.1/24") for i in range(count)))
+    machine = Network(tuple(nic(f"eth{i}", f"10.0.{i}.1/24") for i in range(count)))
     assert refusal(machine, "nix").message.endswith(f"eth19 10.0.19.1/24 (up){more}")
 
 
@@ -519,7 +520,7 @@ def test_a_run_on_one_machine_offers_loopback_and_nothing_else(trees: Trees) -> 
 )
 def test_any_loopback_address_can_be_asked_for(override: str, expected: str) -> None:
     choice = choose_candidates(
-        Machine((LO,)), route_source=None, overrides=[override], loopback=True
+        Network((LO,)), route_source=None, overrides=[override], loopback=True
     )
     assert offered(choice) == [expected]
 
@@ -533,14 +534,14 @@ def test_a_run_on_one_machine_takes_no_other_address(override: str) -> None:
 
 def test_an_address_on_the_loopback_interface_that_is_none_is_left_out() -> None:
     lo = Interface("lo", ("127.0.0.1/8", "10.255.0.1/32"), link_type=LOOPBACK)
-    choice = choose_candidates(Machine((lo,)), route_source=None, loopback=True)
+    choice = choose_candidates(Network((lo,)), route_source=None, loopback=True)
     assert places(choice) == ["lo 127.0.0.1"]
     assert choice.skipped == [Skipped("lo", "10.255.0.1/32", "not loopback")]
 
 
 def test_loopback_that_is_down_is_said() -> None:
     down = Interface("lo", ("127.0.0.1/8",), is_running=False, link_type=LOOPBACK)
-    assert refusal(Machine((down,)), loopback=True).message == (
+    assert refusal(Network((down,)), loopback=True).message == (
         "this node has no address to offer; here are: lo 127.0.0.1/8 (down)"
     )
 
@@ -549,7 +550,7 @@ def test_the_choice_does_not_depend_on_the_order_in_which_interfaces_are_seen(
     trees: Trees,
 ) -> None:
     machine = see(trees, nd_h100_v5)
-    turned = Machine(machine.interfaces[::-1], machine.rdma[::-1])
+    turned = Network(machine.interfaces[::-1], machine.rdma[::-1])
     assert (
         choose_candidates(machine, route_source=None).candidates
         == choose_candidates(turned, route_source=None).candidates

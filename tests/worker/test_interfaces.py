@@ -28,18 +28,18 @@ from tests.worker.fake_sysfs import (
     roce_8x400,
     tcp_only,
 )
-from worker.address import Interface, Machine, RdmaKind
 from worker.machine import netlink
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
+from worker.machine.network import Interface, Network, RdmaKind
 
 LO = Interface("lo", ("127.0.0.1/8", "::1/128"), carrier=True, mtu=65536, link_type=LOOPBACK)
 
 
-def by_name(machine: Machine) -> dict[str, Interface]:
+def by_name(machine: Network) -> dict[str, Interface]:
     return {interface.name: interface for interface in machine.interfaces}
 
 
-def see(trees: Trees, build: Builder) -> Machine:
+def see(trees: Trees, build: Builder) -> Network:
     root, addresses = trees(build)
     return look(root, addresses=addresses)
 
@@ -159,7 +159,7 @@ def test_a_vlan_on_a_bond_is_of_the_kind_of_the_cards_below(tmp_path: Path) -> N
 
 def test_without_sys_the_addresses_are_still_there(tmp_path: Path) -> None:
     machine = look(tmp_path, addresses={"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.4/24"]})
-    assert machine == Machine(
+    assert machine == Network(
         (
             Interface("lo", ("127.0.0.1/8",), link_type=LOOPBACK),
             Interface("eth0", ("10.0.0.4/24",), link_type=0),

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.ports import ephemeral_range, find_free, is_free
+from worker.machine.kernel import ephemeral_range
+from worker.ports import find_free, is_free
 
 pytestmark = pytest.mark.real_time
 

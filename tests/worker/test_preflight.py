@@ -266,7 +266,10 @@ def test_a_join_tells_failures_first_and_never_more_than_it_may_carry() -> None:
 def test_odd_words_of_the_machine_are_made_fit_to_be_told() -> None:
     odd = "a\nb\x1b[2J" + "c" * 5_000
     here = machine(
-        disks=(Disk(odd, problem=odd),), hostname=odd, hostname_addresses=(), hosts="off"
+        disks=(Disk(odd, problem=odd),),
+        hostname=odd,
+        hostname_addresses=(),
+        hosts="off",
     )
     told = worth_telling(check_node(here))
     assert {finding.check for finding in told} == {"L02", "L18"}

@@ -20,9 +20,9 @@ from tests.worker.fake_sysfs import (
     tcp_only,
 )
 from tests.worker.machines import GIB, HEALTHY, complaints, efa, machine, port, roce
-from worker.address import Interface, Machine
 from worker.machine.interfaces import look
 from worker.machine.kernel import Limits
+from worker.machine.network import Interface, Network
 from worker.machine.rdma import Unopened, look_rdma, without_lid
 from worker.machine.surroundings import EFA_LIBRARIES, Surroundings, look_around
 from worker.nccl.env import Given
@@ -235,7 +235,7 @@ def real(root: Path, addresses: Addresses, **changes: Any) -> Surroundings:
         HEALTHY,
         facts=HEALTHY.facts.model_copy(update={"rdma": look_rdma(root)}),
         without_lid=without_lid(root),
-        machine=look(root, addresses=addresses),
+        network=look(root, addresses=addresses),
         given=given,
         **changes,
     )
@@ -304,7 +304,7 @@ def test_the_accelerated_half_of_a_network_card_is_no_rail(tmp_path: Path) -> No
     assert {p.device for p in rails(here)} == {f"mlx5_ib{i}" for i in range(8)}
     alone = machine(
         rdma=[roce(0, gid_index=None, interface="eth1")],
-        machine=Machine((Interface("eth0"), Interface("eth1", master="eth0"))),
+        network=Network((Interface("eth0"), Interface("eth1", master="eth0"))),
     )
     assert rails(alone) == []
     assert complaints(alone) == []

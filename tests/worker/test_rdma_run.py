@@ -49,7 +49,7 @@ def machine(trees: Trees, build: Builder, slot: int) -> tuple[JoinRequest, Surro
     facts = Facts(gpus=8, boot_id=f"boot-{slot}", rdma=look_rdma(root))
     here = Surroundings(
         facts=facts,
-        machine=look(root, addresses=addresses),
+        network=look(root, addresses=addresses),
         libraries={"libnccl-net.so": ""},
     )
     return make_join(slot, hostname=f"h{slot}", facts=facts), here

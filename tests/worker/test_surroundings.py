@@ -20,8 +20,8 @@ from worker.machine.surroundings import (
     Surroundings,
     look_around,
     rises,
-    user_program,
 )
+from worker.needs import user_program
 
 
 def around(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.worker.machines import complaints, machine, port, roce
-from worker.address import Interface, Machine
+from worker.machine.network import Interface, Network
 from worker.nccl.env import Given
 from worker.preflight.checks import check_node
 from worker.preflight.variables import left_out_by
@@ -38,7 +38,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str]]] = {
     "the interface is down": (
         {
             "given": {"TP_SOCKET_IFNAME": "ib0"},
-            "machine": Machine((Interface("eth0"), Interface("ib0", is_running=False))),
+            "network": Network((Interface("eth0"), Interface("ib0", is_running=False))),
         },
         ("fail", "TP_SOCKET_IFNAME", "ib0"),
     ),

@@ -14,8 +14,8 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from worker.address import Interface, Machine, RdmaKind
 from worker.machine import netlink, sysfs
+from worker.machine.network import Interface, Network, RdmaKind
 
 _LOOPBACK = 772  # of /sys/class/net/*/type
 _GPU_NODE = re.compile(r"nvidia[0-9]+\Z")
@@ -23,7 +23,7 @@ _GPU_NODE = re.compile(r"nvidia[0-9]+\Z")
 
 def look(
     root: Path = Path("/"), *, addresses: Mapping[str, Sequence[str]] | None = None
-) -> Machine:
+) -> Network:
     """See which network interfaces this machine has, and what they are made of.
 
     Args:
@@ -39,7 +39,7 @@ def look(
         interfaces = [
             _interface(net / name, _link(net / name, addresses.get(name, ()))) for name in names
         ]
-    return Machine(
+    return Network(
         interfaces=tuple(interfaces),
         rdma=tuple(_rdma_kind(path) for path in sysfs.entries(root / "sys/class/infiniband")),
     )

@@ -21,17 +21,15 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
 from rendezvous.schema import Candidate, Facts, RdmaPort
 from rendezvous.version import rdzv_version
 from rendezvous.words import printable
-from worker.address import Machine, Skipped
-from worker.contracts import FRAMEWORKS
 from worker.machine import aside, disk_probe, kernel, loadable, sysfs
 from worker.machine.gpus import Gpus, hidden_gpus, look_gpus, uuids_of, visible_gpus
 from worker.machine.interfaces import count_gpus
-from worker.machine.kernel import Arp, Clock, Limits
+from worker.machine.kernel import Arp, Clock, Limits, ephemeral_range
+from worker.machine.network import Network, Skipped
 from worker.machine.rdma import (
     Unopened,
     chosen,
@@ -44,7 +42,6 @@ from worker.machine.rdma import (
 from worker.machine.user_python import UserPython, look_user_python
 from worker.nccl.conf import read_conf
 from worker.nccl.env import GidWish, Given, gid_wish, given_by
-from worker.ports import ephemeral_range
 
 LIMIT_SECONDS = 1.3
 """For everything that may hang, side by side."""
@@ -107,12 +104,31 @@ class Disk:
 
 
 @frozen
+class Requested:
+    """What the run that is asked for means for this node.
+
+    Attributes:
+        hosts: `--hosts`.
+        nproc: Processes that will be started here; None when not known.
+        master_port: Where rank 0 will listen, when this node will be that.
+        loopback: All nodes are on this machine.
+        require_rdma: `--require-rdma`.
+    """
+
+    hosts: str = "auto"
+    nproc: int | None = None
+    master_port: int | None = None
+    loopback: bool = False
+    require_rdma: bool = False
+
+
+@frozen
 class Surroundings:
     """All that the checks judge. What could not be found out is None or empty, and not judged.
 
     Attributes:
         facts: What is told to the registry.
-        machine: The interfaces.
+        network: The interfaces.
         candidates: The addresses that are offered, best first.
         skipped: Those that are not, each with the reason.
         address_problem: Why there is none, and what to try; empty when there is one.
@@ -120,7 +136,6 @@ class Surroundings:
         hostname_addresses: What it resolves to; None where only a name server could tell, which a
             run does not ask.
         is_name_server_silent: One was asked, and did not answer in time.
-        hosts: `--hosts`.
         is_hosts_writable: Whether the hosts file can be written.
         arp: By interface.
         without_lid: The RDMA ports, as `DEVICE:PORT`, to which no subnet manager gave a LID.
@@ -129,30 +144,26 @@ class Surroundings:
         gpus: As the driver sees them; None where this container has none.
         hidden_gpus: Those that the program will not see, as NVML counts.
         gpu_nodes: How many GPUs this container was given.
-        nproc: Processes that will be started here; None when not known.
         is_direct: Whether network cards may reach the GPUs' memory.
         libraries: By name, why it cannot be loaded; empty when it can be.
         given: What the user has set, by variable or in NCCL's files.
         missing_files: Those files that variables name and that are not there.
         vendor: Of the machine.
         temporary: TMPDIR, or /tmp.
-        master_port: Where rank 0 will listen, when this node will be that.
         is_master_port_free: None where no port was looked at.
         ephemeral: The ports that outgoing connections take.
-        loopback: All nodes are on this machine.
-        require_rdma: `--require-rdma`.
+        requested: What was not looked at: the run that is asked for.
     """
 
     facts: Facts = field(default_factory=Facts)
     python: UserPython = field(default_factory=UserPython)
-    machine: Machine = field(default_factory=lambda: Machine(()))
+    network: Network = field(default_factory=lambda: Network(()))
     candidates: tuple[Candidate, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     address_problem: tuple[str, str] = ("", "")
     hostname: str = ""
     hostname_addresses: tuple[str, ...] | None = None
     is_name_server_silent: bool = False
-    hosts: str = "auto"
     is_hosts_writable: bool = True
     arp: Mapping[str, Arp] = field(default_factory=dict)
     without_lid: frozenset[str] = frozenset()
@@ -161,7 +172,6 @@ class Surroundings:
     gpus: Gpus | None = None
     hidden_gpus: frozenset[int] = frozenset()
     gpu_nodes: int = 0
-    nproc: int | None = None
     is_direct: bool = True
     libraries: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, Given] = field(default_factory=dict)
@@ -172,11 +182,9 @@ class Surroundings:
     disks: tuple[Disk, ...] = ()
     temporary: str = "/tmp"  # noqa: S108
     clock: Clock | None = None
-    master_port: int | None = None
     is_master_port_free: bool | None = None
     ephemeral: tuple[int, int] = (32_768, 60_999)
-    loopback: bool = False
-    require_rdma: bool = False
+    requested: Requested = field(default_factory=Requested)
 
     @property
     def rdma(self) -> list[RdmaPort]:
@@ -295,15 +303,6 @@ def _quick(root: Path, nodes: int) -> Surroundings:
         clock=kernel.read_clock(),
         ephemeral=ephemeral_range(),
     )
-
-
-def user_program(command: Sequence[str], framework: str) -> str:
-    """What the user's Python is found by: the framework's launcher, or COMMAND's own program."""
-    try:
-        needs = FRAMEWORKS[framework].needs(command) if command else ()
-    except UsageError:  # it is refused where it would be started
-        needs = ()
-    return needs[0].program if needs else "torchrun"
 
 
 def rises(

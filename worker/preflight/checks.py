@@ -69,7 +69,7 @@ def addresses(here: Surroundings) -> list[Verdict]:
 def own_name(here: Surroundings) -> list[Verdict]:
     """L02: the node's own hostname does not lead to loopback where nobody corrects that."""
     found = here.hostname_addresses
-    if here.loopback:
+    if here.requested.loopback:
         return skipped(_ONE_MACHINE)
     if found is None and not here.is_name_server_silent:
         return skipped("not in /etc/hosts, and a run asks no name server")
@@ -87,7 +87,7 @@ def own_name(here: Surroundings) -> list[Verdict]:
     if found and not any(ipaddress.ip_address(address).is_loopback for address in found):
         return ok(found[0], here.hostname)
     value = ", ".join(found) or "resolves to nothing"
-    if here.hosts != "off" and here.is_hosts_writable:
+    if here.requested.hosts != "off" and here.is_hosts_writable:
         return ok(f"{value}; rdzv corrects it for the run", here.hostname)
     return [
         Verdict(
@@ -109,7 +109,7 @@ def _own_address(here: Surroundings) -> str:
 
 def master_port(here: Surroundings) -> list[Verdict]:
     """L03: the port of rank 0 is free, and no outgoing connection will take it."""
-    port, (low, high) = here.master_port, here.ephemeral
+    port, (low, high) = here.requested.master_port, here.ephemeral
     if port is None:
         return skipped("only rank 0's node listens")
     if here.is_master_port_free is False:
@@ -219,11 +219,11 @@ def gpus(here: Surroundings) -> list[Verdict]:
         for index, words, level in driver.problems
         if index not in here.hidden_gpus
     ]
-    if here.nproc is not None and here.nproc > here.facts.gpus > 0:
+    if here.requested.nproc is not None and here.requested.nproc > here.facts.gpus > 0:
         found.append(
             Verdict(
                 "warn",
-                f"{here.nproc} processes and {here.facts.gpus} GPUs",
+                f"{here.requested.nproc} processes and {here.facts.gpus} GPUs",
                 "--nproc-per-node",
                 "a GPU for each process",
                 "a process whose LOCAL_RANK has no GPU ends at once",
@@ -298,7 +298,7 @@ def _disk(disk: Disk, here: Surroundings) -> Iterator[Verdict]:
 def clock(here: Surroundings) -> list[Verdict]:
     """L19: somebody keeps the clock right."""
     found = here.clock
-    if here.loopback:
+    if here.requested.loopback:
         return skipped(_ONE_MACHINE)
     if found is None:
         return skipped("the kernel does not tell here")

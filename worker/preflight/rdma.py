@@ -31,9 +31,9 @@ def wants_rdma(here: Surroundings) -> bool:
 
     Nodes of one machine reach each other through its memory.
     """
-    if here.require_rdma:
+    if here.requested.require_rdma:
         return True
-    return here.facts.gpus > 0 and not here.loopback and not switched_off(here)
+    return here.facts.gpus > 0 and not here.requested.loopback and not switched_off(here)
 
 
 def switched_off(here: Surroundings) -> str:
@@ -58,7 +58,7 @@ def _is_whole(count: int) -> bool:
 
 def _is_accelerated(port: RdmaPort, here: Surroundings) -> bool:
     """The hidden half of a virtual machine's network card, such as Azure's mlx5_an0."""
-    masters = {interface.name: interface.master for interface in here.machine.interfaces}
+    masters = {interface.name: interface.master for interface in here.network.interfaces}
     return port.gid_index is None and bool(masters.get(port.interface))
 
 
@@ -71,7 +71,7 @@ def _grave(here: Surroundings) -> Level:
     network cards, on which the training would run well over TCP."""
     ports = rails(here)
     are_rails = len(ports) > 2 or any(port.link_layer != "Ethernet" for port in ports)
-    return "fail" if here.require_rdma or (wants_rdma(here) and are_rails) else "warn"
+    return "fail" if here.requested.require_rdma or (wants_rdma(here) and are_rails) else "warn"
 
 
 def _grouped(

@@ -22,7 +22,7 @@ def variables(here: Surroundings) -> list[Verdict]:
 
 
 def _interface_lists(here: Surroundings) -> Iterator[Verdict]:
-    present = [one.name for one in here.machine.interfaces if one.is_running]
+    present = [one.name for one in here.network.interfaces if one.is_running]
     for name in _LISTS:
         given = here.given.get(name)
         if given is None or not given.value:
@@ -60,7 +60,7 @@ def _networks(here: Surroundings) -> Iterator[Verdict]:
     off, network = switched_off(here), here.given.get("NCCL_NET")
     if off and usable:
         yield Verdict(
-            "fail" if here.require_rdma else "warn",
+            "fail" if here.requested.require_rdma else "warn",
             str(here.given[off]),
             off,
             "not set",
@@ -121,7 +121,7 @@ def _topology(here: Surroundings) -> Iterator[Verdict]:
             "there is no such file here, and NCCL goes on without",
             "mount it into the container: -v /opt/microsoft:/opt/microsoft:ro",
         )
-    is_flat = here.vendor == _AZURE and here.facts.gpus > 1 and not here.loopback
+    is_flat = here.vendor == _AZURE and here.facts.gpus > 1 and not here.requested.loopback
     if is_flat and not given and any(port.link_layer == "InfiniBand" for port in here.rdma):
         yield Verdict(
             "warn",
