@@ -57,10 +57,9 @@ def _not_taken(turn: Turn, asked: Tell, problem: str) -> None:
     if (until := _given_up_at(turn, asked)) is not None and turn.now >= until:
         turn.say(Note.REPORT_GIVEN_UP, problem=problem)
         return
-    if until is None and asked.is_last_try and not asked.needed:
-        return
-    if until is None and asked.is_last_try and not _watch_decides(turn):
-        turn.end(Cause.LOST, error=registry_lost(node.rules, waited, problem))
+    if until is None and asked.is_last_try and not (asked.needed and _watch_decides(turn)):
+        if asked.needed:
+            turn.end(Cause.LOST, error=registry_lost(node.rules, waited, problem))
         return
     turn.wait_for(Note.REPORT_WAITS, problem=problem)
     turn.begin(

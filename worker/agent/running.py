@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rendezvous.compat import timeout
 from rendezvous.errors import RdzvError
@@ -28,6 +29,7 @@ from worker.contracts import rank_of_failure
 from worker.settings import read_bytes
 
 _LOG_SECONDS = 2.0
+_HANGS = "its disk hangs"
 
 
 class Running:
@@ -82,14 +84,7 @@ class Running:
     async def _run_program(self) -> Input:
         number, contract = self._asked.number, self._asked.contract
         settings = self._place.settings
-        row = self._place.row(self._asked.table)
-        file = self._log_file(row.rank)
-        self._sink = self._environment.sink(
-            file,
-            log_limit=read_bytes(settings.log_limit),
-            prefix=f"[{row.rank}] " if settings.prefix else "",
-        )
-        self._log = str(file or "")
+        self._sink = await self._open_sink()
         self._program = program = await self._environment.start(
             contract.argv,
             contract.environment(self._environment.environ),
@@ -102,14 +97,37 @@ class Running:
         ending = await program.wait()
         return ProgramGone(number, ending, self._words())
 
-    def _log_file(self, rank: int) -> Path | None:
+    async def _open_sink(self) -> Sink:
+        """Open the log file; the program starts without one where that fails or hangs."""
+        rank = self._place.row(self._asked.table).rank
         folder = self._place.log_folder(self._environment.environ)
-        try:
+        file = folder / f"node-{rank}.log"
+
+        def make_sink() -> Sink:
             self._environment.make_private(folder)
-        except OSError as exc:
-            self._say(notice(Note.NO_LOG_FILE, folder=folder, problem=exc.strerror))
-            return None
-        return folder / f"node-{rank}.log"
+            return self._sink_of(file, rank)
+
+        try:
+            sink: Sink = await self._in_time(make_sink)
+        except OSError as exc:  # the time-out is one
+            problem = exc.strerror or _HANGS
+            self._say(notice(Note.NO_LOG_FILE, folder=folder, problem=problem))
+            return self._sink_of(None, rank)
+        self._log = str(file)
+        return sink
+
+    def _sink_of(self, file: Path | None, rank: int) -> Sink:
+        settings = self._place.settings
+        return self._environment.sink(
+            file,
+            log_limit=read_bytes(settings.log_limit),
+            prefix=f"[{rank}] " if settings.prefix else "",
+        )
+
+    async def _in_time(self, work: Callable[[], Any]) -> Any:
+        """Do it in a thread: its disk may hang, and raises TimeoutError then."""
+        async with timeout(_LOG_SECONDS):
+            return await self._environment.in_thread(work)
 
     # --- while it runs ------------------------------------------------------------------------
 
@@ -151,10 +169,9 @@ class Running:
     async def _find_nccl_log(self) -> None:
         """Begin to keep NCCL's log; the program starts without it where that fails or hangs."""
         try:
-            async with timeout(_LOG_SECONDS):
-                self._nccl = await self._environment.in_thread(self._open_nccl_log)
+            self._nccl = await self._in_time(self._open_nccl_log)
         except TimeoutError:
-            self._say(notice(Note.NO_NCCL_LOG, problem="its disk hangs"))
+            self._say(notice(Note.NO_NCCL_LOG, problem=_HANGS))
         except Exception as exc:  # noqa: BLE001 (the run does without)
             self._feed(PartBroken("opening NCCL's log", exc))
 
