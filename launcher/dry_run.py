@@ -14,7 +14,7 @@ from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.words import printable
 from worker.contracts import Contract, Paths, file_variables, make_contract
 from worker.nccl.env import given_by
-from worker.variables import Place, ProgramOptions, Variable, for_transports, from_table
+from worker.variables import ProgramOptions, TableFacts, Variable, for_transports, from_table
 
 KEPT = (
     "# What is set on the node itself of NCCL, Gloo, TensorPipe, UCX and MPI, or in its nccl.conf,",
@@ -92,7 +92,7 @@ def planned(plan: Plan) -> list[Variable]:
         UsageError: `--require-rdma`, and a variable that is passed on forbids it.
     """
     port, count = plan.settings.master_port, plan.processes.of(0)
-    place = Place(
+    place = TableFacts(
         master_address="<address>",
         master_port=str(port) if port else "<port>",
         rank="<rank>",

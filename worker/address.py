@@ -34,7 +34,7 @@ _Cidr: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 
 @frozen
-class Choice:
+class AddressChoice:
     """What a node offers, best first, and what it does not."""
 
     candidates: list[Candidate]
@@ -64,7 +64,7 @@ def choose_candidates(
     prefer: Prefer = "auto",
     overrides: Sequence[str] = (),
     loopback: bool = False,
-) -> Choice:
+) -> AddressChoice:
     """Choose what this node offers, and say why of each address, offered or not.
 
     Args:
@@ -95,7 +95,7 @@ def choose_candidates(
         _candidate(offer, asked + _reason(offer, rail, route_source))
         for offer, asked in chosen.items()
     ]
-    return Choice(candidates[:_MOST_CANDIDATES], skipped)
+    return AddressChoice(candidates[:_MOST_CANDIDATES], skipped)
 
 
 def _sort_out(machine: Network, *, loopback: bool) -> tuple[list[_Offer], list[Skipped]]:

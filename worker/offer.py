@@ -17,7 +17,7 @@ from rendezvous.schema import (
     JoinRequest,
 )
 from rendezvous.security import JoinString, sign_join, word_macs
-from worker.address import Choice, choose_candidates
+from worker.address import AddressChoice, choose_candidates
 from worker.contracts import needs_of, script_of
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 from worker.machine.kernel import read_arp
@@ -148,7 +148,7 @@ def survey(
         master_port: Where torch will listen, if this node is to be rank 0.
         patient: A person waits for the answer, and not a run: slow answers are awaited.
     """
-    network, choice, problem = look(), Choice([], []), ("", "")
+    network, choice, problem = look(), AddressChoice([], []), ("", "")
     try:
         choice = choose_candidates(
             network,

@@ -21,7 +21,7 @@ from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
 from rendezvous.schema import MAX_NODES, Port, Seconds
 from rendezvous.words import size_text
-from worker.contracts import Choice, Name, choose_framework
+from worker.contracts import FrameworkChoice, Name, choose_framework
 
 LEAST_LOG_BYTES = 1 << 20
 _BYTES = re.compile(r"[0-9]{1,11}[KMGkmg]?")
@@ -252,7 +252,7 @@ class NodeSettings(Settings):
 Node = TypeVar("Node", bound=NodeSettings)
 
 
-def settle_framework(settings: Node, command: Sequence[str]) -> tuple[Node, Choice | None]:
+def settle_framework(settings: Node, command: Sequence[str]) -> tuple[Node, FrameworkChoice | None]:
     """The settings with COMMAND's framework; None beside them where a person has named it.
 
     Raises:

@@ -65,7 +65,7 @@ NO_OPTIONS = ProgramOptions()
 
 
 @frozen
-class Place:
+class TableFacts:
     """One node's part of a table, as far as variables tell it.
 
     Before there is a table (not `sealed`), what it will say is a word in <brackets>.
@@ -107,10 +107,10 @@ class Variable:
     by_framework: bool = False
 
 
-def place_of(table: EndpointTable, row: TableRow) -> Place:
+def table_facts(table: EndpointTable, row: TableRow) -> TableFacts:
     """What a sealed table says of one of its nodes."""
     networks = {each.subnet for each in table.rows}
-    return Place(
+    return TableFacts(
         master_address=table.master_address,
         master_port=str(table.master_port),
         rank=str(row.rank),
@@ -131,14 +131,14 @@ def mpi_network(table: EndpointTable) -> str:
 
     It reads no subnet of IPv6, but an interface's name, and fails where a node has none of it.
     """
-    place = place_of(table, table.rows[0])
+    place = table_facts(table, table.rows[0])
     if place.family == "IPv4":
         return place.subnet
     names = {row.interface for row in table.rows}
     return names.pop() if place.subnet and len(names) == 1 else ""
 
 
-def from_table(place: Place) -> list[Variable]:
+def from_table(place: TableFacts) -> list[Variable]:
     """The variables that the table decides, whatever was there before."""
     return [
         Variable("MASTER_ADDR", place.master_address, "rank 0's address in the table"),
@@ -151,7 +151,7 @@ def from_table(place: Place) -> list[Variable]:
 
 
 def for_transports(
-    place: Place, options: ProgramOptions, given: Mapping[str, Given]
+    place: TableFacts, options: ProgramOptions, given: Mapping[str, Given]
 ) -> list[Variable]:
     """The variables of NCCL, Gloo, TensorPipe and, on request, UCX and MPI.
 
@@ -201,7 +201,7 @@ def log_file(variables: list[Variable]) -> str:
     return used.get("NCCL_DEBUG_FILE", "") if level in _TELLING_LEVELS else ""
 
 
-def _interfaces(place: Place) -> Iterator[Variable]:
+def _interfaces(place: TableFacts) -> Iterator[Variable]:
     where = f"the network of all nodes ({place.network})" if place.network else "the table"
     # NCCL takes beginnings of names; '=' makes it exact, so that eth1 is not eth10.
     yield Variable(
@@ -222,7 +222,7 @@ def _interfaces(place: Place) -> Iterator[Variable]:
     )
 
 
-def _rdma(place: Place, options: ProgramOptions) -> Iterator[Variable]:
+def _rdma(place: TableFacts, options: ProgramOptions) -> Iterator[Variable]:
     if place.hcas:
         yield Variable(
             "NCCL_IB_HCA",
@@ -238,7 +238,7 @@ def _rdma(place: Place, options: ProgramOptions) -> Iterator[Variable]:
         )
 
 
-def _on_request(place: Place, options: ProgramOptions) -> Iterator[Variable]:
+def _on_request(place: TableFacts, options: ProgramOptions) -> Iterator[Variable]:
     # Naming the interface alone would forbid UCX the ports over which it is to go.
     if "ucx" in options.env_for and (place.hcas or place.transport == "Socket"):
         yield Variable(
@@ -271,7 +271,9 @@ def _log(options: ProgramOptions, given: Mapping[str, Given]) -> Iterator[Variab
         )
 
 
-def _refuse_without_rdma(place: Place, options: ProgramOptions, given: Mapping[str, Given]) -> None:
+def _refuse_without_rdma(
+    place: TableFacts, options: ProgramOptions, given: Mapping[str, Given]
+) -> None:
     forbids = {"NCCL_NET": _is_socket}
     if place.sealed and place.transport != "Libfabric":  # EFA goes without verbs
         forbids["NCCL_IB_DISABLE"] = _is_true
@@ -283,7 +285,7 @@ def _refuse_without_rdma(place: Place, options: ProgramOptions, given: Mapping[s
             )
 
 
-def _unasked(place: Place, given: Mapping[str, Given]) -> Iterator[Variable]:
+def _unasked(place: TableFacts, given: Mapping[str, Given]) -> Iterator[Variable]:
     """What rdzv does not write, and the user has set against what the nodes have."""
     expected = _TRANSPORTS.get(place.transport)
     net, disabled = given.get("NCCL_NET"), given.get("NCCL_IB_DISABLE")
@@ -297,7 +299,7 @@ def _unasked(place: Place, given: Mapping[str, Given]) -> Iterator[Variable]:
         yield Variable("NCCL_IB_DISABLE", "", "", disabled, words)
 
 
-def _conflict(ours: Variable, kept: Given, place: Place) -> str:
+def _conflict(ours: Variable, kept: Given, place: TableFacts) -> str:
     """What a variable of the user's goes against; empty when both say the same."""
     theirs = kept.value
     if ours.name == "NCCL_DEBUG":

@@ -29,7 +29,7 @@ from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
 from rendezvous.schema import canonical_json
 from rendezvous.security import RegistryString, parse_group_token
-from worker.contracts import Choice, check_command
+from worker.contracts import FrameworkChoice, check_command
 from worker.settings import settle_framework, state_home
 from worker.variables import Variable
 
@@ -170,7 +170,7 @@ def prepare(
     )
 
 
-def _chosen(choice: Choice | None) -> list[str]:
+def _chosen(choice: FrameworkChoice | None) -> list[str]:
     """What a COMMAND without --framework was taken for, where that is not the default."""
     if choice is None or not choice.launcher:
         return []

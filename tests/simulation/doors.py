@@ -19,7 +19,7 @@ from tests.simulation.loop import forever
 from tests.simulation.schedule import BREAKING, HANGING, Fault
 from worker.agent import AgentEnvironment
 from worker.agent.inputs import Armed
-from worker.nccl.verdict import Verdict
+from worker.nccl.verdict import NetworkVerdict
 from worker.resolver import NO_SUCH_NAME, Resolver
 
 if TYPE_CHECKING:
@@ -345,17 +345,17 @@ class _NcclLog:
         self._process = process
         self._doors = doors
 
-    async def verdicts(self) -> AsyncIterator[Verdict]:
+    async def verdicts(self) -> AsyncIterator[NetworkVerdict]:
         """What is to be said of it."""
         await asyncio.sleep(1.5)
         self._doors.may_break("verdicts")
         fault = self._process.world.marked("falls back", self._process)
         if fault is None:
-            yield Verdict("as_expected", "ok", "NCCL uses InfiniBand (mlx5_0)")
+            yield NetworkVerdict("as_expected", "ok", "NCCL uses InfiniBand (mlx5_0)")
         elif fault.count > 1:
-            yield Verdict("fallback", "warn", "NCCL uses sockets")
+            yield NetworkVerdict("fallback", "warn", "NCCL uses sockets")
         else:
-            yield Verdict("fallback", "fail", "NCCL uses sockets, and RDMA is required")
+            yield NetworkVerdict("fallback", "fail", "NCCL uses sockets, and RDMA is required")
         await forever()
 
     def trouble(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rendezvous.schema import Candidate, Facts, LinkKind, RdmaPort
 from worker.machine.gpus import Gpu, Gpus
-from worker.machine.kernel import Clock, Limits
+from worker.machine.kernel import Clock, ResourceLimits
 from worker.machine.network import Interface, Network
 from worker.machine.rdma import chosen
 from worker.machine.surroundings import Disk, Requested, Surroundings
@@ -63,7 +63,7 @@ HEALTHY = Surroundings(
     hostname_addresses=("10.0.0.4",),
     gpus=Gpus("570.10", tuple(Gpu(i, "NVIDIA H100", f"GPU-{i}") for i in range(8))),
     gpu_nodes=8,
-    limits=Limits(memlock_bytes=None, may_lock=False, files=1_048_576, stack_bytes=8 << 20),
+    limits=ResourceLimits(memlock_bytes=None, may_lock=False, files=1_048_576, stack_bytes=8 << 20),
     shm=Disk("/dev/shm", 64 * GIB, 64 * GIB),
     disks=(Disk("/work", 500 * GIB, 900 * GIB), Disk("/tmp", 500 * GIB, 900 * GIB)),
     clock=Clock(is_synchronised=True, error_seconds=0.002),

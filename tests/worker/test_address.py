@@ -23,7 +23,7 @@ from tests.worker.fake_sysfs import (
     roce_8x400,
     tcp_only,
 )
-from worker.address import Choice, Prefer, choose_candidates
+from worker.address import AddressChoice, Prefer, choose_candidates
 from worker.machine.interfaces import look
 from worker.machine.network import Interface, Network, RdmaKind, Skipped
 
@@ -39,11 +39,11 @@ def see(trees: Trees, build: Builder) -> Network:
     return look(root, addresses=addresses)
 
 
-def offered(choice: Choice) -> list[str]:
+def offered(choice: AddressChoice) -> list[str]:
     return [f"{c.interface} {c.address}/{c.prefix_length}: {c.reason}" for c in choice.candidates]
 
 
-def places(choice: Choice) -> list[str]:
+def places(choice: AddressChoice) -> list[str]:
     return [f"{c.interface} {c.address}" for c in choice.candidates]
 
 
@@ -486,7 +486,7 @@ def test_a_long_list_of_what_exists_is_cut(count: int, more: str) -> None:
 
 def test_a_run_on_one_machine_offers_loopback_and_nothing_else(trees: Trees) -> None:
     choice = choose_candidates(see(trees, efa_p5), route_source="10.1.3.4", loopback=True)
-    assert choice == Choice(
+    assert choice == AddressChoice(
         [
             Candidate(
                 interface="lo",

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from rendezvous.errors import UsageError
-from worker.contracts import Choice, check_command, choose_framework
+from worker.contracts import FrameworkChoice, check_command, choose_framework
 from worker.settings import NodeSettings, WorkerSettings, settle_framework
 
 
@@ -56,7 +56,7 @@ def test_a_frameworks_own_launcher_chooses_its_contract(
     ],
 )
 def test_what_may_be_a_python_script_is_torchruns(command: str) -> None:
-    assert choose_framework(command.split()) == Choice("torchrun")
+    assert choose_framework(command.split()) == FrameworkChoice("torchrun")
     check_command(command.split(), "torchrun")
 
 
@@ -108,14 +108,14 @@ def test_a_launchers_module_which_torchrun_would_start_in_every_process_is_refus
 
 @pytest.mark.parametrize("command", ["python train.py", "torchrun python train.py"])
 def test_python_in_front_of_torchruns_script_is_left_to_its_own_refusal(command: str) -> None:
-    assert choose_framework(command.split()) == Choice("torchrun")
+    assert choose_framework(command.split()) == FrameworkChoice("torchrun")
     with pytest.raises(UsageError, match="COMMAND names 'python', and torchrun"):
         check_command(command.split(), "torchrun")
 
 
 @pytest.mark.parametrize("command", [[], [""], [" "]])
 def test_an_empty_command_is_left_to_the_check(command: list[str]) -> None:
-    assert choose_framework(command) == Choice("torchrun")
+    assert choose_framework(command) == FrameworkChoice("torchrun")
 
 
 def test_what_was_named_is_kept() -> None:
@@ -127,7 +127,7 @@ def test_what_was_named_is_kept() -> None:
 def test_what_was_not_named_is_settled_by_the_command() -> None:
     settings, choice = settle_framework(NodeSettings(), shlex.split("accelerate launch x.py"))
     assert settings.framework == "accelerate"
-    assert choice == Choice("accelerate", "accelerate launch")
+    assert choice == FrameworkChoice("accelerate", "accelerate launch")
     assert settle_framework(settings, ["train.py"]) == (settings, None)
     plain = NodeSettings()
-    assert settle_framework(plain, ["train.py"]) == (plain, Choice("torchrun"))
+    assert settle_framework(plain, ["train.py"]) == (plain, FrameworkChoice("torchrun"))

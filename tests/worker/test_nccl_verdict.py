@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rendezvous.schema import ProgressReport
-from worker.nccl.verdict import Heard, Verdict, judge, take_in
+from worker.nccl.verdict import Heard, NetworkVerdict, judge, take_in
 
 LOGS = Path(__file__).parent / "nccl"
 INSTALL = (
@@ -37,7 +37,7 @@ def heard(name: str) -> Heard:
     return found
 
 
-def verdicts(*names: str, expected: str = "IB", required: bool = False) -> list[Verdict]:
+def verdicts(*names: str, expected: str = "IB", required: bool = False) -> list[NetworkVerdict]:
     return list(judge([heard(name) for name in names], expected, required=required))
 
 
@@ -61,7 +61,7 @@ def verdicts(*names: str, expected: str = "IB", required: bool = False) -> list[
     ],
 )
 def test_what_was_expected_is_told_with_its_ports(name: str, expected: str, words: str) -> None:
-    assert verdicts(name, expected=expected) == [Verdict("as_expected", "ok", words)]
+    assert verdicts(name, expected=expected) == [NetworkVerdict("as_expected", "ok", words)]
 
 
 def test_processes_that_have_not_said_anything_are_no_verdict() -> None:
@@ -85,13 +85,13 @@ def test_processes_that_have_not_said_anything_are_no_verdict() -> None:
     ],
 )
 def test_a_fall_back_is_told_with_its_cause_and_what_to_do(name: str, cause: str) -> None:
-    assert verdicts(name) == [Verdict("fallback", "warn", FALLBACK + cause)]
-    assert verdicts(name, required=True) == [Verdict("fallback", "fail", FALLBACK + cause)]
+    assert verdicts(name) == [NetworkVerdict("fallback", "warn", FALLBACK + cause)]
+    assert verdicts(name, required=True) == [NetworkVerdict("fallback", "fail", FALLBACK + cause)]
 
 
 def test_a_fall_back_without_a_port_sends_one_to_the_doctor() -> None:
     assert verdicts("sockets", expected="Libfabric") == [
-        Verdict(
+        NetworkVerdict(
             "fallback",
             "warn",
             "NCCL uses sockets (eth0, ib0), and EFA was expected: it found no usable RDMA port; "
@@ -116,8 +116,8 @@ def test_a_fall_back_of_some_processes_says_of_how_many() -> None:
 def test_a_network_that_nccl_may_not_leave_and_cannot_use() -> None:
     words = f"NCCL cannot use IB, and may use no other network: {INSTALL}"
     assert verdicts("not_found_2_27") == verdicts("not_found")
-    assert verdicts("not_found") == [Verdict("unusable", "warn", words)]
-    assert verdicts("not_found", required=True) == [Verdict("unusable", "fail", words)]
+    assert verdicts("not_found") == [NetworkVerdict("unusable", "warn", words)]
+    assert verdicts("not_found", required=True) == [NetworkVerdict("unusable", "fail", words)]
 
 
 # ---- what is slow -------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tests.worker.fake_sysfs import (
 )
 from tests.worker.machines import GIB, HEALTHY, complaints, efa, machine, port, roce
 from worker.machine.interfaces import look
-from worker.machine.kernel import Limits
+from worker.machine.kernel import ResourceLimits
 from worker.machine.network import Interface, Network
 from worker.machine.rdma import Unopened, look_rdma, without_lid
 from worker.machine.surroundings import EFA_LIBRARIES, Surroundings, look_around
@@ -30,7 +30,7 @@ from worker.preflight.checks import check_node
 from worker.preflight.rdma import RDMA_JUDGES, rails, wants_rdma
 
 MIB = 1 << 20
-LOCKED = Limits(memlock_bytes=8 * MIB, may_lock=False, files=None, stack_bytes=8 << 20)
+LOCKED = ResourceLimits(memlock_bytes=8 * MIB, may_lock=False, files=None, stack_bytes=8 << 20)
 LOST = port(1, state="DOWN", phys_state="Polling", problem="down")
 NO_EFA = dict.fromkeys(EFA_LIBRARIES, "cannot open shared object file")
 

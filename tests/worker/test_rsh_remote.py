@@ -34,7 +34,7 @@ from tests.rendezvous.registry import until
 from worker.local_socket import Caller, Request
 from worker.rsh import exchange, remote
 from worker.rsh.remote import RemoteCommands
-from worker.rsh.served import Shell
+from worker.rsh.served import ServedShell
 
 pytestmark = pytest.mark.real_time
 
@@ -187,7 +187,7 @@ async def running() -> AsyncIterator[Cluster]:
     work = []
     for slot, node in enumerate(made.nodes):
         environ = {"PATH": os.environ["PATH"], "NODE_RANK": str(slot)}
-        node.begin(TABLE, DIGEST, Shell(f"node {slot}", environ, grace_seconds=5.0))
+        node.begin(TABLE, DIGEST, ServedShell(f"node {slot}", environ, grace_seconds=5.0))
         work.append(asyncio.create_task(node.work()))
     try:
         yield made
@@ -437,7 +437,9 @@ async def test_a_caller_that_goes_while_its_start_is_on_its_way_ends_the_command
 async def test_what_ignores_term_is_killed_after_the_grace(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     async with running() as cluster:
-        cluster.nodes[1].begin(TABLE, DIGEST, Shell("node 1", {"PATH": os.environ["PATH"]}, 0.1))
+        cluster.nodes[1].begin(
+            TABLE, DIGEST, ServedShell("node 1", {"PATH": os.environ["PATH"]}, 0.1)
+        )
         told, _ = cluster.ask(0, "h1", f"trap '' TERM; echo $$ > {pid}; while :; do sleep 1; done")
         shell = await pid_in(pid)
         told.killed.set()
@@ -663,7 +665,7 @@ async def test_a_caller_of_whose_end_the_news_was_lost_ends_its_command_all_the_
 
 async def test_a_shell_that_cannot_be_started_is_no_end_of_the_agent() -> None:
     async with running() as cluster:
-        cluster.nodes[1].begin(TABLE, DIGEST, Shell("node 1", {"PATH": "/nowhere"}, 1.0))
+        cluster.nodes[1].begin(TABLE, DIGEST, ServedShell("node 1", {"PATH": "/nowhere"}, 1.0))
         told = await cluster.run(0, "h1", "true")
     assert told.told[-1] == {"exit": 127}
     assert b"cannot start 'sh': not found in any folder of PATH" in told.said("stderr")

@@ -15,7 +15,7 @@ from worker.variables import (
     for_transports,
     from_table,
     log_file,
-    place_of,
+    table_facts,
 )
 
 CLASS = "eth1, 10.0.0.0/24, Ethernet, IPv4"
@@ -65,7 +65,7 @@ def written(
     **changes: Any,
 ) -> list[Variable]:
     sealed = table(**changes)
-    place = place_of(sealed, sealed.rows[1])
+    place = table_facts(sealed, sealed.rows[1])
     return for_transports(place, options, given_by(environ or {}, configured))
 
 
@@ -82,7 +82,7 @@ def conflicts(variables: list[Variable]) -> dict[str, str]:
 
 def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
     sealed = table()
-    assert from_table(place_of(sealed, sealed.rows[1])) + written() == [
+    assert from_table(table_facts(sealed, sealed.rows[1])) + written() == [
         Variable("MASTER_ADDR", "10.0.0.1", "rank 0's address in the table"),
         Variable("MASTER_PORT", "29500", "a port that is free on rank 0's node"),
         Variable("NODE_RANK", "1", "this node's rank in the table"),
@@ -269,7 +269,7 @@ def test_mpi_is_told_the_interface_of_an_ipv6_network_whose_subnet_open_mpi_cann
         one.model_copy(update={"address": f"fd00::{one.rank + 1}", "prefix_length": 64})
         for one in sealed.rows
     ]
-    place = place_of(sealed.model_copy(update={"rows": rows}), rows[1])
+    place = table_facts(sealed.model_copy(update={"rows": rows}), rows[1])
     found = as_set(for_transports(place, ProgramOptions(env_for=("mpi",)), {}))
     assert (place.subnet, found["OMPI_MCA_btl_tcp_if_include"]) == ("fd00::/64", "eth1")
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from rendezvous.errors import Fenced, RunOver
 from rendezvous.security import JoinString
-from worker.agent.arming import Place
+from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import SignalCame
 from worker.agent.shell import NodeShell
@@ -72,9 +72,9 @@ async def take_part(
 ) -> int:
     """See one node through its part of the run, whatever process it is in. Raises RdzvError."""
     remote = settings.allow_exec or is_led(settings.framework, command)
-    place = Place(settings, join, list(command), remote)
+    spec = NodeSpec(settings, join, list(command), remote)
     client = environment.dial(join.place, join.token)
-    shell = NodeShell(place, environment, client)
+    shell = NodeShell(spec, environment, client)
 
     def told(number: int) -> None:
         parent = settings.parent

@@ -32,7 +32,7 @@ Code = Literal["bad_table", "contract", "address", "port_taken", "hosts"]
 
 
 @frozen
-class Place:
+class NodeSpec:
     """What one agent is, beside the table.
 
     Attributes:
@@ -58,7 +58,7 @@ class Place:
         return self.settings.log_dir or state_home(environ) / self.join.run / "logs"
 
 
-class Refusal(Exception):
+class CannotArm(Exception):
     """Why this node cannot start on a table."""
 
     def __init__(self, code: Code, reason: str, free_port: int | None = None) -> None:
@@ -70,7 +70,7 @@ class Refusal(Exception):
 
 def arm(
     asked: Arm,
-    place: Place,
+    spec: NodeSpec,
     environment: AgentEnvironment,
     hosts: HostsFile,
     *,
@@ -81,17 +81,17 @@ def arm(
 
     Args:
         asked: Which table, and what this node knows of it.
-        place: What this agent is.
+        spec: What this agent is.
         environment: The outer world.
         hosts: Where names are written.
         socket: The path of the agent's socket; empty when there is none.
         resolved: Where hostnames lead here already.
     """
-    work = _Arming(asked, place, environment, socket)
+    work = _Arming(asked, spec, environment, socket)
     try:
         contract = work.prepare()
         work.write_hosts(hosts, resolved)
-    except Refusal as exc:
+    except CannotArm as exc:
         report = RefuseReport(
             epoch=asked.table.epoch, code=exc.code, reason=exc.reason, free_port=exc.free_port
         )
@@ -101,10 +101,10 @@ def arm(
 
 @dataclass
 class _Arming:
-    """The steps for one table; each raises `Refusal`."""
+    """The steps for one table; each raises `CannotArm`."""
 
     asked: Arm
-    place: Place
+    spec: NodeSpec
     environment: AgentEnvironment
     socket: str
     folder: str = ""
@@ -118,28 +118,28 @@ class _Arming:
         contract = self._contract()
         environ = contract.environment(self.environment.environ)
         if missing := self.environment.missing_of(contract.needs, environ):
-            raise Refusal("contract", missing)
-        own = self.place.row(self.asked.table)
+            raise CannotArm("contract", missing)
+        own = self.spec.row(self.asked.table)
         if problem := self.environment.why_unusable(own.address, own.interface):
-            raise Refusal("address", f"{problem} since it joined")
+            raise CannotArm("address", f"{problem} since it joined")
         self._check_port(contract)
         return contract
 
     def _judge(self) -> None:
         problem = problem_of(
             self.asked.table,
-            self.place.join,
+            self.spec.join,
             offered=self.asked.offered,
-            nnodes=self.place.settings.nnodes,
+            nnodes=self.spec.settings.nnodes,
             former=self.asked.former,
         )
         if problem:
-            raise Refusal("bad_table", problem)
+            raise CannotArm("bad_table", problem)
 
     def _write_files(self) -> None:
         """Write the hostfiles and the table, where that can be."""
-        row = self.place.row(self.asked.table)
-        folder = self.place.log_folder(self.environment.environ) / f"node-{row.rank}"
+        row = self.spec.row(self.asked.table)
+        folder = self.spec.log_folder(self.environment.environ) / f"node-{row.rank}"
         try:
             self.environment.write_files(folder, files_of(self.asked.table))
         except OSError as exc:
@@ -149,41 +149,41 @@ class _Arming:
 
     def _write_shims(self) -> None:
         """Write what programs call to have a command run on another node."""
-        if not self.place.remote:
+        if not self.spec.remote:
             return
         if not self.folder or not self.socket:
             words = "nowhere to put rdzv-rsh, or the agent's socket, which remote commands need"
-            raise Refusal("contract", words)
+            raise CannotArm("contract", words)
         folder = self._paths().bin
         try:
             self.environment.write_shims(Path(folder), self.socket)
         except OSError as exc:
-            raise Refusal("contract", f"{folder} cannot be written: {exc.strerror}") from exc
+            raise CannotArm("contract", f"{folder} cannot be written: {exc.strerror}") from exc
 
     def _paths(self) -> Paths:
-        folder = Path(self.folder, "bin") if self.folder and self.place.remote else ""
+        folder = Path(self.folder, "bin") if self.folder and self.spec.remote else ""
         return Paths(folder=self.folder, python=sys.executable, bin=str(folder), socket=self.socket)
 
     def _contract(self) -> Contract:
-        settings, environ = self.place.settings, self.environment.environ
+        settings, environ = self.spec.settings, self.environment.environ
         try:
             return make_contract(
-                self.place.command,
+                self.spec.command,
                 self.asked.table,
-                self.place.join.slot,
+                self.spec.join.slot,
                 environ,
                 ProgramOptions.of(settings, self._nccl_file()),
                 configured=self.environment.read_conf(environ),
                 paths=self._paths(),
             )
         except UsageError as exc:
-            raise Refusal("contract", exc.message) from exc
+            raise CannotArm("contract", exc.message) from exc
 
     def _nccl_file(self) -> str:
         """Where NCCL's log would go."""
-        row = self.place.row(self.asked.table)
-        folder = self.place.log_folder(self.environment.environ)
-        file = folder / f"nccl-{self.place.join.launch_id}" / f"node-{row.rank}"
+        row = self.spec.row(self.asked.table)
+        folder = self.spec.log_folder(self.environment.environ)
+        file = folder / f"nccl-{self.spec.join.launch_id}" / f"node-{row.rank}"
         return f"{file}".replace("%", "%%") + ".%p.log"
 
     def _check_port(self, contract: Contract) -> None:
@@ -193,7 +193,7 @@ class _Arming:
         ahead = port - self.asked.table.master_port
         free = self.environment.find_free(port + 1)
         name = "master port" if ahead == 0 else "port"
-        raise Refusal(
+        raise CannotArm(
             "port_taken",
             f"{name} {port} is taken by another program on this node",
             free - ahead if free else None,
@@ -201,14 +201,14 @@ class _Arming:
 
     def write_hosts(self, hosts: HostsFile, resolved: Mapping[str, Addresses]) -> None:
         """Write the nodes' names, as the person wants it."""
-        mode = self.place.settings.hosts
+        mode = self.spec.settings.hosts
         if mode == "off":
             return
         try:
-            warning = hosts.install(self.asked.table, self.place.join.slot, resolved)
+            warning = hosts.install(self.asked.table, self.spec.join.slot, resolved)
         except ArmingFailed as exc:
             if mode == "require":
-                raise Refusal("hosts", f"{exc.message} (--hosts require)") from exc
+                raise CannotArm("hosts", f"{exc.message} (--hosts require)") from exc
             warning = f"{exc.message}; going on by IP address, names may not resolve"
         if warning:
             self.notices.append(notice(Note.WARNED, words=warning))

@@ -31,7 +31,7 @@ from worker.agent.actions import (
 from worker.agent.faults import not_acknowledged
 from worker.agent.inputs import Armed, Broken, Failed, Input, NotArmed, Visited
 from worker.agent.notices import Note
-from worker.agent.state import Agreed, Cause, Epoch, Program, ResultKnown, Turn
+from worker.agent.state import Agreed, Cause, Epoch, ProgramState, ResultKnown, Turn
 
 _FAILURES_SAID = 8
 
@@ -216,7 +216,7 @@ def _go(turn: Turn, view: NodeView) -> None:
     else:
         turn.say(Note.SERVES)
     number = turn.begin(Start, table=table, contract=contract)
-    program = Program(
+    program = ProgramState(
         number,
         serves=not contract.argv,
         ends_all=contract.fatal_workers,

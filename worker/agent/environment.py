@@ -34,7 +34,7 @@ from worker.machine.interfaces import why_unusable
 from worker.nccl.conf import read_conf
 from worker.nccl.env import Given
 from worker.nccl.log import NcclLog
-from worker.nccl.verdict import Verdict
+from worker.nccl.verdict import NetworkVerdict
 from worker.needs import missing_of
 from worker.node_files import write_files
 from worker.offer import look_ahead, make_offer
@@ -117,7 +117,7 @@ class AgentSocket(Protocol):
 class NetworkLog(Protocol):
     """What an agent needs of `worker.nccl.log.NcclLog`."""
 
-    def verdicts(self) -> AsyncIterator[Verdict]:
+    def verdicts(self) -> AsyncIterator[NetworkVerdict]:
         """What is to be said of the network, as long as it is asked."""
 
     def trouble(self) -> str:

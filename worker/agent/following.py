@@ -32,7 +32,7 @@ from worker.agent.inputs import (
     TroubleRead,
 )
 from worker.agent.notices import Note, notice, text_of
-from worker.agent.state import IN_ORDER, Cause, Epoch, Program, Turn
+from worker.agent.state import IN_ORDER, Cause, Epoch, ProgramState, Turn
 from worker.ending import Ending, code_words
 from worker.family import (
     LATE_END_SECONDS,
@@ -49,7 +49,7 @@ WORDS_SECONDS = 1.0
 _TROUBLE_SECONDS = 1.0
 
 
-def _with_program(turn: Turn, number: int) -> tuple[Epoch, Program] | None:
+def _with_program(turn: Turn, number: int) -> tuple[Epoch, ProgramState] | None:
     """The attempt and its program, as long as something of that is there."""
     epoch = turn.node.epoch_of(number)
     if epoch is None or epoch.program is None or epoch.program.gone:
@@ -136,7 +136,7 @@ def _dues(turn: Turn, epoch: Epoch) -> list[float]:
     return found
 
 
-def _report_at(program: Program) -> float | None:
+def _report_at(program: ProgramState) -> float | None:
     """When an end that is certain is reported: who was warned of it waits for more words."""
     if program.certain_at is None or program.failed_at is None:
         return None

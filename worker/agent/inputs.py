@@ -13,7 +13,7 @@ from worker.agent.notices import Notice
 from worker.contracts import Contract
 from worker.ending import Ending
 from worker.family import Family
-from worker.nccl.verdict import Verdict
+from worker.nccl.verdict import NetworkVerdict
 
 
 @frozen
@@ -194,7 +194,7 @@ class NetworkSaid:
     """What NCCL's log shows of the network that the program uses."""
 
     number: int
-    verdict: Verdict
+    verdict: NetworkVerdict
 
 
 @frozen

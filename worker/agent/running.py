@@ -10,7 +10,7 @@ from typing import Any
 from rendezvous.compat import timeout
 from rendezvous.errors import RdzvError
 from worker.agent.actions import ReadTrouble, Start
-from worker.agent.arming import Place
+from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment, NetworkLog, RunningProgram, Sink
 from worker.agent.inputs import (
     Failed,
@@ -37,7 +37,7 @@ class Running:
 
     Args:
         asked: What is started.
-        place: What this agent is.
+        spec: What this agent is.
         environment: The outer world.
         feed: Tells the machine what happens meanwhile.
         say: Says something in this node's log.
@@ -46,13 +46,13 @@ class Running:
     def __init__(
         self,
         asked: Start,
-        place: Place,
+        spec: NodeSpec,
         environment: AgentEnvironment,
         feed: Callable[[Input], None],
         say: Callable[[Notice], None],
     ) -> None:
         self._asked = asked
-        self._place = place
+        self._spec = spec
         self._environment = environment
         self._feed = feed
         self._say = say
@@ -83,7 +83,7 @@ class Running:
 
     async def _run_program(self) -> Input:
         number, contract = self._asked.number, self._asked.contract
-        settings = self._place.settings
+        settings = self._spec.settings
         self._sink = await self._open_sink()
         self._program = program = await self._environment.start(
             contract.argv,
@@ -99,8 +99,8 @@ class Running:
 
     async def _open_sink(self) -> Sink:
         """Open the log file; the program starts without one where that fails or hangs."""
-        rank = self._place.row(self._asked.table).rank
-        folder = self._place.log_folder(self._environment.environ)
+        rank = self._spec.row(self._asked.table).rank
+        folder = self._spec.log_folder(self._environment.environ)
         file = folder / f"node-{rank}.log"
 
         def make_sink() -> Sink:
@@ -117,7 +117,7 @@ class Running:
         return sink
 
     def _sink_of(self, file: Path | None, rank: int) -> Sink:
-        settings = self._place.settings
+        settings = self._spec.settings
         return self._environment.sink(
             file,
             log_limit=read_bytes(settings.log_limit),
@@ -188,7 +188,7 @@ class Running:
                 self._say(notice(Note.NO_NCCL_LOG, problem=exc.strerror))
                 return None
         self._say(notice(Note.NCCL_LOG, file=contract.nccl_log))
-        required = self._place.settings.require_rdma
+        required = self._spec.settings.require_rdma
         return self._environment.nccl_log(
             contract.nccl_log, self._asked.table.transport, required=required
         )

@@ -49,7 +49,7 @@ from worker.agent.actions import (
     Visit,
     Watch,
 )
-from worker.agent.arming import Place, arm
+from worker.agent.arming import NodeSpec, arm
 from worker.agent.environment import AgentEnvironment, Listener
 from worker.agent.inputs import (
     Broken,
@@ -71,7 +71,7 @@ from worker.metrics import Metrics
 from worker.own_words import own_word
 from worker.probe.packets import Identity
 from worker.rsh.remote import RemoteCommands
-from worker.rsh.served import Shell as ServedShell
+from worker.rsh.served import ServedShell
 
 logger = logging.getLogger("worker.agent")
 
@@ -82,21 +82,23 @@ class NodeShell:
     """One node's machine, and what carries out its decisions.
 
     Args:
-        place: What this agent is.
+        spec: What this agent is.
         environment: The outer world.
         client: Of the registry.
     """
 
-    def __init__(self, place: Place, environment: AgentEnvironment, client: RegistryClient) -> None:
-        join = place.join
-        self._place = place
+    def __init__(
+        self, spec: NodeSpec, environment: AgentEnvironment, client: RegistryClient
+    ) -> None:
+        join = spec.join
+        self._spec = spec
         self._environment = environment
         self._session = Session(client, join)
         self._hosts = environment.hosts_block(environment.hosts_file, join.run)
         self._resolver = environment.resolver()
         self._identity = Identity(join.probe_key, join.run, join.launch_id, join.slot)
         self._listener: Listener | None = None
-        self._remote = RemoteCommands(client, join, allowed=place.remote, pause=client.pause)
+        self._remote = RemoteCommands(client, join, allowed=spec.remote, pause=client.pause)
         self._metrics = Metrics(client, join.run, join.slot)
         self._socket = environment.local_socket(
             take={"metrics": self._metrics.take}, serve={"exec": self._remote.serve}
@@ -104,7 +106,7 @@ class NodeShell:
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._node = Node(rules_of(place, environment))
+        self._node = Node(rules_of(spec, environment))
         self._core: Shell[Input, Action] = Shell(
             self._step, self._due, tick=Tick(), act=self._act, broken=Broken
         )
@@ -147,7 +149,7 @@ class NodeShell:
             case Say():
                 self._say(action.notice)
             case ShowWord():
-                words = own_word(self._place.command, action.word)
+                words = own_word(self._spec.command, action.word)
                 self._say(notice(Note.WARNED, words=words))
             case Drop():
                 self._core.drop(action.number)
@@ -173,9 +175,9 @@ class NodeShell:
             self._listener = None
 
     def _open_remote(self, asked: OpenRemote) -> None:
-        row = self._place.row(asked.table)
+        row = self._spec.row(asked.table)
         environ = asked.contract.served_environment(self._environment.environ)
-        grace = self._place.settings.grace
+        grace = self._spec.settings.grace
         shell = ServedShell(f"node {row.rank} ({row.hostname})", environ, grace)
         self._remote.begin(asked.table, asked.digest, shell)
         self._begin_beside("remote commands", self._remote.work())
@@ -230,7 +232,7 @@ class NodeShell:
             case CloseClient():
                 return await self._session.close(asked.number)
             case Visit():
-                loopback = self._place.settings.loopback
+                loopback = self._spec.settings.loopback
                 self._resolver.ask(peer.hostname for peer in asked.plan.peers)
                 return await visit(asked, self._identity, self._environment, loopback=loopback)
             case Arm():
@@ -285,7 +287,7 @@ class NodeShell:
         return Done(asked.number, tuple(said))
 
     def _listen(self, asked: Listen) -> Input:
-        loopback = self._place.settings.loopback
+        loopback = self._spec.settings.loopback
         try:
             self._listener = self._environment.listen(self._identity, loopback=loopback)
         except OSError as exc:
@@ -293,22 +295,22 @@ class NodeShell:
         return Listening(asked.number, self._listener.port)
 
     async def _look_ahead(self, asked: LookAhead) -> Input:
-        place, environ = self._place, self._environment.environ
+        spec, environ = self._spec, self._environment.environ
         try:
             await self._environment.in_thread(
                 self._environment.look_ahead,
-                *(place.settings, place.join.slot, place.command, environ),
+                *(spec.settings, spec.join.slot, spec.command, environ),
             )
         except RdzvError as exc:
             return Failed(asked.number, exc)
         return Done(asked.number)
 
     async def _make_offer(self, asked: MakeOffer) -> Input:
-        place, environ = self._place, self._environment.environ
+        spec, environ = self._spec, self._environment.environ
         try:
             offer = await self._environment.in_thread(
                 self._environment.make_offer,
-                *(place.settings, place.join, place.command, _host_of(asked.base)),
+                *(spec.settings, spec.join, spec.command, _host_of(asked.base)),
                 environ=environ,
                 probe_port=asked.probe_port,
             )
@@ -321,7 +323,7 @@ class NodeShell:
         resolved = await self._resolver.known(row.hostname for row in asked.table.rows)
         answer: Input = await self._environment.in_thread(
             arm,
-            *(asked, self._place, self._environment, self._hosts),
+            *(asked, self._spec, self._environment, self._hosts),
             socket=self._socket.path,
             resolved=resolved,
         )
@@ -337,7 +339,7 @@ class NodeShell:
             self._say(notice(Note.NO_SOCKET, problem=exc.strerror))
 
     async def _start(self, asked: Start) -> Input:
-        running = Running(asked, self._place, self._environment, self.feed, self._say)
+        running = Running(asked, self._spec, self._environment, self.feed, self._say)
         self._running[asked.number] = running
         return await running.run()
 
@@ -349,18 +351,18 @@ class NodeShell:
         return Done(asked.number)
 
 
-def rules_of(place: Place, environment: AgentEnvironment) -> Rules:
+def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
     """What the machine has to know of its settings."""
-    settings = place.settings
+    settings = spec.settings
     return Rules(
-        run=place.join.run,
-        slot=place.join.slot,
+        run=spec.join.run,
+        slot=spec.join.slot,
         join_timeout=settings.join_timeout,
         orphan_timeout=settings.orphan_timeout,
         answer_seconds=REQUEST_SECONDS,
         hosts_file="" if settings.hosts == "off" else str(environment.hosts_file),
         hosts_seconds=environment.hosts_seconds,
-        remote=place.remote,
+        remote=spec.remote,
     )
 
 

@@ -80,7 +80,7 @@ class Agreed:
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramState:
     """What runs, or ran, on a table.
 
     Attributes:
@@ -135,7 +135,7 @@ class Epoch:
     table: EndpointTable | None = None
     digest: str = ""
     armed_for: str = ""
-    program: Program | None = None
+    program: ProgramState | None = None
     stop_at: float | None = None
 
 
@@ -237,7 +237,7 @@ class Node:
         return next((epoch for epoch in self.epochs if epoch.number == number), None)
 
     @property
-    def program(self) -> Program | None:
+    def program(self) -> ProgramState | None:
         """What was started last."""
         return next((e.program for e in reversed(self.epochs) if e.program is not None), None)
 
@@ -249,7 +249,7 @@ class Node:
 
 
 E = TypeVar("E", bound=Effect)
-T = TypeVar("T", Node, Member, Epoch, Program)
+T = TypeVar("T", Node, Member, Epoch, ProgramState)
 _SAY_SECONDS = 30.0
 
 

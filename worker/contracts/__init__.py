@@ -30,16 +30,16 @@ from worker.contracts import (
     tensorflow,
     torchrun,
 )
-from worker.contracts.choice import Choice, choose_framework
+from worker.contracts.choice import FrameworkChoice, choose_framework
 from worker.contracts.files import file_variables, files_of
 from worker.contracts.framework import (
     PROGRAMS,
-    Ask,
     Framework,
     Lack,
     Need,
     Paths,
     Rival,
+    StartRequest,
 )
 from worker.contracts.script import Script, script_of
 from worker.contracts.target import refuse_standard_input
@@ -47,20 +47,20 @@ from worker.contracts.words import last_words, rank_of_failure
 from worker.nccl.env import Given, given_by
 from worker.variables import (
     NO_OPTIONS,
-    Place,
     ProgramOptions,
+    TableFacts,
     Variable,
     for_transports,
     from_table,
     log_file,
     of_one_node,
-    place_of,
+    table_facts,
 )
 
 __all__ = [
     "make_contract",
     "choose_framework",
-    "Choice",
+    "FrameworkChoice",
     "check_command",
     "needs_of",
     "script_of",
@@ -222,8 +222,8 @@ def make_contract(
     """
     row = _row_of(table, slot)
     kind = FRAMEWORKS[options.framework]
-    start = kind.start(Ask(list(command), table, row, environ, options, paths))
-    place = place_of(table, row)
+    start = kind.start(StartRequest(list(command), table, row, environ, options, paths))
+    place = table_facts(table, row)
     ours = [replace(one, by_framework=True) for one in start.owned]
     owned = [*from_table(place), *file_variables(paths), *ours]
     others = _giving_way(owned, start.offered, place, options, given_by(environ, configured))
@@ -263,7 +263,7 @@ def _row_of(table: EndpointTable, slot: int) -> TableRow:
 def _giving_way(
     owned: Sequence[Variable],
     offered: Sequence[Variable],
-    place: Place,
+    place: TableFacts,
     options: ProgramOptions,
     given: Mapping[str, Given],
 ) -> list[Variable]:

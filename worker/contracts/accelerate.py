@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from rendezvous.errors import UsageError
 from worker.contracts.flags import Flag, read_flags
 from worker.contracts.framework import (
-    Ask,
     Framework,
     Need,
     Start,
+    StartRequest,
     basename,
     refuse_owned,
     refuse_uneven,
@@ -102,7 +102,7 @@ def _processes(values: Mapping[str, str]) -> list[str]:
     return ["--nproc-per-node", each]
 
 
-def _start(ask: Ask) -> Start:
+def _start(ask: StartRequest) -> Start:
     launcher, flags, words = _words(ask.command)
     refuse_uneven(ask, "accelerate gives every node as many: it takes one total and divides it")
     table, names = ask.table, {flag.name for flag in flags}

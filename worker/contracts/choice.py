@@ -50,27 +50,27 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=.*", re.DOTALL)
 
 
 @frozen
-class Choice:
+class FrameworkChoice:
     """The framework of a COMMAND; `launcher` are the words that decide it, empty: the default."""
 
     framework: str
     launcher: str = ""
 
 
-def choose_framework(command: Sequence[str]) -> Choice:
+def choose_framework(command: Sequence[str]) -> FrameworkChoice:
     """The framework that COMMAND belongs to, where none was named; raises UsageError.
 
     Whether that framework can start the COMMAND says its own check.
     """
     if not command or not command[0].strip():
-        return Choice("torchrun")
+        return FrameworkChoice("torchrun")
     name = basename(command[0])
     if name in _LAUNCHERS:
-        return Choice(_LAUNCHERS[name], name)
+        return FrameworkChoice(_LAUNCHERS[name], name)
     if name == "accelerate" and [*command[1:2]] == ["launch"]:
-        return Choice("accelerate", "accelerate launch")
+        return FrameworkChoice("accelerate", "accelerate launch")
     if is_module(command, _OF_LAUNCH):
-        return Choice(_OF_LAUNCH, f"{name} -m {_OF_LAUNCH}")
+        return FrameworkChoice(_OF_LAUNCH, f"{name} -m {_OF_LAUNCH}")
     if is_mpirun(command[0]):
         raise UsageError(
             f"COMMAND begins with '{name}', which Open MPI, MPICH and Intel MPI all have",
@@ -80,7 +80,7 @@ def choose_framework(command: Sequence[str]) -> Choice:
     _refuse_launcher_module(command)
     _refuse_assignment(command)
     _refuse_no_python(command)
-    return Choice("torchrun")
+    return FrameworkChoice("torchrun")
 
 
 def _refuse_launcher_module(command: Sequence[str]) -> None:

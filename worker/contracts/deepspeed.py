@@ -14,10 +14,10 @@ from worker.contracts import mpi
 from worker.contracts.files import HOSTFILE
 from worker.contracts.flags import Flag, read_flags
 from worker.contracts.framework import (
-    Ask,
     Framework,
     Need,
     Start,
+    StartRequest,
     basename,
     refuse_owned,
     refuse_uneven,
@@ -74,7 +74,7 @@ def _launcher_of(flags: Sequence[Flag]) -> str:
     return found
 
 
-def _start(ask: Ask) -> Start:
+def _start(ask: StartRequest) -> Start:
     program, flags, words = _words(ask.command)
     how = _launcher_of(flags)
     refuse_uneven(
@@ -88,7 +88,7 @@ def _start(ask: Ask) -> Start:
     return Start([program, *own, *words], port=master_port(ask))
 
 
-def _led(ask: Ask, argv: list[str], how: str) -> Start:
+def _led(ask: StartRequest, argv: list[str], how: str) -> Start:
     owned: list[Variable] = []
     offered: list[Variable] = []
     if how == "openmpi":
@@ -108,7 +108,7 @@ def _led(ask: Ask, argv: list[str], how: str) -> Start:
     )
 
 
-def _nic(ask: Ask, how: str, flags: Sequence[Flag]) -> list[str]:
+def _nic(ask: StartRequest, how: str, flags: Sequence[Flag]) -> list[str]:
     """Its Open MPI runner names eth0, unless it is told another interface."""
     network = mpi_network(ask.table)
     if how != "openmpi" or not network or any(flag.name == "launcher-args" for flag in flags):

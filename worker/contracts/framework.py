@@ -101,7 +101,7 @@ class Need:
 
 
 @frozen
-class Ask:
+class StartRequest:
     """One node of a table, and what is to be started there."""
 
     command: list[str]
@@ -184,7 +184,7 @@ class Framework:
     """
 
     name: str
-    start: Callable[[Ask], Start]
+    start: Callable[[StartRequest], Start]
     check: Callable[[Sequence[str]], None] = lambda command: None
     needs: Callable[[Sequence[str]], tuple[Need, ...]] = lambda command: ()
     is_led: Callable[[Sequence[str]], bool] = lambda command: False
@@ -231,7 +231,7 @@ def is_python(word: str) -> bool:
     return bool(_PYTHON.fullmatch(basename(word)))
 
 
-def refuse_uneven(ask: Ask, why: str) -> None:
+def refuse_uneven(ask: StartRequest, why: str) -> None:
     """Refuse a table whose nodes have different numbers of processes. Raises UsageError."""
     if ask.is_even:
         return

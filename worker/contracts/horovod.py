@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from worker.contracts.files import HOSTFILE
 from worker.contracts.flags import read_flags
 from worker.contracts.framework import (
-    Ask,
     Framework,
     Need,
     Start,
+    StartRequest,
     basename,
     program,
     refuse_owned,
@@ -67,7 +67,7 @@ def _horovodrun(command: Sequence[str]) -> list[str] | None:
     return words
 
 
-def _start_horovod(ask: Ask) -> Start:
+def _start_horovod(ask: StartRequest) -> Start:
     words = _horovodrun(ask.command)
     if words is None:
         return _start_horovod_processes(ask)
@@ -82,7 +82,7 @@ def _start_horovod(ask: Ask) -> Start:
     )
 
 
-def _start_horovod_processes(ask: Ask) -> Start:
+def _start_horovod_processes(ask: StartRequest) -> Start:
     """Without horovodrun: rank 0's starter serves the store at which the processes meet."""
     own = {**HOROVOD_VARIABLES, "HOROVOD_CROSS_SIZE": str(len(ask.table.rows))}
     own["HOROVOD_HOSTNAME"] = ask.row.address
@@ -106,7 +106,7 @@ def _start_horovod_processes(ask: Ask) -> Start:
     )
 
 
-def _gloo(ask: Ask) -> list[Variable]:
+def _gloo(ask: StartRequest) -> list[Variable]:
     why = "this node's interface in the table"
     return [Variable("HOROVOD_GLOO_IFACE", ask.row.interface, why)]
 

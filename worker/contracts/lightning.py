@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from worker.contracts.framework import (
     OF_A_PROCESS,
-    Ask,
     Framework,
     Need,
     Start,
+    StartRequest,
     program,
     refuse_uneven,
     removal,
@@ -20,7 +20,7 @@ from worker.contracts.framework import (
 from worker.contracts.torchrun import master_port
 
 
-def _start(ask: Ask) -> Start:
+def _start(ask: StartRequest) -> Start:
     refuse_uneven(ask, "Lightning takes devices x num_nodes for the number of its processes")
     return Start(program(ask.command), port=master_port(ask))
 

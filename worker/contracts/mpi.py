@@ -15,12 +15,12 @@ from rendezvous.errors import UsageError
 from worker.contracts.files import HOSTFILE, HOSTFILE_MPICH
 from worker.contracts.framework import (
     OF_A_PROCESS,
-    Ask,
     Framework,
     Lack,
     Need,
     Rival,
     Start,
+    StartRequest,
     basename,
     program,
     refuse_flag,
@@ -61,7 +61,7 @@ REMOVES: Mapping[str, str] = {
 _HOSTFILES = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 
 
-def open_mpi(ask: Ask) -> list[Variable]:
+def open_mpi(ask: StartRequest) -> list[Variable]:
     """What tells mpirun of Open MPI 4 and 5 where the nodes are, and how to reach them."""
     agent, why = _agent(ask), "how mpirun reaches the other nodes"
     found = [
@@ -80,7 +80,7 @@ def open_mpi(ask: Ask) -> list[Variable]:
     return [*found, *(Variable(name, hosts, "the nodes of the table") for name in _HOSTFILES)]
 
 
-def open_mpi_offers(ask: Ask) -> list[Variable]:
+def open_mpi_offers(ask: StartRequest) -> list[Variable]:
     """What Open MPI is told where the user has said nothing."""
     why = "mpirun refuses root without it"
     found = [
@@ -100,14 +100,14 @@ def open_mpi_offers(ask: Ask) -> list[Variable]:
     return found
 
 
-def open_mpi_needs(ask: Ask, launcher: str) -> tuple[Need, ...]:
+def open_mpi_needs(ask: StartRequest, launcher: str) -> tuple[Need, ...]:
     """What the table asks of Open MPI: by default it is built without IPv6."""
     if not ask.is_ipv6 or ask.is_loopback:
         return ()
     return (Need("Open MPI", _INSTALL, program=launcher, lack=_IPV6),)
 
 
-def mpich(ask: Ask) -> list[Variable]:
+def mpich(ask: StartRequest) -> list[Variable]:
     """What tells MPICH's mpiexec (Hydra) where the nodes are, and how to reach them."""
     _refuse_ipv6(ask, "MPICH")
     return [
@@ -117,12 +117,12 @@ def mpich(ask: Ask) -> list[Variable]:
     ]
 
 
-def mpich_offers(ask: Ask) -> list[Variable]:
+def mpich_offers(ask: StartRequest) -> list[Variable]:
     """What MPICH is told where the user has said nothing."""
     return [Variable("HYDRA_IFACE", ask.row.interface, _BY_ADDRESS)]
 
 
-def intel_mpi(ask: Ask) -> list[Variable]:
+def intel_mpi(ask: StartRequest) -> list[Variable]:
     """What tells Intel MPI's mpiexec where the nodes are, and how to reach them."""
     _refuse_ipv6(ask, "Intel MPI")
     exec_ = "I_MPI_HYDRA_BOOTSTRAP_EXEC"
@@ -137,7 +137,7 @@ def intel_mpi(ask: Ask) -> list[Variable]:
     return found
 
 
-def intel_mpi_offers(ask: Ask) -> list[Variable]:
+def intel_mpi_offers(ask: StartRequest) -> list[Variable]:
     """What Intel MPI is told where the user has said nothing."""
     return [Variable("I_MPI_HYDRA_IFACE", ask.row.interface, _BY_ADDRESS)]
 
@@ -158,7 +158,7 @@ def is_mpirun(word: str) -> bool:
     return bool(_LAUNCHER.fullmatch(basename(word)))
 
 
-def _refuse_ipv6(ask: Ask, name: str) -> None:
+def _refuse_ipv6(ask: StartRequest, name: str) -> None:
     """MPICH ends a host's name at its first colon; Intel MPI takes all of the line for a name."""
     if ask.is_ipv6:
         raise UsageError(
@@ -167,13 +167,13 @@ def _refuse_ipv6(ask: Ask, name: str) -> None:
         )
 
 
-def _agent(ask: Ask) -> str:
+def _agent(ask: StartRequest) -> str:
     if not ask.paths.rsh:
         raise UsageError("this node has no 'rdzv rsh', by which the launcher reaches the others")
     return ask.paths.rsh
 
 
-def _argv(ask: Ask, launcher: str, flags: Sequence[str] = ()) -> list[str]:
+def _argv(ask: StartRequest, launcher: str, flags: Sequence[str] = ()) -> list[str]:
     """The command line on rank 0's node; empty on the others."""
     if ask.row.rank:
         return []
@@ -182,7 +182,7 @@ def _argv(ask: Ask, launcher: str, flags: Sequence[str] = ()) -> list[str]:
     return [launcher, *flags, "-np", str(ask.table.world_size), *program(ask.command)]
 
 
-def _start_open_mpi(ask: Ask) -> Start:
+def _start_open_mpi(ask: StartRequest) -> Start:
     return Start(
         _argv(ask, "mpirun"),
         owned=open_mpi(ask),
@@ -193,13 +193,13 @@ def _start_open_mpi(ask: Ask) -> Start:
     )
 
 
-def _start_mpich(ask: Ask) -> Start:
+def _start_mpich(ask: StartRequest) -> Start:
     return Start(
         _argv(ask, "mpiexec"), owned=mpich(ask), offered=mpich_offers(ask), port=master_port(ask)
     )
 
 
-def _start_intel_mpi(ask: Ask) -> Start:
+def _start_intel_mpi(ask: StartRequest) -> Start:
     # Uneven numbers are taken from nowhere but this flag.
     uneven = [] if ask.is_even else ["-machinefile", ask.file(HOSTFILE_MPICH)]
     return Start(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from worker.contracts.framework import OF_A_PROCESS, Ask, Framework, Need, Start
+from worker.contracts.framework import OF_A_PROCESS, Framework, Need, Start, StartRequest
 from worker.contracts.torchrun import PET, master_port
 
 
-def _start(ask: Ask) -> Start:
+def _start(ask: StartRequest) -> Start:
     return Start(list(ask.command), port=master_port(ask))
 
 

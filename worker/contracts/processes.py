@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from worker.contracts.framework import (
     OF_A_PROCESS,
-    Ask,
     Framework,
     Need,
     Start,
+    StartRequest,
     bracketed,
     program,
     removal,
@@ -30,7 +30,7 @@ JAX_VARIABLES = {"JAX_NUM_PROCESSES": "$WORLD_SIZE", "JAX_PROCESS_ID": "$RANK"}
 
 
 def start_processes(
-    ask: Ask,
+    ask: StartRequest,
     *,
     own: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
@@ -59,12 +59,12 @@ def start_processes(
     )
 
 
-def master(ask: Ask) -> str:
+def master(ask: StartRequest) -> str:
     """Rank 0's address and port, as one word."""
     return f"{bracketed(ask.table.master_address)}:{ask.table.master_port}"
 
 
-def _start_jax(ask: Ask) -> Start:
+def _start_jax(ask: StartRequest) -> Start:
     own = dict(JAX_VARIABLES)
     if ask.row.nproc_per_node > 1:
         own["JAX_LOCAL_DEVICE_IDS"] = "$LOCAL_RANK"

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from rendezvous.errors import UsageError
 from rendezvous.schema import TableRow
-from worker.contracts.framework import Ask, Framework, Need, Start, bracketed, program
+from worker.contracts.framework import Framework, Need, Start, StartRequest, bracketed, program
 from worker.variables import Variable
 
 
-def _start(ask: Ask) -> Start:
+def _start(ask: StartRequest) -> Start:
     roles = _roles(ask)
     own = roles[ask.row.rank]
     cluster: dict[str, list[str]] = {}
@@ -28,7 +28,7 @@ def _start(ask: Ask) -> Start:
     return Start(program(ask.command), owned=[variable], port=_port(ask, ask.row))
 
 
-def _roles(ask: Ask) -> list[tuple[str, int]]:
+def _roles(ask: StartRequest) -> list[tuple[str, int]]:
     """The task of each node rank: first the chief, where one is wanted, last the servers."""
     nodes, chiefs, servers = len(ask.table.rows), int(ask.options.tf_chief), ask.options.tf_ps
     workers = nodes - chiefs - servers
@@ -42,7 +42,7 @@ def _roles(ask: Ask) -> list[tuple[str, int]]:
     return [(kind, index) for kind, count in counts for index in range(count)]
 
 
-def _port(ask: Ask, row: TableRow) -> int:
+def _port(ask: StartRequest, row: TableRow) -> int:
     return ask.table.master_port + (row.rank if ask.is_loopback else 0)
 
 

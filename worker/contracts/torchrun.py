@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from rendezvous.errors import UsageError
 from worker.contracts.flags import read_flags
 from worker.contracts.framework import (
-    Ask,
     Framework,
     Need,
     Start,
+    StartRequest,
     basename,
     bracketed,
     is_python,
@@ -58,12 +58,12 @@ def may_restart(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     return "PET_MAX_RESTARTS" in environ or any(flag.startswith("max") for flag in flags)
 
 
-def master_port(ask: Ask) -> int | None:
+def master_port(ask: StartRequest) -> int | None:
     """Rank 0's node listens on the master port."""
     return ask.table.master_port if ask.row.rank == 0 else None
 
 
-def _rendezvous(ask: Ask) -> list[str]:
+def _rendezvous(ask: StartRequest) -> list[str]:
     """torchrun's flags from the table."""
     table, row = ask.table, ask.row
     words = ["--nnodes", str(len(table.rows)), "--nproc-per-node", str(row.nproc_per_node)]
@@ -77,7 +77,7 @@ def _rendezvous(ask: Ask) -> list[str]:
     return words
 
 
-def _start(ask: Ask, launcher: Sequence[str], words: Sequence[str]) -> Start:
+def _start(ask: StartRequest, launcher: Sequence[str], words: Sequence[str]) -> Start:
     return Start(
         [*launcher, *_rendezvous(ask), *words],
         port=master_port(ask),
@@ -85,16 +85,16 @@ def _start(ask: Ask, launcher: Sequence[str], words: Sequence[str]) -> Start:
     )
 
 
-def _start_torchrun(ask: Ask) -> Start:
+def _start_torchrun(ask: StartRequest) -> Start:
     launcher, words = _torchrun_words(ask.command)
     return _start(ask, launcher, words)
 
 
-def _start_bench(ask: Ask) -> Start:
+def _start_bench(ask: StartRequest) -> Start:
     return _start(ask, ["torchrun"], [f"{ask.paths.programs}/bandwidth.py", *ask.command])
 
 
-def _start_launch(ask: Ask) -> Start:
+def _start_launch(ask: StartRequest) -> Start:
     launcher, words = _launch_words(ask.command)
     return _start(ask, launcher, words)
 

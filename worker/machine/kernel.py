@@ -27,7 +27,7 @@ _MEMORY = re.compile(r"^MemTotal: +([0-9]+) kB", re.MULTILINE)
 
 
 @frozen
-class Limits:
+class ResourceLimits:
     """What the program inherits; None is unlimited.
 
     Attributes:
@@ -58,9 +58,9 @@ class Arp:
     announce: int = 0
 
 
-def read_limits(root: Path = Path("/")) -> Limits:
+def read_limits(root: Path = Path("/")) -> ResourceLimits:
     """The limits of this process, which its children inherit."""
-    return Limits(
+    return ResourceLimits(
         memlock_bytes=_soft(resource.RLIMIT_MEMLOCK),
         may_lock=_may_lock(root),
         files=_soft(resource.RLIMIT_NOFILE),

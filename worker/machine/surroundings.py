@@ -28,7 +28,7 @@ from rendezvous.words import printable
 from worker.machine import aside, disk_probe, kernel, loadable, sysfs
 from worker.machine.gpus import Gpus, hidden_gpus, look_gpus, uuids_of, visible_gpus
 from worker.machine.interfaces import count_gpus
-from worker.machine.kernel import Arp, Clock, Limits, ephemeral_range
+from worker.machine.kernel import Arp, Clock, ResourceLimits, ephemeral_range
 from worker.machine.network import Network, Skipped
 from worker.machine.rdma import (
     Unopened,
@@ -177,7 +177,7 @@ class Surroundings:
     given: Mapping[str, Given] = field(default_factory=dict)
     missing_files: frozenset[str] = frozenset()
     vendor: str = ""
-    limits: Limits | None = None
+    limits: ResourceLimits | None = None
     shm: Disk | None = None
     disks: tuple[Disk, ...] = ()
     temporary: str = "/tmp"  # noqa: S108

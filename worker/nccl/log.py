@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.background import in_background
-from worker.nccl.verdict import Heard, Verdict, judge, take_in
+from worker.nccl.verdict import Heard, NetworkVerdict, judge, take_in
 
 LOOK_SECONDS = 1.0
 _QUIET_LOOKS = 3
@@ -82,14 +82,14 @@ class NcclLog:
         # What a former program has left does not count, unless it is written anew.
         self._former = {path: _state(path) for path in self._found()}
 
-    async def verdicts(self) -> AsyncIterator[Verdict]:
+    async def verdicts(self) -> AsyncIterator[NetworkVerdict]:
         """What is to be said of this node, each once, as long as it is asked."""
         while True:
             await asyncio.sleep(self._look_seconds)
             for verdict in await in_background(self.look):
                 yield verdict
 
-    def look(self) -> list[Verdict]:
+    def look(self) -> list[NetworkVerdict]:
         """Read what is new; what is to be said now and has not been. Never raises OSError."""
         news = False
         for path in self._found():
@@ -110,7 +110,7 @@ class NcclLog:
         worst = [v.words for v in self._judge() if v.kind in ("unusable", "fallback")]
         return worst[0] if worst else ""
 
-    def _new(self, *, settled: bool) -> list[Verdict]:
+    def _new(self, *, settled: bool) -> list[NetworkVerdict]:
         """What ends the run is said at once; the rest when all processes have had their say."""
         found = []
         for verdict in self._judge():
@@ -119,7 +119,7 @@ class NcclLog:
                 found.append(verdict)
         return found
 
-    def _judge(self) -> list[Verdict]:
+    def _judge(self) -> list[NetworkVerdict]:
         heard = [file.heard for file in self._files.values()]
         return list(judge(heard, self._expected, required=self._required))
 

@@ -56,7 +56,7 @@ class Heard:
 
 
 @frozen
-class Verdict:
+class NetworkVerdict:
     """What is to be said of a node's NCCL, once.
 
     Attributes:
@@ -98,7 +98,7 @@ def take_in(heard: Heard, line: str) -> None:
         heard.mixed_counts |= "mixed local Net device counts" in message
 
 
-def judge(processes: Sequence[Heard], expected: str, *, required: bool) -> Iterator[Verdict]:
+def judge(processes: Sequence[Heard], expected: str, *, required: bool) -> Iterator[NetworkVerdict]:
     """What is to be said of a node, the gravest first.
 
     Args:
@@ -111,30 +111,30 @@ def judge(processes: Sequence[Heard], expected: str, *, required: bool) -> Itera
     speaking = [one for one in processes if one.network]
     if lost := [one for one in processes if one.has_none and not one.network]:
         name = f"{lost[0].asked}, and may use no other network" if lost[0].asked else "any network"
-        yield Verdict("unusable", level, _sentence(f"NCCL cannot use {name}", lost))
+        yield NetworkVerdict("unusable", level, _sentence(f"NCCL cannot use {name}", lost))
     sockets = [one for one in speaking if one.kind == "Socket"]
     if wanted and sockets:
         on = f" ({', '.join(sockets[0].interfaces)})" if sockets[0].interfaces else ""
         share = "" if required else _share(sockets, speaking)
         words = f"NCCL uses sockets{on}{share}, and {wanted} was expected"
-        yield Verdict("fallback", level, _sentence(words, sockets))
+        yield NetworkVerdict("fallback", level, _sentence(words, sockets))
     if any(one.mixed_counts for one in processes):
         words = (
             "NCCL found different numbers of network devices on the nodes; "
             "compare 'rdzv doctor' of the nodes"
         )
-        yield Verdict("uneven", "warn", words)
+        yield NetworkVerdict("uneven", "warn", words)
     yield from _direct(speaking)
     if speaking and not (wanted and sockets):
-        yield Verdict("as_expected", "ok", _praise(speaking))
+        yield NetworkVerdict("as_expected", "ok", _praise(speaking))
 
 
-def _direct(speaking: Sequence[Heard]) -> Iterator[Verdict]:
+def _direct(speaking: Sequence[Heard]) -> Iterator[NetworkVerdict]:
     """GPUDirect: without it what is sent goes through the host's memory."""
     over = [one for one in speaking if one.kind in ("IB", "Libfabric")]
     tells = any(one.channels or one.direct_off for one in over)
     if tells and not any(one.direct_channels for one in over):
-        yield Verdict(
+        yield NetworkVerdict(
             "host_memory",
             "warn",
             f"NCCL uses {over[0].network} without GPUDirect: all data goes through the host's "

@@ -26,7 +26,7 @@ from worker.local_socket import Caller, Request
 from worker.rsh.calls import Call
 from worker.rsh.exchange import Exchange, Registry
 from worker.rsh.names import row_of_host
-from worker.rsh.served import NOT_RUN, Served, Shell
+from worker.rsh.served import NOT_RUN, Served, ServedShell
 
 logger = logging.getLogger(__name__)
 
@@ -71,14 +71,14 @@ class RemoteCommands:
         )
         self._table: EndpointTable | None = None
         self._digest = ""
-        self._shell = Shell(f"slot {join.slot}", {}, 0.0)
+        self._shell = ServedShell(f"slot {join.slot}", {}, 0.0)
         self._numbers: dict[int, int] = {}
         self._calls: dict[tuple[int, int], Call] = {}
         self._served: dict[tuple[int, int], Served] = {}
         self._seen: dict[int, _Numbers] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, table: EndpointTable, digest: str, shell: Shell) -> None:
+    def begin(self, table: EndpointTable, digest: str, shell: ServedShell) -> None:
         """From now on commands may be asked for, on the nodes of this table, and are run here."""
         self._table, self._digest, self._shell = table, digest, shell
         self._closed = ""

@@ -28,7 +28,7 @@ NOT_RUN = 255
 
 
 @frozen
-class Shell:
+class ServedShell:
     """What a node's commands are run with: its own environment, as its program has it.
 
     `node` is how the node is named in sentences.
@@ -61,7 +61,7 @@ class Served:
         self._unheard = False
         self._exit: CommandExit | None = None
 
-    async def run(self, command: bytes, shell: Shell) -> None:
+    async def run(self, command: bytes, shell: ServedShell) -> None:
         """Run it, tell what it prints, and how it ended."""
         code, message = NOT_RUN, ""
         try:
@@ -74,7 +74,7 @@ class Served:
         self._exit = CommandExit(number=self._number, offset=self._sent, code=code, message=message)
         self._send(self._exit)
 
-    async def _run(self, argv: list[str], shell: Shell) -> int:
+    async def _run(self, argv: list[str], shell: ServedShell) -> int:
         program, pipes = await Program.start_unread(
             argv, shell.environ, grace_seconds=shell.grace_seconds
         )

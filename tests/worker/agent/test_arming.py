@@ -13,7 +13,7 @@ from rendezvous.errors import ArmingFailed
 from rendezvous.schema import EndpointTable
 from tests.worker.test_table import join, table
 from worker.agent.actions import Arm
-from worker.agent.arming import Place, arm
+from worker.agent.arming import NodeSpec, arm
 from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import Armed, NotArmed
 from worker.agent.notices import Note
@@ -51,7 +51,7 @@ class Bench:
             "log_dir": folder,
             "hosts": "auto",
         } | settings
-        self.place = Place(WorkerSettings(**values), join(), ["train"], remote=False)
+        self.spec = NodeSpec(WorkerSettings(**values), join(), ["train"], remote=False)
         self.hosts = Hosts()
         self.files: list[str] = []
         self.environment = AgentEnvironment(
@@ -78,7 +78,7 @@ class Bench:
         """What comes of the table."""
         offered = frozenset(row.mac for row in given.rows if row.slot == 1)
         asked = Arm(7, given, given.digest(), former, offered)
-        return arm(asked, self.place, self.environment, self.hosts, socket=self.socket, resolved={})
+        return arm(asked, self.spec, self.environment, self.hosts, socket=self.socket, resolved={})
 
 
 def refused(answer: Any) -> tuple[str, str, int | None]:
@@ -125,10 +125,10 @@ def test_a_refusal_leaves_no_trace_in_the_hosts_file(
     tmp_path: Path, code: str, changes: dict[str, Any]
 ) -> None:
     bench = Bench(tmp_path, framework="torchrun", node_rank=0).but(**changes)
-    bench.place = replace(bench.place, join=join(0), command=["train.py"])
+    bench.spec = replace(bench.spec, join=join(0), command=["train.py"])
     given = TABLE
     asked = Arm(7, given, given.digest(), None, frozenset({given.rows[0].mac}))
-    answer = arm(asked, bench.place, bench.environment, bench.hosts, socket="", resolved={})
+    answer = arm(asked, bench.spec, bench.environment, bench.hosts, socket="", resolved={})
     assert refused(answer)[0] == code
     assert bench.hosts.written == []
 
@@ -142,7 +142,7 @@ def test_an_address_that_was_lost_since_the_join_is_named() -> None:
 
 def test_a_command_that_no_contract_can_be_made_of_is_refused(tmp_path: Path) -> None:
     bench = Bench(tmp_path, framework="torchrun")
-    bench.place = replace(bench.place, command=["--no-such-option-of-torchrun"])
+    bench.spec = replace(bench.spec, command=["--no-such-option-of-torchrun"])
     assert refused(bench.arm())[0] == "contract"
 
 
@@ -157,11 +157,11 @@ def test_a_port_that_is_taken_is_told_with_one_that_is_free(
         return found
 
     bench = Bench(Path("/nowhere"), framework="torchrun")
-    bench.place = replace(bench.place, join=join(0), command=["train.py"])
+    bench.spec = replace(bench.spec, join=join(0), command=["train.py"])
     bench.but(is_free=lambda port: False, find_free=find)
     given = TABLE
     arm_for = Arm(7, given, given.digest(), None, frozenset({given.rows[0].mac}))
-    answer = arm(arm_for, bench.place, bench.environment, bench.hosts, socket="", resolved={})
+    answer = arm(arm_for, bench.spec, bench.environment, bench.hosts, socket="", resolved={})
     code, _, free = refused(answer)
     ahead = asked[0] - 1 - given.master_port
     assert code == "port_taken"
@@ -173,10 +173,10 @@ def test_the_free_port_is_told_as_the_masters_less_the_offset_of_the_contracts(
     framework: str,
 ) -> None:
     bench = Bench(Path("/nowhere"), framework=framework)
-    bench.place = replace(bench.place, join=join(0), command=["train.py"])
+    bench.spec = replace(bench.spec, join=join(0), command=["train.py"])
     bench.but(is_free=lambda port: False, find_free=lambda port: port + 4)
     arm_for = Arm(7, TABLE, TABLE.digest(), None, frozenset({TABLE.rows[0].mac}))
-    answer = arm(arm_for, bench.place, bench.environment, bench.hosts, socket="", resolved={})
+    answer = arm(arm_for, bench.spec, bench.environment, bench.hosts, socket="", resolved={})
     code, reason, free = refused(answer)
     port = int(reason.split("port ")[1].split()[0])
     ahead = port - TABLE.master_port
@@ -195,7 +195,7 @@ def test_remote_commands_without_a_place_to_put_them_are_refused(
     tmp_path: Path, lacks: str
 ) -> None:
     bench = Bench(tmp_path)
-    bench.place = replace(bench.place, remote=True)
+    bench.spec = replace(bench.spec, remote=True)
     if lacks == "files":
         bench.but(write_files=no_space)
     else:
@@ -206,7 +206,7 @@ def test_remote_commands_without_a_place_to_put_them_are_refused(
 
 def test_shims_that_cannot_be_written_are_a_refusal(tmp_path: Path) -> None:
     bench = Bench(tmp_path).but(write_shims=no_space)
-    bench.place = replace(bench.place, remote=True)
+    bench.spec = replace(bench.spec, remote=True)
     code, reason, _ = refused(bench.arm())
     assert code == "contract"
     assert reason.endswith("cannot be written: No space left on device")
@@ -214,7 +214,7 @@ def test_shims_that_cannot_be_written_are_a_refusal(tmp_path: Path) -> None:
 
 def test_shims_are_written_where_commands_of_other_nodes_are_allowed(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.place = replace(bench.place, remote=True)
+    bench.spec = replace(bench.spec, remote=True)
     assert isinstance(bench.arm(), Armed)
     assert bench.files == ["files", "shims"]
 

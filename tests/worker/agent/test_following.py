@@ -51,7 +51,7 @@ from worker.agent.notices import Note, text_of
 from worker.agent.state import Cause
 from worker.ending import Ending, LeftBehind
 from worker.family import Failure, Family
-from worker.nccl.verdict import Verdict
+from worker.nccl.verdict import NetworkVerdict
 
 WORDS = OwnWords(("a line", "CUDA out of memory"), None, "/logs/node-1.log")
 NCCL = replace(PROGRAM, nccl_log="/logs/%p.log")
@@ -206,7 +206,7 @@ def test_nothing_is_said_of_a_program_that_nobody_knows_or_that_is_gone() -> Non
     drive = at(50.0)
     assert drive.feed(ProgramSeen(999, Family(None, FAILED), MainEnd(1, 1.0), WORDS)) == ()
     assert drive.feed(Started(999)) == ()
-    assert drive.feed(NetworkSaid(999, Verdict("fallback", "warn", "sockets"))) == ()
+    assert drive.feed(NetworkSaid(999, NetworkVerdict("fallback", "warn", "sockets"))) == ()
     drive.gone(Ending(0, 51.0))
     assert drive.seen(*FAILED, words=WORDS) == ()
 
@@ -221,7 +221,9 @@ def test_what_nccl_uses_is_progress_and_a_surprise_a_warning(
     level: Any, note: Note, warning: bool
 ) -> None:
     drive = at(50.0)
-    actions = drive.feed(NetworkSaid(drive.program, Verdict("fallback", level, "it uses sockets")))
+    actions = drive.feed(
+        NetworkSaid(drive.program, NetworkVerdict("fallback", level, "it uses sockets"))
+    )
     assert notes(actions) == [note]
     report = ProgressReport(epoch=1, words="it uses sockets", warning=warning)
     assert without_words(actions) == (Tell(16, report=report, began_at=50.0, needed=False),)
@@ -229,7 +231,7 @@ def test_what_nccl_uses_is_progress_and_a_surprise_a_warning(
 
 def test_a_network_that_may_not_be_ends_the_run_while_the_program_goes_on() -> None:
     drive = at(50.0)
-    actions = drive.feed(NetworkSaid(drive.program, Verdict("fallback", "fail", "sockets")))
+    actions = drive.feed(NetworkSaid(drive.program, NetworkVerdict("fallback", "fail", "sockets")))
     report = ExitReport(
         epoch=1, exit_code=ExitCode.PREFLIGHT_FAILED, by_agent=True, message="sockets"
     )
@@ -241,7 +243,7 @@ def test_a_network_that_may_not_be_ends_the_run_while_the_program_goes_on() -> N
 def test_of_a_program_that_is_stopped_the_network_is_no_matter() -> None:
     drive = at(50.0)
     drive.stop()
-    said = NetworkSaid(drive.program, Verdict("fallback", "fail", "sockets"))
+    said = NetworkSaid(drive.program, NetworkVerdict("fallback", "fail", "sockets"))
     assert drive.feed(said) == ()
 
 
@@ -507,7 +509,7 @@ def test_a_result_ends_a_node_that_serves_as_a_stop_does() -> None:
 
 def test_progress_that_the_registry_never_takes_in_ends_nothing() -> None:
     drive = at(50.0)
-    drive.feed(NetworkSaid(drive.program, Verdict("fallback", "warn", "sockets")))
+    drive.feed(NetworkSaid(drive.program, NetworkVerdict("fallback", "warn", "sockets")))
     drive.now = 171.0
     drive.fails(Tell, AWAY)
     assert drive.fails(Tell, AWAY) == ()

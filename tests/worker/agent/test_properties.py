@@ -76,7 +76,7 @@ from worker.agent.inputs import (
 from worker.contracts import Contract
 from worker.ending import Ending, LeftBehind
 from worker.family import Failure, Family
-from worker.nccl.verdict import Verdict
+from worker.nccl.verdict import NetworkVerdict
 
 UNKNOWN = 10_000
 """The number of an effect that nobody has begun."""
@@ -184,7 +184,7 @@ def bad(effect: Effect, draw: st.DrawFn) -> Input:
 def of_program(number: int, draw: st.DrawFn) -> Input:
     """What a program does by itself."""
     main = draw(st.sampled_from([None, None, MainEnd(1, 5.0), MainEnd(0, 5.0)]))
-    verdict = Verdict(
+    verdict = NetworkVerdict(
         "fallback", draw(st.sampled_from(["ok", "warn", "fail"])), "NCCL uses sockets"
     )
     events: list[Input] = [

@@ -23,7 +23,7 @@ from worker.agent.actions import Arm, CloseSocket, Drop, End, Flush, Stop, Tell
 from worker.agent.inputs import Armed, OwnWords
 from worker.agent.notices import Note
 from worker.agent.reports import exit_report, signal_report
-from worker.agent.state import Cause, Epoch, Program, SignalTold
+from worker.agent.state import Cause, Epoch, ProgramState, SignalTold
 from worker.ending import Ending
 from worker.family import Failure
 
@@ -167,7 +167,7 @@ def report_of(
     ending: Ending, *, stop_at: float | None = None, signal_at: float | None = None
 ) -> tuple[ExitReport, float]:
     """The report of a program that began at 10."""
-    epoch = Epoch(1, program=Program(7, started_at=10.0), stop_at=stop_at)
+    epoch = Epoch(1, program=ProgramState(7, started_at=10.0), stop_at=stop_at)
     told_of = None if signal_at is None else SignalTold(signal.SIGTERM, signal_at)
     return exit_report(epoch, ending, WORDS, told_of)
 
@@ -253,13 +253,13 @@ def test_a_signal_after_the_end_was_reported_tells_nothing_more() -> None:
 
 
 def test_a_program_that_is_gone_before_it_was_seen_to_run_ran_for_no_time() -> None:
-    epoch = Epoch(1, program=Program(7))
+    epoch = Epoch(1, program=ProgramState(7))
     report, _ = exit_report(epoch, Ending(1, 60.0), WORDS, None)
     assert report.ran_seconds == 0.0
 
 
 def test_the_time_that_a_program_ran_counts_from_any_clocks_zero() -> None:
-    epoch = Epoch(1, program=Program(7, started_at=0.0))
+    epoch = Epoch(1, program=ProgramState(7, started_at=0.0))
     report, _ = exit_report(epoch, Ending(1, 60.0), WORDS, None)
     assert report.ran_seconds == 60.0
 

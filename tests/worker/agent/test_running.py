@@ -13,7 +13,7 @@ from tests.simulation.loop import forever, run_virtually
 from tests.worker.agent.test_visiting import at_once
 from tests.worker.test_table import join, table
 from worker.agent.actions import ReadTrouble, Start
-from worker.agent.arming import Place
+from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import (
     Failed,
@@ -32,7 +32,7 @@ from worker.agent.running import Running
 from worker.contracts import Contract
 from worker.ending import Ending
 from worker.family import Child, Family
-from worker.nccl.verdict import Verdict
+from worker.nccl.verdict import NetworkVerdict
 from worker.settings import WorkerSettings
 
 ENDING = Ending(0, 30.0)
@@ -101,9 +101,11 @@ class Bench:
             "start": start,
         }
         environment = AgentEnvironment(**(values | changes))
-        place = Place(WorkerSettings(framework="command", log_dir=folder), join(), ["train"], False)
+        spec = NodeSpec(
+            WorkerSettings(framework="command", log_dir=folder), join(), ["train"], False
+        )
         asked = Start(7, table(), contract)
-        self.running = Running(asked, place, environment, self.fed.append, self.said.append)
+        self.running = Running(asked, spec, environment, self.fed.append, self.said.append)
 
 
 PROGRAM = Contract(["train"], {})
@@ -212,7 +214,7 @@ class Log:
         """See `worker.nccl.log.NcclLog`."""
         if self._breaks:
             raise ValueError("not this way")
-        yield Verdict("as_expected", "ok", "it uses IB")
+        yield NetworkVerdict("as_expected", "ok", "it uses IB")
 
     def trouble(self) -> str:
         """See `worker.nccl.log.NcclLog`."""
@@ -225,7 +227,7 @@ NCCL = replace(PROGRAM, nccl_log="/logs/nccl-%p.log")
 def test_what_nccl_uses_is_told_while_the_program_runs_and_its_trouble_when_asked_for() -> None:
     bench = Bench(NCCL, Path("/logs"), nccl_log=lambda *args, **options: Log())
     lives(bench, bench.running.stop)
-    assert NetworkSaid(7, Verdict("as_expected", "ok", "it uses IB")) in bench.fed
+    assert NetworkSaid(7, NetworkVerdict("as_expected", "ok", "it uses IB")) in bench.fed
     assert [said.note for said in bench.said] == [Note.NCCL_LOG]
     found: list[Input] = []
 
