@@ -41,12 +41,7 @@ def test_healthy_gpus_are_told_with_their_driver(driver: Callable[[str], None]) 
     driver("ok ok")
     seen = look_gpus()
     assert seen == Gpus(driver="570.86.15", gpus=(h100(0), h100(1)))
-    assert (seen.count, seen.models, seen.uuids, seen.problems) == (
-        2,
-        ["NVIDIA H100 80GB HBM3"] * 2,
-        ["GPU-00000000", "GPU-00000001"],
-        [],
-    )
+    assert (seen.count, seen.problems) == (2, [])
 
 
 @pytest.mark.parametrize(
@@ -76,7 +71,7 @@ def test_a_gpu_that_is_lost_does_not_hide_the_others(driver: Callable[[str], Non
     seen = look_gpus()
     assert seen.gpus == (h100(0), Gpu(1, problem="GPU is lost"), h100(2))
     assert seen.problems == [(1, "GPU is lost", "fail")]
-    assert (seen.count, len(seen.models), seen.uuids) == (2, 2, ["GPU-00000000", "GPU-00000002"])
+    assert seen.count == 2
 
 
 def test_a_gpu_that_tells_no_health_is_taken_for_healthy(driver: Callable[[str], None]) -> None:

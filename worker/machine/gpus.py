@@ -102,16 +102,6 @@ class Gpus:
         return sum(1 for gpu in self.gpus if not gpu.problem)
 
     @property
-    def models(self) -> list[str]:
-        """The model of each GPU that works."""
-        return [gpu.model for gpu in self.gpus if not gpu.problem]
-
-    @property
-    def uuids(self) -> list[str]:
-        """The UUID of each GPU that works."""
-        return [gpu.uuid for gpu in self.gpus if not gpu.problem]
-
-    @property
     def problems(self) -> list[tuple[int, str, Severity]]:
         """What is wrong with which GPU, and whether it can still be computed with."""
         own = [gpu for gpu in self.gpus if not gpu.is_foreign]
