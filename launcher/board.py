@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from rendezvous.schema import EventLine, NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
-from rendezvous.words import printable, time_text, without_times
+from rendezvous.words import printable, time_text
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -65,7 +65,7 @@ class _Rhythm:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._reason = ""
+        self._topic: int | None = -1
         self._patience = 0.0
         self._wrote_at = 0.0
 
@@ -75,17 +75,17 @@ class _Rhythm:
 
     def is_due(self, status: RunStatus) -> bool:
         """Whether to say its reason now; if so, it counts as said."""
-        reason = without_times(status.reason)
         silent = self._clock() - self._wrote_at
         is_going_on = status.phase is Phase.RUNNING and not status.ending
         if silent <= _PAUSE_SECONDS or is_going_on or status.phase is Phase.FINISHED:
             return False
-        if status.trouble and status.trouble in status.reason:  # the launcher says it
+        if status.trouble and status.phase is not Phase.RUNNING:  # the launcher says it
             return False
-        if reason == self._reason and silent < self._patience:
+        is_same = status.topic == self._topic
+        if is_same and silent < self._patience:
             return False
-        self._patience = 2 * self._patience if reason == self._reason else _SAY_AGAIN_SECONDS
-        self._reason = reason
+        self._patience = 2 * self._patience if is_same else _SAY_AGAIN_SECONDS
+        self._topic = status.topic
         return True
 
 
@@ -234,7 +234,7 @@ def draw(status: RunStatus, *, most_rows: int = _MOST_ROWS) -> Group:
     lines = [Text(f"and {more} more", style="dim")] if more > 0 else []
     head = f"run {status.run}   {status.phase}   {status.elapsed_seconds:.1f} s"
     lines.append(Text(_line(status.reason), style="cyan"))
-    if status.trouble not in status.reason:
+    if status.trouble and status.phase in (Phase.RUNNING, Phase.FINISHED):
         lines.append(Text(_line(status.trouble), style="red"))
     return Group(Text(_line(head), style="bold"), table, *lines)
 

@@ -440,6 +440,7 @@ class NodeView(Wire):
     phase: Phase
     epoch: int
     reason: str
+    topic: int | None = Field(None, description="Changes with `reason`, but for the times in it.")
     digest: str = ""
     plan: ProbePlan | None = Field(None, description="While verifying: what is to be probed.")
     table: EndpointTable | None = None
@@ -820,6 +821,7 @@ class RunStatus(Wire):
     phase: Phase
     epoch: int
     reason: str
+    topic: int | None = Field(None, description="Changes with `reason`, but for the times in it.")
     trouble: str = Field("", description="What keeps the registry itself from its work just now.")
     unwritten_seconds: float = Field(
         0.0, description="For how long nothing of this run could be written into the journal."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 
 from rendezvous.leases import Leases
@@ -28,11 +29,13 @@ _LATE_END_SECONDS = 10.0
 
 def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
     """What every node is told, the table included while it is to be acknowledged."""
+    words, topic = reason_and_topic(run, now)
     return NodeView(
         seq=run.seq,
         phase=run.phase,
         epoch=run.epoch,
-        reason=reason(run, now),
+        reason=words,
+        topic=topic,
         digest=run.digest,
         plan=plan_of(run) if run.rules.shows == "plan" else None,
         table=run.table if run.rules.shows == "table" else None,
@@ -59,11 +62,17 @@ def _why_released(run: Run) -> dict[int, str]:
     return {slot: printable(words, 600) for slot, words in sorted(found)[:_MOST_CAUSES]}
 
 
-def reason(run: Run, now: float, trouble: str = "") -> str:
+def reason_and_topic(run: Run, now: float, trouble: str = "") -> tuple[str, int]:
+    """The sentence, and a number that changes with it, but not with the times in it."""
+    untimed = reason(run, now, trouble, times=False)
+    return reason(run, now, trouble), zlib.crc32(untimed.encode())
+
+
+def reason(run: Run, now: float, trouble: str = "", *, times: bool = True) -> str:
     """One sentence that says what the run is waiting for, or how it ended.
 
     Before the go a trouble of the registry itself is what it waits for: nodes that are missing may
-    have called, and been refused.
+    have called, and been refused. Without `times` it says what changes only when something happens.
     """
     if run.result is not None:
         return run.result.message
@@ -71,23 +80,23 @@ def reason(run: Run, now: float, trouble: str = "") -> str:
         return trouble
     match run.rules.awaits:
         case Awaits.NODES:
-            return _reason_gathering(run, now)
+            return _reason_gathering(run, now, times)
         case Awaits.REPORTS:
-            return _reason_reporting(run, now)
+            return _reason_reporting(run, now, times)
         case _:
-            return _reason_running(run, now)
+            return _reason_running(run, now, times)
 
 
-def _reason_reporting(run: Run, now: float) -> str:
+def _reason_reporting(run: Run, now: float, times: bool) -> str:
     task = run.rules.task
     probing = run.attempt.probing
     if probing is not None and probing.number > 0:
         words, place = run.classes[probing.number].words, probing.number + 1
         task += f" ({words}: network {place} of {len(run.classes)})"
-    return f"waiting for {_some(run, run.waiting_for)} to {task}{_left(run, now)}"
+    return f"waiting for {_some(run, run.waiting_for)} to {task}{_left(run, now, times)}"
 
 
-def _reason_running(run: Run, now: float) -> str:
+def _reason_running(run: Run, now: float, times: bool) -> str:
     failed = first_failed(run) if run.stop else None
     if failed is not None:
         return f"{words_of_failure(failed)}; the others are being stopped"
@@ -97,7 +106,7 @@ def _reason_running(run: Run, now: float) -> str:
         return f"running on {count} nodes"
     return (
         f"{count - len(late)} of {count} nodes ended with exit code 0; waiting for "
-        f"{_some(run, late)} to end{_passed(now - _last_end(run), ' for {}')}"
+        f"{_some(run, late)} to end{_passed(now - _last_end(run), ' for {}', times)}"
     )
 
 
@@ -115,24 +124,26 @@ def _last_end(run: Run) -> float:
     return max(ends, default=math.inf)
 
 
-def _reason_gathering(run: Run, now: float) -> str:
+def _reason_gathering(run: Run, now: float, times: bool) -> str:
     if run.attempt.enough_since is not None:
-        return f"{run.present} of {nodes_text(run.spec)} joined; last call{_left(run, now)}"
+        return f"{run.present} of {nodes_text(run.spec)} joined; last call{_left(run, now, times)}"
     awaited = [run.slots[i] for i in sorted(run.missing) if not run.slots[i].given_up]
     # In a scheduler's queue nobody's clock runs.
-    left = "" if all(slot.state is SlotState.QUEUED for slot in awaited) else _left(run, now)
+    queued = all(slot.state is SlotState.QUEUED for slot in awaited)
+    left = "" if queued else _left(run, now, times)
     groups: dict[tuple[str, str], list[Slot]] = {}
     for slot in awaited:
         detail = "" if slot.state is SlotState.RUNNING else slot.detail
         groups.setdefault((slot.state, detail), []).append(slot)
-    shown = [_why_not_here(run, slots, now) for slots in list(groups.values())[:_MOST_GROUPS]]
+    first = list(groups.values())[:_MOST_GROUPS]
+    shown = [_why_not_here(run, slots, now, times) for slots in first]
     more = sum(len(slots) for slots in list(groups.values())[_MOST_GROUPS:])
     shown += [f"and {more} more"] if more else []
     text = f"waiting for {len(awaited)} of {nodes_text(run.spec)}{left}"
     return f"{text}: {'; '.join(shown)}"
 
 
-def _why_not_here(run: Run, slots: list[Slot], now: float) -> str:
+def _why_not_here(run: Run, slots: list[Slot], now: float, times: bool) -> str:
     """What is known of slots that are awaited, which share a state and its words."""
     first = slots[0]
     since = min(slot.since for slot in slots)
@@ -146,24 +157,24 @@ def _why_not_here(run: Run, slots: list[Slot], now: float) -> str:
         case SlotState.NONE:
             words = f"never called: {here}" if late else "not here yet"
         case SlotState.SUBMITTING:
-            words = f"being submitted{_passed(now - since, ' for {}')}{detail}"
+            words = f"being submitted{_passed(now - since, ' for {}', times)}{detail}"
         case SlotState.SUBMITTED:
-            words = f"submitted{_passed(now - since, ' {} ago')}{detail}"
+            words = f"submitted{_passed(now - since, ' {} ago', times)}{detail}"
         case SlotState.QUEUED:
-            words = f"queued{_passed(now - since, ' {}')}{detail}"
+            words = f"queued{_passed(now - since, ' {}', times)}{detail}"
         case SlotState.RUNNING if late:
-            words = f"running{_passed(now - since, ' for {}')} but never called: {here}"
+            words = f"running{_passed(now - since, ' for {}', times)} but never called: {here}"
         case SlotState.RUNNING:
-            words = f"running{_passed(now - since, ' for {}')}, not here yet"
+            words = f"running{_passed(now - since, ' for {}', times)}, not here yet"
         case SlotState.UNKNOWN:
-            words = f"in no known state{_passed(now - since, ' for {}')}{detail}"
+            words = f"in no known state{_passed(now - since, ' for {}', times)}{detail}"
         case _:
             words = f"to be submitted again{detail}"
     return f"{slots_text([slot.index for slot in slots])} {words}"
 
 
-def _passed(seconds: float, words: str) -> str:
-    time = time_text(seconds)
+def _passed(seconds: float, words: str, times: bool) -> str:
+    time = time_text(seconds) if times else ""
     return words.format(time) if time else ""
 
 
@@ -195,8 +206,8 @@ def _critical_wait(run: Run, now: float) -> float:
     return max(first, waits[spare] if spare < len(waits) else 0.0)
 
 
-def _left(run: Run, now: float) -> str:
-    left = remaining_seconds(run, now)
+def _left(run: Run, now: float, times: bool) -> str:
+    left = remaining_seconds(run, now) if times else None
     return "" if left is None else f", {left:.0f} s left"
 
 
@@ -217,13 +228,15 @@ def run_status(
 ) -> RunStatus:
     """Everything that a person wants to see; `trouble` is what the registry itself has."""
     sealed = {row.slot: row.address for row in run.table.rows} if run.table and slots else {}
+    words, topic = reason_and_topic(run, now, trouble)
     return RunStatus(
         run=run.id,
         launch_id=run.spec.launch_id,
         version=run.version,
         phase=run.phase,
         epoch=run.epoch,
-        reason=_own_doubt(leases, now) + reason(run, now, trouble),
+        reason=_own_doubt(leases, now) + words,
+        topic=topic,
         trouble=trouble,
         unwritten_seconds=unwritten_seconds,
         min_nodes=run.spec.min_nodes,

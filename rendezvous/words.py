@@ -13,8 +13,6 @@ PRINTABLE = re.compile(
 )
 """No control characters, and nothing that turns or breaks a line."""
 
-_TIME = re.compile(r"(?:[:,]| for)? \d+ (?:s|min|h)(?: (?:left|ago))?\b")
-
 
 def size_text(low: int, high: int) -> str:
     """The one written form of a size, in which nodes compare it: 4, or 2:4."""
@@ -34,11 +32,6 @@ def time_text(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds // 10 * 10:.0f} s"
     return f"{seconds // 60:.0f} min" if seconds < 7200 else f"{seconds // 3600:.0f} h"
-
-
-def without_times(text: str) -> str:
-    """The text without the times that only pass on: what is left changes when something happens."""
-    return _TIME.sub("", text)
 
 
 def printable(text: str, limit: int) -> str:

@@ -27,7 +27,7 @@ PACKAGES = ("hypothesis", "matplotlib", "nvidia-ml-py", "psutil", "pytest", "pyy
 """Of the extra `test`, those whose names begin so."""
 PURE = {
     "tests/launcher": (
-        *("adopt", "commands", "environment", "hostlist", "metrics", "options", "plan", "preview"),
+        *("adopt", "dry_run", "environment", "hostlist", "metrics", "options", "plan", "preview"),
         *("run_course", "run_ending", "run_ground", "run_slots"),
         *("specs", "symmetric", "template"),
     ),

@@ -43,6 +43,7 @@ PURE_STDLIB = {
     "sys",
     "typing",
     "unicodedata",
+    "zlib",
 }
 PURE_LIBRARIES = {"pydantic", "typing_extensions", "yaml"}
 PURE_AS_WELL = {

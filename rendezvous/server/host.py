@@ -24,7 +24,7 @@ from rendezvous.server.journal import Record
 from rendezvous.server.metrics import Metrics
 from rendezvous.server.trouble import Trouble
 from rendezvous.state import Run, create
-from rendezvous.views import node_view, reason, run_status
+from rendezvous.views import node_view, reason_and_topic, run_status
 
 if TYPE_CHECKING:
     from rendezvous.server.relay import Relay
@@ -231,11 +231,13 @@ class Host:
         """What a poll without news answers: the reason of the moment, made twice a second."""
         fresh = now - self._idle_at < _IDLE_SECONDS
         if self._view is not None and self.is_durable and not fresh:
+            words, topic = reason_and_topic(self.run, now, self.trouble(now))
             changed: dict[str, Any] = {
                 "plan": None,
                 "table": None,
                 "why_released": {},
-                "reason": reason(self.run, now, self.trouble(now)),
+                "reason": words,
+                "topic": topic,
             }
             view = self._view.model_copy(update=changed)
             self._idle = Body(view.model_dump_json(exclude_none=True).encode())

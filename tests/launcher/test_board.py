@@ -54,6 +54,7 @@ def run_status(*slots: SlotStatus, **values: Any) -> RunStatus:
         "phase": Phase.GATHERING,
         "epoch": 0,
         "reason": GATHERING,
+        "topic": 1,
         "min_nodes": 4,
         "max_nodes": 4,
         "elapsed_seconds": 3.21,
@@ -297,7 +298,7 @@ def test_the_plain_board_says_what_happened_and_then_what_is_waited_for() -> Non
     for seconds in range(49, 40, -1):
         now[0] += 1.5
         board.status(run_status(reason=GATHERING.replace("50", str(seconds))))
-    board.status(run_status(elapsed_seconds=20.0, reason="waiting for slot 3, 9 s left"))
+    board.status(run_status(elapsed_seconds=20.0, reason="waiting for slot 3, 9 s left", topic=2))
     result = Result(status="ok", exit_code=0, message="done")
     now[0] += 1.5
     board.status(run_status(phase=Phase.FINISHED, reason="done", result=result))

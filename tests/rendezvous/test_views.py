@@ -15,7 +15,14 @@ from rendezvous.schema import (
     SlotState,
     SlotStatus,
 )
-from rendezvous.views import everyone_left, node_view, reason, remaining_seconds, run_status
+from rendezvous.views import (
+    everyone_left,
+    node_view,
+    reason,
+    reason_and_topic,
+    remaining_seconds,
+    run_status,
+)
 from tests.rendezvous.driver import LAUNCH, Drive, in_phase, make_spec
 
 
@@ -45,6 +52,18 @@ def test_gathering_says_of_each_missing_slot_what_is_known_of_its_worker_run() -
         "waiting for 3 of 4 nodes, 300 s left: slot 1 submitted 5 min ago; "
         "slot 2 queued 5 min (Priority); slot 3 in no known state for 4 min (QUIRKY)"
     )
+
+
+def test_the_topic_changes_with_the_sentence_but_for_the_times_in_it() -> None:
+    drive = Drive(make_spec(2)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(1, SlotState.QUEUED, detail="Quota for 20 s")
+    before, topic = reason_and_topic(drive.run, drive.now)
+    drive.wait(61)
+    words, same = reason_and_topic(drive.run, drive.now)
+    assert (words != before, same) == (True, topic)
+    drive.news(1, SlotState.QUEUED, detail="Quota for 30 s")
+    assert reason_and_topic(drive.run, drive.now)[1] != topic
 
 
 def test_a_worker_run_that_runs_and_never_calls_is_told_with_the_address_to_be_opened() -> None:
@@ -313,6 +332,7 @@ def test_the_table_goes_with_the_news_while_it_is_to_be_acknowledged() -> None:
         phase=Phase.ARMING,
         epoch=1,
         reason=said(drive),
+        topic=reason_and_topic(run, drive.now)[1],
         digest=run.digest,
         table=run.table,
         poll_seconds=2.0,
@@ -360,6 +380,7 @@ def test_the_status_tells_everything() -> None:
         epoch=0,
         reason="waiting for 2 of 2:3 nodes, 600 s left: slot 1 queued (Priority); "
         "slot 2 not submitted yet",
+        topic=reason_and_topic(drive.run, drive.now)[1],
         min_nodes=2,
         max_nodes=3,
         elapsed_seconds=3.0,

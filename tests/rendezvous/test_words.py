@@ -8,24 +8,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from rendezvous.schema import ShortWords
-from rendezvous.words import printable, without_times
+from rendezvous.words import printable
 from tests.rendezvous.driver import FEW
 
 WORDS: TypeAdapter[str] = TypeAdapter(ShortWords)
-
-
-@pytest.mark.parametrize(
-    ("text", "rest"),
-    [
-        ("1 of 2 in; last call, 20 s left", "1 of 2 in; last call"),
-        ("2 of 3 in, 9 s left: slot 1 queued 4 min (Quota)", "2 of 3 in: slot 1 queued (Quota)"),
-        ("slot 7 running for 40 s but never called", "slot 7 running but never called"),
-        ("slot 1 submitted 2 h ago; slot 12 is in", "slot 1 submitted; slot 12 is in"),
-        ("exit code 3 of 4 seconds, host 7 sorted", "exit code 3 of 4 seconds, host 7 sorted"),
-    ],
-)
-def test_without_its_times_a_text_changes_only_when_something_happens(text: str, rest: str) -> None:
-    assert without_times(text) == rest
 
 
 @pytest.mark.parametrize(

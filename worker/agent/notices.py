@@ -9,7 +9,6 @@ from __future__ import annotations
 from enum import Enum
 
 from rendezvous.frozen import frozen
-from rendezvous.words import without_times
 
 _DEBUG, _INFO, _WARNING = 10, 20, 30  # as in `logging`
 
@@ -93,26 +92,25 @@ class Note(Enum):
 
 @frozen
 class Notice:
-    """One sentence with its values."""
+    """One sentence with its values; its topic, where it has one, says alone whether it is new."""
 
     note: Note
     values: tuple[tuple[str, object], ...] = ()
+    topic: int | None = None
 
     def same_but_for_times(self, other: Notice | None) -> bool:
-        """Whether nothing has changed since but the time that passes.
-
-        What the registry waits for comes as text, with the seconds that are left in it.
-        """
+        """Whether nothing has changed since but the time that passes."""
         return other is not None and self._timeless() == other._timeless()
 
     def _timeless(self) -> tuple[object, ...]:
-        kept = [value for name, value in self.values if name != "left"]
-        return self.note, *(without_times(v) if isinstance(v, str) else v for v in kept)
+        if self.topic is not None:
+            return self.note, self.topic
+        return self.note, *(pair for pair in self.values if pair[0] != "left")
 
 
-def notice(note: Note, **values: object) -> Notice:
+def notice(note: Note, topic: int | None = None, /, **values: object) -> Notice:
     """A notice, its values by name."""
-    return Notice(note, tuple(values.items()))
+    return Notice(note, tuple(values.items()), topic)
 
 
 def text_of(said: Notice) -> str:

@@ -304,9 +304,9 @@ class Turn:
         """The effects of these kinds that are under way."""
         return (effect for effect in self.node.effects.values() if isinstance(effect, kinds))
 
-    def wait_for(self, note: Note, **values: object) -> None:
+    def wait_for(self, note: Note, topic: int | None = None, /, **values: object) -> None:
         """Say what this node waits for: when it changes, and now and then."""
-        said = notice(note, **values)
+        said = notice(note, topic, **values)
         former, at = self.node.said or (None, 0.0)
         if not said.same_but_for_times(former) or self.now - at > _SAY_SECONDS:
             self.set(said=(said, self.now))

@@ -72,7 +72,7 @@ def _viewed(turn: Turn, said: Viewed) -> None:
         had_last_try=False,
         why_silent="",
     )
-    turn.wait_for(Note.RUN_WAITS, reason=view.reason)
+    turn.wait_for(Note.RUN_WAITS, view.topic, reason=view.reason)
     watch(turn)
     if is_new:
         attempt.take_in(turn, view)

@@ -160,8 +160,11 @@ def test_a_value_may_be_a_notice_itself() -> None:
 
 
 def test_a_notice_is_the_same_when_only_the_time_in_it_has_passed() -> None:
-    one = notice(Note.CANNOT_JOIN_YET, left=5.0, problem="for 20 s")
-    assert one.same_but_for_times(notice(Note.CANNOT_JOIN_YET, left=4.0, problem="for 30 s"))
+    one = notice(Note.CANNOT_JOIN_YET, left=5.0, problem="yes")
+    assert one.same_but_for_times(notice(Note.CANNOT_JOIN_YET, left=4.0, problem="yes"))
     assert not one.same_but_for_times(notice(Note.CANNOT_JOIN_YET, left=5.0, problem="no"))
-    assert not one.same_but_for_times(notice(Note.REGISTRY_SILENT, left=5.0, problem="for 20 s"))
+    assert not one.same_but_for_times(notice(Note.REGISTRY_SILENT, left=5.0, problem="yes"))
     assert not one.same_but_for_times(None)
+    waits = notice(Note.RUN_WAITS, 7, reason="waiting, 9 s left")
+    assert waits.same_but_for_times(notice(Note.RUN_WAITS, 7, reason="waiting, 8 s left"))
+    assert not waits.same_but_for_times(notice(Note.RUN_WAITS, 8, reason="waiting, 9 s left"))

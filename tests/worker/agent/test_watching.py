@@ -61,9 +61,9 @@ def test_a_registry_that_comes_back_with_less_is_believed() -> None:
 
 def test_what_is_waited_for_is_said_when_it_changes_but_for_the_times_in_it() -> None:
     drive = joined()
-    assert notes(drive.view(reason="waiting for slot 0, 50 s left")) == [Note.RUN_WAITS]
-    assert notes(drive.view(reason="waiting for slot 0, 40 s left")) == []
-    assert notes(drive.view(reason="waiting for slot 2, 40 s left")) == [Note.RUN_WAITS]
+    assert notes(drive.view(reason="waiting for slot 0, 50 s left", topic=1)) == [Note.RUN_WAITS]
+    assert notes(drive.view(reason="waiting for slot 0, 40 s left", topic=1)) == []
+    assert notes(drive.view(reason="waiting for slot 2, 40 s left", topic=2)) == [Note.RUN_WAITS]
 
 
 @pytest.mark.parametrize(
