@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 from pydantic import ValidationError
 
+from launcher.find_run import find_run, registry_of
 from launcher.heatmap import draw_heat_map
-from launcher.inspect import find_run, registry_of
 from launcher.state_dir import StateDir
 from rendezvous.compare import names_nodes, told_once
 from rendezvous.errors import RdzvError, UsageError

@@ -153,6 +153,3 @@ def host_of(text: str) -> str:
         return str(ipaddress.ip_address(text.strip("[]")))
     except ValueError:
         return text.rpartition(":")[0].strip("[]") or text
-
-
-# --- the platforms: each says whether it knows this environment -----------------------------------

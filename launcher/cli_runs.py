@@ -70,7 +70,7 @@ def status(
 ) -> None:
     """Show how a run stands, or all runs that were launched here."""
     need_launcher_packages()
-    from launcher.inspect import show_status
+    from launcher.status import show_status
 
     if checks or matrix is not None:
         from launcher.checks import show_checks, show_matrix
@@ -124,7 +124,7 @@ def metrics(run: str, state_dir: Path | None, plot: Path | None, as_json: bool) 
 def cancel(run: str, state_dir: Path | None, reason: str) -> None:
     """End a run that was launched here, and what a killed launcher has left of it."""
     need_launcher_packages()
-    from launcher.inspect import cancel_run
+    from launcher.cancel import cancel_run
 
     exit_with(cancel_run(root_folder(state_dir), run, reason, os.environ))
 
@@ -156,7 +156,7 @@ def logs(
     need_launcher_packages()
     if node is not None and rank is not None:
         raise UsageError("--node and --rank name a node each", hint="give one of them")
-    from launcher.inspect import find_run
+    from launcher.find_run import find_run
     from launcher.logs import show_logs
 
     state = find_run(root_folder(state_dir), run)
@@ -196,7 +196,7 @@ def _journal(word: str, state_dir: Path | None) -> Path:
     if "/" in word or path.is_file():
         return path
     need_launcher_packages()
-    from launcher.inspect import find_run
+    from launcher.find_run import find_run
 
     return find_run(root, word).journal
 

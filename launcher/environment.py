@@ -11,7 +11,7 @@ import click
 from pydantic import ValidationError
 
 from launcher.dry_run import KEPT, contract_of, variable_lines
-from launcher.inspect import find_run, registry_of
+from launcher.find_run import find_run, registry_of
 from launcher.state_dir import StateDir
 from rendezvous.errors import RdzvError, UsageError
 from rendezvous.schema import EndpointTable, TableRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -15,7 +15,8 @@ from pydantic.fields import FieldInfo
 
 from rendezvous.compat import tomllib
 from rendezvous.errors import UsageError
-from worker.settings import Settings
+from worker.contracts import SECRET_VARIABLES
+from worker.settings import Settings, WorkerSettings
 
 Model = TypeVar("Model", bound=Settings)
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -172,3 +173,24 @@ def _fits(value: object, kind: Any) -> bool:
     takes: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float)}
     fitting = takes.get(_click_type(kind), (str, int))
     return isinstance(value, fitting) and not isinstance(value, bool)
+
+
+# The launcher has read these, and its nodes get them as options. Left in their environment they
+# would count again: over an option that the launcher's command line had set back to its default,
+# with a file that holds no worker's options, with one rank for all.
+_READ_BY_LAUNCHER = frozenset(
+    [
+        "RDZV_CONFIG",
+        "NODE_RANK",
+        *(variables_of(name, field)[0] for name, field in WorkerSettings.model_fields.items()),
+    ]
+)
+
+
+def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment without the launcher's secrets and options.
+
+    Some commands hand all their environment on to what they start (`sbatch`, for one).
+    """
+    unwanted = _READ_BY_LAUNCHER.union(SECRET_VARIABLES)
+    return {name: value for name, value in environ.items() if name not in unwanted}

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-from launcher.schedulers.command import outside_environment
+from launcher.options import outside_environment
 
 _NODE_ADDR = re.compile(r"(?:^|\s)NodeAddr=(\S+)")
 _LIMIT_SECONDS = 10.0

@@ -93,6 +93,11 @@ class StateDir:
         return self.path / "journal.sqlite"
 
     @property
+    def metrics(self) -> Path:
+        """What the programs have told of themselves, a line for each row."""
+        return self.path / "metrics.jsonl"
+
+    @property
     def ledger(self) -> Ledger:
         """What is known of the newest launch's worker runs."""
         return Ledger(self.path / "worker-runs.jsonl")

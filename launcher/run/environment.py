@@ -108,9 +108,9 @@ class LaunchEnvironment:
 
     def keeper(self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]) -> Keeper:
         """What writes metrics into the run's folder."""
-        from launcher import metrics  # what it draws with is not needed before
+        from launcher.metrics_file import MetricsFile  # not needed before the go
 
-        return metrics.Keeper(viewer, state, say)
+        return MetricsFile(viewer, state, say)
 
     def on_signals(self, tell: Callable[[int], None]) -> None:
         """Have this told of each signal that ends a launch."""

@@ -16,14 +16,12 @@ import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from launcher.options import variables_of
 from launcher.schedulers import NothingSubmitted
 from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError
 from rendezvous.frozen import frozen
 from rendezvous.secret_variables import SECRET_VARIABLES, anonymous_file
 from rendezvous.security import without_secrets
-from worker.settings import WorkerSettings
 
 _KILL_SECONDS = 2.0
 _LOOK_SECONDS = 0.02
@@ -37,26 +35,6 @@ _ESCAPES = re.compile(
 )
 _LINE_ENDS = re.compile(r"\r+\n?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-# The launcher has read these, and its nodes get them as options. Left in their environment they
-# would count again: over an option that the launcher's command line had set back to its default,
-# with a file that holds no worker's options, with one rank for all.
-_READ_BY_LAUNCHER = frozenset(
-    [
-        "RDZV_CONFIG",
-        "NODE_RANK",
-        *(variables_of(name, field)[0] for name, field in WorkerSettings.model_fields.items()),
-    ]
-)
-
-
-def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment without the launcher's secrets and options.
-
-    Some commands hand all their environment on to what they start (`sbatch`, for one).
-    """
-    unwanted = _READ_BY_LAUNCHER.union(SECRET_VARIABLES)
-    return {name: value for name, value in environ.items() if name not in unwanted}
 
 
 def clean(data: bytes) -> str:

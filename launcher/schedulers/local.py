@@ -13,9 +13,9 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from launcher.options import outside_environment
 from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
-from launcher.schedulers.command import outside_environment
 from launcher.template import Form, render
 from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError, TemplateError

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
+from launcher.options import outside_environment
 from launcher.plan import HIDDEN, Submission, WorkerRun
 from launcher.schedulers import (
     OVER,
@@ -28,7 +29,7 @@ from launcher.schedulers import (
     no_logs,
     unheard,
 )
-from launcher.schedulers.command import CommandRunner, Said, outside_environment
+from launcher.schedulers.command import CommandRunner, Said
 from launcher.schedulers.files import write_private
 from launcher.schedulers.profile_commands import ProfileCommands, regex_of, says
 from launcher.schedulers.profile_file import Profile, read_profile

@@ -15,10 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from launcher import metrics
+from launcher import metrics_file
 from launcher.cli import main
 from launcher.curves import draw_curves
-from launcher.metrics import Keeper, read_metrics
+from launcher.metrics import read_metrics
+from launcher.metrics_file import MetricsFile
 from launcher.progress import draw_metrics, in_one_line
 from launcher.state_dir import StateDir
 from rendezvous.client import RegistryClient
@@ -218,9 +219,9 @@ async def tell(node: Node, first: int, *steps: int) -> None:
 
 def keeper_of(
     registry: Registry, launch: Launch, state: StateDir, say: Callable[[str], Any]
-) -> tuple[RegistryClient, Keeper]:
+) -> tuple[RegistryClient, MetricsFile]:
     viewer = registry.client(launch.keys.read)
-    return viewer, Keeper(viewer, state, say)
+    return viewer, MetricsFile(viewer, state, say)
 
 
 async def test_what_nodes_tell_is_kept_once_whatever_becomes_of_the_registry(
@@ -273,7 +274,7 @@ async def test_a_registry_that_is_away_ends_nothing(tmp_path: Path) -> None:
     said: list[str] = []
     state = launched(tmp_path)
     async with RegistryClient(NOWHERE, Launch("llama").keys.read) as viewer:
-        await Keeper(viewer, state, said.append).fetch()
+        await MetricsFile(viewer, state, said.append).fetch()
     assert (said, list(read_metrics(state))) == ([], [])
 
 
@@ -286,7 +287,7 @@ async def test_a_file_that_cannot_take_more_ends_the_keeping_and_that_is_said(
         state = launched(tmp_path / "state", place=registry.place)
         file = state.path / "metrics.jsonl"
         if how == "full":
-            monkeypatch.setattr(metrics, "_MOST_BYTES", 10)
+            monkeypatch.setattr(metrics_file, "_MOST_BYTES", 10)
         else:
             file.mkdir()
         launch = Launch("llama", LAUNCH_ID, state.secret())

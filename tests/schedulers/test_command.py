@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launcher.options import outside_environment
 from launcher.schedulers import command
-from launcher.schedulers.command import CommandRunner, Said, clean, outside_environment
+from launcher.schedulers.command import CommandRunner, Said, clean
 from rendezvous.errors import SchedulerError
 from tests.schedulers.bed import time_out_once
 
