@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from rendezvous.compat import tomllib
 from rendezvous.errors import UsageError
-from worker.contracts import SECRET_VARIABLES
+from rendezvous.secret_variables import SECRET_VARIABLES
 from worker.settings import Settings, WorkerSettings
 
 Model = TypeVar("Model", bound=Settings)

@@ -37,14 +37,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from rendezvous import events
-from rendezvous.classes import Unreachable, classes_of, given_up
+from rendezvous.classes import NetworkClass, Unreachable, classes_of, given_up
 from rendezvous.compare import compare, finding_text, mark_skipped, rdma_of
 from rendezvous.errors import Cause, ExitCode
 from rendezvous.events import Event
-from rendezvous.interfaces import left_out, words_of_odd
+from rendezvous.frozen import frozen
+from rendezvous.interfaces import left_out as left_out_by_variables
+from rendezvous.interfaces import words_of_odd
 from rendezvous.leases import Leases, Silence
 from rendezvous.matrix import blame, to_release, why_released
 from rendezvous.phases import RULES, Awaits
@@ -342,9 +345,9 @@ def _refused_itself(run: Run, slot: Slot, event: events.Refused, exit_code: int,
     if event.generation > slot.generation:
         _begin_generation(slot, event.generation, now)
     words = f"slot {slot.index} ({event.hostname}) cannot take part: {event.reason}"
-    if then := _go_on_after(run, slot, again=event.retryable and run.spec.managed):
-        _empty(run, slot, now)
-        return f"{words}; {then}"
+    recovery = recovery_of(run, slot, again=event.retryable and run.spec.managed)
+    if recovery is not None:
+        return f"{words}; {_recover(run, slot, recovery, now)}"
     result = _failure(Cause.REFUSED, words, slot, event.hint, exit_code=exit_code)
     _finish(run, now, result.model_copy(update={"hostname": event.hostname}))
     return words
@@ -352,7 +355,7 @@ def _refused_itself(run: Run, slot: Slot, event: events.Refused, exit_code: int,
 
 def _end_gathering(run: Run, now: float) -> str:
     run.attempt = Attempt()
-    return _check_nodes(run, now)
+    return _carry_out(run, plan_checks(run, now), now)
 
 
 def _enter(run: Run, phase: Phase, now: float) -> None:
@@ -361,27 +364,75 @@ def _enter(run: Run, phase: Phase, now: float) -> None:
     run.seq += 1
 
 
-def _gather_again(run: Run, now: float) -> None:
-    """The table is dropped: nobody had started on it."""
-    run.attempt = run.attempt.dropped()
+def _gather_again(run: Run, now: float, enough_since: float | None = None) -> None:
+    """The attempt is dropped: nobody had started on its table."""
+    run.attempt = run.attempt.dropped(enough_since)
     for slot in run.members():
         assert slot.node is not None
         slot.node.state, slot.node.rank = NodeState.JOINED, None
-    _enter(run, Phase.GATHERING, now)
+    if run.phase is not Phase.GATHERING:
+        _enter(run, Phase.GATHERING, now)
 
 
 # --- checks, rounds, the seal
 
 
-def _check_nodes(run: Run, now: float) -> str:
-    """Judge what the nodes said of themselves, and begin to prove their addresses.
+@frozen
+class Verify:
+    """Prove these classes, the first one first."""
 
-    Returns what follows, in words that end a sentence.
+    classes: list[NetworkClass]
+
+
+@frozen
+class Probe:
+    """Begin a round on the class of this place."""
+
+    number: int
+
+
+@frozen
+class Seal:
+    """Seal the table on the class of this place."""
+
+    number: int
+
+
+@frozen
+class GatherMore:
+    """Wait for those who may still join in the place of nodes that failed these checks."""
+
+    failed: list[Finding]
+
+
+@frozen
+class Finish:
+    """End the run."""
+
+    result: Result
+
+
+@frozen
+class Plan:
+    """What follows once the nodes have said what they were asked.
+
+    Attributes:
+        step: What is done next.
+        findings: What the attempt has found by then.
+        left_out: The nodes that the table goes without for it, told of in groups.
     """
-    said = ""
+
+    step: Verify | Probe | Seal | GatherMore | Finish
+    findings: list[Finding]
+    left_out: tuple[dict[int, LeftOut], ...] = ()
+
+
+def plan_checks(run: Run, now: float) -> Plan:
+    """Judge what the nodes said of themselves: with whom the run goes on, if it does."""
+    left_out, findings = run.attempt.left_out, run.findings
     while True:
-        joins = joins_of(run)
-        kept = [finding for finding in run.findings if finding.slot in run.attempt.left_out]
+        then = run.with_left_out(left_out)
+        joins = joins_of(then)
         classes = classes_of(joins)
         missed = [] if isinstance(classes, Unreachable) else given_up(joins, classes[0])
         found = [
@@ -389,79 +440,140 @@ def _check_nodes(run: Run, now: float) -> str:
             *compare(joins, run.spec),
             *mark_skipped(missed, run.spec),
         ]
-        run.attempt.findings = kept + found
+        findings = [finding for finding in findings if finding.slot in left_out] + found
+        told = () if left_out == run.attempt.left_out else (left_out,)
         if failed := failing(found, run.spec):
-            guilty = _by_slot(run, failed)
-            if not _leave_out(run, guilty):
-                if _others_may_come(run, guilty, now):
-                    run.attempt = run.attempt.dropped(enough_since=now)
-                    words = words_of_failing(failed, run.hostnames())
-                    return f"; the others are waited for once more: {words}"
-                return said + _fail_checks(run, now, failed)
+            guilty = _guilty(run, failed)
+            if not _can_go_without(then, guilty):
+                if _others_may_come(then, guilty, now):
+                    return Plan(GatherMore(failed), findings)
+                return Plan(_failed_checks(run, failed), findings, told)
         elif isinstance(classes, Unreachable):
             why = LeftOut(Cause.VERIFICATION_FAILED, classes.reason)
-            if not _leave_out(run, dict.fromkeys(classes.slots, why)):
-                return said + _fail_verification(run, now, classes)
+            guilty = dict.fromkeys(classes.slots, why)
+            if not _can_go_without(then, guilty):
+                return Plan(_unreachable(run, classes), findings, told)
         else:
-            break
-        said = _without(run, run.attempt.left_out)
-    run.attempt.classes, run.attempt.verifying_since = classes, now
-    if run.spec.verify:
-        _begin_round(run, now, 0)
-    else:
-        run.epoch += 1
-        said += _take(run, now, 0, [])
-    return said
+            return Plan(Verify(classes), findings, told)
+        left_out = left_out | guilty
 
 
-def _by_slot(run: Run, failed: Collection[Finding]) -> dict[int | None, LeftOut]:
+def plan_after_round(run: Run, now: float) -> Plan:
+    """All have reported: take the class, try the next one, or say why none works."""
+    attempt, probing = run.attempt, run.attempt.probing
+    assert probing is not None
+    number, tried = probing.number, attempt.rounds[-1]
+    failed, _ = count_pairs(tried)
+    if not failed:
+        return plan_table(run, number, tried)
+    in_time = now - attempt.verifying_since < run.spec.limits.verify_timeout_seconds
+    if number + 1 < len(attempt.classes) and in_time:
+        return Plan(Probe(number + 1), attempt.findings)
+    rounds = attempt.rounds[-(number + 1) :]
+    guilty = [to_release(tried) for tried in rounds]
+    number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
+    if _can_go_without(run, guilty[number]):
+        why = why_released(rounds[number], joins_of(run), run.classes)
+        cause = Cause.VERIFICATION_FAILED
+        left_out = {slot: LeftOut(cause, words) for slot, words in why.items()}
+        return plan_table(run, number, rounds[number], left_out)
+    blamed = blame(rounds, joins_of(run), run.classes)
+    return Plan(_unreachable(run, blamed), attempt.findings + measured(run, rounds[-1]))
+
+
+def plan_table(
+    run: Run, number: int, tried: Round | None = None, unreached: dict[int, LeftOut] | None = None
+) -> Plan:
+    """Seal the table on a class, unless what its round has measured is a failure."""
+    unreached = unreached or {}
+    then = run.with_left_out(run.attempt.left_out | unreached)
+    found = measured(then, tried) if tried else []
+    found += left_out_by_variables(then, run.classes[number:])
+    findings, told = run.findings + found, (unreached,)
+    if not (failed := failing(found, run.spec)):
+        return Plan(Seal(number), findings, told)
+    guilty = _guilty(run, failed)
+    if not _can_go_without(then, guilty):
+        return Plan(_failed_checks(run, failed), findings, told)
+    return Plan(Seal(number), findings, (*told, guilty))
+
+
+def _guilty(run: Run, failed: Collection[Finding]) -> dict[int, LeftOut]:
+    """The nodes that failed checks; none where one of these is nobody's fault."""
     names, cause = run.hostnames(), Cause.PREFLIGHT_FAILED
-    return {f.slot: LeftOut(cause, finding_text(f, names)) for f in reversed(list(failed))}
+    found = {f.slot: LeftOut(cause, finding_text(f, names)) for f in reversed(list(failed))}
+    return {} if None in found else {slot: why for slot, why in found.items() if slot is not None}
 
 
-def _leave_out(run: Run, guilty: Mapping[int | None, LeftOut] | Mapping[int, LeftOut]) -> bool:
-    """Go on without these nodes, if there are enough others; a cause that is nobody's stays."""
-    if not _can_leave_out(run, guilty):
-        return False
-    run.attempt.left_out |= {slot: why for slot, why in guilty.items() if slot is not None}
-    return True
-
-
-def _can_leave_out(run: Run, guilty: Collection[int | None]) -> bool:
+def _can_go_without(run: Run, guilty: Collection[int]) -> bool:
     enough = len(run.taking_part()) - len(guilty) >= run.spec.min_nodes
-    return bool(guilty) and None not in guilty and 0 not in guilty and enough
+    return bool(guilty) and 0 not in guilty and enough
 
 
-def _others_may_come(run: Run, guilty: Mapping[int | None, LeftOut], now: float) -> bool:
+def _others_may_come(run: Run, guilty: Collection[int], now: float) -> bool:
     """Whether nodes that may still join could take the place of the guilty ones."""
     limit = run.spec.limits.join_timeout_seconds
     missing = [run.slots[index] for index in run.missing]
     awaited = sum(not slot.given_up and slot.wait_seconds(now) < limit for slot in missing)
     left = len(run.taking_part()) - len(guilty)
-    return None not in guilty and 0 not in guilty and left + awaited >= run.spec.min_nodes > left
+    return bool(guilty) and 0 not in guilty and left + awaited >= run.spec.min_nodes > left
+
+
+def _failed_checks(run: Run, failed: list[Finding]) -> Finish:
+    words = f"checks before the start failed: {words_of_failing(failed, run.hostnames())}"
+    about = next((run.slots[f.slot] for f in failed if f.slot is not None), None)
+    return Finish(_failure(Cause.PREFLIGHT_FAILED, words, about, hint_of(failed)))
+
+
+def _unreachable(run: Run, why: Unreachable) -> Finish:
+    about = run.slots[why.slots[0]] if why.slots else None
+    return Finish(_failure(Cause.VERIFICATION_FAILED, why.reason, about, why.hint))
+
+
+def _carry_out(run: Run, plan: Plan, now: float) -> str:
+    """Change the run as planned. Returns it in words that end a sentence."""
+    run.attempt.findings = plan.findings
+    said = ""
+    for group in plan.left_out:
+        run.attempt.left_out = run.attempt.left_out | group
+        said += _without(run, group)
+    match plan.step:
+        case Verify(classes=classes):
+            run.attempt.classes, run.attempt.verifying_since = classes, now
+            if run.spec.verify:
+                _begin_round(run, now, 0)
+                return said
+            run.epoch += 1
+            return said + _carry_out(run, plan_table(run, 0), now)
+        case Probe(number=number):
+            tried = run.rounds[-1]
+            _begin_round(run, now, number)
+            words = f"{tried.network}: {tried.verdict}; next is {run.classes[number].words}"
+        case Seal(number=number):
+            run.attempt.rounds = kept_rounds(run)
+            run.attempt.network, run.attempt.probing = run.classes[number], None
+            run.attempt.left_out = _with_surplus(run)
+            _seal(run, now, None)
+            words = f"the table is sealed on {run.classes[number].words}"
+        case GatherMore(failed=failed):
+            _gather_again(run, now, enough_since=now)
+            told = words_of_failing(failed, run.hostnames())
+            words = f"the others are waited for once more: {told}"
+        case Finish(result=result):
+            _finish(run, now, result)
+            words = result.message
+    return f"{said}; {words}"
+
+
+def _without(run: Run, left_out: Mapping[int, LeftOut]) -> str:
+    if not left_out:
+        return ""
+    why = dict.fromkeys(left_out[index].words for index in sorted(left_out))
+    return f"; {listed(why, 3)}; it goes without {_names(run, left_out)}"
 
 
 def _names(run: Run, indices: Collection[int]) -> str:
     return listed(who(run.slots[index]) for index in sorted(indices))
-
-
-def _without(run: Run, indices: Collection[int]) -> str:
-    """Why the run goes without these nodes, in words that end a sentence."""
-    why = (run.attempt.left_out[index].words for index in sorted(indices))
-    return f"; {listed(dict.fromkeys(why), 3)}; it goes without {_names(run, indices)}"
-
-
-def _fail_checks(run: Run, now: float, failed: list[Finding]) -> str:
-    words = f"checks before the start failed: {words_of_failing(failed, run.hostnames())}"
-    about = next((run.slots[f.slot] for f in failed if f.slot is not None), None)
-    _finish(run, now, _failure(Cause.PREFLIGHT_FAILED, words, about, hint_of(failed)))
-    return f"; {words}"
-
-
-def _fail_verification(run: Run, now: float, why: Unreachable) -> str:
-    about = run.slots[why.slots[0]] if why.slots else None
-    _finish(run, now, _failure(Cause.VERIFICATION_FAILED, why.reason, about, why.hint))
-    return f"; {why.reason}"
 
 
 def _begin_round(run: Run, now: float, number: int) -> None:
@@ -495,7 +607,6 @@ def _probed(run: Run, event: events.Probed, now: float) -> Outcome:
 
 
 def _end_round(run: Run, now: float) -> str:
-    """All have reported: take the class, try the next one, or say why none works."""
     attempt, probing = run.attempt, run.attempt.probing
     assert probing is not None
     number, words = probing.number, attempt.classes[probing.number].words
@@ -504,67 +615,37 @@ def _end_round(run: Run, now: float) -> str:
     failed, probed = count_pairs(tried)
     verdict = f"{failed} of {probed} directed pairs failed" if failed else "every pair works"
     attempt.rounds.append(tried.model_copy(update={"verdict": verdict}))
-    if not failed:
-        return _take(run, now, number, measured(run, tried))
-    in_time = now - attempt.verifying_since < run.spec.limits.verify_timeout_seconds
-    if number + 1 < len(attempt.classes) and in_time:
-        _begin_round(run, now, number + 1)
-        return f"; {words}: {verdict}; next is {attempt.classes[number + 1].words}"
-    return _none_works(run, now, number)
+    return _carry_out(run, plan_after_round(run, now), now)
 
 
-def _none_works(run: Run, now: float, last: int) -> str:
-    """Go on without the fewest nodes that are in the way, or say who they are."""
-    rounds = run.rounds[-(last + 1) :]
-    guilty = [to_release(tried) for tried in rounds]
-    number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
-    if _can_leave_out(run, guilty[number]):
-        why = why_released(rounds[number], joins_of(run), run.classes)
-        cause = Cause.VERIFICATION_FAILED
-        run.attempt.left_out |= {slot: LeftOut(cause, words) for slot, words in why.items()}
-        said = _without(run, guilty[number])
-        return said + _take(run, now, number, measured(run, rounds[number]))
-    run.attempt.findings += measured(run, rounds[-1])
-    return _fail_verification(run, now, blame(rounds, joins_of(run), run.classes))
+# --- arming
 
 
-def _take(run: Run, now: float, number: int, found: list[Finding]) -> str:
-    """Seal the table on a class, unless what the probes measured is a failure."""
-    attempt = run.attempt
-    attempt.network, attempt.probing = attempt.classes[number], None
-    found = found + left_out(run, run.classes[number:])
-    run.attempt.findings += found
-    said = ""
-    if failed := failing(found, run.spec):
-        guilty = _by_slot(run, failed)
-        if not _leave_out(run, guilty):
-            return _fail_checks(run, now, failed)
-        said = _without(run, [f.slot for f in failed if f.slot is not None])
-    attempt.rounds = kept_rounds(run)
-    _leave_surplus(run)
-    _seal(run, now, None)
-    return f"{said}; the table is sealed on {attempt.network.words}"
+def _with_surplus(run: Run) -> dict[int, LeftOut]:
+    """Those that the table goes without, with those for whom it has no room."""
+    surplus = run.taking_part()[run.spec.max_nodes :]
+    return run.attempt.left_out | {slot.index: NOT_NEEDED for slot in surplus}
 
 
-def _leave_surplus(run: Run) -> None:
-    for slot in run.taking_part()[run.spec.max_nodes :]:
-        run.attempt.left_out[slot.index] = NOT_NEEDED
+def plan_without(run: Run, guilty: dict[int, LeftOut]) -> dict[int, LeftOut] | None:
+    """Without whom a table goes on without nodes that cannot start: a spare steps in for each.
 
-
-def _seal_without(run: Run, guilty: Mapping[int, LeftOut], now: float) -> str:
-    """Seal anew without nodes that cannot start, on the network that is proven; spares step in.
-
-    Returns what follows, in words that end a sentence; empty when there are too few others.
+    None when too few others are there.
     """
-    before = run.attempt.left_out
-    run.attempt.left_out = {slot: why for slot, why in before.items() if why.cause}
-    if not _leave_out(run, guilty):
-        run.attempt.left_out = before
-        return ""
+    for_cause = {slot: why for slot, why in run.attempt.left_out.items() if why.cause}
+    if not _can_go_without(run.with_left_out(for_cause), guilty):
+        return None
+    return _with_surplus(run.with_left_out(for_cause | guilty))
+
+
+def _seal_without(
+    run: Run, guilty: Collection[int], left_out: dict[int, LeftOut], now: float
+) -> str:
+    """Seal anew on the network that is proven. Returns it in words that end a sentence."""
+    run.attempt.left_out = left_out
     for index in guilty:
         if (node := run.slots[index].node) is not None:
             node.state, node.rank = NodeState.JOINED, None
-    _leave_surplus(run)
     run.epoch += 1
     _seal(run, now, None)
     return f"; a new table goes without {'it' if len(guilty) == 1 else 'them'}"
@@ -621,10 +702,10 @@ def _arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
         run.epoch += 1
         _seal(run, now, port)
         return Outcome(f"{reason}; new table with master port {port}", slot.index)
-    if report.code not in _OF_THE_RUN and (
-        then := _seal_without(run, {slot.index: LeftOut(Cause.ARMING_FAILED, reason)}, now)
-    ):
-        return Outcome(reason + then, slot.index)
+    guilty = {slot.index: LeftOut(Cause.ARMING_FAILED, reason)}
+    left_out = None if report.code in _OF_THE_RUN else plan_without(run, guilty)
+    if left_out is not None:
+        return Outcome(reason + _seal_without(run, guilty, left_out, now), slot.index)
     hint = "choose another with --master-port" if report.code == "port_taken" else ""
     _finish(run, now, _failure(Cause.ARMING_FAILED, reason, slot, hint))
     return Outcome(reason, slot.index)
@@ -817,10 +898,9 @@ def _before_go_failed(
     """Nobody has started yet: fill the slot again, spare it, or end the run with this cause."""
     words = f"{who(slot)} failed before the go: {why}"
     slot.problem = why
-    again = run.spec.managed or _was_taken_away(slot, report)
-    if then := _go_on_after(run, slot, again=again):
-        _empty(run, slot, now)
-        return f"{words}; {then}"
+    recovery = recovery_of(run, slot, again=run.spec.managed or _was_taken_away(slot, report))
+    if recovery is not None:
+        return f"{words}; {_recover(run, slot, recovery, now)}"
     exit_code = report.exit_code or None if report else None
     result = _failure(cause, words, slot, exit_code=exit_code, report=report)
     if slot.node is not None:
@@ -843,8 +923,18 @@ def _was_taken_away(slot: Slot, report: ExitReport | None) -> bool:
     return report.exit_code == _ENDED_BY_TERM
 
 
-def _go_on_after(run: Run, slot: Slot, *, again: bool) -> str:
-    """Arrange how the run goes on without the slot's node; says how, empty when it cannot.
+class Recovery(Enum):
+    """How a run that forms goes on without a slot's node, as a sentence says it."""
+
+    LEFT_OUT = "the run goes without it"
+    ON_ITS_WAY = "its generation {generation} is on the way"
+    RESTARTED = "it is waited for, as its platform may start it again"
+    RESUBMITTED = "it is submitted again as generation {generation}"
+    SPARED = "the run can spare it"
+
+
+def recovery_of(run: Run, slot: Slot, *, again: bool) -> Recovery | None:
+    """How the run goes on without the slot's node; None when it cannot.
 
     One that the table goes without anyway is not waited for again.
 
@@ -855,21 +945,24 @@ def _go_on_after(run: Run, slot: Slot, *, again: bool) -> str:
     """
     node = slot.node
     if slot.index in run.attempt.left_out:
-        slot.given_up = True
-        return "the run goes without it"
+        return Recovery.LEFT_OUT
     replaced = node is not None and node.join.generation < slot.generation
     if replaced and slot.state not in DEAD_SUBMISSIONS:
-        return f"its generation {slot.generation} is on the way"
+        return Recovery.ON_ITS_WAY
     if again and slot.retries < run.spec.limits.submit_retries:
+        return Recovery.RESUBMITTED if run.spec.managed else Recovery.RESTARTED
+    return Recovery.SPARED if _can_spare(run, slot) else None
+
+
+def _recover(run: Run, slot: Slot, recovery: Recovery, now: float) -> str:
+    """Go on without the slot's node. Returns how, in words."""
+    if recovery in (Recovery.RESTARTED, Recovery.RESUBMITTED):
         slot.retries += 1
-        if not run.spec.managed:
-            return "it is waited for, as its platform may start it again"
+    if recovery is Recovery.RESUBMITTED:
         slot.wanted = slot.generation + 1
-        return f"it is submitted again as generation {slot.wanted}"
-    if _can_spare(run, slot):
-        slot.given_up = True
-        return "the run can spare it"
-    return ""
+    slot.given_up = slot.given_up or recovery in (Recovery.LEFT_OUT, Recovery.SPARED)
+    _empty(run, slot, now)
+    return recovery.value.format(generation=slot.wanted)
 
 
 def _can_spare(run: Run, slot: Slot) -> bool:
@@ -898,10 +991,11 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
     names, timeout = _names(run, run.waiting_for), run.phase_timeout()
     words = f"{names} did not {rules.task} within {timeout:.0f} s, though still connected"
     late = dict.fromkeys(run.waiting_for, LeftOut(rules.cause, words))
-    if event.phase is Phase.VERIFYING and _leave_out(run, late):
-        return Outcome(words + _check_nodes(run, now))
-    if event.phase is Phase.ARMING and (then := _seal_without(run, late, now)):
-        return Outcome(words + then)
+    if event.phase is Phase.VERIFYING and _can_go_without(run, late):
+        run.attempt.left_out = run.attempt.left_out | late
+        return Outcome(words + _carry_out(run, plan_checks(run, now), now))
+    if event.phase is Phase.ARMING and (left_out := plan_without(run, late)) is not None:
+        return Outcome(words + _seal_without(run, late, left_out, now))
     slot = run.slots[min(run.waiting_for)]
     _finish(run, now, _failure(rules.cause, words, slot, f"look at the log of {who(slot)}"))
     return Outcome(words)

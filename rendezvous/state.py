@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rendezvous.classes import NetworkClass
 from rendezvous.errors import Cause
@@ -124,7 +124,7 @@ class Attempt:
     table: EndpointTable | None = None
     digest: str = ""
 
-    def dropped(self, enough_since: float | None = None) -> Attempt:
+    def dropped(self, enough_since: float | None) -> Attempt:
         """What follows on it while nodes gather: what it has shown stays readable until then."""
         return Attempt(enough_since, findings=self.findings, rounds=self.rounds)
 
@@ -178,6 +178,10 @@ class Run:
     def taking_part(self) -> list[Slot]:
         """The members that the table is to have: all but those that are left out."""
         return [slot for slot in self.members() if slot.index not in self.attempt.left_out]
+
+    def with_left_out(self, left_out: dict[int, LeftOut]) -> Run:
+        """What the run would be if the table went without these nodes; this one stays as it is."""
+        return replace(self, attempt=replace(self.attempt, left_out=left_out))
 
     def hostnames(self) -> dict[int, str]:
         """The hostname of every slot that has a node."""

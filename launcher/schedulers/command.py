@@ -20,7 +20,7 @@ from launcher.schedulers import NothingSubmitted
 from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError
 from rendezvous.frozen import frozen
-from rendezvous.secret_variables import SECRET_VARIABLES, anonymous_file
+from rendezvous.secret_variables import anonymous_file
 from rendezvous.security import without_secrets
 
 _KILL_SECONDS = 2.0
