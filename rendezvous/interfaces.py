@@ -8,8 +8,8 @@ from rendezvous.checks import Check
 from rendezvous.classes import NetworkClass
 from rendezvous.compare import mark_skipped, told_once
 from rendezvous.rounds import joins_of
+from rendezvous.run.state import Run
 from rendezvous.schema import Finding
-from rendezvous.state import Run
 from rendezvous.words import listed, printable
 
 _SUFFIX = "_SOCKET_IFNAME"

@@ -1,6 +1,6 @@
 """What is looked at before the go: findings that fail a run, and what a round of probes has shown.
 
-Pure. `rendezvous.protocol` acts on it.
+Pure. `rendezvous.run.protocol` acts on it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rendezvous.compare import mark_skipped, told_once, wrong_names
 from rendezvous.matrix import findings_of
 from rendezvous.peers import FULL_MESH, peers_of
+from rendezvous.run.state import Run
 from rendezvous.schema import (
     Finding,
     JoinRequest,
@@ -20,7 +21,6 @@ from rendezvous.schema import (
     RunReport,
     RunSpec,
 )
-from rendezvous.state import Run
 
 _MOST_CLAUSES = 16
 _MOST_HINTS = 3

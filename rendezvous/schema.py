@@ -118,7 +118,7 @@ class Wire(BaseModel):
 
 
 class Phase(StrEnum):
-    """Where a run stands; see `rendezvous.protocol` for the moves."""
+    """Where a run stands; see `rendezvous.run.protocol` for the moves."""
 
     GATHERING = "gathering"
     VERIFYING = "verifying"

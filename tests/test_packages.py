@@ -152,7 +152,7 @@ def test_the_decisions_are_among_the_pure_modules() -> None:
     assert set(pure_modules()) >= {
         "rendezvous.schema",
         "rendezvous.errors",
-        "rendezvous.protocol",
+        "rendezvous.run.protocol",
         "worker.address",
         "worker.contracts",
         "launcher.plan",

@@ -10,9 +10,9 @@ import hmac
 from collections.abc import Mapping
 
 from rendezvous.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
+from rendezvous.run.state import Run
 from rendezvous.security import Credential, node_credential
 from rendezvous.server.host import Host
-from rendezvous.state import Run
 
 
 class NotYours(NotFound):

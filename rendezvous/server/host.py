@@ -14,17 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rendezvous import events
-from rendezvous.events import Event, dump_event
-from rendezvous.leases import Key, Leases, poll_seconds
-from rendezvous.protocol import apply
+from rendezvous.run import events
+from rendezvous.run.events import Event, dump_event
+from rendezvous.run.leases import Key, Leases, poll_seconds
+from rendezvous.run.protocol import apply
+from rendezvous.run.state import Run, create
+from rendezvous.run.views import node_view, reason_and_topic, run_status
 from rendezvous.schema import EventLine, NodeState, NodeView, Phase, RunSpec, RunStatus
 from rendezvous.server.guard import whole_answer
 from rendezvous.server.journal import Record
 from rendezvous.server.metrics import Metrics
 from rendezvous.server.trouble import Trouble
-from rendezvous.state import Run, create
-from rendezvous.views import node_view, reason_and_topic, run_status
 
 if TYPE_CHECKING:
     from rendezvous.server.relay import Relay

@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from rendezvous.errors import Forbidden, RunOver, TooManyRequests
+from rendezvous.run.state import GONE, Run
 from rendezvous.schema import (
     RELAY_POLL_SECONDS,
     CommandOutput,
@@ -23,7 +24,6 @@ from rendezvous.schema import (
     RelayMail,
 )
 from rendezvous.server.host import Host, Waiters
-from rendezvous.state import GONE, Run
 
 MOST_BYTES = 32 << 20
 """What one run's frames may take, in all; a node that reads keeps far below."""

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from rendezvous import events
 from rendezvous.errors import RdzvError
-from rendezvous.events import load_event
-from rendezvous.protocol import apply
+from rendezvous.run import events
+from rendezvous.run.events import load_event
+from rendezvous.run.protocol import apply
+from rendezvous.run.state import Run, create
 from rendezvous.schema import EventLine
 from rendezvous.server.journal import Record, applying, read_journal
-from rendezvous.state import Run, create
 from rendezvous.words import printable
 
 _MAX_LINE = 10_000

@@ -16,16 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from rendezvous import events
-from rendezvous.admission import (
-    decide_cancel,
-    decide_join,
-    decide_refusal,
-    decide_report,
-    decide_slot,
-    refusal,
-    refuse_other_version,
-)
 from rendezvous.compat import TaskGroup, timeout
 from rendezvous.errors import (
     InternalError,
@@ -39,10 +29,21 @@ from rendezvous.errors import (
     TooManyRuns,
     Unavailable,
 )
-from rendezvous.events import Event, load_event
-from rendezvous.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
-from rendezvous.protocol import due, launcher_gone
 from rendezvous.rounds import run_report
+from rendezvous.run import events
+from rendezvous.run.admission import (
+    decide_cancel,
+    decide_join,
+    decide_refusal,
+    decide_report,
+    decide_slot,
+    refusal,
+    refuse_other_version,
+)
+from rendezvous.run.events import Event, load_event
+from rendezvous.run.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
+from rendezvous.run.protocol import due, launcher_gone
+from rendezvous.run.views import everyone_left
 from rendezvous.schema import (
     DEFAULT_MAX_RUNS,
     EventLine,
@@ -69,7 +70,6 @@ from rendezvous.server.host import Body, Host
 from rendezvous.server.journal import Journal, Record, applying
 from rendezvous.server.relay import only_living, relay_of
 from rendezvous.version import rdzv_version
-from rendezvous.views import everyone_left
 from rendezvous.words import printable
 
 logger = logging.getLogger(__name__)

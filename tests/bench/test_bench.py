@@ -19,8 +19,8 @@ from bench.offer import make_join
 from bench.rows import Figure, Report, Row, row
 from rendezvous.classes import classes_of
 from rendezvous.compare import RdmaExpectation
+from rendezvous.run.seal import make_table
 from rendezvous.schema import EndpointTable, JoinRequest
-from rendezvous.seal import make_table
 from rendezvous.security import RunKeys, row_is_genuine
 
 pytestmark = pytest.mark.real_time

@@ -8,8 +8,10 @@ from typing import Any
 
 from hypothesis import settings
 
-from rendezvous import events
-from rendezvous.admission import (
+from rendezvous.errors import Mismatch
+from rendezvous.peers import peers_of
+from rendezvous.run import events
+from rendezvous.run.admission import (
     decide_cancel,
     decide_join,
     decide_refusal,
@@ -17,11 +19,11 @@ from rendezvous.admission import (
     decide_slot,
     refusal,
 )
-from rendezvous.errors import Mismatch
-from rendezvous.events import Event
-from rendezvous.leases import SWEEP_SECONDS, Leases, poll_seconds
-from rendezvous.peers import peers_of
-from rendezvous.protocol import Outcome, apply, due
+from rendezvous.run.events import Event
+from rendezvous.run.leases import SWEEP_SECONDS, Leases, poll_seconds
+from rendezvous.run.moves import Outcome
+from rendezvous.run.protocol import apply, due
+from rendezvous.run.state import Node, Slot, create
 from rendezvous.schema import (
     AckReport,
     Candidate,
@@ -42,7 +44,6 @@ from rendezvous.schema import (
     SlotState,
 )
 from rendezvous.schema import Outcome as Outcomes
-from rendezvous.state import Node, Slot, create
 
 FEW = settings(max_examples=100, derandomize=True, deadline=None)
 """Short and the same in every run of the suite."""

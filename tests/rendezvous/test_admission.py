@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rendezvous.admission import (
+from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
+from rendezvous.run.admission import (
     decide_join,
     decide_refusal,
     decide_report,
@@ -14,8 +15,7 @@ from rendezvous.admission import (
     refusal,
     refuse_other_version,
 )
-from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
-from rendezvous.events import Joined, Left, Refused
+from rendezvous.run.events import Joined, Left, Refused
 from rendezvous.schema import (
     AckReport,
     ExitReport,

@@ -14,8 +14,9 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from rendezvous import events, schema
-from rendezvous.events import Event, dump_event, load_event
+from rendezvous import schema
+from rendezvous.run import events
+from rendezvous.run.events import Event, dump_event, load_event
 from rendezvous.schema import EndpointTable, Limits, Report, RunSpec, Wire
 from tests.rendezvous.driver import Drive, make_spec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.leases import SWEEP_SECONDS, Leases, Silence, poll_seconds
+from rendezvous.run.leases import SWEEP_SECONDS, Leases, Silence, poll_seconds
 
 ONE = (1, 1)
 

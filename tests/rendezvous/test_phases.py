@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.phases import RULES, Admits, Awaits, PhaseRules
+from rendezvous.run.phases import RULES, Admits, Awaits, PhaseRules
 from rendezvous.schema import Limits, Phase
 
 

@@ -15,9 +15,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from rendezvous import events
 from rendezvous.errors import ExitCode, Mismatch, RequestError
-from rendezvous.protocol import Outcome, apply, launcher_gone
+from rendezvous.run import events
+from rendezvous.run.moves import Outcome
+from rendezvous.run.protocol import apply, launcher_gone
+from rendezvous.run.state import create
+from rendezvous.run.views import reason
 from rendezvous.schema import (
     AckReport,
     EndpointTable,
@@ -33,8 +36,6 @@ from rendezvous.schema import (
     SlotState,
     TableRow,
 )
-from rendezvous.state import create
-from rendezvous.views import reason
 from tests.rendezvous.driver import FEW, LAUNCH, Drive, in_phase, make_probe, make_spec, sha
 
 ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"

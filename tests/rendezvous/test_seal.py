@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from rendezvous.classes import NetworkClass
 from rendezvous.compare import RdmaExpectation
+from rendezvous.run.seal import assign_ranks, make_table
 from rendezvous.schema import EndpointTable, JoinRequest, TableRow
-from rendezvous.seal import assign_ranks, make_table
 from tests.rendezvous.driver import FEW, make_candidate, make_join, sha
 
 

@@ -25,6 +25,7 @@ from rendezvous.errors import (
     Unauthorized,
     Unavailable,
 )
+from rendezvous.run.state import Slot
 from rendezvous.schema import (
     AckReport,
     ExitReport,
@@ -41,7 +42,6 @@ from rendezvous.schema import (
 from rendezvous.security import Credential, parse_credential
 from rendezvous.server import service as service_module
 from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal
-from rendezvous.state import Slot
 from tests.rendezvous.driver import make_probe, make_refusal
 from tests.rendezvous.registry import Launch, is_waiting, until
 from tests.rendezvous.served import FakeClock, Served

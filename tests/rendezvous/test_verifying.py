@@ -8,6 +8,7 @@ import pytest
 
 from rendezvous.errors import ExitCode, Mismatch
 from rendezvous.rounds import run_report
+from rendezvous.run.views import node_view, reason, run_status
 from rendezvous.schema import (
     ExitReport,
     Facts,
@@ -23,7 +24,6 @@ from rendezvous.schema import (
     RunReport,
     SlotState,
 )
-from rendezvous.views import node_view, reason, run_status
 from tests.rendezvous.driver import Drive, in_phase, make_candidate, make_probe, make_spec
 
 ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous import events
-from rendezvous.leases import Leases
+from rendezvous.run import events
+from rendezvous.run.leases import Leases
+from rendezvous.run.views import (
+    everyone_left,
+    node_view,
+    reason,
+    reason_and_topic,
+    remaining_seconds,
+    run_status,
+)
 from rendezvous.schema import (
     LeaveReport,
     NodeState,
@@ -14,14 +22,6 @@ from rendezvous.schema import (
     RunStatus,
     SlotState,
     SlotStatus,
-)
-from rendezvous.views import (
-    everyone_left,
-    node_view,
-    reason,
-    reason_and_topic,
-    remaining_seconds,
-    run_status,
 )
 from tests.rendezvous.driver import LAUNCH, Drive, in_phase, make_spec
 

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from rendezvous import events
 from rendezvous.errors import InternalError
-from rendezvous.events import Event, load_event
 from rendezvous.network import Answer, Request
-from rendezvous.protocol import apply
+from rendezvous.run import events
+from rendezvous.run.events import Event, load_event
+from rendezvous.run.protocol import apply
+from rendezvous.run.state import DEAD_SUBMISSIONS, LeftOut, Run, create
 from rendezvous.schema import (
     EndpointTable,
     JoinReply,
@@ -24,7 +25,6 @@ from rendezvous.schema import (
     SlotState,
 )
 from rendezvous.server.journal import Record
-from rendezvous.state import DEAD_SUBMISSIONS, LeftOut, Run, create
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process

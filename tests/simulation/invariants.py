@@ -11,9 +11,11 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from rendezvous import events
 from rendezvous.errors import InternalError
-from rendezvous.events import Event
+from rendezvous.run import events
+from rendezvous.run.events import Event
+from rendezvous.run.state import OVER, Run
+from rendezvous.run.views import reason
 from rendezvous.schema import (
     AckReport,
     ExitReport,
@@ -26,8 +28,6 @@ from rendezvous.schema import (
     RunStatus,
 )
 from rendezvous.server.journal import Record
-from rendezvous.state import OVER, Run
-from rendezvous.views import reason
 from tests.simulation import agent_promises, launch_promises, promises
 from tests.simulation.disk import FULL, LIE
 from tests.simulation.history import Facts, Failure, History, News, by_kind

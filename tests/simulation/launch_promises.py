@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from launcher.schedulers import OVER
-from rendezvous import events
 from rendezvous.errors import error_from_code
-from rendezvous.events import load_event
+from rendezvous.run import events
+from rendezvous.run.events import load_event
 from rendezvous.schema import Phase, Result, RunStatus
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS

@@ -21,9 +21,10 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rendezvous import events
 from rendezvous.errors import ExitCode, RunExists, Unauthorized
-from rendezvous.events import Event
+from rendezvous.run import events
+from rendezvous.run.events import Event
+from rendezvous.run.state import NOT_NEEDED, Run
 from rendezvous.schema import (
     DEFAULT_MASTER_PORT,
     NodeState,
@@ -34,7 +35,6 @@ from rendezvous.schema import (
     TableRow,
 )
 from rendezvous.server.journal import Record
-from rendezvous.state import NOT_NEEDED, Run
 from tests.simulation.history import Facts, History
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous import leases, state, words
+from rendezvous import words
+from rendezvous.run import leases, state
 from rendezvous.schema import SlotState
 from rendezvous.server import access, host, service
 from tests.simulation.patching import Bug, Edit
@@ -22,7 +23,9 @@ def test_every_patch_fits_the_code_as_it_stands(name: str) -> None:
 
 
 def test_a_function_is_changed_wherever_it_was_imported_to_and_then_as_before() -> None:
-    changed = bug("rendezvous/leases.py", "min(2.0, lease_seconds / 7)", "min(9.0, lease_seconds)")
+    changed = bug(
+        "rendezvous/run/leases.py", "min(2.0, lease_seconds / 7)", "min(9.0, lease_seconds)"
+    )
     imported = vars(host)["poll_seconds"]
     with changed.planted():
         assert (leases.poll_seconds(2, 15.0), imported(2, 15.0)) == (9.0, 9.0)
@@ -30,7 +33,7 @@ def test_a_function_is_changed_wherever_it_was_imported_to_and_then_as_before() 
 
 
 def test_a_constant_is_changed_with_what_was_made_of_it_and_its_copies() -> None:
-    changed = bug("rendezvous/leases.py", "_CLOSED_SECONDS = 1.0", "_CLOSED_SECONDS = 2.0")
+    changed = bug("rendezvous/run/leases.py", "_CLOSED_SECONDS = 1.0", "_CLOSED_SECONDS = 2.0")
     before = leases.DOUBT_SWEEPS
     with changed.planted():
         assert leases._CLOSED_SECONDS == 2.0
@@ -43,7 +46,7 @@ def test_defaults_of_arguments_and_of_fields_are_changed() -> None:
     names = ["a", "b", "c"]
     with bug("rendezvous/words.py", "limit: int = 5", "limit: int = 1").planted():
         assert words.listed(names) == "a and 2 more"
-    with bug("rendezvous/state.py", "    wanted: int = 1", "    wanted: int = 4").planted():
+    with bug("rendezvous/run/state.py", "    wanted: int = 1", "    wanted: int = 4").planted():
         assert state.Slot(0).wanted == 4
     assert (words.listed(names), state.Slot(0).wanted) == ("a, b, c", 1)
 
@@ -65,7 +68,7 @@ def test_methods_properties_and_static_methods_are_changed() -> None:
 
 def test_constants_that_hold_the_products_own_values_are_changed() -> None:
     old = "DEAD_SUBMISSIONS = (SlotState.FAILED, SlotState.ENDED)"
-    with bug("rendezvous/state.py", old, "DEAD_SUBMISSIONS = (SlotState.FAILED,)").planted():
+    with bug("rendezvous/run/state.py", old, "DEAD_SUBMISSIONS = (SlotState.FAILED,)").planted():
         assert len(state.DEAD_SUBMISSIONS) == 1
     assert state.DEAD_SUBMISSIONS == (SlotState.FAILED, SlotState.ENDED)
 
@@ -82,6 +85,6 @@ def test_constants_that_hold_the_products_own_values_are_changed() -> None:
 def test_a_patch_that_does_not_fit_says_so(old: str, new: str, words: str) -> None:
     with (
         pytest.raises(ValueError, match=words),
-        bug("rendezvous/leases.py", old, new).planted(),
+        bug("rendezvous/run/leases.py", old, new).planted(),
     ):
         pass

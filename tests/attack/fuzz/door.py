@@ -11,7 +11,7 @@ import h11
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from rendezvous.events import Created, Joined, dump_event
+from rendezvous.run.events import Created, Joined, dump_event
 from rendezvous.security import SERVER_NAME, node_credential
 from rendezvous.server.app import make_app
 from rendezvous.server.guard import GuardedProtocol, Timeouts

@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import re
 
-from rendezvous import events
 from rendezvous.compare import first_difference, word_text
 from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
-from rendezvous.events import Event
-from rendezvous.leases import Leases
-from rendezvous.phases import Admits
-from rendezvous.protocol import unheard
+from rendezvous.run import events
+from rendezvous.run.events import Event
+from rendezvous.run.leases import Leases
+from rendezvous.run.phases import Admits
+from rendezvous.run.running import unheard
+from rendezvous.run.state import (
+    DEAD_SUBMISSIONS,
+    GONE,
+    OVER,
+    Run,
+    Slot,
+    first_failed,
+    nnodes_text,
+    nodes_text,
+    says_command,
+    who,
+)
 from rendezvous.schema import (
     AckReport,
     ExitReport,
@@ -28,18 +40,6 @@ from rendezvous.schema import (
     RefuseReport,
     SlotNews,
     SlotState,
-)
-from rendezvous.state import (
-    DEAD_SUBMISSIONS,
-    GONE,
-    OVER,
-    Run,
-    Slot,
-    first_failed,
-    nnodes_text,
-    nodes_text,
-    says_command,
-    who,
 )
 
 _MAJOR = re.compile(r"[0-9]+(?=\.)")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from rendezvous.classes import NetworkClass
 from rendezvous.errors import Cause
 from rendezvous.frozen import frozen
-from rendezvous.phases import RULES, PhaseRules
+from rendezvous.run.phases import RULES, PhaseRules
 from rendezvous.schema import (
     EndpointTable,
     ExitReport,
@@ -21,7 +22,7 @@ from rendezvous.schema import (
     RunSpec,
     SlotState,
 )
-from rendezvous.words import size_text
+from rendezvous.words import listed, size_text
 
 GONE = (NodeState.LOST, NodeState.LEFT)
 OVER = (NodeState.EXITED, NodeState.RELEASED, *GONE)
@@ -183,6 +184,11 @@ class Run:
         """What the run would be if the table went without these nodes; this one stays as it is."""
         return replace(self, attempt=replace(self.attempt, left_out=left_out))
 
+    def can_go_without(self, guilty: Collection[int]) -> bool:
+        """Whether enough others take part without these nodes, slot 0 among them."""
+        enough = len(self.taking_part()) - len(guilty) >= self.spec.min_nodes
+        return bool(guilty) and 0 not in guilty and enough
+
     def hostnames(self) -> dict[int, str]:
         """The hostname of every slot that has a node."""
         return {slot.index: slot.node.join.hostname for slot in self.slots if slot.node is not None}
@@ -270,6 +276,11 @@ def who(slot: Slot) -> str:
     if node.rank is not None:
         return f"node {node.rank} ({host}, slot {slot.index})"
     return f"slot {slot.index} ({host})"
+
+
+def names_of(run: Run, indices: Iterable[int], limit: int = 5) -> str:
+    """The first nodes by name, and how many more."""
+    return listed((who(run.slots[index]) for index in sorted(indices)), limit)
 
 
 def nnodes_text(spec: RunSpec) -> str:

@@ -1,7 +1,7 @@
 """What can happen to a run: the records of the journal.
 
 An event is a fact that has been accepted. Applying the same events in the same order gives the
-same state (`rendezvous.protocol.apply`), which is what recovery, replay and simulation live on.
+same state (`rendezvous.run.protocol.apply`), which is what recovery, replay and simulation live on.
 Facts that time brings (a lease that ran out, a time-out) are events as well, so that a replay needs
 no clock but the one written beside each record.
 """

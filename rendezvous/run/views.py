@@ -6,20 +6,20 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 
-from rendezvous.leases import Leases
-from rendezvous.phases import Awaits
 from rendezvous.rounds import plan_of
-from rendezvous.schema import NodeState, NodeView, Phase, RunStatus, SlotState, SlotStatus
-from rendezvous.state import (
+from rendezvous.run.leases import Leases
+from rendezvous.run.phases import Awaits
+from rendezvous.run.state import (
     GONE,
     Run,
     Slot,
     first_failed,
+    names_of,
     nodes_text,
-    who,
     words_of_failure,
 )
-from rendezvous.words import listed, printable, slots_text, time_text
+from rendezvous.schema import NodeState, NodeView, Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.words import printable, slots_text, time_text
 
 _MOST_GROUPS = 3
 _MOST_CAUSES = 256
@@ -93,7 +93,7 @@ def _reason_reporting(run: Run, now: float, times: bool) -> str:
     if probing is not None and probing.number > 0:
         words, place = run.classes[probing.number].words, probing.number + 1
         task += f" ({words}: network {place} of {len(run.classes)})"
-    return f"waiting for {_some(run, run.waiting_for)} to {task}{_left(run, now, times)}"
+    return f"waiting for {names_of(run, run.waiting_for, 3)} to {task}{_left(run, now, times)}"
 
 
 def _reason_running(run: Run, now: float, times: bool) -> str:
@@ -106,7 +106,7 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
         return f"running on {count} nodes"
     return (
         f"{count - len(late)} of {count} nodes ended with exit code 0; waiting for "
-        f"{_some(run, late)} to end{_passed(now - _last_end(run), ' for {}', times)}"
+        f"{names_of(run, late, 3)} to end{_passed(now - _last_end(run), ' for {}', times)}"
     )
 
 
@@ -176,11 +176,6 @@ def _why_not_here(run: Run, slots: list[Slot], now: float, times: bool) -> str:
 def _passed(seconds: float, words: str, times: bool) -> str:
     time = time_text(seconds) if times else ""
     return words.format(time) if time else ""
-
-
-def _some(run: Run, indices: set[int]) -> str:
-    """The first three by name, and how many more."""
-    return listed((who(run.slots[index]) for index in sorted(indices)), 3)
 
 
 def remaining_seconds(run: Run, now: float) -> float | None:

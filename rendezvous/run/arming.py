@@ -1,0 +1,113 @@
+"""The table is sealed, and acknowledged by every node before any of them starts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rendezvous.compare import rdma_of
+from rendezvous.errors import Cause
+from rendezvous.rounds import joins_of
+from rendezvous.run import events
+from rendezvous.run.moves import Outcome, enter, failure, finish
+from rendezvous.run.seal import make_table
+from rendezvous.run.state import NOT_NEEDED, LeftOut, Run, names_of, who
+from rendezvous.schema import DEFAULT_MASTER_PORT, NodeState, Phase
+
+_MAX_PORT_TRIES = 32
+_MAX_PORT = 65_535
+
+
+def with_surplus(run: Run) -> dict[int, LeftOut]:
+    """Those that the table goes without, with those for whom it has no room."""
+    surplus = run.taking_part()[run.spec.max_nodes :]
+    return run.attempt.left_out | {slot.index: NOT_NEEDED for slot in surplus}
+
+
+def plan_without(run: Run, guilty: dict[int, LeftOut]) -> dict[int, LeftOut] | None:
+    """Without whom a table goes on without nodes that cannot start: a spare steps in for each.
+
+    None when too few others are there.
+    """
+    for_cause = {slot: why for slot, why in run.attempt.left_out.items() if why.cause}
+    if not run.with_left_out(for_cause).can_go_without(guilty):
+        return None
+    return with_surplus(run.with_left_out(for_cause | guilty))
+
+
+def seal_without(
+    run: Run, guilty: Collection[int], left_out: dict[int, LeftOut], now: float
+) -> str:
+    """Seal anew on the network that is proven. Returns it in words that end a sentence."""
+    run.attempt.left_out = left_out
+    for index in guilty:
+        if (node := run.slots[index].node) is not None:
+            node.state, node.rank = NodeState.JOINED, None
+    run.epoch += 1
+    seal_table(run, now, None)
+    return f"; a new table goes without {'it' if len(guilty) == 1 else 'them'}"
+
+
+def seal_table(run: Run, now: float, port: int | None) -> None:
+    """Choose ranks, make the table, and ask every node to arm."""
+    assert run.network is not None
+    joins = joins_of(run)
+    port = port or run.spec.master_port or joins[0].master_port or DEFAULT_MASTER_PORT
+    table = make_table(
+        run.id, run.spec.launch_id, run.epoch, joins, run.network, rdma_of(joins), port
+    )
+    run.attempt.table, run.attempt.digest = table, table.digest()
+    ranks = {row.slot: row.rank for row in table.rows}
+    for slot in run.taking_part():
+        assert slot.node is not None
+        slot.node.rank = ranks[slot.index]
+        slot.node.state = NodeState.VERIFIED
+    enter(run, Phase.ARMING, now)
+
+
+def acked(run: Run, event: events.Acked, now: float) -> Outcome:
+    """One node is ready; with the last one comes the go."""
+    slot = run.slots[event.slot]
+    assert slot.node is not None
+    slot.node.state = NodeState.ARMED
+    run.waiting_for.discard(slot.index)
+    reason = f"{who(slot)} is ready on table {run.digest[:12]}"
+    if not run.waiting_for:
+        for member in run.members():
+            assert member.node is not None
+            spare = member.index in run.attempt.left_out
+            member.node.state = NodeState.RELEASED if spare else NodeState.RUNNING
+            if spare:
+                member.problem = run.attempt.left_out[member.index].words
+        enter(run, Phase.RUNNING, now)
+        reason += "; all are: go"
+        if run.attempt.left_out:
+            reason += f", without {names_of(run, run.attempt.left_out)}"
+    return Outcome(reason, slot.index, usual=run.phase is not Phase.RUNNING)
+
+
+_OF_THE_RUN = ("port_taken", "bad_table")  # refusals that another node would not mend
+
+
+def arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
+    """Try another port, or go without the node, or end the run."""
+    slot, report = run.slots[event.slot], event.report
+    assert run.table is not None
+    reason = f"{who(slot)} cannot start: {report.reason}"
+    may_move = report.code == "port_taken" and run.spec.master_port is None
+    run.port_tries += 1
+    if may_move and run.port_tries <= _MAX_PORT_TRIES:
+        port = report.free_port or _next_port(run.table.master_port)
+        run.epoch += 1
+        seal_table(run, now, port)
+        return Outcome(f"{reason}; new table with master port {port}", slot.index)
+    guilty = {slot.index: LeftOut(Cause.ARMING_FAILED, reason)}
+    left_out = None if report.code in _OF_THE_RUN else plan_without(run, guilty)
+    if left_out is not None:
+        return Outcome(reason + seal_without(run, guilty, left_out, now), slot.index)
+    hint = "choose another with --master-port" if report.code == "port_taken" else ""
+    finish(run, now, failure(Cause.ARMING_FAILED, reason, slot, hint))
+    return Outcome(reason, slot.index)
+
+
+def _next_port(port: int) -> int:
+    return port + 1 if port < _MAX_PORT else DEFAULT_MASTER_PORT

@@ -1,0 +1,291 @@
+"""Slots are filled, and filled again as long as no program has started. Pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from rendezvous.errors import Cause, ExitCode
+from rendezvous.run import events
+from rendezvous.run.moves import Outcome, failure, finish, gather_again
+from rendezvous.run.phases import Awaits
+from rendezvous.run.state import (
+    DEAD_SUBMISSIONS,
+    Attempt,
+    Node,
+    Run,
+    Slot,
+    nodes_text,
+    overdue_slots,
+    what_is_known,
+    who,
+)
+from rendezvous.run.verifying import carry_out, plan_checks
+from rendezvous.schema import ExitReport, NodeState, SlotNews, SlotState
+
+
+def worker_run_is_over(slot: Slot) -> bool:
+    """Whether the worker run of the node that is in the slot has ended, as its scheduler says."""
+    node = slot.node
+    present = node is not None and node.join.generation == slot.generation
+    return present and slot.state in DEAD_SUBMISSIONS
+
+
+def words_of_end(detail: str) -> str:
+    """That the worker run of a node has ended."""
+    return f"its worker run ended: {detail}" if detail else "its worker run ended"
+
+
+def slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
+    """Keep what the scheduler says; before the go a dead worker run is replaced or spared."""
+    slot, news = run.slots[event.slot], event.news
+    if news.generation > slot.generation:
+        _begin_generation(slot, news.generation, now)
+        if news.token_sha256 is not None:
+            slot.tokens[news.generation] = news.token_sha256
+    if news.state is not slot.state:
+        slot.since = now
+    slot.state, slot.detail = news.state, news.detail
+    slot.name, slot.handle = news.name or slot.name, news.handle or slot.handle
+    _count_waiting(slot, now)
+    said = f" ({news.detail})" if news.detail else ""
+    if news.state in DEAD_SUBMISSIONS and run.rules.is_forming:
+        died = _submission_died(run, slot, news, now)
+        if died is not None:
+            return Outcome(died, slot.index)
+    reason = f"slot {slot.index}, generation {slot.generation}: {news.state}{said}"
+    return Outcome(reason, slot.index, usual=True)
+
+
+def _begin_generation(slot: Slot, generation: int, now: float) -> None:
+    """Another worker run is to fill the slot: nothing that was said of the last one holds."""
+    slot.generation = slot.wanted = generation
+    slot.state, slot.since = SlotState.NONE, now
+    slot.name = slot.handle = slot.detail = ""
+    slot.waited, slot.waiting_since = 0.0, None
+    slot.given_up = False
+
+
+def _count_waiting(slot: Slot, now: float) -> None:
+    """Stop the slot's clock while it is filled, or while the scheduler itself says 'queued'."""
+    counts = slot.live_node() is None and slot.state is not SlotState.QUEUED
+    if counts and slot.waiting_since is None:
+        slot.waiting_since = now
+    elif not counts and slot.waiting_since is not None:
+        slot.waited += now - slot.waiting_since
+        slot.waiting_since = None
+
+
+def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | None:
+    """What follows from it, in words; None when nothing does (any more)."""
+    if slot.node is not None:
+        if not worker_run_is_over(slot):
+            return None
+        return before_go_failed(run, slot, words_of_end(news.detail), Cause.NODE_LOST, now)
+    if slot.given_up or slot.wanted > news.generation:
+        return None
+    detail = f": {news.detail}" if news.detail else ""
+    how = "worker run ended before it joined" if slot.handle else "submission failed"
+    why = f"its {how}{detail}"
+    return before_go_failed(run, slot, why, Cause.SCHEDULER_FAILED, now)
+
+
+def joined(run: Run, event: events.Joined, now: float) -> Outcome:
+    """Give the slot to the node, in the place of an older one."""
+    request = event.request
+    slot = run.slots[request.slot]
+    displaced = slot.live_node()
+    slot.incarnations += 1
+    if request.generation > slot.generation:
+        _begin_generation(slot, request.generation, now)
+    slot.node = Node(slot.incarnations, request)
+    slot.joins[request.join_id] = slot.incarnations
+    slot.problem, slot.given_up = "", False
+    run.missing.discard(slot.index)
+    _count_waiting(slot, now)
+    if run.command_digest is None:
+        run.command_digest = request.job.command_digest
+    if request.job.command_words:
+        run.command_slot = (run.other_command(slot.index) or slot).index
+    if displaced is not None and run.rules.awaits is Awaits.REPORTS:
+        gather_again(run, now)
+    address = request.candidates[0].address
+    reason = f"{who(slot)} joined from {address} as incarnation {slot.incarnations}"
+    if displaced is not None:
+        reason += f", in place of {displaced.join.hostname}"
+    reason += f"; {run.present} of {run.spec.slots} nodes are in"
+    return Outcome(reason + _check_gathered(run, now), slot.index)
+
+
+def _check_gathered(run: Run, now: float) -> str:
+    """Go on when all are in that may still come; begin the last call when enough are.
+
+    Returns what it did, in words that end a sentence.
+    """
+    if run.rules.awaits is not Awaits.NODES:
+        return ""
+    if run.present < run.spec.min_nodes or 0 in run.missing:
+        run.attempt.enough_since = None
+    elif all(run.slots[index].given_up for index in run.missing):
+        return _end_gathering(run, now)
+    elif run.attempt.enough_since is None:
+        run.attempt.enough_since = now
+    return ""
+
+
+def refused(run: Run, event: events.Refused, now: float) -> Outcome:
+    """Keep why a node does not join; the run ends if it is needed and may not come again."""
+    slot = run.slots[event.slot]
+    slot.problem = event.reason
+    if event.exit_code is not None:
+        return Outcome(_refused_itself(run, slot, event, event.exit_code, now), slot.index)
+    if slot.live_node() is None and run.rules.awaits is Awaits.NODES:
+        about = slot if event.is_alone else None
+        result = failure(event.code, event.reason, about, event.hint, exit_code=ExitCode.REFUSED)
+        finish(run, now, result.model_copy(update={"command_word": event.command_word}))
+    return Outcome(f"refused: {event.reason}", slot.index)
+
+
+def _refused_itself(run: Run, slot: Slot, event: events.Refused, exit_code: int, now: float) -> str:
+    """A node cannot take part: the run goes on without it, or ends with its cause."""
+    if event.generation > slot.generation:
+        _begin_generation(slot, event.generation, now)
+    words = f"slot {slot.index} ({event.hostname}) cannot take part: {event.reason}"
+    recovery = recovery_of(run, slot, again=event.retryable and run.spec.managed)
+    if recovery is not None:
+        return f"{words}; {_recover(run, slot, recovery, now)}"
+    result = failure(Cause.REFUSED, words, slot, event.hint, exit_code=exit_code)
+    finish(run, now, result.model_copy(update={"hostname": event.hostname}))
+    return words
+
+
+def _end_gathering(run: Run, now: float) -> str:
+    run.attempt = Attempt()
+    return carry_out(run, plan_checks(run, now), now)
+
+
+def before_go_failed(
+    run: Run, slot: Slot, why: str, cause: Cause, now: float, report: ExitReport | None = None
+) -> str:
+    """Nobody has started yet: fill the slot again, spare it, or end the run with this cause."""
+    words = f"{who(slot)} failed before the go: {why}"
+    slot.problem = why
+    recovery = recovery_of(run, slot, again=run.spec.managed or _was_taken_away(slot, report))
+    if recovery is not None:
+        return f"{words}; {_recover(run, slot, recovery, now)}"
+    exit_code = report.exit_code or None if report else None
+    result = failure(cause, words, slot, exit_code=exit_code, report=report)
+    if slot.node is not None:
+        slot.node.state, slot.node.exit = NodeState.LOST, report
+    finish(run, now, result)
+    return words
+
+
+_ENDED_BY_TERM = 128 + 15
+
+
+def _was_taken_away(slot: Slot, report: ExitReport | None) -> bool:
+    """Whether the platform that has started the node may do so again, where no launcher does.
+
+    Kubernetes replaces a pod that it has evicted. A node that failed by itself would fail again,
+    and one whose end the launcher has seen is its own child, which nobody else starts.
+    """
+    if report is None:
+        return slot.state not in DEAD_SUBMISSIONS
+    return report.exit_code == _ENDED_BY_TERM
+
+
+class Recovery(Enum):
+    """How a run that forms goes on without a slot's node, as a sentence says it."""
+
+    LEFT_OUT = "the run goes without it"
+    ON_ITS_WAY = "its generation {generation} is on the way"
+    RESTARTED = "it is waited for, as its platform may start it again"
+    RESUBMITTED = "it is submitted again as generation {generation}"
+    SPARED = "the run can spare it"
+
+
+def recovery_of(run: Run, slot: Slot, *, again: bool) -> Recovery | None:
+    """How the run goes on without the slot's node; None when it cannot.
+
+    One that the table goes without anyway is not waited for again.
+
+    Args:
+        run: The run.
+        slot: The slot.
+        again: Whether another worker run, or another start of its platform, may do better.
+    """
+    node = slot.node
+    if slot.index in run.attempt.left_out:
+        return Recovery.LEFT_OUT
+    replaced = node is not None and node.join.generation < slot.generation
+    if replaced and slot.state not in DEAD_SUBMISSIONS:
+        return Recovery.ON_ITS_WAY
+    if again and slot.retries < run.spec.limits.submit_retries:
+        return Recovery.RESUBMITTED if run.spec.managed else Recovery.RESTARTED
+    return Recovery.SPARED if _can_spare(run, slot) else None
+
+
+def _recover(run: Run, slot: Slot, recovery: Recovery, now: float) -> str:
+    """Go on without the slot's node. Returns how, in words."""
+    if recovery in (Recovery.RESTARTED, Recovery.RESUBMITTED):
+        slot.retries += 1
+    if recovery is Recovery.RESUBMITTED:
+        slot.wanted = slot.generation + 1
+    if recovery in (Recovery.LEFT_OUT, Recovery.SPARED):
+        slot.given_up = True
+    _empty(run, slot, now)
+    return recovery.value.format(generation=slot.wanted)
+
+
+def _can_spare(run: Run, slot: Slot) -> bool:
+    """With min:max or spares: whether the others are enough without this slot."""
+    others = [s for s in run.slots if s is not slot and not s.given_up]
+    return slot.index != 0 and len(others) >= run.spec.min_nodes
+
+
+def _empty(run: Run, slot: Slot, now: float) -> None:
+    """Take the node out of its slot, whose clock starts again; a table that it is in is dropped."""
+    was_in = slot.node is not None and slot.index not in run.attempt.left_out
+    slot.node = None
+    run.attempt.left_out.pop(slot.index, None)
+    slot.waited, slot.waiting_since = 0.0, None
+    run.missing.add(slot.index)
+    _count_waiting(slot, now)
+    if was_in and run.rules.awaits is Awaits.REPORTS:
+        gather_again(run, now)
+    _check_gathered(run, now)
+
+
+def join_timed_out(run: Run, now: float, trouble: str) -> Outcome:
+    """End the run with what is known of those that are missing."""
+    # `apply` takes what the journal says, also from a version that judged otherwise.
+    overdue = overdue_slots(run, now) or [run.slots[min(run.missing)]]
+    limit = run.spec.limits.join_timeout_seconds
+    known = trouble or "; ".join(what_is_known(run.spec, slot) for slot in overdue[:5])
+    more = f"; and {len(overdue) - 5} more" if len(overdue) > 5 and not trouble else ""
+    words = (
+        f"run '{run.id}' expected {nodes_text(run.spec)} and {run.present} joined "
+        f"within {limit:.10g} s: {known}{more}"
+    )
+    hint = "" if trouble else _hint_for_missing(run, overdue[0])
+    finish(run, now, failure(Cause.JOIN_TIMEOUT, words, overdue[0], hint))
+    return Outcome(words, overdue[0].index)
+
+
+def _hint_for_missing(run: Run, slot: Slot) -> str:
+    if slot.generation == 0 and run.spec.managed:
+        return "what its launcher has said before tells why"
+    if slot.state is SlotState.SUBMITTING:
+        return "its scheduler has not taken the worker run yet: launch again when it answers"
+    if slot.state is SlotState.SUBMITTED:
+        return (
+            "launch again with a larger --join-timeout; where you start worker runs yourself, "
+            "start all of them within it"
+        )
+    return "see the log of the missing worker run; it must be able to open the registry's address"
+
+
+def last_call_over(run: Run, event: events.LastCallOver, now: float) -> Outcome:
+    """Go on with those that are in."""
+    words = f"last call is over: {run.present} nodes are in"
+    return Outcome(words + _end_gathering(run, now))

@@ -1,0 +1,74 @@
+"""What any phase may do to a run: enter another one, give the attempt up, end the run. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rendezvous.errors import Cause
+from rendezvous.run.state import Run, Slot
+from rendezvous.schema import ExitReport, NodeState, Phase, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an event did, in words, and whose slot it was; `usual` when every node does the like."""
+
+    reason: str
+    slot: int | None = None
+    usual: bool = False
+
+
+def enter(run: Run, phase: Phase, now: float) -> None:
+    """Begin a phase, in which every node that takes part is waited for."""
+    run.phase, run.phase_since = phase, now
+    run.waiting_for = {slot.index for slot in run.taking_part()}
+    run.seq += 1
+
+
+def gather_again(run: Run, now: float, enough_since: float | None = None) -> None:
+    """The attempt is dropped: nobody had started on its table."""
+    run.attempt = run.attempt.dropped(enough_since)
+    for slot in run.members():
+        assert slot.node is not None
+        slot.node.state, slot.node.rank = NodeState.JOINED, None
+    if run.phase is not Phase.GATHERING:
+        enter(run, Phase.GATHERING, now)
+
+
+def failure(
+    code: str,
+    message: str,
+    slot: Slot | None,
+    hint: str = "",
+    *,
+    exit_code: int | None = None,
+    report: ExitReport | None = None,
+) -> Result:
+    """The result of a run that failed, with its cause's own exit code if no other one is given."""
+    if exit_code is None:
+        assert isinstance(code, Cause)
+        exit_code = code.exit_code
+    node = slot.node if slot else None
+    return Result(
+        status="failed",
+        exit_code=int(exit_code),
+        code=code,
+        message=message,
+        hint=hint,
+        slot=slot.index if slot else None,
+        rank=node.rank if node else None,
+        hostname=node.join.hostname if node else "",
+        worker_rank=report.worker_rank if report else None,
+        tail=list(report.tail) if report else [],
+        log=report.log if report else "",
+    )
+
+
+def finish(run: Run, now: float, result: Result) -> None:
+    """End the run; the first result stays."""
+    if run.phase is Phase.FINISHED:
+        return
+    run.result = result
+    run.finished_at = now
+    run.stop = True
+    enter(run, Phase.FINISHED, now)

@@ -1,0 +1,197 @@
+"""Programs run, end, and fail; the first cause is the verdict. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rendezvous.errors import Cause, ExitCode
+from rendezvous.interfaces import words_of_odd
+from rendezvous.run import events
+from rendezvous.run.gathering import before_go_failed
+from rendezvous.run.leases import Leases
+from rendezvous.run.moves import Outcome, failure, finish
+from rendezvous.run.phases import Awaits
+from rendezvous.run.state import OVER, Run, Slot, first_failed, who, words_of_exit, words_of_failure
+from rendezvous.schema import NodeState, Phase, Result
+from rendezvous.words import listed
+
+
+def unheard(run: Run, now: float, leases: Leases) -> list[Slot]:
+    """The nodes that have said nothing since all were told to stop, which wakes every watch: one
+    of them may be the first cause, not yet known."""
+    assert run.verdict_at is not None
+    since_stop = now - (run.verdict_at - run.spec.limits.verdict_seconds)
+    return [
+        slot
+        for slot in run.members()
+        if slot.node is not None
+        and (
+            leases.is_unheard(key := (slot.index, slot.node.incarnation))
+            or leases.silent_seconds(key, now) >= since_stop
+        )
+    ]
+
+
+def progressed(run: Run, event: events.Progressed, now: float) -> Outcome:
+    """Keep the newest words."""
+    slot = run.slots[event.slot]
+    assert slot.node is not None
+    slot.node.progress = event.report.words
+    usual = not event.report.warning
+    return Outcome(f"{who(slot)}: {event.report.words}", slot.index, usual=usual)
+
+
+def exited(run: Run, event: events.Exited, now: float) -> Outcome:
+    """Note how the program ended; the first failure stops the others."""
+    slot, report = run.slots[event.slot], event.report
+    node = slot.node
+    assert node is not None
+    if run.rules.is_forming:
+        words = report.message or f"its agent ended with code {report.exit_code}"
+        why = before_go_failed(run, slot, words, Cause.AGENT_FAILED, now, report)
+        return Outcome(why, slot.index)
+    node.state, node.exit, node.ended_at = NodeState.EXITED, report, now
+    reason = f"{who(slot)} {words_of_exit(report)}"
+    failed = report.exit_code != 0 and not (report.stopped and run.stop)
+    if failed:
+        node.failed_at = now - report.age_seconds
+        _begin_stop(run, now)
+    leader_ended = run.spec.led and node.rank == 0 and report.exit_code == 0
+    if leader_ended and not run.stop:
+        _give_verdict(run, now)
+    _check_all_over(run, now)
+    return Outcome(reason, slot.index, usual=not failed)
+
+
+def _begin_stop(run: Run, now: float) -> None:
+    """Tell everyone to stop; the verdict waits for other reports of earlier failures."""
+    if run.stop:
+        return
+    run.stop = True
+    run.verdict_at = now + run.spec.limits.verdict_seconds
+    run.seq += 1
+
+
+def _check_all_over(run: Run, now: float) -> None:
+    if run.rules.awaits is Awaits.PROGRAMS and not run.members():
+        _give_verdict(run, now)
+
+
+def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> None:
+    first = first_failed(run)
+    if first is None:
+        count = len(run.table.rows) if run.table else 0
+        who_ended = f"all {count} nodes"
+        if run.spec.led:
+            who_ended = f"the program of node 0, which led {count} nodes,"
+        words = f"{who_ended} ended with exit code 0{_ran(run)}"
+        finish(run, now, Result(status="ok", exit_code=0, message=words))
+        return
+    assert first.node is not None
+    report = first.node.exit
+    words = words_of_failure(first) + _early_ends(run) + _also_lost(run, first)
+    if silent:
+        names = listed([who(run.slots[index]) for index in silent])
+        words += f"; nothing was heard since of {names}, which may have failed before"
+    if report is None:
+        hint = "look at its worker run's log; out of memory and preemption are the usual causes"
+        finish(run, now, failure(Cause.NODE_LOST, words, first, hint))
+        return
+    hint = "; ".join(filter(None, [_HINTS.get(report.exit_code), words_of_odd(run)]))
+    result = failure(
+        Cause.PROGRAM_FAILED, words, first, hint, exit_code=report.exit_code, report=report
+    )
+    finish(run, now, result)
+
+
+def _ran(run: Run) -> str:
+    """How long the longest program ran, by its node's clock; the registry's may have stood still.
+
+    Nothing where no node has said it.
+    """
+    exits = [slot.node.exit for slot in run.slots if slot.node and slot.node.exit]
+    times = [report.ran_seconds for report in exits if report.ran_seconds is not None]
+    return f" after {max(times):.0f} s" if times else ""
+
+
+_HINTS = {
+    134: "a gloo job may abort like this after it has finished well: end the script with os._exit",
+    137: "SIGKILL is often the kernel's, out of memory, or the scheduler's",
+}
+
+
+def _early_ends(run: Run) -> str:
+    """The nodes whose program had ended well by itself: what the others then failed of."""
+    exits = [(slot, slot.node.exit) for slot in run.slots if slot.node and slot.node.exit]
+    ended = [slot for slot, report in exits if report.exit_code == 0 and not report.stopped]
+    if not ended:
+        return ""
+    return f"; {listed([who(slot) for slot in ended])} had ended with exit code 0"
+
+
+def _also_lost(run: Run, first: Slot) -> str:
+    """The nodes that were lost besides: since when, is known no better than to a lease."""
+    failed = [slot for slot in run.slots if slot.node and slot.node.failed_at is not None]
+    lost = [slot for slot in failed if slot is not first and slot.node and not slot.node.exit]
+    return f"; also lost: {listed([who(slot) for slot in lost])}" if lost else ""
+
+
+def left(run: Run, event: events.Left, now: float) -> Outcome:
+    """A node that leaves before the end is lost."""
+    slot = run.slots[event.slot]
+    assert slot.node is not None
+    over = run.phase is Phase.FINISHED or slot.node.state in OVER
+    name = who(slot)
+    if over:
+        slot.node.state = NodeState.LEFT
+        return Outcome(f"{name} has left", slot.index, usual=True)
+    reason = _node_lost(run, slot, "its agent left before the end", 0.0, now)
+    return Outcome(reason, slot.index)
+
+
+def lost(run: Run, event: events.Lost, now: float) -> Outcome:
+    """Before the go the node is replaced or spared; after it the run ends."""
+    slot = run.slots[event.slot]
+    return Outcome(_node_lost(run, slot, event.reason, event.silent_seconds, now), slot.index)
+
+
+def _node_lost(run: Run, slot: Slot, why: str, silent: float, now: float) -> str:
+    node = slot.node
+    assert node is not None
+    if node.state is NodeState.RELEASED:
+        node.state = NodeState.LEFT
+        return f"{who(slot)}, which was released, has gone: {why}"
+    ended = node.state is NodeState.EXITED
+    if run.rules.is_forming:
+        return before_go_failed(run, slot, why, Cause.NODE_LOST, now)
+    node.state = NodeState.LOST
+    if not ended:
+        slot.problem = why
+    if run.phase is not Phase.FINISHED:
+        if not ended:
+            node.failed_at = now - silent
+            _begin_stop(run, now)
+        _check_all_over(run, now)
+    return f"{who(slot)} was lost: {why}"
+
+
+def verdict_fell(run: Run, event: events.VerdictFell, now: float) -> Outcome:
+    """End the run with the first cause."""
+    _give_verdict(run, now, event.unheard)
+    assert run.result is not None
+    return Outcome(run.result.message)
+
+
+def cancelled(run: Run, event: events.Cancelled, now: float) -> Outcome:
+    """End the run, and say what had failed before."""
+    empty = [slot for slot in run.slots if slot.problem and slot.node is None]
+    before = f"; before that, slot {empty[0].index} failed: {empty[0].problem}" if empty else ""
+    result = Result(
+        status="cancelled",
+        exit_code=int(ExitCode.CANCELLED),
+        code=event.code,
+        message=f"run '{run.id}' was cancelled: {event.reason}{before}",
+    )
+    finish(run, now, result)
+    assert run.result is not None
+    return Outcome(run.result.message)

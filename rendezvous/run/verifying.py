@@ -1,0 +1,262 @@
+"""What nodes said of themselves and of their peers is judged: planned, then carried out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from rendezvous.classes import NetworkClass, Unreachable, classes_of, given_up
+from rendezvous.compare import compare, finding_text, mark_skipped
+from rendezvous.errors import Cause
+from rendezvous.frozen import frozen
+from rendezvous.interfaces import left_out as left_out_by_variables
+from rendezvous.matrix import blame, to_release, why_released
+from rendezvous.rounds import (
+    count_pairs,
+    failing,
+    hint_of,
+    joins_of,
+    kept_rounds,
+    listening,
+    measured,
+    own_findings,
+    planned_pairs,
+    words_of_failing,
+)
+from rendezvous.run import events
+from rendezvous.run.arming import seal_table, with_surplus
+from rendezvous.run.moves import Outcome, enter, failure, finish, gather_again
+from rendezvous.run.state import LeftOut, Probing, Run, names_of, who
+from rendezvous.schema import Finding, NodeState, Phase, Result, Round
+from rendezvous.words import listed
+
+
+@frozen
+class Verify:
+    """Prove these classes, the first one first."""
+
+    classes: list[NetworkClass]
+
+
+@frozen
+class Probe:
+    """Begin a round on the class of this place."""
+
+    number: int
+
+
+@frozen
+class Seal:
+    """Seal the table on the class of this place."""
+
+    number: int
+
+
+@frozen
+class GatherMore:
+    """Wait for those who may still join in the place of nodes that failed these checks."""
+
+    failed: list[Finding]
+
+
+@frozen
+class Finish:
+    """End the run."""
+
+    result: Result
+
+
+@frozen
+class Plan:
+    """What follows once the nodes have said what they were asked.
+
+    Attributes:
+        step: What is done next.
+        findings: What the attempt has found by then.
+        left_out: The nodes that the table goes without for it, told of in groups.
+    """
+
+    step: Verify | Probe | Seal | GatherMore | Finish
+    findings: list[Finding]
+    left_out: tuple[dict[int, LeftOut], ...] = ()
+
+
+def plan_checks(run: Run, now: float) -> Plan:
+    """Judge what the nodes said of themselves: with whom the run goes on, if it does."""
+    left_out, findings = run.attempt.left_out, run.findings
+    while True:
+        then = run.with_left_out(left_out)
+        joins = joins_of(then)
+        classes = classes_of(joins)
+        missed = [] if isinstance(classes, Unreachable) else given_up(joins, classes[0])
+        found = [
+            *own_findings(joins, run.spec),
+            *compare(joins, run.spec),
+            *mark_skipped(missed, run.spec),
+        ]
+        findings = [finding for finding in findings if finding.slot in left_out] + found
+        told = () if left_out == run.attempt.left_out else (left_out,)
+        if failed := failing(found, run.spec):
+            guilty = _guilty(run, failed)
+            if not then.can_go_without(guilty):
+                if _others_may_come(then, guilty, now):
+                    return Plan(GatherMore(failed), findings)
+                return Plan(_failed_checks(run, failed), findings, told)
+        elif isinstance(classes, Unreachable):
+            why = LeftOut(Cause.VERIFICATION_FAILED, classes.reason)
+            guilty = dict.fromkeys(classes.slots, why)
+            if not then.can_go_without(guilty):
+                return Plan(_unreachable(run, classes), findings, told)
+        else:
+            return Plan(Verify(classes), findings, told)
+        left_out = left_out | guilty
+
+
+def plan_after_round(run: Run, now: float) -> Plan:
+    """All have reported: take the class, try the next one, or say why none works."""
+    attempt, probing = run.attempt, run.attempt.probing
+    assert probing is not None
+    number, tried = probing.number, attempt.rounds[-1]
+    failed, _ = count_pairs(tried)
+    if not failed:
+        return plan_table(run, number, tried)
+    in_time = now - attempt.verifying_since < run.spec.limits.verify_timeout_seconds
+    if number + 1 < len(attempt.classes) and in_time:
+        return Plan(Probe(number + 1), attempt.findings)
+    rounds = attempt.rounds[-(number + 1) :]
+    guilty = [to_release(tried) for tried in rounds]
+    number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
+    if run.can_go_without(guilty[number]):
+        why = why_released(rounds[number], joins_of(run), run.classes)
+        cause = Cause.VERIFICATION_FAILED
+        left_out = {slot: LeftOut(cause, words) for slot, words in why.items()}
+        return plan_table(run, number, rounds[number], left_out)
+    blamed = blame(rounds, joins_of(run), run.classes)
+    return Plan(_unreachable(run, blamed), attempt.findings + measured(run, rounds[-1]))
+
+
+def plan_table(
+    run: Run, number: int, tried: Round | None = None, unreached: dict[int, LeftOut] | None = None
+) -> Plan:
+    """Seal the table on a class, unless what its round has measured is a failure."""
+    unreached = unreached or {}
+    then = run.with_left_out(run.attempt.left_out | unreached)
+    found = measured(then, tried) if tried else []
+    found += left_out_by_variables(then, run.classes[number:])
+    findings, told = run.findings + found, (unreached,)
+    if not (failed := failing(found, run.spec)):
+        return Plan(Seal(number), findings, told)
+    guilty = _guilty(run, failed)
+    if not then.can_go_without(guilty):
+        return Plan(_failed_checks(run, failed), findings, told)
+    return Plan(Seal(number), findings, (*told, guilty))
+
+
+def _guilty(run: Run, failed: Collection[Finding]) -> dict[int, LeftOut]:
+    """The nodes that failed checks; none where one of these is nobody's fault."""
+    names, cause = run.hostnames(), Cause.PREFLIGHT_FAILED
+    found = {f.slot: LeftOut(cause, finding_text(f, names)) for f in reversed(list(failed))}
+    return {} if None in found else {slot: why for slot, why in found.items() if slot is not None}
+
+
+def _others_may_come(run: Run, guilty: Collection[int], now: float) -> bool:
+    """Whether nodes that may still join could take the place of the guilty ones."""
+    limit = run.spec.limits.join_timeout_seconds
+    missing = [run.slots[index] for index in run.missing]
+    awaited = sum(not slot.given_up and slot.wait_seconds(now) < limit for slot in missing)
+    left = len(run.taking_part()) - len(guilty)
+    return bool(guilty) and 0 not in guilty and left + awaited >= run.spec.min_nodes > left
+
+
+def _failed_checks(run: Run, failed: list[Finding]) -> Finish:
+    words = f"checks before the start failed: {words_of_failing(failed, run.hostnames())}"
+    about = next((run.slots[f.slot] for f in failed if f.slot is not None), None)
+    return Finish(failure(Cause.PREFLIGHT_FAILED, words, about, hint_of(failed)))
+
+
+def _unreachable(run: Run, why: Unreachable) -> Finish:
+    about = run.slots[why.slots[0]] if why.slots else None
+    return Finish(failure(Cause.VERIFICATION_FAILED, why.reason, about, why.hint))
+
+
+def carry_out(run: Run, plan: Plan, now: float) -> str:
+    """Change the run as planned. Returns it in words that end a sentence."""
+    run.attempt.findings = plan.findings
+    said = ""
+    for group in plan.left_out:
+        run.attempt.left_out = run.attempt.left_out | group
+        said += _without(run, group)
+    match plan.step:
+        case Verify(classes=classes):
+            run.attempt.classes, run.attempt.verifying_since = classes, now
+            if run.spec.verify:
+                _begin_round(run, now, 0)
+                return said
+            run.epoch += 1
+            return said + carry_out(run, plan_table(run, 0), now)
+        case Probe(number=number):
+            tried = run.rounds[-1]
+            _begin_round(run, now, number)
+            words = f"{tried.network}: {tried.verdict}; next is {run.classes[number].words}"
+        case Seal(number=number):
+            run.attempt.rounds = kept_rounds(run)
+            run.attempt.network, run.attempt.probing = run.classes[number], None
+            run.attempt.left_out = with_surplus(run)
+            seal_table(run, now, None)
+            words = f"the table is sealed on {run.classes[number].words}"
+        case GatherMore(failed=failed):
+            gather_again(run, now, enough_since=now)
+            told = words_of_failing(failed, run.hostnames())
+            words = f"the others are waited for once more: {told}"
+        case Finish(result=result):
+            finish(run, now, result)
+            words = result.message
+    return f"{said}; {words}"
+
+
+def _without(run: Run, left_out: Mapping[int, LeftOut]) -> str:
+    if not left_out:
+        return ""
+    why = dict.fromkeys(left_out[index].words for index in sorted(left_out))
+    return f"; {listed(why, 3)}; it goes without {names_of(run, left_out)}"
+
+
+def _begin_round(run: Run, now: float, number: int) -> None:
+    """Have the addresses of a class probed: an epoch of its own."""
+    run.epoch += 1
+    run.attempt.probing = Probing(number, listening(run))
+    for slot in run.taking_part():
+        assert slot.node is not None
+        slot.node.state = NodeState.JOINED
+    enter(run, Phase.VERIFYING, now)
+
+
+def probed(run: Run, event: events.Probed, now: float) -> Outcome:
+    """One node has visited its peers; with the last one the round is over."""
+    slot = run.slots[event.slot]
+    assert slot.node is not None
+    slot.node.state = NodeState.VERIFIED
+    run.waiting_for.discard(slot.index)
+    assert run.attempt.probing is not None
+    pairs = planned_pairs(run, slot.index, event.report.pairs)
+    run.attempt.probing.reports[slot.index] = pairs
+    failed = [pair for pair in pairs if pair.outcome != "ok"]
+    reason = f"{who(slot)} verified its peers"
+    if failed:
+        peers = (f"{who(run.slots[p.slot])}: {p.outcome.replace('_', ' ')}" for p in failed)
+        reason = f"{who(slot)} cannot reach {listed(peers)}"
+    over = not run.waiting_for
+    if over:
+        reason += _end_round(run, now)
+    return Outcome(reason, slot.index, usual=not failed and not over)
+
+
+def _end_round(run: Run, now: float) -> str:
+    attempt, probing = run.attempt, run.attempt.probing
+    assert probing is not None
+    number, words = probing.number, attempt.classes[probing.number].words
+    slots = [slot.index for slot in run.taking_part()]
+    tried = Round(network=words, number=number, verdict="", slots=slots, reports=probing.reports)
+    failed, probed = count_pairs(tried)
+    verdict = f"{failed} of {probed} directed pairs failed" if failed else "every pair works"
+    attempt.rounds.append(tried.model_copy(update={"verdict": verdict}))
+    return carry_out(run, plan_after_round(run, now), now)

@@ -1,0 +1,169 @@
+"""What follows on a state is planned by value; planning changes nothing."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from rendezvous.errors import Cause
+from rendezvous.run.arming import plan_without
+from rendezvous.run.events import TimedOut
+from rendezvous.run.gathering import Recovery, recovery_of
+from rendezvous.run.state import NOT_NEEDED, LeftOut, Run
+from rendezvous.run.verifying import (
+    Finish,
+    GatherMore,
+    Plan,
+    Probe,
+    Seal,
+    Verify,
+    plan_after_round,
+    plan_checks,
+    plan_table,
+)
+from rendezvous.schema import Finding, Phase, Round, SlotState
+from tests.rendezvous.driver import Drive, in_phase, make_probe, make_spec
+
+MEMLOCK = Finding(check="L12", level="fail", subject="memlock", cause="it is too low")
+LOW = LeftOut(Cause.PREFLIGHT_FAILED, "slot 1 (host1): memlock: it is too low")
+LATE = LeftOut(Cause.ARMING_FAILED, "slot 1 (host1) is late")
+
+
+def gathered(bad: int | None = None, nodes: int = 2, **changes: Any) -> Drive:
+    """A run whose last call goes on: all but the last node are in, one with a failed check."""
+    drive = Drive(make_spec(nodes, **changes))
+    for slot in range(len(drive.run.slots) - 1):
+        drive.join(slot, findings=[MEMLOCK] if slot == bad else [])
+    assert drive.phase is Phase.GATHERING
+    return drive
+
+
+def checks(drive: Drive) -> Plan:
+    """What is planned with those that are in; the run stays as it is."""
+    before = copy.deepcopy(drive.run)
+    plan = plan_checks(drive.run, drive.now)
+    assert drive.run == before
+    return plan
+
+
+def said(run: Run, *bad: int) -> None:
+    """Slot 0 has not reached these peers in the round that is on; it is over."""
+    probing = run.attempt.probing
+    assert probing is not None
+    slots = [slot.index for slot in run.taking_part()]
+    reports = {s: make_probe(1, s, slots, bad if s == 0 else ()).pairs for s in slots}
+    network = run.classes[probing.number].words
+    run.attempt.rounds.append(Round(network=network, verdict="", slots=slots, reports=reports))
+
+
+def test_nodes_that_are_well_are_to_prove_their_addresses() -> None:
+    plan = checks(gathered(spares=1))
+    assert isinstance(plan.step, Verify)
+    assert [sorted(found.members) for found in plan.step.classes] == [[0, 1]]
+    assert plan.left_out == ()
+
+
+def test_a_node_that_fails_a_check_is_left_out_where_enough_others_are_there() -> None:
+    plan = checks(gathered(bad=1, spares=2))
+    assert isinstance(plan.step, Verify)
+    assert [sorted(found.members) for found in plan.step.classes] == [[0, 2]]
+    assert plan.left_out == ({1: LOW},)
+    assert [f.slot for f in plan.findings if f.level == "fail"] == [1]
+
+
+def test_others_that_may_come_are_waited_for_once_more() -> None:
+    step = checks(gathered(bad=1, spares=1)).step
+    assert isinstance(step, GatherMore)
+    assert [f.slot for f in step.failed] == [1]
+
+
+@pytest.mark.parametrize(("bad", "given_up"), [(0, False), (1, True)])
+def test_without_others_the_run_is_over(bad: int, given_up: bool) -> None:
+    drive = gathered(bad=bad, spares=1)
+    drive.slot(2).given_up = given_up
+    step = checks(drive).step
+    assert isinstance(step, Finish)
+    assert (step.result.code, step.result.slot) == (Cause.PREFLIGHT_FAILED, bad)
+
+
+def test_a_last_call_that_begins_anew_while_nodes_verify_gathers_again() -> None:
+    """Two are late, and now most of the others prefer a network that the third one lacks."""
+    drive = Drive(make_spec(6, least=3, strict=True))
+    for slot in range(5):
+        preferred = [f"10.9.0.{slot + 1}"] if slot < 2 else []
+        drive.join(slot, addresses=[*preferred, f"10.0.0.{slot + 1}"])
+    drive.wait(30)
+    assert drive.phase is Phase.VERIFYING
+    for slot in range(3):
+        drive.probe(slot)
+    drive.wait(60)
+    assert (drive.phase, drive.run.attempt.left_out) == (Phase.GATHERING, {})
+    assert drive.reasons[-1].partition("the others are waited for once more: ")[2]
+    drive.apply(TimedOut(phase=Phase.VERIFYING))  # as older journals have it at every sweep
+    drive.wait(0.5)
+    assert (drive.phase, drive.run.attempt.enough_since) == (Phase.GATHERING, drive.now - 0.5)
+
+
+@pytest.mark.parametrize(
+    ("bad", "spares", "step", "out"),
+    [((), 0, Seal(0), []), ((1,), 1, Seal(0), [1]), ((1,), 0, None, []), ((1, 2), 1, None, [])],
+)
+def test_a_round_seals_the_table_or_ends_the_run(
+    bad: tuple[int, ...], spares: int, step: Seal | None, out: list[int]
+) -> None:
+    drive = in_phase(Phase.VERIFYING, 2, spares=spares)
+    said(drive.run, *bad)
+    before = copy.deepcopy(drive.run)
+    plan = plan_after_round(drive.run, drive.now)
+    assert drive.run == before
+    if step is None:
+        assert isinstance(plan.step, Finish)
+        assert plan.step.result.code == Cause.VERIFICATION_FAILED
+    else:
+        assert plan.step == step
+    left_out = [slot for group in plan.left_out for slot in group]
+    assert left_out == out
+    assert all(group[1].cause == Cause.VERIFICATION_FAILED for group in plan.left_out if group)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0, Probe(1)), (60, None)])
+def test_the_next_network_is_proven_in_time(seconds: float, expected: Probe | None) -> None:
+    drive = Drive(make_spec(2))
+    for slot in range(2):
+        drive.join(slot, addresses=[f"10.0.0.{slot + 1}", f"10.1.0.{slot + 1}"])
+    said(drive.run, 1)
+    step = plan_after_round(drive.run, drive.now + seconds).step
+    assert step == expected if expected else isinstance(step, Finish)
+
+
+def test_what_a_network_is_taken_with_was_found_before() -> None:
+    run = in_phase(Phase.VERIFYING).run
+    assert plan_table(run, 0) == Plan(Seal(0), run.findings, ({},))
+
+
+def test_a_spare_steps_in_for_a_node_that_cannot_start() -> None:
+    run = in_phase(Phase.ARMING, 2, spares=2).run
+    assert run.attempt.left_out == {2: NOT_NEEDED, 3: NOT_NEEDED}
+    assert plan_without(run, {1: LATE}) == {1: LATE, 3: NOT_NEEDED}
+    assert plan_without(run, {0: LATE}) is None
+    assert plan_without(run, {1: LATE, 2: LATE, 3: LATE}) is None
+    assert run.attempt.left_out == {2: NOT_NEEDED, 3: NOT_NEEDED}
+
+
+def test_how_a_run_goes_on_without_a_node() -> None:
+    run = in_phase(Phase.ARMING, 2, spares=1).run
+    slot = run.slots[1]
+    assert recovery_of(run, slot, again=False) is Recovery.SPARED
+    assert recovery_of(run, run.slots[0], again=False) is None
+    assert recovery_of(run, slot, again=True) is Recovery.RESUBMITTED
+    run.spec = run.spec.model_copy(update={"managed": False})
+    assert recovery_of(run, slot, again=True) is Recovery.RESTARTED
+    slot.retries = run.spec.limits.submit_retries
+    assert recovery_of(run, slot, again=True) is Recovery.SPARED
+    slot.generation = 2
+    assert recovery_of(run, slot, again=True) is Recovery.ON_ITS_WAY
+    slot.state = SlotState.FAILED
+    assert recovery_of(run, slot, again=True) is Recovery.SPARED
+    assert recovery_of(run, run.slots[2], again=True) is Recovery.LEFT_OUT
