@@ -251,7 +251,7 @@ def _empty(run: Run, slot: Slot, now: float) -> None:
     slot.waited, slot.waiting_since = 0.0, None
     run.missing.add(slot.index)
     _count_waiting(slot, now)
-    if was_in and run.rules.awaits is Awaits.REPORTS:
+    if was_in and run.rules.awaits is not Awaits.NODES:
         gather_again(run, now)
     _check_gathered(run, now)
 
