@@ -16,8 +16,9 @@ import psutil
 
 from bench.registry import Registry, serving
 from bench.rows import Figure, Row, row
+from rendezvous.credentials import RunKeys
+from rendezvous.join_string import JoinString
 from rendezvous.schema import Job, Phase, RunStatus
-from rendezvous.security import JoinString, RunKeys
 
 _RDZV = str(Path(sys.executable).parent / "rdzv")
 _LIMIT_SECONDS = 120.0

@@ -17,7 +17,10 @@ from bench.offer import make_join
 from bench.registry import Registry, raise_file_limit, serving
 from bench.rows import Row, row
 from rendezvous.client import RegistryClient
-from rendezvous.peers import peers_of
+from rendezvous.credentials import RunKeys
+from rendezvous.join_string import RegistryPlace
+from rendezvous.macs import sign_join
+from rendezvous.proof.peers import peers_of
 from rendezvous.schema import (
     AckReport,
     Candidate,
@@ -28,7 +31,6 @@ from rendezvous.schema import (
     ProbePlan,
     ProbeReport,
 )
-from rendezvous.security import RegistryPlace, RunKeys, sign_join
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import Pace, probe_peers
 from worker.probe.packets import Identity

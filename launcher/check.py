@@ -30,9 +30,10 @@ from launcher.schedulers import (
     specs_folder,
 )
 from launcher.settings import LaunchSettings
+from rendezvous.credentials import RunKeys, new_secret
 from rendezvous.errors import RdzvError, SchedulerError, UsageError
+from rendezvous.join_string import JoinString, RegistryPlace
 from rendezvous.schema import SlotState
-from rendezvous.security import JoinString, RegistryPlace, RunKeys, new_secret
 
 _RUN = "check"
 _NOWHERE = RegistryPlace(("127.0.0.1",), 9)

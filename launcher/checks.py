@@ -11,12 +11,14 @@ from pydantic import ValidationError
 from launcher.find_run import find_run, registry_of
 from launcher.heatmap import draw_heat_map
 from launcher.state_dir import StateDir
-from rendezvous.compare import names_nodes, told_once
+from rendezvous.checks import names_nodes
 from rendezvous.errors import RdzvError, UsageError
-from rendezvous.interfaces import is_odd
-from rendezvous.matrix import ms_text, nearest, text_matrix
+from rendezvous.proof.blame import nearest
+from rendezvous.proof.findings import told_once
+from rendezvous.proof.interfaces import is_odd
+from rendezvous.proof.text_matrix import text_matrix
 from rendezvous.schema import Finding, Round, RunReport
-from rendezvous.words import node_name, printable
+from rendezvous.words import ms_text, node_name, printable
 
 REPORT_NAME = "report.json"
 
@@ -47,11 +49,11 @@ def warning_lines(report: RunReport, *, lasts: bool = True) -> list[str]:
     where `rdzv status` cannot show it afterwards, or where its program may reach nobody.
     """
     told = _told((f for f in report.findings if f.level == "warn"), report)
-    told.sort(key=lambda one: (not is_odd(one[0]), not names_nodes(one[0])))
+    told.sort(key=lambda one: (not is_odd(one[0]), not names_nodes(one[0].check)))
     shown = [
         f"warning: {text} ({f.check})" + (f"; {f.fix}" if is_odd(f) else "")
         for f, text in told
-        if names_nodes(f) or is_odd(f) or not lasts
+        if names_nodes(f.check) or is_odd(f) or not lasts
     ]
     lines = shown[: _MOST_WARNINGS if lasts else _MOST_FINDINGS]
     if left := len(told) - len(lines):

@@ -15,7 +15,7 @@ from launcher.options import variables_of
 from launcher.settings import LaunchSettings
 from launcher.symmetric import check_values
 from rendezvous.errors import ExitCode, UsageError
-from rendezvous.security import parse_group_token
+from rendezvous.join_string import parse_group_token
 from rendezvous.words import printable
 
 _LABELS = {"node_rank": "node rank", "nnodes": "nodes", "master_addr": "rank 0", "rdzv_id": "run"}

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.drawing import check_picture, new_figure, save_picture
-from rendezvous.matrix import failures, legend_of, letter_of
+from rendezvous.proof.pairs import failures
+from rendezvous.proof.text_matrix import legend_of, letter_of
 from rendezvous.schema import Round
 from rendezvous.words import printable
 

@@ -10,10 +10,11 @@ import socket
 from pathlib import Path
 
 from launcher.state_dir import StateDir
+from rendezvous.credentials import hkdf, registry_credential
 from rendezvous.errors import AddressError, UsageError
 from rendezvous.isolated import isolated
+from rendezvous.join_string import RegistryPlace
 from rendezvous.schema import REGISTRY_FILES
-from rendezvous.security import RegistryPlace, hkdf, registry_credential
 from rendezvous.words import printable
 from worker.address import choose_candidates
 from worker.machine.interfaces import look

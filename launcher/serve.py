@@ -12,8 +12,9 @@ import click
 from launcher.registry import check_file_limit, listen, own_addresses, server_command, write_config
 from launcher.settings import ServeSettings
 from launcher.state_dir import StateDir
+from rendezvous.credentials import registry_credential
 from rendezvous.errors import RunExists
-from rendezvous.security import RegistryString, registry_credential
+from rendezvous.join_string import RegistryString
 from worker.settings import state_home
 
 _FOLDER = "registry"

@@ -35,9 +35,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launcher.ledger import Ledger, LedgerEntry
+from rendezvous.credentials import RunKeys, new_secret
 from rendezvous.errors import RunExists, UsageError
+from rendezvous.join_string import RegistryPlace
 from rendezvous.schema import Result
-from rendezvous.security import RegistryPlace, RunKeys, new_secret
 from rendezvous.words import printable
 from worker.output import make_private
 

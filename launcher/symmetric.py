@@ -17,8 +17,9 @@ from launcher.claim import FIELDS, Host, Value
 from launcher.plan import check_run_id, parse_nnodes
 from launcher.settings import Launching, LaunchSettings
 from launcher.slurm import node_address
+from rendezvous.credentials import RunKeys, hkdf
 from rendezvous.errors import UsageError
-from rendezvous.security import JoinString, RegistryPlace, RunKeys, hkdf, parse_group_token
+from rendezvous.join_string import JoinString, RegistryPlace, parse_group_token
 from rendezvous.words import size_text
 from worker.machine.interfaces import look
 

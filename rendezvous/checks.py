@@ -73,19 +73,15 @@ class Check(Enum):
         self.title = title
         self.worst = worst
 
-    @property
-    def names_nodes(self) -> bool:
-        """Whether the cause of a finding is a sentence of its own, which names the nodes.
-
-        What a node finds on itself is a clause about itself: it does not know its slot's name.
-        """
-        return self.kind is not Kind.NODE
-
 
 _BY_ID = {check.id: check for check in Check}
 CHECK_IDS = tuple(_BY_ID)
 
 
-def find_check(check_id: str) -> Check | None:
-    """The check of an id; None for one that this version does not know."""
-    return _BY_ID.get(check_id)
+def names_nodes(check_id: str) -> bool:
+    """Whether the cause of a finding is a sentence of its own, which names the nodes.
+
+    What a node finds on itself is a clause: only the reader knows how the node is named.
+    """
+    check = _BY_ID.get(check_id)
+    return check is not None and check.kind is not Kind.NODE

@@ -18,11 +18,13 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from rendezvous.credentials import Credential
 from rendezvous.dialling import dial, dials_again
 from rendezvous.errors import Mismatch, RdzvError, Unavailable, error_from_code
 from rendezvous.failures import NetworkFailure, words_of
 from rendezvous.hedging import persistently
 from rendezvous.http_network import HttpNetwork
+from rendezvous.join_string import RegistryPlace
 from rendezvous.network import Line, Network, Request
 from rendezvous.retry import retry_pause
 from rendezvous.schema import (
@@ -51,7 +53,6 @@ from rendezvous.schema import (
     SlotNews,
     canonical_json,
 )
-from rendezvous.security import Credential, RegistryPlace
 from rendezvous.words import printable
 
 __all__ = ["REQUEST_SECONDS", "RegistryClient", "aged", "retry_pause"]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from rendezvous.failures import Fault, NetworkFailure, unreachable
 from rendezvous.frozen import frozen
+from rendezvous.join_string import RegistryPlace
 from rendezvous.network import Line, Network, Request
-from rendezvous.security import RegistryPlace
 
 HEAD_START_SECONDS = 0.25
 """As long as one connection attempt has before the next, RFC 8305."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from rendezvous.enums import StrEnum
 from rendezvous.errors import Unavailable
-from rendezvous.security import RegistryPlace
+from rendezvous.join_string import RegistryPlace
 
 _CLOSED = "it closed the connection without an answer"
 _SILENT_HOST = "no answer (filtered, or the host is down)"

@@ -15,9 +15,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
 from rendezvous.compat import BaseExceptionGroup, timeout
+from rendezvous.credentials import SERVER_NAME
 from rendezvous.failures import Fault, NetworkFailure
+from rendezvous.join_string import RegistryPlace
 from rendezvous.network import HEADERS, Answer, Line, Request
-from rendezvous.security import SERVER_NAME, RegistryPlace
 
 # With httpx comes its command line, and with that rich, click and pygments where they are
 # installed: 5 MB of each agent. It does without what cannot be imported.

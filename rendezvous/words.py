@@ -71,3 +71,15 @@ def group_name(slots: Sequence[int], hostnames: Mapping[int, str]) -> str:
     if len(slots) <= 2:
         return ", ".join(node_name(slot, hostnames) for slot in slots)
     return slots_text(slots)
+
+
+def seconds_text(seconds: float) -> str:
+    """`12 ms`, `1.5 s`, `40 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.1f} ms"
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+
+
+def ms_text(milliseconds: float) -> str:
+    """`0.12 ms`, `230 ms`."""
+    return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.2g} ms"

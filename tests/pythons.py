@@ -32,9 +32,10 @@ PURE = {
         *("specs", "symmetric", "template"),
     ),
     "tests/rendezvous": (
-        *("admission", "certificate", "classes", "compare", "credentials", "errors", "events"),
-        *("interfaces", "join_string", "leases", "macs", "matrix"),
-        *("protocol", "replay", "run_metrics", "schema", "seal", "verifying", "views", "words"),
+        *("admission", "blame", "certificate", "compare", "credentials", "errors", "events"),
+        *("interfaces", "join_string", "leases", "macs", "networks", "path_findings", "phases"),
+        *("plans", "protocol", "replay", "run_metrics", "schema", "seal", "text_matrix"),
+        *("verifying", "views", "words"),
     ),
     "tests/worker": (
         *("address", "choice", "contracts", "ending", "family", "frameworks", "frameworks_page"),

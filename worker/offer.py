@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rendezvous.errors import AddressError, ArmingFailed, UsageError
+from rendezvous.join_string import JoinString
+from rendezvous.macs import sign_join, word_macs
 from rendezvous.schema import (
     DEFAULT_MASTER_PORT,
     Candidate,
     Job,
     JoinRequest,
 )
-from rendezvous.security import JoinString, sign_join, word_macs
 from worker.address import AddressChoice, choose_candidates
 from worker.contracts import needs_of, script_of
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rendezvous.join_string import without_secrets
 from rendezvous.schema import MOST_COMMAND_WORDS
-from rendezvous.security import without_secrets
 from rendezvous.words import printable
 
 _HIDDEN = "(hidden)"

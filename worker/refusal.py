@@ -18,9 +18,9 @@ from rendezvous.errors import (
     TooManyRequests,
     UsageError,
 )
+from rendezvous.join_string import JoinString
 from rendezvous.retry import until_answered
 from rendezvous.schema import Refusal
-from rendezvous.security import JoinString
 from rendezvous.words import printable
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rendezvous.join_string import JoinString
+from rendezvous.macs import row_is_genuine
 from rendezvous.schema import Address, EndpointTable, ShortWords, TableRow
-from rendezvous.security import JoinString, row_is_genuine
 from rendezvous.words import printable
 from worker.settings import read_size
 

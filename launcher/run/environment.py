@@ -24,7 +24,8 @@ from launcher.schedulers import Scheduler, SchedulerContext, make_scheduler
 from launcher.state_dir import StateDir, outlives_launch
 from rendezvous.client import RegistryClient
 from rendezvous.compat import timeout
-from rendezvous.security import Credential, RegistryPlace, new_secret
+from rendezvous.credentials import Credential, new_secret
+from rendezvous.join_string import RegistryPlace
 from worker.process import ending_signals
 
 _LAUNCH_ID_BYTES = 5

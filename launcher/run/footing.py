@@ -14,16 +14,11 @@ from launcher.run.values import LOCAL, Fresh, Ground, Key, Resumed, Standing
 from launcher.schedulers import Scheduler
 from launcher.state_dir import LaunchRecord, StateDir
 from launcher.symmetric import group_launch_id
+from rendezvous.credentials import Credential, RunKeys, registry_credential
 from rendezvous.errors import UsageError
+from rendezvous.join_string import JoinString, RegistryPlace
+from rendezvous.macs import word_macs
 from rendezvous.schema import RunSpec
-from rendezvous.security import (
-    Credential,
-    JoinString,
-    RegistryPlace,
-    RunKeys,
-    registry_credential,
-    word_macs,
-)
 from rendezvous.words import printable
 from worker.contracts import is_led
 from worker.variables import ProgramOptions

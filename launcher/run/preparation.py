@@ -27,8 +27,8 @@ from launcher.schedulers import (
 )
 from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
+from rendezvous.join_string import RegistryString, parse_group_token
 from rendezvous.schema import canonical_json
-from rendezvous.security import RegistryString, parse_group_token
 from worker.contracts import FrameworkChoice, check_command
 from worker.settings import settle_framework, state_home
 from worker.variables import Variable

@@ -20,8 +20,8 @@ from launcher.schedulers import NothingSubmitted
 from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError
 from rendezvous.frozen import frozen
+from rendezvous.join_string import without_secrets
 from rendezvous.secret_variables import anonymous_file
-from rendezvous.security import without_secrets
 
 _KILL_SECONDS = 2.0
 _LOOK_SECONDS = 0.02

@@ -23,7 +23,7 @@ from launcher.schedulers import SERVICE_FAILS
 from launcher.schedulers.vessl_account import Account
 from rendezvous.compat import timeout
 from rendezvous.errors import SchedulerError
-from rendezvous.security import without_secrets
+from rendezvous.join_string import without_secrets
 from rendezvous.words import printable
 
 _MOST_BYTES = 8 << 20

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from rendezvous.compare import first_difference, word_text
 from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
+from rendezvous.proof.compare import first_difference, word_text
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rendezvous.compare import rdma_of
 from rendezvous.errors import Cause
-from rendezvous.rounds import joins_of
+from rendezvous.proof.rdma import rdma_of
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome, enter, failure, finish
+from rendezvous.run.rounds import joins_of
 from rendezvous.run.seal import make_table
 from rendezvous.run.state import NOT_NEEDED, LeftOut, Run, names_of, who
 from rendezvous.schema import DEFAULT_MASTER_PORT, NodeState, Phase

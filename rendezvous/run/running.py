@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rendezvous.errors import Cause, ExitCode
-from rendezvous.interfaces import words_of_odd
+from rendezvous.proof.interfaces import words_of_odd
 from rendezvous.run import events
 from rendezvous.run.gathering import before_go_failed
 from rendezvous.run.leases import Leases
@@ -97,7 +97,9 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> None:
         hint = "look at its worker run's log; out of memory and preemption are the usual causes"
         finish(run, now, failure(Cause.NODE_LOST, words, first, hint))
         return
-    hint = "; ".join(filter(None, [_HINTS.get(report.exit_code), words_of_odd(run)]))
+    hint = "; ".join(
+        filter(None, [_HINTS.get(report.exit_code), words_of_odd(run.findings, run.hostnames())])
+    )
     result = failure(
         Cause.PROGRAM_FAILED, words, first, hint, exit_code=report.exit_code, report=report
     )

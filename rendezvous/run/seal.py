@@ -10,8 +10,8 @@ from __future__ import annotations
 import ipaddress
 import itertools
 
-from rendezvous.classes import NetworkClass
-from rendezvous.compare import RdmaExpectation
+from rendezvous.proof.networks import NetworkClass
+from rendezvous.proof.rdma import RdmaExpectation
 from rendezvous.schema import Candidate, EndpointTable, JoinRequest
 from rendezvous.words import natural_key
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from rendezvous.classes import NetworkClass
 from rendezvous.errors import Cause
 from rendezvous.frozen import frozen
+from rendezvous.proof.networks import NetworkClass
 from rendezvous.run.phases import RULES, PhaseRules
 from rendezvous.schema import (
     EndpointTable,

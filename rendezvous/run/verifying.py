@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from rendezvous.classes import NetworkClass, Unreachable, classes_of, given_up
-from rendezvous.compare import compare, finding_text, mark_skipped
 from rendezvous.errors import Cause
 from rendezvous.frozen import frozen
-from rendezvous.interfaces import left_out as left_out_by_variables
-from rendezvous.matrix import blame, to_release, why_released
-from rendezvous.rounds import (
+from rendezvous.proof.blame import blame, to_release, why_released
+from rendezvous.proof.compare import compare
+from rendezvous.proof.findings import finding_text, mark_skipped
+from rendezvous.proof.interfaces import left_out as left_out_by_variables
+from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of, given_up
+from rendezvous.run import events
+from rendezvous.run.arming import seal_table, with_surplus
+from rendezvous.run.moves import Outcome, enter, failure, finish, gather_again
+from rendezvous.run.rounds import (
     count_pairs,
     failing,
     hint_of,
@@ -22,9 +26,6 @@ from rendezvous.rounds import (
     planned_pairs,
     words_of_failing,
 )
-from rendezvous.run import events
-from rendezvous.run.arming import seal_table, with_surplus
-from rendezvous.run.moves import Outcome, enter, failure, finish, gather_again
 from rendezvous.run.state import LeftOut, Probing, Run, names_of, who
 from rendezvous.schema import Finding, NodeState, Phase, Result, Round
 from rendezvous.words import listed
@@ -141,7 +142,7 @@ def plan_table(
     unreached = unreached or {}
     then = run.with_left_out(run.attempt.left_out | unreached)
     found = measured(then, tried) if tried else []
-    found += left_out_by_variables(then, run.classes[number:])
+    found += left_out_by_variables(joins_of(then), run.classes[number:], run.findings, run.spec)
     findings, told = run.findings + found, (unreached,)
     if not (failed := failing(found, run.spec)):
         return Plan(Seal(number), findings, told)

@@ -6,9 +6,9 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 
-from rendezvous.rounds import plan_of
 from rendezvous.run.leases import Leases
 from rendezvous.run.phases import Awaits
+from rendezvous.run.rounds import plan_of
 from rendezvous.run.state import (
     GONE,
     Run,

@@ -22,9 +22,9 @@ from pathlib import Path
 import uvloop
 from pydantic import BaseModel, ConfigDict
 
+from rendezvous.credentials import SERVER_NAME
 from rendezvous.errors import RdzvError
 from rendezvous.schema import DEFAULT_MAX_RUNS
-from rendezvous.security import SERVER_NAME
 from rendezvous.server.app import asks_what_is_wrong, make_app
 from rendezvous.server.guard import make_server
 from rendezvous.server.journal import Journal, MemoryJournal, SqliteJournal

@@ -9,9 +9,9 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
+from rendezvous.credentials import Credential, node_credential
 from rendezvous.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
 from rendezvous.run.state import Run
-from rendezvous.security import Credential, node_credential
 from rendezvous.server.host import Host
 
 

@@ -21,6 +21,7 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rendezvous.compat import timeout
+from rendezvous.credentials import Credential
 from rendezvous.errors import (
     MethodNotAllowed,
     NotFound,
@@ -51,7 +52,6 @@ from rendezvous.schema import (
     RunStatus,
     SlotNews,
 )
-from rendezvous.security import Credential
 from rendezvous.server import hot
 from rendezvous.server.access import NotYours
 from rendezvous.server.guard import (

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rendezvous.credentials import Credential, parse_credential
 from rendezvous.errors import BadRequest, MethodNotAllowed
 from rendezvous.schema import (
     JoinReply,
@@ -35,7 +36,6 @@ from rendezvous.schema import (
     RunStatus,
     SlotNews,
 )
-from rendezvous.security import Credential, parse_credential
 from rendezvous.server.access import required
 from rendezvous.server.guard import read_body
 from rendezvous.server.host import Body, Host

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from rendezvous.compat import TaskGroup, timeout
+from rendezvous.credentials import Credential
 from rendezvous.errors import (
     InternalError,
     Mismatch,
@@ -29,7 +30,6 @@ from rendezvous.errors import (
     TooManyRuns,
     Unavailable,
 )
-from rendezvous.rounds import run_report
 from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
@@ -43,6 +43,7 @@ from rendezvous.run.admission import (
 from rendezvous.run.events import Event, load_event
 from rendezvous.run.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
 from rendezvous.run.protocol import due, launcher_gone
+from rendezvous.run.rounds import run_report
 from rendezvous.run.views import everyone_left
 from rendezvous.schema import (
     DEFAULT_MAX_RUNS,
@@ -64,7 +65,6 @@ from rendezvous.schema import (
     RunStatus,
     SlotNews,
 )
-from rendezvous.security import Credential
 from rendezvous.server.access import Access
 from rendezvous.server.host import Body, Host
 from rendezvous.server.journal import Journal, Record, applying

@@ -15,13 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rendezvous.certificate import key_from_secret
-from rendezvous.security import (
-    Credential,
-    RunKeys,
-    hkdf,
-    node_credential,
-    registry_credential,
-)
+from rendezvous.credentials import Credential, RunKeys, hkdf, node_credential, registry_credential
 
 PIECE = 16
 """Any part of a form with twice as many characters holds a whole piece."""

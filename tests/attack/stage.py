@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rendezvous.credentials import SERVER_NAME, Credential, hkdf, node_credential, parse_credential
 from rendezvous.errors import NotFound
 from rendezvous.schema import AckReport, Phase
-from rendezvous.security import SERVER_NAME, Credential, hkdf, node_credential, parse_credential
 from rendezvous.server.app import make_app
 from rendezvous.server.journal import MemoryJournal
 from tests.rendezvous.driver import make_probe

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from rendezvous.security import SERVER_NAME, Credential, parse_credential
+from rendezvous.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.server.journal import Record, read_journal
 from tests.attack.test_matrix import ROUTES
 from tests.rendezvous.registry import Launch, Node, Registry, running

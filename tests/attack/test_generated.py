@@ -22,8 +22,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rendezvous.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.schema import Problem
-from rendezvous.security import SERVER_NAME, Credential, parse_credential
 from rendezvous.server.limiter import BURST
 from tests.attack.fuzz.mangle import mangled_text
 from tests.attack.fuzz.targets import TARGETS

@@ -19,6 +19,9 @@ from typing import Any
 import pytest
 
 from rendezvous.certificate import make_certificate
+from rendezvous.credentials import RunKeys, new_secret
+from rendezvous.join_string import JoinString, RegistryPlace
+from rendezvous.macs import row_mac
 from rendezvous.schema import (
     JoinReply,
     NodeView,
@@ -27,13 +30,6 @@ from rendezvous.schema import (
     TableRow,
     canonical_json,
     is_valid_label,
-)
-from rendezvous.security import (
-    JoinString,
-    RegistryPlace,
-    RunKeys,
-    new_secret,
-    row_mac,
 )
 from tests.attack.server import Request, serving, tls
 

@@ -11,8 +11,8 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rendezvous.credentials import SERVER_NAME
 from rendezvous.errors import Unauthorized
-from rendezvous.security import SERVER_NAME
 from rendezvous.server.app import make_api, make_app
 from rendezvous.server.guard import Guard
 from rendezvous.server.hot import HotPath

@@ -16,8 +16,8 @@ import pytest
 from launcher.state_dir import StateDir
 from rendezvous.errors import NotFound, Unauthorized, UsageError
 from rendezvous.isolated import isolated
+from rendezvous.join_string import RegistryPlace
 from rendezvous.schema import Phase
-from rendezvous.security import RegistryPlace
 from tests.attack.canaries import loose
 from tests.attack.server import Request, serving
 from tests.attack.test_tls import join_text, worker

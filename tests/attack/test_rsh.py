@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
+from rendezvous.credentials import SERVER_NAME
 from rendezvous.schema import RelayMail
-from rendezvous.security import SERVER_NAME
 from rendezvous.server.app import make_app
 from tests.attack.stage import Stage
 from tests.attack.test_matrix import drawn, staged, statuses

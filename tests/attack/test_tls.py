@@ -21,16 +21,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 
 from rendezvous.certificate import Certificate, key_from_secret, make_certificate, public_key_pin
 from rendezvous.client import RegistryClient
+from rendezvous.credentials import SERVER_NAME, Credential, new_secret
 from rendezvous.errors import RdzvError, Unavailable
+from rendezvous.join_string import JoinString, RegistryPlace, group_token_text
 from rendezvous.schema import Job, Phase
-from rendezvous.security import (
-    SERVER_NAME,
-    Credential,
-    JoinString,
-    RegistryPlace,
-    group_token_text,
-    new_secret,
-)
 from tests.attack.server import Request, serving, tls
 from tests.path.launching import RDZV, environment
 from tests.rendezvous.registry import Launch, Registry, by_public_key, running, until

@@ -25,6 +25,7 @@ from typing import TypeVar
 from rendezvous.client import RegistryClient
 from rendezvous.compat import TaskGroup
 from rendezvous.errors import Fenced
+from rendezvous.join_string import RegistryString
 from rendezvous.retry import until_answered
 from rendezvous.schema import (
     AckReport,
@@ -34,7 +35,6 @@ from rendezvous.schema import (
     Phase,
     RunSpec,
 )
-from rendezvous.security import RegistryString
 from tests.rendezvous.registry import Launch, Node, all_reached
 
 LOOK_SECONDS = 0.5

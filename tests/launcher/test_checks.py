@@ -15,8 +15,8 @@ from launcher.cli import main
 from launcher.heatmap import draw_heat_map
 from launcher.state_dir import StateDir
 from rendezvous.errors import UsageError
+from rendezvous.join_string import RegistryPlace
 from rendezvous.schema import Finding, PairProbe, Round, RunReport
-from rendezvous.security import RegistryPlace
 from tests.rendezvous.mesh import ETH, RAIL, both, into, tried
 from tests.rendezvous.registry import Launch, Node, running
 

@@ -27,6 +27,7 @@ from launcher.plan import WorkerRun
 from launcher.registry import last_words, listen, write_config
 from launcher.schedulers import known_schedulers
 from launcher.state_dir import StateDir
+from rendezvous.credentials import new_secret
 from rendezvous.errors import (
     EXIT_CODE_HELP,
     ExitCode,
@@ -36,14 +37,8 @@ from rendezvous.errors import (
     RdzvError,
     UsageError,
 )
+from rendezvous.join_string import JoinString, RegistryPlace, group_token_text, parse_group_token
 from rendezvous.secret_variables import anonymous_file, path_of
-from rendezvous.security import (
-    JoinString,
-    RegistryPlace,
-    group_token_text,
-    new_secret,
-    parse_group_token,
-)
 from tests.rendezvous.registry import running
 
 RUN_VARIABLES = ("NUM_NODES", "GPUS_PER_NODE", "NODE_RANK", "MASTER_ADDR", "ROLE")

@@ -18,8 +18,8 @@ from launcher.plan import Plan, make_plan
 from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir
 from rendezvous.errors import UsageError
+from rendezvous.join_string import RegistryPlace
 from rendezvous.schema import EndpointTable, TableRow
-from rendezvous.security import RegistryPlace
 from tests.rendezvous.registry import Launch, Node, running
 from worker.contracts import FRAMEWORKS, Paths, make_contract
 from worker.variables import ProgramOptions

@@ -25,8 +25,8 @@ from launcher.state_dir import StateDir
 from rendezvous.client import RegistryClient
 from rendezvous.compat import timeout
 from rendezvous.errors import Unavailable, UsageError
+from rendezvous.join_string import RegistryPlace
 from rendezvous.schema import MetricBatch, MetricLine, MetricRow, NodeState, RunStatus
-from rendezvous.security import RegistryPlace
 from tests.launcher.test_board import node, run_status
 from tests.launcher.test_checks import LAUNCH_ID, NOWHERE
 from tests.rendezvous.registry import Launch, Node, Registry, running

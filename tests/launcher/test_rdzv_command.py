@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from launcher.cli import main
-from rendezvous.security import JoinString, RegistryPlace, RunKeys
+from rendezvous.credentials import RunKeys
+from rendezvous.join_string import JoinString, RegistryPlace
 
 pytestmark = pytest.mark.real_time
 

@@ -16,7 +16,7 @@ from launcher.run.values import Fresh
 from launcher.schedulers import SchedulerContext
 from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
-from rendezvous.security import group_token_text
+from rendezvous.join_string import group_token_text
 from tests.launcher.fleet import Fleet
 from tests.launcher.world import Port, World, on_virtual_time
 

@@ -29,9 +29,10 @@ from launcher.schedulers import (
 from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
 from launcher.settings import LaunchSettings
+from rendezvous.credentials import RunKeys
 from rendezvous.errors import SchedulerError, TemplateError
+from rendezvous.join_string import JoinString, RegistryPlace
 from rendezvous.schema import SlotState
-from rendezvous.security import JoinString, RegistryPlace, RunKeys
 
 pytestmark = pytest.mark.real_time
 

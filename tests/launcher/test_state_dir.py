@@ -20,8 +20,9 @@ from types import SimpleNamespace
 import pytest
 
 from launcher.state_dir import LaunchRecord, StateDir, known_runs
+from rendezvous.credentials import RunKeys
 from rendezvous.errors import RunExists, UsageError
-from rendezvous.security import RegistryPlace, RunKeys
+from rendezvous.join_string import RegistryPlace
 
 pytestmark = pytest.mark.real_time
 

@@ -20,7 +20,9 @@ from launcher.schedulers import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir
 from rendezvous.client import RegistryClient
+from rendezvous.credentials import Credential
 from rendezvous.errors import RdzvError, RunExists, Unavailable
+from rendezvous.join_string import RegistryPlace
 from rendezvous.schema import (
     EndpointTable,
     EventLine,
@@ -34,7 +36,6 @@ from rendezvous.schema import (
     SlotState,
     SlotStatus,
 )
-from rendezvous.security import Credential, RegistryPlace
 from tests.launcher.fleet import Fleet
 from tests.simulation.loop import VirtualLoop
 

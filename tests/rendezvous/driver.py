@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import settings
 
 from rendezvous.errors import Mismatch
-from rendezvous.peers import peers_of
+from rendezvous.proof.peers import peers_of
 from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of
 from rendezvous.schema import JoinRequest, PairProbe, Round
 from tests.rendezvous.driver import make_candidate, make_join
 
@@ -57,6 +58,13 @@ def tried(
     reports = {a: [pair(a, b) for b in slots if b != a] for a in slots}
     number = {ETH: 0, RAIL: 1}.get(network)
     return Round(network=network, number=number, verdict="", slots=slots, reports=reports)
+
+
+def classes(joins: Sequence[JoinRequest]) -> list[NetworkClass]:
+    """The network classes of nodes that have some."""
+    found = classes_of(joins)
+    assert not isinstance(found, Unreachable)
+    return found
 
 
 def both(*pairs: Pair) -> list[Pair]:

@@ -28,9 +28,12 @@ from typing import Any
 from rendezvous.certificate import make_certificate, public_key_pin
 from rendezvous.client import RegistryClient
 from rendezvous.compat import timeout
+from rendezvous.credentials import Credential, RunKeys, hkdf, new_secret, registry_credential
 from rendezvous.errors import RegistryError
 from rendezvous.isolated import isolated
-from rendezvous.peers import peers_of
+from rendezvous.join_string import RegistryPlace
+from rendezvous.macs import sign_join
+from rendezvous.proof.peers import peers_of
 from rendezvous.retry import retry_pause, until_answered
 from rendezvous.schema import (
     AckReport,
@@ -48,15 +51,6 @@ from rendezvous.schema import (
     ProbeReport,
     RunSpec,
     RunStatus,
-)
-from rendezvous.security import (
-    Credential,
-    RegistryPlace,
-    RunKeys,
-    hkdf,
-    new_secret,
-    registry_credential,
-    sign_join,
 )
 
 LIMIT_SECONDS = 30.0

@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message
 
+from rendezvous.credentials import SERVER_NAME, Credential, hkdf, registry_credential
 from rendezvous.schema import (
     AckReport,
     JoinReply,
@@ -19,7 +20,6 @@ from rendezvous.schema import (
     Report,
     RunStatus,
 )
-from rendezvous.security import SERVER_NAME, Credential, hkdf, registry_credential
 from rendezvous.server.host import Host
 from rendezvous.server.journal import Journal
 from rendezvous.server.service import Service

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
+from rendezvous.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.errors import InternalError, StorageFull
 from rendezvous.schema import (
     AckReport,
@@ -29,7 +30,6 @@ from rendezvous.schema import (
     RunStatus,
     canonical_json,
 )
-from rendezvous.security import SERVER_NAME, Credential, parse_credential
 from rendezvous.server.app import make_api, make_app
 from rendezvous.server.guard import Guard
 from rendezvous.server.journal import MemoryJournal, Record

@@ -23,6 +23,7 @@ from cryptography import x509
 from rendezvous import dialling, errors
 from rendezvous.certificate import make_certificate, public_key_pin
 from rendezvous.client import RegistryClient, aged
+from rendezvous.credentials import new_secret
 from rendezvous.errors import (
     Fenced,
     NotFound,
@@ -33,6 +34,7 @@ from rendezvous.errors import (
 )
 from rendezvous.failures import Fault, NetworkFailure
 from rendezvous.http_network import HttpNetwork
+from rendezvous.join_string import RegistryPlace
 from rendezvous.network import Answer, Line, Network, Request
 from rendezvous.schema import (
     AckReport,
@@ -44,7 +46,6 @@ from rendezvous.schema import (
     TableRow,
     canonical_json,
 )
-from rendezvous.security import RegistryPlace, new_secret
 from tests.rendezvous.registry import (
     Launch,
     Node,

@@ -12,8 +12,8 @@ from rendezvous.client import RegistryClient
 from rendezvous.dialling import Take, WaitFor, dials_again, next_step
 from rendezvous.errors import Unavailable
 from rendezvous.failures import Fault, NetworkFailure, unreachable, words_of
+from rendezvous.join_string import RegistryPlace
 from rendezvous.network import Answer, Line, Request, Stream
-from rendezvous.security import RegistryPlace
 from tests.simulation.loop import run_virtually
 
 _HEALTHY = Answer(200, {"x-rdzv": "test"}, b"ok\n")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.credentials import SERVER_NAME, Credential, hkdf, node_credential
 from rendezvous.errors import TooManyRequests
 from rendezvous.schema import (
     COMMAND_PIECE_BYTES,
@@ -22,7 +23,6 @@ from rendezvous.schema import (
     Phase,
     RelayMail,
 )
-from rendezvous.security import SERVER_NAME, Credential, hkdf, node_credential
 from rendezvous.server import relay
 from rendezvous.server.app import make_app
 from rendezvous.server.journal import MemoryJournal

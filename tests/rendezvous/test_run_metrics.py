@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from rendezvous.credentials import SERVER_NAME, hkdf, node_credential
 from rendezvous.schema import (
     MOST_METRIC_ROWS,
     MetricBatch,
@@ -19,7 +20,6 @@ from rendezvous.schema import (
     Phase,
     RunMetrics,
 )
-from rendezvous.security import SERVER_NAME, hkdf, node_credential
 from rendezvous.server import metrics
 from rendezvous.server.app import make_app
 from rendezvous.server.guard import MAX_BODY_BYTES

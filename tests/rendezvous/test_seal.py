@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.classes import NetworkClass
-from rendezvous.compare import RdmaExpectation
+from rendezvous.proof.networks import NetworkClass
+from rendezvous.proof.rdma import RdmaExpectation
 from rendezvous.run.seal import assign_ranks, make_table
 from rendezvous.schema import EndpointTable, JoinRequest, TableRow
 from tests.rendezvous.driver import FEW, make_candidate, make_join, sha
@@ -14,7 +14,7 @@ from tests.rendezvous.driver import FEW, make_candidate, make_join, sha
 
 def network_of(joins: list[JoinRequest]) -> NetworkClass:
     """Every node's first address, as one network."""
-    return NetworkClass(0, "eth0", 4, {join.slot: join.candidates[0] for join in joins})
+    return NetworkClass(0, "eth0", {join.slot: join.candidates[0] for join in joins})
 
 
 def ranks(*joins: JoinRequest) -> list[int]:

@@ -22,10 +22,10 @@ import pytest
 
 from rendezvous.client import RegistryClient
 from rendezvous.compat import timeout
+from rendezvous.credentials import SERVER_NAME, parse_credential
 from rendezvous.errors import StorageFull, TooLarge, Unavailable
 from rendezvous.http_network import HttpLine
 from rendezvous.schema import ExitReport, LeaveReport, NodeView, Phase
-from rendezvous.security import SERVER_NAME, parse_credential
 from rendezvous.server.journal import Record, SqliteJournal, read_journal
 from rendezvous.server.room import RESERVE
 from tests.nightly import but_at_night

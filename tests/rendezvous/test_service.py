@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.credentials import Credential, parse_credential
 from rendezvous.errors import (
     InternalError,
     NotFound,
@@ -39,7 +40,6 @@ from rendezvous.schema import (
     SlotNews,
     SlotState,
 )
-from rendezvous.security import Credential, parse_credential
 from rendezvous.server import service as service_module
 from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal
 from tests.rendezvous.driver import make_probe, make_refusal

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rendezvous.errors import ExitCode, Mismatch
-from rendezvous.rounds import run_report
+from rendezvous.run.rounds import run_report
 from rendezvous.run.views import node_view, reason, run_status
 from rendezvous.schema import (
     ExitReport,

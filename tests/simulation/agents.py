@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.client import RegistryClient
+from rendezvous.credentials import Credential
 from rendezvous.errors import ExitCode, RdzvError
+from rendezvous.join_string import JoinString, RegistryPlace
+from rendezvous.macs import sign_join, word_macs
 from rendezvous.schema import (
     AckReport,
     Candidate,
@@ -39,13 +42,6 @@ from rendezvous.schema import (
     Report,
     ReportReply,
     Result,
-)
-from rendezvous.security import (
-    Credential,
-    JoinString,
-    RegistryPlace,
-    sign_join,
-    word_macs,
 )
 from tests.simulation import agent_promises, invariants
 from tests.simulation.agent_promises import ORPHAN_SECONDS, UNFORESEEN

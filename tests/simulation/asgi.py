@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 
+from rendezvous.credentials import SERVER_NAME
 from rendezvous.network import HEADERS, Answer, Request
-from rendezvous.security import SERVER_NAME
 from rendezvous.server.app import guarded, make_api
 from rendezvous.server.guard import CloseReason, Connection
 from rendezvous.server.service import Service

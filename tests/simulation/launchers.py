@@ -26,16 +26,16 @@ from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir
 from launcher.symmetric import symmetric_join
 from rendezvous.client import RegistryClient
+from rendezvous.credentials import Credential
 from rendezvous.errors import ExitCode, RdzvError, UsageError
-from rendezvous.schema import EventLine, NodeState, Phase, Result, RunStatus
-from rendezvous.security import (
-    Credential,
+from rendezvous.join_string import (
     JoinString,
     RegistryPlace,
     RegistryString,
     group_token_text,
     parse_group_token,
 )
+from rendezvous.schema import EventLine, NodeState, Phase, Result, RunStatus
 from tests.simulation import invariants
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS

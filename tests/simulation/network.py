@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.failures import Fault, NetworkFailure
+from rendezvous.join_string import RegistryPlace
 from rendezvous.network import Answer, Line, Request
-from rendezvous.security import RegistryPlace
 from rendezvous.server.guard import CloseReason, Connection
 from tests.simulation.asgi import serve
 from tests.simulation.stream import SimulatedStream

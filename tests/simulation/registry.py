@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp
 
 from launcher.state_dir import StateDir
+from rendezvous.credentials import hkdf, registry_credential
 from rendezvous.errors import RdzvError, UsageError
-from rendezvous.security import hkdf, registry_credential
 from rendezvous.server.guard import Connection
 from rendezvous.server.service import Service
 from tests.simulation.asgi import app_of

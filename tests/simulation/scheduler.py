@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import OVER, Description, NothingSubmitted, Trouble, unheard
 from rendezvous.errors import SchedulerError
+from rendezvous.join_string import JoinString
 from rendezvous.schema import SlotState
-from rendezvous.security import JoinString
 from tests.simulation.agents import Process
 from tests.simulation.loop import forever
 

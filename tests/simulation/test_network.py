@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from rendezvous.credentials import registry_credential
 from rendezvous.errors import NotFound, RdzvError, Unauthorized, Unavailable
 from rendezvous.network import Answer, Request
-from rendezvous.security import registry_credential
 from rendezvous.server.guard import CloseReason, Connection
 from tests.simulation import asgi
 from tests.simulation.generate import generate

@@ -20,9 +20,10 @@ from launcher.schedulers import SchedulerContext
 from launcher.state_dir import StateDir
 from rendezvous import schema
 from rendezvous.client import REQUEST_SECONDS, RegistryClient
+from rendezvous.credentials import Credential, registry_credential
 from rendezvous.errors import RdzvError
+from rendezvous.join_string import JoinString, RegistryPlace
 from rendezvous.schema import AckReport, ExitReport, Job, JoinRequest, Phase
-from rendezvous.security import Credential, JoinString, RegistryPlace, registry_credential
 from rendezvous.server import service as service_module
 from rendezvous.server.journal import Record
 from tests.simulation import invariants, network

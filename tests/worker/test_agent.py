@@ -18,8 +18,8 @@ import pytest
 
 from rendezvous.compat import timeout
 from rendezvous.errors import ExitCode
+from rendezvous.join_string import JoinString
 from rendezvous.schema import Job, PairProbe, Phase, ProbePlan, ProbeReport
-from rendezvous.security import JoinString
 from tests.rendezvous.registry import Launch, Node, Registry, running
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rendezvous.errors import ExitCode
+from rendezvous.join_string import JoinString
 from rendezvous.schema import Job, Phase
-from rendezvous.security import JoinString
 from tests.rendezvous.registry import Launch, Registry, running
 from tests.worker.test_agent import joined
 

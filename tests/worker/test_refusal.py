@@ -16,9 +16,9 @@ from rendezvous.errors import (
     Unavailable,
     UsageError,
 )
+from rendezvous.join_string import JoinString
 from rendezvous.retry import retry_pause
 from rendezvous.schema import Refusal, ReportReply
-from rendezvous.security import JoinString
 from tests.rendezvous.registry import Launch
 from worker.refusal import refusal_of, refuse
 

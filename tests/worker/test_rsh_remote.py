@@ -15,7 +15,10 @@ import psutil
 import pytest
 
 from rendezvous import retry
+from rendezvous.credentials import Credential
 from rendezvous.errors import Forbidden, TooManyRequests, Unavailable
+from rendezvous.join_string import JoinString, RegistryPlace
+from rendezvous.macs import command_mac
 from rendezvous.schema import (
     COMMAND_WINDOW_BYTES,
     CommandEnd,
@@ -28,7 +31,6 @@ from rendezvous.schema import (
     RelayReply,
     TableRow,
 )
-from rendezvous.security import Credential, JoinString, RegistryPlace, command_mac
 from rendezvous.server.relay import Relay
 from tests.rendezvous.registry import until
 from worker.local_socket import Caller, Request

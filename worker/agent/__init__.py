@@ -14,7 +14,7 @@ import signal
 from collections.abc import Sequence
 
 from rendezvous.errors import Fenced, RunOver
-from rendezvous.security import JoinString
+from rendezvous.join_string import JoinString
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import SignalCame

@@ -15,8 +15,8 @@ from typing import Literal
 
 from rendezvous.errors import ArmingFailed, UsageError
 from rendezvous.frozen import frozen
+from rendezvous.join_string import JoinString
 from rendezvous.schema import EndpointTable, RefuseReport, TableRow
-from rendezvous.security import JoinString
 from rendezvous.words import printable
 from worker.agent.actions import Arm
 from worker.agent.environment import AgentEnvironment, HostsFile

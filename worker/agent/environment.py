@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rendezvous.client import RegistryClient
+from rendezvous.credentials import Credential
+from rendezvous.join_string import RegistryPlace
 from rendezvous.schema import EndpointTable, JoinRequest, PairProbe, ProbePlan
-from rendezvous.security import Credential, RegistryPlace
 from worker.background import in_background
 from worker.contracts import Need
 from worker.ending import Ending

@@ -9,8 +9,8 @@ from typing import TypeVar
 from rendezvous.client import RegistryClient, aged
 from rendezvous.compat import timeout
 from rendezvous.errors import RdzvError
+from rendezvous.join_string import JoinString
 from rendezvous.schema import Report
-from rendezvous.security import JoinString
 from worker.agent.actions import Connect, Join, Refuse, Tell, Watch
 from worker.agent.inputs import Connected, Done, Failed, Input, Joined, Late, Viewed
 from worker.refusal import refuse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rendezvous.compat import timeout
-from rendezvous.peers import peers_of
+from rendezvous.proof.peers import peers_of
 from rendezvous.schema import PairProbe, ProbePlan
 from rendezvous.words import printable
 from worker.agent.actions import Visit

@@ -1,7 +1,7 @@
 """The checks of a node's RDMA ports and of what NCCL needs to use them (L04 to L13, L20).
 
-The *rails* carry the collectives: see `rendezvous.rails`. A front-end port that happens to speak
-RDMA, and the accelerated half of a virtual machine's network card, are no rails.
+The *rails* carry the collectives: see `rendezvous.proof.rails`. A front-end port that happens to
+speak RDMA, and the accelerated half of a virtual machine's network card, are no rails.
 
 A fault is a failure where the program would use RDMA, and a warning elsewhere.
 """
@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from rendezvous.checks import Check, Level
-from rendezvous.rails import rails as rails_of
-from rendezvous.rails import siblings
+from rendezvous.proof.rails import rails as rails_of
+from rendezvous.proof.rails import siblings
 from rendezvous.schema import RdmaPort
 from rendezvous.words import listed
 from worker.machine.rdma import is_full_member

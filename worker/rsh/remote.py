@@ -9,6 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from rendezvous.errors import RdzvError, RunOver, UsageError
+from rendezvous.join_string import JoinString
+from rendezvous.macs import command_mac, is_command_mac
 from rendezvous.retry import retry_pause
 from rendezvous.schema import (
     MAX_COMMAND_BYTES,
@@ -20,7 +22,6 @@ from rendezvous.schema import (
     CommandTaken,
     EndpointTable,
 )
-from rendezvous.security import JoinString, command_mac, is_command_mac
 from rendezvous.words import printable
 from worker.local_socket import Caller, Request
 from worker.rsh.calls import Call

@@ -11,8 +11,8 @@ import h11
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from rendezvous.credentials import SERVER_NAME, node_credential
 from rendezvous.run.events import Created, Joined, dump_event
-from rendezvous.security import SERVER_NAME, node_credential
 from rendezvous.server.app import make_app
 from rendezvous.server.guard import GuardedProtocol, Timeouts
 from rendezvous.server.journal import MemoryJournal, Record

@@ -20,8 +20,16 @@ from pydantic import TypeAdapter
 from launcher.options import read
 from launcher.settings import LaunchSettings
 from launcher.template import Form, Value, placeholders, render
+from rendezvous.credentials import Credential, parse_credential
 from rendezvous.errors import ArmingFailed, BadRequest, TemplateError, UsageError
-from rendezvous.join_string import Word
+from rendezvous.join_string import (
+    JoinString,
+    RegistryPlace,
+    RegistryString,
+    Word,
+    group_token_text,
+    parse_group_token,
+)
 from rendezvous.schema import (
     EndpointTable,
     JoinRequest,
@@ -32,15 +40,6 @@ from rendezvous.schema import (
     RunSpec,
     SlotNews,
     is_valid_label,
-)
-from rendezvous.security import (
-    Credential,
-    JoinString,
-    RegistryPlace,
-    RegistryString,
-    group_token_text,
-    parse_credential,
-    parse_group_token,
 )
 from rendezvous.server.hot import parse
 from rendezvous.server.journal import Record

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from rendezvous.errors import RdzvError
-from rendezvous.security import JoinString
+from rendezvous.join_string import JoinString
 from worker.agent import AgentEnvironment, run_agent
 from worker.settings import WorkerSettings
 

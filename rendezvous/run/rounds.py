@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rendezvous.compare import mark_skipped, told_once, wrong_names
-from rendezvous.matrix import findings_of
-from rendezvous.peers import FULL_MESH, peers_of
+from rendezvous.proof.findings import mark_skipped, told_once
+from rendezvous.proof.path_findings import findings_of
+from rendezvous.proof.peers import FULL_MESH, peers_of
 from rendezvous.run.state import Run
 from rendezvous.schema import (
     Finding,
@@ -101,8 +101,7 @@ def measured(run: Run, round_: Round) -> list[Finding]:
     """What a round has shown of those that still take part, beside who reaches whom."""
     joins = joins_of(run)
     tried = _among(round_, [join.slot for join in joins])
-    found = [*findings_of(tried, joins, run.classes), *wrong_names(tried.reports, joins)]
-    return mark_skipped(found, run.spec)
+    return mark_skipped(findings_of(tried, joins, run.classes), run.spec)
 
 
 def _among(round_: Round, slots: Sequence[int]) -> Round:

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rendezvous.checks import Check
-from rendezvous.classes import NetworkClass
-from rendezvous.compare import mark_skipped, told_once
-from rendezvous.rounds import joins_of
-from rendezvous.run.state import Run
-from rendezvous.schema import Finding
+from rendezvous.proof.findings import mark_skipped, told_once
+from rendezvous.proof.networks import NetworkClass
+from rendezvous.schema import Finding, JoinRequest, RunSpec
 from rendezvous.words import listed, printable
 
 _SUFFIX = "_SOCKET_IFNAME"
 _MOST = 3
 
 
-def left_out(run: Run, classes: Sequence[NetworkClass]) -> list[Finding]:
+def left_out(
+    joins: Sequence[JoinRequest],
+    classes: Sequence[NetworkClass],
+    known: Iterable[Finding],
+    spec: RunSpec,
+) -> list[Finding]:
     """The nodes whose variables leave out the interface that the table takes.
 
     A variable by which all nodes use one network is left alone: somebody means it so. What a node
     has said by itself is not said again.
 
     Args:
-        run: Whose nodes have joined.
+        joins: Of the nodes that the table is to have.
         classes: The one of the table, and those that were not tried.
+        known: What was found before.
+        spec: Of the run.
     """
-    joins = joins_of(run)
-    if len(joins) == 1 or run.spec.loopback:
+    if len(joins) == 1 or spec.loopback:
         return []
-    taken, said = classes[0].members, {(f.slot, f.subject) for f in run.findings}
+    taken, said = classes[0].members, {(f.slot, f.subject) for f in known}
     found = [
         Finding(
             check=Check.VARIABLES.id,
@@ -46,7 +50,7 @@ def left_out(run: Run, classes: Sequence[NetworkClass]) -> list[Finding]:
         if (join.slot, name) not in said
     ]
     meant = {f.subject for f in found if any(_all_use(f.subject, each) for each in classes)}
-    return mark_skipped((f for f in found if f.subject not in meant), run.spec)
+    return mark_skipped((f for f in found if f.subject not in meant), spec)
 
 
 def _all_use(name: str, each: NetworkClass) -> bool:
@@ -59,8 +63,8 @@ def is_odd(finding: Finding) -> bool:
     return is_warning and finding.subject.endswith(_SUFFIX)
 
 
-def words_of_odd(run: Run) -> str:
+def words_of_odd(findings: Iterable[Finding], hostnames: Mapping[int, str]) -> str:
     """What was warned of, with what mends it, for a program that failed; else empty."""
-    told = told_once(filter(is_odd, run.findings), run.hostnames())
+    told = told_once(filter(is_odd, findings), hostnames)
     words = listed((f"{text} ({finding.check}); {finding.fix}" for finding, text in told), _MOST)
     return printable(f"warned of at the start: {words}", 600) if words else ""

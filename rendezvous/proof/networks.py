@@ -17,10 +17,11 @@ import functools
 import ipaddress
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from rendezvous.checks import Check
-from rendezvous.compare import ONE_A_MACHINE, Property, hostnames_of, make_finding
+from rendezvous.frozen import frozen
+from rendezvous.proof.compare import ONE_A_MACHINE
+from rendezvous.proof.findings import Property, hostnames_of, make_finding
 from rendezvous.schema import MAX_NODES, Candidate, Finding, JoinRequest, LinkKind
 from rendezvous.words import group_name, listed, printable, slots_text
 
@@ -32,24 +33,22 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NetworkClass:
     """One address of each node.
 
     Attributes:
         number: Its place among the classes of a run, from 0.
         words: `eth0, 10.0.0.0/24, Ethernet, IPv4`; classes that look alike are numbered in it.
-        family: 4 or 6.
         members: The candidate of each slot.
     """
 
     number: int
     words: str
-    family: int
     members: dict[int, Candidate]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unreachable:
     """No choice of addresses works for all nodes; `reason` says whose fault it is."""
 
@@ -177,7 +176,7 @@ def _named(found: Iterable[dict[int, Candidate]]) -> list[NetworkClass]:
         alike[words] += 1
         if alike[words] > 1:
             words = f"{words} ({alike[words]})"
-        classes.append(NetworkClass(len(classes), words, members[min(members)].family, members))
+        classes.append(NetworkClass(len(classes), words, members))
     return classes
 
 

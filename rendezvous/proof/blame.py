@@ -1,0 +1,252 @@
+"""Why a network does not work for all nodes, and who is to blame. Pure.
+
+Nodes that are in failed pairs with several others are guilty, the worst first, until only single
+pairs are left. Of a single pair nobody is guilty: both ends and the direction are named. Nor is
+anybody when half of the nodes or more would be: then the nodes are split.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from rendezvous.proof.networks import NetworkClass, Unreachable
+from rendezvous.proof.pairs import (
+    OUTCOMES,
+    OutcomeKind,
+    Pair,
+    ProbedRound,
+    failures,
+    guilty_nodes,
+)
+from rendezvous.proof.peers import FULL_MESH
+from rendezvous.schema import JoinRequest, PairProbe, Round
+from rendezvous.words import group_name, listed, printable, slots_text
+
+_TELLING = ("timeout", "no_route", "wrong_node", "stranger", "error")
+"""Outcomes of which the node's own words say more than ours."""
+_NO_NAT = (
+    "give it an address that the others reach: the host's own network (docker run --network host, "
+    "hostNetwork: true), or a network that is routed between the nodes"
+)
+
+
+def to_release(tried: Round) -> list[int]:
+    """The smallest set of slots (as far as greed finds it) without which every pair is good.
+
+    Never slot 0, which cannot be released: where it is the guilty one, it is all of the others.
+    """
+    pairs = set(failures(tried))
+    out = {a or b for a, b in pairs if 0 in (a, b)}
+    guilty, single = guilty_nodes(pair for pair in pairs if not out & set(pair))
+    return sorted(out.union(guilty, (max(pair) for pair in single)))
+
+
+def why_released(
+    tried: Round, joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
+) -> dict[int, str]:
+    """Of each slot of `to_release`: whom it does not reach, or who not it, and the likeliest cause.
+
+    Those that fail alike with the nodes that stay are told of together.
+
+    Args:
+        tried: A round in which a pair failed.
+        joins: Of the nodes that took part.
+        classes: What the round was about is one of them.
+    """
+    round_, out = ProbedRound.of(tried, joins, classes), to_release(tried)
+    failed: defaultdict[int, dict[Pair, PairProbe]] = defaultdict(dict)
+    for pair, probe in round_.failed.items():
+        for slot in pair:
+            failed[slot][pair] = probe
+    gone = frozenset(out)
+    groups: defaultdict[frozenset[tuple[int, bool]], list[int]] = defaultdict(list)
+    for slot in out:
+        stay = frozenset(_others(slot, (p for p in failed[slot] if not gone.issuperset(p))))
+        groups[stay or frozenset({(slot, True)})].append(slot)
+    told: dict[int, str] = {}
+    for slots in groups.values():
+        pairs = {pair: probe for slot in slots for pair, probe in failed[slot].items()}
+        told |= dict.fromkeys(slots, _of_nodes(replace(round_, failed=pairs), slots, []).reason)
+    return told
+
+
+def _others(slot: int, pairs: Iterable[Pair]) -> Iterator[tuple[int, bool]]:
+    """The other end of each pair, and whether it is the slot that does not reach it."""
+    return ((b, True) if a == slot else (a, False) for a, b in pairs)
+
+
+def _what(round_: ProbedRound, pairs: Iterable[Pair]) -> str:
+    """`no answer`: what happened to these pairs, the most frequent first."""
+    count = Counter(_words(round_, pair) for pair in pairs)
+    return listed((words for words, _ in count.most_common()), 3)
+
+
+def _words(round_: ProbedRound, pair: Pair) -> str:
+    probe, member = round_.failed[pair], round_.members.get(pair[1])
+    words = OUTCOMES[probe.outcome].words
+    if probe.outcome == "self" and member is not None:
+        return f"{member.address} is an address of {round_.name(pair[0])} itself"
+    if probe.outcome == "black_hole" and probe.path_mtu:
+        return f"{words} (packets of up to {probe.path_mtu} bytes pass)"
+    return probe.detail or words if probe.outcome in _TELLING else words
+
+
+def _kind(round_: ProbedRound, pairs: Iterable[Pair]) -> OutcomeKind:
+    count = Counter(round_.failed[pair].outcome for pair in pairs)
+    # Who has no way there knows it for sure; the others' time-outs only follow from it.
+    likeliest = "no_route" if "no_route" in count else count.most_common(1)[0][0]
+    return OUTCOMES[likeliest]
+
+
+def _cause(
+    round_: ProbedRound, pairs: Sequence[Pair], direction: Literal["in", "out", "both"] = "both"
+) -> str:
+    """What is most likely behind it, as the end of a sentence."""
+    kind = _kind(round_, pairs)
+    if kind is OUTCOMES["timeout"] and direction != "both":
+        way = "comes in" if direction == "in" else "goes out"
+        return f"; the other direction works, so most likely a firewall there drops what {way}"
+    members = (round_.members[slot] for pair in pairs for slot in pair if slot in round_.members)
+    most = max((member.mtu for member in members), default=0)
+    sizes = f" (up to {most} bytes)" if most else ""
+    return f"; most likely {kind.cause.format(sizes=sizes)}" if kind.cause else ""
+
+
+def _fix(round_: ProbedRound, pairs: Sequence[Pair], slot: int) -> str:
+    """What to try when the pairs fail because of the slot."""
+    member = round_.members.get(slot)
+    mtus = [mtu for pair in pairs if (mtu := round_.failed[pair].path_mtu)]
+    return _kind(round_, pairs).fix.format(
+        host=round_.hostnames.get(slot) or f"the node of slot {slot}",
+        address=member.address if member else "the address",
+        interface=member.interface if member else "the interface",
+        mtu=min(mtus, default=1500),
+    )
+
+
+def blame(
+    rounds: Sequence[Round], joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
+) -> Unreachable:
+    """Why no network class works, told of the one that came nearest.
+
+    Args:
+        rounds: All that were tried; at least one, and in each of them a pair failed.
+        joins: Of the nodes that took part.
+        classes: What the rounds were about.
+    """
+    tried = nearest(rounds)
+    round_ = ProbedRound.of(tried, joins, classes)
+    guilty, single = guilty_nodes(round_.failed)
+    groups = _groups(tried.slots, round_.failed) if len(tried.slots) <= FULL_MESH else []
+    nobody = len(tried.slots) > 2 and len(groups) == len(tried.slots)
+    if nobody or 2 * len(guilty) >= len(tried.slots):
+        told = _of_a_split(round_, groups)
+    elif guilty:
+        told = _of_nodes(round_, sorted(guilty), single)
+    else:
+        told = _of_pairs(round_, single)
+    of = f" (the nearest of {len(rounds)} networks tried)" if len(rounds) > 1 else ""
+    return Unreachable(told.slots, printable(told.reason + of, 1000), told.hint)
+
+
+def nearest(rounds: Sequence[Round]) -> Round:
+    """The round in which the fewest nodes and pairs are in the way; of equal ones the first."""
+    return min(rounds, key=_how_bad)
+
+
+def _how_bad(tried: Round) -> int:
+    guilty, single = guilty_nodes(failures(tried))
+    return len(guilty) + len(single)
+
+
+def _of_nodes(round_: ProbedRound, guilty: list[int], single: list[Pair]) -> Unreachable:
+    inside = set(guilty)
+    others = set(round_.tried.slots) - inside
+    into = [pair for pair in round_.failed if pair[0] in others and pair[1] in inside]
+    out = [pair for pair in round_.failed if pair[0] in inside and pair[1] in others]
+    who, touched = group_name(guilty, round_.hostnames), into + out
+    peers = {slot for pair in touched for slot in pair} - inside
+    if len(peers) == len(others):
+        some = f"the {len(others)} others"
+    else:
+        some = f"{len(peers)} of the {len(others)} others ({slots_text(sorted(peers))})"
+    if into and out:
+        fact = f"{who} and {some} do not reach each other"
+    else:
+        fact = f"{who} cannot {'be reached by' if into else 'reach'} {some}"
+    besides = f"; besides, {_pair_text(round_, single[0])}" if single else ""
+    cause = _cause(round_, touched, "in" if not out else "out" if not into else "both")
+    fix = _fix(round_, touched, guilty[0])
+    foreign = round_.foreign_addresses() if into else {}
+    behind = next((slot for slot in guilty if slot in foreign), None)
+    if behind is not None:
+        cause = (
+            f"; the others see {round_.name(behind)} as {foreign[behind]}, which is none of its "
+            "addresses: it stands behind NAT, which lets nothing in"
+        )
+        fix = _NO_NAT
+    return Unreachable(
+        tuple(guilty),
+        f"{fact} over {round_.tried.network}: {_what(round_, touched)}{cause}{besides}",
+        fix,
+    )
+
+
+def _of_pairs(round_: ProbedRound, single: list[Pair]) -> Unreachable:
+    texts = listed((_pair_text(round_, pair) for pair in single), 3)
+    pairs, rest = list(round_.failed), ""
+    if len(round_.tried.slots) > 2 and len(single) == 1:
+        rest = "; every other pair works, so neither end is to blame"
+    return Unreachable(
+        (),
+        f"{texts} over {round_.tried.network}: {_what(round_, pairs)}{rest}{_cause(round_, pairs)}",
+        _fix(round_, pairs, pairs[0][1]),
+    )
+
+
+def _pair_text(round_: ProbedRound, pair: Pair) -> str:
+    one, other = pair
+    if pair in round_.failed and (other, one) in round_.failed:
+        return f"{round_.name(one)} and {round_.name(other)} do not reach each other"
+    if pair not in round_.failed:
+        one, other = other, one
+    return f"{round_.name(one)} does not reach {round_.name(other)}, which reaches it"
+
+
+def _of_a_split(round_: ProbedRound, groups: list[list[int]]) -> Unreachable:
+    slots, pairs = round_.tried.slots, list(round_.failed)
+    over = f"over {round_.tried.network}: {_what(round_, pairs)}"
+    if len(groups) == len(slots):
+        fact = f"no node reaches any other {over}"
+        if _kind(round_, pairs) is OUTCOMES["timeout"]:
+            fact += ", though all reach the registry's port"
+    elif 1 < len(groups) <= 4:
+        sizes = "/".join(str(len(group)) for group in groups)
+        names = " and ".join(
+            slots_text(group) if len(group) > 1 else round_.name(group[0]) for group in groups
+        )
+        fact = f"the nodes are split {sizes}: {names} do not reach each other {over}"
+    else:
+        every = sum(len(round_.tried.reports.get(slot, ())) for slot in slots)
+        of = f"{len(pairs)} of {every}" if every > len(pairs) else f"{len(pairs)}"
+        fact = f"{of} directed pairs fail, all over the nodes, {over}"
+    return Unreachable((), f"{fact}{_cause(round_, pairs)}", _fix(round_, pairs, pairs[0][1]))
+
+
+def _groups(slots: Sequence[int], failed: Mapping[Pair, object]) -> list[list[int]]:
+    """Nodes that reach each other in both directions, if over others; the largest group first."""
+    left, groups = sorted(slots), []
+    while left:
+        group, edge = [left[0]], [left[0]]
+        left = left[1:]
+        while edge:
+            one = edge.pop()
+            near = {o for o in left if (one, o) not in failed and (o, one) not in failed}
+            left = [other for other in left if other not in near]
+            group += near
+            edge += near
+        groups.append(sorted(group))
+    return sorted(groups, key=lambda group: (-len(group), group))

@@ -1,0 +1,197 @@
+"""The nodes side by side: what is there twice, and what is not the same. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from rendezvous.checks import Check, Level
+from rendezvous.proof.findings import (
+    Property,
+    compare_facts,
+    hostnames_of,
+    make_finding,
+    mark_skipped,
+)
+from rendezvous.proof.rdma import compare_rdma
+from rendezvous.schema import MOST_COMMAND_WORDS, Finding, JoinRequest, RunSpec
+from rendezvous.words import group_name, listed
+
+
+def compare(joins: Sequence[JoinRequest], spec: RunSpec) -> list[Finding]:
+    """The checks X01 to X06: for each property one `ok`, or what differs.
+
+    A finding's slot is the node that is the odd one out; None where nobody is. Those of a check
+    that is left out are `skipped`.
+    """
+    found = [
+        *_duplicates(joins),
+        *_versions(joins),
+        *_gpus(joins),
+        *compare_rdma(joins, required=spec.require_rdma),
+    ]
+    return mark_skipped(found, spec)
+
+
+# --- COMMAND, as each node joins --------------------------------------------------------------
+
+
+def first_difference(one: Sequence[str], other: Sequence[str]) -> int | None:
+    """The first word, from 1, in which two COMMANDs differ; None where they are the same.
+
+    Args:
+        one: The words' MACs, as `rendezvous.security.word_macs` makes them.
+        other: The same of another node.
+    """
+    pairs = enumerate(zip_longest(one, other), start=1)
+    return next((number for number, (mine, theirs) in pairs if mine != theirs), None)
+
+
+def word_text(number: int) -> str:
+    """`word 5`, or what lies behind the words that are compared each for itself."""
+    most = MOST_COMMAND_WORDS
+    return f"word {number}" if number <= most else f"something behind word {most}"
+
+
+# --- X01: the same thing twice ----------------------------------------------------------------
+
+
+ONE_A_MACHINE = "ask the scheduler for one node a machine (with Slurm: sbatch --exclusive)"
+"""What to try where two nodes are on one: those that pack jobs want to be told."""
+_HOSTNAME = Property(
+    Check.DUPLICATES,
+    "hostname",
+    "rdzv goes by addresses and names them node-RANK; NCCL takes two containers of one host and "
+    "one hostname for one machine: give every node a hostname of its own",
+)
+_GPU = Property(
+    Check.DUPLICATES,
+    "GPU",
+    f"two nodes of this run are on one machine and use the same GPUs: {ONE_A_MACHINE}, or give "
+    "each its own GPUs (CUDA_VISIBLE_DEVICES)",
+    "fail",
+)
+_GUID = Property(
+    Check.DUPLICATES,
+    "node GUID",
+    "two adapters of one fabric with the same GUID confuse its subnet manager: set another GUID "
+    "for one of them",
+    "fail",
+)
+
+
+def _duplicates(joins: Sequence[JoinRequest]) -> list[Finding]:
+    hostnames = hostnames_of(joins)
+    if all(c.is_loopback for join in joins for c in join.candidates):
+        return []  # one machine, on purpose
+    machines = {join.facts.boot_id or str(join.slot) for join in joins}
+    gpu = _GPU if len(machines) > 1 else replace(_GPU, level="warn")
+    return [
+        *_twice(_HOSTNAME, {j.slot: [j.hostname.lower()] for j in joins}, hostnames),
+        *_twice(gpu, {j.slot: j.facts.gpu_uuids for j in joins}, hostnames),
+        *_twice(_GUID, _cloned_guids(joins), hostnames),
+    ]
+
+
+def _twice(
+    what: Property, values: Mapping[int, Iterable[str]], hostnames: Mapping[int, str]
+) -> list[Finding]:
+    """One finding for every set of nodes that have something in common."""
+    owners = defaultdict(list)
+    for slot, own in sorted(values.items()):
+        for value in dict.fromkeys(own):
+            owners[value].append(slot)
+    together = defaultdict(list)
+    for value, slots in owners.items():
+        if len(slots) > 1:
+            together[tuple(slots)].append(value)
+    return [
+        make_finding(
+            what,
+            f"{group_name(slots, hostnames)} have the same {what.name} {listed(shared, 2)}",
+            slot=slots[-1] if len(slots) == 2 else None,
+            value=listed(shared, 2),
+            expected="a different one on every node",
+        )
+        for slots, shared in together.items()
+    ]
+
+
+def _cloned_guids(joins: Sequence[JoinRequest]) -> dict[int, list[str]]:
+    """Of each node, the GUIDs that adapters of another machine have, too.
+
+    Containers of one machine see the same adapters.
+    """
+    guids = {
+        join.slot: [
+            port.node_guid
+            for port in join.facts.rdma
+            if port.link_layer == "InfiniBand" and port.node_guid.strip("0:")
+        ]
+        for join in joins
+    }
+    boots = defaultdict(set)
+    for join in joins:
+        for guid in guids[join.slot]:
+            boots[guid].add(join.facts.boot_id)
+    return {slot: [guid for guid in own if len(boots[guid]) > 1] for slot, own in guids.items()}
+
+
+# --- X02, X03: versions and GPUs --------------------------------------------------------------
+
+
+_ONE_IMAGE = "use one image, or one environment, on all nodes"
+
+
+def _major_minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _versions(joins: Sequence[JoinRequest]) -> list[Finding]:
+    torch = {join.facts.torch_version for join in joins} - {""}
+    level: Level = "fail" if len({_major_minor(version) for version in torch}) > 1 else "warn"
+    fix = f"NCCL refuses a peer of another version: {_ONE_IMAGE}"
+    nccl = Property(Check.VERSIONS, "NCCL", fix, _level(joins))
+    return [
+        *compare_facts(joins, nccl, lambda f: f.nccl_version),
+        *compare_facts(joins, _version("torch", level), lambda f: f.torch_version),
+        *compare_facts(joins, _version("CUDA"), lambda f: f.cuda_version),
+        *compare_facts(joins, _version("Python"), lambda f: f.python_version),
+        *compare_facts(joins, _version("rdzv"), lambda f: f.rdzv_version),
+        *compare_facts(joins, _version("entry script"), lambda f: f.script_digest[:12]),
+    ]
+
+
+def _level(joins: Sequence[JoinRequest]) -> Level:
+    """Programs without GPUs do without NCCL."""
+    return "fail" if any(join.facts.gpus for join in joins) else "warn"
+
+
+def _version(name: str, level: Level = "warn") -> Property:
+    return Property(Check.VERSIONS, name, _ONE_IMAGE, level)
+
+
+def _gpus(joins: Sequence[JoinRequest]) -> list[Finding]:
+    count = Property(
+        Check.GPUS_ALIKE,
+        "GPU count",
+        "see nvidia-smi -L there: a GPU is lost, or not given to it; if it is meant to be so, "
+        f"--skip {Check.GPUS_ALIKE.id}",
+    )
+    short = {j.slot for j in joins if (j.facts.gpus or 1) < j.nproc_per_node}
+    model = Property(Check.GPUS_ALIKE, "GPU model", "the slowest sets the pace of all")
+    driver = Property(Check.GPUS_ALIKE, "NVIDIA driver", "install one driver on all machines")
+    have_any = any(join.facts.gpus for join in joins)
+    counts = compare_facts(joins, count, lambda f: str(f.gpus) if have_any else "")
+    return [
+        *(f.model_copy(update={"level": "fail"}) if _blames(f, short) else f for f in counts),
+        *compare_facts(joins, model, lambda f: ", ".join(sorted(set(f.gpu_models)))),
+        *compare_facts(joins, driver, lambda f: f.driver_version),
+    ]
+
+
+def _blames(finding: Finding, slots: Collection[int]) -> bool:
+    """Whether it is about one of these nodes; what is about nobody in particular is about all."""
+    return finding.level == "warn" and bool(slots) and finding.slot in (None, *slots)

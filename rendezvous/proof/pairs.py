@@ -1,0 +1,174 @@
+"""The directed pairs of a round: who tried to reach whom, and what came of it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from rendezvous.frozen import frozen
+from rendezvous.proof.findings import hostnames_of
+from rendezvous.proof.networks import NetworkClass
+from rendezvous.schema import Candidate, JoinRequest, PairProbe, Round
+from rendezvous.words import node_name
+
+Pair: TypeAlias = tuple[int, int]
+"""The reporter, and the peer that it tried to reach."""
+_OTHER_NETWORK = "choose another network with --network CIDR"
+
+
+@frozen
+class OutcomeKind:
+    """An outcome that is not good: its letter, what it says, what it means, what to try."""
+
+    letter: str
+    words: str
+    cause: str
+    fix: str
+
+
+OUTCOMES = {
+    "timeout": OutcomeKind(
+        "T",
+        "no answer",
+        "a firewall drops the packets, or the link or the route between them is cut",
+        "let all TCP ports through between the nodes (security group; iptables -L on {host}), or "
+        + _OTHER_NETWORK,
+    ),
+    "refused": OutcomeKind(
+        "R",
+        "connection refused",
+        "the address leads to a machine on which no rdzv listens, or a firewall rejects",
+        "see on {host} whether {address} is its own (ip -br addr), and iptables -L; or "
+        + _OTHER_NETWORK,
+    ),
+    "no_route": OutcomeKind(
+        "N",
+        "no route",
+        "an interface is down or gone, or a host has no way into that network",
+        "look at {interface} on {host} (ip -br addr), compare `ip route get {address}` on the "
+        "nodes, or " + _OTHER_NETWORK,
+    ),
+    "self": OutcomeKind(
+        "S",
+        "the dialler reaches itself",
+        "every host has that address (as with docker0)",
+        _OTHER_NETWORK + " or --interface",
+    ),
+    "wrong_node": OutcomeKind(
+        "W",
+        "another node answers",
+        "two machines have one address, or NAT stands between them",
+        "give every machine an address of its own (`arping -D -I {interface} {address}` shows who "
+        "has it), or " + _OTHER_NETWORK,
+    ),
+    "stranger": OutcomeKind(
+        "X",
+        "something answers that is no node of this run",
+        "a machine outside the run has that address, or a proxy answers for it",
+        "see who has it (`arping -D -I {interface} {address}`), or " + _OTHER_NETWORK,
+    ),
+    "black_hole": OutcomeKind(
+        "M",
+        "small messages pass and large ones vanish",
+        "the path carries smaller packets than the interfaces send{sizes}, and does not say so",
+        "set the MTU of {interface} to what the path carries, on all nodes "
+        "(ip link set dev {interface} mtu {mtu}), or let ICMP 'fragmentation needed' through",
+    ),
+    "error": OutcomeKind("E", "error", "", "see `rdzv doctor` on {host}, or " + _OTHER_NETWORK),
+}
+
+
+@frozen
+class ProbedRound:
+    """A round, and the nodes that it is about.
+
+    Attributes:
+        joins: May be fewer than have probed, if some were left out since.
+        members: Of the class that was probed; empty when it is not known.
+    """
+
+    tried: Round
+    joins: Sequence[JoinRequest]
+    hostnames: Mapping[int, str]
+    members: Mapping[int, Candidate]
+    mtus: Mapping[int, int]
+    good: Mapping[Pair, PairProbe]
+    failed: Mapping[Pair, PairProbe]
+
+    @classmethod
+    def of(
+        cls, tried: Round, joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
+    ) -> ProbedRound:
+        """Of a round about one of these classes."""
+        every = next((c.members for c in classes if c.number == tried.number), {})
+        members = {slot: every[slot] for slot in tried.slots if slot in every}
+        mtus = {slot: member.mtu for slot, member in members.items()}
+        names, good = hostnames_of(joins), _good(tried)
+        return cls(tried, joins, names, members, mtus, good, failures(tried))
+
+    def name(self, slot: int) -> str:
+        """How a node is named."""
+        return node_name(slot, self.hostnames)
+
+    def mtu(self, pair: Pair) -> int:
+        """The smaller one of its interfaces; 0 when it is not known."""
+        return min(self.mtus.get(pair[0], 0), self.mtus.get(pair[1], 0))
+
+    def foreign_addresses(self) -> dict[int, str]:
+        """Of each slot that most peers see under an address which it does not offer: that one."""
+        seen: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        for (slot, _), probe in self.good.items():
+            if probe.source:
+                seen[slot][probe.source] += 1
+        found = {}
+        for join in self.joins:
+            declared = {candidate.address for candidate in join.candidates}
+            foreign = {a: n for a, n in seen[join.slot].items() if a not in declared}
+            # All of 127/8 is this machine, and what it connects to sees 127.0.0.1.
+            on_loopback = all(candidate.is_loopback for candidate in join.candidates)
+            if 2 * sum(foreign.values()) > seen[join.slot].total() and not on_loopback:
+                found[join.slot] = max(foreign, key=lambda a: foreign[a])
+        return found
+
+
+def failures(tried: Round) -> dict[Pair, PairProbe]:
+    """The pairs of a round that are not good, by reporter and peer."""
+    inside = set(tried.slots)
+    return {
+        (slot, probe.slot): probe
+        for slot in sorted(inside & set(tried.reports))
+        for probe in tried.reports[slot]
+        if probe.outcome != "ok" and probe.slot != slot and probe.slot in inside
+    }
+
+
+def _good(tried: Round) -> dict[Pair, PairProbe]:
+    return {
+        (slot, probe.slot): probe
+        for slot in tried.slots
+        for probe in tried.reports.get(slot, ())
+        if probe.outcome == "ok"
+    }
+
+
+def guilty_nodes(pairs: Iterable[Pair]) -> tuple[list[int], list[Pair]]:
+    """The nodes that fail with several others, worst first; and the single pairs that are left."""
+    peers: defaultdict[int, set[int]] = defaultdict(set)
+    for one, other in pairs:
+        peers[one].add(other)
+        peers[other].add(one)
+    # Nodes by how many others they fail with; that number only falls, so one way down is enough.
+    stairs: defaultdict[int, dict[int, None]] = defaultdict(dict)
+    for slot in sorted(peers):
+        stairs[len(peers[slot])][slot] = None
+    guilty = []
+    for step in range(max(stairs, default=0), 1, -1):
+        while stairs[step]:
+            worst, _ = stairs[step].popitem()
+            guilty.append(worst)
+            for other in peers.pop(worst):
+                del stairs[len(peers[other])][other]
+                peers[other].discard(worst)
+                stairs[len(peers[other])][other] = None
+    return guilty, sorted({(min(a, b), max(a, b)) for a, others in peers.items() for b in others})
