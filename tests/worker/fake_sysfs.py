@@ -1,6 +1,6 @@
 """Small /sys and /dev trees that look like real GPU nodes, for tests without the hardware.
 
-Each builder returns the addresses by interface, as `look(root, addresses=...)` takes them. As in
+Each builder returns the addresses by interface, of which `links_of` makes what `look` takes. As in
 the real /sys, text files end in a line feed and `class/*/X` are links into `devices/`. Where the
 kernel answers a read with an error (the speed of a link that is down, the type of an empty GID
 slot) the file is left out.
@@ -14,6 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
+
+from worker.machine import sysfs
+from worker.machine.netlink import Link
 
 Addresses: TypeAlias = dict[str, list[str]]
 Builder: TypeAlias = Callable[[Path], Addresses]
@@ -32,6 +35,21 @@ _EFA_BUSES = (79, 96, 113, 130, 147, 164, 181, 198)
 _NO_ERRORS = dict.fromkeys(
     ("link_downed", "symbol_error", "link_error_recovery", "port_rcv_errors", "port_xmit_wait"), 0
 )
+
+
+def links_of(root: Path, addresses: Mapping[str, Sequence[str]]) -> dict[str, Link]:
+    """The links that a kernel with this tree would list: those of /sys and of `addresses`."""
+    net = root / "sys/class/net"
+    names = dict.fromkeys([*(path.name for path in sysfs.entries(net)), *addresses])
+    return {
+        name: Link(
+            is_running=sysfs.text(net / name / "operstate") in ("up", "unknown", ""),
+            mtu=sysfs.number(net / name / "mtu", 0),
+            speed_mbps=0,
+            addresses=tuple(addresses.get(name, ())),
+        )
+        for name in names
+    }
 
 
 DOWN = {"state": "1: DOWN", "phys_state": "2: Polling", "rate": "10 Gb/sec (4X SDR)", "lid": "0x0"}

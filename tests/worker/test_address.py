@@ -19,6 +19,7 @@ from tests.worker.fake_sysfs import (
     Builder,
     Trees,
     efa_p5,
+    links_of,
     nd_h100_v5,
     roce_8x400,
     tcp_only,
@@ -36,7 +37,7 @@ LO_SKIPPED = [
 
 def see(trees: Trees, build: Builder) -> Network:
     root, addresses = trees(build)
-    return look(root, addresses=addresses)
+    return look(root, links=links_of(root, addresses))
 
 
 def offered(choice: AddressChoice) -> list[str]:

@@ -22,6 +22,7 @@ from tests.worker.fake_sysfs import (
     SysfsTree,
     Trees,
     efa_p5,
+    links_of,
     nd_h100_v5,
     refuse,
     refused,
@@ -41,7 +42,7 @@ def by_name(machine: Network) -> dict[str, Interface]:
 
 def see(trees: Trees, build: Builder) -> Network:
     root, addresses = trees(build)
-    return look(root, addresses=addresses)
+    return look(root, links=links_of(root, addresses))
 
 
 def test_an_infiniband_machine_is_seen_whole(trees: Trees) -> None:
@@ -138,7 +139,7 @@ def test_a_vlan_on_a_bond_of_devices_is_physical_and_a_bare_bond_is_not(tmp_path
     tree.net("bond1")
     tree.net("ens1", device=card, master="bond0")
     tree.net("bond0.7", over=["bond0"])
-    seen = by_name(look(tmp_path, addresses={}))
+    seen = by_name(look(tmp_path, links=links_of(tmp_path, {})))
     physical = {name for name, interface in seen.items() if interface.is_physical}
     assert physical == {"bond0", "ens1", "bond0.7"}
 
@@ -150,7 +151,7 @@ def test_a_vlan_on_a_bond_is_of_the_kind_of_the_cards_below(tmp_path: Path) -> N
     tree.net("bond0")
     tree.net("ens1", device=card, master="bond0")
     tree.net("bond0.7", over=["bond0"])
-    seen = by_name(look(tmp_path, addresses={}))
+    seen = by_name(look(tmp_path, links=links_of(tmp_path, {})))
     kind = RdmaKind("Ethernet", "MT4125")
     assert {name: interface.rdma for name, interface in seen.items()} == {
         "lo": None, "bond0": kind, "bond0.7": kind, "ens1": kind,
@@ -158,7 +159,9 @@ def test_a_vlan_on_a_bond_is_of_the_kind_of_the_cards_below(tmp_path: Path) -> N
 
 
 def test_without_sys_the_addresses_are_still_there(tmp_path: Path) -> None:
-    machine = look(tmp_path, addresses={"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.4/24"]})
+    machine = look(
+        tmp_path, links=links_of(tmp_path, {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.4/24"]})
+    )
     assert machine == Network(
         (
             Interface("lo", ("127.0.0.1/8",), link_type=LOOPBACK),
@@ -172,7 +175,9 @@ def test_files_that_cannot_be_read_count_as_unknown(tmp_path: Path) -> None:
     for name in ("speed", "carrier", "mtu", "operstate"):
         refuse(base / name)
     (base / "type").write_text("not a number\n")
-    assert by_name(look(tmp_path, addresses={}))["eth0"] == Interface("eth0", link_type=0)
+    assert by_name(look(tmp_path, links=links_of(tmp_path, {})))["eth0"] == Interface(
+        "eth0", link_type=0
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,9 +196,9 @@ def test_what_the_kernel_refuses_hides_nothing_else(
     trees: Trees, path: str, unknown: Mapping[str, Any]
 ) -> None:
     root, addresses = trees(roce_8x400)
-    whole = by_name(look(root, addresses=addresses))
+    whole = by_name(look(root, links=links_of(root, addresses)))
     with refused(root / "sys/class/net/rdma7" / path):
-        seen = by_name(look(root, addresses=addresses))
+        seen = by_name(look(root, links=links_of(root, addresses)))
     assert seen == whole | {"rdma7": dataclasses.replace(whole["rdma7"], **unknown)}
 
 
@@ -203,7 +208,7 @@ def test_addresses_are_there_although_the_kernel_shows_nothing_of_their_interfac
 ) -> None:
     root, addresses = trees(nd_h100_v5)
     with refused(root / path):
-        seen = by_name(look(root, addresses=addresses))
+        seen = by_name(look(root, links=links_of(root, addresses)))
     assert {name: list(interface.addresses) for name, interface in seen.items()} == addresses
 
 

@@ -15,6 +15,7 @@ from tests.worker.fake_sysfs import (
     UNMANAGED,
     Addresses,
     efa_p5,
+    links_of,
     nd_h100_v5,
     roce_8x400,
     tcp_only,
@@ -23,7 +24,7 @@ from tests.worker.machines import GIB, HEALTHY, complaints, efa, machine, port, 
 from worker.machine.interfaces import look
 from worker.machine.kernel import ResourceLimits
 from worker.machine.network import Interface, Network
-from worker.machine.rdma import Unopened, look_rdma, without_lid
+from worker.machine.rdma import Unopened, look_rdma
 from worker.machine.surroundings import EFA_LIBRARIES, Surroundings, look_around
 from worker.nccl.env import Given
 from worker.preflight.checks import check_node
@@ -68,7 +69,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
         ("L05", "fail", "mlx5_0:1", "INIT, LID 0, subnet manager none"),
     ),
     "no LID": (
-        {"rdma": with_first(port(0, lid=0)), "without_lid": frozenset({"mlx5_0:1"})},
+        {"rdma": with_first(port(0, lid=0, problem="no LID"))},
         ("L05", "fail", "mlx5_0:1", "ACTIVE, LID 0, subnet manager 1"),
     ),
     "half the rate": (
@@ -234,8 +235,7 @@ def real(root: Path, addresses: Addresses, **changes: Any) -> Surroundings:
     return replace(
         HEALTHY,
         facts=HEALTHY.facts.model_copy(update={"rdma": look_rdma(root)}),
-        without_lid=without_lid(root),
-        network=look(root, addresses=addresses),
+        network=look(root, links=links_of(root, addresses)),
         given=given,
         **changes,
     )

@@ -26,6 +26,7 @@ from tests.worker.fake_sysfs import (
     Builder,
     Trees,
     efa_p5,
+    links_of,
     nd_h100_v5,
     refuse,
     roce_8x400,
@@ -51,7 +52,7 @@ def machine(trees: Trees, build: Builder, slot: int) -> tuple[JoinRequest, Surro
     facts = Facts(gpus=8, boot_id=f"boot-{slot}", rdma=look_rdma(root))
     here = Surroundings(
         facts=facts,
-        network=look(root, addresses=addresses),
+        network=look(root, links=links_of(root, addresses)),
         libraries={"libnccl-net.so": ""},
     )
     return make_join(slot, hostname=f"h{slot}", facts=facts), here

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from worker.agent.inputs import (
     TroubleRead,
 )
 from worker.agent.notices import Note, Notice, notice
-from worker.contracts import rank_of_failure
+from worker.contracts.words import rank_of_failure
 from worker.settings import read_bytes
 
 _LOG_SECONDS = 2.0
@@ -99,30 +100,26 @@ class Running:
 
     async def _open_sink(self) -> Sink:
         """Open the log file; the program starts without one where that fails or hangs."""
-        rank = self._spec.row(self._asked.table).rank
+        settings, rank = self._spec.settings, self._spec.row(self._asked.table).rank
         folder = self._spec.log_folder(self._environment.environ)
         file = folder / f"node-{rank}.log"
+        prefix = f"[{rank}] " if settings.prefix else ""
+        sink = partial(
+            self._environment.sink, log_limit=read_bytes(settings.log_limit), prefix=prefix
+        )
 
-        def make_sink() -> Sink:
+        def open_in_folder() -> Sink:
             self._environment.make_private(folder)
-            return self._sink_of(file, rank)
+            return sink(file)
 
         try:
-            sink: Sink = await self._in_time(make_sink)
+            opened: Sink = await self._in_time(open_in_folder)
         except OSError as exc:  # the time-out is one
             problem = exc.strerror or _HANGS
             self._say(notice(Note.NO_LOG_FILE, folder=folder, problem=problem))
-            return self._sink_of(None, rank)
+            return sink(None)
         self._log = str(file)
-        return sink
-
-    def _sink_of(self, file: Path | None, rank: int) -> Sink:
-        settings = self._spec.settings
-        return self._environment.sink(
-            file,
-            log_limit=read_bytes(settings.log_limit),
-            prefix=f"[{rank}] " if settings.prefix else "",
-        )
+        return opened
 
     async def _in_time(self, work: Callable[[], Any]) -> Any:
         """Do it in a thread: its disk may hang, and raises TimeoutError then."""

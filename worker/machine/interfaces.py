@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from worker.machine import netlink, sysfs
@@ -21,26 +21,17 @@ _LOOPBACK = 772  # of /sys/class/net/*/type
 _GPU_NODE = re.compile(r"nvidia[0-9]+\Z")
 
 
-def look(
-    root: Path = Path("/"), *, addresses: Mapping[str, Sequence[str]] | None = None
-) -> Network:
+def look(root: Path = Path("/"), *, links: Mapping[str, netlink.Link] | None = None) -> Network:
     """See which network interfaces this machine has, and what they are made of.
 
     Args:
         root: The directory that holds `sys`.
-        addresses: By interface, in CIDR form. When given, this process's own network namespace is
-            not asked, and all else is read below `root`.
+        links: The interfaces; those of this process's own network namespace when not given.
     """
     net = root / "sys/class/net"
-    if addresses is None:  # /sys may show another network namespace's
-        interfaces = [_interface(net / name, link) for name, link in netlink.links().items()]
-    else:
-        names = dict.fromkeys([*(path.name for path in sysfs.entries(net)), *addresses])
-        interfaces = [
-            _interface(net / name, _link(net / name, addresses.get(name, ()))) for name in names
-        ]
+    found = netlink.links() if links is None else links
     return Network(
-        interfaces=tuple(interfaces),
+        interfaces=tuple(_interface(net / name, link) for name, link in found.items()),
         rdma=tuple(_rdma_kind(path) for path in sysfs.entries(root / "sys/class/infiniband")),
     )
 
@@ -114,16 +105,6 @@ def _interface(path: Path, link: netlink.Link) -> Interface:
         master=master,
         is_physical=_is_physical(path),
         rdma=_rdma_of(path),
-    )
-
-
-def _link(path: Path, addresses: Sequence[str]) -> netlink.Link:
-    """What /sys says of it; lo and tunnels have the state `unknown` and do run."""
-    return netlink.Link(
-        is_running=sysfs.text(path / "operstate") in ("up", "unknown", ""),
-        mtu=sysfs.number(path / "mtu", 0),
-        speed_mbps=0,
-        addresses=tuple(addresses),
     )
 
 

@@ -1,6 +1,6 @@
 """The network interfaces of this process's own namespace, as the kernel lists them.
 
-Asked over rtnetlink(7), as the C library's getifaddrs does, and ethtool's ioctl for the speed:
+Asked over rtnetlink(7), as the C library's getifaddrs does, and by ethtool's ioctl for the speed:
 /sys may be hidden, or show another network namespace's.
 """
 
@@ -11,6 +11,7 @@ import fcntl
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 
 from rendezvous.frozen import frozen
@@ -19,13 +20,10 @@ _DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _ERROR, _DONE = 2, 3
 _GET_LINK, _GET_ADDRESS = 18, 22
 _NAME, _MTU = 3, 4  # attributes of a link
-_PEER, _LOCAL = 1, 2  # attributes of an address: the second is missing where both are the same
+_PEER, _LOCAL = 1, 2  # attributes of an address; without a peer, the first may be its own
 _RUNNING = 0x40
-_FAMILIES = (socket.AF_INET, socket.AF_INET6)
-_HEADER = struct.Struct("=IHHII")
-_LINK = struct.Struct("=BxHiII")
-_ADDRESS = struct.Struct("=BBBBI")
-_ATTRIBUTE = struct.Struct("=HH")
+_HEADER, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=HH")
+_LINK, _ADDRESS = struct.Struct("=BxHiII"), struct.Struct("=BBBBI")
 _SIOCETHTOOL, _GET_SETTINGS = 0x8946, 1
 _SPEED_UNKNOWN = 0xFFFF_FFFF
 
@@ -37,23 +35,28 @@ class Link:
     is_running: bool
     mtu: int
     speed_mbps: int
-    addresses: tuple[str, ...] = ()
+    addresses: tuple[str, ...]
 
 
 def links() -> dict[str, Link]:
     """Every interface by its name, with its addresses in CIDR form. Raises OSError."""
-    found = {index: (name, flags, mtu) for index, name, flags, mtu in _links()}
-    addresses: dict[int, list[str]] = {index: [] for index in found}
-    for index, cidr in _addresses():
-        addresses.get(index, []).append(cidr)
-    return {
-        name: Link(bool(flags & _RUNNING), mtu, speed(name), tuple(addresses[index]))
-        for index, (name, flags, mtu) in found.items()
-    }
+    addresses: dict[int, list[str]] = {}
+    for (family, prefix, _, _, index), said in _dump(_GET_ADDRESS, _ADDRESS):
+        address = said.get(_LOCAL) or said.get(_PEER)
+        if family in (socket.AF_INET, socket.AF_INET6) and address:
+            cidr = f"{socket.inet_ntop(family, address)}/{prefix}"
+            addresses.setdefault(index, []).append(cidr)
+    found = {}
+    for (_, _, index, flags, _), said in _dump(_GET_LINK, _LINK):
+        name = os.fsdecode(said[_NAME].rstrip(b"\0"))
+        mtu = int.from_bytes(said.get(_MTU, b""), sys.byteorder)
+        own = tuple(addresses.get(index, ()))
+        found[name] = Link(bool(flags & _RUNNING), mtu, _speed(name), own)
+    return found
 
 
-def speed(name: str) -> int:
-    """How many Mbit/s an interface makes by its driver; 0 when that is not known."""
+def _speed(name: str) -> int:
+    """How many Mbit/s the interface's driver tells; 0 where it does not."""
     settings = array.array("H", struct.pack("=I40x", _GET_SETTINGS))
     request = struct.pack("16sP", os.fsencode(name), settings.buffer_info()[0])
     try:
@@ -65,50 +68,23 @@ def speed(name: str) -> int:
     return 0 if found == _SPEED_UNKNOWN else found
 
 
-def _links() -> Iterator[tuple[int, str, int, int]]:
-    for body in _dump(_GET_LINK):
-        _, _, index, flags, _ = _LINK.unpack_from(body)
-        said = _attributes(body[_LINK.size :])
-        yield index, os.fsdecode(said[_NAME].rstrip(b"\0")), flags, _number(said[_MTU])
-
-
-def _addresses() -> Iterator[tuple[int, str]]:
-    for body in _dump(_GET_ADDRESS):
-        family, prefix, _, _, index = _ADDRESS.unpack_from(body)
-        said = _attributes(body[_ADDRESS.size :])
-        if family in _FAMILIES and (address := said.get(_LOCAL) or said.get(_PEER)):
-            yield index, f"{socket.inet_ntop(family, address)}/{prefix}"
-
-
-def _dump(kind: int) -> Iterator[bytes]:
-    """Ask for all of a kind; yields each answer without its header."""
+def _dump(kind: int, form: struct.Struct) -> Iterator[tuple[tuple[int, ...], dict[int, bytes]]]:
+    """All of a kind: the fixed part of each, and its attributes."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.send(_HEADER.pack(_HEADER.size + _LINK.size, kind, _DUMP, 1, 0) + bytes(_LINK.size))
         while True:
-            rest = kernel.recv(1 << 16)
-            while rest:
-                length, what, _, _, _ = _HEADER.unpack_from(rest)
-                body, rest = rest[_HEADER.size : length], rest[_aligned(length) :]
+            for what, body in _parts(kernel.recv(1 << 16), _HEADER):
                 if what == _DONE:
                     return
                 if what == _ERROR:
-                    code = -struct.unpack_from("=i", body)[0]
+                    code = -int.from_bytes(body[:4], sys.byteorder, signed=True)
                     raise OSError(code, os.strerror(code))
-                yield body
+                yield form.unpack_from(body), dict(_parts(body[form.size :], _ATTRIBUTE))
 
 
-def _attributes(data: bytes) -> dict[int, bytes]:
-    found = {}
-    while len(data) >= _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(data)
-        found[kind] = data[_ATTRIBUTE.size : length]
-        data = data[_aligned(length) :]
-    return found
-
-
-def _number(data: bytes) -> int:
-    return int(struct.unpack("=I", data)[0])
-
-
-def _aligned(length: int) -> int:
-    return length + 3 & ~3
+def _parts(data: bytes, header: struct.Struct) -> Iterator[tuple[int, bytes]]:
+    """The messages, or attributes, that follow each other: their kinds and contents."""
+    while len(data) >= header.size:
+        length, kind = header.unpack_from(data)[:2]
+        yield kind, data[header.size : length]
+        data = data[length + 3 & ~3 :]

@@ -71,16 +71,6 @@ def error_counters(root: Path = Path("/")) -> dict[str, dict[str, int]]:
     }
 
 
-def without_lid(root: Path = Path("/")) -> frozenset[str]:
-    """The ports, as `DEVICE:PORT`, of which the kernel says that no subnet manager gave a LID."""
-    return frozenset(
-        f"{device.name}:{port.name}"
-        for device in sysfs.entries(root / "sys/class/infiniband")
-        for port in sysfs.entries(device / "ports")
-        if sysfs.number(port / "lid", -1) == 0
-    )
-
-
 def opened(ports: Sequence[RdmaPort], unopened: Mapping[str, Unopened]) -> list[RdmaPort]:
     """The ports, those without another problem with what opening their device gave."""
     return [

@@ -8,7 +8,6 @@ what has not answered in time is left out: no start is held up by its own checks
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import ipaddress
 import json
@@ -25,20 +24,12 @@ from rendezvous.frozen import frozen
 from rendezvous.schema import Candidate, Facts, RdmaPort
 from rendezvous.version import rdzv_version
 from rendezvous.words import printable
-from worker.machine import aside, disk_probe, kernel, loadable, sysfs
+from worker.machine import aside, disk_probe, kernel, loadable, rdma, sysfs
 from worker.machine.gpus import Gpus, hidden_gpus, look_gpus, uuids_of, visible_gpus
 from worker.machine.interfaces import count_gpus
 from worker.machine.kernel import Arp, Clock, ResourceLimits, ephemeral_range
 from worker.machine.network import Network, Skipped
-from worker.machine.rdma import (
-    Unopened,
-    chosen,
-    error_counters,
-    look_rdma,
-    open_devices,
-    opened,
-    without_lid,
-)
+from worker.machine.rdma import Unopened, error_counters, look_rdma, opened
 from worker.machine.user_python import UserPython, look_user_python
 from worker.nccl.conf import read_conf
 from worker.nccl.env import GidWish, Given, gid_wish, given_by
@@ -92,16 +83,6 @@ class Disk:
     problem: str = ""
     code: int = 0
 
-    @property
-    def is_missing(self) -> bool:
-        """There is no such folder."""
-        return self.code == errno.ENOENT
-
-    @property
-    def is_silent(self) -> bool:
-        """It is slow, or its server does not answer."""
-        return bool(self.problem) and not self.code
-
 
 @frozen
 class Requested:
@@ -138,7 +119,6 @@ class Surroundings:
         is_name_server_silent: One was asked, and did not answer in time.
         is_hosts_writable: Whether the hosts file can be written.
         arp: By interface.
-        without_lid: The RDMA ports, as `DEVICE:PORT`, to which no subnet manager gave a LID.
         unopened: By RDMA device, why libibverbs does not open it.
         rdma_errors: By port, the error counters that rose while we looked.
         gpus: As the driver sees them; None where this container has none.
@@ -166,7 +146,6 @@ class Surroundings:
     is_name_server_silent: bool = False
     is_hosts_writable: bool = True
     arp: Mapping[str, Arp] = field(default_factory=dict)
-    without_lid: frozenset[str] = frozenset()
     unopened: Mapping[str, Unopened] = field(default_factory=dict)
     rdma_errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     gpus: Gpus | None = None
@@ -221,7 +200,7 @@ class _Files:
 
 _NO_DISKS: tuple[Disk, ...] = ()
 _SILENT_GPUS: Gpus | None = Gpus(problem=_SILENT_DRIVER, is_late=True)
-_NO_RDMA: tuple[list[RdmaPort], frozenset[str], dict[str, dict[str, int]]] = ([], frozenset(), {})
+_NO_RDMA: tuple[list[RdmaPort], dict[str, dict[str, int]]] = ([], {})
 """What is known where a device does not answer: its files in sysfs are questions to its driver."""
 
 
@@ -259,9 +238,7 @@ def look_around(
     disks = later(lambda: _disks(paths, probe, limit), _NO_DISKS)
     files = later(lambda: _read_files(program, command, environ), _Files())
     addresses = later(lambda: _addresses_of(hostname, root, resolve), None)
-    ports, bare, counted = later(
-        lambda: (look_rdma(root), without_lid(root), error_counters(root)), _NO_RDMA
-    ).get()
+    ports, counted = later(lambda: (look_rdma(root), error_counters(root)), _NO_RDMA).get()
     driver = later(lambda: _ask_driver(nodes, limit), _SILENT_GPUS)
     efa = EFA_LIBRARIES if any(port.link_layer == EFA for port in ports) else ()
     unloaded = dict.fromkeys(efa, NO_ANSWER)
@@ -273,7 +250,6 @@ def look_around(
     tried = later(lambda: _open(names, _PATIENT), closed, PATIENT_SECONDS)
     return replace(
         _quick(root, nodes),
-        hostname=printable(hostname, 253),
         temporary=str(temporary),
         facts=_facts(files.get(), environ, opened(ports, tried.get()), driver.get(), root),
         python=files.get().python,
@@ -285,7 +261,6 @@ def look_around(
         hidden_gpus=hidden_gpus(driver.get(), environ),
         libraries=libraries.get(),
         disks=disks.get(),
-        without_lid=bare,
         unopened=tried.get(),
         rdma_errors=rises(counted, later(lambda: error_counters(root), counted).get()),
     )
@@ -294,6 +269,7 @@ def look_around(
 def _quick(root: Path, nodes: int) -> Surroundings:
     """What is answered at once."""
     return Surroundings(
+        hostname=printable(socket.gethostname(), 253),
         is_hosts_writable=os.access(_HOSTS_FILE, os.W_OK),
         gpu_nodes=nodes,
         is_direct=kernel.reaches_gpu_memory(root),
@@ -363,7 +339,7 @@ def _facts(
         boot_id=sysfs.text(root / "proc/sys/kernel/random/boot_id"),
         machine_id=sysfs.text(root / "etc/machine-id"),
         script_digest=files.script_digest,
-        rdma=chosen(ports, hcas.value if hcas else ""),
+        rdma=rdma.chosen(ports, hcas.value if hcas else ""),
     )
 
 
@@ -441,4 +417,4 @@ def _ask_driver(nodes: int, limit_seconds: float) -> Gpus | None:
 
 
 def _open(names: Sequence[str], limit_seconds: float) -> dict[str, Unopened]:
-    return open_devices(names, limit_seconds) if names else {}
+    return rdma.open_devices(names, limit_seconds) if names else {}

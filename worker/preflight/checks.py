@@ -7,6 +7,7 @@ docs/checks.md lists every check.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 from collections.abc import Collection, Iterator, Sequence
 
@@ -274,12 +275,12 @@ def _disk(disk: Disk, here: Surroundings) -> Iterator[Verdict]:
     if disk.problem:
         yield Verdict(
             # Where TMPDIR is missing (another node's, say), Python and the like take /tmp.
-            "fail" if is_temporary and not (disk.is_silent or disk.is_missing) else "warn",
+            "fail" if is_temporary and disk.code not in (0, errno.ENOENT) else "warn",
             disk.problem,
             disk.path,
             "a folder that can be written",
             "the disk is slow, or its server does not answer"
-            if disk.is_silent
+            if not disk.code
             else "the program cannot write there",
             "look at its file system (df, mount)"
             + (", or set TMPDIR to another folder" if is_temporary else ""),

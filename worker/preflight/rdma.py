@@ -119,8 +119,9 @@ def subnet_manager(here: Surroundings) -> list[Verdict]:
     ports = [port for port in rails(here) if port.link_layer == "InfiniBand"]
     if not ports:
         return skipped("no InfiniBand port here")
-    bare = [p for p in _active(here) if _name(p) in here.without_lid]
-    waiting = [p for p in ports if p.state in _UNCONFIGURED or p in bare]
+    # LID 0 is no problem where it only could not be read.
+    bare = [port for port in _active(here) if not port.lid and port.problem]
+    waiting = [port for port in ports if port.state in _UNCONFIGURED or port in bare]
     if not waiting:
         return ok("every port has been configured by a subnet manager")
     return _grouped(
