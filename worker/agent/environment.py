@@ -142,11 +142,6 @@ class Sink(Protocol):
         """Nothing more comes."""
 
 
-def dial(place: RegistryPlace, credential: Credential | str | None) -> RegistryClient:
-    """A client of the registry at this place."""
-    return RegistryClient(place, credential)
-
-
 @dataclass(frozen=True)
 class AgentEnvironment:
     """Everything of the outer world that one agent uses.
@@ -166,7 +161,7 @@ class AgentEnvironment:
     in_thread: Callable[..., Awaitable[Any]] = in_background
     parent_lives: Callable[[int], bool] = parent_lives
     # --- the registry and the peers
-    dial: Callable[[RegistryPlace, Credential | str | None], RegistryClient] = dial
+    dial: Callable[[RegistryPlace, Credential | str | None], RegistryClient] = RegistryClient
     listen: Callable[..., Listener] = ProbeListener
     probe: Callable[[Identity, ProbePlan, Iterable[int]], Awaitable[list[PairProbe]]] = probe_peers
     resolver: Callable[[], Resolver] = Resolver

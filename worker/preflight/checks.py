@@ -17,7 +17,7 @@ from worker.machine.gpus import Gpus
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
 from worker.preflight.rdma import RDMA_JUDGES
 from worker.preflight.variables import variables
-from worker.preflight.verdict import Judge, Verdict, ok, room, skipped
+from worker.preflight.verdict import Check, Judge, Verdict, complaint, ok, room, skipped
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _LEAST_SHM, _GOOD_SHM = 128 * _MIB, _GIB
@@ -53,16 +53,14 @@ def addresses(here: Surroundings) -> list[Verdict]:
     first = here.candidates[0]
     words = f"{first.address} ({first.interface})"
     if all(one.kind is LinkKind.VIRTUAL for one in here.candidates):
-        return [
-            Verdict(
-                "warn",
-                words,
-                first.interface,
-                "an interface that leaves this machine",
-                "there are only bridges and tunnels here, which other nodes may not reach",
-                "give the container the host's network, or name the one: --interface NAME",
-            )
-        ]
+        return complaint(
+            "warn",
+            words,
+            first.interface,
+            "an interface that leaves this machine",
+            "there are only bridges and tunnels here, which other nodes may not reach",
+            "give the container the host's network, or name the one: --interface NAME",
+        )
     more = len(here.candidates) - 1
     return ok(f"{words} and {more} more" if more else words)
 
@@ -75,33 +73,29 @@ def own_name(here: Surroundings) -> list[Verdict]:
     if found is None and not here.is_name_server_silent:
         return skipped("not in /etc/hosts, and a run asks no name server")
     if found is None:
-        return [
-            Verdict(
-                "warn",
-                NO_ANSWER,
-                here.hostname,
-                "an address",
-                "programs that look up their own name wait for a name server at every start",
-                f"a line in /etc/hosts: {_own_address(here)} {here.hostname}",
-            )
-        ]
+        return complaint(
+            "warn",
+            NO_ANSWER,
+            here.hostname,
+            "an address",
+            "programs that look up their own name wait for a name server at every start",
+            f"a line in /etc/hosts: {_own_address(here)} {here.hostname}",
+        )
     if found and not any(ipaddress.ip_address(address).is_loopback for address in found):
         return ok(found[0], here.hostname)
     value = ", ".join(found) or "resolves to nothing"
     if here.requested.hosts != "off" and here.is_hosts_writable:
         return ok(f"{value}; rdzv corrects it for the run", here.hostname)
-    return [
-        Verdict(
-            "warn",  # with --hosts require, arming tells why the file cannot be written
-            value,
-            here.hostname,
-            "the node's own address",
-            "a program that gives its own name to others gives them loopback"
-            if found
-            else "a program that gives its own name to others is not found",
-            f"a line in /etc/hosts: {_own_address(here)} {here.hostname}",
-        )
-    ]
+    return complaint(
+        "warn",  # with --hosts require, arming tells why the file cannot be written
+        value,
+        here.hostname,
+        "the node's own address",
+        "a program that gives its own name to others gives them loopback"
+        if found
+        else "a program that gives its own name to others is not found",
+        f"a line in /etc/hosts: {_own_address(here)} {here.hostname}",
+    )
 
 
 def _own_address(here: Surroundings) -> str:
@@ -114,27 +108,23 @@ def master_port(here: Surroundings) -> list[Verdict]:
     if port is None:
         return skipped("only rank 0's node listens")
     if here.is_master_port_free is False:
-        return [
-            Verdict(
-                "warn",
-                "taken by another program",
-                f"port {port}",
-                "a free port",
-                "another run may still live here; rdzv will take the next free port",
-                f"see who listens: ss -ltnp 'sport = :{port}'; or name another: --master-port",
-            )
-        ]
+        return complaint(
+            "warn",
+            "taken by another program",
+            f"port {port}",
+            "a free port",
+            "another run may still live here; rdzv will take the next free port",
+            f"see who listens: ss -ltnp 'sport = :{port}'; or name another: --master-port",
+        )
     if low <= port <= high:
-        return [
-            Verdict(
-                "warn",
-                f"inside {low} to {high}",
-                f"port {port}",
-                "a port outside the ephemeral range",
-                "any outgoing connection may take the port before torch listens on it",
-                f"--master-port {max(1024, low - 1)}, or a smaller one",
-            )
-        ]
+        return complaint(
+            "warn",
+            f"inside {low} to {high}",
+            f"port {port}",
+            "a port outside the ephemeral range",
+            "any outgoing connection may take the port before torch listens on it",
+            f"--master-port {max(1024, low - 1)}, or a smaller one",
+        )
     return ok("free", f"port {port}")
 
 
@@ -146,17 +136,15 @@ def shared_memory(here: Surroundings) -> list[Verdict]:
     words = f"{room(shm.free_bytes)} free of {room(shm.total_bytes)}"
     if shm.free_bytes >= _LEAST_SHM and shm.total_bytes >= _GOOD_SHM:
         return ok(words)
-    return [
-        Verdict(
-            "fail" if shm.free_bytes < _LEAST_SHM and here.facts.gpus > 1 else "warn",
-            words,
-            shm.path,
-            "1 GiB or more",
-            "NCCL between the GPUs of a node, and data loaders, keep their buffers there",
-            "docker run --shm-size=16g (or --ipc=host); on Kubernetes, an emptyDir with "
-            "medium: Memory at /dev/shm",
-        )
-    ]
+    return complaint(
+        "fail" if shm.free_bytes < _LEAST_SHM and here.facts.gpus > 1 else "warn",
+        words,
+        shm.path,
+        "1 GiB or more",
+        "NCCL between the GPUs of a node, and data loaders, keep their buffers there",
+        "docker run --shm-size=16g (or --ipc=host); on Kubernetes, an emptyDir with "
+        "medium: Memory at /dev/shm",
+    )
 
 
 def open_files(here: Surroundings) -> list[Verdict]:
@@ -166,26 +154,22 @@ def open_files(here: Surroundings) -> list[Verdict]:
         return skipped("the limits cannot be read here")
     enough = _GOOD_FILES if here.facts.gpus else _GOOD_FILES_WITHOUT_GPUS
     if limits.files is not None and limits.files < enough:
-        found.append(
-            Verdict(
-                "warn",
-                str(limits.files),
-                "ulimit -n",
-                f"{enough} or more",
-                "sockets and data loaders' files count; large jobs run out of them",
-                f"ulimit -n {enough}, or docker run --ulimit nofile={enough}",
-            )
+        found += complaint(
+            "warn",
+            str(limits.files),
+            "ulimit -n",
+            f"{enough} or more",
+            "sockets and data loaders' files count; large jobs run out of them",
+            f"ulimit -n {enough}, or docker run --ulimit nofile={enough}",
         )
     if limits.stack_bytes is None:
-        found.append(
-            Verdict(
-                "warn",
-                "unlimited",
-                "ulimit -s",
-                "8 MiB (8192)",
-                "threads then get stacks of 2 MiB, too small for some of NCCL's",
-                "ulimit -s 8192",
-            )
+        found += complaint(
+            "warn",
+            "unlimited",
+            "ulimit -s",
+            "8 MiB (8192)",
+            "threads then get stacks of 2 MiB, too small for some of NCCL's",
+            "ulimit -s 8192",
         )
     return found or ok(f"{limits.files or 'any number of'} open files")
 
@@ -198,15 +182,13 @@ def gpus(here: Surroundings) -> list[Verdict]:
     if driver.problem:
         return [_silent_driver(here, driver)]
     if driver.count < here.gpu_nodes and not any(gpu.problems for gpu in driver.gpus):
-        found.append(
-            Verdict(
-                "warn",
-                f"{driver.count} of {here.gpu_nodes}",
-                "GPUs",
-                "every GPU that has a device node here",
-                "this job was given a part of them, or the driver has lost one",
-                "nvidia-smi; dmesg | grep -i xid; then restart the node",
-            )
+        found += complaint(
+            "warn",
+            f"{driver.count} of {here.gpu_nodes}",
+            "GPUs",
+            "every GPU that has a device node here",
+            "this job was given a part of them, or the driver has lost one",
+            "nvidia-smi; dmesg | grep -i xid; then restart the node",
         )
     found += [
         Verdict(
@@ -221,15 +203,13 @@ def gpus(here: Surroundings) -> list[Verdict]:
         if index not in here.hidden_gpus
     ]
     if here.requested.nproc is not None and here.requested.nproc > here.facts.gpus > 0:
-        found.append(
-            Verdict(
-                "warn",
-                f"{here.requested.nproc} processes and {here.facts.gpus} GPUs",
-                "--nproc-per-node",
-                "a GPU for each process",
-                "a process whose LOCAL_RANK has no GPU ends at once",
-                "--nproc-per-node gpu, or look at CUDA_VISIBLE_DEVICES",
-            )
+        found += complaint(
+            "warn",
+            f"{here.requested.nproc} processes and {here.facts.gpus} GPUs",
+            "--nproc-per-node",
+            "a GPU for each process",
+            "a process whose LOCAL_RANK has no GPU ends at once",
+            "--nproc-per-node gpu, or look at CUDA_VISIBLE_DEVICES",
         )
     used = [gpu for gpu in driver.gpus if gpu.index not in here.hidden_gpus and not gpu.problem]
     model = used[0].model if used else "GPU"
@@ -305,16 +285,14 @@ def clock(here: Surroundings) -> list[Verdict]:
         return skipped("the kernel does not tell here")
     if found.is_synchronised:
         return ok(f"synchronised, within {found.error_seconds:.3g} s")
-    return [
-        Verdict(
-            "warn",
-            "not synchronised",
-            "clock",
-            "synchronised by NTP or PTP",
-            "logs and token expiry of the nodes drift apart",
-            "on the host: systemctl enable --now chrony (or systemd-timesyncd)",
-        )
-    ]
+    return complaint(
+        "warn",
+        "not synchronised",
+        "clock",
+        "synchronised by NTP or PTP",
+        "logs and token expiry of the nodes drift apart",
+        "on the host: systemctl enable --now chrony (or systemd-timesyncd)",
+    )
 
 
 def shared_subnets(here: Surroundings) -> list[Verdict]:

@@ -19,7 +19,7 @@ from rendezvous.words import listed
 from worker.machine.rdma import is_full_member
 from worker.machine.surroundings import EFA, EFA_LIBRARIES, Surroundings
 from worker.nccl.env import gid_wish, network_kind
-from worker.preflight.verdict import Judge, Verdict, ok, room, skipped
+from worker.preflight.verdict import Check, Judge, Level, Verdict, complaint, ok, room, skipped
 
 _MOST_NAMED = 4
 _UNCONFIGURED = ("INIT", "ARMED")
@@ -271,17 +271,15 @@ def efa_plugin(here: Surroundings) -> list[Verdict]:
     if loaded or plugin:
         return ok(loaded[0] if loaded else f"NCCL_NET_PLUGIN={plugin}")
     reasons = here.libraries.get(EFA_LIBRARIES[0], "it was not tried")
-    return [
-        Verdict(
-            _grave(here),
-            reasons,
-            EFA_LIBRARIES[0],
-            "a library that can be loaded",
-            "NCCL itself does not know EFA and goes on over TCP",
-            "install aws-ofi-nccl in the image, and put its folder into LD_LIBRARY_PATH "
-            "(/opt/amazon/ofi-nccl/lib)",
-        )
-    ]
+    return complaint(
+        _grave(here),
+        reasons,
+        EFA_LIBRARIES[0],
+        "a library that can be loaded",
+        "NCCL itself does not know EFA and goes on over TCP",
+        "install aws-ofi-nccl in the image, and put its folder into LD_LIBRARY_PATH "
+        "(/opt/amazon/ofi-nccl/lib)",
+    )
 
 
 def locked_memory(here: Surroundings) -> list[Verdict]:
@@ -292,17 +290,15 @@ def locked_memory(here: Surroundings) -> list[Verdict]:
     if limits.memlock_bytes is None or limits.may_lock:
         return ok("unlimited" if limits.memlock_bytes is None else "unlimited (CAP_IPC_LOCK)")
     grave = _grave(here) if limits.memlock_bytes < _ENOUGH_MEMLOCK else "warn"
-    return [
-        Verdict(
-            grave,
-            room(limits.memlock_bytes),
-            "ulimit -l",
-            "unlimited",
-            "registering memory for RDMA fails with 'Cannot allocate memory'",
-            "docker run --ulimit memlock=-1 (or --cap-add IPC_LOCK); on a host, "
-            "LimitMEMLOCK=infinity or /etc/security/limits.conf",
-        )
-    ]
+    return complaint(
+        grave,
+        room(limits.memlock_bytes),
+        "ulimit -l",
+        "unlimited",
+        "registering memory for RDMA fails with 'Cannot allocate memory'",
+        "docker run --ulimit memlock=-1 (or --cap-add IPC_LOCK); on a host, "
+        "LimitMEMLOCK=infinity or /etc/security/limits.conf",
+    )
 
 
 def gpu_direct(here: Surroundings) -> list[Verdict]:
@@ -311,15 +307,13 @@ def gpu_direct(here: Surroundings) -> list[Verdict]:
         return skipped("no GPU beside a usable RDMA port")
     if here.is_direct:
         return ok("nvidia_peermem, or DMA-BUF by the open driver")
-    return [
-        Verdict(
-            "warn",
-            "no nvidia_peermem, and not the open kernel driver",
-            expected="one of the two",
-            cause="GPUDirect is off: all traffic is copied through the host's memory",
-            fix="on the host: modprobe nvidia_peermem",
-        )
-    ]
+    return complaint(
+        "warn",
+        "no nvidia_peermem, and not the open kernel driver",
+        expected="one of the two",
+        cause="GPUDirect is off: all traffic is copied through the host's memory",
+        fix="on the host: modprobe nvidia_peermem",
+    )
 
 
 def link_errors(here: Surroundings) -> list[Verdict]:

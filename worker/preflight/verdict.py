@@ -61,6 +61,13 @@ def skipped(reason: str) -> list[Verdict]:
     return [Verdict("skipped", reason)]
 
 
+def complaint(
+    level: Level, value: str, subject: str = "", expected: str = "", cause: str = "", fix: str = ""
+) -> list[Verdict]:
+    """One thing is not well."""
+    return [Verdict(level, value, subject, expected, cause, fix)]
+
+
 def room(size: int) -> str:
     """A number of bytes for people: 64 MiB, 1.5 GiB."""
     return f"{size / _MIB:.0f} MiB" if size < _GIB else f"{size / _GIB:.3g} GiB"
