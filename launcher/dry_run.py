@@ -12,9 +12,7 @@ from typing import Literal
 from launcher.plan import Plan, loopback_address
 from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.words import printable
-from worker.contracts import Contract, make_contract
-from worker.contracts.files import file_variables
-from worker.contracts.framework import Paths
+from worker.contracts import Contract, Paths, file_variables, make_contract
 from worker.nccl.env import given_by
 from worker.variables import ProgramOptions, TableFacts, Variable, for_transports, from_table
 

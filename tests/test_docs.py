@@ -24,8 +24,7 @@ from launcher.template import Form
 from rendezvous.errors import EXIT_CODE_HELP, Cause
 from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.secret_variables import SECRET_VARIABLES
-from worker.contracts import make_contract
-from worker.contracts.framework import Paths
+from worker.contracts import Paths, make_contract
 from worker.settings import NodeSettings
 
 ROOT = Path(__file__).parent.parent

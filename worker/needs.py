@@ -13,9 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rendezvous.errors import UsageError
 from rendezvous.words import printable
-from worker.contracts import FRAMEWORKS
-from worker.contracts.framework import Lack, Need, Rival
-from worker.contracts.script import Script
+from worker.contracts import FRAMEWORKS, Lack, Need, Rival, Script
 from worker.machine import aside
 from worker.machine.user_python import has_module
 

@@ -19,8 +19,7 @@ from rendezvous.schema import (
     JoinRequest,
 )
 from worker.address import AddressChoice, choose_candidates
-from worker.contracts import needs_of
-from worker.contracts.script import script_of
+from worker.contracts import needs_of, script_of
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 from worker.machine.kernel import read_arp
 from worker.machine.surroundings import (

@@ -21,8 +21,7 @@ from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
 from rendezvous.schema import MAX_NODES, Port, Seconds
 from rendezvous.words import size_text
-from worker.contracts import Name
-from worker.contracts.choice import FrameworkChoice, choose_framework
+from worker.contracts import FrameworkChoice, Name, choose_framework
 
 LEAST_LOG_BYTES = 1 << 20
 _BYTES = re.compile(r"[0-9]{1,11}[KMGkmg]?")

@@ -21,8 +21,7 @@ from rendezvous.errors import UsageError
 from rendezvous.join_string import RegistryPlace
 from rendezvous.schema import EndpointTable, TableRow
 from tests.rendezvous.registry import Launch, Node, running
-from worker.contracts import FRAMEWORKS, make_contract
-from worker.contracts.framework import Paths
+from worker.contracts import FRAMEWORKS, Paths, make_contract
 from worker.variables import ProgramOptions
 
 LAUNCH_ID = "k7f2a9c1xy"

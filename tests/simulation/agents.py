@@ -50,8 +50,7 @@ from tests.simulation.history import Facts, Failure
 from tests.simulation.loop import Machine, forever
 from tests.simulation.network import BESIDE, LOOPBACK
 from tests.simulation.program import SimulatedProgram, draw_course
-from worker.agent import take_part
-from worker.agent.environment import AgentEnvironment
+from worker.agent import AgentEnvironment, take_part
 from worker.probe.packets import Identity
 from worker.settings import WorkerSettings
 

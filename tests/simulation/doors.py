@@ -17,7 +17,7 @@ from rendezvous.errors import AddressError, ArmingFailed, RunError, UsageError
 from rendezvous.schema import EndpointTable
 from tests.simulation.loop import forever
 from tests.simulation.schedule import BREAKING, HANGING, Fault
-from worker.agent.environment import AgentEnvironment
+from worker.agent import AgentEnvironment
 from worker.agent.inputs import Armed
 from worker.nccl.verdict import NetworkVerdict
 from worker.resolver import NO_SUCH_NAME, Resolver

@@ -11,9 +11,16 @@ import pytest
 from rendezvous.errors import UsageError
 from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.secret_variables import SECRET_VARIABLES
-from worker.contracts import NO_PATHS, Contract, check_command, make_contract
-from worker.contracts.framework import Need, Paths
-from worker.contracts.words import last_words, rank_of_failure
+from worker.contracts import (
+    NO_PATHS,
+    Contract,
+    Need,
+    Paths,
+    check_command,
+    last_words,
+    make_contract,
+    rank_of_failure,
+)
 from worker.nccl.env import Given
 from worker.variables import ProgramOptions
 

@@ -10,9 +10,17 @@ import pytest
 from rendezvous.errors import UsageError
 from rendezvous.schema import EndpointTable
 from tests.worker.test_contracts import V6, contract, table, words
-from worker.contracts import FRAMEWORKS, Contract, check_command, is_led, make_contract
-from worker.contracts.files import files_of
-from worker.contracts.framework import PROGRAMS, Need, Paths
+from worker.contracts import (
+    FRAMEWORKS,
+    PROGRAMS,
+    Contract,
+    Need,
+    Paths,
+    check_command,
+    files_of,
+    is_led,
+    make_contract,
+)
 from worker.variables import ProgramOptions
 
 PATHS = Paths("/logs/node", "/opt/rdzv/bin/python", "/logs/node/bin", "/run/rdzv.sock")

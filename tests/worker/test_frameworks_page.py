@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.test_contracts import table
-from worker.contracts import FRAMEWORKS, make_contract
-from worker.contracts.framework import Paths
+from worker.contracts import FRAMEWORKS, Paths, make_contract
 from worker.contracts.horovod import HOROVOD_VARIABLES
 from worker.contracts.processes import OWN_RANKS
 from worker.variables import ProgramOptions

@@ -8,9 +8,7 @@ import pytest
 
 from tests.worker.test_contracts import V6, contract, table
 from tests.worker.test_user_python import interpreter, script
-from worker.contracts import FRAMEWORKS, needs_of
-from worker.contracts.framework import Need, Paths
-from worker.contracts.script import Script, script_of
+from worker.contracts import FRAMEWORKS, Need, Paths, Script, needs_of, script_of
 from worker.machine.user_python import has_module
 from worker.needs import missing_of, missing_script
 

@@ -7,8 +7,7 @@ import shlex
 import pytest
 
 from rendezvous.errors import UsageError
-from worker.contracts import FRAMEWORKS, check_command
-from worker.contracts.choice import choose_framework
+from worker.contracts import FRAMEWORKS, check_command, choose_framework
 
 READS = "would read its program from standard input, which is empty on every node"
 

@@ -22,9 +22,7 @@ from worker.agent.actions import Arm
 from worker.agent.environment import AgentEnvironment, HostsFile
 from worker.agent.inputs import Armed, NotArmed
 from worker.agent.notices import Note, Notice, notice
-from worker.contracts import Contract, make_contract
-from worker.contracts.files import files_of
-from worker.contracts.framework import Paths
+from worker.contracts import Contract, Paths, files_of, make_contract
 from worker.resolver import Addresses
 from worker.settings import WorkerSettings, state_home
 from worker.table import problem_of

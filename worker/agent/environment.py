@@ -26,7 +26,7 @@ from rendezvous.credentials import Credential
 from rendezvous.join_string import RegistryPlace
 from rendezvous.schema import EndpointTable, JoinRequest, PairProbe, ProbePlan
 from worker.background import in_background
-from worker.contracts.framework import Need
+from worker.contracts import Need
 from worker.ending import Ending
 from worker.family import Family
 from worker.hosts import HostsBlock, known_names, restore_stale

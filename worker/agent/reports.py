@@ -14,7 +14,7 @@ from worker.agent.faults import SILENT, registry_lost
 from worker.agent.inputs import Broken, Failed, Input, Late, OwnWords
 from worker.agent.notices import Note
 from worker.agent.state import Cause, Epoch, SignalTold, Turn
-from worker.contracts.words import last_words
+from worker.contracts import last_words
 from worker.ending import Ending, signal_name
 
 LAST_TELL_SECONDS = 3.0

@@ -26,7 +26,7 @@ from worker.agent.inputs import (
     TroubleRead,
 )
 from worker.agent.notices import Note, Notice, notice
-from worker.contracts.words import rank_of_failure
+from worker.contracts import rank_of_failure
 from worker.settings import read_bytes
 
 _LOG_SECONDS = 2.0

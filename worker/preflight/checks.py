@@ -17,7 +17,7 @@ from worker.machine.gpus import Gpus
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
 from worker.preflight.rdma import RDMA_JUDGES
 from worker.preflight.variables import variables
-from worker.preflight.verdict import Check, Judge, Verdict, complaint, ok, room, skipped
+from worker.preflight.verdict import Judge, Verdict, complaint, ok, room, skipped
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _LEAST_SHM, _GOOD_SHM = 128 * _MIB, _GIB

@@ -19,7 +19,7 @@ from rendezvous.words import listed
 from worker.machine.rdma import is_full_member
 from worker.machine.surroundings import EFA, EFA_LIBRARIES, Surroundings
 from worker.nccl.env import gid_wish, network_kind
-from worker.preflight.verdict import Check, Judge, Level, Verdict, complaint, ok, room, skipped
+from worker.preflight.verdict import Judge, Verdict, complaint, ok, room, skipped
 
 _MOST_NAMED = 4
 _UNCONFIGURED = ("INIT", "ARMED")

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from rendezvous.errors import RdzvError
 from rendezvous.join_string import JoinString
-from worker.agent import run_agent
-from worker.agent.environment import AgentEnvironment
+from worker.agent import AgentEnvironment, run_agent
 from worker.settings import WorkerSettings
 
 

@@ -12,9 +12,9 @@ import pytest
 from rendezvous.errors import ArmingFailed
 from rendezvous.schema import EndpointTable
 from tests.worker.test_table import join, table
+from worker.agent import AgentEnvironment
 from worker.agent.actions import Arm
 from worker.agent.arming import NodeSpec, arm
-from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import Armed, NotArmed
 from worker.agent.notices import Note
 from worker.settings import WorkerSettings

@@ -12,9 +12,9 @@ from rendezvous.errors import RunError
 from tests.simulation.loop import forever, run_virtually
 from tests.worker.agent.test_visiting import at_once
 from tests.worker.test_table import join, table
+from worker.agent import AgentEnvironment
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.arming import NodeSpec
-from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import (
     Failed,
     Input,

@@ -10,8 +10,7 @@ import pytest
 from rendezvous.errors import Fenced
 from tests.worker.agent.test_visiting import at_once
 from tests.worker.test_table import join
-from worker.agent import take_part
-from worker.agent.environment import AgentEnvironment
+from worker.agent import AgentEnvironment, take_part
 from worker.settings import WorkerSettings
 
 

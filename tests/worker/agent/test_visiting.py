@@ -10,8 +10,8 @@ from typing import Any
 from rendezvous.schema import PairProbe, ProbePlan
 from tests.simulation.loop import run_virtually
 from tests.worker.agent.drive import plan
+from worker.agent import AgentEnvironment
 from worker.agent.actions import Visit
-from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import Visited
 from worker.agent.visiting import visit
 from worker.probe.packets import Identity
