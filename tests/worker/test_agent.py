@@ -34,7 +34,7 @@ _NODE = """
 import asyncio, functools, os, sys
 import logging
 from pathlib import Path
-from rendezvous.security import JoinString
+from rendezvous.join_string import JoinString
 from worker.agent import AgentEnvironment, run_agent
 from worker.hosts import HostsBlock
 from worker.settings import WorkerSettings

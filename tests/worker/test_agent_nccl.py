@@ -32,7 +32,7 @@ _NODE = """
 import asyncio, functools, json, os, sys
 from pathlib import Path
 from rendezvous.schema import RdmaPort
-from rendezvous.security import JoinString
+from rendezvous.join_string import JoinString
 from worker.agent import AgentEnvironment, run_agent
 from worker.nccl.log import NcclLog
 from worker.offer import make_offer
