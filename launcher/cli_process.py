@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from launcher.streams import STANDARD_OUTPUT
-from rendezvous.errors import EXIT_CODE_HELP, ExitCode, RdzvError, UsageError
+from rendezvous.errors import ExitCode, RdzvError, UsageError
 from rendezvous.isolated import begin_work
 from rendezvous.secret_variables import descriptor_of
 from rendezvous.words import printable
@@ -28,7 +28,7 @@ LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "ya
 
 def exit_codes() -> str:
     """The exit codes, for the end of a help text."""
-    lines = [f"  {code.value:>3}  {text}" for code, text in EXIT_CODE_HELP.items()]
+    lines = [f"  {code.value:>3}  {code.help}" for code in ExitCode]
     return "\b\nExit codes (else the program's own, 128 + n for signal n):\n" + "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 
 from rendezvous.credentials import SERVER_NAME, hkdf
 
@@ -38,25 +39,22 @@ def key_from_secret(secret: bytes) -> ec.EllipticCurvePrivateKey:
     return ec.derive_private_key(number % (_P256_ORDER - 1) + 1, ec.SECP256R1())
 
 
-def _spki(key: ec.EllipticCurvePublicKey) -> bytes:
-    return key.public_bytes(
+def _pin(key: CertificatePublicKeyTypes) -> bytes:
+    """SHA-256 of the SPKI."""
+    spki = key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
+    return hashlib.sha256(spki).digest()
 
 
 def public_key_pin(secret: bytes) -> bytes:
-    """SHA-256 of the SPKI of the secret's key: what a symmetric node expects to meet."""
-    return hashlib.sha256(_spki(key_from_secret(secret).public_key())).digest()
+    """What a symmetric node expects to meet: the pin of the secret's key."""
+    return _pin(key_from_secret(secret).public_key())
 
 
 def pin_of_certificate(der: bytes) -> bytes:
-    """SHA-256 of the SPKI of a certificate; raises ValueError when it is none."""
-    spki = x509.load_der_x509_certificate(der).public_key()
-    return hashlib.sha256(
-        spki.public_bytes(
-            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-    ).digest()
+    """The pin of a certificate's key; raises ValueError when it is none."""
+    return _pin(x509.load_der_x509_certificate(der).public_key())
 
 
 def make_certificate(secret: bytes) -> Certificate:

@@ -55,8 +55,6 @@ from rendezvous.schema import (
 )
 from rendezvous.words import printable
 
-__all__ = ["REQUEST_SECONDS", "RegistryClient", "aged", "retry_pause"]
-
 REQUEST_SECONDS = 2.0
 """Seconds. A short time-out with a new connection beats the kernel's retries, which double."""
 
@@ -182,6 +180,12 @@ class RegistryClient:
             raise _refusal(answer.status, answer.body)
         return answer.body
 
+    async def _ask(
+        self, model: type[Model], method: str, path: str, body: BaseModel | None = None, **how: Any
+    ) -> Model:
+        """What comes of `request`, read as that model."""
+        return _parse(model, await self.request(method, path, body, **how))
+
     def _request(
         self, method: str, path: str, body: BaseModel | None, params: dict[str, Any] | None
     ) -> Request:
@@ -237,8 +241,7 @@ class RegistryClient:
 
     async def refuse(self, run: str, slot: int, refusal: Refusal) -> ReportReply:
         """Tell why this node does not join."""
-        data = await self.request("POST", f"/v1/runs/{run}/slots/{slot}/refusal", refusal)
-        return _parse(ReportReply, data)
+        return await self._ask(ReportReply, "POST", f"/v1/runs/{run}/slots/{slot}/refusal", refusal)
 
     async def watch(self, run: str, slot: int, after: int, poll: float) -> NodeView:
         """The next news, or the present reason when there is none."""
@@ -260,62 +263,58 @@ class RegistryClient:
     async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
         """Tell how this node's processes get on; what is lost on the way may be sent again."""
         path = f"/v1/runs/{run}/nodes/{slot}/metrics"
-        return _parse(MetricReply, await self.request("POST", path, batch))
+        return await self._ask(MetricReply, "POST", path, batch)
 
     async def relay_give(self, run: str, slot: int, parcels: list[Parcel]) -> RelayReply:
         """Send frames of remote commands to other nodes."""
         path = f"/v1/runs/{run}/nodes/{slot}/relay"
-        return _parse(RelayReply, await self.request("POST", path, RelayPost(parcels=parcels)))
+        return await self._ask(RelayReply, "POST", path, RelayPost(parcels=parcels))
 
     async def relay_take(self, run: str, slot: int, after: int, session: str) -> RelayMail:
         """The frames of remote commands for this node after those that it has; waits for one."""
-        data = await self.request(
+        return await self._ask(
+            RelayMail,
             "GET",
             f"/v1/runs/{run}/nodes/{slot}/relay",
             params={"after": after, "session": session},
             seconds=RELAY_POLL_SECONDS + self._seconds,
         )
-        return _parse(RelayMail, data)
 
     # --- what a launcher or a person says -----------------------------------------------------
 
     async def create(self, run: str, spec: RunSpec) -> RunStatus:
         """Make a run."""
-        return _parse(RunStatus, await self.request("PUT", f"/v1/runs/{run}", spec))
+        return await self._ask(RunStatus, "PUT", f"/v1/runs/{run}", spec)
 
     async def cancel(self, run: str, reason: str) -> RunStatus:
         """End a run."""
-        data = await self.request("DELETE", f"/v1/runs/{run}", params={"reason": reason})
-        return _parse(RunStatus, data)
+        return await self._ask(RunStatus, "DELETE", f"/v1/runs/{run}", params={"reason": reason})
 
     async def slot_news(self, run: str, slot: int, news: SlotNews) -> RunStatus:
         """Tell what the scheduler says of a slot."""
-        data = await self.request("POST", f"/v1/runs/{run}/slots/{slot}", news)
-        return _parse(RunStatus, data)
+        return await self._ask(RunStatus, "POST", f"/v1/runs/{run}/slots/{slot}", news)
 
     async def status(self, run: str, *, after: int = -1, wait: float = 0.0) -> RunStatus:
         """The run's state; with `wait`, once its version is above `after`."""
         path = f"/v1/runs/{run}?after={after}&wait={wait}"
-        data = await self.request("GET", path, seconds=wait + self._seconds)
-        return _parse(RunStatus, data)
+        return await self._ask(RunStatus, "GET", path, seconds=wait + self._seconds)
 
     async def checks(self, run: str) -> RunReport:
         """What was checked before the go, and what was found."""
-        return _parse(RunReport, await self.request("GET", f"/v1/runs/{run}/report"))
+        return await self._ask(RunReport, "GET", f"/v1/runs/{run}/report")
 
     async def metrics(self, run: str, after: int | None = None) -> RunMetrics:
         """The newest row of each process; with `after`, the rows numbered above it."""
         params = None if after is None else {"after": after}
-        data = await self.request("GET", f"/v1/runs/{run}/metrics", params=params)
-        return _parse(RunMetrics, data)
+        return await self._ask(RunMetrics, "GET", f"/v1/runs/{run}/metrics", params=params)
 
     async def table(self, run: str, digest: str) -> EndpointTable:
         """The run's endpoint table with this digest."""
-        return _parse(EndpointTable, await self.request("GET", f"/v1/runs/{run}/tables/{digest}"))
+        return await self._ask(EndpointTable, "GET", f"/v1/runs/{run}/tables/{digest}")
 
     async def runs(self) -> list[RunStatus]:
         """All runs of the registry."""
-        return _parse(RunList, await self.request("GET", "/v1/runs")).runs
+        return (await self._ask(RunList, "GET", "/v1/runs")).runs
 
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         """The run's events as they happen, until the run is over."""

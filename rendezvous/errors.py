@@ -46,25 +46,39 @@ from rendezvous.enums import StrEnum
 
 
 class ExitCode(IntEnum):
-    """What `rdzv` exits with when the code is not the training program's own.
+    """What `rdzv` exits with when the code is not the training program's own; what it means.
 
     A program's own code is passed on, a signal n as 128 + n.
     """
 
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    INTERNAL = 70
-    FENCED = 75
-    REFUSED = 77
-    JOIN_TIMEOUT = 80
-    VERIFICATION_FAILED = 81
-    ARMING_FAILED = 82
-    SCHEDULER_FAILED = 83
-    CANCELLED = 84
-    REGISTRY_LOST = 85
-    NODE_LOST = 86
-    PREFLIGHT_FAILED = 87
+    help: str
+
+    def __new__(cls, value: int, text: str) -> ExitCode:
+        """A member is its number."""
+        code = int.__new__(cls, value)
+        code._value_, code.help = value, text
+        return code
+
+    OK = 0, "every node's program ended with 0"
+    FAILED = 1, "rdzv could not do what was asked; the message says why"
+    USAGE = 2, "wrong option, spec or template; no such run; a missing package"
+    INTERNAL = 70, "a fault in rdzv itself"
+    FENCED = 75, "a newer worker run has taken this node's slot"
+    REFUSED = 77, "the registry refused this node: wrong token, or another job than the run's"
+    JOIN_TIMEOUT = 80, "a node was missing when the join time-out was over"
+    VERIFICATION_FAILED = 81, "the nodes cannot reach each other"
+    ARMING_FAILED = 82, "a node could not prepare (program not found, port, hosts file, table)"
+    SCHEDULER_FAILED = 83, "a worker run could not be submitted, or ended before it joined"
+    CANCELLED = 84, "the run was cancelled"
+    REGISTRY_LOST = (
+        85,
+        (
+            "no registry answered within the orphan time-out, or the launch's own ended 5 times "
+            "within 30 s"
+        ),
+    )
+    NODE_LOST = 86, "a node went silent while the program was running"
+    PREFLIGHT_FAILED = 87, "a check failed: of a node, between the nodes, or of what NCCL uses"
 
 
 class Cause(StrEnum):
@@ -94,25 +108,6 @@ class Cause(StrEnum):
     CANCELLED = "cancelled", ExitCode.CANCELLED
     REGISTRY_LOST = "registry_lost", ExitCode.REGISTRY_LOST
     STORAGE_FULL = "storage_full", ExitCode.REGISTRY_LOST
-
-
-EXIT_CODE_HELP: dict[ExitCode, str] = {
-    ExitCode.OK: "every node's program ended with 0",
-    ExitCode.FAILED: "rdzv could not do what was asked; the message says why",
-    ExitCode.USAGE: "wrong option, spec or template; no such run; a missing package",
-    ExitCode.INTERNAL: "a fault in rdzv itself",
-    ExitCode.FENCED: "a newer worker run has taken this node's slot",
-    ExitCode.REFUSED: "the registry refused this node: wrong token, or another job than the run's",
-    ExitCode.JOIN_TIMEOUT: "a node was missing when the join time-out was over",
-    ExitCode.VERIFICATION_FAILED: "the nodes cannot reach each other",
-    ExitCode.ARMING_FAILED: "a node could not prepare (program not found, port, hosts file, table)",
-    ExitCode.SCHEDULER_FAILED: "a worker run could not be submitted, or ended before it joined",
-    ExitCode.CANCELLED: "the run was cancelled",
-    ExitCode.REGISTRY_LOST: "no registry answered within the orphan time-out, or the launch's own "
-    "ended 5 times within 30 s",
-    ExitCode.NODE_LOST: "a node went silent while the program was running",
-    ExitCode.PREFLIGHT_FAILED: "a check failed: of a node, between the nodes, or of what NCCL uses",
-}
 
 
 class RdzvError(Exception):
@@ -169,7 +164,6 @@ class BadRequest(RequestError):
     """The request does not fit the schema."""
 
     code = "bad_request"
-    status = 400
 
 
 class Unauthorized(RequestError):
@@ -289,7 +283,6 @@ class RegistryError(RdzvError):
     """The registry cannot serve the request now."""
 
     code = "registry"
-    status = 500
     exit_code = ExitCode.REGISTRY_LOST
 
 
@@ -297,7 +290,6 @@ class InternalError(RegistryError):
     """A fault in the registry."""
 
     code = "internal"
-    status = 500
 
 
 class Unavailable(RegistryError):

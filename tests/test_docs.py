@@ -21,7 +21,7 @@ from launcher.plan import make_plan
 from launcher.schedulers import known_schedulers
 from launcher.settings import LaunchSettings
 from launcher.template import Form
-from rendezvous.errors import EXIT_CODE_HELP, Cause
+from rendezvous.errors import Cause, ExitCode
 from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.secret_variables import SECRET_VARIABLES
 from worker.contracts import Paths, make_contract
@@ -102,7 +102,7 @@ def others_table() -> str:
 def blocks() -> dict[str, str]:
     """The written tables by the name of their place."""
     known = dict(commands())
-    codes = [[str(code_.value), text] for code_, text in EXIT_CODE_HELP.items()]
+    codes = [[str(code_.value), code_.help] for code_ in ExitCode]
     return {
         "node": option_table(known["rdzv worker"], of_a_node=True),
         "launch": option_table(known["rdzv launch"], of_a_node=False),

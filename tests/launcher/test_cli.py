@@ -29,7 +29,6 @@ from launcher.schedulers import known_schedulers
 from launcher.state_dir import StateDir
 from rendezvous.credentials import new_secret
 from rendezvous.errors import (
-    EXIT_CODE_HELP,
     ExitCode,
     Fenced,
     JoinTimeout,
@@ -117,7 +116,7 @@ def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
 def test_the_help_of_what_runs_lists_every_exit_code(words: tuple[str, ...]) -> None:
     said = rdzv(*words, "--help").stdout
     for code in ExitCode:
-        assert f"  {code.value:>3}  {EXIT_CODE_HELP[code]}\n" in said
+        assert f"  {code.value:>3}  {code.help}\n" in said
 
 
 def test_without_a_command_the_help_is_shown() -> None:
