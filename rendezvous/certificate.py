@@ -11,9 +11,15 @@ import hashlib
 from dataclasses import dataclass, field
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from rendezvous.credentials import SERVER_NAME, hkdf
 
@@ -41,9 +47,7 @@ def key_from_secret(secret: bytes) -> ec.EllipticCurvePrivateKey:
 
 def _pin(key: CertificatePublicKeyTypes) -> bytes:
     """SHA-256 of the SPKI."""
-    spki = key.public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    spki = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(spki).digest()
 
 
@@ -61,17 +65,7 @@ def make_certificate(secret: bytes) -> Certificate:
     """A self-signed server certificate for `SERVER_NAME` on the secret's key."""
     key = key_from_secret(secret)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, SERVER_NAME)])
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    usage = x509.KeyUsage(True, *[False] * 8)  # digital_signature, and nothing else
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -90,11 +84,7 @@ def make_certificate(secret: bytes) -> Certificate:
         .sign(key, hashes.SHA256())
     )
     return Certificate(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-        certificate.public_bytes(serialization.Encoding.PEM),
-        certificate.public_bytes(serialization.Encoding.DER),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        certificate.public_bytes(Encoding.PEM),
+        certificate.public_bytes(Encoding.DER),
     )

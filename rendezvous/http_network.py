@@ -10,10 +10,10 @@ import ipaddress
 import socket
 import ssl
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
+from rendezvous.background import in_background
 from rendezvous.compat import BaseExceptionGroup, timeout
 from rendezvous.credentials import SERVER_NAME
 from rendezvous.failures import Fault, NetworkFailure
@@ -32,34 +32,13 @@ class HttpNetwork:
     """See `network.Network`."""
 
     async def addresses_of(self, name: str, seconds: float) -> list[str]:
-        """See the protocol.
-
-        A thread of its own looks them up. A name server that is silent would hold up the event
-        loop's threads for many seconds, and the end of this process with them.
-        """
+        """See the protocol."""
         with contextlib.suppress(ValueError):
             ipaddress.ip_address(name)
             return [name]
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[list[str]] = loop.create_future()
-
-        def tell(found: list[str] | NetworkFailure) -> None:
-            if answer.done():
-                return
-            if isinstance(found, NetworkFailure):
-                answer.set_exception(found)
-            else:
-                answer.set_result(found)
-
-        def look() -> None:
-            found = _look_up(name)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(tell, found)
-
-        threading.Thread(target=look, name="look-up", daemon=True).start()
         try:
             async with timeout(seconds):
-                return await answer
+                return await in_background(_look_up, name)
         except TimeoutError as exc:
             raise NetworkFailure(Fault.NO_NAME_SERVER, f"{seconds:.0f}") from exc
 
@@ -228,11 +207,11 @@ def _system_error(error: BaseException | None) -> OSError | None:
     return None
 
 
-def _look_up(name: str) -> list[str] | NetworkFailure:
+def _look_up(name: str) -> list[str]:
     try:
         rows = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
-        return NetworkFailure(Fault.NO_NAME, str(getattr(exc, "strerror", exc)))
+        raise NetworkFailure(Fault.NO_NAME, str(getattr(exc, "strerror", exc))) from exc
     return list(dict.fromkeys(str(row[4][0]) for row in rows))
 
 

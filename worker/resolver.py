@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
+from rendezvous.background import in_background
 from rendezvous.schema import is_valid_label
-from worker.background import in_background
 
 NO_SUCH_NAME = "rdzv-no-such-name"
 """Asked for first: the answer shows that names are answered, and where a wildcard leads."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.background import in_background
+from rendezvous.background import in_background
 from worker.resolver import NO_SUCH_NAME, Resolver, names_to_ask
 
 

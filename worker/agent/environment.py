@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from rendezvous.background import in_background
 from rendezvous.client import RegistryClient
 from rendezvous.credentials import Credential
 from rendezvous.join_string import RegistryPlace
 from rendezvous.schema import EndpointTable, JoinRequest, PairProbe, ProbePlan
-from worker.background import in_background
 from worker.contracts import Need
 from worker.ending import Ending
 from worker.family import Family

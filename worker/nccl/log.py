@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rendezvous.background import in_background
 from worker.background import in_background
 from worker.nccl.verdict import Heard, NetworkVerdict, judge, take_in
 

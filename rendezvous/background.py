@@ -1,4 +1,4 @@
-"""Work in a thread that nobody has to wait for: a disk, a network file system or a driver may hang.
+"""Work in a thread that nobody has to wait for: a disk, a driver or a name server may hang.
 
 The threads of `asyncio.to_thread` are waited for when the process ends, without limit.
 """

@@ -9,13 +9,13 @@ import threading
 
 import pytest
 
-from worker.background import in_background
+from rendezvous.background import in_background
 
 pytestmark = pytest.mark.real_time
 
 _HANGS = """
 import asyncio, threading
-from worker.background import in_background
+from rendezvous.background import in_background
 
 async def main():
     hangs = asyncio.create_task(in_background(threading.Event().wait))
