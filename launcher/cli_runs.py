@@ -70,28 +70,27 @@ def status(
 ) -> None:
     """Show how a run stands, or all runs that were launched here."""
     need_launcher_packages()
-    from launcher.status import show_status
-
+    root = root_folder(state_dir)
     if checks or matrix is not None:
         from launcher.checks import show_checks, show_matrix
 
         if run is None:
             raise UsageError("--checks and --matrix need a RUN", hint="rdzv status RUN --matrix")
         path = None if matrix in (None, "-") else Path(str(matrix))
-        root = root_folder(state_dir)
         if checks:
             exit_with(show_checks(root, run, as_json=as_json))
         else:
             exit_with(show_matrix(root, run, path, as_json=as_json))
-        return
-    if env_rank is not None:
+    elif env_rank is not None:
         from launcher.environment import show_environment
 
         if run is None:
             raise UsageError("--env needs a RUN", hint="rdzv status RUN --env RANK")
-        exit_with(show_environment(root_folder(state_dir), run, env_rank, as_json=as_json))
-        return
-    exit_with(show_status(root_folder(state_dir), run, as_json=as_json))
+        exit_with(show_environment(root, run, env_rank, as_json=as_json))
+    else:
+        from launcher.status import show_status
+
+        exit_with(show_status(root, run, as_json=as_json))
 
 
 @click.command()

@@ -15,7 +15,7 @@ from launcher.settings import LaunchSettings
 from launcher.template import Value
 from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import Job, Limits, RunId
+from rendezvous.schema import Limits, RunId
 from rendezvous.words import printable, size_text
 from worker.contracts import FRAMEWORKS
 from worker.settings import NodeSettings, Processes, read_size
@@ -115,10 +115,6 @@ class Plan:
             grace_seconds=settings.grace,
             submit_retries=settings.submit_retries,
         )
-
-    def job(self) -> Job:
-        """What the nodes must agree on."""
-        return Job(framework=self.settings.framework_words)
 
     def submission(self, slot: int, generation: int) -> Submission:
         """What is submitted for a slot."""

@@ -18,17 +18,17 @@ _ONCE = "rdzv is started once on each node and starts the node's processes itsel
 _FIRST_OWN_STEP = 0xFFFF_FF00
 
 
-def _slurm(env: Variables) -> bool:
+def _slurm(env: Variables) -> None:
     """Inside srun. Where Open MPI has started us, the step is that of its daemons, not ours."""
-    if not env.text("SLURM_JOB_ID") or env.text("OMPI_COMM_WORLD_SIZE"):
-        return False
+    if env.text("OMPI_COMM_WORLD_SIZE"):
+        return
     step = env.number("SLURM_STEP_ID", _FIRST_OWN_STEP)
     if step >= _FIRST_OWN_STEP:
         env.advise(
             node_rank="this is a Slurm job, but not inside srun, where one node runs alone; start "
             "all of them: srun --ntasks-per-node=1 rdzv launch ..."
         )
-        return True
+        return
     count = env.first("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
     listed = env.first("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
     env.take_number("node_rank", "SLURM_NODEID")
@@ -39,7 +39,6 @@ def _slurm(env: Variables) -> bool:
     nodes = _slurm_nodes(env, listed) if env.text(listed) else []
     env.take("master_addr", nodes[0] if nodes else "", f"{listed} (its first node)")
     _check_slurm_nodes(env, nodes, listed, count)
-    return True
 
 
 def _slurm_nodes(env: Variables, name: str) -> list[str]:
@@ -77,10 +76,8 @@ def _check_slurm_nodes(env: Variables, nodes: list[str], listed: str, count: str
         )
 
 
-def _torchrun_variables(env: Variables) -> bool:
+def _torchrun_variables(env: Variables) -> None:
     """Kubeflow Trainer, newer PyTorchJobs, and others that give torchrun its flags so."""
-    if not env.text("PET_NODE_RANK"):
-        return False
     env.take_number("node_rank", "PET_NODE_RANK")
     size = env.text("PET_NNODES")
     if size and not re.fullmatch(r"[0-9]{1,9}(:[0-9]{1,9})?", size):
@@ -88,14 +85,11 @@ def _torchrun_variables(env: Variables) -> bool:
     env.take("nnodes", size, "PET_NNODES")
     env.take("rdzv_id", as_run_id(env.text("PET_RDZV_ID")), "PET_RDZV_ID")
     env.take("master_addr", host_of(env.text("PET_MASTER_ADDR")), "PET_MASTER_ADDR")
-    return True
 
 
-def _jobset(env: Variables) -> bool:
+def _jobset(env: Variables) -> None:
     """Jobs times pods; what a pod is told of its job comes by the downward API."""
     jobset, name = env.text("JOBSET_NAME"), env.text("REPLICATED_JOB_NAME")
-    if not jobset or not env.text("JOB_COMPLETION_INDEX"):
-        return False
     downward = (
         "a pod of a JobSet needs JOBSET_NAME, REPLICATED_JOB_NAME, JOBSET_JOB_INDEX and "
         "JOBSET_REPLICAS from its annotations; docs/symmetric.md has the lines"
@@ -108,7 +102,7 @@ def _jobset(env: Variables) -> bool:
         env.take("rdzv_id", as_run_id(f"{jobset}-{name}"), *sources)
     jobs = env.number("JOBSET_REPLICAS")
     if not env.text("JOBSET_JOB_INDEX") or not jobs or not env.nodes:
-        return True
+        return
     pods, rest = divmod(env.nodes, jobs)
     pod = env.number("JOB_COMPLETION_INDEX")
     if rest or pod >= pods:
@@ -118,7 +112,6 @@ def _jobset(env: Variables) -> bool:
         )
     rank = env.number("JOBSET_JOB_INDEX") * pods + pod
     env.take("node_rank", str(rank), "JOBSET_JOB_INDEX", "JOB_COMPLETION_INDEX")
-    return True
 
 
 def _completions(kind: str, what: str) -> str:
@@ -127,9 +120,7 @@ def _completions(kind: str, what: str) -> str:
     )
 
 
-def _azureml(env: Variables) -> bool:
-    if not env.text("AZUREML_RUN_ID"):
-        return False
+def _azureml(env: Variables) -> None:
     env.take("rdzv_id", as_run_id(env.text("AZUREML_RUN_ID")), "AZUREML_RUN_ID")
     env.take_number("node_rank", "NODE_RANK", "OMPI_COMM_WORLD_RANK", "AZ_BATCHAI_TASK_INDEX")
     env.take_number("nnodes", "AZUREML_NODE_COUNT", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE")
@@ -146,14 +137,13 @@ def _azureml(env: Variables) -> bool:
         node_rank="Azure ML tells a node's rank only to a job with a distribution: give the job "
         "'distribution: {type: pytorch, process_count_per_instance: 1}'"
     )
-    return True
 
 
-def _volcano(env: Variables) -> bool:
+def _volcano(env: Variables) -> None:
     index = env.first("VC_TASK_INDEX", "VK_TASK_INDEX")
     tasks = env.names("VC_(.+)_HOSTS")
     if not env.text(index) or (len(tasks) > 1 and env.text("RANK") and env.text("WORLD_SIZE")):
-        return False  # of several tasks its plugin for PyTorch tells RANK and WORLD_SIZE
+        return  # of several tasks its plugin for PyTorch tells RANK and WORLD_SIZE
     if len(tasks) > 1:
         raise contradiction(
             f"{index} counts the pods of each task by themselves, and this job has the tasks "
@@ -168,15 +158,11 @@ def _volcano(env: Variables) -> bool:
         env.take("nnodes", str(len(hosts)), name)
         env.take("master_addr", hosts[0], f"{name} (its first host)")
         env.take("rdzv_id", as_run_id(hosts[0].partition(".")[2]), name)
-    return True
 
 
-def _sagemaker(env: Variables) -> bool:
+def _sagemaker(env: Variables) -> None:
     """Hosts in the order of their names as text: algo-10 comes before algo-2."""
-    current = env.text("SM_CURRENT_HOST")
-    if not current or not env.text("SM_HOSTS"):
-        return False
-    hosts = env.json("SM_HOSTS")
+    current, hosts = env.text("SM_CURRENT_HOST"), env.json("SM_HOSTS")
     if not isinstance(hosts, list) or not all(isinstance(h, str) and h for h in hosts):
         raise wrong("SM_HOSTS", env.text("SM_HOSTS"), "no list of host names")
     if hosts.count(current) != 1 or len(set(hosts)) < len(hosts):
@@ -188,12 +174,9 @@ def _sagemaker(env: Variables) -> bool:
     env.take("nnodes", str(len(hosts)), "SM_HOSTS")
     env.take("master_addr", hosts[0], "SM_HOSTS (its first host)")
     env.take("rdzv_id", as_run_id(env.text("TRAINING_JOB_NAME")), "TRAINING_JOB_NAME")
-    return True
 
 
-def _skypilot(env: Variables) -> bool:
-    if not env.text("SKYPILOT_NODE_RANK"):
-        return False
+def _skypilot(env: Variables) -> None:
     addresses = env.text("SKYPILOT_NODE_IPS").split()
     env.take_number("node_rank", "SKYPILOT_NODE_RANK")
     env.take_number("nnodes", "SKYPILOT_NUM_NODES")
@@ -205,14 +188,13 @@ def _skypilot(env: Variables) -> bool:
             f"SKYPILOT_NODE_IPS holds {len(addresses)} addresses, and SKYPILOT_NUM_NODES is "
             f"{env.claim.nodes}"
         )
-    return True
 
 
-def _indexed_job(env: Variables) -> bool:
+def _indexed_job(env: Variables) -> None:
     """A pod of a Kubernetes Job with completionMode Indexed: its host name is JOB-INDEX."""
     index = env.text("JOB_COMPLETION_INDEX")
-    if not index or env.text("JOBSET_NAME"):
-        return False  # in a JobSet it counts the pods of each job by themselves
+    if env.text("JOBSET_NAME"):
+        return  # in a JobSet it counts the pods of each job by themselves
     env.take_number("node_rank", "JOB_COMPLETION_INDEX")
     job, dash, end = env.host.hostname.rpartition("-")
     domain = _own_domain(env.host) if dash and end == index else ""
@@ -225,7 +207,6 @@ def _indexed_job(env: Variables) -> bool:
     )
     env.advise(nnodes=_completions("an Indexed Job", "its completions"))
     env.advise(master_addr=service, rdzv_id=service)
-    return True
 
 
 def _own_domain(host: Host) -> str:
@@ -237,19 +218,7 @@ def _own_domain(host: Host) -> str:
     return ""
 
 
-def _open_mpi(env: Variables) -> bool:
-    if not env.text("OMPI_COMM_WORLD_RANK"):
-        return False
-    return _mpi(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
-
-
-def _hydra(env: Variables) -> bool:
-    if not env.text("PMI_RANK"):
-        return False
-    return _mpi(env, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS")
-
-
-def _mpi(env: Variables, rank: str, size: str, local: str) -> bool:
+def _mpi(env: Variables, rank: str, size: str, local: str) -> None:
     env.take_number("node_rank", rank)
     env.take_number("nnodes", size)
     env.advise(
@@ -262,13 +231,10 @@ def _mpi(env: Variables, rank: str, size: str, local: str) -> bool:
             f"MPI starts {env.text(local)} processes on this node ({local}): {_ONCE}",
             hint="one process a node: mpirun --map-by ppr:1:node, or mpiexec -ppn 1",
         )
-    return True
 
 
-def _tf_config(env: Variables) -> bool:
+def _tf_config(env: Variables) -> None:
     """The chief is rank 0, then come the workers; others take no part in a training."""
-    if not env.text("TF_CONFIG"):
-        return False
     config = env.json("TF_CONFIG")
     try:
         cluster = {kind: list(hosts) for kind, hosts in config.get("cluster", {}).items() if hosts}
@@ -276,7 +242,7 @@ def _tf_config(env: Variables) -> bool:
     except (AttributeError, KeyError, TypeError, ValueError):
         raise wrong("TF_CONFIG", env.text("TF_CONFIG"), "not of TensorFlow's form") from None
     if not cluster:
-        return False
+        return
     order = [role for role in ("chief", "master", "worker") if role in cluster]
     if len(order) < len(cluster) or not 0 <= index < len(cluster.get(kind, [])):
         raise contradiction(
@@ -287,16 +253,13 @@ def _tf_config(env: Variables) -> bool:
     env.take("node_rank", str(before + index), "TF_CONFIG")
     env.take("nnodes", str(sum(map(len, cluster.values()))), "TF_CONFIG")
     env.take("master_addr", host_of(str(cluster[order[0]][0])), "TF_CONFIG")
-    return True
 
 
-def _plain(env: Variables) -> bool:
+def _plain(env: Variables) -> None:
     """PyTorch's own names, where they count nodes: one process on each."""
-    if not env.text("RANK") or not env.text("WORLD_SIZE"):
-        return False
     beside = env.text("NODE_RANK")
     if env.text("PET_NODE_RANK") or (beside and beside != env.text("RANK")):
-        return False  # they count processes
+        return  # they count processes
     env.take_number("node_rank", "RANK")
     env.take_number("nnodes", "WORLD_SIZE")
     env.take("master_addr", env.text("MASTER_ADDR"), "MASTER_ADDR")
@@ -307,23 +270,26 @@ def _plain(env: Variables) -> bool:
             f"(LOCAL_RANK, LOCAL_WORLD_SIZE, TORCHELASTIC_RUN_ID): {_ONCE}",
             hint="start rdzv once on each node; torchrun is started by rdzv",
         )
-    return True
 
 
-PLATFORMS: tuple[tuple[str, Callable[[Variables], bool]], ...] = (
-    ("Slurm", _slurm),
-    ("Kubeflow", _torchrun_variables),
-    ("JobSet", _jobset),
-    ("Azure ML", _azureml),
-    ("Volcano", _volcano),
-    ("SageMaker", _sagemaker),
-    ("SkyPilot", _skypilot),
-    ("Kubernetes Indexed Job", _indexed_job),
-    ("Open MPI", _open_mpi),
-    ("MPICH or Intel MPI", _hydra),
-    ("TF_CONFIG", _tf_config),
-    ("RANK and WORLD_SIZE", _plain),
+_OPEN_MPI = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+_HYDRA = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS")
+
+PLATFORMS: tuple[tuple[str, tuple[str, ...], Callable[[Variables], None]], ...] = (
+    ("Slurm", ("SLURM_JOB_ID",), _slurm),
+    ("Kubeflow", ("PET_NODE_RANK",), _torchrun_variables),
+    ("JobSet", ("JOBSET_NAME", "JOB_COMPLETION_INDEX"), _jobset),
+    ("Azure ML", ("AZUREML_RUN_ID",), _azureml),
+    ("Volcano", (), _volcano),
+    ("SageMaker", ("SM_CURRENT_HOST", "SM_HOSTS"), _sagemaker),
+    ("SkyPilot", ("SKYPILOT_NODE_RANK",), _skypilot),
+    ("Kubernetes Indexed Job", ("JOB_COMPLETION_INDEX",), _indexed_job),
+    ("Open MPI", _OPEN_MPI[:1], lambda env: _mpi(env, *_OPEN_MPI)),
+    ("MPICH or Intel MPI", _HYDRA[:1], lambda env: _mpi(env, *_HYDRA)),
+    ("TF_CONFIG", ("TF_CONFIG",), _tf_config),
+    ("RANK and WORLD_SIZE", ("RANK", "WORLD_SIZE"), _plain),
 )
+"""Each with the variables by which it is known, and its reader, which may still say nothing."""
 
 
 def claims(environ: Mapping[str, str], host: Host, nodes: int | None = None) -> list[Claim]:
@@ -335,12 +301,14 @@ def claims(environ: Mapping[str, str], host: Host, nodes: int | None = None) -> 
         nodes: The number of nodes, where it has been given.
     """
     found = []
-    for name, reader in PLATFORMS:
+    for name, known_by, read in PLATFORMS:
         claim = Claim(name)
+        env = Variables(environ, host, claim, nodes)
         try:
-            known = reader(Variables(environ, host, claim, nodes))
+            if all(map(env.text, known_by)):
+                read(env)
         except UsageError as exc:
-            claim.problem, known = exc, True
-        if known:
+            claim.problem = exc
+        if claim.values or claim.advice or claim.problem:
             found.append(claim)
     return found

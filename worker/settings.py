@@ -92,7 +92,7 @@ def _count(word: str) -> Count:
     raise ValueError(f"{word!r} is no number from 1 to 4096, and not auto, gpu or cpu")
 
 
-def _check_processes(text: str) -> str:
+def _same_processes(text: str) -> str:
     return str(Processes.parse(text))
 
 
@@ -142,7 +142,7 @@ class NodeSettings(Settings):
         env=["NUM_NODES"],
         metavar="N|MIN:MAX",
     )
-    nproc_per_node: Annotated[str, AfterValidator(_check_processes)] = option(
+    nproc_per_node: Annotated[str, AfterValidator(_same_processes)] = option(
         "1",
         "Processes on a node: a number, or auto, gpu, cpu as torchrun counts them. With commas, "
         "one for each slot: 2,1,1,1.",

@@ -18,7 +18,7 @@ from rendezvous.credentials import Credential, RunKeys, registry_credential
 from rendezvous.errors import UsageError
 from rendezvous.join_string import JoinString, RegistryPlace
 from rendezvous.macs import word_macs
-from rendezvous.schema import RunSpec
+from rendezvous.schema import Job, RunSpec
 from rendezvous.words import printable
 from worker.contracts import is_led
 from worker.variables import ProgramOptions
@@ -119,7 +119,7 @@ class Footing:
             require_rdma=settings.require_rdma,
             allow_exec=settings.allow_exec or led,
             led=led or settings.tf_ps > 0,  # parameter servers never end by themselves
-            job=plan.job().model_copy(update={"command_words": words}),
+            job=Job(framework=settings.framework_words, command_words=words),
             registry=_where(self.place),
             token_sha256=[
                 keys.join_token(slot, 1).sha256() for slot in range(0 if managed else plan.slots)

@@ -668,7 +668,7 @@ def test_every_variable_that_is_read_is_documented() -> None:
 
 def test_every_platform_is_documented_in_the_order_in_which_it_is_asked() -> None:
     rows = re.findall(r"^\| \d+ \| \*\*(.+?)\*\*", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == [name for name, _ in PLATFORMS]
+    assert rows == [name for name, _, _ in PLATFORMS]
 
 
 def test_only_a_node_that_says_its_rank_among_several_is_one_of_several() -> None:

@@ -15,7 +15,8 @@ from launcher.cli import main
 from launcher.settings import BenchSettings
 from rendezvous.errors import UsageError
 from rendezvous.schema import EndpointTable, TableRow
-from worker.contracts import PROGRAMS, check_command, make_contract
+from worker.contracts import check_command, make_contract
+from worker.contracts.framework import PROGRAMS
 from worker.variables import ProgramOptions
 
 RESULT = {

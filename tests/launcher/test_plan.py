@@ -25,7 +25,7 @@ from launcher.plan import (
 )
 from launcher.settings import LaunchSettings
 from rendezvous.errors import UsageError
-from rendezvous.schema import MAX_NODES, Address, Job, Limits
+from rendezvous.schema import MAX_NODES, Address, Limits
 
 ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
 HERE = Here("local/worker.yaml", "argv: [here]", "/state/llama/logs")
@@ -248,10 +248,6 @@ def test_the_times_of_the_settings_are_the_runs_limits() -> None:
 
 def test_the_default_settings_are_the_default_limits() -> None:
     assert plan().limits() == Limits()
-
-
-def test_the_nodes_must_agree_on_the_framework() -> None:
-    assert plan(framework="command").job() == Job(framework="command")
 
 
 def test_spares_are_worker_runs_of_their_own_and_no_nodes_of_the_job() -> None:

@@ -12,7 +12,6 @@ from rendezvous.schema import EndpointTable
 from tests.worker.test_contracts import V6, contract, table, words
 from worker.contracts import (
     FRAMEWORKS,
-    PROGRAMS,
     Contract,
     Need,
     Paths,
@@ -21,6 +20,7 @@ from worker.contracts import (
     is_led,
     make_contract,
 )
+from worker.contracts.framework import PROGRAMS
 from worker.variables import ProgramOptions
 
 PATHS = Paths("/logs/node", "/opt/rdzv/bin/python", "/logs/node/bin", "/run/rdzv.sock")

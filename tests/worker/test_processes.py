@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.path.launching import until
-from worker.contracts import PROGRAMS
+from worker.contracts.framework import PROGRAMS
 from worker.programs.processes import FILLED, await_store, filled, serve_store
 
 pytestmark = pytest.mark.real_time

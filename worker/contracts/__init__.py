@@ -33,7 +33,6 @@ from worker.contracts import (
 from worker.contracts.choice import FrameworkChoice, choose_framework
 from worker.contracts.files import file_variables, files_of
 from worker.contracts.framework import (
-    PROGRAMS,
     Framework,
     Lack,
     Need,
@@ -79,7 +78,6 @@ __all__ = [
     "Framework",
     "FRAMEWORKS",
     "Name",
-    "PROGRAMS",
 ]
 
 NO_PATHS = Paths()

@@ -121,16 +121,6 @@ class StartRequest:
         """Whether every node has as many processes."""
         return len({row.nproc_per_node for row in self.table.rows}) == 1
 
-    @property
-    def is_loopback(self) -> bool:
-        """Whether all nodes are on one machine."""
-        return self.row.is_loopback
-
-    @property
-    def is_ipv6(self) -> bool:
-        """Whether the addresses of the table are IPv6; all are of one family."""
-        return self.row.family == "IPv6"
-
     def file(self, name: str) -> str:
         """A file of the node that the framework's launcher reads. Raises UsageError."""
         if not self.paths.folder:

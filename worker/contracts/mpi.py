@@ -68,7 +68,7 @@ def open_mpi(ask: StartRequest) -> list[Variable]:
         Variable("OMPI_MCA_plm_rsh_agent", agent, why),
         Variable("PRTE_MCA_plm_ssh_agent", agent, f"{why} (Open MPI 5)"),
     ]
-    if ask.is_loopback:
+    if ask.row.is_loopback:
         # Processes that share memory, and believe that they are on several machines, crash.
         why = "all nodes are one machine: mpirun starts every process here"
         return [
@@ -87,9 +87,9 @@ def open_mpi_offers(ask: StartRequest) -> list[Variable]:
         Variable("OMPI_ALLOW_RUN_AS_ROOT", "1", why),
         Variable("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", why),
     ]
-    if ask.is_loopback:
+    if ask.row.is_loopback:
         return found
-    if ask.is_ipv6:
+    if ask.row.family == "IPv6":
         why = "Open MPI 4 refuses the colons of an IPv6 address where it shortens the nodes' names"
         found.append(Variable("OMPI_MCA_regx", "naive", why))
     if network := mpi_network(ask.table):
@@ -102,7 +102,7 @@ def open_mpi_offers(ask: StartRequest) -> list[Variable]:
 
 def open_mpi_needs(ask: StartRequest, launcher: str) -> tuple[Need, ...]:
     """What the table asks of Open MPI: by default it is built without IPv6."""
-    if not ask.is_ipv6 or ask.is_loopback:
+    if ask.row.family == "IPv4" or ask.row.is_loopback:
         return ()
     return (Need("Open MPI", _INSTALL, program=launcher, lack=_IPV6),)
 
@@ -160,7 +160,7 @@ def is_mpirun(word: str) -> bool:
 
 def _refuse_ipv6(ask: StartRequest, name: str) -> None:
     """MPICH ends a host's name at its first colon; Intel MPI takes all of the line for a name."""
-    if ask.is_ipv6:
+    if ask.row.family == "IPv6":
         raise UsageError(
             f"the addresses of the table are IPv6, and {name} reads 'ADDRESS:PROCESSES' in its "
             f"host file only with IPv4; {_GIVE_IPV4}, or use Open MPI"
@@ -188,7 +188,7 @@ def _start_open_mpi(ask: StartRequest) -> Start:
         owned=open_mpi(ask),
         offered=open_mpi_offers(ask),
         port=master_port(ask),
-        removes=removal(_HOSTFILES, "all nodes are one machine") if ask.is_loopback else {},
+        removes=removal(_HOSTFILES, "all nodes are one machine") if ask.row.is_loopback else {},
         needs=open_mpi_needs(ask, _launcher(ask.command, "mpirun")),
     )
 

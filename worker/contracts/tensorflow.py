@@ -43,7 +43,7 @@ def _roles(ask: StartRequest) -> list[tuple[str, int]]:
 
 
 def _port(ask: StartRequest, row: TableRow) -> int:
-    return ask.table.master_port + (row.rank if ask.is_loopback else 0)
+    return ask.table.master_port + (row.rank if ask.row.is_loopback else 0)
 
 
 def _needs(command: Sequence[str]) -> tuple[Need, ...]:

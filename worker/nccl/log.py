@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rendezvous.background import in_background
-from worker.background import in_background
 from worker.nccl.verdict import Heard, NetworkVerdict, judge, take_in
 
 LOOK_SECONDS = 1.0
