@@ -26,9 +26,10 @@ from rendezvous.credentials import SERVER_NAME
 from rendezvous.errors import RdzvError
 from rendezvous.schema import DEFAULT_MAX_RUNS
 from rendezvous.server.app import asks_what_is_wrong, make_app
-from rendezvous.server.guard import make_server
+from rendezvous.server.http11 import ConnectionRules, GuardedServer
 from rendezvous.server.journal import Journal, MemoryJournal, SqliteJournal
 from rendezvous.server.room import Room
+from rendezvous.server.sequencer import Options
 from rendezvous.server.service import Service
 
 logger = logging.getLogger("rendezvous.server")
@@ -104,19 +105,16 @@ async def _serve(config: ServerConfig, sock: socket.socket) -> None:
         journal,
         bytes.fromhex(config.key),
         config.admin_sha256,
-        trust_close=config.trust_close,
-        max_runs=config.max_runs,
-        crowded=room.words,
+        options=Options(config.trust_close, config.max_runs, crowded=room.words),
     )
     count = service.recover()
     if count:
         logger.info("%d runs were recovered from the journal", count)
-    server = make_server(
+    server = GuardedServer(
         make_app(service, allowed_hosts=[SERVER_NAME, *config.hosts]),
+        ConnectionRules(room, may_pass=asks_what_is_wrong(service)),
         closing=service.closing,
         ssl_context=_tls(config),
-        room=room,
-        may_pass=asks_what_is_wrong(service),
     )
     # What was imported stays; without this each of the collector's full rounds looks at all of it.
     gc.collect()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from rendezvous.credentials import Credential, node_credential
 from rendezvous.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
 from rendezvous.run.state import Run
-from rendezvous.server.host import Host
+from rendezvous.server.live_run import LiveRun
 
 
 class NotYours(NotFound):
@@ -25,13 +25,13 @@ class Access:
     Args:
         key: The registry's own 256-bit key; node credentials are derived from it.
         admin_sha256: SHA-256 of the operator's credential.
-        hosts: The runs, by name.
+        runs: The runs, by name.
     """
 
-    def __init__(self, key: bytes, admin_sha256: str, hosts: Mapping[str, Host]) -> None:
+    def __init__(self, key: bytes, admin_sha256: str, runs: Mapping[str, LiveRun]) -> None:
         self._key = key
         self._admin_sha256 = admin_sha256
-        self._hosts = hosts
+        self._runs = runs
         self._had_a_run = False
 
     def registry(self, credential: Credential | None) -> None:
@@ -42,29 +42,31 @@ class Access:
         if not shown.matches(self._admin_sha256):
             raise Unauthorized("this is not the credential of this registry's operator")
 
-    def run(self, name: str, credential: Credential | None, *, write: bool) -> Host:
+    def run(self, name: str, credential: Credential | None, *, write: bool) -> LiveRun:
         """The run, for its readers, its nodes (to look), its admin and the operator."""
         shown = required(credential)
-        host = self._hosts.get(name)
+        live = self._runs.get(name)
         if shown.kind == "registry":
             self.registry(shown)
-            if host is None:
+            if live is None:
                 raise NotFound(f"there is no run '{name}' here")
-        elif host is None or not self._knows(host, shown):
+        elif live is None or not self._knows(live, shown):
             raise NotYours(f"there is no run '{name}' here, or it is not yours")
         elif write and shown.kind != "admin":
             raise Forbidden(f"a {shown.kind} credential cannot change a run")
-        return host
+        return live
 
-    def _knows(self, host: Host, shown: Credential) -> bool:
-        spec = host.run.spec
+    def _knows(self, live: LiveRun, shown: Credential) -> bool:
+        spec = live.run.spec
         if shown.kind == "admin":
             return shown.matches(spec.admin_sha256)
         if shown.kind == "read":
             return shown.matches(spec.read_sha256)
-        return shown.kind == "node" and self._is_node(host, shown)
+        return shown.kind == "node" and self._is_node(live, shown)
 
-    def joiner(self, name: str, credential: Credential | None, slot: int, generation: int) -> Host:
+    def joiner(
+        self, name: str, credential: Credential | None, slot: int, generation: int
+    ) -> LiveRun:
         """The run, for the holder of the join token of this slot and generation.
 
         Raises:
@@ -72,64 +74,64 @@ class Access:
                 opening of the registry and its making of the run.
         """
         shown = required(credential)
-        host = self._hosts.get(name)
-        self._had_a_run |= bool(self._hosts)
+        live = self._runs.get(name)
+        self._had_a_run |= bool(self._runs)
         if shown.kind == "join" and not self._had_a_run:
             raise Unavailable("no run has been created here yet")
-        if host is None or not _token_fits(host.run, shown, slot, generation):
+        if live is None or not _token_fits(live.run, shown, slot, generation):
             raise Unauthorized(
                 f"this join token is not one of run '{name}', slot {slot}, generation {generation}",
                 hint="this node was started with the RDZV_JOIN of another launch or slot; in a "
                 "symmetric start, with another RDZV_ID than rank 0",
             )
-        return host
+        return live
 
-    def refuser(self, name: str, credential: Credential | None, slot: int) -> tuple[Host, int]:
+    def refuser(self, name: str, credential: Credential | None, slot: int) -> tuple[LiveRun, int]:
         """The run and the generation, for the holder of a join token of this slot."""
         generation = required(credential).number
         return self.joiner(name, credential, slot, generation), generation
 
-    def node(self, name: str, slot: int, credential: Credential | None) -> Host:
+    def node(self, name: str, slot: int, credential: Credential | None) -> LiveRun:
         """The run, for the present incarnation of this slot; older ones are Fenced.
 
         Raises:
             RunOver: The node is one of a launch that ended, and that another one replaced.
         """
         shown = required(credential)
-        host = self._hosts.get(name)
-        if host is None or shown.kind != "node" or not self._is_node(host, shown):
-            if host is not None and shown.kind == "node":
-                self._refuse_former(host, shown)
+        live = self._runs.get(name)
+        if live is None or shown.kind != "node" or not self._is_node(live, shown):
+            if live is not None and shown.kind == "node":
+                self._refuse_former(live, shown)
             raise Unauthorized(f"this credential is no node's of run '{name}'")
         if shown.slot != slot:
             raise Forbidden(f"a node of slot {shown.slot} cannot speak for slot {slot}")
-        node = host.run.slots[slot].node
+        node = live.run.slots[slot].node
         if node is None or node.incarnation != shown.number:
             raise Fenced(
                 f"slot {slot}: incarnation {shown.number} has been replaced",
                 hint="a newer worker run has this slot, or the slot was given up",
             )
-        return host
+        return live
 
     def node_credential(self, run: Run, slot: int, incarnation: int) -> Credential:
         """The credential of one incarnation."""
         return node_credential(self._key, run.id, run.spec.launch_id, slot, incarnation)
 
-    def _refuse_former(self, host: Host, shown: Credential) -> None:
-        run = host.run.id
-        for launch_id, ended in host.former.items():
+    def _refuse_former(self, live: LiveRun, shown: Credential) -> None:
+        run = live.run.id
+        for launch_id, ended in live.former.items():
             known = node_credential(self._key, run, launch_id, shown.slot, shown.number)
             if hmac.compare_digest(known.secret, shown.secret):
                 raise RunOver(f"launch {launch_id} of run '{run}' is over: {ended}")
 
-    def _is_node(self, host: Host, shown: Credential) -> bool:
-        run, key = host.run, (shown.slot, shown.number)
+    def _is_node(self, live: LiveRun, shown: Credential) -> bool:
+        run, key = live.run, (shown.slot, shown.number)
         if not 0 <= shown.slot < len(run.slots):
             return False
         if not 1 <= shown.number <= run.slots[shown.slot].incarnations:
             return False
-        if (expected := host.secrets.get(key)) is None:
-            expected = host.secrets[key] = self.node_credential(run, *key).secret
+        if (expected := live.secrets.get(key)) is None:
+            expected = live.secrets[key] = self.node_credential(run, *key).secret
         return hmac.compare_digest(expected, shown.secret)
 
 

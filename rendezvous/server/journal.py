@@ -49,8 +49,8 @@ class Journal(Protocol):
     async def append(self, records: list[Record]) -> None:
         """Make the records durable, all or none; raises StorageFull."""
 
-    def read(self) -> Iterator[Record]:
-        """Every record, in the order in which it was appended."""
+    def read(self, run: str | None = None) -> Iterator[Record]:
+        """Every record, or those of a run, in the order in which they were appended."""
 
     async def drop(self, run: str) -> None:
         """Remove a run's records; raises StorageFull."""
@@ -72,9 +72,9 @@ class MemoryJournal:
             raise StorageFull("the journal holds a record of that run and number already")
         self._records |= new
 
-    def read(self) -> Iterator[Record]:
+    def read(self, run: str | None = None) -> Iterator[Record]:
         """See the protocol."""
-        yield from self._records.values()
+        yield from (record for record in self._records.values() if run in (None, record.run))
 
     async def drop(self, run: str) -> None:
         """See the protocol."""
@@ -102,10 +102,10 @@ class SqliteJournal:
         """See the protocol."""
         await self._run(_insert, records)
 
-    def read(self) -> Iterator[Record]:
+    def read(self, run: str | None = None) -> Iterator[Record]:
         """See the protocol; raises UsageError."""
         try:
-            records = self._thread.submit(_select, self._connection).result()
+            records = self._thread.submit(_select, self._connection, run).result()
         except sqlite3.Error as exc:
             raise UsageError(f"the journal {self._path} cannot be read: {exc}") from exc
         yield from records
@@ -266,8 +266,12 @@ def _insert(connection: sqlite3.Connection, records: list[Record]) -> None:
         raise
 
 
-def _select(connection: sqlite3.Connection) -> list[Record]:
-    rows = connection.execute("SELECT run, number, at, body FROM events ORDER BY id")
+def _select(connection: sqlite3.Connection, run: str | None = None) -> list[Record]:
+    columns = "SELECT run, number, at, body FROM events"
+    if run is None:
+        rows = connection.execute(columns + " ORDER BY id")
+    else:
+        rows = connection.execute(columns + " WHERE run = ? ORDER BY number", (run,))
     return [Record(*row) for row in rows]
 
 

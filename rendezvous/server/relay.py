@@ -23,7 +23,7 @@ from rendezvous.schema import (
     Phase,
     RelayMail,
 )
-from rendezvous.server.host import Host, Waiters
+from rendezvous.server.waiters import Waiters
 
 MOST_BYTES = 32 << 20
 """What one run's frames may take, in all; a node that reads keeps far below."""
@@ -120,14 +120,13 @@ def _size_of(parcel: Parcel) -> int:
     return _FRAME_BYTES
 
 
-def relay_of(host: Host, slot: int) -> Relay:
-    """The relay of a run, for a node of its table.
+def check_member(run: Run, slot: int) -> None:
+    """Whether this node may give and take: a node of the table of a run that allows it.
 
     Raises:
         Forbidden: The run does not allow remote commands, or not yet, or not this node.
         RunOver: It is finished.
     """
-    run = host.run
     if not run.spec.allow_exec:
         raise Forbidden(
             f"run '{run.id}' allows no remote commands", hint="launch it with --allow-exec"
@@ -138,9 +137,6 @@ def relay_of(host: Host, slot: int) -> Relay:
         raise Forbidden(f"run '{run.id}' is {run.phase}: commands run while it is running")
     if not _takes_part(run, slot):
         raise Forbidden(f"slot {slot} is not in the table of run '{run.id}'")
-    if host.relay is None:
-        host.relay = Relay()
-    return host.relay
 
 
 def only_living(run: Run, parcels: list[Parcel]) -> list[Parcel]:

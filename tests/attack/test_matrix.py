@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-from fastapi.routing import APIRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from rendezvous.credentials import SERVER_NAME
-from rendezvous.errors import Unauthorized
-from rendezvous.server.app import make_api, make_app
-from rendezvous.server.guard import Guard
-from rendezvous.server.hot import HotPath
-from rendezvous.server.journal import MemoryJournal
+from rendezvous.server.app import make_app
+from rendezvous.server.routes import ROUTES as TABLE
 from rendezvous.server.service import Service
 from tests.attack.stage import GENERATION_2, Stage
 from tests.rendezvous.served import Answer, ask
@@ -53,8 +48,6 @@ ROUTES = {
     "take": ("GET", "/v1/runs/{run}/nodes/{node}/relay"),
 }
 """The columns of the tables."""
-
-HOT = ("ping", "join", "watch", "report", "steps")
 
 # A refusal to join is heard and changes nothing, where the slot has a live node or a newer one.
 # A node that was replaced may still look at its run. A credential of the wrong kind is told so by
@@ -105,20 +98,10 @@ RENEWS = ("give", "take")
 
 METHODS = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "POST", "PATCH", "DELETE", "CONNECT", "BREW")
 
-Make = Callable[[Service], ASGIApp]
 
-
-def hot(service: Service) -> ASGIApp:
+def application(service: Service) -> ASGIApp:
     """The registry's application."""
     return make_app(service, allowed_hosts=[SERVER_NAME])
-
-
-def cold(service: Service) -> ASGIApp:
-    """The routes of FastAPI alone, without the hot path before them."""
-    return Guard(make_api(service), allowed_hosts=[SERVER_NAME])
-
-
-both_ways = pytest.mark.parametrize("make", [hot, cold])
 
 
 @contextlib.asynccontextmanager
@@ -151,40 +134,14 @@ def statuses(kinds: list[str], route: str, answers: list[Answer]) -> dict[tuple[
 
 
 def test_every_route_of_the_application_is_a_column() -> None:
-    api = make_api(Service(MemoryJournal(), b"", ""))
-    routes = [
-        (method, route.path)
-        for route in api.routes
-        if isinstance(route, APIRoute)
-        for method in sorted(route.methods or ())
-    ]
-    assert sorted(routes) == sorted(ROUTES.values())
-    assert len(api.routes) == len(ROUTES)  # nothing that is mounted beside them
+    assert sorted((route.method, route.path) for route in TABLE) == sorted(ROUTES.values())
 
 
-async def test_the_hot_path_takes_its_own_routes_and_nothing_else() -> None:
-    passed_on: list[str] = []
-
-    async def behind(scope: Scope, _: Receive, __: Send) -> None:
-        passed_on.append(scope["path"])
-
-    async with staged() as stage:
-        app = HotPath(behind, stage.served.service)
-        urls = {name: stage.request(*route)[0] for name, route in ROUTES.items()}
-        for name, url in urls.items():
-            with contextlib.suppress(Unauthorized, IndexError):  # taken, or no answer was given
-                await ask(app, ROUTES[name][0], url)
-    assert passed_on == [url for name, url in urls.items() if name not in HOT]
-
-
-@both_ways
-async def test_each_credential_opens_what_it_is_for_and_changes_nothing_elsewhere(
-    make: Make,
-) -> None:
+async def test_each_credential_opens_what_it_is_for_and_changes_nothing_elsewhere() -> None:
     cells: dict[tuple[str, str], int] = {}
     for name, (method, path) in ROUTES.items():
         async with staged() as stage:
-            app = make(stage.served.service)
+            app = application(stage.served.service)
             url, body = stage.request(method, path)
             kinds = list(stage.shown)
             answers = []
@@ -200,10 +157,9 @@ async def test_each_credential_opens_what_it_is_for_and_changes_nothing_elsewher
     assert drawn(cells) == MATRIX
 
 
-@both_ways
-async def test_no_route_has_another_method_for_anybody(make: Make) -> None:
+async def test_no_route_has_another_method_for_anybody() -> None:
     async with staged() as stage:
-        app = make(stage.served.service)
+        app = application(stage.served.service)
         before = stage.effects()
         for path in dict.fromkeys(path for _, path in ROUTES.values()):
             for method in METHODS:
@@ -216,11 +172,10 @@ async def test_no_route_has_another_method_for_anybody(make: Make) -> None:
         assert stage.effects() == before
 
 
-@both_ways
-async def test_the_credentials_of_a_run_that_is_over_open_nothing_new(make: Make) -> None:
+async def test_the_credentials_of_a_run_that_is_over_open_nothing_new() -> None:
     cells: dict[tuple[str, str], int] = {}
     async with staged() as stage:
-        app = make(stage.served.service)
+        app = application(stage.served.service)
         keys = stage.over.keys
         shown = {
             "join": keys.join_token(0, 1),
@@ -251,10 +206,9 @@ async def test_the_credentials_of_a_run_that_is_over_open_nothing_new(make: Make
 STRANGERS = ("none", "garbage", "wrong", "replaced", "other run", "future")
 
 
-@both_ways
-async def test_the_run_of_somebody_else_looks_like_one_that_is_not_there(make: Make) -> None:
+async def test_the_run_of_somebody_else_looks_like_one_that_is_not_there() -> None:
     async with staged() as stage:
-        app = make(stage.served.service)
+        app = application(stage.served.service)
         for name, (method, path) in ROUTES.items():
             if "{run}" not in path or name == "make":
                 continue
@@ -272,10 +226,9 @@ async def test_the_run_of_somebody_else_looks_like_one_that_is_not_there(make: M
                 assert answers[0] == answers[1], (name, kind)
 
 
-@both_ways
-async def test_a_join_with_the_token_of_an_old_generation_is_fenced(make: Make) -> None:
+async def test_a_join_with_the_token_of_an_old_generation_is_fenced() -> None:
     async with staged() as stage:
-        app = make(stage.served.service)
+        app = application(stage.served.service)
         body = stage.mine.join(0, attempt=9).model_dump(mode="json")
         shown = stage.shown["old generation's join"]
         answer = await ask(app, "POST", "/v1/runs/demo/nodes", shown, body)
@@ -283,10 +236,9 @@ async def test_a_join_with_the_token_of_an_old_generation_is_fenced(make: Make) 
         assert "slot 0 belongs to generation 2" in answer.json["message"]
 
 
-@both_ways
-async def test_a_token_fits_its_own_slot_and_generation_alone(make: Make) -> None:
+async def test_a_token_fits_its_own_slot_and_generation_alone() -> None:
     async with staged() as stage:
-        app = make(stage.served.service)
+        app = application(stage.served.service)
         right = stage.mine.join(0, **GENERATION_2).model_dump(mode="json")
         for slot, generation in ((1, 1), (0, 3), (1, 2), (2, 1), (19_999, 1)):
             body = right | {"slot": slot, "generation": generation}
@@ -294,10 +246,9 @@ async def test_a_token_fits_its_own_slot_and_generation_alone(make: Make) -> Non
             assert answer.problem == (401, "unauthorized")
 
 
-@both_ways
-async def test_a_credential_counts_in_the_authorization_header_alone(make: Make) -> None:
+async def test_a_credential_counts_in_the_authorization_header_alone() -> None:
     async with staged() as stage:
-        app = make(stage.served.service)
+        app = application(stage.served.service)
         text = stage.mine.keys.read.text()
         basic = base64.b64encode(f"user:{text}".encode())
         url = f"/v1/runs/demo?authorization={text}&access_token={text}"
@@ -321,7 +272,7 @@ async def test_a_credential_counts_in_the_authorization_header_alone(make: Make)
 async def test_nothing_of_a_body_is_read_before_the_credential_is_right() -> None:
     """Somebody without a credential learns nothing of what the registry would say to a body."""
     async with staged() as stage:
-        app = hot(stage.served.service)
+        app = application(stage.served.service)
         for method, path in ROUTES.values():
             if method in ("PUT", "POST"):
                 url, _ = stage.request(method, path)
@@ -329,11 +280,10 @@ async def test_nothing_of_a_body_is_read_before_the_credential_is_right() -> Non
                 assert answer.problem == (401, "unauthorized")
 
 
-@both_ways
-async def test_the_answers_to_the_unwelcome_name_no_secret_of_the_run(make: Make) -> None:
+async def test_the_answers_to_the_unwelcome_name_no_secret_of_the_run() -> None:
     async with staged() as stage:
         url, body = stage.request(*ROUTES["join"])
-        app = make(stage.served.service)
+        app = application(stage.served.service)
         answer = await ask(app, "POST", url, stage.shown["wrong join"], body)
     assert answer.json == {
         "code": "unauthorized",

@@ -221,7 +221,9 @@ _GUARDS = {
     "rendezvous/macs.py",
     "rendezvous/schema.py",
     "rendezvous/server/access.py",
+    "rendezvous/server/asked.py",
     "rendezvous/server/guard.py",
+    "rendezvous/server/http11.py",
     "rendezvous/server/limiter.py",
     "worker/table.py",
 }

@@ -20,8 +20,9 @@ from rendezvous.schema import (
     Report,
     RunStatus,
 )
-from rendezvous.server.host import Host
 from rendezvous.server.journal import Journal
+from rendezvous.server.live_run import LiveRun
+from rendezvous.server.sequencer import Options
 from rendezvous.server.service import Service
 from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import LIMIT_SECONDS, Launch
@@ -65,7 +66,11 @@ class Served:
     def __init__(self, journal: Journal, clock: FakeClock, **options: Any) -> None:
         self.clock = clock
         self.service = Service(
-            journal, hkdf(SECRET, "nodes"), OPERATOR.sha256(), clock=clock, **options
+            journal,
+            hkdf(SECRET, "nodes"),
+            OPERATOR.sha256(),
+            clock=clock,
+            options=Options(**options),
         )
         self.task: asyncio.Task[None] | None = None
 
@@ -92,7 +97,7 @@ class Served:
         """Whether it goes on serving."""
         return self.task is not None and not self.task.done()
 
-    def host(self, launch: Launch) -> Host:
+    def host(self, launch: Launch) -> LiveRun:
         """A run as the service has it; raises NotFound."""
         return self.service.access.run(launch.run, OPERATOR, write=True)
 

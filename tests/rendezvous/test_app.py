@@ -1,4 +1,4 @@
-"""The application without a socket: with its hot path, and the routes of FastAPI alone."""
+"""The application without a socket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from starlette.types import ASGIApp
 
 from rendezvous.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.errors import InternalError, StorageFull
@@ -30,8 +29,7 @@ from rendezvous.schema import (
     RunStatus,
     canonical_json,
 )
-from rendezvous.server.app import make_api, make_app
-from rendezvous.server.guard import Guard
+from rendezvous.server.app import make_app
 from rendezvous.server.journal import MemoryJournal, Record
 from tests.attack.fuzz.mangle import CANARY, mangled
 from tests.rendezvous.driver import make_probe, make_refusal
@@ -40,16 +38,12 @@ from tests.rendezvous.served import OPERATOR, Answer, FakeClock, Served, ask
 
 
 class Door:
-    """The registry's two applications, and who may call them."""
+    """The registry's application, and who may call it."""
 
-    def __init__(self, served: Served, kind: str) -> None:
+    def __init__(self, served: Served) -> None:
         self.served = served
         self.launch = Launch("demo")
-        self.app: ASGIApp = (
-            make_app(served.service, allowed_hosts=[SERVER_NAME])
-            if kind == "hot"
-            else Guard(make_api(served.service), allowed_hosts=[SERVER_NAME])
-        )
+        self.app = make_app(served.service, allowed_hosts=[SERVER_NAME])
         self.nodes: dict[int, Credential | None] = {}
 
     async def ask(self, method: str, path: str, credential: Any, body: Any = b"") -> Answer:
@@ -115,10 +109,10 @@ async def served() -> AsyncIterator[Served]:
     await made.end()
 
 
-@pytest.fixture(params=["hot", "cold"])
-def door(request: pytest.FixtureRequest, served: Served) -> Door:
-    """The application, with and without its hot path."""
-    return Door(served, request.param)
+@pytest.fixture
+def door(served: Served) -> Door:
+    """The application."""
+    return Door(served)
 
 
 # A run
@@ -216,7 +210,7 @@ async def test_a_table_of_another_digest_is_not_there(door: Door) -> None:
 
 
 async def test_a_large_table_is_compressed_for_those_who_take_it(served: Served) -> None:
-    door = Door(served, "hot")
+    door = Door(served)
     await door.arm(120)
     url = "/v1/runs/demo/nodes/7/watch?after=0"
     plain = await ask(door.app, "GET", url, door.nodes[7])
@@ -298,7 +292,7 @@ async def test_metrics_are_prometheus_text(door: Door) -> None:
 async def test_a_full_disk_is_answered_507_and_what_is_there_is_served(door: Door) -> None:
     await door.create()
     await door.join(0)
-    journal = door.served.service._journal
+    journal = door.served.service.sequencer._journal
     assert isinstance(journal, FullJournal)
     journal.is_full = True
     answer = await door.join(1)
@@ -320,7 +314,7 @@ async def test_a_fault_of_the_registry_is_one_500_without_its_cause(
     assert "NoneType" in caplog.text
 
 
-async def test_a_fault_in_a_cold_route_is_one_500_as_well(door: Door) -> None:
+async def test_a_fault_in_a_reply_is_one_500_as_well(door: Door) -> None:
     await door.create()
     door.served.host(door.launch).run.spec = None  # type: ignore[assignment]
     answer = await door.ask("GET", "", door.launch.keys.read)
@@ -328,7 +322,7 @@ async def test_a_fault_in_a_cold_route_is_one_500_as_well(door: Door) -> None:
 
 
 async def test_the_wrong_credentials_of_one_source_are_slowed_down(served: Served) -> None:
-    door = Door(served, "hot")
+    door = Door(served)
     await door.create()
     wrong = Launch("demo").keys
     answers: list[Answer] = []
@@ -346,7 +340,7 @@ async def test_the_wrong_credentials_of_one_source_are_slowed_down(served: Serve
 
 
 async def test_what_is_not_there_is_no_wrong_credential(served: Served) -> None:
-    door = Door(served, "hot")
+    door = Door(served)
     await door.create()
     for _ in range(30):
         table = await door.ask("GET", "/tables/0", door.launch.keys.read)
@@ -569,7 +563,7 @@ async def test_keys_that_a_newer_worker_sends_are_ignored(door: Door) -> None:
 
 async def test_mangled_requests_never_break_the_registry(served: Served) -> None:
     """Two thousand requests, each nearly right."""
-    door = Door(served, "hot")
+    door = Door(served)
     await door.create()
     await door.join(0)
     dice = random.Random(7)
@@ -606,80 +600,6 @@ async def test_mangled_requests_never_break_the_registry(served: Served) -> None
     assert served.is_alive
 
 
-# The hot path and the routes behind it
-
-
-async def test_both_ways_to_a_route_answer_alike(served: Served) -> None:
-    hot, cold = Door(served, "hot"), Door(served, "cold")
-    cold.launch = hot.launch
-    await hot.arm()
-    cold.nodes = hot.nodes
-    node, token = hot.nodes[0], hot.launch.token(0)
-    request = hot.launch.join(0).model_dump(mode="json")
-    requests: list[tuple[str, str, Any, Any]] = [
-        ("GET", "/nodes/0/watch", node, b""),
-        ("GET", "/nodes/0/watch?after=0", node, b""),
-        ("GET", "/nodes/0/watch?after=-5", node, b""),
-        ("GET", "/nodes/0/watch?x=1&after=2", node, b""),
-        ("GET", "/nodes/0/watch?after=999999999999", node, b""),
-        ("GET", "/nodes/0/watch?after=99999999999999999999", node, b""),
-        ("GET", "/nodes/0/watch?after=x", node, b""),
-        ("GET", "/nodes/1/watch", node, b""),
-        ("GET", "/nodes/7/watch", node, b""),
-        ("GET", "/nodes/999999/watch", node, b""),
-        ("GET", "/nodes/0/watch", None, b""),
-        ("POST", "/nodes", token, request),
-        ("POST", "/nodes", token, request | {"slot": 1}),
-        ("POST", "/nodes", token, request | {"join_id": "another-attempt-1"}),
-        ("POST", "/nodes", token, b"{"),
-        ("POST", "/nodes", None, request),
-        ("POST", "/nodes/0/reports", node, {"kind": "probe", "epoch": 1}),
-        ("POST", "/nodes/0/reports", node, {"kind": "ack", "epoch": 1, "digest": "0" * 64}),
-        ("POST", "/nodes/0/reports", node, {"kind": CANARY}),
-        ("POST", "/nodes/1/reports", node, {"kind": "leave"}),
-    ]
-    for method, path, shown, body in requests:
-        answers = [await door.ask(method, path, shown, body) for door in (hot, cold)]
-        if answers[0].status == 400:  # in the words of Pydantic, or in ours
-            assert answers[0].problem == answers[1].problem
-        else:
-            assert answers[0] == answers[1], (method, path)
-
-
-async def test_both_ways_of_a_launchers_calls_answer_alike(served: Served) -> None:
-    hot, cold = Door(served, "hot"), Door(served, "cold")
-    cold.launch = hot.launch
-    await hot.arm()
-    admin, read, node = hot.launch.keys.admin, hot.launch.keys.read, hot.nodes[0]
-    known = {"generation": 1, "state": "queued", "detail": "waiting"}
-    requests: list[tuple[str, str, Any, Any]] = [
-        ("GET", "?after=-1&wait=0.0", admin, b""),
-        ("GET", "?after=0&wait=0", read, b""),
-        ("GET", "?after=0&wait=25.0", node, b""),
-        ("GET", "?after=0&wait=25.1", admin, b""),
-        ("GET", "?after=0&wait=-1", admin, b""),
-        ("GET", "?wait=0&after=0", admin, b""),
-        ("GET", "?after=0&wait=0&x=1", admin, b""),
-        ("GET", "?after=x&wait=0", admin, b""),
-        ("GET", "?after=0&wait=0", None, b""),
-        ("GET", "?after=0&wait=0", hot.launch.token(0), b""),
-        ("POST", "/slots/0", admin, known),
-        ("POST", "/slots/000000", admin, known),
-        ("POST", "/slots/1", read, known),
-        ("POST", "/slots/1", None, known),
-        ("POST", "/slots/2", admin, known),
-        ("POST", "/slots/9999999", admin, known),
-        ("POST", "/slots/0", admin, known | {"state": CANARY}),
-        ("POST", "/slots/0", admin, b"{"),
-        ("GET", "/slots/0", admin, b""),
-        ("GET", "/slots/0?after=0&wait=0", admin, b""),
-        ("POST", "?after=0&wait=0", admin, known),
-    ]
-    for method, path, shown, body in requests:
-        answers = [await door.ask(method, path, shown, body) for door in (hot, cold)]
-        assert answers[0] == answers[1], (method, path)
-
-
 async def test_a_join_that_is_refused_for_good_is_told_to_the_people(door: Door) -> None:
     await door.create()
     job = {"nnodes": "4"}
@@ -714,7 +634,7 @@ async def test_a_node_is_heard_of_with_each_of_its_requests(door: Door) -> None:
 async def test_a_request_that_waits_for_the_journal_does_not_stop_the_others(
     served: Served,
 ) -> None:
-    door = Door(served, "hot")
+    door = Door(served)
     await door.create(3)
     await door.join(0)
     await asyncio.gather(*(door.join(slot) for slot in (1, 2)), door.watch(0))

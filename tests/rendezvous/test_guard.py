@@ -34,20 +34,16 @@ from cryptography.x509.oid import NameOID
 from starlette.types import Receive, Scope, Send
 
 from rendezvous.errors import Mismatch, SlotTaken, TooManyRequests
-from rendezvous.server.guard import (
-    MAX_BODY_BYTES,
+from rendezvous.server.answers import problem_response, whole_answer
+from rendezvous.server.connection import CloseReason, Connection
+from rendezvous.server.guard import MAX_BODY_BYTES, Guard, read_body
+from rendezvous.server.http11 import (
     MAX_HEADER_BYTES,
     MAX_HEADERS,
-    CloseReason,
-    Connection,
-    Guard,
+    ConnectionRules,
     GuardedProtocol,
     GuardedServer,
     Timeouts,
-    make_server,
-    problem_response,
-    read_body,
-    whole_answer,
 )
 from rendezvous.server.limiter import MAX_SOURCES, FailedLogins, Strangers
 from rendezvous.server.room import MAX_REFUSALS, Room
@@ -120,16 +116,17 @@ class App:
         await send({"type": "http.response.body", "body": body})
 
 
-def guarded_server(app: App, **options: Any) -> GuardedServer:
+def guarded_server(
+    app: App, *, max_connections: int = 1000, timeouts: Timeouts = PATIENT, **options: Any
+) -> GuardedServer:
     """A server for the app as the registry would make it."""
     guard = Guard(
         app,
         allowed_hosts={NAME},
         body_limit=lambda scope: 2 * MAX_BODY_BYTES if scope["method"] == "PUT" else MAX_BODY_BYTES,
     )
-    room = Room(options.pop("max_connections", 1000))
-    options = dict[str, Any](room=room, timeouts=PATIENT) | options
-    return make_server(guard, closing=app.closing, **options)
+    rules = ConnectionRules(Room(max_connections), timeouts=timeouts)
+    return GuardedServer(guard, rules, closing=app.closing, **options)
 
 
 class Served:
@@ -145,7 +142,7 @@ class Served:
         assert self._server is not None
         for connection in list(self._server.server_state.connections):
             assert isinstance(connection, GuardedProtocol)
-            connection._timeouts = QUICK
+            connection._rules = replace(connection._rules, timeouts=QUICK)
             connection.timeout_keep_alive = 1
 
     def connect(self) -> socket.socket:

@@ -61,6 +61,13 @@ async def test_records_are_read_in_the_order_in_which_they_were_appended(journal
     assert list(journal.read()) == [*records("b", 1, 2), *records("a", 1), *records("b", 3)]
 
 
+async def test_the_records_of_one_run_are_read_in_their_order(journal: Journal) -> None:
+    await journal.append([*records("b", 1), *records("a", 1), *records("b", 2)])
+    await journal.append(records("b", 3))
+    assert list(journal.read("b")) == records("b", 1, 2, 3)
+    assert list(journal.read("nosuch")) == []
+
+
 async def test_a_record_keeps_its_bytes_and_its_time(journal: Journal) -> None:
     record = Record("with 'quotes' and é", 7, 1.000000000001, bytes(range(256)))
     await journal.append([record])

@@ -245,7 +245,7 @@ async def test_what_a_node_tells_is_read_by_those_who_may_look(
     assert [row["step"] for row in told.json["rows"]] == [7, 8]
     told = await ask(app, "GET", "/v1/runs/demo/metrics?after=1", launch.keys.read)
     assert [row["step"] for row in told.json["rows"]] == [8]
-    assert "rdzv_metrics_total 2" in service.service.metrics_text()
+    assert service.service.counters["metrics"] == 2
 
 
 async def test_metrics_are_in_no_journal_and_wake_nobody(served: tuple[Served, Launch]) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import hashlib
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from rendezvous.errors import (
 from rendezvous.run.state import Slot
 from rendezvous.schema import (
     AckReport,
+    EventLine,
     ExitReport,
     JoinRequest,
     LeaveReport,
@@ -40,8 +41,11 @@ from rendezvous.schema import (
     SlotNews,
     SlotState,
 )
+from rendezvous.server import sequencer
 from rendezvous.server import service as service_module
+from rendezvous.server.answers import Body
 from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal
+from rendezvous.server.live_run import LiveRun
 from tests.rendezvous.driver import make_probe, make_refusal
 from tests.rendezvous.registry import Launch, is_waiting, until
 from tests.rendezvous.served import FakeClock, Served
@@ -79,7 +83,7 @@ class TroubledJournal(MemoryJournal):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """A clock; the registry looks at it more often, so that nobody waits for the next sweep."""
-    monkeypatch.setattr(service_module, "SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(sequencer, "SWEEP_SECONDS", 0.02)
     return FakeClock()
 
 
@@ -588,6 +592,69 @@ async def test_a_finished_run_makes_room_for_the_next_launch(
     assert await is_what_the_journal_says(served, journal, new)
 
 
+async def _replaced(
+    served: Served, launch: Launch
+) -> tuple[LiveRun, asyncio.Task[Body], asyncio.Task[list[EventLine] | None]]:
+    """A finished run, with those who wait for its news."""
+    await served.bring_to(Phase.RUNNING, launch)
+    served.poll_long(launch)
+    old = served.host(launch)
+    await served.service.cancel(old, "enough")
+    poll = asyncio.create_task(served.service.watch(old, old.news_seq))
+    stream = asyncio.create_task(served.service.event_lines(old, old.number))
+    await asyncio.sleep(0)
+    return old, poll, stream
+
+
+async def test_who_watches_a_replaced_run_is_told_once_the_new_one_is_durable(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    _, poll, stream = await _replaced(served, launch)
+    journal.open.clear()
+    made = asyncio.create_task(served.create(Launch("demo", "launch02")))
+    assert await is_waiting(made)
+    assert not poll.done()
+    assert not stream.done()
+    journal.open.set()
+    await made
+    assert NodeView.model_validate_json((await poll).plain).result is not None
+    assert await stream is None
+
+
+async def test_a_run_whose_replacement_was_not_kept_stays_with_those_who_watch_it(
+    served: Served, journal: TroubledJournal, launch: Launch
+) -> None:
+    old, poll, _ = await _replaced(served, launch)
+    journal.is_full = True
+    with pytest.raises(StorageFull):
+        await served.create(Launch("demo", "launch02"))
+    journal.is_full = False
+    assert served.host(launch) is old
+    assert not poll.done()
+    await served.report(launch, 0, LeaveReport())
+    await served.create(new := Launch("demo", "launch02"))
+    await poll
+    assert await is_what_the_journal_says(served, journal, new)
+
+
+async def test_after_a_failed_commit_the_runs_that_it_touched_are_read_again_and_no_others(
+    served: Served, journal: TroubledJournal, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for made in (launch, Launch("other")):
+        await served.create(made)
+    read: list[str | None] = []
+
+    def reading(run: str | None = None) -> Iterator[Record]:
+        read.append(run)
+        return MemoryJournal.read(journal, run)
+
+    monkeypatch.setattr(journal, "read", reading)
+    journal.is_full = True
+    with pytest.raises(StorageFull):
+        await served.join(launch, 0)
+    assert read == ["demo"]
+
+
 async def test_what_an_old_node_says_while_the_next_launch_is_made_harms_nobody(
     served: Served, journal: TroubledJournal, launch: Launch
 ) -> None:
@@ -658,7 +725,7 @@ async def test_a_run_counts_until_its_nodes_know_that_it_has_ended(served_2: Ser
 async def test_of_the_runs_that_have_ended_the_oldest_are_forgotten(
     served: Served, journal: TroubledJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "_KEEP_FINISHED", 2)
+    monkeypatch.setattr(sequencer, "_KEEP_FINISHED", 2)
     ended = [Launch(f"ended-{number}") for number in range(4)]
     for launch in (*ended, going := Launch("going")):
         await served.create(launch)
@@ -685,7 +752,7 @@ async def test_many_runs_at_once_do_not_see_each_other(
     await served.service.cancel(served.host(launches[7]), "enough")
     phases = [status.phase for status in await served.service.statuses()]
     assert (phases.count(Phase.ARMING), phases[7]) == (19, Phase.FINISHED)
-    assert 'rdzv_runs{phase="arming"} 19' in served.service.metrics_text()
+    assert served.service.phases()[Phase.ARMING] == 19
 
 
 # The end of a run

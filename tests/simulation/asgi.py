@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import gzip
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 
-from rendezvous.credentials import SERVER_NAME
 from rendezvous.network import HEADERS, Answer, Request
-from rendezvous.server.app import guarded, make_api
-from rendezvous.server.guard import CloseReason, Connection
-from rendezvous.server.service import Service
+from rendezvous.server.connection import CloseReason, Connection
 from tests.simulation.loop import forever
 
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-
-
-class _Present:
-    """Stands for the service of the registry that runs just now: routes are expensive to make."""
-
-    service: Service
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.service, name)
-
-
-_PRESENT = _Present()
-
-
-@functools.cache
-def _api() -> ASGIApp:
-    return make_api(cast(Service, _PRESENT))
-
-
-def app_of(service: Service) -> ASGIApp:
-    """The whole application of a registry's process; that of the one before it is over."""
-    _PRESENT.service = service
-    return guarded(_api(), service, allowed_hosts=[SERVER_NAME])
 
 
 async def serve(

@@ -86,9 +86,9 @@ class SimulatedJournal:
             self._disk.failed += 1
             raise StorageFull(FULL)
 
-    def read(self) -> Iterator[Record]:
+    def read(self, run: str | None = None) -> Iterator[Record]:
         """See the protocol."""
-        yield from list(self._disk.records.values())
+        yield from [one for one in self._disk.records.values() if run in (None, one.run)]
 
     async def drop(self, run: str) -> None:
         """See the protocol."""

@@ -557,7 +557,7 @@ def the_journal_gives_the_live_state(history: History, world: World) -> Wrong:
     registry = world.network.registry
     if registry is None or registry.machine.paused:
         return None
-    for name, host in registry.service.access._hosts.items():
+    for name, host in registry.service.sequencer.runs.items():
         if not host.is_durable:
             return f"{name} has events that are not durable"
         if host.run != history.runs[name]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rendezvous.failures import Fault, NetworkFailure
 from rendezvous.join_string import RegistryPlace
 from rendezvous.network import Answer, Line, Request
-from rendezvous.server.guard import CloseReason, Connection
+from rendezvous.server.connection import CloseReason, Connection
 from tests.simulation.asgi import serve
 from tests.simulation.stream import SimulatedStream
 

@@ -22,9 +22,11 @@ _SEAL = "rendezvous/run/seal.py"
 _VIEWS = "rendezvous/run/views.py"
 _STATE = "rendezvous/run/state.py"
 _SERVICE = "rendezvous/server/service.py"
-_HOST = "rendezvous/server/host.py"
+_SEQUENCER = "rendezvous/server/sequencer.py"
+_CLOCK = "rendezvous/server/clock.py"
+_LIVE_RUN = "rendezvous/server/live_run.py"
 _ACCESS = "rendezvous/server/access.py"
-_HOT = "rendezvous/server/hot.py"
+_ROUTES = "rendezvous/server/routes.py"
 _ARMING = "worker/agent/arming.py"
 _ATTEMPT = "worker/agent/attempt.py"
 _FOLLOWING = "worker/agent/following.py"
@@ -143,7 +145,7 @@ _BUGS = (
          _ADMISSION, "newest = generation >= max(slot.generation, slot.wanted)",
          "newest = generation >= slot.generation"),
     _bug("former launches unknown", "a node of a launch that was replaced is a stranger",
-         _ACCESS, "self._refuse_former(host, shown)", "pass"),
+         _ACCESS, "self._refuse_former(live, shown)", "pass"),
 
     # --- the barrier
 
@@ -228,9 +230,9 @@ _BUGS = (
     _bug("everybody is needed", "a late slot above the minimum ends the run",
          _STATE, "return lost if needed else []", "return lost"),
     _bug("its launcher is silent", "launchers that tell of a queue again are forgotten all the same",
-         _SERVICE, "        host.launcher_at = self.now()\n", ""),
+         _SERVICE, "        live.launcher_at = self.now()\n", ""),
     _bug("queued for ever", "a queue that nobody speaks of any more stops the clock",
-         _SERVICE, "_LAUNCHER_SECONDS = 120.0", "_LAUNCHER_SECONDS = 1e9"),
+         _SEQUENCER, "_LAUNCHER_SECONDS = 120.0", "_LAUNCHER_SECONDS = 1e9"),
 
     # --- what is proven before the go
 
@@ -317,7 +319,7 @@ _BUGS = (
     # --- leases
 
     _bug("no leases after restart", "after a restart nobody has a lease",
-         _SERVICE, "            host.grant_leases(self.now())\n", "            pass\n"),
+         _SEQUENCER, "            live.grant_leases(self.clock.now())\n", "            pass\n"),
     _bug("no brake", "most nodes may die together",
          _LEASES, "return silent >= _MASS_COUNT and 100 * silent >= _MASS_PERCENT * len(self._leases)",
          "return False"),
@@ -334,7 +336,7 @@ _BUGS = (
          _LEASES, "self.holding_until = now + self.dead_after",
          "self.holding_until = now + self.dead_after / 2"),
     _bug("own stall counts", "the registry's own stall runs out leases",
-         _SERVICE, "_STALL_SECONDS = 1.0", "_STALL_SECONDS = 1e9"),
+         _CLOCK, "_STALL_SECONDS = 1.0", "_STALL_SECONDS = 1e9"),
     _bug("FIN kills at once", "a closed connection is death",
          _LEASES, "_CLOSED_SECONDS = 1.0", "_CLOSED_SECONDS = 0.0"),
     _bug("FIN is nothing", "a closed connection says nothing",
@@ -350,7 +352,7 @@ _BUGS = (
     _bug("a FIN makes suspect", "a second node has the slot of one whose connection was just reset",
          _LEASES, "_BACK_SECONDS = 0.75", "_BACK_SECONDS = 0.0"),
     _bug("a FIN after a stall kills", "a close that is read late is taken for new",
-         _SERVICE, "is_new = self._clock() - self._stalled >= host.leases.suspect_after",
+         _SERVICE, "is_new = self._clock.awake_seconds() >= live.leases.suspect_after",
          "is_new = True"),
     _bug("the smaller limit", "a node is dead after the smaller of its two limits",
          _LEASES, "self.dead_after = max(lease_seconds, 7 * poll)",
@@ -361,17 +363,17 @@ _BUGS = (
          _LEASES, "return max(min(2.0, lease_seconds / 7), nodes * 0.002)",
          "return max(2.0, nodes * 0.002)"),
     _bug("full leases on a full disk", "a commit that fails makes the silent heard",
-         _HOST, "self.leases.keep(self._nodes(), now)",
+         _LIVE_RUN, "self.leases.keep(self._nodes(), now)",
          "self.leases.grant_all(self._nodes(), now)"),
     _bug("the gone are forgotten", "a commit that fails takes the lease of a live node",
-         _HOST, "        self._gone.clear()\n        self.leases.keep", "        self.leases.keep"),
+         _LIVE_RUN, "        self._gone.clear()\n        self.leases.keep", "        self.leases.keep"),
     _bug("unheard is heard", "after a restart nobody waits for who has not called yet",
          _LEASES, "return lease is not None and lease.heard == self._granted_at", "return False"),
     _bug("a join is no beat", "a node that dies right after its join is not missed",
-         _HOST, "            self.leases.heard((slot.index, slot.incarnations), now)\n", "",
-         (_HOT, "    _heard(service, host, request.slot, reply.incarnation, scope)\n", "")),
+         _LIVE_RUN, "            self.leases.heard((slot.index, slot.incarnations), now)\n", "",
+         (_ROUTES, "    service.heard(live, asked.said.slot, reply.incarnation, asked.connection)\n", "")),
     _bug("the ended have no lease", "after a restart a node whose program has ended is not missed",
-         _HOST, "and (slot.live_node() or slot.node.exit or slot.node.state is NodeState.RELEASED)",
+         _LIVE_RUN, "and (slot.live_node() or slot.node.exit or slot.node.state is NodeState.RELEASED)",
          "and slot.live_node()"),
     _bug("the scheduler's word is nothing", "a silent node whose worker run is over keeps its lease",
          _PROTOCOL, "for silence in leases.sweep(now) or _ended_and_suspect(run, now, leases):",
@@ -388,7 +390,7 @@ _BUGS = (
     _bug("verdict by arrival", "the first report names the cause, not the oldest",
          _PHASE_RUNNING, "node.failed_at = now - report.age_seconds", "node.failed_at = now"),
     _bug("ages as told", "an age counts time in which the clock stood still",
-         _SERVICE, "return age if age <= awake else max(0.0, awake - _MOMENT / (1 + age - awake))",
+         _CLOCK, "return age if age <= awake else max(0.0, awake - _MOMENT / (1 + age - awake))",
          "return age"),
     _bug("lost when noticed", "a lost node failed when that was noticed",
          _PHASE_RUNNING, "node.failed_at = now - silent", "node.failed_at = now"),
@@ -443,41 +445,41 @@ _BUGS = (
          _VIEWS, "return all(slot.node is None or slot.node.state in GONE for slot in run.slots)",
          "return all(slot.node is None or slot.live_node() is None for slot in run.slots)"),
     _bug("forgotten at once", "a finished run is forgotten at once",
-         _SERVICE, "> _KEEP_FINISHED_SECONDS", "> 0"),
+         _SEQUENCER, "> _KEEP_FINISHED_SECONDS", "> 0"),
     _bug("finished at 0", "how long a run is finished counts from the registry's start",
          _PHASE_MOVES, "run.finished_at = now", "run.finished_at = 0.0"),
     _bug("forgotten before it is told", "a finished run may go before its nodes know",
-         _SERVICE, "return host.run.phase is Phase.FINISHED and everyone_left(host.run)",
-         "return host.run.phase is Phase.FINISHED"),
+         _SEQUENCER, "return live.run.phase is Phase.FINISHED and everyone_left(live.run)",
+         "return live.run.phase is Phase.FINISHED"),
     _bug("never forgotten", "finished runs are kept for ever",
-         _SERVICE, "self._retired = [\n            host",
-         "self._retired = [] and [\n            host"),
+         _SEQUENCER, "self._retired = [\n            live",
+         "self._retired = [] and [\n            live"),
     _bug("a resumed launch is refused", "a launcher that comes back is taken for another",
          _SERVICE, "if old is not None and _is_same(old.run.spec, spec):", "if False:"),
     _bug("the new run is dropped", "a run made meanwhile goes with the old one of its name",
-         _SERVICE, "            if self._hosts.get(name) is host:\n", "            if True:\n"),
+         _SEQUENCER, "            if self.runs.get(name) is live:\n", "            if True:\n"),
     _bug("cancel does not look", "a cancel does not wait for who may just have died",
-         _SERVICE, "if not host.leases.is_in_doubt(self.now()):", "if True:"),
+         _SERVICE, "if not live.leases.is_in_doubt(self.now()):", "if True:"),
 
     # --- durability and news
 
     _bug("answers before the commit", "everybody is told before it is durable",
-         _SERVICE, "                await self._journal.append(records)",
+         _SEQUENCER, "                await self._journal.append(records)",
          "                asyncio.ensure_future(self._journal.append(records))"),
     _bug("no rebuild", "what could not be kept stays in memory",
-         _SERVICE, "            self._rebuild(set(touched))\n", ""),
+         _SEQUENCER, "            self._rebuild(set(touched))\n", ""),
     _bug("failed commits answered", "what could not be kept is answered as kept",
-         _SERVICE, "command.error = command.error or error", "pass"),
+         _SEQUENCER, "command.error = command.error or error", "pass"),
     _bug("clock begins anew", "after a restart the clock is at 0",
-         _SERVICE, "self._before = latest", "self._before = 0.0"),
+         _CLOCK, "self._before = latest", "self._before = 0.0"),
     _bug("numbers begin anew", "after a restart the news are numbered anew",
          _PROTOCOL, '    return Outcome("the registry came back',
          '    run.seq = 1\n    return Outcome("the registry came back'),
     _bug("busy polls", "a poll without news is answered at once",
-         _SERVICE, "if host.news_seq <= after and not self.closing.is_set():\n            await host.nodes",
-         "if host.news_seq < after and not self.closing.is_set():\n            await host.nodes"),
+         _SERVICE, "if live.news_seq <= after and not self.closing.is_set():\n            await live.nodes",
+         "if live.news_seq < after and not self.closing.is_set():\n            await live.nodes"),
     _bug("nobody is woken", "news wait for the next poll",
-         _HOST, "            self.nodes.wake_all()\n", ""),
+         _LIVE_RUN, "            self.nodes.wake_all()\n", ""),
     # --- the node
 
     _bug("node: stops are excused", "a program that failed by itself counts as stopped",

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp
 
 from launcher.state_dir import StateDir
-from rendezvous.credentials import hkdf, registry_credential
+from rendezvous.credentials import SERVER_NAME, hkdf, registry_credential
 from rendezvous.errors import RdzvError, UsageError
-from rendezvous.server.guard import Connection
+from rendezvous.server.app import make_app
+from rendezvous.server.connection import Connection
 from rendezvous.server.service import Service
-from tests.simulation.asgi import app_of
 from tests.simulation.disk import SimulatedJournal
 from tests.simulation.loop import Machine
 from tests.simulation.network import PORT, PROOF
@@ -94,7 +94,8 @@ class Registries:
         machine = Machine(world.loop, f"registry#{self._boots}")
         journal = SimulatedJournal(world.disk, machine)
         service = Service(journal, identity.key, identity.operator_sha256, clock=world.loop.time)
-        registry = Registry(machine, service, app_of(service), identity.proof, port)
+        app = make_app(service, allowed_hosts=[SERVER_NAME])
+        registry = Registry(machine, service, app, identity.proof, port)
         world.network.registry = registry
         if world.history.gaps and world.history.gaps[-1][1] == _FOR_EVER:
             world.history.gaps[-1] = (world.history.gaps[-1][0], world.loop.time())

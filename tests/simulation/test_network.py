@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from rendezvous.credentials import registry_credential
 from rendezvous.errors import NotFound, RdzvError, Unauthorized, Unavailable
 from rendezvous.network import Answer, Request
-from rendezvous.server.guard import CloseReason, Connection
+from rendezvous.server.connection import CloseReason, Connection
 from tests.simulation import asgi
 from tests.simulation.generate import generate
 from tests.simulation.loop import Machine, VirtualLoop, run_virtually

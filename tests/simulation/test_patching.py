@@ -7,7 +7,7 @@ import pytest
 from rendezvous import words
 from rendezvous.run import leases, state
 from rendezvous.schema import SlotState
-from rendezvous.server import access, host, service
+from rendezvous.server import access, answers, live_run, service
 from tests.simulation.patching import Bug, Edit
 from tests.simulation.planted import BUGS
 
@@ -26,7 +26,7 @@ def test_a_function_is_changed_wherever_it_was_imported_to_and_then_as_before() 
     changed = bug(
         "rendezvous/run/leases.py", "min(2.0, lease_seconds / 7)", "min(9.0, lease_seconds)"
     )
-    imported = vars(host)["poll_seconds"]
+    imported = vars(live_run)["poll_seconds"]
     with changed.planted():
         assert (leases.poll_seconds(2, 15.0), imported(2, 15.0)) == (9.0, 9.0)
     assert (leases.poll_seconds(2, 15.0), imported(2, 15.0)) == (2.0, 2.0)
@@ -52,18 +52,18 @@ def test_defaults_of_arguments_and_of_fields_are_changed() -> None:
 
 
 def test_methods_properties_and_static_methods_are_changed() -> None:
-    body = host.Body(b"x")
+    body = answers.Body(b"x")
     edits = (
-        Edit("rendezvous/server/host.py", "return Body(data, gzip", "return Body(b'', gzip"),
-        Edit("rendezvous/server/host.py", "return whole_answer(self.plain)", "return b'no'"),
+        Edit("rendezvous/server/answers.py", "return Body(data, gzip", "return Body(b'', gzip"),
+        Edit("rendezvous/server/answers.py", "return whole_answer(self.plain)", "return b'no'"),
         Edit("rendezvous/server/access.py", 'if shown.kind != "registry":', "if False:"),
     )
     with Bug("a bug", "three at once", edits).planted():
-        assert host.Body.of(b"x") == host.Body(b"")
+        assert answers.Body.of(b"x") == answers.Body(b"")
         assert body.answer(zipped=False) == b"no"
         assert access.Access.registry.__code__.co_name == "registry"
-    assert host.Body.of(b"x") == host.Body(b"x")
-    assert host.Body(b"x").answer(zipped=False) != b"no"
+    assert answers.Body.of(b"x") == answers.Body(b"x")
+    assert answers.Body(b"x").answer(zipped=False) != b"no"
 
 
 def test_constants_that_hold_the_products_own_values_are_changed() -> None:

@@ -64,7 +64,7 @@ PUBLIC = {
     "doors": {"Doors", "Unforeseen"},
     "network": {"ADDRESSES", "PORT", "place_of", "Traffic", "Path", "Wire", "Network", "Door"}
     | {"SimulatedLine", "LOOPBACK", "BESIDE", "PROOF"},
-    "asgi": {"app_of", "serve"},
+    "asgi": {"serve"},
     "program": {"Course", "SimulatedProgram", "draw_course"},
 }
 """What each gives to the others: a name that is new here is a rule that may be new here."""

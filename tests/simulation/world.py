@@ -24,7 +24,7 @@ from rendezvous.credentials import Credential, registry_credential
 from rendezvous.errors import RdzvError
 from rendezvous.join_string import JoinString, RegistryPlace
 from rendezvous.schema import AckReport, ExitReport, Job, JoinRequest, Phase
-from rendezvous.server import service as service_module
+from rendezvous.server import sequencer
 from rendezvous.server.journal import Record
 from tests.simulation import invariants, network
 from tests.simulation.agents import GRACE_SECONDS, Process
@@ -412,7 +412,7 @@ def _kind_of(record: Record) -> str:
 @contextmanager
 def _keep_finished(seconds: float) -> Iterator[None]:
     """How long the registry keeps finished runs."""
-    with mock.patch.object(service_module, "_KEEP_FINISHED_SECONDS", seconds):
+    with mock.patch.object(sequencer, "_KEEP_FINISHED_SECONDS", seconds):
         yield
 
 

@@ -14,10 +14,11 @@ from uvicorn.server import ServerState
 from rendezvous.credentials import SERVER_NAME, node_credential
 from rendezvous.run.events import Created, Joined, dump_event
 from rendezvous.server.app import make_app
-from rendezvous.server.guard import GuardedProtocol, Timeouts
+from rendezvous.server.http11 import ConnectionRules, GuardedProtocol
 from rendezvous.server.journal import MemoryJournal, Record
 from rendezvous.server.limiter import Strangers
 from rendezvous.server.room import Room
+from rendezvous.server.sequencer import Options
 from rendezvous.server.service import Service
 from tests.rendezvous.registry import Launch
 
@@ -34,7 +35,7 @@ async def _recovered() -> Service:
     created = dump_event(Created(run="demo", spec=_LAUNCH.spec(2, lease_seconds=3600)))
     joined = dump_event(Joined(request=_LAUNCH.join(0)))
     await journal.append([Record("demo", 1, 0.0, created), Record("demo", 2, 0.0, joined)])
-    service = Service(journal, bytes(32), "", trust_close=False)
+    service = Service(journal, bytes(32), "", options=Options(trust_close=False))
     service.recover()
     return service
 
@@ -92,7 +93,7 @@ class Door:
         self.peers += 1
         wire = Wire(self.sock, str(ipaddress.IPv4Address("10.0.0.0") + self.peers))
         protocol = GuardedProtocol(
-            self.config, self.state, {}, self.loop, timeouts=Timeouts(), room=Room(10)
+            self.config, self.state, {}, self.loop, rules=ConnectionRules(Room(10))
         )
         protocol.connection_made(wire)
         for piece in pieces:

@@ -41,7 +41,7 @@ from rendezvous.schema import (
     SlotNews,
     is_valid_label,
 )
-from rendezvous.server.hot import parse
+from rendezvous.server.asked import parse
 from rendezvous.server.journal import Record
 from rendezvous.server.replay import _text as _text_of
 from rendezvous.server.replay import replay

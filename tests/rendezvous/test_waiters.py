@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from rendezvous.compat import TaskGroup
-from rendezvous.server.host import Body, Waiters
+from rendezvous.server.answers import Body
+from rendezvous.server.waiters import Waiters
 
 
 async def _wait(waiters: Waiters, name: str, woken: list[str]) -> None:

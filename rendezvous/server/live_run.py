@@ -5,14 +5,10 @@ What is told changes with `publish` alone, which the service calls once the even
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import gzip
 import itertools
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rendezvous.run import events
 from rendezvous.run.events import Event, dump_event
@@ -21,97 +17,26 @@ from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
 from rendezvous.run.views import node_view, reason_and_topic, run_status
 from rendezvous.schema import EventLine, NodeState, NodeView, Phase, RunSpec, RunStatus
-from rendezvous.server.guard import whole_answer
+from rendezvous.server.answers import Body
 from rendezvous.server.journal import Record
 from rendezvous.server.metrics import Metrics
+from rendezvous.server.relay import Relay
 from rendezvous.server.trouble import Trouble
+from rendezvous.server.waiters import Waiters
 
-if TYPE_CHECKING:
-    from rendezvous.server.relay import Relay
-
-_WAKE_FIRST, _WAKE = 64, 1_000
 _EVENT_LINES = 20_000
-_GZIP_FROM = 16_384
 _IDLE_SECONDS = 0.5
 _MOST_FORMER = 8
 
 
-@dataclass(frozen=True)
-class Body:
-    """An answer that many get: its bytes, and the same compressed when that is worth it."""
-
-    plain: bytes
-    zipped: bytes | None = None
-
-    def answer(self, *, zipped: bool) -> bytes:
-        """The whole answer, head included, made once for everyone."""
-        return self._zipped_answer if zipped else self._plain_answer
-
-    @functools.cached_property
-    def _plain_answer(self) -> bytes:
-        return whole_answer(self.plain)
-
-    @functools.cached_property
-    def _zipped_answer(self) -> bytes:
-        assert self.zipped is not None
-        return whole_answer(self.zipped, (b"content-encoding", b"gzip"))
-
-    @staticmethod
-    def of(data: bytes) -> Body:
-        """Compress once, for everyone."""
-        return Body(data, gzip.compress(data, 1, mtime=0) if len(data) >= _GZIP_FROM else None)
-
-
-class Waiters:
-    """Requests that wait for the same thing."""
-
-    def __init__(self) -> None:
-        self._waiting: set[asyncio.Future[None]] = set()
-
-    async def wait(self, seconds: float) -> None:
-        """Until woken, or the time is over."""
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-        self._waiting.add(waiter)
-        timer = loop.call_later(seconds, _wake, waiter)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            self._waiting.discard(waiter)
-
-    def wake_all(self) -> None:
-        """Wake everyone, many in one turn of the loop: requests are served in between.
-
-        The caller's answer goes first, and few are woken with it: the node whose join made the
-        news has yet to ask for it, and would else stand behind what all the others say next.
-        """
-        pending = list(self._waiting)
-        self._waiting.clear()
-        if pending:
-            asyncio.get_running_loop().call_soon(_wake_some, pending, _WAKE_FIRST)
-
-
-def _wake_some(pending: list[asyncio.Future[None]], count: int) -> None:
-    for waiter in pending[:count]:
-        _wake(waiter)
-    if len(pending) > count:
-        asyncio.get_running_loop().call_soon(_wake_some, pending[count:], _WAKE)
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-class Host:
-    """A run, with all that is not journalled.
+class LiveRun:
+    """A run as a registry has it, with all that is not journalled.
 
     Args:
         name: The run id.
         spec: What its maker said.
         now: The registry's clock.
-        number: Of the newest event of this name, from an earlier launch.
+        replaced: The run of an earlier launch, whose place it takes.
         trust_close: See `Leases`.
         crowded: Says why further nodes cannot call; empty when they can.
     """
@@ -122,7 +47,7 @@ class Host:
         spec: RunSpec,
         now: float,
         *,
-        number: int,
+        replaced: LiveRun | None,
         trust_close: bool,
         crowded: Callable[[], str],
     ) -> None:
@@ -133,8 +58,10 @@ class Host:
         self.launcher_at = now
         self.unwritten = Trouble()
         self._crowded = crowded
-        self.number = number
-        self.former: dict[str, str] = {}
+        self.number: int = replaced.number if replaced is not None else 0
+        self.former = replaced.with_former() if replaced is not None else {}
+        """How launches of this name ended, for nodes that have not heard it."""
+        self._replaced = replaced
         self.secrets: dict[Key, bytes] = {}
         """Of its nodes' credentials, which are derived when a node first calls."""
         self.told = 0
@@ -151,11 +78,15 @@ class Host:
         self._idle = Body(b"")
         self._idle_at = float("-inf")
 
-    def replaces(self, old: Host) -> None:
-        """Remember how launches of this name ended, for nodes that have not heard it."""
-        result = old.run.result
-        ended = {old.run.spec.launch_id: result.message if result else "it was replaced"}
-        self.former = dict([*old.former.items(), *ended.items()][-_MOST_FORMER:])
+    def with_former(self) -> dict[str, str]:
+        """How the launches of this name ended, this one too; the last of them."""
+        result = self.run.result
+        ended = {self.run.spec.launch_id: result.message if result else "it was replaced"}
+        return dict([*self.former.items(), *ended.items()][-_MOST_FORMER:])
+
+    def durable(self) -> LiveRun:
+        """This run; while that it was made is not durable, the one whose place it is to take."""
+        return self if self._replaced is None else self._replaced.durable()
 
     def apply(self, event: Event, now: float) -> Record:
         """Change the run; returns the record to journal."""
@@ -205,6 +136,9 @@ class Host:
     def publish(self, now: float) -> None:
         """Make the durable state visible, and wake whom it concerns."""
         self.version, self.told = self.run.version, self.number
+        if self._replaced is not None:
+            self._replaced.wake_all()
+            self._replaced = None
         for key in self._gone:
             self.leases.forget(key)
             if self.relay is not None:
@@ -221,6 +155,13 @@ class Host:
             self.idle(now)
             self.nodes.wake_all()
         self.people.wake_all()
+
+    def wake_all(self) -> None:
+        """Answer everyone who waits: this run is replaced, or the registry closes."""
+        self.nodes.wake_all()
+        self.people.wake_all()
+        if self.relay is not None:
+            self.relay.close()
 
     @property
     def is_durable(self) -> bool:
@@ -277,7 +218,7 @@ class Host:
         newer = itertools.takewhile(lambda line: line.number > number, reversed(self.lines))
         return [line for line in newer if line.number <= self.told][::-1]
 
-    def take_over(self, fresh: Host, now: float) -> None:
+    def take_over(self, fresh: LiveRun, now: float) -> None:
         """Become what the journal says; those who wait stay, and so does who was heard of when."""
         self.run, self.number, self.lines = fresh.run, fresh.number, fresh.lines
         self.secrets.clear()

@@ -1,0 +1,106 @@
+"""Answers as bytes and as ASGI messages: bodies made once for everyone, and errors in one shape."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import math
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from starlette.types import Scope, Send
+
+from rendezvous.errors import Mismatch, RdzvError
+from rendezvous.schema import Problem
+
+SECURITY_HEADERS = [("cache-control", "no-store"), ("x-content-type-options", "nosniff")]
+"""Of every answer; the protocol adds them to those that it writes itself."""
+_SECURITY_LINES = b"".join(
+    b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in SECURITY_HEADERS
+)
+_GZIP_FROM = 16_384
+
+
+@dataclass(frozen=True)
+class Body:
+    """An answer that many get: its bytes, and the same compressed when that is worth it."""
+
+    plain: bytes
+    zipped: bytes | None = None
+
+    def answer(self, *, zipped: bool) -> bytes:
+        """The whole answer, head included, made once for everyone."""
+        return self._zipped_answer if zipped else self._plain_answer
+
+    @functools.cached_property
+    def _plain_answer(self) -> bytes:
+        return whole_answer(self.plain)
+
+    @functools.cached_property
+    def _zipped_answer(self) -> bytes:
+        assert self.zipped is not None
+        return whole_answer(self.zipped, (b"content-encoding", b"gzip"))
+
+    @staticmethod
+    def of(data: bytes) -> Body:
+        """Compress once, for everyone."""
+        return Body(data, gzip.compress(data, 1, mtime=0) if len(data) >= _GZIP_FROM else None)
+
+
+def problem_response(
+    error: RdzvError, *, retry_after_seconds: float = 1.0, close: bool = False
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """An error as status, headers and JSON body; 429 and 503 say when to come back.
+
+    Args:
+        error: What to tell.
+        retry_after_seconds: For 429 and 503; rounded up to whole seconds.
+        close: Whether the connection ends with this answer.
+    """
+    problem = Problem(
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+        retryable=error.retryable,
+        command_word=error.command_word if isinstance(error, Mismatch) else None,
+    )
+    body = problem.model_dump_json(exclude_none=True).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(retry_after_seconds))))
+    if close:
+        headers.append((b"connection", b"close"))
+    return error.status, headers, body
+
+
+def whole_answer(body: bytes, *headers: tuple[bytes, bytes]) -> bytes:
+    """A 200 with this JSON body, as it goes over the wire; for `Connection.answer`."""
+    more = b"".join(b"%s: %s\r\n" % header for header in headers) if headers else b""
+    head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+    return b"HTTP/1.1 200 OK\r\n%s%s%s\r\n%s" % (head, more, _SECURITY_LINES, body)
+
+
+async def send_problem(send: Send, error: RdzvError, *, close: bool = False) -> None:
+    """Answer a request with an error."""
+    status, headers, body = problem_response(error, close=close)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_body(send: Send, scope: Scope, body: Body) -> None:
+    """Answer 200 with JSON, compressed when that was prepared and the client takes it."""
+    zipped = body.zipped if (b"accept-encoding", b"gzip") in scope["headers"] else None
+    connection = scope.get("state", {}).get("connection")
+    answer = connection.answer if connection is not None else None
+    if answer is not None and await answer(body.answer(zipped=zipped is not None)):
+        return
+    data, headers = body.plain, [(b"content-type", b"application/json")]
+    if zipped is not None:
+        data = zipped
+        headers.append((b"content-encoding", b"gzip"))
+    headers.append((b"content-length", b"%d" % len(data)))
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": data})

@@ -1,0 +1,147 @@
+"""What a request brings, and who may make it: each kind of caller shows another credential."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from starlette.types import Scope
+
+from rendezvous.credentials import Credential, parse_credential
+from rendezvous.errors import BadRequest
+from rendezvous.server.access import required
+from rendezvous.server.connection import Connection
+from rendezvous.server.live_run import LiveRun
+from rendezvous.server.service import Service
+from rendezvous.words import printable
+
+T = TypeVar("T")
+
+_CREDENTIAL = "rdzv.credential"
+"""Where it is kept in the scope."""
+
+
+def credential_of(scope: Scope) -> Credential | None:
+    """The credential in the Authorization header, or None; it is read once for each request."""
+    if _CREDENTIAL not in scope:
+        scope[_CREDENTIAL] = _read_credential(scope)
+    found: Credential | None = scope[_CREDENTIAL]
+    return found
+
+
+def _read_credential(scope: Scope) -> Credential | None:
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            scheme, _, text = value.decode("latin-1").partition(" ")
+            return parse_credential(text) if scheme.lower() == "bearer" else None
+    return None
+
+
+def bad_request(exc: ValidationError) -> BadRequest:
+    """What is wrong with a message: the places and the rules, never the values."""
+    errors = exc.errors(include_input=False, include_context=False)
+    first = errors[0]
+    place = ".".join(str(part) for part in first["loc"])
+    # This one sentence of Pydantic's quotes what it was given.
+    rule = "no known kind" if first["type"] == "union_tag_invalid" else first["msg"]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return BadRequest(printable(f"{place or 'the body'}: {rule}{more}", 500))
+
+
+def parse(adapter: TypeAdapter[T], data: bytes) -> T:
+    """A message, as strict JSON; of a key that stands twice, the last one counts."""
+    try:
+        return adapter.validate_json(data)
+    except ValidationError as exc:
+        raise bad_request(exc) from None
+
+
+class Asked:
+    """One request: what it brings, and what its route has made of that."""
+
+    __slots__ = ("connection", "live", "query", "run", "said", "scope", "value")
+
+    live: LiveRun
+    """The run that the credential opens."""
+    query: Any
+    """The values of the query, by name, defaults included."""
+    said: Any
+    """The body."""
+
+    def __init__(self, scope: Scope, run: str, value: str) -> None:
+        self.scope = scope
+        self.connection: Connection | None = scope.get("state", {}).get("connection")
+        self.run = run
+        self.value = value
+
+    @property
+    def credential(self) -> Credential | None:
+        """What was shown."""
+        return credential_of(self.scope)
+
+    @property
+    def slot(self) -> int:
+        """The slot in the path."""
+        return int(self.value)
+
+    @property
+    def number(self) -> int:
+        """The incarnation of a node, or the generation of a join token."""
+        return required(credential_of(self.scope)).number
+
+    def proven(self) -> None:
+        """The peer of this connection has proven who it is."""
+        if self.connection is not None:
+            self.connection.is_known = True
+
+
+# --- who may call; each of these raises when the credential is not the one that it needs
+
+
+def anyone(service: Service, asked: Asked) -> None:
+    """No credential is needed."""
+
+
+def operator(service: Service, asked: Asked) -> None:
+    """The registry's operator."""
+    service.access.registry(asked.credential)
+    asked.proven()
+
+
+def reader(service: Service, asked: Asked) -> None:
+    """Whoever may look at the run."""
+    asked.live = service.access.run(asked.run, asked.credential, write=False)
+    asked.proven()
+
+
+def maker(service: Service, asked: Asked) -> None:
+    """The maker of the run, and the operator."""
+    asked.live = service.access.run(asked.run, asked.credential, write=True)
+    asked.proven()
+
+
+def newcomer(service: Service, asked: Asked) -> None:
+    """A node that has not joined; which join token it needs, the body says: see `Service.join`."""
+    required(asked.credential)
+
+
+def newcomer_of_slot(service: Service, asked: Asked) -> None:
+    """A node that has not joined the slot of the path; it counts as heard of no more than that."""
+    asked.live, _ = service.access.refuser(asked.run, asked.credential, asked.slot)
+
+
+def node(service: Service, asked: Asked) -> None:
+    """The present node of the slot; its lease is renewed."""
+    _hear(service, asked, asked.connection)
+
+
+def command_of_node(service: Service, asked: Asked) -> None:
+    """The same. The connection does not count: it ends with the command, and the node goes on."""
+    _hear(service, asked, None)
+
+
+def _hear(service: Service, asked: Asked, connection: Connection | None) -> None:
+    slot, shown = asked.slot, required(credential_of(asked.scope))
+    asked.live = service.access.node(asked.run, slot, shown)
+    asked.proven()
+    service.heard(asked.live, slot, shown.number, connection)

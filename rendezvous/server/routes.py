@@ -1,0 +1,308 @@
+"""The registry's calls: each is declared here once, and nowhere else.
+
+A route says who may make a call, what goes in and what comes out. `app` serves requests by this
+table, and `openapi` describes it. The calls that each node makes come first; they are the hot ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
+from pydantic_core import to_json
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from rendezvous.errors import NotFound
+from rendezvous.run.rounds import run_report
+from rendezvous.schema import (
+    EndpointTable,
+    EventLine,
+    JoinReply,
+    JoinRequest,
+    MetricBatch,
+    MetricReply,
+    NodeView,
+    Refusal,
+    RelayMail,
+    RelayPost,
+    RelayReply,
+    Report,
+    ReportReply,
+    RunId,
+    RunList,
+    RunMetrics,
+    RunReport,
+    RunSpec,
+    RunStatus,
+    SlotNews,
+)
+from rendezvous.server.answers import Body
+from rendezvous.server.asked import (
+    Asked,
+    anyone,
+    bad_request,
+    command_of_node,
+    maker,
+    newcomer,
+    newcomer_of_slot,
+    node,
+    operator,
+    reader,
+)
+from rendezvous.server.live_run import LiveRun
+from rendezvous.server.service import Service
+from rendezvous.version import rdzv_version
+from rendezvous.words import printable
+
+# --- what is more than a call of the service
+
+
+async def _join(service: Service, asked: Asked) -> JoinReply:
+    live, reply = await service.join(asked.run, asked.credential, asked.said)
+    asked.proven()
+    service.heard(live, asked.said.slot, reply.incarnation, asked.connection)
+    return reply
+
+
+async def _take_metrics(service: Service, asked: Asked) -> MetricReply:
+    return service.take_metrics(asked.live, asked.slot, asked.number, asked.said)
+
+
+async def _health(service: Service, asked: Asked) -> Response:
+    return _HEALTHY
+
+
+_HEALTHY = PlainTextResponse("ok\n", headers={"x-rdzv": rdzv_version()})
+
+
+async def _counters(service: Service, asked: Asked) -> Response:
+    lines = []
+    for name, value in service.counters.items():
+        lines += [f"# TYPE rdzv_{name}_total counter", f"rdzv_{name}_total {value}"]
+    lines.append("# TYPE rdzv_runs gauge")
+    for phase, count in service.phases().items():
+        lines.append(f'rdzv_runs{{phase="{phase}"}} {count}')
+    return PlainTextResponse("\n".join(lines) + "\n")
+
+
+async def _runs(service: Service, asked: Asked) -> RunList:
+    return RunList(runs=await service.statuses())
+
+
+async def _events(service: Service, asked: Asked) -> Response:
+    lines = _event_lines(service, asked.live, asked.query.after)
+    return StreamingResponse(lines, media_type=_LINES)
+
+
+async def _event_lines(service: Service, live: LiveRun, after: int) -> AsyncIterator[bytes]:
+    while (lines := await service.event_lines(live, after)) is not None:
+        after = lines[-1].number if lines else after
+        # An empty line now and then tells a quiet run from a dead registry.
+        yield b"".join(to_json(line) + b"\n" for line in lines) or b"\n"
+
+
+async def _table(service: Service, asked: Asked) -> EndpointTable:
+    run, digest = asked.live.run, asked.value
+    if run.table is None or run.digest != digest:
+        raise NotFound(f"run '{run.id}' has no table {printable(digest, 64)} now")
+    return run.table
+
+
+async def _curves(service: Service, asked: Asked) -> Body:
+    live, after = asked.live, asked.query.after
+    elapsed = service.now() - live.run.created_at
+    rows = live.metrics.newest(elapsed) if after is None else live.metrics.after(after, elapsed)
+    return Body(rows)
+
+
+async def _status(service: Service, asked: Asked) -> RunStatus:
+    return await service.wait_status(asked.live, asked.query.after, asked.query.wait)
+
+
+async def _take(service: Service, asked: Asked) -> RelayMail:
+    return await service.relay_take(asked.live, asked.slot, asked.query.after, asked.query.session)
+
+
+async def _give(service: Service, asked: Asked) -> RelayReply:
+    return service.relay_give(asked.live, asked.slot, asked.said)
+
+
+# --- the table
+
+Reply = Body | BaseModel | Response
+
+_TEXT, _LINES = "text/plain", "application/x-ndjson"
+_Wait = Annotated[float, Field(ge=0, le=25.0)]
+_Sequence = Annotated[int, Field(ge=0)]
+_Session = Annotated[str, Field(max_length=64)]
+_Reason = Annotated[str, Field(max_length=300)]
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """One call.
+
+    Attributes:
+        name: In the OpenAPI.
+        method: GET, ...
+        path: With a placeholder for each value: see `PLACEHOLDERS`.
+        summary: One sentence.
+        who: Who may call; raises for others, before anything of the body is read.
+        call: What it does.
+        gives: The model of the answer, as OpenAPI tells it.
+        takes: The model of the body, which is strict JSON.
+        query: The type and the default of each value of the query.
+        media: The type of the answer.
+    """
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    who: Callable[[Service, Asked], None]
+    call: Callable[[Service, Asked], Awaitable[Reply]]
+    gives: Any
+    _: KW_ONLY
+    takes: Any = None
+    query: Mapping[str, Any] = field(default_factory=dict)
+    media: str = "application/json"
+
+    @functools.cached_property
+    def body(self) -> TypeAdapter[Any] | None:
+        """Reads the body."""
+        return None if self.takes is None else TypeAdapter(self.takes)
+
+    @functools.cached_property
+    def _query(self) -> type[BaseModel]:
+        return create_model("Query", **self.query)
+
+    @functools.lru_cache(256)  # noqa: B019 (routes are never let go; all nodes ask for the same)
+    def read_query(self, text: bytes) -> Any:
+        """The values of a query, by name; what is not declared is passed over."""
+        given = dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True))
+        try:
+            return self._query.model_validate(given)
+        except ValidationError as exc:
+            raise bad_request(exc) from None
+
+
+_RUN = "/v1/runs/{run}"
+_NODE, _SLOT = f"{_RUN}/nodes/{{node}}", f"{_RUN}/slots/{{slot}}"
+_AFTER = (int, 0)
+
+# fmt: off
+ROUTES = (
+    # What every node asks and says.
+    Route("watch", "GET", f"{_NODE}/watch",
+          "News newer than `after`, else the reason of the moment after the poll length.",
+          node, lambda service, asked: service.watch(asked.live, asked.query.after),
+          NodeView, query={"after": _AFTER}),
+    Route("report", "POST", f"{_NODE}/reports",
+          "Probe results, acknowledgement or refusal, progress, exit, leave.",
+          node,
+          lambda service, asked: service.report(asked.live, asked.slot, asked.number, asked.said),
+          ReportReply, takes=Report),
+    Route("join", "POST", f"{_RUN}/nodes", "Join.",
+          newcomer, _join, JoinReply, takes=JoinRequest),
+    Route("metrics", "POST", f"{_NODE}/metrics",
+          "How the program's processes on this node get on.",
+          node, _take_metrics, MetricReply, takes=MetricBatch),
+    Route("healthz", "GET", "/healthz", "Whether a registry is here; needs no credential.",
+          anyone, _health, str, media=_TEXT),
+    # What a launcher says of every slot, and asks at every change.
+    Route("slot_news", "POST", _SLOT, "What the scheduler says of a slot.",
+          maker, lambda service, asked: service.slot_news(asked.live, asked.slot, asked.said),
+          RunStatus, takes=SlotNews),
+    Route("status", "GET", _RUN, "The state of a run; waits for a version above `after`.",
+          reader, _status, RunStatus, query={"after": (int, -1), "wait": (_Wait, 0.0)}),
+    # The rest.
+    Route("refuse", "POST", f"{_SLOT}/refusal", "Why a node does not join; it ends then.",
+          newcomer_of_slot,
+          lambda service, asked: service.refuse(asked.live, asked.slot, asked.number, asked.said),
+          ReportReply, takes=Refusal),
+    Route("give", "POST", f"{_NODE}/relay", "Frames of remote commands for other nodes.",
+          command_of_node, _give, RelayReply, takes=RelayPost),
+    Route("take", "GET", f"{_NODE}/relay",
+          "Frames of remote commands for this node numbered above `after`; waits for one.",
+          command_of_node, _take,
+          RelayMail, query={"after": (_Sequence, 0), "session": (_Session, "")}),
+    Route("create", "PUT", _RUN, "Make a run.",
+          operator, lambda service, asked: service.create(asked.run, asked.said),
+          RunStatus, takes=RunSpec),
+    Route("cancel", "DELETE", _RUN, "Cancel a run.",
+          maker,
+          lambda service, asked: service.cancel(asked.live, printable(asked.query.reason, 300)),
+          RunStatus, query={"reason": (_Reason, "asked for")}),
+    Route("event_stream", "GET", f"{_RUN}/events",
+          "Events as they happen, one JSON object a line; empty lines while it is quiet.",
+          reader, _events, EventLine, query={"after": _AFTER}, media=_LINES),
+    Route("table", "GET", f"{_RUN}/tables/{{digest}}", "The endpoint table with this digest.",
+          reader, _table, EndpointTable),
+    Route("checks", "GET", f"{_RUN}/report",
+          "What was checked before the go: findings, and who reached whom.",
+          reader,
+          lambda service, asked: service.sequencer.look(lambda _: run_report(asked.live.run)),
+          RunReport),
+    Route("run_metrics", "GET", f"{_RUN}/metrics",
+          "How the program's processes get on: the newest row of each, or with `after` the rows "
+          "numbered above it.",
+          reader, _curves, RunMetrics, query={"after": (int | None, None)}),
+    Route("runs", "GET", "/v1/runs", "All runs, without their slots.",
+          operator, _runs, RunList),
+    Route("metrics", "GET", "/metrics", "Counters and gauges, as Prometheus text.",
+          operator, _counters, str, media=_TEXT),
+)
+# fmt: on
+
+_INDEX = (
+    r"[0-9]{1,6}",
+    Annotated[int, Field(ge=0, le=999_999, description="The slot of the node.")],
+)
+PLACEHOLDERS: Mapping[str, tuple[str, Any]] = {
+    "run": (
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
+        Annotated[RunId, Field(description="The RDZV_ID.")],
+    ),
+    "node": _INDEX,
+    "slot": _INDEX,
+    "digest": (r"[^/]+", str),
+}
+"""What may stand in a path in place of each name, and how OpenAPI tells it."""
+
+
+# --- from a path to its routes
+
+_Found = tuple[Mapping[str, Route], int, int]
+
+
+def _one_pattern() -> tuple[re.Pattern[str], dict[int, _Found]]:
+    """All paths as alternatives, each with an empty group at its end; and by the number of that
+    group the routes, and the groups of the two values (that of the end where there is none)."""
+    paths: dict[str, dict[str, Route]] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method] = route
+        route.body  # noqa: B018 (made here, and not while the first node waits for its answer)
+    patterns, found, last = [], dict[int, _Found](), 0
+    for path, routes in paths.items():
+        patterns.append(re.sub(r"{(\w+)}", lambda m: f"({PLACEHOLDERS[m[1]][0]})", path) + "()")
+        values, last = path.count("{"), last + path.count("{") + 1
+        found[last] = routes, last - values, last - max(0, values - 1)
+    return re.compile("|".join(patterns)), found
+
+
+_PATHS, _FOUND = _one_pattern()
+
+
+def find(path: str) -> tuple[Mapping[str, Route], tuple[str, str]]:
+    """The routes of a path by method, none where it is no path of ours; and the values in it: the
+    run, and the node, slot or digest."""
+    match = _PATHS.fullmatch(path)
+    if match is None or match.lastindex is None:
+        return {}, ("", "")
+    routes, run, more = _FOUND[match.lastindex]
+    return routes, (match[run], match[more])

@@ -1,0 +1,333 @@
+"""The one place where runs change: decide, journal, apply, wake.
+
+The sequencer takes the commands that have queued up, decides and applies them, makes their events
+durable in one commit, and only then answers and wakes: nobody is told what a crash could take back.
+When the commit fails, the runs that it touched are built again from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rendezvous.compat import TaskGroup
+from rendezvous.errors import (
+    InternalError,
+    RdzvError,
+    RegistryError,
+    RunOver,
+    StorageFull,
+    Unavailable,
+)
+from rendezvous.run import events
+from rendezvous.run.events import Event, load_event
+from rendezvous.run.leases import SWEEP_SECONDS
+from rendezvous.run.protocol import due, launcher_gone
+from rendezvous.run.views import everyone_left
+from rendezvous.schema import DEFAULT_MAX_RUNS, Phase, RunSpec
+from rendezvous.server.clock import RegistryClock
+from rendezvous.server.journal import Journal, Record, applying
+from rendezvous.server.live_run import LiveRun
+from rendezvous.words import printable
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_BATCH = 1_000
+_KEEP_FINISHED = 1_000
+_KEEP_FINISHED_SECONDS = 3_600.0
+_LAUNCHER_SECONDS = 120.0
+_FAILED = "the registry failed; its log says where"
+_COUNTERS = ("joins", "watches", "reports", "metrics", "events", "commits", "refusals")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the operator decides.
+
+    Attributes:
+        trust_close: Whether a closed connection speaks of the node (not behind an ingress).
+        max_runs: How many runs may be in progress at once; those that have ended do not count.
+        crowded: Says why further nodes cannot call; empty when they can.
+    """
+
+    trust_close: bool = True
+    max_runs: int = DEFAULT_MAX_RUNS
+    crowded: Callable[[], str] = lambda: ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One event for one run, on its way into the journal."""
+
+    live: LiveRun
+    event: Event
+
+
+@dataclass(slots=True)
+class _Command:
+    decide: Callable[[float], list[Change]]
+    done: asyncio.Future[None]
+    error: RdzvError | None = None
+
+
+class Sequencer:
+    """The runs of one registry, and all that changes them.
+
+    Args:
+        journal: Where events are kept.
+        clock: Monotonic seconds.
+        options: What the operator decides.
+    """
+
+    def __init__(self, journal: Journal, clock: Callable[[], float], options: Options) -> None:
+        self._journal = journal
+        self._options = options
+        self._retired: list[LiveRun] = []
+        self._queue: asyncio.Queue[_Command] = asyncio.Queue(maxsize=100_000)
+        self.clock = RegistryClock(clock, self._stalled)
+        self.runs: dict[str, LiveRun] = {}
+        self.closing = asyncio.Event()
+        self.counters = dict.fromkeys(_COUNTERS, 0)
+
+    def _stalled(self) -> None:
+        for live in self.runs.values():
+            live.leases.stalled()
+
+    async def serve(self) -> None:
+        """Sequence commands and sweep leases until cancelled."""
+        recovered = [run for run in self.runs.values() if run.run.phase is not Phase.FINISHED]
+        async with TaskGroup() as group:
+            group.create_task(self._sequence())
+            if recovered:
+                restarted = [Change(live, events.Restarted()) for live in recovered]
+                with contextlib.suppress(RegistryError):  # logged; serve what there is
+                    await self.change(lambda _: restarted)
+            group.create_task(self._sweep())
+
+    # --- commands -----------------------------------------------------------------------------
+
+    async def change_run(self, live: LiveRun, decide: Callable[[float], Event | None]) -> None:
+        """Have one run changed by the event that is decided on, if there is one."""
+
+        def changes(now: float) -> list[Change]:
+            if self.runs.get(live.run.id) is not live:
+                raise RunOver(
+                    f"launch {live.run.spec.launch_id} of run '{live.run.id}' is over, "
+                    "and the registry has forgotten it"
+                )
+            event = decide(now)
+            return [] if event is None else [Change(live, event)]
+
+        await self.change(changes)
+
+    async def look(self, view: Callable[[float], T]) -> T:
+        """A view of the state, answered once all that it tells of is durable."""
+        seen: list[T] = []
+
+        def look(now: float) -> list[Change]:
+            seen.append(view(now))
+            return []
+
+        await self.change(look)
+        return seen[0]
+
+    async def change(self, decide: Callable[[float], list[Change]]) -> None:
+        """Decide in turn; returns once what was decided is durable, and raises why it is not."""
+        if self.closing.is_set():
+            raise Unavailable("the registry is closing")
+        command = _Command(decide, asyncio.get_running_loop().create_future())
+        try:
+            self._queue.put_nowait(command)
+        except asyncio.QueueFull as exc:
+            raise Unavailable("the registry has more requests than it can take") from exc
+        await command.done
+
+    async def _sequence(self) -> None:
+        while True:
+            batch = [await self._queue.get()]
+            while len(batch) < _BATCH and not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+            await self._commit(batch)
+            await self._drop_retired()
+
+    async def _commit(self, batch: list[_Command]) -> None:
+        touched: dict[str, int] = {}
+        error: RdzvError | None = Unavailable("the registry is closing")
+        try:
+            records = self._decide_all(batch, touched)
+            if records:
+                await self._journal.append(records)
+                self.counters["commits"] += 1
+                self.counters["events"] += len(records)
+            self._tell(touched)
+            error = None
+        except Exception as exc:
+            known = isinstance(exc, RdzvError)
+            logger.error("%d requests were not kept: %s", len(batch), exc, exc_info=not known)
+            error = exc if isinstance(exc, RdzvError) else InternalError(_FAILED)
+            self._rebuild(set(touched))
+            self._say_unwritten(set(touched), error)
+        finally:
+            for command in batch:
+                command.error = command.error or error
+                _answer(command)
+
+    def _say_unwritten(self, names: set[str], error: RdzvError) -> None:
+        words = f"{error.message}; {error.hint}".removesuffix("; ")
+        for live in filter(None, map(self.runs.get, names)):
+            live.unwritten.failed(words, self.clock.now())
+
+    def _decide_all(self, batch: list[_Command], touched: dict[str, int]) -> list[Record]:
+        """Decide and apply every command; a refusal concerns its own command alone."""
+        now = self.clock.now()
+        records: list[Record] = []
+        for command in batch:
+            try:
+                changes = command.decide(now)
+            except RdzvError as exc:
+                self.counters["refusals"] += 1
+                command.error = exc
+                continue
+            except Exception:
+                logger.exception("a request could not be decided")
+                command.error = InternalError(_FAILED)
+                continue
+            for change in changes:
+                touched.setdefault(change.live.run.id, change.live.number)
+                records.append(change.live.apply(change.event, now))
+        return records
+
+    def _tell(self, touched: dict[str, int]) -> None:
+        """Make public what is durable now; `touched` holds each run's number before."""
+        for name, before in touched.items():
+            live = self.runs[name]
+            live.unwritten.over()
+            live.publish(self.clock.now())
+            for line in live.lines_after(before):
+                level = logging.DEBUG if line.usual else logging.INFO
+                logger.log(level, "run %s epoch %d: %s", name, line.epoch, line.reason)
+
+    # --- the sweep ----------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            with contextlib.suppress(RegistryError):  # logged; the next sweep decides again
+                await self.change(self._decide_sweep)
+
+    def _decide_sweep(self, now: float) -> list[Change]:
+        changes, ended = [], []
+        for live in self.runs.values():
+            if has_ended(live):
+                ended.append(live)
+                continue
+            found = [_with_trouble(event, live, now) for event in due(live.run, now, live.leases)]
+            if now - live.launcher_at > _LAUNCHER_SECONDS:
+                found += launcher_gone(live.run)
+            changes += [Change(live, event) for event in found]
+        self._retire(ended, now)
+        return changes
+
+    def _retire(self, ended: list[LiveRun], now: float) -> None:
+        """Let go of the runs that ended long ago, and of the oldest when there are too many."""
+        ended.sort(key=_finished_at, reverse=True)
+        self._retired = [
+            live
+            for newer, live in enumerate(ended)
+            if newer >= _KEEP_FINISHED or now - _finished_at(live) > _KEEP_FINISHED_SECONDS
+        ]
+
+    async def _drop_retired(self) -> None:
+        """Forget these runs, unless one of that name was made meanwhile."""
+        retired, self._retired = self._retired, []
+        for live in retired:
+            name = live.run.id
+            if self.runs.get(name) is live:
+                try:
+                    await self._journal.drop(name)
+                except StorageFull as exc:
+                    logger.error("run %s, long finished, could not be removed: %s", name, exc)
+                else:
+                    del self.runs[name]
+
+    # --- recovery -----------------------------------------------------------------------------
+
+    def add(self, name: str, spec: RunSpec, now: float) -> LiveRun:
+        """A new run; it takes the place of the one of that name, which has ended."""
+        live = LiveRun(
+            name,
+            spec,
+            now,
+            replaced=self.runs.get(name),
+            trust_close=self._options.trust_close,
+            crowded=self._options.crowded,
+        )
+        self.runs[name] = live
+        return live
+
+    def recover(self) -> int:
+        """Build every run again from the journal; returns how many runs there are.
+
+        Raises:
+            UsageError: A record cannot be applied.
+        """
+        latest = 0.0
+        for record in self._journal.read():
+            latest = max(latest, record.at)
+            self._replay(record)
+        self.clock.restart(latest)
+        for live in self.runs.values():
+            live.grant_leases(self.clock.now())
+            live.publish(self.clock.now())
+        return len(self.runs)
+
+    def _replay(self, record: Record) -> None:
+        with applying(record):
+            event = load_event(record.body)
+            if isinstance(event, events.Created):
+                self.add(record.run, event.spec, record.at)
+            self.runs[record.run].apply(event, record.at)
+
+    def _rebuild(self, names: set[str]) -> None:
+        """Forget what could not be kept: the journal is the truth."""
+        now = self.clock.now()
+        for name in names:
+            before = self.runs.pop(name).durable()
+            for record in self._journal.read(name):
+                self._replay(record)
+            if name in self.runs:
+                before.take_over(self.runs[name], now)
+                before.publish(now)
+                self.runs[name] = before
+
+
+def _with_trouble(event: Event, live: LiveRun, now: float) -> Event:
+    """A time-out, with what the registry itself had meanwhile."""
+    trouble = live.trouble(now)
+    if not trouble or not isinstance(event, events.TimedOut):
+        return event
+    return event.model_copy(update={"trouble": printable(trouble, 600)})
+
+
+def has_ended(live: LiveRun) -> bool:
+    """Whether the run is over and every node knows it: it is kept for who asks how it ended."""
+    return live.run.phase is Phase.FINISHED and everyone_left(live.run)
+
+
+def _finished_at(live: LiveRun) -> float:
+    return live.run.finished_at or 0.0
+
+
+def _answer(command: _Command) -> None:
+    if command.done.cancelled():
+        return
+    if command.error is not None:
+        command.done.set_exception(command.error)
+    else:
+        command.done.set_result(None)

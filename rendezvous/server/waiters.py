@@ -1,0 +1,49 @@
+"""Requests that wait for the same thing, and how they are woken."""
+
+from __future__ import annotations
+
+import asyncio
+
+_WAKE_FIRST, _WAKE = 64, 1_000
+
+
+class Waiters:
+    """Requests that wait for the same thing."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until woken, or the time is over."""
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._waiting.add(waiter)
+        timer = loop.call_later(seconds, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiting.discard(waiter)
+
+    def wake_all(self) -> None:
+        """Wake everyone, many in one turn of the loop: requests are served in between.
+
+        The caller's answer goes first, and few are woken with it: the node whose join made the
+        news has yet to ask for it, and would else stand behind what all the others say next.
+        """
+        pending = list(self._waiting)
+        self._waiting.clear()
+        if pending:
+            asyncio.get_running_loop().call_soon(_wake_some, pending, _WAKE_FIRST)
+
+
+def _wake_some(pending: list[asyncio.Future[None]], count: int) -> None:
+    for waiter in pending[:count]:
+        _wake(waiter)
+    if len(pending) > count:
+        asyncio.get_running_loop().call_soon(_wake_some, pending[count:], _WAKE)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

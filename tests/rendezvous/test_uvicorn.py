@@ -1,0 +1,195 @@
+"""What `rendezvous/server/http11.py` uses of uvicorn's and h11's inside: each name, and no other.
+
+None of it is documented, so that any version of uvicorn may lack it: pyproject.toml states the
+range in which all of it is there and means what it means here.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from pathlib import Path
+
+import h11
+import pytest
+import uvicorn
+from uvicorn.lifespan.on import LifespanOn
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from rendezvous.server import http11
+
+FILE = Path(http11.__file__)
+SERVER = FILE.parent
+
+USED: dict[type, tuple[str, set[str]]] = {
+    H11Protocol: (
+        "self",
+        {
+            "_unset_keepalive_if_required",
+            "app",
+            "app_state",
+            "client",
+            "conn",
+            "connection_lost",
+            "connection_made",
+            "connections",
+            "cycle",
+            "data_received",
+            "flow",
+            "handle_events",
+            "loop",
+            "scheme",
+            "send_400_response",
+            "server_state",
+            "shutdown",
+            "timeout_keep_alive",
+            "timeout_keep_alive_handler",
+            "timeout_keep_alive_task",
+            "transport",
+        },
+    ),
+    RequestResponseCycle: (
+        "cycle",
+        {
+            "disconnected",
+            "keep_alive",
+            "message_event",
+            "on_response",
+            "response_complete",
+            "response_started",
+        },
+    ),
+    FlowControl: ("flow", {"drain", "write_paused"}),
+    ServerState: ("server_state", {"default_headers"}),
+    h11.Connection: (
+        "conn",
+        {
+            "next_event",
+            "our_state",
+            "receive_data",
+            "send_failed",
+            "their_state",
+            "trailing_data",
+        },
+    ),
+    uvicorn.Server: (
+        "self",
+        {"config", "lifespan", "server_state", "servers", "shutdown", "started", "startup"},
+    ),
+    LifespanOn: ("lifespan", {"should_exit", "startup", "state"}),
+}
+"""By class: the last name of what has its attributes in our code, and which of them are used."""
+
+OURS: dict[str, type] = {
+    "GuardedProtocol": H11Protocol,
+    "GuardedServer": uvicorn.Server,
+    "_StrictConnection": h11.Connection,
+}
+"""Our classes, and what each of them extends."""
+
+
+def attributes(tree: ast.AST) -> set[tuple[str, str]]:
+    """Every `x.name` in some code: what stands last before the dot, and the name."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            value = node.value
+            if isinstance(value, ast.Call) and getattr(value.func, "id", "") == "super":
+                found |= {("self", node.attr)} if node.attr != "__init__" else set()
+            elif isinstance(value, ast.Name | ast.Attribute):
+                found.add((getattr(value, "id", "") or getattr(value, "attr", ""), node.attr))
+    return found
+
+
+def defined(kind: type) -> set[str]:
+    """The attributes of a class of uvicorn or h11: of itself, and those that its methods set."""
+    found = set(dir(kind)) | set(getattr(kind, "__annotations__", {}))
+    for base in kind.__mro__[:-1]:
+        if base.__module__.split(".")[0] in ("uvicorn", "h11"):
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+            found |= {name for of, name in attributes(tree) if of == "self"}
+    return found
+
+
+def class_of(name: str) -> ast.ClassDef:
+    """One of our classes, as it is written."""
+    tree = ast.parse(FILE.read_text("utf-8"))
+    return next(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == name)
+
+
+def own(name: str) -> set[str]:
+    """What a class of ours has that its base has not."""
+    kind = getattr(http11, name)
+    tree = class_of(name)
+    set_here = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    return (set(vars(kind)) | set_here) - defined(OURS[name])
+
+
+@pytest.mark.parametrize("kind", list(USED), ids=lambda kind: kind.__name__)
+def test_all_that_is_used_is_there(kind: type) -> None:
+    missing = sorted(USED[kind][1] - defined(kind))
+    assert not missing, (
+        f"{kind.__module__}.{kind.__name__} has no {', '.join(missing)} in uvicorn "
+        f"{uvicorn.__version__}, and rendezvous/server/http11.py uses it: adapt http11.py, or "
+        "bound the version in pyproject.toml"
+    )
+
+
+@pytest.mark.parametrize("name", list(OURS))
+def test_nothing_else_of_it_is_used(name: str) -> None:
+    found = attributes(class_of(name))
+    for kind, (holder, listed) in USED.items():
+        if holder == "self" and kind is not OURS[name]:
+            continue
+        used = {attribute for of, attribute in found if of == holder} & defined(kind)
+        unlisted = sorted(used - listed - (own(name) if holder == "self" else set()))
+        assert not unlisted, (
+            f"http11.py: {name} uses {', '.join(unlisted)} of {kind.__name__}: list it in USED, "
+            "and try every version of uvicorn that pyproject.toml allows"
+        )
+
+
+def test_what_is_listed_is_used() -> None:
+    found = attributes(ast.parse(FILE.read_text("utf-8")))
+    for kind, (holder, listed) in USED.items():
+        used = {attribute for of, attribute in found if of == holder}
+        for name, base in OURS.items():
+            used |= set(vars(getattr(http11, name))) if base is kind else set()
+        assert sorted(listed - used) == [], kind.__name__
+
+
+def test_no_other_module_of_the_server_imports_uvicorn_or_h11() -> None:
+    importing = {
+        path.name
+        for path in SERVER.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+        if name.split(".")[0] in ("uvicorn", "h11")
+    }
+    assert importing == {FILE.name}
+
+
+def test_a_private_name_of_uvicorn_starlette_or_fastapi_is_imported_nowhere() -> None:
+    found = [
+        f"{path.name}: {node.module}.{alias.name}"
+        for path in SERVER.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").split(".")[0] in ("uvicorn", "starlette", "fastapi", "h11")
+        for alias in node.names
+        if "._" in f".{node.module}.{alias.name}"
+    ]
+    assert found == []
