@@ -1,4 +1,8 @@
-"""The registry as an ASGI application: requests to calls by the table of routes, and back."""
+"""The registry's FastAPI application: requests to calls by the table of routes, and back.
+
+FastAPI's own cost for a request is paid by the calls that people and launchers make now and then;
+those that every node makes are answered before its routing.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,11 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from starlette.responses import Response
+from fastapi import FastAPI, Request, Response
+from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rendezvous.compat import timeout
@@ -26,7 +32,7 @@ from rendezvous.server.asked import Asked, credential_of, newcomer, node, parse
 from rendezvous.server.connection import Connection
 from rendezvous.server.guard import MAX_BODY_BYTES, Guard, read_body
 from rendezvous.server.limiter import FailedLogins, Strangers
-from rendezvous.server.routes import Route, find
+from rendezvous.server.routes import ROUTES, Route, find
 from rendezvous.server.service import Service
 from rendezvous.words import printable
 
@@ -36,9 +42,22 @@ _MAX_SPEC_BYTES = 4 * 1024 * 1024
 _MAX_RELAY_BYTES = 256 * 1024
 
 
-def make_app(service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
+def make_app(service: Service, *, allowed_hosts: Collection[str]) -> FastAPI:
     """The registry's whole application, guard included."""
-    return Guard(_Door(_Api(service)), allowed_hosts=allowed_hosts, body_limit=_body_limit)
+    app = FastAPI(
+        openapi_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan(service),
+        middleware=[
+            Middleware(Guard, allowed_hosts=allowed_hosts, body_limit=_body_limit),
+            Middleware(_Door),
+            Middleware(_Lean, service),
+        ],
+    )
+    for route in ROUTES:
+        if not route.lean:
+            app.add_route(route.path, _endpoint(route, service), methods=[route.method])
+    return app
 
 
 def _body_limit(scope: Scope) -> int:
@@ -133,44 +152,72 @@ def _shows_credential(scope: Scope) -> bool:
 _NODES = (node, newcomer)
 
 
-class _Api:
-    """The calls of the service, and its life."""
+class _Lean:
+    """ASGI middleware that answers what every node asks; the rest goes on to FastAPI's routes."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
             return
-        routes, (run, value) = find(scope["path"])
+        routes, values = find(scope["path"])
         route = routes.get(scope["method"])
         if route is None:
             raise _no_route(scope, routes)
-        asked = Asked(scope, run, value)
-        route.who(self._service, asked)
-        if route.query:
-            asked.query = route.read_query(scope["query_string"])
-        if route.body is not None:
-            asked.said = parse(route.body, await read_body(receive))
-        reply = await route.call(self._service, asked)
+        if not route.lean:
+            await self._app(scope, receive, send)
+            return
+        reply = await _answer(route, self._service, Asked(scope, *values), receive)
         if isinstance(reply, Response):
             await reply(scope, receive, send)
         else:
-            body = reply if isinstance(reply, Body) else Body(reply.model_dump_json().encode())
-            await send_body(send, scope, body)
+            await send_body(send, scope, reply)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        """ASGI's lifespan: the service is served from the start to the end."""
-        await receive()
-        task = asyncio.create_task(self._service.serve())
+
+def _endpoint(route: Route, service: Service) -> Callable[[Request], Awaitable[Response]]:
+    """What FastAPI calls for a route that is not lean."""
+
+    async def endpoint(request: Request) -> Response:
+        asked = Asked(request.scope, *find(request.scope["path"])[1])
+        reply = await _answer(route, service, asked, request.receive)
+        if isinstance(reply, Response):
+            return reply
+        return Response(reply.plain, media_type="application/json")
+
+    return endpoint
+
+
+async def _answer(
+    route: Route, service: Service, asked: Asked, receive: Receive
+) -> Body | Response:
+    """Who may call comes before anything of the body is read."""
+    route.who(service, asked)
+    if route.query:
+        asked.query = route.read_query(asked.scope["query_string"])
+    if route.body is not None:
+        asked.said = parse(route.body, await read_body(receive))
+    reply = await route.call(service, asked)
+    if isinstance(reply, Body | Response):
+        return reply
+    return Body(reply.model_dump_json().encode())
+
+
+def _lifespan(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """The service is served from the start of the application to its end."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(service.serve())
         task.add_done_callback(_end_process_when_failed)
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
+        yield
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        await send({"type": "lifespan.shutdown.complete"})
+
+    return lifespan
 
 
 def _no_route(scope: Scope, routes: Mapping[str, Route]) -> RdzvError:

@@ -1,6 +1,6 @@
 """Writes `docs/openapi.json`: `python -m rendezvous.server.openapi > docs/openapi.json`.
 
-FastAPI formats the table of routes; no request ever comes here.
+FastAPI describes what the table of routes declares.
 """
 
 # No postponed annotations here: FastAPI reads the signatures that are made.

@@ -158,6 +158,7 @@ class Route:
         takes: The model of the body, which is strict JSON.
         query: The type and the default of each value of the query.
         media: The type of the answer.
+        lean: Whether it is answered before FastAPI's routing: it comes for every node.
     """
 
     name: str
@@ -171,6 +172,7 @@ class Route:
     takes: Any = None
     query: Mapping[str, Any] = field(default_factory=dict)
     media: str = "application/json"
+    lean: bool = False
 
     @functools.cached_property
     def body(self) -> TypeAdapter[Any] | None:
@@ -201,25 +203,26 @@ ROUTES = (
     Route("watch", "GET", f"{_NODE}/watch",
           "News newer than `after`, else the reason of the moment after the poll length.",
           node, lambda service, asked: service.watch(asked.live, asked.query.after),
-          NodeView, query={"after": _AFTER}),
+          NodeView, query={"after": _AFTER}, lean=True),
     Route("report", "POST", f"{_NODE}/reports",
           "Probe results, acknowledgement or refusal, progress, exit, leave.",
           node,
           lambda service, asked: service.report(asked.live, asked.slot, asked.number, asked.said),
-          ReportReply, takes=Report),
+          ReportReply, takes=Report, lean=True),
     Route("join", "POST", f"{_RUN}/nodes", "Join.",
-          newcomer, _join, JoinReply, takes=JoinRequest),
+          newcomer, _join, JoinReply, takes=JoinRequest, lean=True),
     Route("metrics", "POST", f"{_NODE}/metrics",
           "How the program's processes on this node get on.",
-          node, _take_metrics, MetricReply, takes=MetricBatch),
+          node, _take_metrics, MetricReply, takes=MetricBatch, lean=True),
     Route("healthz", "GET", "/healthz", "Whether a registry is here; needs no credential.",
-          anyone, _health, str, media=_TEXT),
+          anyone, _health, str, media=_TEXT, lean=True),
     # What a launcher says of every slot, and asks at every change.
     Route("slot_news", "POST", _SLOT, "What the scheduler says of a slot.",
           maker, lambda service, asked: service.slot_news(asked.live, asked.slot, asked.said),
-          RunStatus, takes=SlotNews),
+          RunStatus, takes=SlotNews, lean=True),
     Route("status", "GET", _RUN, "The state of a run; waits for a version above `after`.",
-          reader, _status, RunStatus, query={"after": (int, -1), "wait": (_Wait, 0.0)}),
+          reader, _status,
+          RunStatus, query={"after": (int, -1), "wait": (_Wait, 0.0)}, lean=True),
     # The rest.
     Route("refuse", "POST", f"{_SLOT}/refusal", "Why a node does not join; it ends then.",
           newcomer_of_slot,
