@@ -16,9 +16,10 @@ import psutil
 
 from bench.registry import Registry, serving
 from bench.rows import Figure, Row, row
-from rendezvous.credentials import RunKeys
-from rendezvous.join_string import JoinString
-from rendezvous.schema import Job, Phase, RunStatus
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.join_string import JoinString
+from rendezvous.wire.node import Job
+from rendezvous.wire.run import Phase, RunStatus
 
 _RDZV = str(Path(sys.executable).parent / "rdzv")
 _LIMIT_SECONDS = 120.0

@@ -22,10 +22,11 @@ from enum import Enum, auto
 from typing import Any
 
 from bench.offer import make_join
-from rendezvous.credentials import SERVER_NAME, RunKeys
-from rendezvous.http_network import client_context
-from rendezvous.join_string import RegistryPlace
-from rendezvous.schema import AckReport, LeaveReport, Report, canonical_json
+from rendezvous.talk.credentials import SERVER_NAME, RunKeys
+from rendezvous.talk.http_network import client_context
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.reports import AckReport, LeaveReport, Report
+from rendezvous.wire.table import canonical_json
 
 _HEADERS = (
     f"Host: {SERVER_NAME}\r\nAccept: */*\r\nAccept-Encoding: gzip\r\nConnection: keep-alive\r\n"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from bench.process import Crowds, crowds
 from bench.registry import Registry, serving
-from rendezvous.credentials import RunKeys
+from rendezvous.talk.credentials import RunKeys
 
 PAUSE_SECONDS = (0.05, 0.15)
 

@@ -16,21 +16,16 @@ from multiprocessing.context import ForkProcess
 from bench.offer import make_join
 from bench.registry import Registry, raise_file_limit, serving
 from bench.rows import Row, row
-from rendezvous.client import RegistryClient
-from rendezvous.credentials import RunKeys
-from rendezvous.join_string import RegistryPlace
-from rendezvous.macs import sign_join
-from rendezvous.proof.peers import peers_of
-from rendezvous.schema import (
-    AckReport,
-    Candidate,
-    JoinRequest,
-    LinkKind,
-    NodeView,
-    Phase,
-    ProbePlan,
-    ProbeReport,
-)
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.macs import sign_join
+from rendezvous.wire.node import Candidate, JoinRequest, LinkKind
+from rendezvous.wire.peers import peers_of
+from rendezvous.wire.reports import AckReport
+from rendezvous.wire.run import Phase
+from rendezvous.wire.verify import ProbePlan, ProbeReport
+from rendezvous.wire.watch import NodeView
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import Pace, probe_peers
 from worker.probe.packets import Identity

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rendezvous.credentials import RunKeys
-from rendezvous.macs import sign_join
-from rendezvous.schema import Candidate, Facts, JoinRequest, LinkKind
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.macs import sign_join
+from rendezvous.wire.node import Candidate, Facts, JoinRequest, LinkKind
 
 _LINKS = (
     ("eth0", 20, LinkKind.ETHERNET, 1_500, 25_000, "holds the route to the registry"),

@@ -32,7 +32,7 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 
 from bench.offer import make_join
-from rendezvous.credentials import RunKeys
+from rendezvous.talk.credentials import RunKeys
 
 _HOST = "127.0.0.1"
 _LIMIT_SECONDS = 120.0

@@ -12,8 +12,8 @@ from typing import Any
 
 from bench.crowd import Crowd
 from bench.registry import raise_file_limit
-from rendezvous.credentials import RunKeys
-from rendezvous.join_string import RegistryPlace
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.join_string import RegistryPlace
 
 _LIMIT_SECONDS = 180.0
 

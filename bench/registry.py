@@ -17,10 +17,10 @@ import psutil
 
 from launcher.registry import listen, server_command, write_config
 from launcher.state_dir import StateDir
-from rendezvous.client import RegistryClient
-from rendezvous.credentials import RunKeys, registry_credential
-from rendezvous.join_string import RegistryPlace
-from rendezvous.schema import EventLine, RunSpec, RunStatus
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import RunKeys, registry_credential
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.run import EventLine, RunSpec, RunStatus
 
 _LIMIT_SECONDS = 60.0
 T = TypeVar("T")

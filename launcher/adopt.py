@@ -14,8 +14,8 @@ from dataclasses import field
 
 from launcher.claim import FIELDS, Claim, Host, Value
 from launcher.platforms import claims
-from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
+from rendezvous.wire.errors import UsageError
 
 NAMES = {
     "nnodes": "NUM_NODES (--nnodes)",

@@ -18,7 +18,7 @@ import click
 from launcher.drawing import check_picture, new_figure, save_picture
 from launcher.run.command import launch
 from launcher.settings import BenchSettings
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 from worker.programs.bandwidth import RESULT_VARIABLE, pair_of, report, size_words
 
 _SLOW = 1

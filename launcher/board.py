@@ -15,8 +15,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from rendezvous.schema import EventLine, NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
-from rendezvous.words import printable, time_text
+from rendezvous.wire.run import (
+    EventLine,
+    NodeState,
+    Phase,
+    Result,
+    RunStatus,
+    SlotState,
+    SlotStatus,
+)
+from rendezvous.wire.words import printable, time_text
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

@@ -13,7 +13,7 @@ from launcher.run.shell import end_left
 from launcher.schedulers import SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir
-from rendezvous.errors import RdzvError, Unavailable
+from rendezvous.wire.errors import RdzvError, Unavailable
 
 
 async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, str]) -> int:

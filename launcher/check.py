@@ -30,10 +30,10 @@ from launcher.schedulers import (
     specs_folder,
 )
 from launcher.settings import LaunchSettings
-from rendezvous.credentials import RunKeys, new_secret
-from rendezvous.errors import RdzvError, SchedulerError, UsageError
-from rendezvous.join_string import JoinString, RegistryPlace
-from rendezvous.schema import SlotState
+from rendezvous.talk.credentials import RunKeys, new_secret
+from rendezvous.talk.join_string import JoinString, RegistryPlace
+from rendezvous.wire.errors import RdzvError, SchedulerError, UsageError
+from rendezvous.wire.run import SlotState
 
 _RUN = "check"
 _NOWHERE = RegistryPlace(("127.0.0.1",), 9)

@@ -11,14 +11,15 @@ from pydantic import ValidationError
 from launcher.find_run import find_run, registry_of
 from launcher.heatmap import draw_heat_map
 from launcher.state_dir import StateDir
-from rendezvous.checks import names_nodes
-from rendezvous.errors import RdzvError, UsageError
 from rendezvous.proof.blame import nearest
 from rendezvous.proof.findings import told_once
 from rendezvous.proof.interfaces import is_odd
 from rendezvous.proof.text_matrix import text_matrix
-from rendezvous.schema import Finding, Round, RunReport
-from rendezvous.words import ms_text, node_name, printable
+from rendezvous.wire.checks import names_nodes
+from rendezvous.wire.errors import RdzvError, UsageError
+from rendezvous.wire.node import Finding
+from rendezvous.wire.run import Round, RunReport
+from rendezvous.wire.words import ms_text, node_name, printable
 
 REPORT_NAME = "report.json"
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
+from rendezvous.wire.errors import UsageError
 
 FIELDS = ("nnodes", "node_rank", "rdzv_id", "master_addr")
 """The settings that a symmetric start needs, by their names there."""

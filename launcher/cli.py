@@ -33,9 +33,9 @@ from launcher.cli_process import (
 from launcher.options import options_from, read, sources
 from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSettings
 from launcher.streams import endure_closed_streams
-from rendezvous.errors import RdzvError, UsageError
-from rendezvous.join_string import JoinString
+from rendezvous.talk.join_string import JoinString
 from rendezvous.version import rdzv_version
+from rendezvous.wire.errors import RdzvError, UsageError
 from worker.settings import WorkerSettings, settle_framework
 
 _COMMAND = {"allow_interspersed_args": False, "max_content_width": 100}
@@ -209,8 +209,8 @@ def token() -> None:
 @token.command("new")
 def token_new() -> None:
     """Print a new group token: give it to all nodes as RDZV_TOKEN, before they are submitted."""
-    from rendezvous.credentials import new_secret
-    from rendezvous.join_string import group_token_text
+    from rendezvous.talk.credentials import new_secret
+    from rendezvous.talk.join_string import group_token_text
 
     click.echo(group_token_text(new_secret()))
 

@@ -17,7 +17,7 @@ from launcher.cli_process import (
     shown,
 )
 from launcher.cli_runs import STATE_DIR, root_folder
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 
 
 @click.group(invoke_without_command=True)

@@ -17,10 +17,10 @@ from typing import Any
 import click
 
 from launcher.streams import STANDARD_OUTPUT
-from rendezvous.errors import ExitCode, RdzvError, UsageError
 from rendezvous.isolated import begin_work
 from rendezvous.secret_variables import descriptor_of
-from rendezvous.words import printable
+from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
+from rendezvous.wire.words import printable
 
 _MOST_CHARACTERS = 4_000
 LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")

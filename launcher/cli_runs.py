@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from launcher.cli_process import exit_with, need_launcher_packages
-from rendezvous.errors import UsageError
 from rendezvous.isolated import isolated
+from rendezvous.wire.errors import UsageError
 from worker.settings import state_home
 
 STATE_DIR = click.option(

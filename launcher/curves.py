@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.drawing import check_picture, new_figure, save_picture
-from rendezvous.not_finite import decoded
-from rendezvous.schema import MetricLine
+from rendezvous.wire.metrics import MetricLine
+from rendezvous.wire.not_finite import decoded
 
 _MOST_DIAGRAMS = 12
 _MOST_CURVES = 8

@@ -14,9 +14,9 @@ from launcher.claim import FIELDS, Host, Value
 from launcher.options import variables_of
 from launcher.settings import LaunchSettings
 from launcher.symmetric import check_values
-from rendezvous.errors import ExitCode, UsageError
-from rendezvous.join_string import parse_group_token
-from rendezvous.words import printable
+from rendezvous.talk.join_string import parse_group_token
+from rendezvous.wire.errors import ExitCode, UsageError
+from rendezvous.wire.words import printable
 
 _LABELS = {"node_rank": "node rank", "nnodes": "nodes", "master_addr": "rank 0", "rdzv_id": "run"}
 _RELATED = re.compile(

@@ -14,10 +14,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import click
 
 from launcher.settings import known_check
-from rendezvous.errors import ExitCode, UsageError
-from rendezvous.schema import DEFAULT_MASTER_PORT, Finding, RdmaPort
 from rendezvous.version import rdzv_version
-from rendezvous.words import listed, printable
+from rendezvous.wire.errors import ExitCode, UsageError
+from rendezvous.wire.node import Finding, RdmaPort
+from rendezvous.wire.run import DEFAULT_MASTER_PORT
+from rendezvous.wire.words import listed, printable
 from worker.machine.kernel import memory_bytes
 from worker.machine.surroundings import Surroundings
 from worker.offer import survey

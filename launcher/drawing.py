@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 
 _KINDS = (".svg", ".png", ".pdf")
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from launcher.plan import Plan, loopback_address
-from rendezvous.schema import EndpointTable, TableRow
-from rendezvous.words import printable
+from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.words import printable
 from worker.contracts import Contract, Paths, file_variables, make_contract
 from worker.nccl.env import given_by
 from worker.variables import ProgramOptions, TableFacts, Variable, for_transports, from_table

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from launcher.dry_run import KEPT, contract_of, variable_lines
 from launcher.find_run import find_run, registry_of
 from launcher.state_dir import StateDir
-from rendezvous.errors import RdzvError, UsageError
-from rendezvous.schema import EndpointTable, TableRow
-from rendezvous.words import printable
+from rendezvous.wire.errors import RdzvError, UsageError
+from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.words import printable
 from worker.variables import Variable
 
 

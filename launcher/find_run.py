@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from launcher.state_dir import StateDir, known_runs
-from rendezvous.client import RegistryClient
-from rendezvous.errors import NotFound, Unavailable, UsageError
+from rendezvous.talk.client import RegistryClient
+from rendezvous.wire.errors import NotFound, Unavailable, UsageError
 
 
 def find_run(root: Path, run: str) -> StateDir:

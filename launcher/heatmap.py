@@ -10,8 +10,8 @@ from typing import Any
 from launcher.drawing import check_picture, new_figure, save_picture
 from rendezvous.proof.pairs import failures
 from rendezvous.proof.text_matrix import legend_of, letter_of
-from rendezvous.schema import Round
-from rendezvous.words import printable
+from rendezvous.wire.run import Round
+from rendezvous.wire.words import printable
 
 _MOST_NAMES = 64
 

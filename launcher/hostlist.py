@@ -21,8 +21,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
+from rendezvous.wire.errors import UsageError
 from worker.settings import Processes, read_size
 
 _LINE = re.compile(

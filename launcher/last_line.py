@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from launcher.state_dir import StateDir
-from rendezvous.schema import Result
+from rendezvous.wire.run import Result
 
 _SAYS = re.compile(r"\w")
 """mpirun ends what it says with a line of dashes."""

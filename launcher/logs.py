@@ -18,9 +18,9 @@ from launcher.ledger import LedgerEntry
 from launcher.log_lines import file_lines
 from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
 from launcher.state_dir import StateDir
-from rendezvous.errors import RdzvError, SchedulerError, UsageError
-from rendezvous.schema import RunStatus, SlotStatus
-from rendezvous.words import printable
+from rendezvous.wire.errors import RdzvError, SchedulerError, UsageError
+from rendezvous.wire.run import RunStatus, SlotStatus
+from rendezvous.wire.words import printable
 
 _LOOK_AGAIN_SECONDS = 1.0
 _AT_ONCE = 8

@@ -13,9 +13,9 @@ from launcher.curves import draw_curves
 from launcher.find_run import find_run
 from launcher.progress import draw_metrics, show
 from launcher.state_dir import StateDir
-from rendezvous.errors import UsageError
-from rendezvous.not_finite import decoded
-from rendezvous.schema import MetricLine
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.metrics import MetricLine
+from rendezvous.wire.not_finite import decoded
 
 
 def read_metrics(state: StateDir) -> Iterator[MetricLine]:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from launcher.progress import in_one_line
 from launcher.state_dir import StateDir
-from rendezvous.client import RegistryClient
-from rendezvous.errors import RdzvError
-from rendezvous.schema import MetricLine
+from rendezvous.talk.client import RegistryClient
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.metrics import MetricLine
 
 _MOST_BYTES = 256 << 20
 _SAY_SECONDS = 60.0

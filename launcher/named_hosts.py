@@ -7,7 +7,7 @@ import socket
 
 from launcher.hostlist import Host, place, processes_of, read_hostfile, read_hostlist
 from launcher.settings import LaunchSettings
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 from worker.machine.interfaces import look
 
 

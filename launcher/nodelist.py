@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from rendezvous.schema import MAX_NODES
+from rendezvous.wire.types import MAX_NODES
 
 _ITEM = re.compile(r"(?:[^\[\],\s]|\[[^\[\]\s]*\])+")
 _PART = re.compile(r"\[([^\]]*)\]|([^\[]+)")

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from rendezvous.compat import tomllib
-from rendezvous.errors import UsageError
 from rendezvous.secret_variables import SECRET_VARIABLES
+from rendezvous.wire.errors import UsageError
 from worker.settings import Settings, WorkerSettings
 
 Model = TypeVar("Model", bound=Settings)

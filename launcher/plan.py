@@ -13,10 +13,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from launcher.settings import LaunchSettings
 from launcher.template import Value
-from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import Limits, RunId
-from rendezvous.words import printable, size_text
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import Limits
+from rendezvous.wire.types import RunId
+from rendezvous.wire.words import printable, size_text
 from worker.contracts import FRAMEWORKS
 from worker.settings import NodeSettings, Processes, read_size
 

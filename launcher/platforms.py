@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from launcher.claim import Claim, Host, Variables, as_run_id, contradiction, host_of, wrong
 from launcher.nodelist import expand
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 
 _ONCE = "rdzv is started once on each node and starts the node's processes itself"
 # Slurm's own steps: the batch script, the interactive shell of salloc, what is outside of all.

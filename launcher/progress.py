@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rendezvous.not_finite import decoded
-from rendezvous.schema import MetricLine, RunStatus
-from rendezvous.words import printable, time_text
+from rendezvous.wire.metrics import MetricLine
+from rendezvous.wire.not_finite import decoded
+from rendezvous.wire.run import RunStatus
+from rendezvous.wire.words import printable, time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

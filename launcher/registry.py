@@ -10,12 +10,12 @@ import socket
 from pathlib import Path
 
 from launcher.state_dir import StateDir
-from rendezvous.credentials import hkdf, registry_credential
-from rendezvous.errors import AddressError, UsageError
 from rendezvous.isolated import isolated
-from rendezvous.join_string import RegistryPlace
-from rendezvous.schema import REGISTRY_FILES
-from rendezvous.words import printable
+from rendezvous.talk.credentials import hkdf, registry_credential
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import AddressError, UsageError
+from rendezvous.wire.run import REGISTRY_FILES
+from rendezvous.wire.words import printable
 from worker.address import choose_candidates
 from worker.machine.interfaces import look
 
@@ -120,7 +120,7 @@ def write_config(
     }
     proof = b""
     if tls:
-        from rendezvous.certificate import make_certificate
+        from rendezvous.talk.certificate import make_certificate
 
         path = state.path / "certificate.pem"
         if not path.exists():

@@ -12,9 +12,9 @@ import click
 from launcher.registry import check_file_limit, listen, own_addresses, server_command, write_config
 from launcher.settings import ServeSettings
 from launcher.state_dir import StateDir
-from rendezvous.credentials import registry_credential
-from rendezvous.errors import RunExists
-from rendezvous.join_string import RegistryString
+from rendezvous.talk.credentials import registry_credential
+from rendezvous.talk.join_string import RegistryString
+from rendezvous.wire.errors import RunExists
 from worker.settings import state_home
 
 _FOLDER = "registry"

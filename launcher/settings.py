@@ -8,9 +8,10 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from rendezvous.checks import CHECK_IDS
-from rendezvous.errors import UsageError
-from rendezvous.schema import DEFAULT_MAX_RUNS, DEFAULT_PORT, Port, Seconds
+from rendezvous.wire.checks import CHECK_IDS
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import DEFAULT_MAX_RUNS, DEFAULT_PORT
+from rendezvous.wire.types import Port, Seconds
 from worker.contracts import Name
 from worker.settings import NodeSettings, Rank, Settings, WorkerSettings, option, read_bytes
 

@@ -35,11 +35,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launcher.ledger import Ledger, LedgerEntry
-from rendezvous.credentials import RunKeys, new_secret
-from rendezvous.errors import RunExists, UsageError
-from rendezvous.join_string import RegistryPlace
-from rendezvous.schema import Result
-from rendezvous.words import printable
+from rendezvous.talk.credentials import RunKeys, new_secret
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import RunExists, UsageError
+from rendezvous.wire.run import Result
+from rendezvous.wire.words import printable
 from worker.output import make_private
 
 _SECRET_BYTES = 32

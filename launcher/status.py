@@ -14,8 +14,9 @@ from launcher.find_run import find_run, registry_of
 from launcher.last_line import last_line
 from launcher.progress import draw_metrics, show
 from launcher.state_dir import StateDir, known_runs
-from rendezvous.errors import RdzvError, Unavailable
-from rendezvous.schema import RunMetrics, RunStatus
+from rendezvous.wire.errors import RdzvError, Unavailable
+from rendezvous.wire.metrics import RunMetrics
+from rendezvous.wire.run import RunStatus
 
 
 async def show_status(root: Path, run: str | None, *, as_json: bool) -> int:

@@ -17,10 +17,10 @@ from launcher.claim import FIELDS, Host, Value
 from launcher.plan import check_run_id, parse_nnodes
 from launcher.settings import Launching, LaunchSettings
 from launcher.slurm import node_address
-from rendezvous.credentials import RunKeys, hkdf
-from rendezvous.errors import UsageError
-from rendezvous.join_string import JoinString, RegistryPlace, parse_group_token
-from rendezvous.words import size_text
+from rendezvous.talk.credentials import RunKeys, hkdf
+from rendezvous.talk.join_string import JoinString, RegistryPlace, parse_group_token
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import size_text
 from worker.machine.interfaces import look
 
 
@@ -192,7 +192,7 @@ def group_launch_id(secret: bytes, run: str) -> str:
 
 def symmetric_join(settings: LaunchSettings, group_token: str) -> JoinString:
     """The join string of a node above rank 0; the settings have been settled."""
-    from rendezvous.certificate import public_key_pin
+    from rendezvous.talk.certificate import public_key_pin
 
     secret = parse_group_token(group_token)
     run = check_run_id(settings.rdzv_id or "")

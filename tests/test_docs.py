@@ -21,9 +21,9 @@ from launcher.plan import make_plan
 from launcher.schedulers import known_schedulers
 from launcher.settings import LaunchSettings
 from launcher.template import Form
-from rendezvous.errors import Cause, ExitCode
-from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.secret_variables import SECRET_VARIABLES
+from rendezvous.wire.errors import Cause, ExitCode
+from rendezvous.wire.table import EndpointTable, TableRow
 from worker.contracts import Paths, make_contract
 from worker.settings import NodeSettings
 

@@ -150,8 +150,8 @@ def test_the_branches_of_the_pure_modules_are_counted() -> None:
 
 def test_the_decisions_are_among_the_pure_modules() -> None:
     assert set(pure_modules()) >= {
-        "rendezvous.schema",
-        "rendezvous.errors",
+        "rendezvous.wire.run",
+        "rendezvous.wire.errors",
         "rendezvous.run.protocol",
         "worker.address",
         "worker.contracts",

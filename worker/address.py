@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from rendezvous.errors import AddressError
 from rendezvous.frozen import frozen
-from rendezvous.schema import Candidate, LinkKind
-from rendezvous.words import natural_key
+from rendezvous.wire.errors import AddressError
+from rendezvous.wire.node import Candidate, LinkKind
+from rendezvous.wire.words import natural_key
 from worker.machine.network import Interface, Network, RdmaKind, Skipped
 
 Prefer: TypeAlias = Literal["auto", "ib", "fastest"]

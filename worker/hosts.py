@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from rendezvous.errors import ArmingFailed
-from rendezvous.schema import EndpointTable
+from rendezvous.wire.errors import ArmingFailed
+from rendezvous.wire.table import EndpointTable
 from worker.hosts_plan import UNKNOWN, HostsPlan, plan_hosts
 from worker.hosts_text import (
     BEGINS,

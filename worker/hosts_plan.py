@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from rendezvous.frozen import frozen
-from rendezvous.schema import EndpointTable, TableRow, is_valid_label
-from rendezvous.words import listed, printable
+from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.types import is_valid_label
+from rendezvous.wire.words import listed, printable
 from worker.hosts_text import (
     HostsEntry,
     canonical,

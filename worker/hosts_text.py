@@ -27,10 +27,10 @@ from typing import TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from rendezvous.errors import ArmingFailed
 from rendezvous.frozen import frozen
-from rendezvous.schema import Address, RunId, is_valid_label
-from rendezvous.words import printable
+from rendezvous.wire.errors import ArmingFailed
+from rendezvous.wire.types import Address, RunId, is_valid_label
+from rendezvous.wire.words import printable
 
 BEGINS = "# BEGIN rdzv run="
 _ENDS = "# END rdzv run="

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from rendezvous.errors import JoinTimeout, UsageError
+from rendezvous.wire.errors import JoinTimeout, UsageError
 
 FREE = ".join"
 TAKEN = ".taken"

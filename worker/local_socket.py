@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from rendezvous.compat import timeout
-from rendezvous.words import printable
+from rendezvous.wire.words import printable
 from worker.own_folder import OwnFolder
 
 MAX_LINE_BYTES = 1 << 20

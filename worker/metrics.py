@@ -17,10 +17,10 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from rendezvous.compat import timeout
-from rendezvous.errors import RdzvError, RegistryError, TooManyRequests
-from rendezvous.not_finite import encoded
-from rendezvous.schema import MOST_METRIC_ROWS, MetricBatch, MetricReply, MetricRow
-from rendezvous.words import printable
+from rendezvous.wire.errors import RdzvError, RegistryError, TooManyRequests
+from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply, MetricRow
+from rendezvous.wire.not_finite import encoded
+from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _SAY_SECONDS = 60.0
 
 
 class Registry(Protocol):
-    """What is needed of `rendezvous.client.RegistryClient`."""
+    """What is needed of `rendezvous.talk.client.RegistryClient`."""
 
     async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
         """Tell how this node's processes get on."""

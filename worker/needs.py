@@ -11,8 +11,8 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 
-from rendezvous.errors import UsageError
-from rendezvous.words import printable
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import printable
 from worker.contracts import FRAMEWORKS, Lack, Need, Rival, Script
 from worker.machine import aside
 from worker.machine.user_python import has_module

@@ -9,15 +9,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rendezvous.errors import AddressError, ArmingFailed, UsageError
-from rendezvous.join_string import JoinString
-from rendezvous.macs import sign_join, word_macs
-from rendezvous.schema import (
-    DEFAULT_MASTER_PORT,
-    Candidate,
-    Job,
-    JoinRequest,
-)
+from rendezvous.talk.join_string import JoinString
+from rendezvous.talk.macs import sign_join, word_macs
+from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
+from rendezvous.wire.node import Candidate, Job, JoinRequest
+from rendezvous.wire.run import DEFAULT_MASTER_PORT
 from worker.address import AddressChoice, choose_candidates
 from worker.contracts import needs_of, script_of
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, Protocol
 
-from rendezvous.words import printable
+from rendezvous.wire.words import printable
 from worker.log_file import LogFile
 
 logger = logging.getLogger(__name__)

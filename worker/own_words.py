@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rendezvous.join_string import without_secrets
-from rendezvous.schema import MOST_COMMAND_WORDS
-from rendezvous.words import printable
+from rendezvous.talk.join_string import without_secrets
+from rendezvous.wire.node import MOST_COMMAND_WORDS
+from rendezvous.wire.words import printable
 
 _HIDDEN = "(hidden)"
 _LONGEST = 200

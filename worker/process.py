@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rendezvous.compat import timeout
-from rendezvous.errors import RdzvError, RunError, UsageError
+from rendezvous.wire.errors import RdzvError, RunError, UsageError
 from worker import keeper
 from worker.ending import Ending, LeftBehind
 from worker.failure import ChildWatch

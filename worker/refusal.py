@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import socket
 
-from rendezvous.client import RegistryClient
-from rendezvous.errors import (
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.join_string import JoinString
+from rendezvous.talk.retry import until_answered
+from rendezvous.wire.errors import (
     ArmingFailed,
     ExitCode,
     RdzvError,
@@ -18,10 +20,8 @@ from rendezvous.errors import (
     TooManyRequests,
     UsageError,
 )
-from rendezvous.join_string import JoinString
-from rendezvous.retry import until_answered
-from rendezvous.schema import Refusal
-from rendezvous.words import printable
+from rendezvous.wire.node import Refusal
+from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
-from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import MAX_NODES, Port, Seconds
-from rendezvous.words import size_text
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.types import MAX_NODES, Port, Seconds
+from rendezvous.wire.words import size_text
 from worker.contracts import FrameworkChoice, Name, choose_framework
 
 LEAST_LOG_BYTES = 1 << 20

@@ -13,10 +13,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rendezvous.join_string import JoinString
-from rendezvous.macs import row_is_genuine
-from rendezvous.schema import Address, EndpointTable, ShortWords, TableRow
-from rendezvous.words import printable
+from rendezvous.talk.join_string import JoinString
+from rendezvous.talk.macs import row_is_genuine
+from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.types import Address, ShortWords
+from rendezvous.wire.words import printable
 from worker.settings import read_size
 
 _LAST_PORT = 65_535

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
-from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import EndpointTable, TableRow
 from worker.nccl.env import Given, network_kind, selects
 
 _FILES_OF_A_NODE = ("RDZV_HOSTFILE", "RDZV_HOSTFILE_MPICH", "RDZV_TABLE")

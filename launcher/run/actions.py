@@ -8,7 +8,7 @@ from __future__ import annotations
 from launcher.run.sentences import Sentence
 from launcher.run.values import Failure, Fresh, Key, Outcome, Resumed, Standing, Verdict, Why
 from rendezvous.frozen import frozen
-from rendezvous.schema import RunStatus, SlotState
+from rendezvous.wire.run import RunStatus, SlotState
 
 # --- the registry
 

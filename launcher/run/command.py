@@ -20,7 +20,7 @@ from launcher.run.environment import LaunchEnvironment
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.shell import Launch
 from launcher.settings import LaunchSettings
-from rendezvous.errors import error_from_code
+from rendezvous.wire.errors import error_from_code
 
 _SIGNALS = 128
 

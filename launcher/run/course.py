@@ -43,7 +43,7 @@ from launcher.run.values import (
     Verdict,
 )
 from rendezvous.enums import StrEnum
-from rendezvous.schema import Result, RunStatus
+from rendezvous.wire.run import Result, RunStatus
 
 CREATE_PAUSE_SECONDS: Final = 0.05
 TELL_FAILURE_SECONDS: Final = 3.0

@@ -20,11 +20,11 @@ from launcher.run.sentences import Sentence
 from launcher.run.values import ErrorKind, Outcome, Trouble, Verdict
 from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
 from launcher.state_dir import StateDir
-from rendezvous.client import RegistryClient
-from rendezvous.errors import RdzvError
-from rendezvous.schema import Result, RunReport, SlotNews, SlotState
 from rendezvous.shell import Shell
-from rendezvous.words import printable
+from rendezvous.talk.client import RegistryClient
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.run import Result, RunReport, SlotNews, SlotState
+from rendezvous.wire.words import printable
 
 _CREATOR_SECONDS = 10.0
 _REQUEST_SECONDS = 5.0

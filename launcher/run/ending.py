@@ -18,7 +18,7 @@ from launcher.run.values import Key, Starter
 from launcher.schedulers.description import OVER, Description
 from rendezvous.enums import StrEnum
 from rendezvous.frozen import frozen
-from rendezvous.schema import SlotState
+from rendezvous.wire.run import SlotState
 
 LOOKS: Final = 2
 LOOK_AGAIN_SECONDS: Final = 1.0

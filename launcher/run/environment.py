@@ -22,10 +22,10 @@ from launcher.board import Board, make_board
 from launcher.registry import last_words, listen, own_addresses, server_command, write_config
 from launcher.schedulers import Scheduler, SchedulerContext, make_scheduler
 from launcher.state_dir import StateDir, outlives_launch
-from rendezvous.client import RegistryClient
 from rendezvous.compat import timeout
-from rendezvous.credentials import Credential, new_secret
-from rendezvous.join_string import RegistryPlace
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import Credential, new_secret
+from rendezvous.talk.join_string import RegistryPlace
 from worker.process import ending_signals
 
 _LAUNCH_ID_BYTES = 5

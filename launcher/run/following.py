@@ -10,8 +10,8 @@ from launcher.run.actions import AskStatus, FetchMetrics, FollowEvents, Keep, Ke
 from launcher.run.desk import Desk, retry_pause
 from launcher.run.sentences import Findings, RegistryTrouble, Sentence, Warnings
 from launcher.run.values import ErrorKind, Failure, Silent, StorageLost, Trouble
-from rendezvous.errors import PreflightFailed, VerificationFailed
-from rendezvous.schema import Phase, RunStatus
+from rendezvous.wire.errors import PreflightFailed, VerificationFailed
+from rendezvous.wire.run import Phase, RunStatus
 
 STATUS_WAIT_SECONDS: Final = 2.0
 METRICS_SECONDS: Final = 1.0

@@ -14,12 +14,13 @@ from launcher.run.values import LOCAL, Fresh, Ground, Key, Resumed, Standing
 from launcher.schedulers import Scheduler
 from launcher.state_dir import LaunchRecord, StateDir
 from launcher.symmetric import group_launch_id
-from rendezvous.credentials import Credential, RunKeys, registry_credential
-from rendezvous.errors import UsageError
-from rendezvous.join_string import JoinString, RegistryPlace
-from rendezvous.macs import word_macs
-from rendezvous.schema import Job, RunSpec
-from rendezvous.words import printable
+from rendezvous.talk.credentials import Credential, RunKeys, registry_credential
+from rendezvous.talk.join_string import JoinString, RegistryPlace
+from rendezvous.talk.macs import word_macs
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.node import Job
+from rendezvous.wire.run import RunSpec
+from rendezvous.wire.words import printable
 from worker.contracts import is_led
 from worker.variables import ProgramOptions
 

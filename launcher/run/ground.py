@@ -46,7 +46,7 @@ from launcher.run.values import (
 )
 from rendezvous.enums import StrEnum
 from rendezvous.frozen import frozen
-from rendezvous.schema import NodeState, Phase, RunStatus, SlotStatus
+from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotStatus
 
 OPEN_SECONDS: Final = 10.0
 OPEN_PAUSE_SECONDS: Final = 0.2

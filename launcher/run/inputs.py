@@ -7,7 +7,7 @@ from typing import Final
 from launcher.run.values import Key, Trouble
 from launcher.schedulers.description import Description
 from rendezvous.frozen import frozen
-from rendezvous.schema import RunReport, RunStatus
+from rendezvous.wire.run import RunReport, RunStatus
 
 NO_ACTION: Final = 0
 """The id of what has none."""

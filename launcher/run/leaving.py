@@ -10,8 +10,8 @@ from launcher.run.desk import Desk
 from launcher.run.following import Following
 from launcher.run.sentences import DidNotLeave, WaitsForOthers
 from launcher.run.values import LaunchFacts
-from rendezvous.errors import JoinTimeout
-from rendezvous.schema import NodeState, Result, RunStatus
+from rendezvous.wire.errors import JoinTimeout
+from rendezvous.wire.run import NodeState, Result, RunStatus
 
 LEAVE_SECONDS: Final = 8.0
 OTHERS_SECONDS: Final = 30.0

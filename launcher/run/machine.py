@@ -26,7 +26,7 @@ from launcher.run.runs import Runs
 from launcher.run.sentences import EndsAtOnce, EndsRun
 from launcher.run.slots import Slots
 from launcher.run.values import EndedAtOnce, EndedBeforeBegun, LaunchFacts, Refusal
-from rendezvous.schema import Phase
+from rendezvous.wire.run import Phase
 
 CANCEL_SECONDS: Final = 10.0
 CANCEL_PAUSE_SECONDS: Final = 0.1

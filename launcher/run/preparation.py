@@ -26,9 +26,9 @@ from launcher.schedulers import (
     specs_folder,
 )
 from launcher.settings import LaunchSettings
-from rendezvous.errors import UsageError
-from rendezvous.join_string import RegistryString, parse_group_token
-from rendezvous.schema import canonical_json
+from rendezvous.talk.join_string import RegistryString, parse_group_token
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import canonical_json
 from worker.contracts import FrameworkChoice, check_command
 from worker.settings import settle_framework, state_home
 from worker.variables import Variable

@@ -9,7 +9,7 @@ from launcher.run.desk import Desk
 from launcher.run.ending import Endings
 from launcher.run.values import Key, LaunchFacts, Trouble
 from launcher.run.worker_run import Run, Step
-from rendezvous.schema import Phase, SlotStatus
+from rendezvous.wire.run import Phase, SlotStatus
 
 
 @dataclass(slots=True)

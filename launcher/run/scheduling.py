@@ -25,8 +25,8 @@ from launcher.run.sentences import UnknownLeft
 from launcher.run.values import Key, Left
 from launcher.schedulers import NothingSubmitted, Scheduler, SchedulerContext
 from rendezvous.compat import timeout
-from rendezvous.errors import SchedulerError, UsageError
-from rendezvous.words import printable
+from rendezvous.wire.errors import SchedulerError, UsageError
+from rendezvous.wire.words import printable
 
 _LAST_LINE_SECONDS = 10.0
 _LAST_LINES = 5

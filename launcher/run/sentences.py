@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.run.values import Failure, Key, Starter, Why
 from rendezvous.enums import StrEnum
 from rendezvous.frozen import frozen
-from rendezvous.schema import Phase, RunReport, SlotState
+from rendezvous.wire.run import Phase, RunReport, SlotState
 
 
 class StandKind(StrEnum):

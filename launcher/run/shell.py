@@ -28,8 +28,8 @@ from launcher.run.values import Outcome
 from launcher.run.words import Names, lines
 from launcher.schedulers import SchedulerContext
 from launcher.state_dir import StateDir
-from rendezvous.schema import Result
 from rendezvous.shell import Shell
+from rendezvous.wire.run import Result
 
 
 class Launch:

@@ -38,7 +38,7 @@ from launcher.run.submitting import Submitting
 from launcher.run.values import ErrorKind, Key, Left
 from launcher.run.worker_run import BEFORE_SUBMISSION, Run, Step
 from launcher.schedulers.description import OVER, Description
-from rendezvous.schema import Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.wire.run import Phase, RunStatus, SlotState, SlotStatus
 
 RELEASE_AGAIN_SECONDS: Final = 60.0
 _MOST_DOUBLINGS: Final = 5

@@ -13,7 +13,7 @@ from launcher.run.runs import Runs
 from launcher.run.sentences import LedgerUnwritable
 from launcher.run.values import Key
 from launcher.run.worker_run import BEFORE_SUBMISSION, Run, Step
-from rendezvous.schema import SlotState
+from rendezvous.wire.run import SlotState
 
 SUBMITS_AT_ONCE: Final = 16
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from rendezvous.enums import StrEnum
-from rendezvous.errors import ExitCode, RegistryError, StorageFull, TooManyRequests
 from rendezvous.frozen import frozen
-from rendezvous.schema import Result
+from rendezvous.wire.errors import ExitCode, RegistryError, StorageFull, TooManyRequests
+from rendezvous.wire.run import Result
 
 LOCAL = "local"
 """The starter whose worker runs are children of the launcher, and end with it."""

@@ -46,10 +46,10 @@ from launcher.run.values import (
     Verdict,
     Why,
 )
-from rendezvous.errors import ExitCode, RegistryLost, RunCancelled, StorageFull
 from rendezvous.frozen import frozen
-from rendezvous.schema import Result
-from rendezvous.words import printable, slots_text
+from rendezvous.wire.errors import ExitCode, RegistryLost, RunCancelled, StorageFull
+from rendezvous.wire.run import Result
+from rendezvous.wire.words import printable, slots_text
 
 _MOST_REASON = 300
 _MOST_SAYS = 300

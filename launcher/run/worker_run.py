@@ -9,7 +9,7 @@ from launcher.run.actions import News
 from launcher.run.values import LOCAL, Starter
 from launcher.schedulers.description import OVER, Description
 from rendezvous.enums import StrEnum
-from rendezvous.schema import NodeState, Phase, SlotState, SlotStatus
+from rendezvous.wire.run import NodeState, Phase, SlotState, SlotStatus
 
 SLOW_DETAIL_SECONDS: Final = 1.0
 SAY_AGAIN_SECONDS: Final = 30.0

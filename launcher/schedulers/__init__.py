@@ -22,8 +22,8 @@ import click
 from launcher.plan import LONGEST_NAME, Submission, WorkerRun
 from launcher.schedulers.description import OVER as OVER
 from launcher.schedulers.description import Description as Description
-from rendezvous.errors import SchedulerError, UsageError
 from rendezvous.frozen import frozen
+from rendezvous.wire.errors import SchedulerError, UsageError
 
 
 class NothingSubmitted(SchedulerError):

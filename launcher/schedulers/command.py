@@ -18,10 +18,10 @@ from pathlib import Path
 
 from launcher.schedulers import NothingSubmitted
 from rendezvous.compat import timeout
-from rendezvous.errors import SchedulerError
 from rendezvous.frozen import frozen
-from rendezvous.join_string import without_secrets
 from rendezvous.secret_variables import anonymous_file
+from rendezvous.talk.join_string import without_secrets
+from rendezvous.wire.errors import SchedulerError
 
 _KILL_SECONDS = 2.0
 _LOOK_SECONDS = 0.02

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rendezvous.frozen import frozen
-from rendezvous.schema import SlotState
+from rendezvous.wire.run import SlotState
 
 OVER = (SlotState.ENDED, SlotState.FAILED)
 """The states after which nothing more becomes of a worker run."""

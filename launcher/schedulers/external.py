@@ -13,7 +13,7 @@ from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
 from launcher.schedulers.files import NEW, write_private
 from launcher.template import form_of, render
-from rendezvous.schema import SlotState
+from rendezvous.wire.run import SlotState
 from worker.join_folder import FREE, TAKEN
 
 

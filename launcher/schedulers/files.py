@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rendezvous.errors import SchedulerError
+from rendezvous.wire.errors import SchedulerError
 
 NEW = ".new"
 """What the file's own suffix is while it is being written."""

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from launcher.template import Form
-from rendezvous.errors import TemplateError
+from rendezvous.wire.errors import TemplateError
 
 _STR = "tag:yaml.org,2002:str"
 

@@ -18,10 +18,10 @@ from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
 from launcher.template import Form, render
 from rendezvous.compat import timeout
-from rendezvous.errors import SchedulerError, TemplateError
 from rendezvous.isolated import isolated
-from rendezvous.schema import SlotState
 from rendezvous.secret_variables import anonymous_file, path_of
+from rendezvous.wire.errors import SchedulerError, TemplateError
+from rendezvous.wire.run import SlotState
 
 _KILL_SECONDS = 3.0
 OWN_COMMAND = tuple(isolated("rdzv_command"))

@@ -36,8 +36,8 @@ from launcher.schedulers.profile_file import Profile, read_profile
 from launcher.template import (
     Value,
 )
-from rendezvous.errors import SchedulerError
-from rendezvous.schema import SlotState
+from rendezvous.wire.errors import SchedulerError
+from rendezvous.wire.run import SlotState
 
 _TRIES = 3
 _ABSENT_MEANS_GONE = 3

@@ -22,7 +22,7 @@ from launcher.template import (
     placeholders,
     render,
 )
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 
 _WAYS = {"HOST": "--hostlist, --hostfile or --set HOST=..."}
 

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from launcher.plan import LONGEST_NAME, SHORTEST_NAME
 from launcher.template import PLACEHOLDER
 from rendezvous.compat import tomllib
-from rendezvous.errors import UsageError
-from rendezvous.schema import SlotState
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import SlotState
 
 
 def _check_words(words: list[str]) -> list[str]:

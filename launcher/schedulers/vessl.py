@@ -21,8 +21,8 @@ from launcher.schedulers.profile_file import Profile
 from launcher.schedulers.vessl_account import known_project
 from launcher.schedulers.vessl_values import check_values
 from launcher.template import Value
-from rendezvous.errors import SchedulerError
-from rendezvous.schema import SlotState
+from rendezvous.wire.errors import SchedulerError
+from rendezvous.wire.run import SlotState
 
 _READ = ("vessl", "run", "read", "<<PROJECT>>", "<<ID>>")
 _STATUS = re.compile(r"^\s*Status (?P<state>\S+)$", re.MULTILINE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rendezvous.compat import tomllib
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 
 RUN_TOKEN_FILE = Path("/opt/vessl/access_token/token_file")
 """Inside a run, the newest token of the run itself."""

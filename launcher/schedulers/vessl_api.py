@@ -22,9 +22,9 @@ from urllib.parse import quote, urlencode, urlsplit
 from launcher.schedulers import SERVICE_FAILS
 from launcher.schedulers.vessl_account import Account
 from rendezvous.compat import timeout
-from rendezvous.errors import SchedulerError
-from rendezvous.join_string import without_secrets
-from rendezvous.words import printable
+from rendezvous.talk.join_string import without_secrets
+from rendezvous.wire.errors import SchedulerError
+from rendezvous.wire.words import printable
 
 _MOST_BYTES = 8 << 20
 _MOST_WORDS = 400

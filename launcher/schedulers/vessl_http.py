@@ -39,7 +39,7 @@ from launcher.schedulers.vessl_api import (
     run_rows,
 )
 from launcher.schedulers.vessl_values import load_spec
-from rendezvous.errors import SchedulerError, UsageError
+from rendezvous.wire.errors import SchedulerError, UsageError
 
 _TRIES = 3
 _PAGE = 100

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from rendezvous.errors import TemplateError
+from rendezvous.wire.errors import TemplateError
 
 _NUMBER_OR_TRUTH = re.compile(
     r"""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.template.placeholder import PLACEHOLDER, Value, Variables, line_at, one_line
-from rendezvous.errors import TemplateError
+from rendezvous.wire.errors import TemplateError
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _STRING_OR_BARE = re.compile(f"{_STRING}|{PLACEHOLDER.pattern}")

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rendezvous.errors import TemplateError
+from rendezvous.wire.errors import TemplateError
 
 Value = str | int | list[str]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import yaml
 
 from launcher.template.placeholder import PLACEHOLDER, LineOf, Variables, line_at
-from rendezvous.errors import TemplateError
+from rendezvous.wire.errors import TemplateError
 
 _STR = "tag:yaml.org,2002:str"
 _INT = "tag:yaml.org,2002:int"

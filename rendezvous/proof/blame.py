@@ -21,9 +21,11 @@ from rendezvous.proof.pairs import (
     failures,
     guilty_nodes,
 )
-from rendezvous.proof.peers import FULL_MESH
-from rendezvous.schema import JoinRequest, PairProbe, Round
-from rendezvous.words import group_name, listed, printable, slots_text
+from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.peers import FULL_MESH
+from rendezvous.wire.run import Round
+from rendezvous.wire.verify import PairProbe
+from rendezvous.wire.words import group_name, listed, printable, slots_text
 
 _TELLING = ("timeout", "no_route", "wrong_node", "stranger", "error")
 """Outcomes of which the node's own words say more than ours."""

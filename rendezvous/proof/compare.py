@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from rendezvous.checks import Check, Level
 from rendezvous.proof.findings import (
     Property,
     compare_facts,
@@ -16,8 +15,10 @@ from rendezvous.proof.findings import (
     mark_skipped,
 )
 from rendezvous.proof.rdma import compare_rdma
-from rendezvous.schema import MOST_COMMAND_WORDS, Finding, JoinRequest, RunSpec
-from rendezvous.words import group_name, listed
+from rendezvous.wire.checks import Check, Level
+from rendezvous.wire.node import MOST_COMMAND_WORDS, Finding, JoinRequest
+from rendezvous.wire.run import RunSpec
+from rendezvous.wire.words import group_name, listed
 
 
 def compare(joins: Sequence[JoinRequest], spec: RunSpec) -> list[Finding]:

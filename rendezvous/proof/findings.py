@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from rendezvous.checks import Check, Level, names_nodes
 from rendezvous.frozen import frozen
-from rendezvous.schema import Facts, Finding, JoinRequest, RunSpec
-from rendezvous.words import group_name, listed, node_name, printable
+from rendezvous.wire.checks import Check, Level, names_nodes
+from rendezvous.wire.node import Facts, Finding, JoinRequest
+from rendezvous.wire.run import RunSpec
+from rendezvous.wire.words import group_name, listed, node_name, printable
 
 
 @frozen

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rendezvous.checks import Check
 from rendezvous.proof.findings import mark_skipped, told_once
 from rendezvous.proof.networks import NetworkClass
-from rendezvous.schema import Finding, JoinRequest, RunSpec
-from rendezvous.words import listed, printable
+from rendezvous.wire.checks import Check
+from rendezvous.wire.node import Finding, JoinRequest
+from rendezvous.wire.run import RunSpec
+from rendezvous.wire.words import listed, printable
 
 _SUFFIX = "_SOCKET_IFNAME"
 _MOST = 3

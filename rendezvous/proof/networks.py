@@ -18,12 +18,13 @@ import ipaddress
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from rendezvous.checks import Check
 from rendezvous.frozen import frozen
 from rendezvous.proof.compare import ONE_A_MACHINE
 from rendezvous.proof.findings import Property, hostnames_of, make_finding
-from rendezvous.schema import MAX_NODES, Candidate, Finding, JoinRequest, LinkKind
-from rendezvous.words import group_name, listed, printable, slots_text
+from rendezvous.wire.checks import Check
+from rendezvous.wire.node import Candidate, Finding, JoinRequest, LinkKind
+from rendezvous.wire.types import MAX_NODES
+from rendezvous.wire.words import group_name, listed, printable, slots_text
 
 _KINDS = {
     LinkKind.ETHERNET: "Ethernet",

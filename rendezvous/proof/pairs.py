@@ -9,8 +9,10 @@ from typing import TypeAlias
 from rendezvous.frozen import frozen
 from rendezvous.proof.findings import hostnames_of
 from rendezvous.proof.networks import NetworkClass
-from rendezvous.schema import Candidate, JoinRequest, PairProbe, Round
-from rendezvous.words import node_name
+from rendezvous.wire.node import Candidate, JoinRequest
+from rendezvous.wire.run import Round
+from rendezvous.wire.verify import PairProbe
+from rendezvous.wire.words import node_name
 
 Pair: TypeAlias = tuple[int, int]
 """The reporter, and the peer that it tried to reach."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from rendezvous.checks import Check
 from rendezvous.proof.findings import Property, differences, hostnames_of, make_finding
 from rendezvous.proof.networks import NetworkClass
 from rendezvous.proof.pairs import Pair, ProbedRound, guilty_nodes
-from rendezvous.schema import Finding, JoinRequest, PairProbe, Round
-from rendezvous.words import group_name, listed, ms_text, seconds_text
+from rendezvous.wire.checks import Check
+from rendezvous.wire.node import Finding, JoinRequest
+from rendezvous.wire.run import Round
+from rendezvous.wire.verify import PairProbe
+from rendezvous.wire.words import group_name, listed, ms_text, seconds_text
 
 SKEW_WARN_SECONDS = 0.5
 RTT_TIMES_MEDIAN = 5.0

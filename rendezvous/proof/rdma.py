@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal
 
-from rendezvous.checks import Check, Level
 from rendezvous.frozen import frozen
 from rendezvous.proof.findings import (
     Property,
@@ -16,9 +15,10 @@ from rendezvous.proof.findings import (
     hostnames_of,
     make_finding,
 )
-from rendezvous.proof.rails import rails
-from rendezvous.schema import Facts, Finding, JoinRequest, RdmaPort
-from rendezvous.words import listed, node_name, printable
+from rendezvous.wire.checks import Check, Level
+from rendezvous.wire.node import Facts, Finding, JoinRequest, RdmaPort
+from rendezvous.wire.rails import rails
+from rendezvous.wire.words import listed, node_name, printable
 
 _VERBS = ("InfiniBand", "Ethernet")
 _LAYERS = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE"}

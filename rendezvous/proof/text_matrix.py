@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rendezvous.proof.pairs import OUTCOMES, failures
-from rendezvous.proof.peers import FULL_MESH, PEERS_EACH
-from rendezvous.schema import PairProbe, Round
-from rendezvous.words import printable
+from rendezvous.wire.peers import FULL_MESH, PEERS_EACH
+from rendezvous.wire.run import Round
+from rendezvous.wire.verify import PairProbe
+from rendezvous.wire.words import printable
 
 TEXT_NODES = 32
 """Up to so many nodes the text matrix is whole; above, only what fails is in it."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 
-from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.proof.compare import first_difference, word_text
 from rendezvous.run import events
 from rendezvous.run.events import Event
@@ -27,20 +26,11 @@ from rendezvous.run.state import (
     says_command,
     who,
 )
-from rendezvous.schema import (
-    AckReport,
-    ExitReport,
-    JoinRequest,
-    LeaveReport,
-    NodeState,
-    Phase,
-    ProbeReport,
-    ProgressReport,
-    Refusal,
-    RefuseReport,
-    SlotNews,
-    SlotState,
-)
+from rendezvous.wire.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
+from rendezvous.wire.node import JoinRequest, Refusal
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport, RefuseReport
+from rendezvous.wire.run import NodeState, Phase, SlotNews, SlotState
+from rendezvous.wire.verify import ProbeReport
 
 _MAJOR = re.compile(r"[0-9]+(?=\.)")
 

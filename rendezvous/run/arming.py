@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rendezvous.errors import Cause
 from rendezvous.proof.rdma import rdma_of
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome, enter, failure, finish
 from rendezvous.run.rounds import joins_of
 from rendezvous.run.seal import make_table
 from rendezvous.run.state import NOT_NEEDED, LeftOut, Run, names_of, who
-from rendezvous.schema import DEFAULT_MASTER_PORT, NodeState, Phase
+from rendezvous.wire.errors import Cause
+from rendezvous.wire.run import DEFAULT_MASTER_PORT, NodeState, Phase
 
 _MAX_PORT_TRIES = 32
 _MAX_PORT = 65_535

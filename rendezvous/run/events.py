@@ -12,19 +12,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from rendezvous.errors import Cause
-from rendezvous.schema import (
-    AckReport,
-    ExitReport,
-    JoinRequest,
-    Phase,
-    ProbeReport,
-    ProgressReport,
-    RefuseReport,
-    RunSpec,
-    SlotNews,
-    Wire,
-)
+from rendezvous.wire.errors import Cause
+from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, RefuseReport
+from rendezvous.wire.run import Phase, RunSpec, SlotNews
+from rendezvous.wire.types import Wire
+from rendezvous.wire.verify import ProbeReport
 
 
 class Created(Wire):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-from rendezvous.errors import Cause, ExitCode
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome, failure, finish, gather_again
 from rendezvous.run.phases import Awaits
@@ -20,7 +19,9 @@ from rendezvous.run.state import (
     who,
 )
 from rendezvous.run.verifying import carry_out, plan_checks
-from rendezvous.schema import ExitReport, NodeState, SlotNews, SlotState
+from rendezvous.wire.errors import Cause, ExitCode
+from rendezvous.wire.reports import ExitReport
+from rendezvous.wire.run import NodeState, SlotNews, SlotState
 
 
 def worker_run_is_over(slot: Slot) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rendezvous.errors import Cause
 from rendezvous.run.state import Run, Slot
-from rendezvous.schema import ExitReport, NodeState, Phase, Result
+from rendezvous.wire.errors import Cause
+from rendezvous.wire.reports import ExitReport
+from rendezvous.wire.run import NodeState, Phase, Result
 
 
 @dataclass(frozen=True, slots=True)

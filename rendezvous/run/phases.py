@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Literal
 
-from rendezvous.errors import Cause
-from rendezvous.schema import (
-    AckReport,
-    Phase,
-    ProbeReport,
-    ProgressReport,
-    RefuseReport,
-)
+from rendezvous.wire.errors import Cause
+from rendezvous.wire.reports import AckReport, ProgressReport, RefuseReport
+from rendezvous.wire.run import Phase
+from rendezvous.wire.verify import ProbeReport
 
 
 class Awaits(Enum):

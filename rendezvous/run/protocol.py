@@ -44,7 +44,7 @@ from rendezvous.run.leases import Leases, Silence
 from rendezvous.run.moves import Outcome, failure, finish
 from rendezvous.run.phases import RULES, Awaits
 from rendezvous.run.state import GONE, LeftOut, Run, Slot, names_of, nodes_text, overdue_slots, who
-from rendezvous.schema import Phase, SlotNews, SlotState
+from rendezvous.wire.run import Phase, SlotNews, SlotState
 
 
 def due(run: Run, now: float, leases: Leases) -> list[Event]:

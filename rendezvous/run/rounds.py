@@ -9,18 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rendezvous.proof.findings import mark_skipped, told_once
 from rendezvous.proof.path_findings import findings_of
-from rendezvous.proof.peers import FULL_MESH, peers_of
 from rendezvous.run.state import Run
-from rendezvous.schema import (
-    Finding,
-    JoinRequest,
-    PairProbe,
-    ProbePeer,
-    ProbePlan,
-    Round,
-    RunReport,
-    RunSpec,
-)
+from rendezvous.wire.node import Finding, JoinRequest
+from rendezvous.wire.peers import FULL_MESH, peers_of
+from rendezvous.wire.run import Round, RunReport, RunSpec
+from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 
 _MOST_CLAUSES = 16
 _MOST_HINTS = 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rendezvous.errors import Cause, ExitCode
 from rendezvous.proof.interfaces import words_of_odd
 from rendezvous.run import events
 from rendezvous.run.gathering import before_go_failed
@@ -12,8 +11,9 @@ from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome, failure, finish
 from rendezvous.run.phases import Awaits
 from rendezvous.run.state import OVER, Run, Slot, first_failed, who, words_of_exit, words_of_failure
-from rendezvous.schema import NodeState, Phase, Result
-from rendezvous.words import listed
+from rendezvous.wire.errors import Cause, ExitCode
+from rendezvous.wire.run import NodeState, Phase, Result
+from rendezvous.wire.words import listed
 
 
 def unheard(run: Run, now: float, leases: Leases) -> list[Slot]:

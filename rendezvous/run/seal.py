@@ -12,8 +12,9 @@ import itertools
 
 from rendezvous.proof.networks import NetworkClass
 from rendezvous.proof.rdma import RdmaExpectation
-from rendezvous.schema import Candidate, EndpointTable, JoinRequest
-from rendezvous.words import natural_key
+from rendezvous.wire.node import Candidate, JoinRequest
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.words import natural_key
 
 
 def assign_ranks(joins: list[JoinRequest], chosen: dict[int, Candidate]) -> dict[int, int]:

@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from rendezvous.errors import Cause
 from rendezvous.frozen import frozen
 from rendezvous.proof.networks import NetworkClass
 from rendezvous.run.phases import RULES, PhaseRules
-from rendezvous.schema import (
-    EndpointTable,
-    ExitReport,
-    Finding,
-    JoinRequest,
-    NodeState,
-    PairProbe,
-    Phase,
-    Result,
-    Round,
-    RunSpec,
-    SlotState,
-)
-from rendezvous.words import listed, size_text
+from rendezvous.wire.errors import Cause
+from rendezvous.wire.node import Finding, JoinRequest
+from rendezvous.wire.reports import ExitReport
+from rendezvous.wire.run import NodeState, Phase, Result, Round, RunSpec, SlotState
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.verify import PairProbe
+from rendezvous.wire.words import listed, size_text
 
 GONE = (NodeState.LOST, NodeState.LEFT)
 OVER = (NodeState.EXITED, NodeState.RELEASED, *GONE)

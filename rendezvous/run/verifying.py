@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from rendezvous.errors import Cause
 from rendezvous.frozen import frozen
 from rendezvous.proof.blame import blame, to_release, why_released
 from rendezvous.proof.compare import compare
@@ -27,8 +26,10 @@ from rendezvous.run.rounds import (
     words_of_failing,
 )
 from rendezvous.run.state import LeftOut, Probing, Run, names_of, who
-from rendezvous.schema import Finding, NodeState, Phase, Result, Round
-from rendezvous.words import listed
+from rendezvous.wire.errors import Cause
+from rendezvous.wire.node import Finding
+from rendezvous.wire.run import NodeState, Phase, Result, Round
+from rendezvous.wire.words import listed
 
 
 @frozen

@@ -18,8 +18,9 @@ from rendezvous.run.state import (
     nodes_text,
     words_of_failure,
 )
-from rendezvous.schema import NodeState, NodeView, Phase, RunStatus, SlotState, SlotStatus
-from rendezvous.words import printable, slots_text, time_text
+from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.wire.watch import NodeView
+from rendezvous.wire.words import printable, slots_text, time_text
 
 _MOST_GROUPS = 3
 _MOST_CAUSES = 256

@@ -22,15 +22,15 @@ from pathlib import Path
 import uvloop
 from pydantic import BaseModel, ConfigDict
 
-from rendezvous.credentials import SERVER_NAME
-from rendezvous.errors import RdzvError
-from rendezvous.schema import DEFAULT_MAX_RUNS
 from rendezvous.server.app import asks_what_is_wrong, make_app
 from rendezvous.server.http11 import ConnectionRules, GuardedServer
 from rendezvous.server.journal import Journal, MemoryJournal, SqliteJournal
 from rendezvous.server.room import Room
 from rendezvous.server.sequencer import Options
 from rendezvous.server.service import Service
+from rendezvous.talk.credentials import SERVER_NAME
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.run import DEFAULT_MAX_RUNS
 
 logger = logging.getLogger("rendezvous.server")
 

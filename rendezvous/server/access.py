@@ -9,10 +9,10 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from rendezvous.credentials import Credential, node_credential
-from rendezvous.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
 from rendezvous.run.state import Run
 from rendezvous.server.live_run import LiveRun
+from rendezvous.talk.credentials import Credential, node_credential
+from rendezvous.wire.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
 
 
 class NotYours(NotFound):

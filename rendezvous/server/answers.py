@@ -10,8 +10,8 @@ from http import HTTPStatus
 
 from starlette.types import Scope, Send
 
-from rendezvous.errors import Mismatch, RdzvError
-from rendezvous.schema import Problem
+from rendezvous.wire.errors import Mismatch, RdzvError
+from rendezvous.wire.types import Problem
 
 SECURITY_HEADERS = [("cache-control", "no-store"), ("x-content-type-options", "nosniff")]
 """Of every answer; the protocol adds them to those that it writes itself."""

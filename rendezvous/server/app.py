@@ -19,13 +19,6 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rendezvous.compat import timeout
-from rendezvous.errors import (
-    MethodNotAllowed,
-    NotFound,
-    RdzvError,
-    TooManyRequests,
-    Unauthorized,
-)
 from rendezvous.server.access import NotYours
 from rendezvous.server.answers import Body, send_body
 from rendezvous.server.asked import Asked, credential_of, newcomer, node, parse
@@ -34,7 +27,14 @@ from rendezvous.server.guard import MAX_BODY_BYTES, Guard, read_body
 from rendezvous.server.limiter import FailedLogins, Strangers
 from rendezvous.server.routes import ROUTES, Route, find
 from rendezvous.server.service import Service
-from rendezvous.words import printable
+from rendezvous.wire.errors import (
+    MethodNotAllowed,
+    NotFound,
+    RdzvError,
+    TooManyRequests,
+    Unauthorized,
+)
+from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
 

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from starlette.types import Scope
 
-from rendezvous.credentials import Credential, parse_credential
-from rendezvous.errors import BadRequest
 from rendezvous.server.access import required
 from rendezvous.server.connection import Connection
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.service import Service
-from rendezvous.words import printable
+from rendezvous.talk.credentials import Credential, parse_credential
+from rendezvous.wire.errors import BadRequest
+from rendezvous.wire.words import printable
 
 T = TypeVar("T")
 

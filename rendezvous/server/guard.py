@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rendezvous.errors import BadRequest, Forbidden, InternalError, RdzvError, TooLarge
 from rendezvous.server.answers import send_problem
-from rendezvous.words import printable
+from rendezvous.wire.errors import BadRequest, Forbidden, InternalError, RdzvError, TooLarge
+from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
 

@@ -30,10 +30,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from rendezvous.errors import BadRequest, RdzvError, Unavailable
 from rendezvous.server.answers import SECURITY_HEADERS, problem_response, send_problem
 from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.room import Room, Seat
+from rendezvous.wire.errors import BadRequest, RdzvError, Unavailable
 
 MAX_HEADER_BYTES = 16 * 1024
 MAX_HEADERS = 100

@@ -18,8 +18,8 @@ from typing import Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from rendezvous.errors import StorageFull, UsageError
-from rendezvous.words import printable
+from rendezvous.wire.errors import StorageFull, UsageError
+from rendezvous.wire.words import printable
 
 DISK_FULL = "database or disk is full"
 """SQLite's words for SQLITE_FULL: Python 3.10 does not have the code."""

@@ -16,13 +16,14 @@ from rendezvous.run.leases import Key, Leases, poll_seconds
 from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
 from rendezvous.run.views import node_view, reason_and_topic, run_status
-from rendezvous.schema import EventLine, NodeState, NodeView, Phase, RunSpec, RunStatus
 from rendezvous.server.answers import Body
 from rendezvous.server.journal import Record
 from rendezvous.server.metrics import Metrics
 from rendezvous.server.relay import Relay
 from rendezvous.server.trouble import Trouble
 from rendezvous.server.waiters import Waiters
+from rendezvous.wire.run import EventLine, NodeState, Phase, RunSpec, RunStatus
+from rendezvous.wire.watch import NodeView
 
 _EVENT_LINES = 20_000
 _IDLE_SECONDS = 0.5

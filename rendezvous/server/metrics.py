@@ -10,7 +10,7 @@ import json
 import secrets
 from collections import deque
 
-from rendezvous.schema import MetricBatch, MetricLine
+from rendezvous.wire.metrics import MetricBatch, MetricLine
 
 _SERIES_BYTES = 4 << 20
 _NEWEST_BYTES = 16 << 20

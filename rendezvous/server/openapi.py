@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Path, Query
 
-from rendezvous.schema import Problem
 from rendezvous.server.asked import anyone
 from rendezvous.server.routes import PLACEHOLDERS, ROUTES, Route
+from rendezvous.wire.types import Problem
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Problem, "description": "Refused; `code` says why."},

@@ -13,17 +13,11 @@ import secrets
 from collections import deque
 from dataclasses import dataclass, field
 
-from rendezvous.errors import Forbidden, RunOver, TooManyRequests
 from rendezvous.run.state import GONE, Run
-from rendezvous.schema import (
-    RELAY_POLL_SECONDS,
-    CommandOutput,
-    CommandStart,
-    Parcel,
-    Phase,
-    RelayMail,
-)
 from rendezvous.server.waiters import Waiters
+from rendezvous.wire.errors import Forbidden, RunOver, TooManyRequests
+from rendezvous.wire.relay import RELAY_POLL_SECONDS, CommandOutput, CommandStart, Parcel, RelayMail
+from rendezvous.wire.run import Phase
 
 MOST_BYTES = 32 << 20
 """What one run's frames may take, in all; a node that reads keeps far below."""

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from rendezvous.errors import RdzvError
 from rendezvous.run import events
 from rendezvous.run.events import load_event
 from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
-from rendezvous.schema import EventLine
 from rendezvous.server.journal import Record, applying, read_journal
-from rendezvous.words import printable
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.run import EventLine
+from rendezvous.wire.words import printable
 
 _MAX_LINE = 10_000
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from enum import Enum
 
-from rendezvous.errors import Unavailable
 from rendezvous.server.trouble import Trouble
+from rendezvous.wire.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 

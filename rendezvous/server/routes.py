@@ -17,30 +17,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_mode
 from pydantic_core import to_json
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from rendezvous.errors import NotFound
 from rendezvous.run.rounds import run_report
-from rendezvous.schema import (
-    EndpointTable,
-    EventLine,
-    JoinReply,
-    JoinRequest,
-    MetricBatch,
-    MetricReply,
-    NodeView,
-    Refusal,
-    RelayMail,
-    RelayPost,
-    RelayReply,
-    Report,
-    ReportReply,
-    RunId,
-    RunList,
-    RunMetrics,
-    RunReport,
-    RunSpec,
-    RunStatus,
-    SlotNews,
-)
 from rendezvous.server.answers import Body
 from rendezvous.server.asked import (
     Asked,
@@ -57,7 +34,16 @@ from rendezvous.server.asked import (
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.service import Service
 from rendezvous.version import rdzv_version
-from rendezvous.words import printable
+from rendezvous.wire.errors import NotFound
+from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
+from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
+from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
+from rendezvous.wire.reports import Report, ReportReply
+from rendezvous.wire.run import EventLine, RunList, RunReport, RunSpec, RunStatus, SlotNews
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.types import RunId
+from rendezvous.wire.watch import NodeView
+from rendezvous.wire.words import printable
 
 # --- what is more than a call of the service
 

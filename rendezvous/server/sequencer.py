@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rendezvous.compat import TaskGroup
-from rendezvous.errors import (
+from rendezvous.run import events
+from rendezvous.run.events import Event, load_event
+from rendezvous.run.leases import SWEEP_SECONDS
+from rendezvous.run.protocol import due, launcher_gone
+from rendezvous.run.views import everyone_left
+from rendezvous.server.clock import RegistryClock
+from rendezvous.server.journal import Journal, Record, applying
+from rendezvous.server.live_run import LiveRun
+from rendezvous.wire.errors import (
     InternalError,
     RdzvError,
     RegistryError,
@@ -23,16 +31,8 @@ from rendezvous.errors import (
     StorageFull,
     Unavailable,
 )
-from rendezvous.run import events
-from rendezvous.run.events import Event, load_event
-from rendezvous.run.leases import SWEEP_SECONDS
-from rendezvous.run.protocol import due, launcher_gone
-from rendezvous.run.views import everyone_left
-from rendezvous.schema import DEFAULT_MAX_RUNS, Phase, RunSpec
-from rendezvous.server.clock import RegistryClock
-from rendezvous.server.journal import Journal, Record, applying
-from rendezvous.server.live_run import LiveRun
-from rendezvous.words import printable
+from rendezvous.wire.run import DEFAULT_MAX_RUNS, Phase, RunSpec
+from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rendezvous.compat import TaskGroup, timeout
-from rendezvous.credentials import Credential
-from rendezvous.errors import Mismatch, NotFound, RunExists, RunOver, TooManyRuns, Unavailable
 from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
@@ -25,31 +23,20 @@ from rendezvous.run.admission import (
 from rendezvous.run.events import Event
 from rendezvous.run.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
 from rendezvous.run.views import everyone_left
-from rendezvous.schema import (
-    EventLine,
-    ExitReport,
-    JoinReply,
-    JoinRequest,
-    MetricBatch,
-    MetricReply,
-    Phase,
-    Refusal,
-    RelayMail,
-    RelayPost,
-    RelayReply,
-    Report,
-    ReportReply,
-    RunSpec,
-    RunStatus,
-    SlotNews,
-)
 from rendezvous.server.access import Access
 from rendezvous.server.answers import Body
 from rendezvous.server.journal import Journal
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.relay import Relay, check_member, only_living
 from rendezvous.server.sequencer import Change, Options, Sequencer, has_ended
+from rendezvous.talk.credentials import Credential
 from rendezvous.version import rdzv_version
+from rendezvous.wire.errors import Mismatch, NotFound, RunExists, RunOver, TooManyRuns, Unavailable
+from rendezvous.wire.metrics import MetricBatch, MetricReply
+from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
+from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
+from rendezvous.wire.reports import ExitReport, Report, ReportReply
+from rendezvous.wire.run import EventLine, Phase, RunSpec, RunStatus, SlotNews
 
 _QUIET_SECONDS = 10.0
 _CLOSES_SECONDS = 0.05

@@ -14,8 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rendezvous.certificate import key_from_secret
-from rendezvous.credentials import Credential, RunKeys, hkdf, node_credential, registry_credential
+from rendezvous.talk.certificate import key_from_secret
+from rendezvous.talk.credentials import (
+    Credential,
+    RunKeys,
+    hkdf,
+    node_credential,
+    registry_credential,
+)
 
 PIECE = 16
 """Any part of a form with twice as many characters holds a whole piece."""

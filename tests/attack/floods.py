@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 
 from rendezvous.compat import timeout
-from rendezvous.credentials import SERVER_NAME
+from rendezvous.talk.credentials import SERVER_NAME
 
 HEAD = f"Host: {SERVER_NAME}\r\n".encode()
 BAD = b"Authorization: Bearer n.0.1." + b"A" * 43 + b"\r\n"

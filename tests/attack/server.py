@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rendezvous.certificate import Certificate
+from rendezvous.talk.certificate import Certificate
 
 
 @dataclass(frozen=True)

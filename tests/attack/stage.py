@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from rendezvous.credentials import SERVER_NAME, Credential, hkdf, node_credential, parse_credential
-from rendezvous.errors import NotFound
-from rendezvous.schema import AckReport, Phase
 from rendezvous.server.app import make_app
 from rendezvous.server.journal import MemoryJournal
+from rendezvous.talk.credentials import (
+    SERVER_NAME,
+    Credential,
+    hkdf,
+    node_credential,
+    parse_credential,
+)
+from rendezvous.wire.errors import NotFound
+from rendezvous.wire.reports import AckReport
+from rendezvous.wire.run import Phase
 from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import Launch
 from tests.rendezvous.served import OPERATOR, SECRET, FakeClock, Served, ask

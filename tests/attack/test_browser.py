@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from rendezvous.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.server.journal import Record, read_journal
+from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from tests.attack.test_matrix import ROUTES
 from tests.rendezvous.registry import Launch, Node, Registry, running
 

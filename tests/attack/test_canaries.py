@@ -21,8 +21,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rendezvous.credentials import new_secret
-from rendezvous.join_string import JoinString, RegistryString, parse_group_token
+from rendezvous.talk.credentials import new_secret
+from rendezvous.talk.join_string import JoinString, RegistryString, parse_group_token
 from tests.attack.canaries import Canaries, add_registry, add_run, command_of, forms, loose
 from tests.netlab import Lab
 from tests.path.launching import RDZV, environment, until

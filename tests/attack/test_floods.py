@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from rendezvous.errors import RegistryError
-from rendezvous.retry import retry_pause
-from rendezvous.schema import Phase
+from rendezvous.talk.retry import retry_pause
+from rendezvous.wire.errors import RegistryError
+from rendezvous.wire.run import Phase
 from tests.attack.floods import KINDS, Tally
 from tests.faults.record import record
 from tests.nightly import but_at_night

@@ -22,9 +22,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rendezvous.credentials import SERVER_NAME, Credential, parse_credential
-from rendezvous.schema import Problem
 from rendezvous.server.limiter import BURST
+from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
+from rendezvous.wire.types import Problem
 from tests.attack.fuzz.mangle import mangled_text
 from tests.attack.fuzz.targets import TARGETS
 from tests.faults.record import ROUNDS

@@ -18,19 +18,15 @@ from typing import Any
 
 import pytest
 
-from rendezvous.certificate import make_certificate
-from rendezvous.credentials import RunKeys, new_secret
-from rendezvous.join_string import JoinString, RegistryPlace
-from rendezvous.macs import row_mac
-from rendezvous.schema import (
-    JoinReply,
-    NodeView,
-    Phase,
-    Result,
-    TableRow,
-    canonical_json,
-    is_valid_label,
-)
+from rendezvous.talk.certificate import make_certificate
+from rendezvous.talk.credentials import RunKeys, new_secret
+from rendezvous.talk.join_string import JoinString, RegistryPlace
+from rendezvous.talk.macs import row_mac
+from rendezvous.wire.node import JoinReply
+from rendezvous.wire.run import Phase, Result
+from rendezvous.wire.table import TableRow, canonical_json
+from rendezvous.wire.types import is_valid_label
+from rendezvous.wire.watch import NodeView
 from tests.attack.server import Request, serving, tls
 
 pytestmark = pytest.mark.real_time

@@ -9,10 +9,10 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from rendezvous.credentials import SERVER_NAME
 from rendezvous.server.app import make_app
 from rendezvous.server.routes import ROUTES as TABLE
 from rendezvous.server.service import Service
+from rendezvous.talk.credentials import SERVER_NAME
 from tests.attack.stage import GENERATION_2, Stage
 from tests.rendezvous.served import Answer, ask
 

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from launcher.state_dir import StateDir
-from rendezvous.errors import NotFound, Unauthorized, UsageError
 from rendezvous.isolated import isolated
-from rendezvous.join_string import RegistryPlace
-from rendezvous.schema import Phase
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import NotFound, Unauthorized, UsageError
+from rendezvous.wire.run import Phase
 from tests.attack.canaries import loose
 from tests.attack.server import Request, serving
 from tests.attack.test_tls import join_text, worker

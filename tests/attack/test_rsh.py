@@ -6,9 +6,9 @@ import base64
 
 import pytest
 
-from rendezvous.credentials import SERVER_NAME
-from rendezvous.schema import RelayMail
 from rendezvous.server.app import make_app
+from rendezvous.talk.credentials import SERVER_NAME
+from rendezvous.wire.relay import RelayMail
 from tests.attack.stage import Stage
 from tests.attack.test_matrix import drawn, staged, statuses
 from tests.rendezvous.served import Answer, ask

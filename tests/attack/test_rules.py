@@ -215,11 +215,12 @@ def guessable(tree: ast.AST) -> Found:
 # ---- the source ---------------------------------------------------------------------------------
 
 _GUARDS = {
-    "rendezvous/certificate.py",
-    "rendezvous/credentials.py",
-    "rendezvous/join_string.py",
-    "rendezvous/macs.py",
-    "rendezvous/schema.py",
+    "rendezvous/talk/certificate.py",
+    "rendezvous/talk/credentials.py",
+    "rendezvous/talk/join_string.py",
+    "rendezvous/talk/macs.py",
+    "rendezvous/wire/types.py",
+    "rendezvous/wire/table.py",
     "rendezvous/server/access.py",
     "rendezvous/server/asked.py",
     "rendezvous/server/guard.py",
@@ -234,13 +235,17 @@ ALLOWED = {
     (wall_clock, "worker/keeper.py", "time.clock_gettime"): "the clock of processes' starts",
     (
         unverified,
-        "rendezvous/http_network.py",
+        "rendezvous/talk/http_network.py",
         "CERT_NONE",
     ): "looks at a certificate, sends nothing",
-    (unverified, "rendezvous/http_network.py", "context.check_hostname = False"): "as CERT_NONE",
+    (
+        unverified,
+        "rendezvous/talk/http_network.py",
+        "context.check_hostname = False",
+    ): "as CERT_NONE",
     (guessable, "launcher/run/environment.py", "import random"): "jitter between tries",
-    (guessable, "rendezvous/client.py", "import random"): "jitter between tries",
-    (guessable, "rendezvous/retry.py", "import random"): "jitter between tries",
+    (guessable, "rendezvous/talk/client.py", "import random"): "jitter between tries",
+    (guessable, "rendezvous/talk/retry.py", "import random"): "jitter between tries",
     (
         environment_obeyed,
         "launcher/schedulers/vessl_api.py",
@@ -385,6 +390,6 @@ def test_every_rule_has_planted_faults_and_sees_the_source() -> None:
     assert len(sources()) > 40
     assert {
         "rdzv_command.py",
-        "rendezvous/http_network.py",
+        "rendezvous/talk/http_network.py",
         "launcher/template/placeholder.py",
     } <= set(sources())

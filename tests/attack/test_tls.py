@@ -19,12 +19,18 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from rendezvous.certificate import Certificate, key_from_secret, make_certificate, public_key_pin
-from rendezvous.client import RegistryClient
-from rendezvous.credentials import SERVER_NAME, Credential, new_secret
-from rendezvous.errors import RdzvError, Unavailable
-from rendezvous.join_string import JoinString, RegistryPlace, group_token_text
-from rendezvous.schema import Job, Phase
+from rendezvous.talk.certificate import (
+    Certificate,
+    key_from_secret,
+    make_certificate,
+    public_key_pin,
+)
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import SERVER_NAME, Credential, new_secret
+from rendezvous.talk.join_string import JoinString, RegistryPlace, group_token_text
+from rendezvous.wire.errors import RdzvError, Unavailable
+from rendezvous.wire.node import Job
+from rendezvous.wire.run import Phase
 from tests.attack.server import Request, serving, tls
 from tests.path.launching import RDZV, environment
 from tests.rendezvous.registry import Launch, Registry, by_public_key, running, until

@@ -14,7 +14,7 @@ import yaml
 from launcher.adopt import adopt
 from launcher.claim import Host
 from rendezvous.isolated import isolated
-from rendezvous.join_string import parse_group_token
+from rendezvous.talk.join_string import parse_group_token
 from tests.azureml.specs import FOLDER, NAME, OPTIONS, rendered, shipped, worker_run
 from tests.kubernetes.specs import UGLY
 from tests.schedulers.bed import Bed, join_text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.join_string import group_token_text
+from rendezvous.talk.join_string import group_token_text
 from tests.azureml.specs import shipped
 from tests.netlab import Lab
 from tests.path.launching import environment

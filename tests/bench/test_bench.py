@@ -17,12 +17,13 @@ from bench.crowd import TableCheck, WrongAnswer
 from bench.meeting import meeting
 from bench.offer import make_join
 from bench.rows import Figure, Report, Row, row
-from rendezvous.credentials import RunKeys
-from rendezvous.macs import row_is_genuine
 from rendezvous.proof.networks import classes_of
 from rendezvous.proof.rdma import RdmaExpectation
 from rendezvous.run.seal import make_table
-from rendezvous.schema import EndpointTable, JoinRequest
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.macs import row_is_genuine
+from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.table import EndpointTable
 
 pytestmark = pytest.mark.real_time
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.errors import ExitCode
+from rendezvous.wire.errors import ExitCode
 from tests.docker.compose import IMAGE, PIN, Compose
 from tests.docker.engine import TOOLS, Engine
 from tests.nightly import but_at_night

@@ -14,7 +14,7 @@ import pytest
 
 from launcher.plan import Submission
 from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
-from rendezvous.schema import SlotState
+from rendezvous.wire.run import SlotState
 from tests.docker.compose import IMAGE
 from tests.docker.engine import TOOLS, Engine
 from tests.path.launching import RDZV, Outcome, until

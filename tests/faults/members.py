@@ -22,19 +22,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from rendezvous.client import RegistryClient
 from rendezvous.compat import TaskGroup
-from rendezvous.errors import Fenced
-from rendezvous.join_string import RegistryString
-from rendezvous.retry import until_answered
-from rendezvous.schema import (
-    AckReport,
-    ExitReport,
-    LeaveReport,
-    NodeView,
-    Phase,
-    RunSpec,
-)
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.join_string import RegistryString
+from rendezvous.talk.retry import until_answered
+from rendezvous.wire.errors import Fenced
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
+from rendezvous.wire.run import Phase, RunSpec
+from rendezvous.wire.watch import NodeView
 from tests.rendezvous.registry import Launch, Node, all_reached
 
 LOOK_SECONDS = 0.5

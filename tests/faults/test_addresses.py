@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.errors import ExitCode
+from rendezvous.wire.errors import ExitCode
 from tests.faults import networks
 from tests.faults.networks import Situation
 from tests.faults.record import record

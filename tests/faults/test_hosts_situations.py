@@ -268,7 +268,7 @@ def test_nodes_with_one_hostname_have_their_aliases_and_it_is_said(tmp_path: Pat
 WRITES = """
 import os, sys, time
 from pathlib import Path
-from rendezvous.schema import EndpointTable
+from rendezvous.wire.table import EndpointTable
 from worker.hosts import HostsBlock
 os.fsync = lambda fd: None  # more of the time goes into the writes
 block = HostsBlock(Path(sys.argv[1]), sys.argv[2])

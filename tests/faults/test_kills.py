@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.errors import ExitCode
+from rendezvous.wire.errors import ExitCode
 from tests.faults.record import record
 from tests.faults.stage import NODES, PHASES, options_and_command, standing_in
 from tests.netlab import Lab

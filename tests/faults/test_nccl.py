@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.errors import ExitCode
+from rendezvous.wire.errors import ExitCode
 from tests.faults.record import record
 from tests.faults.test_rdma import SICK, SIZE, SOUND, machines, sentence
 from tests.path.cluster import Cluster

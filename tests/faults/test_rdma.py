@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import ExitCode
+from rendezvous.wire.errors import ExitCode
 from tests.faults.record import record
 from tests.netlab import Host, Lab
 from tests.nightly import but_at_night

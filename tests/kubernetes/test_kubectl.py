@@ -25,8 +25,8 @@ from launcher.schedulers import (
     scheduler_entry,
 )
 from launcher.schedulers.profile import ProfileScheduler
-from rendezvous.errors import SchedulerError
-from rendezvous.schema import SlotState
+from rendezvous.wire.errors import SchedulerError
+from rendezvous.wire.run import SlotState
 from tests.kubernetes.api import QUOTA, Cluster, Refused, serving
 from tests.kubernetes.specs import UGLY, documents, expected, shipped, worker_run
 from tests.schedulers.bed import join_text

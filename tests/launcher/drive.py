@@ -13,7 +13,7 @@ from launcher.run.machine import Machine
 from launcher.run.sentences import Sentence
 from launcher.run.values import ErrorKind, Key, LaunchFacts, Starter, Trouble
 from launcher.schedulers import Description
-from rendezvous.schema import NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
+from rendezvous.wire.run import NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
 
 SLURM = Starter("slurm", 1.0)
 LOCAL = Starter("local", 0.1, loopback=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import Description, Trouble, unheard
-from rendezvous.errors import SchedulerError
-from rendezvous.schema import SlotState
+from rendezvous.wire.errors import SchedulerError
+from rendezvous.wire.run import SlotState
 
 
 @dataclass

@@ -18,7 +18,7 @@ from launcher.claim import Host, Value, as_run_id, host_of
 from launcher.nodelist import expand
 from launcher.platforms import PLATFORMS, claims
 from launcher.symmetric import check_values
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 from tests.launcher import environments as env
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "symmetric.md"

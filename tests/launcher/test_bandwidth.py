@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from launcher.bandwidth import draw
 from launcher.cli import main
 from launcher.settings import BenchSettings
-from rendezvous.errors import UsageError
-from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import EndpointTable, TableRow
 from worker.contracts import check_command, make_contract
 from worker.contracts.framework import PROGRAMS
 from worker.variables import ProgramOptions

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from launcher.board import JsonBoard, LiveBoard, PlainBoard, draw
-from rendezvous.schema import (
+from rendezvous.wire.run import (
     EventLine,
     NodeState,
     Phase,

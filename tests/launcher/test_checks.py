@@ -14,9 +14,11 @@ from launcher.checks import check_lines, lines_of, rtt_line, warning_lines
 from launcher.cli import main
 from launcher.heatmap import draw_heat_map
 from launcher.state_dir import StateDir
-from rendezvous.errors import UsageError
-from rendezvous.join_string import RegistryPlace
-from rendezvous.schema import Finding, PairProbe, Round, RunReport
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.node import Finding
+from rendezvous.wire.run import Round, RunReport
+from rendezvous.wire.verify import PairProbe
 from tests.rendezvous.mesh import ETH, RAIL, both, into, tried
 from tests.rendezvous.registry import Launch, Node, running
 

@@ -27,8 +27,15 @@ from launcher.plan import WorkerRun
 from launcher.registry import last_words, listen, write_config
 from launcher.schedulers import known_schedulers
 from launcher.state_dir import StateDir
-from rendezvous.credentials import new_secret
-from rendezvous.errors import (
+from rendezvous.secret_variables import anonymous_file, path_of
+from rendezvous.talk.credentials import new_secret
+from rendezvous.talk.join_string import (
+    JoinString,
+    RegistryPlace,
+    group_token_text,
+    parse_group_token,
+)
+from rendezvous.wire.errors import (
     ExitCode,
     Fenced,
     JoinTimeout,
@@ -36,8 +43,6 @@ from rendezvous.errors import (
     RdzvError,
     UsageError,
 )
-from rendezvous.join_string import JoinString, RegistryPlace, group_token_text, parse_group_token
-from rendezvous.secret_variables import anonymous_file, path_of
 from tests.rendezvous.registry import running
 
 RUN_VARIABLES = ("NUM_NODES", "GPUS_PER_NODE", "NODE_RANK", "MASTER_ADDR", "ROLE")

@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 
 from launcher.cli import main
 from launcher.doctor_node import page
-from rendezvous.checks import Check, Kind
 from rendezvous.version import rdzv_version
+from rendezvous.wire.checks import Check, Kind
 from tests.worker.machines import candidate, machine, port, roce
 from worker.machine.network import Skipped
 from worker.preflight.checks import NODE_CHECKS, check_node

@@ -14,7 +14,7 @@ from launcher.cli import main
 from launcher.dry_run import check_start, command_lines
 from launcher.plan import Plan, make_plan
 from launcher.settings import LaunchSettings
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 
 
 def plan(*command: str, loopback: bool = False, **settings: Any) -> Plan:

@@ -17,9 +17,9 @@ from launcher.environment import table_lines
 from launcher.plan import Plan, make_plan
 from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir
-from rendezvous.errors import UsageError
-from rendezvous.join_string import RegistryPlace
-from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import EndpointTable, TableRow
 from tests.rendezvous.registry import Launch, Node, running
 from worker.contracts import FRAMEWORKS, Paths, make_contract
 from worker.variables import ProgramOptions

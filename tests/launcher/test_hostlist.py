@@ -12,7 +12,7 @@ from launcher.hostlist import Host, place, processes_of, read_hostfile, read_hos
 from launcher.named_hosts import on_named_hosts
 from launcher.plan import Plan, make_plan
 from launcher.settings import LaunchSettings
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 
 OWN = ["n0.cluster.example", "localhost", "127.0.0.1", "::1", "10.0.0.5", "fd00::5"]
 

@@ -9,8 +9,8 @@ import pytest
 
 from launcher.last_line import last_line
 from launcher.state_dir import StateDir
-from rendezvous.join_string import RegistryPlace
-from rendezvous.schema import Result
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.run import Result
 
 PLACE = RegistryPlace(("10.0.0.1", "fd00::1"), 29_600, "certificate", b"\x30\x82der")
 

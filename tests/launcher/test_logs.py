@@ -15,8 +15,8 @@ from launcher.logs import show_logs
 from launcher.plan import WorkerRun
 from launcher.state_dir import StateDir
 from rendezvous.compat import timeout
-from rendezvous.errors import UsageError
-from rendezvous.schema import Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import Phase, RunStatus, SlotState, SlotStatus
 
 PROFILE = """
 summary = "logs for tests"

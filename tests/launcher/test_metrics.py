@@ -22,11 +22,12 @@ from launcher.metrics import read_metrics
 from launcher.metrics_file import MetricsFile
 from launcher.progress import draw_metrics, in_one_line
 from launcher.state_dir import StateDir
-from rendezvous.client import RegistryClient
 from rendezvous.compat import timeout
-from rendezvous.errors import Unavailable, UsageError
-from rendezvous.join_string import RegistryPlace
-from rendezvous.schema import MetricBatch, MetricLine, MetricRow, NodeState, RunStatus
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import Unavailable, UsageError
+from rendezvous.wire.metrics import MetricBatch, MetricLine, MetricRow
+from rendezvous.wire.run import NodeState, RunStatus
 from tests.launcher.test_board import node, run_status
 from tests.launcher.test_checks import LAUNCH_ID, NOWHERE
 from tests.rendezvous.registry import Launch, Node, Registry, running

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from launcher.options import flag_of, options_from, read, variables_of
 from launcher.settings import LEAST_VERIFY_SECONDS, LaunchSettings, ServeSettings
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 from worker.probe.mesh import Pace
 from worker.settings import Settings, WorkerSettings
 

@@ -24,8 +24,9 @@ from launcher.plan import (
     without_effect,
 )
 from launcher.settings import LaunchSettings
-from rendezvous.errors import UsageError
-from rendezvous.schema import MAX_NODES, Address, Limits
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import Limits
+from rendezvous.wire.types import MAX_NODES, Address
 
 ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
 HERE = Here("local/worker.yaml", "argv: [here]", "/state/llama/logs")

@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from launcher.cli import main
-from rendezvous.credentials import RunKeys
-from rendezvous.join_string import JoinString, RegistryPlace
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.join_string import JoinString, RegistryPlace
 
 pytestmark = pytest.mark.real_time
 

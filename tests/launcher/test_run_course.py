@@ -33,7 +33,7 @@ from launcher.run.values import (
     StorageLost,
     Verdict,
 )
-from rendezvous.schema import NodeState, Phase, RunReport, SlotState
+from rendezvous.wire.run import NodeState, Phase, RunReport, SlotState
 from tests.launcher.drive import (
     FOREIGN,
     FULL,

@@ -14,7 +14,7 @@ from launcher.run.ending import Ended, Endings
 from launcher.run.sentences import MayBeLeft, Stand, StandKind, WaitsForRuns
 from launcher.run.values import Key, Starter
 from launcher.schedulers import Description
-from rendezvous.schema import Phase, SlotState
+from rendezvous.wire.run import Phase, SlotState
 from tests.launcher.drive import SLURM, Drive, facts, slot
 
 ONE, TWO = Key(1, 1), Key(2, 1)

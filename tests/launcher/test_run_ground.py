@@ -48,8 +48,8 @@ from launcher.run.values import (
     Why,
 )
 from launcher.schedulers.description import Description
-from rendezvous.errors import NotFound, RunOver, StorageFull, TooManyRequests, Unavailable
-from rendezvous.schema import NodeState, Phase, SlotState
+from rendezvous.wire.errors import NotFound, RunOver, StorageFull, TooManyRequests, Unavailable
+from rendezvous.wire.run import NodeState, Phase, SlotState
 from tests.launcher.drive import FOREIGN, SILENT, SLURM, Drive, facts, over, slot, status
 
 FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")

@@ -15,8 +15,8 @@ from launcher.run.preparation import Preparation, prepare
 from launcher.run.values import Fresh
 from launcher.schedulers import SchedulerContext
 from launcher.settings import LaunchSettings
-from rendezvous.errors import UsageError
-from rendezvous.join_string import group_token_text
+from rendezvous.talk.join_string import group_token_text
+from rendezvous.wire.errors import UsageError
 from tests.launcher.fleet import Fleet
 from tests.launcher.world import Port, World, on_virtual_time
 

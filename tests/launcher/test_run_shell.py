@@ -20,9 +20,9 @@ from launcher.schedulers import SchedulerContext
 from launcher.schedulers.manual import ManualScheduler
 from launcher.state_dir import StateDir
 from launcher.symmetric import group_launch_id
-from rendezvous.errors import Unavailable
-from rendezvous.join_string import JoinString
-from rendezvous.schema import EventLine, Phase, Result, SlotState
+from rendezvous.talk.join_string import JoinString
+from rendezvous.wire.errors import Unavailable
+from rendezvous.wire.run import EventLine, Phase, Result, SlotState
 from tests.launcher.world import OK, Port, World, on_virtual_time
 
 

@@ -12,7 +12,7 @@ from launcher.run.actions import News
 from launcher.run.ground import Former, Found
 from launcher.run.sentences import LedgerUnwritable, MayBeLeft
 from launcher.run.values import Key, LaunchFacts, Left, Starter
-from rendezvous.schema import NodeState, Phase, SlotState
+from rendezvous.wire.run import NodeState, Phase, SlotState
 from tests.launcher.drive import FOREIGN, LOCAL, OVER, SILENT, SLURM, Drive, facts, over, slot
 
 ONE, TWO, ONE_AGAIN = Key(1, 1), Key(2, 1), Key(1, 2)

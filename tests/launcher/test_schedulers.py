@@ -29,10 +29,10 @@ from launcher.schedulers import (
 from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
 from launcher.settings import LaunchSettings
-from rendezvous.credentials import RunKeys
-from rendezvous.errors import SchedulerError, TemplateError
-from rendezvous.join_string import JoinString, RegistryPlace
-from rendezvous.schema import SlotState
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.join_string import JoinString, RegistryPlace
+from rendezvous.wire.errors import SchedulerError, TemplateError
+from rendezvous.wire.run import SlotState
 
 pytestmark = pytest.mark.real_time
 

@@ -20,9 +20,9 @@ from types import SimpleNamespace
 import pytest
 
 from launcher.state_dir import LaunchRecord, StateDir, known_runs
-from rendezvous.credentials import RunKeys
-from rendezvous.errors import RunExists, UsageError
-from rendezvous.join_string import RegistryPlace
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import RunExists, UsageError
 
 pytestmark = pytest.mark.real_time
 

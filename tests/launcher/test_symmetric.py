@@ -15,8 +15,8 @@ from launcher.cli import main
 from launcher.settings import LaunchSettings
 from launcher.slurm import address_in
 from launcher.symmetric import settle, symmetric_join
-from rendezvous.credentials import new_secret
-from rendezvous.join_string import group_token_text
+from rendezvous.talk.credentials import new_secret
+from rendezvous.talk.join_string import group_token_text
 from tests.launcher import environments as env
 
 pytestmark = pytest.mark.real_time

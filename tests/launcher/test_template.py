@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from launcher.template import Form, Value, form_of, placeholders, render
-from rendezvous.errors import TemplateError
+from rendezvous.wire.errors import TemplateError
 
 ANY_TEXT = st.text(max_size=40)
 SHELL_TEXT = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=40)

@@ -19,16 +19,15 @@ from launcher.run.values import Outcome
 from launcher.schedulers import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir
-from rendezvous.client import RegistryClient
-from rendezvous.credentials import Credential
-from rendezvous.errors import RdzvError, RunExists, Unavailable
-from rendezvous.join_string import RegistryPlace
-from rendezvous.schema import (
-    EndpointTable,
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import Credential
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import RdzvError, RunExists, Unavailable
+from rendezvous.wire.metrics import RunMetrics
+from rendezvous.wire.run import (
     EventLine,
     Phase,
     Result,
-    RunMetrics,
     RunReport,
     RunSpec,
     RunStatus,
@@ -36,6 +35,7 @@ from rendezvous.schema import (
     SlotState,
     SlotStatus,
 )
+from rendezvous.wire.table import EndpointTable
 from tests.launcher.fleet import Fleet
 from tests.simulation.loop import VirtualLoop
 

@@ -18,9 +18,9 @@ from typing import TypeVar
 
 import psutil
 
-from rendezvous.errors import UsageError
 from rendezvous.server.journal import read_journal
 from rendezvous.server.replay import replay
+from rendezvous.wire.errors import UsageError
 
 BIN = Path(sys.executable).parent
 RDZV = str(BIN / "rdzv")

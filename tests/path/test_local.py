@@ -47,7 +47,7 @@ poll_seconds = 0.5
 LATE_EVENTS = """
 import asyncio, sys
 from launcher.cli import main
-from rendezvous.client import RegistryClient
+from rendezvous.talk.client import RegistryClient
 at_once = RegistryClient.events
 async def late(self, run, after):
     while not (await self.status(run)).everyone_left:

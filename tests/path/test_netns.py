@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.join_string import JoinString
+from rendezvous.talk.join_string import JoinString
 from tests.netlab import Host, Lab
 from tests.path.cluster import LIMIT_SECONDS, cluster
 from tests.path.launching import RDZV, environment, until

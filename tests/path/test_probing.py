@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.schema import PairProbe, ProbePeer, ProbePlan
+from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 from tests.netlab import Host, Lab
 from tests.path.launching import until
 

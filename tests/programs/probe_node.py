@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from rendezvous.schema import ProbePlan
+from rendezvous.wire.verify import ProbePlan
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers
 from worker.probe.packets import Identity

@@ -8,8 +8,6 @@ from typing import Any
 
 from hypothesis import settings
 
-from rendezvous.errors import Mismatch
-from rendezvous.proof.peers import peers_of
 from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
@@ -24,26 +22,13 @@ from rendezvous.run.leases import SWEEP_SECONDS, Leases, poll_seconds
 from rendezvous.run.moves import Outcome
 from rendezvous.run.protocol import apply, due
 from rendezvous.run.state import Node, Slot, create
-from rendezvous.schema import (
-    AckReport,
-    Candidate,
-    ExitReport,
-    JoinRequest,
-    Limits,
-    NodeState,
-    PairProbe,
-    Phase,
-    ProbeReport,
-    ProgressReport,
-    Refusal,
-    RefuseReport,
-    Report,
-    Result,
-    RunSpec,
-    SlotNews,
-    SlotState,
-)
-from rendezvous.schema import Outcome as Outcomes
+from rendezvous.wire.errors import Mismatch
+from rendezvous.wire.node import Candidate, JoinRequest, Refusal
+from rendezvous.wire.peers import peers_of
+from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, RefuseReport, Report
+from rendezvous.wire.run import Limits, NodeState, Phase, Result, RunSpec, SlotNews, SlotState
+from rendezvous.wire.verify import Outcome as Outcomes
+from rendezvous.wire.verify import PairProbe, ProbeReport
 
 FEW = settings(max_examples=100, derandomize=True, deadline=None)
 """Short and the same in every run of the suite."""

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of
-from rendezvous.schema import JoinRequest, PairProbe, Round
+from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.run import Round
+from rendezvous.wire.verify import PairProbe
 from tests.rendezvous.driver import make_candidate, make_join
 
 ETH = "eth0, 10.0.0.0/24, Ethernet, IPv4"

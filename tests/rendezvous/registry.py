@@ -25,33 +25,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rendezvous.certificate import make_certificate, public_key_pin
-from rendezvous.client import RegistryClient
 from rendezvous.compat import timeout
-from rendezvous.credentials import Credential, RunKeys, hkdf, new_secret, registry_credential
-from rendezvous.errors import RegistryError
 from rendezvous.isolated import isolated
-from rendezvous.join_string import RegistryPlace
-from rendezvous.macs import sign_join
-from rendezvous.proof.peers import peers_of
-from rendezvous.retry import retry_pause, until_answered
-from rendezvous.schema import (
-    AckReport,
-    Candidate,
-    EventLine,
-    ExitReport,
-    JoinReply,
-    JoinRequest,
-    LeaveReport,
-    Limits,
-    LinkKind,
-    NodeView,
-    PairProbe,
-    Phase,
-    ProbeReport,
-    RunSpec,
-    RunStatus,
-)
+from rendezvous.talk.certificate import make_certificate, public_key_pin
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import Credential, RunKeys, hkdf, new_secret, registry_credential
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.macs import sign_join
+from rendezvous.talk.retry import retry_pause, until_answered
+from rendezvous.wire.errors import RegistryError
+from rendezvous.wire.node import Candidate, JoinReply, JoinRequest, LinkKind
+from rendezvous.wire.peers import peers_of
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
+from rendezvous.wire.run import EventLine, Limits, Phase, RunSpec, RunStatus
+from rendezvous.wire.verify import PairProbe, ProbeReport
+from rendezvous.wire.watch import NodeView
 
 LIMIT_SECONDS = 30.0
 REQUEST_SECONDS = 10.0

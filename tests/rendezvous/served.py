@@ -11,19 +11,15 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message
 
-from rendezvous.credentials import SERVER_NAME, Credential, hkdf, registry_credential
-from rendezvous.schema import (
-    AckReport,
-    JoinReply,
-    NodeView,
-    Phase,
-    Report,
-    RunStatus,
-)
 from rendezvous.server.journal import Journal
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.sequencer import Options
 from rendezvous.server.service import Service
+from rendezvous.talk.credentials import SERVER_NAME, Credential, hkdf, registry_credential
+from rendezvous.wire.node import JoinReply
+from rendezvous.wire.reports import AckReport, Report
+from rendezvous.wire.run import Phase, RunStatus
+from rendezvous.wire.watch import NodeView
 from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import LIMIT_SECONDS, Launch
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.run.admission import (
     decide_join,
     decide_refusal,
@@ -16,18 +15,11 @@ from rendezvous.run.admission import (
     refuse_other_version,
 )
 from rendezvous.run.events import Joined, Left, Refused
-from rendezvous.schema import (
-    AckReport,
-    ExitReport,
-    Facts,
-    Job,
-    JoinRequest,
-    LeaveReport,
-    Phase,
-    ProbeReport,
-    SlotNews,
-    SlotState,
-)
+from rendezvous.wire.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
+from rendezvous.wire.node import Facts, Job, JoinRequest
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
+from rendezvous.wire.run import Phase, SlotNews, SlotState
+from rendezvous.wire.verify import ProbeReport
 from tests.rendezvous.driver import Drive, in_phase, make_join, make_refusal, make_spec, sha
 
 # --- joins: who may have a slot -------------------------------------------------------------------

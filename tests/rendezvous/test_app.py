@@ -12,25 +12,16 @@ from typing import Any
 
 import pytest
 
-from rendezvous.credentials import SERVER_NAME, Credential, parse_credential
-from rendezvous.errors import InternalError, StorageFull
-from rendezvous.schema import (
-    AckReport,
-    EndpointTable,
-    ExitReport,
-    JoinReply,
-    JoinRequest,
-    LeaveReport,
-    NodeView,
-    Phase,
-    ProbeReport,
-    ProgressReport,
-    RunReport,
-    RunStatus,
-    canonical_json,
-)
 from rendezvous.server.app import make_app
 from rendezvous.server.journal import MemoryJournal, Record
+from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
+from rendezvous.wire.errors import InternalError, StorageFull
+from rendezvous.wire.node import JoinReply, JoinRequest
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport
+from rendezvous.wire.run import Phase, RunReport, RunStatus
+from rendezvous.wire.table import EndpointTable, canonical_json
+from rendezvous.wire.verify import ProbeReport
+from rendezvous.wire.watch import NodeView
 from tests.attack.fuzz.mangle import CANARY, mangled
 from tests.rendezvous.driver import make_probe, make_refusal
 from tests.rendezvous.registry import LIMIT_SECONDS, Launch, is_waiting, until

@@ -12,7 +12,8 @@ from rendezvous.proof.blame import blame, to_release
 from rendezvous.proof.networks import Unreachable
 from rendezvous.proof.pairs import ProbedRound, failures
 from rendezvous.proof.text_matrix import text_matrix
-from rendezvous.schema import PairProbe, Round
+from rendezvous.wire.run import Round
+from rendezvous.wire.verify import PairProbe
 from tests.rendezvous.driver import FEW, make_join
 from tests.rendezvous.mesh import (
     ETH,

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from rendezvous.certificate import (
+from rendezvous.talk.certificate import (
     Certificate,
     make_certificate,
     pin_of_certificate,
     public_key_pin,
 )
-from rendezvous.credentials import (
+from rendezvous.talk.credentials import (
     SERVER_NAME,
 )
-from rendezvous.http_network import client_context
+from rendezvous.talk.http_network import client_context
 
 SECRET = bytes(range(32))
 CERTIFICATE = make_certificate(SECRET)

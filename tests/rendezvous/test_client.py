@@ -20,11 +20,16 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from rendezvous import dialling, errors
-from rendezvous.certificate import make_certificate, public_key_pin
-from rendezvous.client import RegistryClient, aged
-from rendezvous.credentials import new_secret
-from rendezvous.errors import (
+from rendezvous.talk import dialling
+from rendezvous.talk.certificate import make_certificate, public_key_pin
+from rendezvous.talk.client import RegistryClient, aged
+from rendezvous.talk.credentials import new_secret
+from rendezvous.talk.failures import Fault, NetworkFailure
+from rendezvous.talk.http_network import HttpNetwork
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.network import Answer, Line, Network, Request
+from rendezvous.wire import errors
+from rendezvous.wire.errors import (
     Fenced,
     NotFound,
     RdzvError,
@@ -32,20 +37,10 @@ from rendezvous.errors import (
     Unauthorized,
     Unavailable,
 )
-from rendezvous.failures import Fault, NetworkFailure
-from rendezvous.http_network import HttpNetwork
-from rendezvous.join_string import RegistryPlace
-from rendezvous.network import Answer, Line, Network, Request
-from rendezvous.schema import (
-    AckReport,
-    EndpointTable,
-    ExitReport,
-    LeaveReport,
-    NodeView,
-    Phase,
-    TableRow,
-    canonical_json,
-)
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
+from rendezvous.wire.run import Phase
+from rendezvous.wire.table import EndpointTable, TableRow, canonical_json
+from rendezvous.wire.watch import NodeView
 from tests.rendezvous.registry import (
     Launch,
     Node,

@@ -10,7 +10,7 @@ import pytest
 from rendezvous.proof.compare import compare
 from rendezvous.proof.findings import finding_text
 from rendezvous.proof.rdma import RdmaExpectation, rdma_of
-from rendezvous.schema import Facts, Finding, JoinRequest, RdmaPort
+from rendezvous.wire.node import Facts, Finding, JoinRequest, RdmaPort
 from tests.rendezvous.driver import make_join, make_spec, sha
 
 MANY = 128

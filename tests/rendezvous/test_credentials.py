@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rendezvous.credentials import (
+from rendezvous.talk.credentials import (
     Credential,
     RunKeys,
     hkdf,

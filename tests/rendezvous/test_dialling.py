@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rendezvous.client import RegistryClient
-from rendezvous.dialling import Take, WaitFor, dials_again, next_step
-from rendezvous.errors import Unavailable
-from rendezvous.failures import Fault, NetworkFailure, unreachable, words_of
-from rendezvous.join_string import RegistryPlace
-from rendezvous.network import Answer, Line, Request, Stream
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.dialling import Take, WaitFor, dials_again, next_step
+from rendezvous.talk.failures import Fault, NetworkFailure, unreachable, words_of
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.network import Answer, Line, Request, Stream
+from rendezvous.wire.errors import Unavailable
 from tests.simulation.loop import run_virtually
 
 _HEALTHY = Answer(200, {"x-rdzv": "test"}, b"ok\n")

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from rendezvous import errors
-from rendezvous.errors import (
+from rendezvous.wire import errors
+from rendezvous.wire.errors import (
     Cause,
     ExitCode,
     NodeLost,

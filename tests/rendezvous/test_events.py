@@ -6,7 +6,9 @@ and the first one must still be read; what it does not tell is left at its defau
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -14,10 +16,13 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from rendezvous import schema
+import rendezvous.wire
 from rendezvous.run import events
 from rendezvous.run.events import Event, dump_event, load_event
-from rendezvous.schema import EndpointTable, Limits, Report, RunSpec, Wire
+from rendezvous.wire.reports import Report
+from rendezvous.wire.run import Limits, RunSpec
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.types import Wire
 from tests.rendezvous.driver import Drive, make_spec
 
 STORED = sorted((Path(__file__).parent.parent / "wire").glob("*.json"))
@@ -28,11 +33,16 @@ REPORTS = [
     for path in MODELS
     if path.name.split(".")[0].endswith("Report") and not path.name.startswith("RunReport.")
 ]
+WIRE = {
+    name: value
+    for module in pkgutil.iter_modules(rendezvous.wire.__path__)
+    for name, value in vars(importlib.import_module(f"rendezvous.wire.{module.name}")).items()
+}
 KINDS = {model.model_fields["kind"].default for model in get_args(get_args(Event)[0])}
 
 
 def model_of(path: Path) -> TypeAdapter[Any]:
-    return TypeAdapter(getattr(schema, path.name.split(".")[0]))
+    return TypeAdapter(WIRE[path.name.split(".")[0]])
 
 
 def read(path: Path) -> Any:
@@ -71,8 +81,8 @@ def test_every_kind_of_event_is_stored() -> None:
 def test_every_model_of_the_wire_is_stored_with_every_field_set() -> None:
     models = {
         model
-        for model in vars(schema).values()
-        if isinstance(model, type) and model.__module__ == schema.__name__
+        for model in WIRE.values()
+        if isinstance(model, type) and model.__module__.startswith(rendezvous.wire.__name__)
         if is_dataclass(model) or issubclass(model, BaseModel)
     } - {Wire}
     stored: set[type[Any]] = set()

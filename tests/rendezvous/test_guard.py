@@ -33,7 +33,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from starlette.types import Receive, Scope, Send
 
-from rendezvous.errors import Mismatch, SlotTaken, TooManyRequests
 from rendezvous.server.answers import problem_response, whole_answer
 from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.guard import MAX_BODY_BYTES, Guard, read_body
@@ -47,6 +46,7 @@ from rendezvous.server.http11 import (
 )
 from rendezvous.server.limiter import MAX_SOURCES, FailedLogins, Strangers
 from rendezvous.server.room import MAX_REFUSALS, Room
+from rendezvous.wire.errors import Mismatch, SlotTaken, TooManyRequests
 
 pytestmark = pytest.mark.real_time
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from rendezvous.errors import Fenced, Unavailable
-from rendezvous.hedging import persistently
+from rendezvous.talk.hedging import persistently
+from rendezvous.wire.errors import Fenced, Unavailable
 from tests.simulation.loop import run_virtually
 
 PAUSE = 0.3

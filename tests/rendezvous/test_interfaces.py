@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rendezvous.schema import Candidate, Finding, Phase
+from rendezvous.wire.node import Candidate, Finding
+from rendezvous.wire.run import Phase
 from tests.rendezvous.driver import Drive, make_candidate, make_spec
 
 GLOO = "GLOO_SOCKET_IFNAME"

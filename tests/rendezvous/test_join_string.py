@@ -13,18 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.certificate import (
+from rendezvous.talk.certificate import (
     key_from_secret,
     make_certificate,
     public_key_pin,
 )
-from rendezvous.credentials import (
+from rendezvous.talk.credentials import (
     RunKeys,
     base64url,
     registry_credential,
 )
-from rendezvous.errors import UsageError
-from rendezvous.join_string import (
+from rendezvous.talk.join_string import (
     JoinString,
     RegistryPlace,
     RegistryString,
@@ -32,6 +31,7 @@ from rendezvous.join_string import (
     parse_group_token,
     without_secrets,
 )
+from rendezvous.wire.errors import UsageError
 from tests.rendezvous.driver import FEW
 
 SECRET = bytes(range(32))

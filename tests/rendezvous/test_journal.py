@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.errors import StorageFull, UsageError
 from rendezvous.server.journal import (
     Journal,
     MemoryJournal,
@@ -25,6 +24,7 @@ from rendezvous.server.journal import (
     SqliteJournal,
     read_journal,
 )
+from rendezvous.wire.errors import StorageFull, UsageError
 
 
 def records(run: str, *numbers: int) -> list[Record]:

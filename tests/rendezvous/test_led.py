@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rendezvous.schema import LeaveReport, Phase, Result
+from rendezvous.wire.reports import LeaveReport
+from rendezvous.wire.run import Phase, Result
 from tests.rendezvous.driver import in_phase
 
 

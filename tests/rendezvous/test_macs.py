@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.credentials import (
+from rendezvous.talk.credentials import (
     RunKeys,
 )
-from rendezvous.macs import row_is_genuine, sign_join, word_macs
-from rendezvous.schema import MOST_COMMAND_WORDS, TableRow
+from rendezvous.talk.macs import row_is_genuine, sign_join, word_macs
+from rendezvous.wire.node import MOST_COMMAND_WORDS
+from rendezvous.wire.table import TableRow
 from tests.rendezvous.driver import make_candidate, make_join
 
 KEYS = RunKeys(bytes(range(32)), "r", "launch")

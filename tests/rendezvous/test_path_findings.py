@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from rendezvous.proof.path_findings import findings_of
-from rendezvous.schema import Finding, JoinRequest, PairProbe, Round
-from rendezvous.words import seconds_text
+from rendezvous.wire.node import Finding, JoinRequest
+from rendezvous.wire.run import Round
+from rendezvous.wire.verify import PairProbe
+from rendezvous.wire.words import seconds_text
 from tests.rendezvous.driver import make_join
 from tests.rendezvous.mesh import (
     ETH,

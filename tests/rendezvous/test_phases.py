@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rendezvous.run.phases import RULES, Admits, Awaits, PhaseRules
-from rendezvous.schema import Limits, Phase
+from rendezvous.wire.run import Limits, Phase
 
 
 def test_every_phase_has_its_rules() -> None:

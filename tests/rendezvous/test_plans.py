@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import Cause
 from rendezvous.run.arming import plan_without
 from rendezvous.run.events import TimedOut
 from rendezvous.run.gathering import Recovery, recovery_of
@@ -23,7 +22,9 @@ from rendezvous.run.verifying import (
     plan_checks,
     plan_table,
 )
-from rendezvous.schema import Finding, Phase, Round, SlotState
+from rendezvous.wire.errors import Cause
+from rendezvous.wire.node import Finding
+from rendezvous.wire.run import Phase, Round, SlotState
 from tests.rendezvous.driver import Drive, in_phase, make_probe, make_spec
 
 MEMLOCK = Finding(check="L12", level="fail", subject="memlock", cause="it is too low")

@@ -15,27 +15,16 @@ from hypothesis.stateful import (
     rule,
 )
 
-from rendezvous.errors import ExitCode, Mismatch, RequestError
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome
 from rendezvous.run.protocol import apply, launcher_gone
 from rendezvous.run.state import create
 from rendezvous.run.views import reason
-from rendezvous.schema import (
-    AckReport,
-    EndpointTable,
-    ExitReport,
-    Finding,
-    Job,
-    LeaveReport,
-    NodeState,
-    Phase,
-    Report,
-    Result,
-    SlotNews,
-    SlotState,
-    TableRow,
-)
+from rendezvous.wire.errors import ExitCode, Mismatch, RequestError
+from rendezvous.wire.node import Finding, Job
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, Report
+from rendezvous.wire.run import NodeState, Phase, Result, SlotNews, SlotState
+from rendezvous.wire.table import EndpointTable, TableRow
 from tests.rendezvous.driver import FEW, LAUNCH, Drive, in_phase, make_probe, make_spec, sha
 
 ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"

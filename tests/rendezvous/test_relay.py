@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-from rendezvous.credentials import SERVER_NAME, Credential, hkdf, node_credential
-from rendezvous.errors import TooManyRequests
-from rendezvous.schema import (
+from rendezvous.server import relay
+from rendezvous.server.app import make_app
+from rendezvous.server.journal import MemoryJournal
+from rendezvous.server.relay import Relay
+from rendezvous.talk.credentials import SERVER_NAME, Credential, hkdf, node_credential
+from rendezvous.wire.errors import TooManyRequests
+from rendezvous.wire.relay import (
     COMMAND_PIECE_BYTES,
     MAX_COMMAND_BYTES,
     CommandEnd,
     CommandOutput,
     CommandStart,
-    LeaveReport,
     Parcel,
-    Phase,
     RelayMail,
 )
-from rendezvous.server import relay
-from rendezvous.server.app import make_app
-from rendezvous.server.journal import MemoryJournal
-from rendezvous.server.relay import Relay
+from rendezvous.wire.reports import LeaveReport
+from rendezvous.wire.run import Phase
 from tests.rendezvous.registry import Launch, is_waiting
 from tests.rendezvous.served import SECRET, Answer, FakeClock, Served, ask
 

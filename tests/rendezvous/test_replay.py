@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from rendezvous.errors import UsageError
 from rendezvous.isolated import isolated
-from rendezvous.schema import EventLine, ExitReport, LeaveReport, Phase, SlotNews, SlotState
 from rendezvous.server.journal import Record, SqliteJournal, read_journal
 from rendezvous.server.replay import replay
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.reports import ExitReport, LeaveReport
+from rendezvous.wire.run import EventLine, Phase, SlotNews, SlotState
 from tests.rendezvous.registry import Launch
 from tests.rendezvous.served import FakeClock, Served
 

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import Fenced, NotFound, RdzvError, SlotTaken, TooManyRequests, Unavailable
-from rendezvous.retry import retry_pause, until_answered
+from rendezvous.talk.retry import retry_pause, until_answered
+from rendezvous.wire.errors import (
+    Fenced,
+    NotFound,
+    RdzvError,
+    SlotTaken,
+    TooManyRequests,
+    Unavailable,
+)
 from tests.simulation.loop import run_virtually
 
 

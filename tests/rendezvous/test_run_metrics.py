@@ -12,19 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rendezvous.credentials import SERVER_NAME, hkdf, node_credential
-from rendezvous.schema import (
-    MOST_METRIC_ROWS,
-    MetricBatch,
-    MetricRow,
-    Phase,
-    RunMetrics,
-)
 from rendezvous.server import metrics
 from rendezvous.server.app import make_app
 from rendezvous.server.guard import MAX_BODY_BYTES
 from rendezvous.server.journal import MemoryJournal
 from rendezvous.server.metrics import Metrics
+from rendezvous.talk.credentials import SERVER_NAME, hkdf, node_credential
+from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricRow, RunMetrics
+from rendezvous.wire.run import Phase
 from tests.rendezvous.registry import Launch
 from tests.rendezvous.served import SECRET, FakeClock, Served, ask
 

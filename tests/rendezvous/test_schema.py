@@ -9,31 +9,13 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from rendezvous.schema import (
-    MAX_NODES,
-    AckReport,
-    Address,
-    Candidate,
-    CommandOutput,
-    Digest,
-    EndpointTable,
-    ExitReport,
-    Facts,
-    Finding,
-    Job,
-    JoinRequest,
-    Limits,
-    PairProbe,
-    ProbeReport,
-    RdmaPort,
-    RunId,
-    RunSpec,
-    ShortWords,
-    SlotNews,
-    TableRow,
-    canonical_json,
-    is_valid_label,
-)
+from rendezvous.wire.node import Candidate, Facts, Finding, Job, JoinRequest, RdmaPort
+from rendezvous.wire.relay import CommandOutput
+from rendezvous.wire.reports import AckReport, ExitReport
+from rendezvous.wire.run import Limits, RunSpec, SlotNews
+from rendezvous.wire.table import EndpointTable, TableRow, canonical_json
+from rendezvous.wire.types import MAX_NODES, Address, Digest, RunId, ShortWords, is_valid_label
+from rendezvous.wire.verify import PairProbe, ProbeReport
 from tests.rendezvous.driver import make_join, make_spec, sha
 
 ADDRESS: TypeAdapter[str] = TypeAdapter(Address)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from rendezvous.proof.networks import NetworkClass
 from rendezvous.proof.rdma import RdmaExpectation
 from rendezvous.run.seal import assign_ranks, make_table
-from rendezvous.schema import EndpointTable, JoinRequest, TableRow
+from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.table import EndpointTable, TableRow
 from tests.rendezvous.driver import FEW, make_candidate, make_join, sha
 
 

@@ -20,14 +20,16 @@ import httpx
 import psutil
 import pytest
 
-from rendezvous.client import RegistryClient
 from rendezvous.compat import timeout
-from rendezvous.credentials import SERVER_NAME, parse_credential
-from rendezvous.errors import StorageFull, TooLarge, Unavailable
-from rendezvous.http_network import HttpLine
-from rendezvous.schema import ExitReport, LeaveReport, NodeView, Phase
 from rendezvous.server.journal import Record, SqliteJournal, read_journal
 from rendezvous.server.room import RESERVE
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import SERVER_NAME, parse_credential
+from rendezvous.talk.http_network import HttpLine
+from rendezvous.wire.errors import StorageFull, TooLarge, Unavailable
+from rendezvous.wire.reports import ExitReport, LeaveReport
+from rendezvous.wire.run import Phase
+from rendezvous.wire.watch import NodeView
 from tests.nightly import but_at_night
 from tests.rendezvous.driver import make_probe
 from tests.rendezvous.registry import (

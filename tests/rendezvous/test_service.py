@@ -13,8 +13,14 @@ from typing import Any
 
 import pytest
 
-from rendezvous.credentials import Credential, parse_credential
-from rendezvous.errors import (
+from rendezvous.run.state import Slot
+from rendezvous.server import sequencer
+from rendezvous.server import service as service_module
+from rendezvous.server.answers import Body
+from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal
+from rendezvous.server.live_run import LiveRun
+from rendezvous.talk.credentials import Credential, parse_credential
+from rendezvous.wire.errors import (
     InternalError,
     NotFound,
     RdzvError,
@@ -26,26 +32,10 @@ from rendezvous.errors import (
     Unauthorized,
     Unavailable,
 )
-from rendezvous.run.state import Slot
-from rendezvous.schema import (
-    AckReport,
-    EventLine,
-    ExitReport,
-    JoinRequest,
-    LeaveReport,
-    NodeState,
-    NodeView,
-    Phase,
-    ProgressReport,
-    Report,
-    SlotNews,
-    SlotState,
-)
-from rendezvous.server import sequencer
-from rendezvous.server import service as service_module
-from rendezvous.server.answers import Body
-from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal
-from rendezvous.server.live_run import LiveRun
+from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport, Report
+from rendezvous.wire.run import EventLine, NodeState, Phase, SlotNews, SlotState
+from rendezvous.wire.watch import NodeView
 from tests.rendezvous.driver import make_probe, make_refusal
 from tests.rendezvous.registry import Launch, is_waiting, until
 from tests.rendezvous.served import FakeClock, Served

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rendezvous.proof.text_matrix import text_matrix
-from rendezvous.schema import PairProbe, Round
+from rendezvous.wire.run import Round
+from rendezvous.wire.verify import PairProbe
 from tests.rendezvous.mesh import (
     ETH,
     both,

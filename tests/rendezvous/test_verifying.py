@@ -6,24 +6,13 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import ExitCode, Mismatch
 from rendezvous.run.rounds import run_report
 from rendezvous.run.views import node_view, reason, run_status
-from rendezvous.schema import (
-    ExitReport,
-    Facts,
-    Finding,
-    LeaveReport,
-    NodeState,
-    PairProbe,
-    Phase,
-    ProbePeer,
-    ProbePlan,
-    ProbeReport,
-    Round,
-    RunReport,
-    SlotState,
-)
+from rendezvous.wire.errors import ExitCode, Mismatch
+from rendezvous.wire.node import Facts, Finding
+from rendezvous.wire.reports import ExitReport, LeaveReport
+from rendezvous.wire.run import NodeState, Phase, Round, RunReport, SlotState
+from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan, ProbeReport
 from tests.rendezvous.driver import Drive, in_phase, make_candidate, make_probe, make_spec
 
 ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"

@@ -14,15 +14,9 @@ from rendezvous.run.views import (
     remaining_seconds,
     run_status,
 )
-from rendezvous.schema import (
-    LeaveReport,
-    NodeState,
-    NodeView,
-    Phase,
-    RunStatus,
-    SlotState,
-    SlotStatus,
-)
+from rendezvous.wire.reports import LeaveReport
+from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.wire.watch import NodeView
 from tests.rendezvous.driver import LAUNCH, Drive, in_phase, make_spec
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from rendezvous.schema import ShortWords
-from rendezvous.words import printable
+from rendezvous.wire.types import ShortWords
+from rendezvous.wire.words import printable
 from tests.rendezvous.driver import FEW
 
 WORDS: TypeAdapter[str] = TypeAdapter(ShortWords)

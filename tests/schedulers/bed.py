@@ -30,8 +30,8 @@ from launcher.schedulers import (
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.settings import LaunchSettings
 from rendezvous import compat
-from rendezvous.credentials import RunKeys
-from rendezvous.join_string import JoinString, RegistryPlace
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.join_string import JoinString, RegistryPlace
 from tests.schedulers.behaving import FAULTS, FOLDER
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ import pytest
 from launcher.options import outside_environment
 from launcher.schedulers import command
 from launcher.schedulers.command import CommandRunner, Said, clean
-from rendezvous.errors import SchedulerError
+from rendezvous.wire.errors import SchedulerError
 from tests.schedulers.bed import time_out_once
 
 pytestmark = pytest.mark.real_time

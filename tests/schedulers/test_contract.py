@@ -19,8 +19,8 @@ from launcher.schedulers import PROFILES as PROFILES_FOLDER
 from launcher.schedulers import SCHEDULERS, Description, known_schedulers, scheduler_entry
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import read_profile
-from rendezvous.errors import SchedulerError, TemplateError, UsageError
-from rendezvous.schema import SlotState
+from rendezvous.wire.errors import SchedulerError, TemplateError, UsageError
+from rendezvous.wire.run import SlotState
 from tests.schedulers.bed import FAKES, LIMIT_SECONDS, OWN, SHIPPED, Bed, join_text
 from tests.schedulers.behaving import DOWN, LOST, ODD_WORD, REFUSAL
 

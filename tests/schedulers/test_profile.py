@@ -18,8 +18,8 @@ from launcher.plan import HIDDEN, Submission
 from launcher.schedulers import SERVICE_FAILS, Description, SchedulerContext, scheduler_entry
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import read_profile
-from rendezvous.errors import SchedulerError, TemplateError, UsageError
-from rendezvous.schema import SlotState
+from rendezvous.wire.errors import SchedulerError, TemplateError, UsageError
+from rendezvous.wire.run import SlotState
 from tests.schedulers.bed import OWN, Bed, join_text, time_out_once
 
 BATCH = OWN["batch"].read_text()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rendezvous.schema import AckReport, Report
+from rendezvous.wire.reports import AckReport, Report
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process

@@ -15,34 +15,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rendezvous.client import RegistryClient
-from rendezvous.credentials import Credential
-from rendezvous.errors import ExitCode, RdzvError
-from rendezvous.join_string import JoinString, RegistryPlace
-from rendezvous.macs import sign_join, word_macs
-from rendezvous.schema import (
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import Credential
+from rendezvous.talk.join_string import JoinString, RegistryPlace
+from rendezvous.talk.macs import sign_join, word_macs
+from rendezvous.wire.errors import ExitCode, RdzvError
+from rendezvous.wire.metrics import MetricBatch, MetricReply
+from rendezvous.wire.node import Candidate, Finding, JoinReply, JoinRequest, Refusal
+from rendezvous.wire.relay import RelayMail
+from rendezvous.wire.reports import (
     AckReport,
-    Candidate,
-    EndpointTable,
     ExitReport,
-    Finding,
-    JoinReply,
-    JoinRequest,
     LeaveReport,
-    MetricBatch,
-    MetricReply,
-    NodeView,
-    PairProbe,
-    Phase,
-    ProbePlan,
-    ProbeReport,
-    Refusal,
     RefuseReport,
-    RelayMail,
     Report,
     ReportReply,
-    Result,
 )
+from rendezvous.wire.run import Phase, Result
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.verify import PairProbe, ProbePlan, ProbeReport
+from rendezvous.wire.watch import NodeView
 from tests.simulation import agent_promises, invariants
 from tests.simulation.agent_promises import ORPHAN_SECONDS, UNFORESEEN
 from tests.simulation.doors import Doors, Unforeseen

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 
-from rendezvous.network import HEADERS, Answer, Request
 from rendezvous.server.connection import CloseReason, Connection
+from rendezvous.talk.network import HEADERS, Answer, Request
 from tests.simulation.loop import forever
 
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]

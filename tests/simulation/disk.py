@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from rendezvous.errors import StorageFull
 from rendezvous.server.journal import Record
+from rendezvous.wire.errors import StorageFull
 from tests.simulation.loop import Machine, forever
 
 FULL = "no space left on device"

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rendezvous.errors import AddressError, ArmingFailed, RunError, UsageError
-from rendezvous.schema import EndpointTable
+from rendezvous.wire.errors import AddressError, ArmingFailed, RunError, UsageError
+from rendezvous.wire.table import EndpointTable
 from tests.simulation.loop import forever
 from tests.simulation.schedule import BREAKING, HANGING, Fault
 from worker.agent import AgentEnvironment

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rendezvous.schema import NodeState, SlotState
+from rendezvous.wire.run import NodeState, SlotState
 from tests.simulation.network import ADDRESSES
 from tests.simulation.schedule import BREAKING, HANGING, Fault
 

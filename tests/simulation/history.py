@@ -8,23 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from rendezvous.errors import InternalError
-from rendezvous.network import Answer, Request
 from rendezvous.run import events
 from rendezvous.run.events import Event, load_event
 from rendezvous.run.protocol import apply
 from rendezvous.run.state import DEAD_SUBMISSIONS, LeftOut, Run, create
-from rendezvous.schema import (
-    EndpointTable,
-    JoinReply,
-    NodeView,
-    Phase,
-    Problem,
-    Result,
-    RunStatus,
-    SlotState,
-)
 from rendezvous.server.journal import Record
+from rendezvous.talk.network import Answer, Request
+from rendezvous.wire.errors import InternalError
+from rendezvous.wire.node import JoinReply
+from rendezvous.wire.run import Phase, Result, RunStatus, SlotState
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.types import Problem
+from rendezvous.wire.watch import NodeView
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process

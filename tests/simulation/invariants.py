@@ -11,23 +11,16 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from rendezvous.errors import InternalError
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import OVER, Run
 from rendezvous.run.views import reason
-from rendezvous.schema import (
-    AckReport,
-    ExitReport,
-    JoinReply,
-    NodeState,
-    NodeView,
-    Phase,
-    Report,
-    Result,
-    RunStatus,
-)
 from rendezvous.server.journal import Record
+from rendezvous.wire.errors import InternalError
+from rendezvous.wire.node import JoinReply
+from rendezvous.wire.reports import AckReport, ExitReport, Report
+from rendezvous.wire.run import NodeState, Phase, Result, RunStatus
+from rendezvous.wire.watch import NodeView
 from tests.simulation import agent_promises, launch_promises, promises
 from tests.simulation.disk import FULL, LIE
 from tests.simulation.history import Facts, Failure, History, News, by_kind

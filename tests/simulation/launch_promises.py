@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from launcher.schedulers import OVER
-from rendezvous.errors import error_from_code
 from rendezvous.run import events
 from rendezvous.run.events import load_event
-from rendezvous.schema import Phase, Result, RunStatus
+from rendezvous.wire.errors import error_from_code
+from rendezvous.wire.run import Phase, Result, RunStatus
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.faults import PARTS

@@ -25,17 +25,17 @@ from launcher.schedulers import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.state_dir import StateDir
 from launcher.symmetric import symmetric_join
-from rendezvous.client import RegistryClient
-from rendezvous.credentials import Credential
-from rendezvous.errors import ExitCode, RdzvError, UsageError
-from rendezvous.join_string import (
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import Credential
+from rendezvous.talk.join_string import (
     JoinString,
     RegistryPlace,
     RegistryString,
     group_token_text,
     parse_group_token,
 )
-from rendezvous.schema import EventLine, NodeState, Phase, Result, RunStatus
+from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
+from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunStatus
 from tests.simulation import invariants
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
-from rendezvous.errors import RdzvError
+from rendezvous.wire.errors import RdzvError
 
 _MACHINE: contextvars.ContextVar[Machine] = contextvars.ContextVar("machine")
 _MOST_STEPS = 1_000_000

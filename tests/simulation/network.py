@@ -1,7 +1,7 @@
 """The network between processes and the registry: it loses, doubles, delays, reorders and cuts.
 
-It implements `rendezvous.network`, so that the client that ships runs on it, and hands requests to
-the registry's own application: see `asgi`.
+It implements `rendezvous.talk.network`, so that the client that ships runs on it, and hands
+requests to the registry's own application: see `asgi`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from rendezvous.failures import Fault, NetworkFailure
-from rendezvous.join_string import RegistryPlace
-from rendezvous.network import Answer, Line, Request
 from rendezvous.server.connection import CloseReason, Connection
+from rendezvous.talk.failures import Fault, NetworkFailure
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.network import Answer, Line, Request
 from tests.simulation.asgi import serve
 from tests.simulation.stream import SimulatedStream
 
@@ -335,7 +335,7 @@ def _deliver(wire: Wire, waiting: asyncio.Future[Answer], answer: Answer) -> Non
 
 
 class Door:
-    """The network as one process sees it: see `rendezvous.network.Network`."""
+    """The network as one process sees it: see `rendezvous.talk.network.Network`."""
 
     def __init__(self, loop: VirtualLoop, network: Network, path: Path) -> None:
         self._loop = loop
@@ -413,7 +413,7 @@ class Door:
 
 
 class SimulatedLine:
-    """The way to one address of the registry: see `rendezvous.network.Line`."""
+    """The way to one address of the registry: see `rendezvous.talk.network.Line`."""
 
     def __init__(self, door: Door, place: RegistryPlace, address: str, seconds: float) -> None:
         self._door = door

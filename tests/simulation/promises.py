@@ -21,20 +21,14 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rendezvous.errors import ExitCode, RunExists, Unauthorized
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import NOT_NEEDED, Run
-from rendezvous.schema import (
-    DEFAULT_MASTER_PORT,
-    NodeState,
-    NodeView,
-    Phase,
-    RunStatus,
-    SlotState,
-    TableRow,
-)
 from rendezvous.server.journal import Record
+from rendezvous.wire.errors import ExitCode, RunExists, Unauthorized
+from rendezvous.wire.run import DEFAULT_MASTER_PORT, NodeState, Phase, RunStatus, SlotState
+from rendezvous.wire.table import TableRow
+from rendezvous.wire.watch import NodeView
 from tests.simulation.history import Facts, History
 
 if TYPE_CHECKING:

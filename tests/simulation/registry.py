@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp
 
 from launcher.state_dir import StateDir
-from rendezvous.credentials import SERVER_NAME, hkdf, registry_credential
-from rendezvous.errors import RdzvError, UsageError
 from rendezvous.server.app import make_app
 from rendezvous.server.connection import Connection
 from rendezvous.server.service import Service
+from rendezvous.talk.credentials import SERVER_NAME, hkdf, registry_credential
+from rendezvous.wire.errors import RdzvError, UsageError
 from tests.simulation.disk import SimulatedJournal
 from tests.simulation.loop import Machine
 from tests.simulation.network import PORT, PROOF

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from launcher.plan import Submission, WorkerRun
 from launcher.schedulers import OVER, Description, NothingSubmitted, Trouble, unheard
-from rendezvous.errors import SchedulerError
-from rendezvous.join_string import JoinString
-from rendezvous.schema import SlotState
+from rendezvous.talk.join_string import JoinString
+from rendezvous.wire.errors import SchedulerError
+from rendezvous.wire.run import SlotState
 from tests.simulation.agents import Process
 from tests.simulation.loop import forever
 

@@ -1,4 +1,4 @@
-"""An answer that comes bit by bit, over the simulated network: see `rendezvous.network.Stream`."""
+"""An answer bit by bit, over the simulated network: see `rendezvous.talk.network.Stream`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from rendezvous.failures import Fault, NetworkFailure
+from rendezvous.talk.failures import Fault, NetworkFailure
 
 if TYPE_CHECKING:
     from tests.simulation.loop import VirtualLoop

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from rendezvous.credentials import registry_credential
-from rendezvous.errors import NotFound, RdzvError, Unauthorized, Unavailable
-from rendezvous.network import Answer, Request
 from rendezvous.server.connection import CloseReason, Connection
+from rendezvous.talk.credentials import registry_credential
+from rendezvous.talk.network import Answer, Request
+from rendezvous.wire.errors import NotFound, RdzvError, Unauthorized, Unavailable
 from tests.simulation import asgi
 from tests.simulation.generate import generate
 from tests.simulation.loop import Machine, VirtualLoop, run_virtually

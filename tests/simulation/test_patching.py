@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous import words
 from rendezvous.run import leases, state
-from rendezvous.schema import SlotState
 from rendezvous.server import access, answers, live_run, service
+from rendezvous.wire import words
+from rendezvous.wire.run import SlotState
 from tests.simulation.patching import Bug, Edit
 from tests.simulation.planted import BUGS
 
@@ -44,7 +44,7 @@ def test_a_constant_is_changed_with_what_was_made_of_it_and_its_copies() -> None
 
 def test_defaults_of_arguments_and_of_fields_are_changed() -> None:
     names = ["a", "b", "c"]
-    with bug("rendezvous/words.py", "limit: int = 5", "limit: int = 1").planted():
+    with bug("rendezvous/wire/words.py", "limit: int = 5", "limit: int = 1").planted():
         assert words.listed(names) == "a and 2 more"
     with bug("rendezvous/run/state.py", "    wanted: int = 1", "    wanted: int = 4").planted():
         assert state.Slot(0).wanted == 4

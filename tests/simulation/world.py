@@ -18,14 +18,16 @@ from unittest import mock
 from launcher.run.shell import end_left
 from launcher.schedulers import SchedulerContext
 from launcher.state_dir import StateDir
-from rendezvous import schema
-from rendezvous.client import REQUEST_SECONDS, RegistryClient
-from rendezvous.credentials import Credential, registry_credential
-from rendezvous.errors import RdzvError
-from rendezvous.join_string import JoinString, RegistryPlace
-from rendezvous.schema import AckReport, ExitReport, Job, JoinRequest, Phase
 from rendezvous.server import sequencer
 from rendezvous.server.journal import Record
+from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
+from rendezvous.talk.credentials import Credential, registry_credential
+from rendezvous.talk.join_string import JoinString, RegistryPlace
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.node import Job, JoinRequest
+from rendezvous.wire.reports import AckReport, ExitReport
+from rendezvous.wire.reports import Report as NodeReport
+from rendezvous.wire.run import Phase
 from tests.simulation import invariants, network
 from tests.simulation.agents import GRACE_SECONDS, Process
 from tests.simulation.disk import Disk
@@ -366,7 +368,7 @@ class World:
             changes["facts"] = request.facts.model_copy(update={"rdzv_version": "99.0.0"})
         return request.model_copy(update=changes)
 
-    def told_by(self, process: Process, report: schema.Report) -> schema.Report:
+    def told_by(self, process: Process, report: NodeReport) -> NodeReport:
         """What a node of another make would say in its place: of another table, or of its stop."""
         if isinstance(report, AckReport) and self.marked("other table", process):
             process.troubled = True

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from launcher.plan import Submission
-from rendezvous.schema import SlotState
+from rendezvous.wire.run import SlotState
 from tests.path.launching import RDZV, until
 from tests.schedulers.bed import Bed, join_text
 from tests.schedulers.test_contract import (

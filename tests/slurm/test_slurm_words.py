@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.schedulers import Description
-from rendezvous.schema import SlotState
+from rendezvous.wire.run import SlotState
 from tests.schedulers.bed import Bed, join_text
 
 BAD_DAY = "ReqNodeNotAvail, UnavailableNodes:n[0-1]"

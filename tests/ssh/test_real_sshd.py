@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.errors import ExitCode
+from rendezvous.wire.errors import ExitCode
 from tests.attack.canaries import Canaries, add_run, loose
 from tests.faults.disks import fill, small_disk
 from tests.netlab import Host

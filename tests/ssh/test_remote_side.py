@@ -24,8 +24,8 @@ from launcher.plan import Submission, make_plan
 from launcher.schedulers import Description, SchedulerContext, scheduler_entry, specs_folder
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.settings import LaunchSettings
-from rendezvous.errors import SchedulerError
-from rendezvous.schema import SlotState
+from rendezvous.wire.errors import SchedulerError
+from rendezvous.wire.run import SlotState
 from tests.attack.canaries import loose
 
 JOIN = "rdzv1-the-join-string"

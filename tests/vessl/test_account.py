@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.schedulers.vessl_account import Account, find_account, known_project
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 
 
 def config(path: Path, who: str) -> str:

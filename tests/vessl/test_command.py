@@ -15,8 +15,8 @@ from launcher.schedulers import (
     SchedulerContext,
     scheduler_entry,
 )
-from rendezvous.errors import SchedulerError, TemplateError
-from rendezvous.schema import SlotState
+from rendezvous.wire.errors import SchedulerError, TemplateError
+from rendezvous.wire.run import SlotState
 from tests.path.launching import RDZV, environment
 from tests.schedulers.bed import Bed, join_text
 

@@ -10,8 +10,8 @@ import pytest
 
 from launcher.schedulers import SERVICE_FAILS, Description, SchedulerContext, scheduler_entry
 from launcher.schedulers.vessl import VesslScheduler
-from rendezvous.errors import SchedulerError, TemplateError
-from rendezvous.schema import SlotState
+from rendezvous.wire.errors import SchedulerError, TemplateError
+from rendezvous.wire.run import SlotState
 from tests.nightly import but_at_night
 from tests.schedulers.bed import Bed, join_text
 from tests.vendors import vessl_folder

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from launcher.schedulers.vessl_values import check_values
 from launcher.template import Form, render
-from rendezvous.errors import TemplateError
+from rendezvous.wire.errors import TemplateError
 from tests.vessl.service import environment_of, read_spec
 
 HEAD = "name: worker\nimage: i\nresources: {cluster: c}\n"

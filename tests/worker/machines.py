@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from rendezvous.schema import Candidate, Facts, LinkKind, RdmaPort
+from rendezvous.wire.node import Candidate, Facts, LinkKind, RdmaPort
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Clock, ResourceLimits
 from worker.machine.network import Interface, Network

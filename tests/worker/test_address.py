@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from rendezvous.errors import AddressError
-from rendezvous.schema import Candidate, JoinRequest, LinkKind
+from rendezvous.wire.errors import AddressError
+from rendezvous.wire.node import Candidate, JoinRequest, LinkKind
 from tests.worker.fake_sysfs import (
     DOWN,
     IPOIB,

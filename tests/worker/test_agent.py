@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from rendezvous.compat import timeout
-from rendezvous.errors import ExitCode
-from rendezvous.join_string import JoinString
-from rendezvous.schema import Job, PairProbe, Phase, ProbePlan, ProbeReport
+from rendezvous.talk.join_string import JoinString
+from rendezvous.wire.errors import ExitCode
+from rendezvous.wire.node import Job
+from rendezvous.wire.run import Phase
+from rendezvous.wire.verify import PairProbe, ProbePlan, ProbeReport
 from tests.rendezvous.registry import Launch, Node, Registry, running
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers
@@ -34,7 +36,7 @@ _NODE = """
 import asyncio, functools, os, sys
 import logging
 from pathlib import Path
-from rendezvous.join_string import JoinString
+from rendezvous.talk.join_string import JoinString
 from worker.agent import AgentEnvironment, run_agent
 from worker.hosts import HostsBlock
 from worker.settings import WorkerSettings

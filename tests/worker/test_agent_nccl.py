@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.errors import ExitCode
-from rendezvous.join_string import JoinString
-from rendezvous.schema import Job, Phase
+from rendezvous.talk.join_string import JoinString
+from rendezvous.wire.errors import ExitCode
+from rendezvous.wire.node import Job
+from rendezvous.wire.run import Phase
 from tests.rendezvous.registry import Launch, Registry, running
 from tests.worker.test_agent import joined
 
@@ -31,8 +32,8 @@ SENTENCE = (
 _NODE = """
 import asyncio, functools, json, os, sys
 from pathlib import Path
-from rendezvous.schema import RdmaPort
-from rendezvous.join_string import JoinString
+from rendezvous.wire.node import RdmaPort
+from rendezvous.talk.join_string import JoinString
 from worker.agent import AgentEnvironment, run_agent
 from worker.nccl.log import NcclLog
 from worker.offer import make_offer

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 from worker.contracts import FrameworkChoice, check_command, choose_framework
 from worker.settings import NodeSettings, WorkerSettings, settle_framework
 

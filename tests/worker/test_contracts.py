@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import UsageError
-from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.secret_variables import SECRET_VARIABLES
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import EndpointTable, TableRow
 from worker.contracts import (
     NO_PATHS,
     Contract,

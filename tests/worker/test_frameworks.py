@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import UsageError
-from rendezvous.schema import EndpointTable
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import EndpointTable
 from tests.worker.test_contracts import V6, contract, table, words
 from worker.contracts import (
     FRAMEWORKS,

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.errors import ArmingFailed
-from rendezvous.schema import EndpointTable
+from rendezvous.wire.errors import ArmingFailed
+from rendezvous.wire.table import EndpointTable
 from tests.worker.test_hosts_plan import TWO, TWO_BODY, row, table
 from tests.worker.test_hosts_text import BLOCK, ENTRIES, PLAIN, UGLY, remove_block, render
 from worker.hosts import HostsBlock, current_owner, edit_hosts, may_live, restore_stale
@@ -271,7 +271,7 @@ def test_a_reader_in_a_tight_loop_never_misses_localhost(hosts: Path) -> None:
 MANY_TIMES = """
 import sys
 from pathlib import Path
-from rendezvous.schema import EndpointTable
+from rendezvous.wire.table import EndpointTable
 from worker.hosts import HostsBlock
 block = HostsBlock(Path(sys.argv[1]), sys.argv[2])
 for _ in range(40):
@@ -373,7 +373,7 @@ def restored_text(state: bytes) -> bytes:
 INSTALL = """
 import sys
 from pathlib import Path
-from rendezvous.schema import EndpointTable
+from rendezvous.wire.table import EndpointTable
 from worker.hosts import HostsBlock
 table = EndpointTable.model_validate_json(sys.argv[3])
 HostsBlock(Path(sys.argv[1]), sys.argv[2]).install(table, 0)
@@ -470,8 +470,8 @@ def test_a_block_of_nobody_is_stale(hosts: Path) -> None:
 ATTEMPT = """
 import json, os, socket, sys
 from pathlib import Path
-from rendezvous.errors import ArmingFailed
-from rendezvous.schema import EndpointTable
+from rendezvous.wire.errors import ArmingFailed
+from rendezvous.wire.table import EndpointTable
 from worker.hosts import HostsBlock, restore_stale
 path, table = Path(sys.argv[1]), EndpointTable.model_validate_json(sys.argv[2])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.errors import ArmingFailed
-from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.wire.errors import ArmingFailed
+from rendezvous.wire.table import EndpointTable, TableRow
 from tests.worker.test_hosts_text import BAD_ADDRESSES, BAD_NAMES, PLAIN, render
 from worker.hosts_plan import HostsPlan, plan_hosts
 from worker.hosts_text import HostsEntry, render_hosts

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rendezvous.errors import ArmingFailed
+from rendezvous.wire.errors import ArmingFailed
 from worker.hosts_text import HostsEntry, remove_blocks, render_hosts
 
 PLAIN = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"

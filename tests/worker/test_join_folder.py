@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.errors import JoinTimeout, UsageError
+from rendezvous.wire.errors import JoinTimeout, UsageError
 from worker.join_folder import take_join
 
 WAITER = """

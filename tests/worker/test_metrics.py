@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import NotFound, RdzvError, Unavailable
-from rendezvous.not_finite import decoded, encoded
-from rendezvous.schema import MOST_METRIC_ROWS, MetricBatch, MetricReply
+from rendezvous.wire.errors import NotFound, RdzvError, Unavailable
+from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply
+from rendezvous.wire.not_finite import decoded, encoded
 from tests.rendezvous.registry import until
 from worker import metrics
 from worker.metrics import Metrics

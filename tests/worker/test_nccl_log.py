@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.schema import ExitReport
+from rendezvous.wire.reports import ExitReport
 from worker.agent.reports import with_trouble
 from worker.nccl.log import NcclLog
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.schema import ProgressReport
+from rendezvous.wire.reports import ProgressReport
 from worker.nccl.verdict import Heard, NetworkVerdict, judge, take_in
 
 LOGS = Path(__file__).parent / "nccl"

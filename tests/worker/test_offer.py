@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rendezvous.credentials import RunKeys
-from rendezvous.errors import AddressError, UsageError
-from rendezvous.join_string import JoinString, RegistryPlace
-from rendezvous.macs import row_is_genuine, word_macs
-from rendezvous.schema import Candidate, Job, JoinRequest, LinkKind
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.join_string import JoinString, RegistryPlace
+from rendezvous.talk.macs import row_is_genuine, word_macs
+from rendezvous.wire.errors import AddressError, UsageError
+from rendezvous.wire.node import Candidate, Job, JoinRequest, LinkKind
 from worker.machine.interfaces import count_cpus, count_gpus, look
 from worker.offer import count_processes, make_offer, survey
 from worker.ports import is_free

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.schema import Finding
+from rendezvous.wire.node import Finding
 from tests.worker.machines import GIB, HEALTHY, VIRTUAL, candidate, complaints, machine
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Arp, Clock

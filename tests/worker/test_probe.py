@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from rendezvous.compat import timeout
-from rendezvous.schema import PairProbe, ProbePeer, ProbePlan
+from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import Pace, probe_peers
 from worker.probe.packets import (

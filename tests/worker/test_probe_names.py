@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rendezvous.schema import PairProbe, ProbePeer, ProbePlan
+from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 from worker.hosts import known_names
 from worker.probe.names import with_names
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from rendezvous.schema import PairProbe, ProbePeer, ProbePlan
+from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 from worker.probe.plan import unfit_peers
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rendezvous.compat import timeout
-from rendezvous.errors import RunError, UsageError
+from rendezvous.wire.errors import RunError, UsageError
 from worker import failure, family, keeper
 from worker import output as output_module
 from worker import process as process_module

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from rendezvous.schema import RdmaPort
+from rendezvous.wire.node import RdmaPort
 from tests.worker import fake_drivers
 from tests.worker.fake_sysfs import (
     DOWN,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.schema import RdmaPort
+from rendezvous.wire.node import RdmaPort
 from tests.worker.fake_sysfs import (
     DOWN,
     SLOW,

@@ -15,7 +15,7 @@ import pytest
 from rendezvous.proof.compare import compare
 from rendezvous.proof.findings import finding_text
 from rendezvous.proof.rdma import RdmaExpectation, rdma_of
-from rendezvous.schema import Facts, JoinRequest
+from rendezvous.wire.node import Facts, JoinRequest
 from tests.faults.record import record
 from tests.rendezvous.driver import make_join, make_spec
 from tests.worker.fake_sysfs import (

@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
-from rendezvous.errors import (
+from rendezvous.talk.join_string import JoinString
+from rendezvous.talk.retry import retry_pause
+from rendezvous.wire.errors import (
     AddressError,
     ArmingFailed,
     MethodNotAllowed,
@@ -16,9 +18,8 @@ from rendezvous.errors import (
     Unavailable,
     UsageError,
 )
-from rendezvous.join_string import JoinString
-from rendezvous.retry import retry_pause
-from rendezvous.schema import Refusal, ReportReply
+from rendezvous.wire.node import Refusal
+from rendezvous.wire.reports import ReportReply
 from tests.rendezvous.registry import Launch
 from worker.refusal import refusal_of, refuse
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.errors import UsageError
-from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import EndpointTable, TableRow
 from worker.rsh.names import row_of_host
 
 

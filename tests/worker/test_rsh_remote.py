@@ -14,24 +14,23 @@ from typing import Any
 import psutil
 import pytest
 
-from rendezvous import retry
-from rendezvous.credentials import Credential
-from rendezvous.errors import Forbidden, TooManyRequests, Unavailable
-from rendezvous.join_string import JoinString, RegistryPlace
-from rendezvous.macs import command_mac
-from rendezvous.schema import (
+from rendezvous.server.relay import Relay
+from rendezvous.talk import retry
+from rendezvous.talk.credentials import Credential
+from rendezvous.talk.join_string import JoinString, RegistryPlace
+from rendezvous.talk.macs import command_mac
+from rendezvous.wire.errors import Forbidden, TooManyRequests, Unavailable
+from rendezvous.wire.relay import (
     COMMAND_WINDOW_BYTES,
     CommandEnd,
     CommandExit,
     CommandOutput,
     CommandStart,
-    EndpointTable,
     Parcel,
     RelayMail,
     RelayReply,
-    TableRow,
 )
-from rendezvous.server.relay import Relay
+from rendezvous.wire.table import EndpointTable, TableRow
 from tests.rendezvous.registry import until
 from worker.local_socket import Caller, Request
 from worker.rsh import exchange, remote

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 from worker.contracts import FRAMEWORKS, check_command, choose_framework
 
 READS = "would read its program from standard input, which is empty on every node"

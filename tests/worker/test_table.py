@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rendezvous.credentials import RunKeys
-from rendezvous.join_string import JoinString, RegistryPlace
-from rendezvous.macs import row_mac
-from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.join_string import JoinString, RegistryPlace
+from rendezvous.talk.macs import row_mac
+from rendezvous.wire.table import EndpointTable, TableRow
 from worker.table import problem_of
 
 KEYS = RunKeys(bytes(32), "llama", "launch0001")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import UsageError
-from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import EndpointTable, TableRow
 from worker.nccl.env import Given, given_by
 from worker.variables import (
     ProgramOptions,

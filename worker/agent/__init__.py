@@ -13,8 +13,8 @@ import logging
 import signal
 from collections.abc import Sequence
 
-from rendezvous.errors import Fenced, RunOver
-from rendezvous.join_string import JoinString
+from rendezvous.talk.join_string import JoinString
+from rendezvous.wire.errors import Fenced, RunOver
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import SignalCame

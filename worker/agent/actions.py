@@ -8,7 +8,10 @@ answered by `Late`.
 from __future__ import annotations
 
 from rendezvous.frozen import frozen
-from rendezvous.schema import EndpointTable, JoinRequest, ProbePlan, Report
+from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.reports import Report
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.verify import ProbePlan
 from worker.agent.notices import Notice
 from worker.contracts import Contract
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rendezvous.errors import ArmingFailed, UsageError
 from rendezvous.frozen import frozen
-from rendezvous.join_string import JoinString
-from rendezvous.schema import EndpointTable, RefuseReport, TableRow
-from rendezvous.words import printable
+from rendezvous.talk.join_string import JoinString
+from rendezvous.wire.errors import ArmingFailed, UsageError
+from rendezvous.wire.reports import RefuseReport
+from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.words import printable
 from worker.agent.actions import Arm
 from worker.agent.environment import AgentEnvironment, HostsFile
 from worker.agent.inputs import Armed, NotArmed

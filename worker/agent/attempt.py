@@ -8,16 +8,12 @@ writes the hosts file cannot be broken off, and the next one waits for it.
 
 from __future__ import annotations
 
-from rendezvous.errors import ExitCode
-from rendezvous.schema import (
-    AckReport,
-    EndpointTable,
-    NodeView,
-    Phase,
-    ProbePlan,
-    ProbeReport,
-    Result,
-)
+from rendezvous.wire.errors import ExitCode
+from rendezvous.wire.reports import AckReport
+from rendezvous.wire.run import Phase, Result
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.verify import ProbePlan, ProbeReport
+from rendezvous.wire.watch import NodeView
 from worker.agent import following, reports
 from worker.agent.actions import (
     Arm,

@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rendezvous.background import in_background
-from rendezvous.client import RegistryClient
-from rendezvous.credentials import Credential
-from rendezvous.join_string import RegistryPlace
-from rendezvous.schema import EndpointTable, JoinRequest, PairProbe, ProbePlan
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import Credential
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.verify import PairProbe, ProbePlan
 from worker.contracts import Need
 from worker.ending import Ending
 from worker.family import Family

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rendezvous.errors import (
+from rendezvous.wire.errors import (
     ArmingFailed,
     ExitCode,
     JoinTimeout,
@@ -10,8 +10,8 @@ from rendezvous.errors import (
     RegistryLost,
     RunError,
 )
-from rendezvous.schema import ExitReport
-from rendezvous.words import printable
+from rendezvous.wire.reports import ExitReport
+from rendezvous.wire.words import printable
 from worker.agent.state import Rules
 
 SILENT = "it accepted the connection and did not answer"

@@ -7,9 +7,9 @@ reason to warn, and nothing more (see `worker.family`).
 
 from __future__ import annotations
 
-from rendezvous.errors import ExitCode
-from rendezvous.schema import ExitReport, ProgressReport, Report
-from rendezvous.words import listed, printable
+from rendezvous.wire.errors import ExitCode
+from rendezvous.wire.reports import ExitReport, ProgressReport, Report
+from rendezvous.wire.words import listed, printable
 from worker.agent import reports
 from worker.agent.actions import (
     CloseRemote,

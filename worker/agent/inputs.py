@@ -6,9 +6,12 @@ waits for any more is ignored.
 
 from __future__ import annotations
 
-from rendezvous.errors import RdzvError
 from rendezvous.frozen import frozen
-from rendezvous.schema import JoinReply, JoinRequest, NodeView, PairProbe, RefuseReport
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.node import JoinReply, JoinRequest
+from rendezvous.wire.reports import RefuseReport
+from rendezvous.wire.verify import PairProbe
+from rendezvous.wire.watch import NodeView
 from worker.agent.notices import Notice
 from worker.contracts import Contract
 from worker.ending import Ending

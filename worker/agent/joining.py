@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rendezvous.errors import (
+from rendezvous.wire.errors import (
     ArmingFailed,
     Mismatch,
     RdzvError,
@@ -19,7 +19,7 @@ from rendezvous.errors import (
     TooManyRequests,
     UsageError,
 )
-from rendezvous.schema import JoinRequest
+from rendezvous.wire.node import JoinRequest
 from worker.agent import watching
 from worker.agent.actions import (
     Connect,

@@ -11,8 +11,9 @@ from __future__ import annotations
 import signal as signals
 from dataclasses import replace
 
-from rendezvous.errors import Fenced, RegistryError, RunOver
-from rendezvous.schema import AckReport, LeaveReport, ProbeReport, RefuseReport, Report
+from rendezvous.wire.errors import Fenced, RegistryError, RunOver
+from rendezvous.wire.reports import AckReport, LeaveReport, RefuseReport, Report
+from rendezvous.wire.verify import ProbeReport
 from worker.agent import following, reports
 from worker.agent.actions import (
     Arm,

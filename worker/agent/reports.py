@@ -6,9 +6,9 @@ knows the result, it is given up after a moment: its launcher may be gone as wel
 
 from __future__ import annotations
 
-from rendezvous.errors import RegistryError, TooManyRequests
-from rendezvous.schema import ExitReport, Report
-from rendezvous.words import printable
+from rendezvous.wire.errors import RegistryError, TooManyRequests
+from rendezvous.wire.reports import ExitReport, Report
+from rendezvous.wire.words import printable
 from worker.agent.actions import Drop, Tell
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.inputs import Broken, Failed, Input, Late, OwnWords

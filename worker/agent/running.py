@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.compat import timeout
-from rendezvous.errors import RdzvError
+from rendezvous.wire.errors import RdzvError
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment, NetworkLog, RunningProgram, Sink

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from rendezvous.client import RegistryClient, aged
 from rendezvous.compat import timeout
-from rendezvous.errors import RdzvError
-from rendezvous.join_string import JoinString
-from rendezvous.schema import Report
+from rendezvous.talk.client import RegistryClient, aged
+from rendezvous.talk.join_string import JoinString
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.reports import Report
 from worker.agent.actions import Connect, Join, Refuse, Tell, Watch
 from worker.agent.inputs import Connected, Done, Failed, Input, Joined, Late, Viewed
 from worker.refusal import refuse

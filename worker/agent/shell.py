@@ -11,10 +11,10 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from rendezvous.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.compat import timeout
-from rendezvous.errors import ArmingFailed, RdzvError
 from rendezvous.shell import Shell
+from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
+from rendezvous.wire.errors import ArmingFailed, RdzvError
 from worker.agent import node
 from worker.agent.actions import (
     Action,

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from rendezvous.schema import EndpointTable, Result
+from rendezvous.wire.run import Result
+from rendezvous.wire.table import EndpointTable
 from worker.agent.actions import Action, Effect, Say
 from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords
 from worker.agent.notices import Note, Notice, notice

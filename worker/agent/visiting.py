@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from rendezvous.compat import timeout
-from rendezvous.proof.peers import peers_of
-from rendezvous.schema import PairProbe, ProbePlan
-from rendezvous.words import printable
+from rendezvous.wire.peers import peers_of
+from rendezvous.wire.verify import PairProbe, ProbePlan
+from rendezvous.wire.words import printable
 from worker.agent.actions import Visit
 from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import Visited

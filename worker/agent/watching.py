@@ -7,7 +7,7 @@ length: it may have been this process that was stopped.
 
 from __future__ import annotations
 
-from rendezvous.errors import RdzvError, RegistryError, TooManyRequests
+from rendezvous.wire.errors import RdzvError, RegistryError, TooManyRequests
 from worker.agent import attempt
 from worker.agent.actions import Watch
 from worker.agent.faults import SILENT, registry_lost

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
-from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import EndpointTable, TableRow
 from rendezvous.secret_variables import SECRET_VARIABLES
-from rendezvous.words import printable
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.words import printable
 from worker.contracts import (
     accelerate,
     deepspeed,

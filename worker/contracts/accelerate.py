@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 from worker.contracts.flags import Flag, read_flags
 from worker.contracts.framework import (
     Framework,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.words import printable
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import printable
 from worker.contracts.framework import SHELLS, basename
 from worker.contracts.mpi import is_mpirun
 from worker.contracts.target import refuse_standard_input

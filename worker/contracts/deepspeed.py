@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 from worker.contracts import mpi
 from worker.contracts.files import HOSTFILE
 from worker.contracts.flags import Flag, read_flags

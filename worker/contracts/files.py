@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from rendezvous.schema import EndpointTable
+from rendezvous.wire.table import EndpointTable
 from worker.contracts.framework import Paths, bracketed
 from worker.variables import Variable
 

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
-from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import EndpointTable, TableRow
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import EndpointTable, TableRow
 from worker.contracts.flags import Flag
 from worker.variables import ProgramOptions, Variable
 

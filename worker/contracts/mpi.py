@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rendezvous.errors import UsageError
+from rendezvous.wire.errors import UsageError
 from worker.contracts.files import HOSTFILE, HOSTFILE_MPICH
 from worker.contracts.framework import (
     OF_A_PROCESS,

@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from rendezvous.errors import UsageError
-from rendezvous.words import printable
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import printable
 from worker.contracts.framework import SHELLS, basename, is_python
 
 _FILES = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rendezvous.errors import UsageError
-from rendezvous.schema import TableRow
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import TableRow
 from worker.contracts.framework import Framework, Need, Start, StartRequest, bracketed, program
 from worker.variables import Variable
 

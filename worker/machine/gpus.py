@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from rendezvous.frozen import frozen
-from rendezvous.words import printable
+from rendezvous.wire.words import printable
 from worker.machine import aside, nvml
 
 Severity: TypeAlias = Literal["fail", "warn"]

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 
 from rendezvous.frozen import frozen
-from rendezvous.schema import RdmaPort
-from rendezvous.words import printable
+from rendezvous.wire.node import RdmaPort
+from rendezvous.wire.words import printable
 from worker.machine import aside, sysfs, verbs
 from worker.nccl.env import GidWish, selects
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from rendezvous.frozen import frozen
-from rendezvous.schema import Candidate, Facts, RdmaPort
 from rendezvous.version import rdzv_version
-from rendezvous.words import printable
+from rendezvous.wire.node import Candidate, Facts, RdmaPort
+from rendezvous.wire.words import printable
 from worker.machine import aside, disk_probe, kernel, loadable, rdma, sysfs
 from worker.machine.gpus import Gpus, hidden_gpus, look_gpus, uuids_of, visible_gpus
 from worker.machine.interfaces import count_gpus

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rendezvous.words import natural_key, printable
+from rendezvous.wire.words import natural_key, printable
 
 _MOST_CHARACTERS = 253
 

@@ -7,7 +7,7 @@ import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
-from rendezvous.words import printable
+from rendezvous.wire.words import printable
 from worker.nccl.env import Given, conf_values
 
 SYSTEM_FILE = Path("/etc/nccl.conf")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from rendezvous.frozen import frozen
-from rendezvous.words import printable
+from rendezvous.wire.words import printable
 
 NetworkKind = Literal["", "IB", "Socket", "Libfabric"]
 

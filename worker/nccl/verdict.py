@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rendezvous.frozen import frozen
-from rendezvous.words import printable
+from rendezvous.wire.words import printable
 from worker.nccl.env import NetworkKind, network_kind
 
 _MOST_WORDS = 120

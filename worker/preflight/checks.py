@@ -11,8 +11,8 @@ import errno
 import ipaddress
 from collections.abc import Collection, Iterator, Sequence
 
-from rendezvous.checks import Check, Kind
-from rendezvous.schema import Finding, LinkKind
+from rendezvous.wire.checks import Check, Kind
+from rendezvous.wire.node import Finding, LinkKind
 from worker.machine.gpus import Gpus
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
 from worker.preflight.rdma import RDMA_JUDGES

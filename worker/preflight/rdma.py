@@ -1,6 +1,6 @@
 """The checks of a node's RDMA ports and of what NCCL needs to use them (L04 to L13, L20).
 
-The *rails* carry the collectives: see `rendezvous.proof.rails`. A front-end port that happens to
+The *rails* carry the collectives: see `rendezvous.wire.rails`. A front-end port that happens to
 speak RDMA, and the accelerated half of a virtual machine's network card, are no rails.
 
 A fault is a failure where the program would use RDMA, and a warning elsewhere.
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from rendezvous.checks import Check, Level
-from rendezvous.proof.rails import rails as rails_of
-from rendezvous.proof.rails import siblings
-from rendezvous.schema import RdmaPort
-from rendezvous.words import listed
+from rendezvous.wire.checks import Check, Level
+from rendezvous.wire.node import RdmaPort
+from rendezvous.wire.rails import rails as rails_of
+from rendezvous.wire.rails import siblings
+from rendezvous.wire.words import listed
 from worker.machine.rdma import is_full_member
 from worker.machine.surroundings import EFA, EFA_LIBRARIES, Surroundings
 from worker.nccl.env import gid_wish, network_kind

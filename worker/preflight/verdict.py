@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from rendezvous.checks import Check, Level
 from rendezvous.frozen import frozen
-from rendezvous.schema import Finding
-from rendezvous.words import printable
+from rendezvous.wire.checks import Check, Level
+from rendezvous.wire.node import Finding
+from rendezvous.wire.words import printable
 from worker.machine.surroundings import Surroundings
 
 _GIB = 1 << 30

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from rendezvous.compat import TaskGroup, timeout, timeout_at
-from rendezvous.schema import Outcome, PairProbe, ProbePeer, ProbePlan
-from rendezvous.words import printable
+from rendezvous.wire.verify import Outcome, PairProbe, ProbePeer, ProbePlan
+from rendezvous.wire.words import printable
 from worker.probe.packets import (
     BULK_BYTES,
     NONCE_BYTES,

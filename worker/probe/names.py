@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from rendezvous.schema import PairProbe, ProbePlan
-from rendezvous.words import printable
+from rendezvous.wire.verify import PairProbe, ProbePlan
+from rendezvous.wire.words import printable
 
 _MOST_ADDRESSES = 4
 _MOST_LETTERS = 253

@@ -12,7 +12,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Iterable
 
-from rendezvous.schema import PairProbe, ProbePeer, ProbePlan
+from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 
 _FIRST_PORT = 1_024
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from rendezvous.errors import UsageError
-from rendezvous.schema import (
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.relay import (
     COMMAND_WINDOW_BYTES,
     CommandEnd,
     CommandExit,

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from rendezvous.errors import RdzvError, UsageError
-from rendezvous.retry import retry_pause, until_answered
-from rendezvous.schema import (
+from rendezvous.talk.retry import retry_pause, until_answered
+from rendezvous.wire.errors import RdzvError, UsageError
+from rendezvous.wire.relay import (
     CommandEnd,
     CommandFrame,
     CommandOutput,
@@ -35,7 +35,7 @@ _OF_CALLER = (CommandStart, CommandTaken, CommandEnd)
 
 
 class Registry(Protocol):
-    """What is needed of `rendezvous.client.RegistryClient`."""
+    """What is needed of `rendezvous.talk.client.RegistryClient`."""
 
     async def relay_give(self, run: str, slot: int, parcels: list[Parcel]) -> RelayReply:
         """Send frames to other nodes."""

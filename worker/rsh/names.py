@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 
-from rendezvous.errors import UsageError
-from rendezvous.schema import EndpointTable, TableRow
-from rendezvous.words import listed, printable
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.words import listed, printable
 
 
 def row_of_host(table: EndpointTable, host: str) -> TableRow:

@@ -8,11 +8,11 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable
 
-from rendezvous.errors import RdzvError, RunOver, UsageError
-from rendezvous.join_string import JoinString
-from rendezvous.macs import command_mac, is_command_mac
-from rendezvous.retry import retry_pause
-from rendezvous.schema import (
+from rendezvous.talk.join_string import JoinString
+from rendezvous.talk.macs import command_mac, is_command_mac
+from rendezvous.talk.retry import retry_pause
+from rendezvous.wire.errors import RdzvError, RunOver, UsageError
+from rendezvous.wire.relay import (
     MAX_COMMAND_BYTES,
     CommandEnd,
     CommandExit,
@@ -20,9 +20,9 @@ from rendezvous.schema import (
     CommandOutput,
     CommandStart,
     CommandTaken,
-    EndpointTable,
 )
-from rendezvous.words import printable
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.words import printable
 from worker.local_socket import Caller, Request
 from worker.rsh.calls import Call
 from worker.rsh.exchange import Exchange, Registry

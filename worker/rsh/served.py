@@ -10,16 +10,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from rendezvous.compat import TaskGroup
-from rendezvous.errors import RdzvError
 from rendezvous.frozen import frozen
-from rendezvous.schema import (
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.relay import (
     COMMAND_PIECE_BYTES,
     COMMAND_WINDOW_BYTES,
     CommandExit,
     CommandFrame,
     CommandOutput,
 )
-from rendezvous.words import printable
+from rendezvous.wire.words import printable
 from worker.output import Stream
 from worker.process import Program
 

@@ -11,7 +11,6 @@ import h11
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from rendezvous.credentials import SERVER_NAME, node_credential
 from rendezvous.run.events import Created, Joined, dump_event
 from rendezvous.server.app import make_app
 from rendezvous.server.http11 import ConnectionRules, GuardedProtocol
@@ -20,6 +19,7 @@ from rendezvous.server.limiter import Strangers
 from rendezvous.server.room import Room
 from rendezvous.server.sequencer import Options
 from rendezvous.server.service import Service
+from rendezvous.talk.credentials import SERVER_NAME, node_credential
 from tests.rendezvous.registry import Launch
 
 _LAUNCH = Launch("demo", secret=bytes(32))

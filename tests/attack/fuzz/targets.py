@@ -20,9 +20,12 @@ from pydantic import TypeAdapter
 from launcher.options import read
 from launcher.settings import LaunchSettings
 from launcher.template import Form, Value, placeholders, render
-from rendezvous.credentials import Credential, parse_credential
-from rendezvous.errors import ArmingFailed, BadRequest, TemplateError, UsageError
-from rendezvous.join_string import (
+from rendezvous.server.asked import parse
+from rendezvous.server.journal import Record
+from rendezvous.server.replay import _text as _text_of
+from rendezvous.server.replay import replay
+from rendezvous.talk.credentials import Credential, parse_credential
+from rendezvous.talk.join_string import (
     JoinString,
     RegistryPlace,
     RegistryString,
@@ -30,21 +33,15 @@ from rendezvous.join_string import (
     group_token_text,
     parse_group_token,
 )
-from rendezvous.schema import (
-    EndpointTable,
-    JoinRequest,
-    MetricBatch,
-    PairProbe,
-    RelayPost,
-    Report,
-    RunSpec,
-    SlotNews,
-    is_valid_label,
-)
-from rendezvous.server.asked import parse
-from rendezvous.server.journal import Record
-from rendezvous.server.replay import _text as _text_of
-from rendezvous.server.replay import replay
+from rendezvous.wire.errors import ArmingFailed, BadRequest, TemplateError, UsageError
+from rendezvous.wire.metrics import MetricBatch
+from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.relay import RelayPost
+from rendezvous.wire.reports import Report
+from rendezvous.wire.run import RunSpec, SlotNews
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.types import is_valid_label
+from rendezvous.wire.verify import PairProbe
 from tests.attack.fuzz.door import check_door, door_seeds
 from worker.hosts_plan import plan_hosts
 from worker.hosts_text import HostsEntry, remove_blocks, render_hosts
@@ -87,7 +84,7 @@ def stored(*names: str) -> list[bytes]:
     ]
 
 
-# ---- words of `rendezvous.join_string` ----------------------------------------------------------
+# ---- words of `rendezvous.talk.join_string` -----------------------------------------------------
 
 PLACE = RegistryPlace(("10.0.0.7", "fd00::7", "host-0"), 29600, "certificate", bytes(40))
 JOIN = JoinString(

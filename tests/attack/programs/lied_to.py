@@ -14,8 +14,8 @@ import logging
 import sys
 from pathlib import Path
 
-from rendezvous.errors import RdzvError
-from rendezvous.join_string import JoinString
+from rendezvous.talk.join_string import JoinString
+from rendezvous.wire.errors import RdzvError
 from worker.agent import AgentEnvironment, run_agent
 from worker.settings import WorkerSettings
 

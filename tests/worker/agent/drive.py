@@ -6,21 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from rendezvous.errors import RdzvError, Unavailable
-from rendezvous.schema import (
-    Candidate,
-    EndpointTable,
-    JoinReply,
-    JoinRequest,
-    NodeView,
-    PairProbe,
-    Phase,
-    ProbePeer,
-    ProbePlan,
-    Report,
-    Result,
-    TableRow,
-)
+from rendezvous.wire.errors import RdzvError, Unavailable
+from rendezvous.wire.node import Candidate, JoinReply, JoinRequest
+from rendezvous.wire.reports import Report
+from rendezvous.wire.run import Phase, Result
+from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
+from rendezvous.wire.watch import NodeView
 from worker.agent import node as machine
 from worker.agent.actions import (
     Action,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import ArmingFailed
-from rendezvous.schema import EndpointTable
+from rendezvous.wire.errors import ArmingFailed
+from rendezvous.wire.table import EndpointTable
 from tests.worker.test_table import join, table
 from worker.agent import AgentEnvironment
 from worker.agent.actions import Arm

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from rendezvous.errors import ArmingFailed, NotFound
-from rendezvous.schema import AckReport, PairProbe, Phase, ProbeReport, RefuseReport
+from rendezvous.wire.errors import ArmingFailed, NotFound
+from rendezvous.wire.reports import AckReport, RefuseReport
+from rendezvous.wire.run import Phase
+from rendezvous.wire.verify import PairProbe, ProbeReport
 from tests.worker.agent.drive import (
     DIGEST,
     LED,

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import ExitCode, RunError
-from rendezvous.schema import ExitReport, LeaveReport, Phase, ProgressReport
+from rendezvous.wire.errors import ExitCode, RunError
+from rendezvous.wire.reports import ExitReport, LeaveReport, ProgressReport
+from rendezvous.wire.run import Phase
 from tests.worker.agent.drive import (
     AWAY,
     PROGRAM,

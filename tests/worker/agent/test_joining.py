@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rendezvous.errors import (
+from rendezvous.wire.errors import (
     AddressError,
     ArmingFailed,
     Fenced,

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from rendezvous.errors import ArmingFailed, ExitCode, Fenced, RunError, RunOver
-from rendezvous.schema import ExitReport, LeaveReport
+from rendezvous.wire.errors import ArmingFailed, ExitCode, Fenced, RunError, RunOver
+from rendezvous.wire.reports import ExitReport, LeaveReport
 from tests.worker.agent.drive import (
     PROGRAM,
     RESULT,

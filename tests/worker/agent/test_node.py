@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import worker.agent
-from rendezvous.schema import ExitReport
+from rendezvous.wire.reports import ExitReport
 from tests.worker.agent.drive import OK, PROGRAM, arming, joined, joining, running, verifying
 from worker.agent.actions import (
     Action,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rendezvous.errors import (
+from rendezvous.wire.errors import (
     ArmingFailed,
     Fenced,
     Mismatch,
@@ -21,7 +21,10 @@ from rendezvous.errors import (
     Unavailable,
     UsageError,
 )
-from rendezvous.schema import NodeView, PairProbe, Phase, RefuseReport
+from rendezvous.wire.reports import RefuseReport
+from rendezvous.wire.run import Phase
+from rendezvous.wire.verify import PairProbe
+from rendezvous.wire.watch import NodeView
 from tests.worker.agent.drive import (
     OFFER,
     PLAN,

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from rendezvous.errors import Fenced, Mismatch, RdzvError, RegistryLost, TooManyRequests
-from rendezvous.schema import ExitReport, LeaveReport
+from rendezvous.wire.errors import Fenced, Mismatch, RdzvError, RegistryLost, TooManyRequests
+from rendezvous.wire.reports import ExitReport, LeaveReport
 from tests.worker.agent.drive import (
     AWAY,
     PROGRAM,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rendezvous.errors import RunError
+from rendezvous.wire.errors import RunError
 from tests.simulation.loop import forever, run_virtually
 from tests.worker.agent.test_visiting import at_once
 from tests.worker.test_table import join, table

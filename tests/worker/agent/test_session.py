@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import Fenced, RdzvError
-from rendezvous.retry import retry_pause
-from rendezvous.schema import ExitReport, LeaveReport, NodeView, Phase, Report
+from rendezvous.talk.retry import retry_pause
+from rendezvous.wire.errors import Fenced, RdzvError
+from rendezvous.wire.reports import ExitReport, LeaveReport, Report
+from rendezvous.wire.run import Phase
+from rendezvous.wire.watch import NodeView
 from tests.simulation.loop import run_virtually
 from tests.worker.agent.drive import AWAY, OFFER, reply
 from tests.worker.test_table import join

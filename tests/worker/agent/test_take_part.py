@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.errors import Fenced
+from rendezvous.wire.errors import Fenced
 from tests.worker.agent.test_visiting import at_once
 from tests.worker.test_table import join
 from worker.agent import AgentEnvironment, take_part

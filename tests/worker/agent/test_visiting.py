@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rendezvous.schema import PairProbe, ProbePlan
+from rendezvous.wire.verify import PairProbe, ProbePlan
 from tests.simulation.loop import run_virtually
 from tests.worker.agent.drive import plan
 from worker.agent import AgentEnvironment

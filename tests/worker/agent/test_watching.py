@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
-from rendezvous.errors import Fenced, NotFound, RdzvError, RegistryLost, TooManyRequests
-from rendezvous.schema import LeaveReport, Phase
+from rendezvous.wire.errors import Fenced, NotFound, RdzvError, RegistryLost, TooManyRequests
+from rendezvous.wire.reports import LeaveReport
+from rendezvous.wire.run import Phase
 from tests.worker.agent.drive import (
     AWAY,
     RESULT,

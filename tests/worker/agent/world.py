@@ -7,7 +7,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from rendezvous.schema import AckReport, ProbeReport
+from rendezvous.wire.reports import AckReport
+from rendezvous.wire.verify import ProbeReport
 from tests.worker.agent.drive import AWAY, Drive
 from worker.agent.actions import (
     Action,

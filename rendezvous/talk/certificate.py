@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from rendezvous.credentials import SERVER_NAME, hkdf
+from rendezvous.talk.credentials import SERVER_NAME, hkdf
 
 _P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 # Our client looks at no date; for others the dates are far away.

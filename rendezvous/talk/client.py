@@ -18,42 +18,24 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from rendezvous.credentials import Credential
-from rendezvous.dialling import dial, dials_again
-from rendezvous.errors import Mismatch, RdzvError, Unavailable, error_from_code
-from rendezvous.failures import NetworkFailure, words_of
-from rendezvous.hedging import persistently
-from rendezvous.http_network import HttpNetwork
-from rendezvous.join_string import RegistryPlace
-from rendezvous.network import Line, Network, Request
-from rendezvous.retry import retry_pause
-from rendezvous.schema import (
-    RELAY_POLL_SECONDS,
-    EndpointTable,
-    EventLine,
-    ExitReport,
-    JoinReply,
-    JoinRequest,
-    MetricBatch,
-    MetricReply,
-    NodeView,
-    Parcel,
-    Problem,
-    Refusal,
-    RelayMail,
-    RelayPost,
-    RelayReply,
-    Report,
-    ReportReply,
-    RunList,
-    RunMetrics,
-    RunReport,
-    RunSpec,
-    RunStatus,
-    SlotNews,
-    canonical_json,
-)
-from rendezvous.words import printable
+from rendezvous.talk.credentials import Credential
+from rendezvous.talk.dialling import dial, dials_again
+from rendezvous.talk.failures import NetworkFailure, words_of
+from rendezvous.talk.hedging import persistently
+from rendezvous.talk.http_network import HttpNetwork
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.network import Line, Network, Request
+from rendezvous.talk.retry import retry_pause
+from rendezvous.wire.errors import Mismatch, RdzvError, Unavailable, error_from_code
+from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
+from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
+from rendezvous.wire.relay import RELAY_POLL_SECONDS, Parcel, RelayMail, RelayPost, RelayReply
+from rendezvous.wire.reports import ExitReport, Report, ReportReply
+from rendezvous.wire.run import EventLine, RunList, RunReport, RunSpec, RunStatus, SlotNews
+from rendezvous.wire.table import EndpointTable, canonical_json
+from rendezvous.wire.types import Problem
+from rendezvous.wire.watch import NodeView
+from rendezvous.wire.words import printable
 
 REQUEST_SECONDS = 2.0
 """Seconds. A short time-out with a new connection beats the kernel's retries, which double."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from rendezvous.errors import Unavailable
+from rendezvous.wire.errors import Unavailable
 
 T = TypeVar("T")
 Tries = list[asyncio.Task[T]]

@@ -15,10 +15,10 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import TypeAdapter
 
-from rendezvous.credentials import Credential, base64url, from_base64url
-from rendezvous.errors import UsageError
 from rendezvous.frozen import frozen
-from rendezvous.schema import RunId
+from rendezvous.talk.credentials import Credential, base64url, from_base64url
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.types import RunId
 
 T = TypeVar("T")
 

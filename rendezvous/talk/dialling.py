@@ -11,10 +11,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
 
-from rendezvous.failures import Fault, NetworkFailure, unreachable
 from rendezvous.frozen import frozen
-from rendezvous.join_string import RegistryPlace
-from rendezvous.network import Line, Network, Request
+from rendezvous.talk.failures import Fault, NetworkFailure, unreachable
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.network import Line, Network, Request
 
 HEAD_START_SECONDS = 0.25
 """As long as one connection attempt has before the next, RFC 8305."""

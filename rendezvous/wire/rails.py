@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from rendezvous.schema import RdmaPort
+from rendezvous.wire.node import RdmaPort
 
 _Kind: TypeAlias = tuple[str, str, float]
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from rendezvous.credentials import SERVER_NAME
 from rendezvous.frozen import frozen
-from rendezvous.join_string import RegistryPlace
+from rendezvous.talk.credentials import SERVER_NAME
+from rendezvous.talk.join_string import RegistryPlace
 
 HEADERS = {"host": SERVER_NAME, "accept-encoding": "gzip"}
 """Sent by a line with each request, beside the request's own."""

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from rendezvous.errors import RdzvError, RegistryError, TooManyRequests
+from rendezvous.wire.errors import RdzvError, RegistryError, TooManyRequests
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 from rendezvous.background import in_background
 from rendezvous.compat import BaseExceptionGroup, timeout
-from rendezvous.credentials import SERVER_NAME
-from rendezvous.failures import Fault, NetworkFailure
-from rendezvous.join_string import RegistryPlace
-from rendezvous.network import HEADERS, Answer, Line, Request
+from rendezvous.talk.credentials import SERVER_NAME
+from rendezvous.talk.failures import Fault, NetworkFailure
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.network import HEADERS, Answer, Line, Request
 
 # With httpx comes its command line, and with that rich, click and pygments where they are
 # installed: 5 MB of each agent. It does without what cannot be imported.
@@ -73,7 +73,7 @@ class HttpNetwork:
 
         Nothing is sent on this connection; the next one trusts exactly these bytes.
         """
-        from rendezvous.certificate import pin_of_certificate
+        from rendezvous.talk.certificate import pin_of_certificate
 
         try:
             async with timeout(seconds):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from rendezvous.enums import StrEnum
-from rendezvous.errors import Unavailable
-from rendezvous.join_string import RegistryPlace
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import Unavailable
 
 _CLOSED = "it closed the connection without an answer"
 _SILENT_HOST = "no answer (filtered, or the host is down)"

@@ -6,7 +6,8 @@ import hmac
 from collections.abc import Sequence
 from typing import Any
 
-from rendezvous.schema import MOST_COMMAND_WORDS, JoinRequest, TableRow, canonical_json
+from rendezvous.wire.node import MOST_COMMAND_WORDS, JoinRequest
+from rendezvous.wire.table import TableRow, canonical_json
 
 
 def sign_join(join: JoinRequest, row_key: bytes, *, run: str, launch_id: str) -> JoinRequest:

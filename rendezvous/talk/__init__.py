@@ -1,0 +1,1 @@
+"""How a registry is reached and trusted: client, connections, credentials, certificate."""

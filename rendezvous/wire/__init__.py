@@ -1,0 +1,1 @@
+"""What nodes, launcher and registry say to each other: models, words, errors. Pure."""

@@ -1,0 +1,219 @@
+"""A node: what it offers and found on itself, how it joins, and why it does not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rendezvous.enums import StrEnum
+from rendezvous.wire.checks import Level
+from rendezvous.wire.table import TableRow
+from rendezvous.wire.types import (
+    MAX_NODES,
+    Address,
+    Digest,
+    Generation,
+    Port,
+    Seconds,
+    ShortWords,
+    SlotIndex,
+    Wire,
+    Words,
+    parse_address,
+)
+
+
+class LinkKind(StrEnum):
+    """What a candidate's interface is made of."""
+
+    ETHERNET = "ethernet"
+    IPOIB = "ipoib"
+    LOOPBACK = "loopback"
+    VIRTUAL = "virtual"
+
+
+class Candidate(Wire):
+    """One address that a node offers.
+
+    `mac` is HMAC-SHA-256 with the run's row key over the row that it would become: made by the
+    node, checked by every reader, so that the registry cannot invent a node.
+    """
+
+    interface: ShortWords = Field(description="The node's own name of the interface.")
+    address: Address
+    prefix_length: Annotated[int, Field(ge=0, le=128)]
+    kind: LinkKind = LinkKind.ETHERNET
+    mtu: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    speed_mbps: Annotated[int, Field(ge=0)] = Field(0, description="0 when unknown.")
+    reason: Words = Field("", description="Why it stands at this place of the list.")
+    left_out_by: Annotated[dict[ShortWords, Words], Field(max_length=8)] = Field(
+        {},
+        description="Variables that the user has set and that make programs use another interface, "
+        "such as GLOO_SOCKET_IFNAME; and their values.",
+    )
+    mac: Digest | Literal[""] = ""
+
+    @model_validator(mode="after")
+    def _prefix_fits(self) -> Candidate:
+        if self.prefix_length > parse_address(self.address).max_prefixlen:
+            raise ValueError("the prefix is longer than the address")
+        return self
+
+    @property
+    def family(self) -> int:
+        """4 or 6."""
+        return 6 if ":" in self.address else 4
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine itself can reach it."""
+        return parse_address(self.address).is_loopback
+
+
+MOST_COMMAND_WORDS = 128
+"""So many words of a COMMAND are compared each for itself, and those behind them as one."""
+WordMac = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+
+class Job(Wire):
+    """What a node believes the job to be; compared between the nodes before anything starts."""
+
+    nnodes: Annotated[str, Field(pattern=r"^[0-9]{1,6}(:[0-9]{1,6})?$")] | None = None
+    command_digest: Digest | None = Field(None, description="Of older nodes: SHA-256 of COMMAND.")
+    command_words: Annotated[list[WordMac], Field(max_length=MOST_COMMAND_WORDS + 1)] = Field(
+        [], description="COMMAND word by word, under the row key, which the registry has not."
+    )
+    framework: ShortWords = "torchrun"
+
+
+class RdmaPort(Wire):
+    """One port of an RDMA device, as sysfs describes it; see `worker.machine.rdma`.
+
+    What the kernel does not say is empty or 0.
+    """
+
+    device: ShortWords
+    port: Annotated[int, Field(ge=1, le=255)] = 1
+    link_layer: ShortWords = Field("", description="InfiniBand, Ethernet (RoCE) or Unknown (EFA).")
+    hca_type: ShortWords = ""
+    state: ShortWords = Field("", description="ACTIVE, INIT, DOWN ...")
+    phys_state: ShortWords = Field("", description="LinkUp, Polling ...")
+    rate_gbps: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    rate: ShortWords = Field("", description="The kernel's words: 400 Gb/sec (4X NDR).")
+    lid: Annotated[int, Field(ge=0)] = 0
+    sm_lid: Annotated[int, Field(ge=0)] = 0
+    pkeys: Annotated[list[int], Field(max_length=256)] = Field([], description="Those not 0.")
+    subnet_prefix: ShortWords = Field("", description="First 64 bits of GID 0, hex.")
+    gid_index: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Of the RoCE port's GID that NCCL takes, where there is one."
+    )
+    gid_type: ShortWords = ""
+    mtu: Annotated[int, Field(ge=0)] = Field(0, description="Of its network interface, if any.")
+    firmware: ShortWords = ""
+    node_guid: ShortWords = ""
+    interface: ShortWords = Field("", description="Its network interface, as far as seen here.")
+    openable: bool = Field(True, description="Its uverbs node is there and may be opened.")
+    problem: Words = Field("", description="Why NCCL cannot use it; empty when it can.")
+    chosen: bool = Field(True, description="NCCL_IB_HCA, if the user has set it, takes it in.")
+
+
+class Facts(Wire):
+    """What is worth knowing of a node's machine; shown, and compared between the nodes.
+
+    What could not be found out is empty or 0.
+    """
+
+    rdzv_version: ShortWords = ""
+    python_version: ShortWords = ""
+    torch_version: ShortWords = ""
+    cuda_version: ShortWords = Field("", description="That torch was built for.")
+    nccl_version: ShortWords = ""
+    driver_version: ShortWords = ""
+    gpus: Annotated[int, Field(ge=0)] = 0
+    gpu_models: Annotated[list[ShortWords], Field(max_length=64)] = []
+    gpu_uuids: Annotated[list[ShortWords], Field(max_length=64)] = []
+    cpus: Annotated[int, Field(ge=0)] = 0
+    boot_id: ShortWords = ""
+    machine_id: ShortWords = ""
+    script_digest: Digest | Literal[""] = Field("", description="Of the entry script, if a file.")
+    rdma: Annotated[list[RdmaPort], Field(max_length=128)] = []
+    wants_rdma: bool = Field(True, description="NCCL may use it: no variable switches it off.")
+
+
+CheckId = Annotated[str, Field(pattern=r"^[LXMPD][0-9]{2}$")]
+
+
+class Finding(Wire):
+    """What one check found, good or bad; `rendezvous.wire.checks` lists the checks."""
+
+    check: CheckId
+    level: Level
+    slot: SlotIndex | None = Field(None, description="The node; None for the run as a whole.")
+    subject: ShortWords = Field("", description="Device, interface, variable or pair concerned.")
+    value: Words = ""
+    expected: Words = ""
+    cause: Words = Field(
+        "", description="What it means: a clause, or a sentence where the check names the nodes."
+    )
+    fix: Words = Field("", description="The command or step that mends it.")
+
+
+class JoinRequest(Wire):
+    """`POST /v1/runs/{run}/nodes`. The same `join_id` again gets the same answer."""
+
+    slot: SlotIndex
+    generation: Generation
+    join_id: Annotated[str, Field(min_length=16, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
+    hostname: ShortWords
+    nproc_per_node: Annotated[int, Field(ge=1, le=4096)]
+    candidates: Annotated[list[Candidate], Field(min_length=1, max_length=64)]
+    requested_rank: Annotated[int, Field(ge=0, lt=MAX_NODES)] | None = None
+    master_port: Port | None = Field(None, description="A port that this node found free.")
+    job: Job = Job()
+    facts: Facts = Facts()
+    findings: Annotated[list[Finding], Field(max_length=64)] = Field(
+        [], description="Of the checks that the node made on itself: warnings and failures."
+    )
+    probe_port: Port | None = Field(None, description="Where it answers its peers' probes.")
+
+    def row(self, candidate: Candidate, rank: int = 0, hcas: Sequence[str] = ()) -> TableRow:
+        """This node's row of the table, at one of its addresses."""
+        return TableRow(
+            rank=rank,
+            slot=self.slot,
+            hostname=self.hostname,
+            address=candidate.address,
+            interface=candidate.interface,
+            prefix_length=candidate.prefix_length,
+            nproc_per_node=self.nproc_per_node,
+            mac=candidate.mac,
+            hcas=list(hcas),
+        )
+
+
+class Refusal(Wire):
+    """`POST /v1/runs/{run}/slots/{slot}/refusal`: why a node does not join; it ends then."""
+
+    hostname: ShortWords
+    code: Annotated[str, Field(pattern=r"^[a-z_]{1,40}$")] = Field(
+        description="The error's code, see `rendezvous.wire.errors`."
+    )
+    reason: Words
+    hint: Words = ""
+    exit_code: Annotated[int, Field(ge=1, le=255)] = Field(description="The node's own.")
+    retryable: bool = Field(False, description="Another worker run in its place may do better.")
+
+
+class JoinReply(Wire):
+    """The answer to a join: who this node is, and how to watch."""
+
+    credential: str
+    incarnation: int
+    epoch: int
+    seq: int
+    poll_seconds: Seconds
+    nnodes: int
+    join_timeout_seconds: Seconds
+    arm_timeout_seconds: Seconds

@@ -1,0 +1,73 @@
+"""What a node reports from its join to its end. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rendezvous.wire.types import Digest, OutputLine, Port, Seconds, Wire, Words
+from rendezvous.wire.verify import ProbeReport
+
+
+class AckReport(Wire):
+    """Arming: ready to start on the table with this digest."""
+
+    kind: Literal["ack"] = "ack"
+    epoch: int
+    digest: Digest
+
+
+class RefuseReport(Wire):
+    """Arming: this node cannot start on the table."""
+
+    kind: Literal["refuse"] = "refuse"
+    epoch: int
+    code: Literal["port_taken", "bad_table", "hosts", "contract", "address"]
+    reason: Words
+    free_port: Port | None = Field(None, description="With `port_taken`: one that is free.")
+
+
+class ProgressReport(Wire):
+    """Running: one line about how the program is doing."""
+
+    kind: Literal["progress"] = "progress"
+    epoch: int
+    words: Words
+    warning: bool = Field(False, description="A person should see it.")
+
+
+class ExitReport(Wire):
+    """The program of this node ended, or could not be started."""
+
+    kind: Literal["exit"] = "exit"
+    epoch: int
+    exit_code: Annotated[int, Field(ge=0, le=255)]
+    age_seconds: Seconds = Field(0.0, description="Since the first local failure.")
+    ran_seconds: Seconds | None = Field(
+        None, description="How long the program ran, by its own node's clock."
+    )
+    worker_rank: int | None = None
+    stopped: bool = Field(False, description="It ended because it was told to.")
+    by_agent: bool = Field(False, description="Its agent ends it; `message` says why.")
+    message: Words = ""
+    tail: Annotated[list[OutputLine], Field(max_length=40)] = []
+    log: Words = ""
+
+
+class LeaveReport(Wire):
+    """This node knows the result and goes away."""
+
+    kind: Literal["leave"] = "leave"
+
+
+Report = Annotated[
+    ProbeReport | AckReport | RefuseReport | ProgressReport | ExitReport | LeaveReport,
+    Field(discriminator="kind"),
+]
+
+
+class ReportReply(Wire):
+    """The newest sequence number; a node that has seen less should watch."""
+
+    seq: int

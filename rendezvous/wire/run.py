@@ -1,0 +1,262 @@
+"""A run as its maker asks for it, and as the registry shows it. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from rendezvous.enums import StrEnum
+from rendezvous.wire.node import CheckId, Finding, Job
+from rendezvous.wire.types import (
+    MAX_NODES,
+    STRICT,
+    CommandWord,
+    Digest,
+    Generation,
+    Port,
+    Seconds,
+    ShortWords,
+    Wire,
+    Words,
+)
+from rendezvous.wire.verify import PairProbe
+
+DEFAULT_PORT = 29_600
+DEFAULT_MAX_RUNS = 1_000
+REGISTRY_FILES = 64
+"""Open files of a registry beside one for each node: its own, and some in reserve."""
+
+DEFAULT_MASTER_PORT = 29_500
+
+
+class Phase(StrEnum):
+    """Where a run stands; see `rendezvous.run.protocol` for the moves."""
+
+    GATHERING = "gathering"
+    VERIFYING = "verifying"
+    ARMING = "arming"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class SlotState(StrEnum):
+    """What the scheduler says of a slot's worker run."""
+
+    NONE = "none"
+    SUBMITTING = "submitting"
+    SUBMITTED = "submitted"
+    QUEUED = "queued"
+    RUNNING = "running"
+    FAILED = "failed"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+class NodeState(StrEnum):
+    """How far a node has come."""
+
+    JOINED = "joined"
+    VERIFIED = "verified"
+    ARMED = "armed"
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"
+    LEFT = "left"
+    RELEASED = "released"
+
+
+class Result(Wire):
+    """How a run ended, with its first cause."""
+
+    status: Literal["ok", "failed", "cancelled"]
+    exit_code: int
+    message: str
+    hint: str = ""
+    code: str = Field(
+        "", description="The error's code, see `rendezvous.wire.errors`; empty when ok."
+    )
+    slot: int | None = None
+    rank: int | None = None
+    hostname: str = ""
+    worker_rank: int | None = Field(None, description="Global rank of the process that failed.")
+    tail: list[str] = []
+    log: str = ""
+    command_word: CommandWord | None = Field(
+        None, description="The first word of COMMAND, from 1, in which nodes differ."
+    )
+
+
+class SlotNews(Wire):
+    """`POST /v1/runs/{run}/slots/{slot}`: what the launcher knows of a slot's worker run."""
+
+    generation: Generation
+    state: Annotated[SlotState, Field(strict=False)]
+    name: ShortWords = Field("", description="The unique name of the worker run.")
+    handle: ShortWords = Field("", description="The scheduler's id of the worker run.")
+    detail: Words = Field("", description="The scheduler's own words.")
+    token_sha256: Digest | None = Field(None, description="With `submitting`: its join token.")
+
+
+class Limits(BaseModel):
+    """Times and counts of one run; every one can be set by the person."""
+
+    model_config = ConfigDict(strict=False, extra="forbid", frozen=True)
+
+    join_timeout_seconds: Seconds = 600.0
+    last_call_seconds: Seconds = 30.0
+    verify_timeout_seconds: Seconds = 60.0
+    arm_timeout_seconds: Seconds = 60.0
+    lease_seconds: Annotated[float, Field(ge=2, le=3600)] = 15.0
+    verdict_seconds: Seconds = 2.0
+    grace_seconds: Seconds = 10.0
+    submit_retries: Annotated[int, Field(ge=0, le=100)] = 1
+
+
+class RunSpec(BaseModel):
+    """`PUT /v1/runs/{run}`: what the maker of a run says about it."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    launch_id: Annotated[str, Field(pattern=r"^[a-z0-9]{8,32}$")]
+    min_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    limits: Limits = Limits()
+    master_port: Port | None = Field(None, description="None: a free one is chosen.")
+    loopback: bool = Field(False, description="All nodes live on one machine.")
+    managed: bool = Field(True, description="A launcher submits the worker runs, and can again.")
+    same_command: bool = Field(True, description="Refuse nodes that would run another COMMAND.")
+    verify: bool = Field(True, description="Let the nodes prove that they reach each other.")
+    spares: Annotated[int, Field(ge=0, lt=MAX_NODES)] = Field(
+        0, description="Nodes beyond max_nodes that are started; the best are kept."
+    )
+    strict: bool = Field(False, description="A warning of a check fails the run, too.")
+    skip: Annotated[list[CheckId], Field(max_length=64)] = Field(
+        [], description="Checks that are not looked at."
+    )
+    require_rdma: bool = Field(False, description="Without RDMA on every node the run fails.")
+    allow_exec: bool = Field(
+        False, description="Nodes may run commands on each other while the run is running."
+    )
+    led: bool = Field(
+        False, description="Only rank 0 has a program, and its end is the run's; the others serve."
+    )
+    job: Job = Job()
+    registry: ShortWords = Field("", description="Where nodes open the registry, for sentences.")
+    token_sha256: Annotated[list[Digest], Field(max_length=MAX_NODES)] = Field(
+        [], description="Join tokens of generation 1, by slot; may be empty."
+    )
+    read_sha256: Digest
+    admin_sha256: Digest
+
+    @model_validator(mode="after")
+    def _sizes_agree(self) -> RunSpec:
+        if self.min_nodes > self.max_nodes:
+            raise ValueError("min_nodes is larger than max_nodes")
+        if self.token_sha256 and len(self.token_sha256) != self.slots:
+            raise ValueError("token_sha256 needs one entry for each slot, or none")
+        return self
+
+    @property
+    def slots(self) -> int:
+        """How many places there are: the nodes of the table, and the spares."""
+        return self.max_nodes + self.spares
+
+
+class SlotStatus(Wire):
+    """One row of the board."""
+
+    slot: int
+    generation: int
+    wanted_generation: int
+    state: SlotState
+    state_seconds: float = Field(0.0, description="Since the worker run's state changed.")
+    detail: str = ""
+    name: str = ""
+    handle: str = ""
+    node_state: NodeState | None = None
+    incarnation: int = 0
+    rank: int | None = None
+    hostname: str = ""
+    address: str = ""
+    nproc_per_node: int = 0
+    exit_code: int | None = None
+    problem: str = ""
+    progress: str = ""
+    silent_seconds: float | None = None
+
+
+class RunStatus(Wire):
+    """`GET /v1/runs/{run}`: everything a person wants to see."""
+
+    run: str
+    launch_id: str
+    version: int
+    phase: Phase
+    epoch: int
+    reason: str
+    topic: int | None = Field(None, description="Changes with `reason`, but for the times in it.")
+    trouble: str = Field("", description="What keeps the registry itself from its work just now.")
+    unwritten_seconds: float = Field(
+        0.0, description="For how long nothing of this run could be written into the journal."
+    )
+    min_nodes: int
+    max_nodes: int
+    spares: int = 0
+    elapsed_seconds: float
+    remaining_seconds: float | None = None
+    digest: str = ""
+    slots: list[SlotStatus] = []
+    result: Result | None = None
+    everyone_left: bool = False
+    ending: bool = Field(
+        False,
+        description="Running: some programs have ended well, and `reason` says who is waited for.",
+    )
+    untold: list[int] = Field(
+        [], description="Of a run that is over: slots without a node that nobody has asked for."
+    )
+
+
+class Round(Wire):
+    """One network class that was tried while verifying, and what came of it."""
+
+    network: Words = Field(description="In words, for people.")
+    number: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Its place among the run's network classes, from 0."
+    )
+    verdict: Words = Field(description="Why it was taken, or not.")
+    slots: list[int] = Field(description="Who took part: the order of rows and columns.")
+    reports: dict[int, list[PairProbe]] = Field(
+        {}, description="By reporting slot; only the newest round keeps the pairs that are ok."
+    )
+
+
+class RunReport(Wire):
+    """`GET /v1/runs/{run}/report`: what was checked before the start, and what was found."""
+
+    run: str
+    hostnames: dict[int, str] = {}
+    rounds: list[Round] = []
+    findings: list[Finding] = []
+
+
+class RunList(Wire):
+    """`GET /v1/runs`."""
+
+    runs: list[RunStatus]
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class EventLine:
+    """One event of a run as `rdzv replay`, `--json` and `/events` show it."""
+
+    number: int
+    at_seconds: float
+    kind: str
+    reason: str
+    phase: Phase
+    epoch: int
+    slot: int | None = None
+    usual: bool = Field(default=False, description="Every node does the like.")

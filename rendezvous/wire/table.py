@@ -1,0 +1,83 @@
+"""The endpoint table, its rows and its digest. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+from typing import Any, Literal
+
+from pydantic import Field
+
+from rendezvous.wire.types import Wire, parse_address
+
+
+class TableRow(Wire):
+    """One node of the endpoint table."""
+
+    rank: int
+    slot: int
+    hostname: str
+    address: str
+    interface: str
+    prefix_length: int
+    nproc_per_node: int
+    mac: str
+    hcas: list[str] = Field([], description="For NCCL_IB_HCA, as DEVICE:PORT, where it is needed.")
+
+    def signed_text(self, run: str, launch_id: str) -> bytes:
+        """What its node signs: what it says itself, and not what the seal gives. Never changes."""
+        own = self.slot, self.hostname, self.interface, self.address, self.prefix_length
+        return canonical_json(["row", run, launch_id, *own, self.nproc_per_node])
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the node is reached on one machine alone."""
+        return parse_address(self.address).is_loopback
+
+    @property
+    def family(self) -> Literal["IPv4", "IPv6"]:
+        """Of the address."""
+        return "IPv6" if parse_address(self.address).version == 6 else "IPv4"
+
+    @property
+    def subnet(self) -> str:
+        """The network that the address is in."""
+        return str(ipaddress.ip_network((self.address, self.prefix_length), strict=False))
+
+
+class EndpointTable(Wire):
+    """The sealed list. Immutable within its epoch, named by the SHA-256 of `canonical`."""
+
+    run: str
+    launch_id: str
+    epoch: int
+    master_address: str
+    master_port: int
+    network: str = Field("", description="The network class of all addresses, in words.")
+    transport: Literal["", "IB", "Socket", "Libfabric"] = Field(
+        "", description="What NCCL should say it uses; empty when nothing is expected."
+    )
+    rows: list[TableRow]
+
+    @property
+    def world_size(self) -> int:
+        """Processes over all nodes."""
+        return sum(row.nproc_per_node for row in self.rows)
+
+    def canonical(self) -> bytes:
+        """The one byte form of this table: sorted keys, no spaces, ASCII."""
+        return canonical_json(self.model_dump())
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical form, lower-case hex."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+    def row_of_slot(self, slot: int) -> TableRow | None:
+        """The row of a slot, or None when it is not in the table."""
+        return next((row for row in self.rows if row.slot == slot), None)
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON in one byte form: sorted keys, no spaces, ASCII, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,111 @@
+"""What the messages are made of: addresses, names, numbers and words, each with its bounds. Pure.
+
+Models of messages that a peer sends ignore unknown keys, so that an older worker survives a newer
+registry. Types are strict: "1", 1.0 and true are not the integer 1.
+
+Durations are seconds (float), never dates. Digests are lower-case hex SHA-256.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from rendezvous.wire.words import PRINTABLE, printable
+
+MAX_NODES = 20_000
+
+_RUN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62})\Z")
+_RESERVED_NAMES = ("localhost", "localhost4", "localhost6", "loopback", "broadcasthost")
+"""What systems' own hosts files hold; Debian's ip6-localhost, ip6-allnodes, ... beside them."""
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)\Z")
+
+parse_address = functools.lru_cache(maxsize=4_096)(ipaddress.ip_address)
+"""The same few addresses come again and again: in candidates, rows and tables."""
+_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
+
+
+def base64_length(count: int) -> int:
+    """How many characters so many bytes have."""
+    return (count + 2) // 3 * 4
+
+
+def _check_run_id(value: str) -> str:
+    if not _RUN_ID.match(value):
+        raise ValueError(
+            "a run id has 1 to 63 letters, digits, '.', '_' or '-', "
+            "and begins with a letter or digit"
+        )
+    return value
+
+
+def _check_printable(value: str) -> str:
+    if not PRINTABLE.match(value):
+        raise ValueError("control characters are not allowed")
+    return value
+
+
+def _check_address(value: str) -> str:
+    """An IP literal in its canonical form; no zone, no mapped form, nothing that means 'any'."""
+    if "%" in value:
+        raise ValueError("an address with a zone is not reachable from other nodes")
+    try:
+        address = parse_address(value)
+    except ValueError:
+        raise ValueError("not an IPv4 or IPv6 address") from None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        raise ValueError("write an IPv4 address as IPv4, not as ::ffff:")
+    if address.is_multicast or address.is_unspecified or address.is_link_local:
+        raise ValueError("multicast, unspecified and link-local addresses are not reachable")
+    if address == _BROADCAST:
+        raise ValueError("the broadcast address is not a node's")
+    return str(address)
+
+
+def is_valid_label(name: str) -> bool:
+    """Whether `name` may stand in /etc/hosts: one ASCII label, no number, not a reserved name."""
+    is_reserved = name.lower() in _RESERVED_NAMES or name.lower().startswith("ip6-")
+    return bool(_LABEL.match(name)) and not name.isdigit() and not is_reserved
+
+
+RunId = Annotated[str, AfterValidator(_check_run_id)]
+Address = Annotated[str, Field(max_length=45), AfterValidator(_check_address)]
+Words = Annotated[str, Field(max_length=600), AfterValidator(_check_printable)]
+ShortWords = Annotated[str, Field(max_length=253), AfterValidator(_check_printable)]
+OutputLine = Annotated[str, Field(max_length=400), AfterValidator(lambda t: printable(t, 400))]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+Base64 = Annotated[str, Field(pattern=_BASE64)]
+SlotIndex = Annotated[int, Field(ge=0, lt=MAX_NODES)]
+Generation = Annotated[int, Field(ge=1, le=1_000_000)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Seconds = Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)]
+
+
+# What a registry holds very many of is a dataclass, of a sixth of a model's memory.
+STRICT = ConfigDict(strict=True, extra="ignore")
+
+
+class Wire(BaseModel):
+    """A message from a peer: strict types, unknown keys ignored, never changed."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+CommandWord = Annotated[int, Field(ge=1)]
+
+
+class Problem(Wire):
+    """The one JSON shape of every refusal."""
+
+    code: str
+    message: str
+    hint: str = ""
+    retryable: bool = False
+    command_word: CommandWord | None = Field(
+        None, description="The first word of COMMAND, from 1, in which this node differs."
+    )
