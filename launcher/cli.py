@@ -105,7 +105,7 @@ def _as_launcher(settings: Launching, command: tuple[str, ...]) -> tuple[Launchi
         _work(settings.for_worker(), command)
     need_launcher_packages()
     from launcher import symmetric
-    from worker.process import hide_memory
+    from worker.program.process import hide_memory
 
     hide_memory()
     if not settings.dry_run:  # what that shows is all that it does
@@ -135,7 +135,7 @@ def _work(
     """Be a worker, and exit with its code."""
     from worker.agent import run_agent
     from worker.contracts import check_command
-    from worker.process import die_with_parent, hide_memory
+    from worker.program.process import die_with_parent, hide_memory
 
     hide_memory()
     if settings.parent is not None:
@@ -168,7 +168,7 @@ def _work(
 
 def _refuse(join: JoinString | None, error: UsageError) -> None:
     """Tell the registry, where it is known, that this node cannot take part."""
-    from worker.refusal import refuse_alone
+    from worker.offer.refusal import refuse_alone
 
     with contextlib.suppress(RdzvError):
         if join is None and (text := secret_text("RDZV_JOIN")) is not None:
@@ -186,7 +186,7 @@ def _join_text(seconds: float) -> str | None:
     path = os.environ.get("RDZV_JOIN_FILE")
     if not path or os.environ.get("RDZV_JOIN") or not os.path.isdir(path):
         return secret_text("RDZV_JOIN")
-    from worker.join_folder import take_join
+    from worker.offer.join_folder import take_join
 
     return take_join(Path(path), seconds, lambda words: click.echo(f"rdzv: {words}", err=True))
 

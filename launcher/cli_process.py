@@ -150,7 +150,7 @@ def log_to_file(folder: Path | None, slot: int) -> logging.Handler | None:
     """Keep what the agent says, whatever of it is shown; without a folder, or a disk, not."""
     if folder is None:
         return None
-    from worker.output import make_private
+    from worker.program.output import make_private
 
     path = folder / f"agent-{slot}.log"
     try:

@@ -21,7 +21,7 @@ from rendezvous.wire.run import DEFAULT_MASTER_PORT
 from rendezvous.wire.words import listed, printable
 from worker.machine.kernel import memory_bytes
 from worker.machine.surroundings import Surroundings
-from worker.offer import survey
+from worker.offer.join_request import survey
 from worker.preflight.checks import NODE_CHECKS, check_node
 from worker.preflight.verdict import room
 from worker.settings import WorkerSettings

@@ -12,9 +12,18 @@ from typing import Literal
 from launcher.plan import Plan, loopback_address
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
-from worker.contracts import Contract, Paths, file_variables, make_contract
+from worker.contracts import (
+    Contract,
+    Paths,
+    ProgramOptions,
+    TableFacts,
+    Variable,
+    file_variables,
+    for_transports,
+    from_table,
+    make_contract,
+)
 from worker.nccl.env import given_by
-from worker.variables import ProgramOptions, TableFacts, Variable, for_transports, from_table
 
 KEPT = (
     "# What is set on the node itself of NCCL, Gloo, TensorPipe, UCX and MPI, or in its nccl.conf,",

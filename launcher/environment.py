@@ -16,7 +16,7 @@ from launcher.state_dir import StateDir
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
-from worker.variables import Variable
+from worker.contracts import Variable
 
 
 def table_lines(

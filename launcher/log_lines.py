@@ -1,4 +1,4 @@
-"""The lines of a log file on this machine, also of one that `worker.log_file` has begun anew."""
+"""The lines of a log file on this machine, also of one that its node has begun anew."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TextIO
 
-from worker.log_file import first_part, older_part
+from worker.program.log_file import first_part, older_part
 
 _LOOK_SECONDS = 0.2
 _TOO_FAST = "rdzv: output may be missing here: it came faster than it was read"

@@ -16,8 +16,8 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import AddressError, UsageError
 from rendezvous.wire.run import REGISTRY_FILES
 from rendezvous.wire.words import printable
-from worker.address import choose_candidates
 from worker.machine.interfaces import look
+from worker.offer.address import choose_candidates
 
 logger = logging.getLogger(__name__)
 

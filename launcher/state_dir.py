@@ -40,7 +40,7 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RunExists, UsageError
 from rendezvous.wire.run import Result
 from rendezvous.wire.words import printable
-from worker.output import make_private
+from worker.program.output import make_private
 
 _SECRET_BYTES = 32
 _LEAST_ROOM = 8 << 20

@@ -153,7 +153,7 @@ def test_the_decisions_are_among_the_pure_modules() -> None:
         "rendezvous.wire.run",
         "rendezvous.wire.errors",
         "rendezvous.run.protocol",
-        "worker.address",
+        "worker.offer.address",
         "worker.contracts",
         "launcher.plan",
         "launcher.template",

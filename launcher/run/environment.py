@@ -26,7 +26,7 @@ from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential, new_secret
 from rendezvous.talk.join_string import RegistryPlace
-from worker.process import ending_signals
+from worker.program.process import ending_signals
 
 _LAUNCH_ID_BYTES = 5
 

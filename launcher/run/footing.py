@@ -21,8 +21,7 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.node import Job
 from rendezvous.wire.run import RunSpec
 from rendezvous.wire.words import printable
-from worker.contracts import is_led
-from worker.variables import ProgramOptions
+from worker.contracts import ProgramOptions, is_led
 
 _NEAR = ("127.0.0.1", "::1")
 

@@ -29,9 +29,8 @@ from launcher.settings import LaunchSettings
 from rendezvous.talk.join_string import RegistryString, parse_group_token
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import canonical_json
-from worker.contracts import FrameworkChoice, check_command
+from worker.contracts import FrameworkChoice, Variable, check_command
 from worker.settings import settle_framework, state_home
-from worker.variables import Variable
 
 
 @dataclass(frozen=True)

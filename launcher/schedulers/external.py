@@ -1,7 +1,7 @@
 """Workers that come by themselves: whatever starts them, each takes a join string out of a folder.
 
 The folder is a volume or a shared disk: `--set JOIN_FOLDER=...` here, `RDZV_JOIN_FILE` on each
-worker. `worker.join_folder` says how one is taken.
+worker. `worker.offer.join_folder` says how one is taken.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs,
 from launcher.schedulers.files import NEW, write_private
 from launcher.template import form_of, render
 from rendezvous.wire.run import SlotState
-from worker.join_folder import FREE, TAKEN
+from worker.offer.join_folder import FREE, TAKEN
 
 
 class ExternalScheduler:

@@ -26,7 +26,7 @@ from rendezvous.talk.join_string import JoinString, RegistryString, parse_group_
 from tests.attack.canaries import Canaries, add_registry, add_run, command_of, forms, loose
 from tests.netlab import Lab
 from tests.path.launching import RDZV, environment, until
-from worker.ports import find_free
+from worker.offer.ports import find_free
 
 pytestmark = pytest.mark.real_time
 

@@ -23,7 +23,7 @@ from tests.attack.server import Request, serving
 from tests.attack.test_tls import join_text, worker
 from tests.path.launching import RDZV, environment, launch, launching, shell, until
 from tests.rendezvous.registry import Launch, Node, running
-from worker.output import make_private
+from worker.program.output import make_private
 
 pytestmark = pytest.mark.real_time
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from tests.rendezvous.registry import until
-from worker.local_socket import LocalSocket, Request
+from worker.program.local_socket import LocalSocket, Request
 
 pytestmark = pytest.mark.real_time
 

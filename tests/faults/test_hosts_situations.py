@@ -21,7 +21,7 @@ from tests.nightly import but_at_night
 from tests.path.cluster import Cluster, cluster
 from tests.path.launching import until
 from tests.worker.test_hosts_plan import TWO, row, table
-from worker.hosts import restore_stale
+from worker.hosts.file import restore_stale
 
 LOCAL = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
 # Writes, on every node, what the names of the run mean to it, and waits to be told to end.
@@ -269,7 +269,7 @@ WRITES = """
 import os, sys, time
 from pathlib import Path
 from rendezvous.wire.table import EndpointTable
-from worker.hosts import HostsBlock
+from worker.hosts.file import HostsBlock
 os.fsync = lambda fd: None  # more of the time goes into the writes
 block = HostsBlock(Path(sys.argv[1]), sys.argv[2])
 table = EndpointTable.model_validate_json(sys.argv[3])

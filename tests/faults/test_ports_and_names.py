@@ -22,7 +22,7 @@ from tests.netlab import Host, Lab
 from tests.nightly import but_at_night
 from tests.path.cluster import cluster
 from tests.path.launching import RDZV, environment, launching, shell, until
-from worker.resolver import NO_SUCH_NAME
+from worker.hosts.resolver import NO_SUCH_NAME
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
 COMMAND = ("--framework", "command")

@@ -26,7 +26,7 @@ from tests.path.launching import (
     shell,
     until,
 )
-from worker import keeper
+from worker.program import keeper
 
 COMMAND = ("--framework", "command")
 INIT = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")

@@ -15,9 +15,8 @@ from launcher.cli import main
 from launcher.settings import BenchSettings
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
-from worker.contracts import check_command, make_contract
+from worker.contracts import ProgramOptions, check_command, make_contract
 from worker.contracts.framework import PROGRAMS
-from worker.variables import ProgramOptions
 
 RESULT = {
     "nodes": [{"hostname": f"h{node}", "processes": 1} for node in range(3)],

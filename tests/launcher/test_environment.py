@@ -21,8 +21,7 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.rendezvous.registry import Launch, Node, running
-from worker.contracts import FRAMEWORKS, Paths, make_contract
-from worker.variables import ProgramOptions
+from worker.contracts import FRAMEWORKS, Paths, ProgramOptions, make_contract
 
 LAUNCH_ID = "k7f2a9c1xy"
 KEPT = [

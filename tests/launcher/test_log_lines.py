@@ -7,7 +7,7 @@ from pathlib import Path
 
 from launcher.log_lines import file_lines
 from rendezvous.compat import timeout
-from worker.log_file import LogFile, first_part, older_part
+from worker.program.log_file import LogFile, first_part, older_part
 
 LIMIT = 1 << 20
 PADDING = "x" * 1000

@@ -12,7 +12,7 @@ import psutil
 
 from tests.netlab import Lab
 from tests.path.launching import RDZV, Launched, Outcome, environment, until
-from worker.refusal import TELL_SECONDS
+from worker.offer.refusal import TELL_SECONDS
 
 # Programs of an emulated cluster share two cores with each other.
 LIMIT_SECONDS = 100.0

@@ -28,7 +28,7 @@ from tests.path.launching import (
     shell,
     until,
 )
-from worker.ports import find_free
+from worker.offer.ports import find_free
 
 COMMAND = ("--framework", "command")
 DEAF_PROFILE = r"""

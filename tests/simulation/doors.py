@@ -19,8 +19,8 @@ from tests.simulation.loop import forever
 from tests.simulation.schedule import BREAKING, HANGING, Fault
 from worker.agent import AgentEnvironment
 from worker.agent.inputs import Armed
+from worker.hosts.resolver import NO_SUCH_NAME, Resolver
 from worker.nccl.verdict import NetworkVerdict
-from worker.resolver import NO_SUCH_NAME, Resolver
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from worker.ending import Ending, LeftBehind
-from worker.family import Child, Family, Ranks, failed_rank, likely_cause
+from worker.program.ending import Ending, LeftBehind
+from worker.program.family import Child, Family, Ranks, failed_rank, likely_cause
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process

@@ -302,7 +302,7 @@ async def test_a_worker_whose_shell_is_killed_is_told_to_end(place: Place) -> No
     place.rdzv(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "$PROGRAM" "$@"\n')
     program = (
         "import sys, time; sys.path.insert(0, '.'); "
-        "from worker.process import die_with_parent; "
+        "from worker.program.process import die_with_parent; "
         "die_with_parent(15, int(sys.argv[sys.argv.index('--parent') + 1])); "
         "print('begun', flush=True); time.sleep(600)"
     )

@@ -24,9 +24,9 @@ from tests.worker.fake_sysfs import (
     roce_8x400,
     tcp_only,
 )
-from worker.address import AddressChoice, Prefer, choose_candidates
 from worker.machine.interfaces import look
 from worker.machine.network import Interface, Network, RdmaKind, Skipped
+from worker.offer.address import AddressChoice, Prefer, choose_candidates
 
 LO = Interface("lo", ("127.0.0.1/8", "::1/128"), link_type=LOOPBACK)
 LO_SKIPPED = [

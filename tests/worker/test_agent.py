@@ -38,7 +38,7 @@ import logging
 from pathlib import Path
 from rendezvous.talk.join_string import JoinString
 from worker.agent import AgentEnvironment, run_agent
-from worker.hosts import HostsBlock
+from worker.hosts.file import HostsBlock
 from worker.settings import WorkerSettings
 
 logging.basicConfig(level="INFO")

@@ -36,7 +36,7 @@ from rendezvous.wire.node import RdmaPort
 from rendezvous.talk.join_string import JoinString
 from worker.agent import AgentEnvironment, run_agent
 from worker.nccl.log import NcclLog
-from worker.offer import make_offer
+from worker.offer.join_request import make_offer
 from worker.settings import WorkerSettings
 
 def offer(*args, **options):

@@ -16,13 +16,13 @@ from worker.contracts import (
     Contract,
     Need,
     Paths,
+    ProgramOptions,
     check_command,
     last_words,
     make_contract,
     rank_of_failure,
 )
 from worker.nccl.env import Given
-from worker.variables import ProgramOptions
 
 V4 = ("10.0.0.1", "10.0.0.2")
 V6 = ("fd00::1", "fd00::2")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from worker.ending import Ending, LeftBehind, code_words, signal_name
-from worker.family import Failure
+from worker.program.ending import Ending, LeftBehind, code_words, signal_name
+from worker.program.family import Failure
 
 RANK = Failure(ended_at=3.0, pid=71, exit_code=7, worker_rank=5, local_rank=1)
 HELPER = Failure(ended_at=2.0, pid=72, exit_code=1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.worker.test_frameworks import even, of
 from worker.contracts import FRAMEWORKS
-from worker.family import (
+from worker.program.family import (
     Child,
     Failure,
     Family,

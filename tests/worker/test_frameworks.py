@@ -15,13 +15,13 @@ from worker.contracts import (
     Contract,
     Need,
     Paths,
+    ProgramOptions,
     check_command,
     files_of,
     is_led,
     make_contract,
 )
 from worker.contracts.framework import PROGRAMS
-from worker.variables import ProgramOptions
 
 PATHS = Paths("/logs/node", "/opt/rdzv/bin/python", "/logs/node/bin", "/run/rdzv.sock")
 STARTER = f"/opt/rdzv/bin/python -I -S {PROGRAMS}/processes.py"

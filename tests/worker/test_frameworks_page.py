@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.worker.test_contracts import table
-from worker.contracts import FRAMEWORKS, Paths, make_contract
+from worker.contracts import FRAMEWORKS, Paths, ProgramOptions, make_contract
 from worker.contracts.horovod import HOROVOD_VARIABLES
 from worker.contracts.processes import OWN_RANKS
-from worker.variables import ProgramOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
 BLOCK = re.compile(r"(<!-- variables -->\n).*?(<!-- end -->)", re.DOTALL)

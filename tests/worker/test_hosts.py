@@ -22,8 +22,8 @@ from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.table import EndpointTable
 from tests.worker.test_hosts_plan import TWO, TWO_BODY, row, table
 from tests.worker.test_hosts_text import BLOCK, ENTRIES, PLAIN, UGLY, remove_block, render
-from worker.hosts import HostsBlock, current_owner, edit_hosts, may_live, restore_stale
-from worker.hosts_text import NOBODY, Owner, render_hosts
+from worker.hosts.file import HostsBlock, current_owner, edit_hosts, may_live, restore_stale
+from worker.hosts.text import NOBODY, Owner, render_hosts
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ MANY_TIMES = """
 import sys
 from pathlib import Path
 from rendezvous.wire.table import EndpointTable
-from worker.hosts import HostsBlock
+from worker.hosts.file import HostsBlock
 block = HostsBlock(Path(sys.argv[1]), sys.argv[2])
 for _ in range(40):
     block.install(EndpointTable.model_validate_json(sys.argv[3]), 0)
@@ -374,7 +374,7 @@ INSTALL = """
 import sys
 from pathlib import Path
 from rendezvous.wire.table import EndpointTable
-from worker.hosts import HostsBlock
+from worker.hosts.file import HostsBlock
 table = EndpointTable.model_validate_json(sys.argv[3])
 HostsBlock(Path(sys.argv[1]), sys.argv[2]).install(table, 0)
 print("installed", flush=True)
@@ -472,7 +472,7 @@ import json, os, socket, sys
 from pathlib import Path
 from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.table import EndpointTable
-from worker.hosts import HostsBlock, restore_stale
+from worker.hosts.file import HostsBlock, restore_stale
 path, table = Path(sys.argv[1]), EndpointTable.model_validate_json(sys.argv[2])
 
 def resolve(name):
@@ -547,7 +547,7 @@ def test_a_full_file_system_leaves_the_old_text(tmp_path: Path, free_pages: int)
 
 @pytest.mark.netns
 def test_without_root_the_file_is_left_alone() -> None:
-    drop = "import os, sys, worker.hosts; os.setuid(65534); exec(sys.argv.pop(1))"
+    drop = "import os, sys, worker.hosts.file; os.setuid(65534); exec(sys.argv.pop(1))"
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         path = Path(folder) / "hosts"

@@ -7,8 +7,8 @@ import pytest
 from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.worker.test_hosts_text import BAD_ADDRESSES, BAD_NAMES, PLAIN, render
-from worker.hosts_plan import HostsPlan, plan_hosts
-from worker.hosts_text import HostsEntry, render_hosts
+from worker.hosts.plan import HostsPlan, plan_hosts
+from worker.hosts.text import HostsEntry, render_hosts
 
 
 def row(rank: int, hostname: str, address: str, *, slot: int | None = None) -> TableRow:

@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 from rendezvous.wire.errors import JoinTimeout, UsageError
-from worker.join_folder import take_join
+from worker.offer.join_folder import take_join
 
 WAITER = """
 import sys
 from pathlib import Path
-from worker.join_folder import take_join
+from worker.offer.join_folder import take_join
 take_join(Path(sys.argv[1]), 60.0, lambda words: print(words, flush=True))
 """
 
 TAKER = """
 import sys
 from pathlib import Path
-from worker.join_folder import take_join
+from worker.offer.join_folder import take_join
 for _ in range(10):
     print(take_join(Path(sys.argv[1]), 60.0, lambda words: None))
 """

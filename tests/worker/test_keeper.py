@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from worker import keeper
+from worker.program import keeper
 
 pytestmark = pytest.mark.real_time
 

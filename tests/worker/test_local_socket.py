@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from worker import local_socket
-from worker.local_socket import Caller, LocalSocket, Request
+from worker.program import local_socket
+from worker.program.local_socket import Caller, LocalSocket, Request
 
 pytestmark = pytest.mark.real_time
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.log_file import LogFile, first_part, older_part
+from worker.program.log_file import LogFile, first_part, older_part
 
 LIMIT = 1 << 20
 HEAD = LIMIT // 4

@@ -13,8 +13,8 @@ from rendezvous.wire.errors import NotFound, RdzvError, Unavailable
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply
 from rendezvous.wire.not_finite import decoded, encoded
 from tests.rendezvous.registry import until
-from worker import metrics
-from worker.metrics import Metrics
+from worker.agent import metrics
+from worker.agent.metrics import Metrics
 
 
 class FakeRegistry:

@@ -10,7 +10,7 @@ from tests.worker.test_contracts import V6, contract, table
 from tests.worker.test_user_python import interpreter, script
 from worker.contracts import FRAMEWORKS, Need, Paths, Script, needs_of, script_of
 from worker.machine.user_python import has_module
-from worker.needs import missing_of, missing_script
+from worker.preflight.needs import missing_of, missing_script
 
 PATHS = Paths(folder="/logs/node", bin="/logs/node/bin")
 LIGHTNING = Need(
@@ -183,7 +183,7 @@ def test_an_mpiexec_that_reads_the_table_or_is_not_known_is_taken(
 def test_an_mpiexec_that_never_tells_its_version_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.needs._VERSION_SECONDS", 0.2)
+    monkeypatch.setattr("worker.preflight.needs._VERSION_SECONDS", 0.2)
     launcher = script(tmp_path / "mpiexec", "#!/bin/sh")
     launcher.write_text("#!/bin/sh\nexec sleep 60\n")
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
@@ -335,7 +335,7 @@ def test_a_disk_that_does_not_tell_refuses_nobody(
     def stat(path: str) -> None:
         raise error(path)
 
-    monkeypatch.setattr("worker.needs.os.stat", stat)
+    monkeypatch.setattr("worker.preflight.needs.os.stat", stat)
     assert missing_script(Script("/data/train.py"), {"PATH": ""}) == ""
 
 

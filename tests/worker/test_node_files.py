@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.node_files import write_files
+from worker.agent.node_files import write_files
 
 
 def test_files_are_the_owners_alone_and_replace_those_of_an_older_table(tmp_path: Path) -> None:

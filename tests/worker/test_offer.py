@@ -17,8 +17,8 @@ from rendezvous.talk.macs import row_is_genuine, word_macs
 from rendezvous.wire.errors import AddressError, UsageError
 from rendezvous.wire.node import Candidate, Job, JoinRequest, LinkKind
 from worker.machine.interfaces import count_cpus, count_gpus, look
-from worker.offer import count_processes, make_offer, survey
-from worker.ports import is_free
+from worker.offer.join_request import count_processes, make_offer, survey
+from worker.offer.ports import is_free
 from worker.settings import Processes, WorkerSettings
 
 KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
@@ -29,7 +29,7 @@ WORDS = word_macs(KEYS.row_key, COMMAND, run=KEYS.run, launch_id=KEYS.launch_id)
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this machine is asked has time for its answers, however busy it is."""
-    monkeypatch.setattr("worker.offer.LIMIT_SECONDS", 20.0)
+    monkeypatch.setattr("worker.offer.join_request.LIMIT_SECONDS", 20.0)
 
 
 def offer(

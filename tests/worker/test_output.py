@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.output import OutputSink, Pump, Stream
+from worker.program.output import OutputSink, Pump, Stream
 
 
 class Ours:

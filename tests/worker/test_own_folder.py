@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from worker.own_folder import OwnFolder, remove_left
+from worker.program.own_folder import OwnFolder, remove_left
 
 HOLDS = """
 import sys
-from worker.own_folder import OwnFolder
+from worker.program.own_folder import OwnFolder
 folder = OwnFolder(sys.argv[1])
 (folder.path / "agent").touch()
 print("ready", flush=True)
@@ -60,7 +60,7 @@ def test_what_a_killed_process_has_left_is_removed_and_what_a_living_one_has_sta
 
 def test_a_lock_is_seen_from_other_process_namespaces(tmp_path: Path) -> None:
     own = OwnFolder(str(tmp_path))
-    sweeps = f"from worker.own_folder import remove_left; remove_left(['{tmp_path}'])"
+    sweeps = f"from worker.program.own_folder import remove_left; remove_left(['{tmp_path}'])"
     namespace = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"]
     subprocess.run([*namespace, sys.executable, "-c", sweeps], check=True)
     assert own.path.exists()
@@ -97,7 +97,7 @@ def test_where_nothing_can_be_locked_nothing_is_removed(
         def refuse(fd: int, operation: int) -> None:
             raise OSError(37, "No locks available")
 
-        patched.setattr("worker.own_folder.fcntl.flock", refuse)
+        patched.setattr("worker.program.own_folder.fcntl.flock", refuse)
         own = OwnFolder(str(tmp_path))
         remove_left([str(tmp_path)])
     remove_left([str(tmp_path)])

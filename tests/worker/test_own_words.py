@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.own_words import own_word, shown_word
+from worker.agent.own_words import own_word, shown_word
 
 
 @pytest.mark.parametrize(

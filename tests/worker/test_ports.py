@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from worker.machine.kernel import ephemeral_range
-from worker.ports import find_free, is_free
+from worker.offer.ports import find_free, is_free
 
 pytestmark = pytest.mark.real_time
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
-from worker.hosts import known_names
+from worker.hosts.file import known_names
 from worker.probe.names import with_names
 
 HOSTS = """\

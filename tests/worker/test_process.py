@@ -19,13 +19,13 @@ import pytest
 
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import RunError, UsageError
-from worker import failure, family, keeper
-from worker import output as output_module
-from worker import process as process_module
-from worker.ending import Ending, LeftBehind
-from worker.family import Child, Family, Ranks, certain_failure, failed_rank
-from worker.output import Output, OutputSink, Stream
-from worker.process import Program, end_descendants, reap_orphans
+from worker.program import failure, family, keeper
+from worker.program import output as output_module
+from worker.program import process as process_module
+from worker.program.ending import Ending, LeftBehind
+from worker.program.family import Child, Family, Ranks, certain_failure, failed_rank
+from worker.program.output import Output, OutputSink, Stream
+from worker.program.process import Program, end_descendants, reap_orphans
 
 pytestmark = pytest.mark.real_time
 
@@ -857,7 +857,7 @@ async def test_end_descendants_leaves_what_it_is_told_to_spare() -> None:
 
 DIES_WITH_PARENT = """
 import os, signal, sys, time
-from worker.process import die_with_parent
+from worker.program.process import die_with_parent
 die_with_parent(signal.SIGTERM, int(sys.argv[1]))
 print(os.getpid(), flush=True)
 time.sleep(60)
@@ -880,7 +880,7 @@ def test_a_process_whose_parent_is_gone_already_is_signalled_at_once() -> None:
 
 LOSES_PARENT = """
 import os, signal, sys
-from worker.process import die_with_parent, parent_lives
+from worker.program.process import die_with_parent, parent_lives
 parent = os.getppid()
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 die_with_parent(signal.SIGTERM, parent)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rendezvous.background import in_background
-from worker.resolver import NO_SUCH_NAME, Resolver, names_to_ask
+from worker.hosts.resolver import NO_SUCH_NAME, Resolver, names_to_ask
 
 
 class Answers:
@@ -88,14 +88,14 @@ async def test_a_silent_resolver_is_asked_once_and_never_waited_for(
 async def test_one_name_that_is_not_answered_is_waited_for_once(
     over: list[threading.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.resolver._WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("worker.hosts.resolver._WAIT_SECONDS", 0.2)
     answers = Answers({"n1": {"10.0.0.1"}}, {"n2"})
     over.append(answers.over)
     resolver = Resolver(answers)
     resolver.begin()
     await answered(resolver)
     assert await resolver.known(["n1", "n2"]) == {"n1": {"10.0.0.1"}}
-    monkeypatch.setattr("worker.resolver._WAIT_SECONDS", 600)
+    monkeypatch.setattr("worker.hosts.resolver._WAIT_SECONDS", 600)
     assert await resolver.known(["n1", "n2"]) == {"n1": {"10.0.0.1"}}
     await resolver.close()
 
@@ -124,7 +124,9 @@ def test_all_nodes_together_ask_for_a_bounded_number_of_names_services_first() -
 def test_this_machines_own_resolver_is_asked(tmp_path: Path) -> None:
     """In a mount namespace in which /etc/hosts is the test's."""
     (tmp_path / "hosts").write_text("10.96.0.1 vault\nfd00::1%eth0 vault\n")
-    program = "from worker.resolver import addresses_of as of; print(sorted(of('vault')), of('x'))"
+    program = (
+        "from worker.hosts.resolver import addresses_of as of; print(sorted(of('vault')), of('x'))"
+    )
     script = f'mount --bind {tmp_path}/hosts /etc/hosts && exec "$0" "$@"'
     argv = ["unshare", "--map-root-user", "--mount", "--net", "sh", "-c", script]
     done = subprocess.run(

@@ -32,7 +32,7 @@ from rendezvous.wire.relay import (
 )
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.rendezvous.registry import until
-from worker.local_socket import Caller, Request
+from worker.program.local_socket import Caller, Request
 from worker.rsh import exchange, remote
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import ServedShell

@@ -21,7 +21,7 @@ from worker.machine.surroundings import (
     look_around,
     rises,
 )
-from worker.needs import user_program
+from worker.preflight.needs import user_program
 
 
 def around(

@@ -10,7 +10,7 @@ from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.talk.macs import row_mac
 from rendezvous.wire.table import EndpointTable, TableRow
-from worker.table import problem_of
+from worker.agent.table import problem_of
 
 KEYS = RunKeys(bytes(32), "llama", "launch0001")
 ADDRESSES = ("10.0.0.4", "10.0.0.5", "10.0.0.6")

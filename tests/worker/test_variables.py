@@ -8,15 +8,9 @@ import pytest
 
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
+from worker.contracts import ProgramOptions, Variable, for_transports, from_table
+from worker.contracts.variables import log_file, table_facts
 from worker.nccl.env import Given, given_by
-from worker.variables import (
-    ProgramOptions,
-    Variable,
-    for_transports,
-    from_table,
-    log_file,
-    table_facts,
-)
 
 CLASS = "eth1, 10.0.0.0/24, Ethernet, IPv4"
 HAS_IB = "every node has usable InfiniBand or RoCE, and NCCL will not use it"

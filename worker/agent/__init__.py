@@ -20,7 +20,7 @@ from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import SignalCame
 from worker.agent.shell import NodeShell
 from worker.contracts import is_led
-from worker.process import become_subreaper, ending_signals, reap_orphans
+from worker.program.process import become_subreaper, ending_signals, reap_orphans
 from worker.settings import WorkerSettings
 
 __all__ = ["run_agent", "AgentEnvironment"]

@@ -23,11 +23,10 @@ from worker.agent.actions import Arm
 from worker.agent.environment import AgentEnvironment, HostsFile
 from worker.agent.inputs import Armed, NotArmed
 from worker.agent.notices import Note, Notice, notice
-from worker.contracts import Contract, Paths, files_of, make_contract
-from worker.resolver import Addresses
+from worker.agent.table import problem_of
+from worker.contracts import Contract, Paths, ProgramOptions, files_of, make_contract
+from worker.hosts.resolver import Addresses
 from worker.settings import WorkerSettings, state_home
-from worker.table import problem_of
-from worker.variables import ProgramOptions
 
 Code = Literal["bad_table", "contract", "address", "port_taken", "hosts"]
 

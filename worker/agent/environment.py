@@ -28,32 +28,32 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan
+from worker.agent.node_files import write_files
 from worker.contracts import Need
-from worker.ending import Ending
-from worker.family import Family
-from worker.hosts import HostsBlock, known_names, restore_stale
-from worker.local_socket import LocalSocket, places
+from worker.hosts.file import HostsBlock, known_names, restore_stale
+from worker.hosts.resolver import Resolver
 from worker.machine.interfaces import why_unusable
 from worker.nccl.conf import read_conf
 from worker.nccl.env import Given
 from worker.nccl.log import NcclLog
 from worker.nccl.verdict import NetworkVerdict
-from worker.needs import missing_of
-from worker.node_files import write_files
-from worker.offer import look_ahead, make_offer
-from worker.output import OutputSink, make_private
-from worker.own_folder import remove_left
-from worker.ports import find_free, is_free
+from worker.offer.join_request import look_ahead, make_offer
+from worker.offer.ports import find_free, is_free
+from worker.preflight.needs import missing_of
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers
 from worker.probe.packets import Identity
-from worker.process import Program, parent_lives
-from worker.resolver import Resolver
+from worker.program.ending import Ending
+from worker.program.family import Family
+from worker.program.local_socket import LocalSocket, places
+from worker.program.output import OutputSink, make_private
+from worker.program.own_folder import remove_left
+from worker.program.process import Program, parent_lives
 from worker.rsh.shims import write_shims
 
 
 class RunningProgram(Protocol):
-    """What an agent needs of `worker.process.Program`."""
+    """What an agent needs of `worker.program.process.Program`."""
 
     changed: Callable[[], None]
 
@@ -79,7 +79,7 @@ class RunningProgram(Protocol):
 
 
 class HostsFile(Protocol):
-    """What an agent needs of `worker.hosts.HostsBlock`."""
+    """What an agent needs of `worker.hosts.file.HostsBlock`."""
 
     def install(
         self,
@@ -103,7 +103,7 @@ class Listener(Protocol):
 
 
 class AgentSocket(Protocol):
-    """What an agent needs of `worker.local_socket.LocalSocket`."""
+    """What an agent needs of `worker.program.local_socket.LocalSocket`."""
 
     path: str
 
@@ -128,17 +128,17 @@ class NetworkLog(Protocol):
 
 
 class Sink(Protocol):
-    """What an agent needs of `worker.output.OutputSink`."""
+    """What an agent needs of `worker.program.output.OutputSink`."""
 
     @property
     def tail(self) -> list[str]:
         """The last lines of the program."""
 
     def write(self, stream: Any, data: bytes) -> None:
-        """See `worker.output.Output`."""
+        """See `worker.program.output.Output`."""
 
     def idle(self) -> None:
-        """See `worker.output.Output`."""
+        """See `worker.program.output.Output`."""
 
     def close(self) -> None:
         """Nothing more comes."""

@@ -2,7 +2,7 @@
 
 What is certain is reported before the program has ended: its launcher may wait for half a minute
 for ranks that go on for nothing, and what it has started may need its whole grace. A guess is a
-reason to warn, and nothing more (see `worker.family`).
+reason to warn, and nothing more (see `worker.program.family`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from worker.agent.inputs import (
 )
 from worker.agent.notices import Note, notice, text_of
 from worker.agent.state import IN_ORDER, Cause, Epoch, ProgramState, Turn
-from worker.ending import Ending, code_words
-from worker.family import (
+from worker.program.ending import Ending, code_words
+from worker.program.family import (
     LATE_END_SECONDS,
     Failure,
     certain_failure,

@@ -14,9 +14,9 @@ from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.watch import NodeView
 from worker.agent.notices import Notice
 from worker.contracts import Contract
-from worker.ending import Ending
-from worker.family import Family
 from worker.nccl.verdict import NetworkVerdict
+from worker.program.ending import Ending
+from worker.program.family import Family
 
 
 @frozen

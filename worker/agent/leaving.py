@@ -37,7 +37,7 @@ from worker.agent.faults import fault_report
 from worker.agent.inputs import Broken, Failed, Input, Late, SignalCame
 from worker.agent.notices import Note
 from worker.agent.state import IN_ORDER, Cause, Ends, SignalTold, Step, Turn
-from worker.ending import signal_name
+from worker.program.ending import signal_name
 
 _PASSED = (signals.SIGUSR1, signals.SIGUSR2)
 _OF_PROGRAMS = (Start, CloseRemote, Flush, ReadTrouble)

@@ -15,7 +15,7 @@ from worker.agent.inputs import Broken, Failed, Input, Late, OwnWords
 from worker.agent.notices import Note
 from worker.agent.state import Cause, Epoch, SignalTold, Turn
 from worker.contracts import last_words
-from worker.ending import Ending, signal_name
+from worker.program.ending import Ending, signal_name
 
 LAST_TELL_SECONDS = 3.0
 """How long a node that goes tries to tell something."""

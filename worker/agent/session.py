@@ -13,7 +13,7 @@ from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.reports import Report
 from worker.agent.actions import Connect, Join, Refuse, Tell, Watch
 from worker.agent.inputs import Connected, Done, Failed, Input, Joined, Late, Viewed
-from worker.refusal import refuse
+from worker.offer.refusal import refuse
 
 Answer = TypeVar("Answer")
 

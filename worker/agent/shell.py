@@ -62,13 +62,13 @@ from worker.agent.inputs import (
     PartBroken,
     Tick,
 )
+from worker.agent.metrics import Metrics
 from worker.agent.notices import Note, Notice, notice, text_of
+from worker.agent.own_words import own_word
 from worker.agent.running import Running
 from worker.agent.session import Session
 from worker.agent.state import Node, Rules
 from worker.agent.visiting import visit
-from worker.metrics import Metrics
-from worker.own_words import own_word
 from worker.probe.packets import Identity
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import ServedShell

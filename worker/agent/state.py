@@ -17,8 +17,8 @@ from worker.agent.actions import Action, Effect, Say
 from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts import Contract
-from worker.ending import Ending
-from worker.family import Family
+from worker.program.ending import Ending
+from worker.program.family import Family
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ Pure. Each framework is a `Framework`, found by its name in `FRAMEWORKS`. Most h
 every node; one that is *led* has it on rank 0's node alone, and its launcher reaches the others,
 which serve it, through `rdzv rsh`.
 
-Which variables every program is given, and why, says `worker.variables`; docs/frameworks.md lists
-what is written for each framework, and which of the user's variables are kept.
+`variables` says which variables every program is given, and why; docs/frameworks.md lists what is
+written for each framework, and which of the user's variables are kept.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ from worker.contracts.framework import (
 )
 from worker.contracts.script import Script, script_of
 from worker.contracts.target import refuse_standard_input
-from worker.contracts.words import last_words, rank_of_failure
-from worker.nccl.env import Given, given_by
-from worker.variables import (
+from worker.contracts.variables import (
     NO_OPTIONS,
     ProgramOptions,
     TableFacts,
@@ -55,6 +53,8 @@ from worker.variables import (
     of_one_node,
     table_facts,
 )
+from worker.contracts.words import last_words, rank_of_failure
+from worker.nccl.env import Given, given_by
 
 __all__ = [
     "make_contract",
@@ -78,6 +78,11 @@ __all__ = [
     "Framework",
     "FRAMEWORKS",
     "Name",
+    "ProgramOptions",
+    "TableFacts",
+    "Variable",
+    "for_transports",
+    "from_table",
 ]
 
 NO_PATHS = Paths()

@@ -25,7 +25,7 @@ from worker.contracts.framework import (
 )
 from worker.contracts.target import check_target
 from worker.contracts.torchrun import master_port
-from worker.variables import Variable, mpi_network
+from worker.contracts.variables import Variable, mpi_network
 
 _OWNED_FLAGS = {
     **dict.fromkeys(("hostfile", "H"), "--hostfile"),

@@ -6,7 +6,7 @@ import json
 
 from rendezvous.wire.table import EndpointTable
 from worker.contracts.framework import Paths, bracketed
-from worker.variables import Variable
+from worker.contracts.variables import Variable
 
 HOSTFILE = "hostfile"
 HOSTFILE_MPICH = "hostfile.mpich"

@@ -11,7 +11,7 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
 from worker.contracts.flags import Flag
-from worker.variables import ProgramOptions, Variable
+from worker.contracts.variables import ProgramOptions, Variable
 
 PROGRAMS = __file__.rpartition("/")[0].rpartition("/")[0] + "/programs"
 """The folder of what rdzv itself starts as a program."""

@@ -23,7 +23,7 @@ from worker.contracts.framework import (
 from worker.contracts.processes import OWN_RANKS, master, start_processes
 from worker.contracts.target import check_target
 from worker.contracts.torchrun import master_port
-from worker.variables import Variable
+from worker.contracts.variables import Variable
 
 _HOSTS = {
     **dict.fromkeys(("H", "hosts", "host-discovery-script"), ""),

@@ -28,7 +28,7 @@ from worker.contracts.framework import (
 )
 from worker.contracts.target import refuse_standard_input
 from worker.contracts.torchrun import master_port
-from worker.variables import Variable, mpi_network
+from worker.contracts.variables import Variable, mpi_network
 
 _LAUNCHER = re.compile(r"(mpirun|mpiexec|orterun|prterun)(\.[a-z0-9]+)*")
 

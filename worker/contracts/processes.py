@@ -20,7 +20,7 @@ from worker.contracts.framework import (
 )
 from worker.contracts.plain import needs_program
 from worker.contracts.torchrun import master_port
-from worker.variables import Variable
+from worker.contracts.variables import Variable
 
 OWN_RANKS = removal(OF_A_PROCESS, "each process is given its own")
 """What the starter sets for each process."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import TableRow
 from worker.contracts.framework import Framework, Need, Start, StartRequest, bracketed, program
-from worker.variables import Variable
+from worker.contracts.variables import Variable
 
 
 def _start(ask: StartRequest) -> Start:

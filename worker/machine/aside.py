@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.ending import signal_name
+from worker.program.ending import signal_name
 
 _LAST_SECONDS = 0.1
 _held: list[subprocess.Popen[bytes]] = []

@@ -1,7 +1,8 @@
 """What this node's machine has: network interfaces with their addresses, GPUs, CPUs.
 
-This module only looks; `worker.address` chooses. Everything below /sys is optional: a container
-may hide it, and the kernel answers some reads with an error (the speed of a link that is down).
+This module only looks; `worker.offer.address` chooses. Everything below /sys is optional: a
+container may hide it, and the kernel answers some reads with an error (the speed of a link that is
+down).
 """
 
 from __future__ import annotations

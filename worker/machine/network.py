@@ -1,4 +1,4 @@
-"""The network of this machine: what `interfaces` sees, and `worker.address` chooses from. Pure."""
+"""The network of this machine: `interfaces` sees it, `worker.offer.address` chooses. Pure."""
 
 from __future__ import annotations
 

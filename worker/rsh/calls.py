@@ -15,7 +15,7 @@ from rendezvous.wire.relay import (
     CommandStart,
     CommandTaken,
 )
-from worker.local_socket import Caller
+from worker.program.local_socket import Caller
 
 _TELL_TAKEN_BYTES = COMMAND_WINDOW_BYTES // 4
 _MOST_WAITING_BYTES = 2 * COMMAND_WINDOW_BYTES

@@ -23,7 +23,7 @@ from rendezvous.wire.relay import (
 )
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.words import printable
-from worker.local_socket import Caller, Request
+from worker.program.local_socket import Caller, Request
 from worker.rsh.calls import Call
 from worker.rsh.exchange import Exchange, Registry
 from worker.rsh.names import row_of_host

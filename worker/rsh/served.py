@@ -20,8 +20,8 @@ from rendezvous.wire.relay import (
     CommandOutput,
 )
 from rendezvous.wire.words import printable
-from worker.output import Stream
-from worker.process import Program
+from worker.program.output import Stream
+from worker.program.process import Program
 
 NOT_RUN = 255
 """ssh's own exit code."""

@@ -11,7 +11,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from worker.output import make_private
+from worker.program.output import make_private
 
 RSH = "rdzv-rsh"
 _PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "rsh.py"

@@ -60,8 +60,8 @@ from worker.agent.inputs import (
 from worker.agent.notices import Note, text_of
 from worker.agent.state import Node, Rules
 from worker.contracts import Contract
-from worker.ending import Ending
-from worker.family import Child, Family, Ranks
+from worker.program.ending import Ending
+from worker.program.family import Child, Family, Ranks
 
 SLOT = 1
 RULES = Rules("llama", SLOT, join_timeout=600.0, orphan_timeout=120.0, hosts_file="/etc/hosts")

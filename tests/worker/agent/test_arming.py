@@ -31,7 +31,7 @@ class Hosts:
     written: list[EndpointTable] = field(default_factory=list)
 
     def install(self, given: EndpointTable, own_slot: int, resolved: Any = None) -> str | None:
-        """See `worker.hosts.HostsBlock`."""
+        """See `worker.hosts.file.HostsBlock`."""
         assert own_slot == 1
         if self.error:
             raise ArmingFailed(self.error)
@@ -39,7 +39,7 @@ class Hosts:
         return self.warning
 
     def remove(self) -> None:
-        """See `worker.hosts.HostsBlock`."""
+        """See `worker.hosts.file.HostsBlock`."""
 
 
 class Bench:

@@ -50,9 +50,9 @@ from worker.agent.inputs import (
 )
 from worker.agent.notices import Note, text_of
 from worker.agent.state import Cause
-from worker.ending import Ending, LeftBehind
-from worker.family import Failure, Family
 from worker.nccl.verdict import NetworkVerdict
+from worker.program.ending import Ending, LeftBehind
+from worker.program.family import Failure, Family
 
 WORDS = OwnWords(("a line", "CUDA out of memory"), None, "/logs/node-1.log")
 NCCL = replace(PROGRAM, nccl_log="/logs/%p.log")

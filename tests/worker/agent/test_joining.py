@@ -53,7 +53,7 @@ from worker.agent.actions import (
 from worker.agent.inputs import Connected, Done, Joined, Listening, Offered
 from worker.agent.notices import Note, notice
 from worker.agent.state import Cause
-from worker.refusal import refusal_of
+from worker.offer.refusal import refusal_of
 
 BASE = "https://10.0.0.4:29600"
 

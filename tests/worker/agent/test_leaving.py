@@ -42,7 +42,7 @@ from worker.agent.actions import (
 from worker.agent.inputs import Armed, Done
 from worker.agent.notices import Note, notice
 from worker.agent.state import Cause
-from worker.ending import Ending
+from worker.program.ending import Ending
 
 
 def test_each_last_step_begins_when_the_one_before_it_is_over() -> None:

@@ -27,7 +27,7 @@ from worker.agent.actions import (
 )
 from worker.agent.inputs import Armed, Late, ProgramGone, Started, Visited
 from worker.agent.notices import Note, notice, text_of
-from worker.ending import Ending
+from worker.program.ending import Ending
 
 
 def names(actions: tuple[Action, ...]) -> list[str]:

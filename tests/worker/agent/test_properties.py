@@ -77,9 +77,9 @@ from worker.agent.inputs import (
     Visited,
 )
 from worker.contracts import Contract
-from worker.ending import Ending, LeftBehind
-from worker.family import Failure, Family
 from worker.nccl.verdict import NetworkVerdict
+from worker.program.ending import Ending, LeftBehind
+from worker.program.family import Failure, Family
 
 UNKNOWN = 10_000
 """The number of an effect that nobody has begun."""

@@ -24,8 +24,8 @@ from worker.agent.inputs import Armed, OwnWords
 from worker.agent.notices import Note
 from worker.agent.reports import exit_report, signal_report
 from worker.agent.state import Cause, Epoch, ProgramState, SignalTold
-from worker.ending import Ending
-from worker.family import Failure
+from worker.program.ending import Ending
+from worker.program.family import Failure
 
 WORDS = OwnWords(("a line",), 5, "/logs/node-1.log")
 BY_ITSELF = Failure(50.0, 101, 9, 1, 1)

@@ -30,9 +30,9 @@ from worker.agent.inputs import (
 from worker.agent.notices import Note, Notice
 from worker.agent.running import Running
 from worker.contracts import Contract
-from worker.ending import Ending
-from worker.family import Child, Family
 from worker.nccl.verdict import NetworkVerdict
+from worker.program.ending import Ending
+from worker.program.family import Child, Family
 from worker.settings import WorkerSettings
 
 ENDING = Ending(0, 30.0)
@@ -51,23 +51,23 @@ class Program:
         self._over = asyncio.Event()
 
     def signal(self, number: int) -> None:
-        """See `worker.process.Program`."""
+        """See `worker.program.process.Program`."""
         self.signals.append(number)
 
     async def wait(self) -> Ending:
-        """See `worker.process.Program`."""
+        """See `worker.program.process.Program`."""
         await self._over.wait()
         return ENDING
 
     async def stop(self) -> Ending:
-        """See `worker.process.Program`."""
+        """See `worker.program.process.Program`."""
         self.stops += 1
         await asyncio.sleep(3.0)
         self._over.set()
         return ENDING
 
     def kill_now(self) -> None:
-        """See `worker.process.Program`."""
+        """See `worker.program.process.Program`."""
         self.killed = True
         self._over.set()
 
@@ -78,7 +78,7 @@ class Sink:
     tail = ("step 1", "step 2")
 
     def close(self) -> None:
-        """See `worker.output.OutputSink`."""
+        """See `worker.program.output.OutputSink`."""
 
 
 class Bench:

@@ -26,7 +26,7 @@ from worker.agent.inputs import Done
 from worker.agent.notices import Note
 from worker.agent.state import Cause
 from worker.agent.watching import seconds_of_try
-from worker.ending import Ending
+from worker.program.ending import Ending
 
 
 def ends_of(drive: Drive) -> RdzvError:

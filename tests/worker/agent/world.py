@@ -42,8 +42,8 @@ from worker.agent.inputs import (
 )
 from worker.agent.notices import Note
 from worker.agent.state import Rules
-from worker.ending import Ending
-from worker.family import Family
+from worker.program.ending import Ending
+from worker.program.family import Family
 
 _PAUSE = 0.3
 _ASK_SECONDS = 8.0

@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 
-from worker.output import OutputSink
-from worker.process import Program, become_subreaper, reap_orphans
+from worker.program.output import OutputSink
+from worker.program.process import Program, become_subreaper, reap_orphans
 
 
 def say(**facts: object) -> None:

@@ -14,7 +14,7 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.types import is_valid_label
 from rendezvous.wire.words import listed, printable
-from worker.hosts_text import (
+from worker.hosts.text import (
     HostsEntry,
     canonical,
     checked_address,

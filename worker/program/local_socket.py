@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from rendezvous.compat import timeout
 from rendezvous.wire.words import printable
-from worker.own_folder import OwnFolder
+from worker.program.own_folder import OwnFolder
 
 MAX_LINE_BYTES = 1 << 20
 MOST_CONNECTIONS = 700

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from rendezvous.frozen import frozen
-from worker.family import Failure
+from worker.program.family import Failure
 
 _KILLED = 128 + signal.SIGKILL
 

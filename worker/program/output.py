@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from rendezvous.wire.words import printable
-from worker.log_file import LogFile
+from worker.program.log_file import LogFile
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class OutputSink:
 
     Args:
         log: Every byte of both streams is appended here; created with mode 0600. None: no log.
-        log_limit: Bytes that the log may have, see `worker.log_file`; 0 for any number.
+        log_limit: Bytes that the log may have, see `worker.program.log_file`; 0 for any number.
         prefix: Such as `[0] `; empty: none.
         stdout: File descriptor of our own standard output.
         stderr: File descriptor of our own standard error.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from worker.output import make_private
+from worker.program.output import make_private
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:

@@ -23,8 +23,8 @@ from typing import IO
 
 from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.table import EndpointTable
-from worker.hosts_plan import UNKNOWN, HostsPlan, plan_hosts
-from worker.hosts_text import (
+from worker.hosts.plan import UNKNOWN, HostsPlan, plan_hosts
+from worker.hosts.text import (
     BEGINS,
     Block,
     Fields,
@@ -38,7 +38,7 @@ from worker.hosts_text import (
     remove_lines,
     render_hosts,
 )
-from worker.keeper import read_process
+from worker.program.keeper import read_process
 
 _LOCK_SECONDS = 5.0
 _LEASE_SECONDS = 0.1

@@ -14,7 +14,6 @@ from rendezvous.talk.macs import sign_join, word_macs
 from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
 from rendezvous.wire.node import Candidate, Job, JoinRequest
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
-from worker.address import AddressChoice, choose_candidates
 from worker.contracts import needs_of, script_of
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 from worker.machine.kernel import read_arp
@@ -26,9 +25,10 @@ from worker.machine.surroundings import (
     look_around,
 )
 from worker.nccl.env import Given
-from worker.needs import missing_of, missing_script, user_program
-from worker.ports import find_free, is_free
+from worker.offer.address import AddressChoice, choose_candidates
+from worker.offer.ports import find_free, is_free
 from worker.preflight.checks import check_node, worth_telling
+from worker.preflight.needs import missing_of, missing_script, user_program
 from worker.preflight.rdma import switched_off
 from worker.preflight.variables import left_out_by
 from worker.settings import Count, WorkerSettings

@@ -2,7 +2,7 @@
 
 torchrun waits up to 30 s for the siblings of a rank that failed before it exits itself: too late
 to tell the first cause of a run's end from the failures that followed it. What may be concluded
-from what is seen here, `worker.family` decides.
+from what is seen here, `worker.program.family` decides.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from worker import keeper
-from worker.family import RANK_VARIABLES, Child, Family, Ranks, ranks_in
+from worker.program import keeper
+from worker.program.family import RANK_VARIABLES, Child, Family, Ranks, ranks_in
 
 RECENT_SECONDS = 60.0
 """A child that ended longer ago did not end the program: torchrun had restarted it by then."""

@@ -1,10 +1,10 @@
 """The training program and everything it starts, from the agent's side.
 
-A `Program` runs below a keeper (see `worker.keeper`), which ends all of it: when asked to, when the
+A `Program` runs below a keeper (see `keeper`), which ends all of it: when asked to, when the
 program itself is over, and when the agent is gone. Should the keeper be killed instead, the agent
 ends what is left; for that it has to be a subreaper: `become_subreaper()`.
 
-The program's own children are watched as well (see `worker.failure`), and its `Ending` tells which
+The program's own children are watched as well (see `failure`), and its `Ending` tells which
 of them failed first.
 """
 
@@ -26,11 +26,11 @@ from typing import NoReturn
 
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import RdzvError, RunError, UsageError
-from worker import keeper
-from worker.ending import Ending, LeftBehind
-from worker.failure import ChildWatch
-from worker.family import Family, Ranks, failed_rank, likely_cause, ranks_in
-from worker.output import Output, Pump, Stream
+from worker.program import keeper
+from worker.program.ending import Ending, LeftBehind
+from worker.program.failure import ChildWatch
+from worker.program.family import Family, Ranks, failed_rank, likely_cause, ranks_in
+from worker.program.output import Output, Pump, Stream
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ class Program:
             keeper.send(self.pid, signal.SIGCONT)
 
     def _listen(self) -> None:
-        """Take in what the keeper says; see `worker.keeper`."""
+        """Take in what the keeper says; see `worker.program.keeper`."""
         try:
             said = self._lifeline.recv(4096)
         except BlockingIOError:

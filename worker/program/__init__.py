@@ -1,0 +1,1 @@
+"""A program and all that it started, until nothing of it is left."""
