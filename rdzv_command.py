@@ -58,7 +58,7 @@ def main() -> None:
             sys.executable, [sys.executable, "-E", _ISOLATED, "rdzv_command", *sys.argv[1:]]
         )
     from launcher.cli import main as command
-    from launcher.streams import name_standard_output
+    from launcher.cli.streams import name_standard_output
 
     name_standard_output()
     try:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import psutil
 
-from launcher.registry import listen, server_command, write_config
-from launcher.state_dir import StateDir
+from launcher.run.registry_process import listen, server_command, write_config
+from launcher.state.state_dir import StateDir
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import RunKeys, registry_credential
 from rendezvous.talk.join_string import RegistryPlace

@@ -15,12 +15,12 @@ from typing import Any
 import click
 import pytest
 
-import launcher.state_dir
+import launcher.state.state_dir
 from launcher.cli import main
-from launcher.plan import make_plan
+from launcher.plan.plan import make_plan
+from launcher.plan.template import Form
 from launcher.schedulers import known_schedulers
 from launcher.settings import LaunchSettings
-from launcher.template import Form
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import Cause, ExitCode
 from rendezvous.wire.table import EndpointTable, TableRow
@@ -198,7 +198,9 @@ def test_every_variable_and_form_of_a_worker_spec_is_documented() -> None:
 
 
 def test_every_file_of_the_state_directory_is_documented() -> None:
-    listed = re.findall(r"^    (\S+(?: \S+)*?)(?:  |$)", launcher.state_dir.__doc__ or "", re.M)
+    listed = re.findall(
+        r"^    (\S+(?: \S+)*?)(?:  |$)", launcher.state.state_dir.__doc__ or "", re.M
+    )
     names = [name for entry in listed for name in entry.split()]
     assert {"lock", "launch.json", "journal.sqlite", "logs/"} <= set(names)
     for name in names:

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from launcher.last_line import last_line
 from launcher.run.environment import LaunchEnvironment
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.shell import Launch
 from launcher.settings import LaunchSettings
+from launcher.show.last_line import last_line
 from rendezvous.wire.errors import error_from_code
 
 _SIGNALS = 128

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from launcher.board import Board
 from launcher.run import actions as do
 from launcher.run import inputs
 from launcher.run.environment import Child, Keeper, LaunchEnvironment, registry_log
@@ -19,7 +18,8 @@ from launcher.run.scheduling import Remains, Scheduling
 from launcher.run.sentences import Sentence
 from launcher.run.values import ErrorKind, Outcome, Trouble, Verdict
 from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
-from launcher.state_dir import StateDir
+from launcher.show.board import Board
+from launcher.state.state_dir import StateDir
 from rendezvous.shell import Shell
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import RdzvError

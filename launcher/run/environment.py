@@ -18,10 +18,16 @@ from typing import Protocol
 
 import click
 
-from launcher.board import Board, make_board
-from launcher.registry import last_words, listen, own_addresses, server_command, write_config
+from launcher.run.registry_process import (
+    last_words,
+    listen,
+    own_addresses,
+    server_command,
+    write_config,
+)
 from launcher.schedulers import Scheduler, SchedulerContext, make_scheduler
-from launcher.state_dir import StateDir, outlives_launch
+from launcher.show.board import Board, make_board
+from launcher.state.state_dir import StateDir, outlives_launch
 from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential, new_secret
@@ -109,7 +115,7 @@ class LaunchEnvironment:
 
     def keeper(self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]) -> Keeper:
         """What writes metrics into the run's folder."""
-        from launcher.metrics_file import MetricsFile  # not needed before the go
+        from launcher.run.metrics_file import MetricsFile  # not needed before the go
 
         return MetricsFile(viewer, state, say)
 

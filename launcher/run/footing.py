@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from launcher.plan import Plan, Submission
+from launcher.plan.plan import Plan, Submission
 from launcher.run.environment import LaunchEnvironment, Socket
 from launcher.run.ground import Former, Found, Wanted
 from launcher.run.preparation import Preparation
 from launcher.run.scheduling import Remains
 from launcher.run.values import LOCAL, Fresh, Ground, Key, Resumed, Standing
 from launcher.schedulers import Scheduler
-from launcher.state_dir import LaunchRecord, StateDir
-from launcher.symmetric import group_launch_id
+from launcher.state.state_dir import LaunchRecord, StateDir
+from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import Credential, RunKeys, registry_credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.talk.macs import word_macs

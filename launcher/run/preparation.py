@@ -11,11 +11,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.dry_run import check_start, command_lines, planned, planned_lines
-from launcher.named_hosts import on_named_hosts, working_folder
-from launcher.plan import HIDDEN, Here, Plan, check_run_id, make_plan, parse_nnodes, without_effect
-from launcher.preview import preview
-from launcher.registry import check_file_limit
+from launcher.plan.dry_run import check_start, command_lines, planned, planned_lines
+from launcher.plan.named_hosts import on_named_hosts, working_folder
+from launcher.plan.plan import (
+    HIDDEN,
+    Here,
+    Plan,
+    check_run_id,
+    make_plan,
+    parse_nnodes,
+    without_effect,
+)
+from launcher.run.preview import preview
+from launcher.run.registry_process import check_file_limit
 from launcher.run.values import LOCAL, LaunchFacts, Starter
 from launcher.schedulers import (
     Entry,

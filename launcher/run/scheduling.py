@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from launcher.ledger import Ledger, LedgerEntry
-from launcher.plan import Submission, WorkerRun
+from launcher.plan.plan import Submission, WorkerRun
 from launcher.run import inputs
 from launcher.run.actions import (
     CancelWorkerRun,
@@ -24,6 +23,7 @@ from launcher.run.preparation import starter_of
 from launcher.run.sentences import UnknownLeft
 from launcher.run.values import Key, Left
 from launcher.schedulers import NothingSubmitted, Scheduler, SchedulerContext
+from launcher.state.ledger import Ledger, LedgerEntry
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import SchedulerError, UsageError
 from rendezvous.wire.words import printable

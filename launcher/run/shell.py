@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from launcher.board import Board
-from launcher.ledger import Ledger
 from launcher.run import inputs
 from launcher.run.actions import (
     Action,
@@ -27,7 +25,9 @@ from launcher.run.scheduling import Remains, Scheduling
 from launcher.run.values import Outcome
 from launcher.run.words import Names, lines
 from launcher.schedulers import SchedulerContext
-from launcher.state_dir import StateDir
+from launcher.show.board import Board
+from launcher.state.ledger import Ledger
+from launcher.state.state_dir import StateDir
 from rendezvous.shell import Shell
 from rendezvous.wire.run import Result
 

@@ -6,7 +6,6 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from launcher.checks import lines_of, warning_lines
 from launcher.run.actions import ByFailure, BySignal, CancelReason, News
 from launcher.run.sentences import (
     BeginsAnew,
@@ -46,6 +45,7 @@ from launcher.run.values import (
     Verdict,
     Why,
 )
+from launcher.show.checks import lines_of, warning_lines
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import ExitCode, RegistryLost, RunCancelled, StorageFull
 from rendezvous.wire.run import Result

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import click
 
-from launcher.plan import LONGEST_NAME, Submission, WorkerRun
+from launcher.plan.plan import LONGEST_NAME, Submission, WorkerRun
 from launcher.schedulers.description import OVER as OVER
 from launcher.schedulers.description import Description as Description
 from rendezvous.frozen import frozen

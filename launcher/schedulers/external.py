@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from launcher.plan import Submission, WorkerRun
+from launcher.plan.plan import Submission, WorkerRun
+from launcher.plan.template import form_of, render
 from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
 from launcher.schedulers.files import NEW, write_private
-from launcher.template import form_of, render
 from rendezvous.wire.run import SlotState
 from worker.offer.join_folder import FREE, TAKEN
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from launcher.template import Form
+from launcher.plan.template import Form
 from rendezvous.wire.errors import TemplateError
 
 _STR = "tag:yaml.org,2002:str"

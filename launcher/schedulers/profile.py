@@ -16,7 +16,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from launcher.options import outside_environment
-from launcher.plan import HIDDEN, Submission, WorkerRun
+from launcher.plan.plan import HIDDEN, Submission, WorkerRun
+from launcher.plan.template import (
+    Value,
+)
 from launcher.schedulers import (
     OVER,
     SERVICE_FAILS,
@@ -33,9 +36,6 @@ from launcher.schedulers.command import CommandRunner, Said
 from launcher.schedulers.files import write_private
 from launcher.schedulers.profile_commands import ProfileCommands, regex_of, says
 from launcher.schedulers.profile_file import Profile, read_profile
-from launcher.template import (
-    Value,
-)
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState
 

@@ -9,11 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from launcher.plan import Submission, WorkerRun
-from launcher.schedulers.command import Said
-from launcher.schedulers.insertion import insert_value
-from launcher.schedulers.profile_file import Profile
-from launcher.template import (
+from launcher.plan.plan import Submission, WorkerRun
+from launcher.plan.template import (
     PLACEHOLDER,
     Value,
     Variables,
@@ -22,6 +19,9 @@ from launcher.template import (
     placeholders,
     render,
 )
+from launcher.schedulers.command import Said
+from launcher.schedulers.insertion import insert_value
+from launcher.schedulers.profile_file import Profile
 from rendezvous.wire.errors import UsageError
 
 _WAYS = {"HOST": "--hostlist, --hostfile or --set HOST=..."}

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from launcher.plan import LONGEST_NAME, SHORTEST_NAME
-from launcher.template import PLACEHOLDER
+from launcher.plan.plan import LONGEST_NAME, SHORTEST_NAME
+from launcher.plan.template import PLACEHOLDER
 from rendezvous.compat import tomllib
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import SlotState

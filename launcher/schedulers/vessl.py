@@ -13,14 +13,14 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
-from launcher.plan import Submission, WorkerRun
+from launcher.plan.plan import Submission, WorkerRun
+from launcher.plan.template import Value
 from launcher.schedulers import Description, SchedulerContext
 from launcher.schedulers.command import Said
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import Profile
 from launcher.schedulers.vessl_account import known_project
 from launcher.schedulers.vessl_values import check_values
-from launcher.template import Value
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState
 

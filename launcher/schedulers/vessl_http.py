@@ -15,7 +15,7 @@ import shlex
 from collections.abc import AsyncIterator
 from typing import Any
 
-from launcher.plan import HIDDEN, Submission, WorkerRun
+from launcher.plan.plan import HIDDEN, Submission, WorkerRun
 from launcher.schedulers import (
     OVER,
     PROFILES,

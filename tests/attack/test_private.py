@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.state_dir import StateDir
+from launcher.state.state_dir import StateDir
 from rendezvous.isolated import isolated
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import NotFound, Unauthorized, UsageError

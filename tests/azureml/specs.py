@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from launcher.plan import Submission, make_plan
+from launcher.plan.plan import Submission, make_plan
 from launcher.schedulers import SchedulerContext, scheduler_entry, specs_folder
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.settings import LaunchSettings

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launcher.adopt import adopt
-from launcher.claim import Host
+from launcher.symmetric.adopt import adopt
+from launcher.symmetric.claim import Host
 from rendezvous.isolated import isolated
 from rendezvous.talk.join_string import parse_group_token
 from tests.azureml.specs import FOLDER, NAME, OPTIONS, rendered, shipped, worker_run

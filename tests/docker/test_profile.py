@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from launcher.plan import Submission
+from launcher.plan.plan import Submission
 from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
 from rendezvous.wire.run import SlotState
 from tests.docker.compose import IMAGE

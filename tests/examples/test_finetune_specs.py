@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from launcher.plan import HIDDEN, make_plan
+from launcher.plan.plan import HIDDEN, make_plan
 from launcher.schedulers import SchedulerContext, scheduler_entry
 from launcher.settings import LaunchSettings
 

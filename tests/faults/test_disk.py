@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.registry import server_command
-from launcher.state_dir import StateDir
+from launcher.run.registry_process import server_command
+from launcher.state.state_dir import StateDir
 from tests.faults.disks import failing_disk, fill, no_reserve, run, small_disk
 from tests.faults.late import late_slot_1
 from tests.faults.record import record

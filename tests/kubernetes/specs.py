@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from launcher.plan import Submission, make_plan
+from launcher.plan.plan import Submission, make_plan
 from launcher.schedulers import specs_folder
 from launcher.settings import LaunchSettings
 

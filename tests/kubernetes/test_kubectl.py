@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from launcher.plan import Submission
+from launcher.plan.plan import Submission
 from launcher.schedulers import (
     Description,
     NothingSubmitted,

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from launcher.adopt import adopt
-from launcher.claim import Host, Value
 from launcher.schedulers import SchedulerContext, scheduler_entry
 from launcher.schedulers.profile import ProfileScheduler
+from launcher.symmetric.adopt import adopt
+from launcher.symmetric.claim import Host, Value
 from rendezvous.isolated import isolated
 from tests.kubernetes.specs import UGLY, documents, expected, shipped, worker_run
 from tests.schedulers.bed import join_text

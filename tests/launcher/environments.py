@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.claim import Host
+from launcher.symmetric.claim import Host
 
 NOBODY = Host()
 

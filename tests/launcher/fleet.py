@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from launcher.plan import Submission, WorkerRun
+from launcher.plan.plan import Submission, WorkerRun
 from launcher.schedulers import Description, Trouble, unheard
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import launcher.platforms
-from launcher.adopt import Adopted, adopt, one_of_several
-from launcher.claim import Host, Value, as_run_id, host_of
-from launcher.nodelist import expand
-from launcher.platforms import PLATFORMS, claims
-from launcher.symmetric import check_values
+import launcher.symmetric.platforms
+from launcher.symmetric.adopt import Adopted, adopt, one_of_several
+from launcher.symmetric.claim import Host, Value, as_run_id, host_of
+from launcher.symmetric.platforms import PLATFORMS, claims
+from launcher.symmetric.slurm_nodes import expand
+from launcher.symmetric.start import check_values
 from rendezvous.wire.errors import UsageError
 from tests.launcher import environments as env
 
@@ -652,7 +652,7 @@ def test_no_environment_breaks_the_reading(environ: dict[str, str]) -> None:
 
 
 def test_every_variable_that_is_read_is_documented() -> None:
-    source = Path(launcher.platforms.__file__).read_text(encoding="utf-8")
+    source = Path(launcher.symmetric.platforms.__file__).read_text(encoding="utf-8")
     text = DOCS.read_text(encoding="utf-8")
     read = {
         constant.value

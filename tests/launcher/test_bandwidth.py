@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from launcher.bandwidth import draw
 from launcher.cli import main
+from launcher.run.bench import draw
 from launcher.settings import BenchSettings
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
@@ -159,6 +159,6 @@ def test_01_a_measurement_without_a_name_gets_one(
         launched.append(settings.rdzv_id or "")
         return 3
 
-    monkeypatch.setattr("launcher.bandwidth.launch", launch)
+    monkeypatch.setattr("launcher.run.bench.launch", launch)
     assert bench(*words).exit_code == 3
     assert re.fullmatch(name, launched[0])

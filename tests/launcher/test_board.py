@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launcher.board import JsonBoard, LiveBoard, PlainBoard, draw
+from launcher.show.board import JsonBoard, LiveBoard, PlainBoard, draw
 from rendezvous.wire.run import (
     EventLine,
     NodeState,

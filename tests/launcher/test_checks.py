@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from launcher.checks import check_lines, lines_of, rtt_line, warning_lines
 from launcher.cli import main
-from launcher.heatmap import draw_heat_map
-from launcher.state_dir import StateDir
+from launcher.show.checks import check_lines, lines_of, rtt_line, warning_lines
+from launcher.show.heatmap import draw_heat_map
+from launcher.state.state_dir import StateDir
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.node import Finding

@@ -21,12 +21,12 @@ from click.testing import CliRunner, Result
 
 import launcher
 from launcher.cli import main
-from launcher.cli_process import secret_text
-from launcher.ledger import LedgerEntry
-from launcher.plan import WorkerRun
-from launcher.registry import last_words, listen, write_config
+from launcher.cli.process import secret_text
+from launcher.plan.plan import WorkerRun
+from launcher.run.registry_process import last_words, listen, write_config
 from launcher.schedulers import known_schedulers
-from launcher.state_dir import StateDir
+from launcher.state.ledger import LedgerEntry
+from launcher.state.state_dir import StateDir
 from rendezvous.secret_variables import anonymous_file, path_of
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import (

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from launcher.cli import main
-from launcher.doctor_node import page
+from launcher.show.machine import page
 from rendezvous.version import rdzv_version
 from rendezvous.wire.checks import Check, Kind
 from tests.worker.machines import candidate, machine, port, roce
@@ -186,7 +186,7 @@ def test_hidden_gpus_are_told() -> None:
 
 
 def test_a_missing_package_of_the_launcher_is_named() -> None:
-    from launcher.doctor_node import show_node
+    from launcher.show.machine import show_node
 
     with CliRunner().isolation() as (out, *_):
         show_node({}, (*LAUNCHER_PACKAGES, "nosuchpackage"))

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from launcher.cli import main
-from launcher.dry_run import check_start, command_lines
-from launcher.plan import Plan, make_plan
+from launcher.plan.dry_run import check_start, command_lines
+from launcher.plan.plan import Plan, make_plan
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
 

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from launcher.cli import main
-from launcher.dry_run import planned, planned_lines
-from launcher.environment import table_lines
-from launcher.plan import Plan, make_plan
+from launcher.plan.dry_run import planned, planned_lines
+from launcher.plan.plan import Plan, make_plan
 from launcher.settings import LaunchSettings
-from launcher.state_dir import StateDir
+from launcher.show.variables import table_lines
+from launcher.state.state_dir import StateDir
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from launcher.cli import main
-from launcher.hostlist import Host, place, processes_of, read_hostfile, read_hostlist
-from launcher.named_hosts import on_named_hosts
-from launcher.plan import Plan, make_plan
+from launcher.plan.hostlist import Host, place, processes_of, read_hostfile, read_hostlist
+from launcher.plan.named_hosts import on_named_hosts
+from launcher.plan.plan import Plan, make_plan
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
 

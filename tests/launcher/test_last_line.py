@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from launcher.last_line import last_line
-from launcher.state_dir import StateDir
+from launcher.show.last_line import last_line
+from launcher.state.state_dir import StateDir
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.run import Result
 

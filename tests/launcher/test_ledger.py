@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.ledger import Ledger, LedgerEntry
-from launcher.plan import WorkerRun
-from launcher.template import Value
+from launcher.plan.plan import WorkerRun
+from launcher.plan.template import Value
+from launcher.state.ledger import Ledger, LedgerEntry
 
 VARIABLES: dict[str, Value] = {"COMMAND": ["a b", "한", "x\ny"], "NAME": "x", "ZERO": "007"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from launcher.log_lines import file_lines
+from launcher.show.log_lines import file_lines
 from rendezvous.compat import timeout
 from worker.program.log_file import LogFile, first_part, older_part
 

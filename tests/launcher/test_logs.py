@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.ledger import LedgerEntry
-from launcher.logs import show_logs
-from launcher.plan import WorkerRun
-from launcher.state_dir import StateDir
+from launcher.plan.plan import WorkerRun
+from launcher.show.logs import show_logs
+from launcher.state.ledger import LedgerEntry
+from launcher.state.state_dir import StateDir
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Phase, RunStatus, SlotState, SlotStatus

@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from launcher import metrics_file
 from launcher.cli import main
-from launcher.curves import draw_curves
-from launcher.metrics import read_metrics
-from launcher.metrics_file import MetricsFile
-from launcher.progress import draw_metrics, in_one_line
-from launcher.state_dir import StateDir
+from launcher.run import metrics_file
+from launcher.run.metrics_file import MetricsFile
+from launcher.show.curves import draw_curves
+from launcher.show.metrics import read_metrics
+from launcher.show.progress import draw_metrics, in_one_line
+from launcher.state.state_dir import StateDir
 from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.join_string import RegistryPlace

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from launcher.plan import (
+from launcher.plan.plan import (
     HIDDEN,
     Here,
     Plan,

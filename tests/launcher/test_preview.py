@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launcher.plan import HIDDEN, Here, make_plan
-from launcher.preview import preview
+from launcher.plan.plan import HIDDEN, Here, make_plan
+from launcher.run.preview import preview
 from launcher.schedulers import SchedulerContext
 from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.plan import HIDDEN
+from launcher.plan.plan import HIDDEN
 from launcher.run.footing import Surveyor
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.values import Fresh

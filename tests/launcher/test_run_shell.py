@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.ledger import Ledger, LedgerEntry
-from launcher.plan import Submission, WorkerRun
+from launcher.plan.plan import Submission, WorkerRun
 from launcher.run.footing import Surveyor
 from launcher.run.shell import end_left
 from launcher.run.values import Fresh, Key, Outcome
 from launcher.schedulers import SchedulerContext
 from launcher.schedulers.manual import ManualScheduler
-from launcher.state_dir import StateDir
-from launcher.symmetric import group_launch_id
+from launcher.state.ledger import Ledger, LedgerEntry
+from launcher.state.state_dir import StateDir
+from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.run import EventLine, Phase, Result, SlotState

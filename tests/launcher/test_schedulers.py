@@ -18,7 +18,7 @@ import psutil
 import pytest
 import yaml
 
-from launcher.plan import HIDDEN, Here, Submission, make_plan
+from launcher.plan.plan import HIDDEN, Here, Submission, make_plan
 from launcher.schedulers import (
     Description,
     Scheduler,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.plan import HIDDEN, Here, Plan, make_plan
+from launcher.plan.plan import HIDDEN, Here, Plan, make_plan
+from launcher.plan.template import form_of, placeholders
 from launcher.schedulers import (
     Scheduler,
     SchedulerContext,
@@ -20,7 +21,6 @@ from launcher.schedulers import (
 )
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.settings import LaunchSettings
-from launcher.template import form_of, placeholders
 from tests.schedulers.bed import settings_of
 
 STORED = Path(__file__).parent / "data" / "specs"

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from launcher.state_dir import LaunchRecord, StateDir, known_runs
+from launcher.state.state_dir import LaunchRecord, StateDir, known_runs
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RunExists, UsageError
@@ -30,7 +30,7 @@ PLACE = RegistryPlace(("10.0.0.1", "fd00::1"), 29600, "certificate", b"\x30\x82d
 
 HOLDER = """
 import pathlib, sys
-from launcher.state_dir import StateDir
+from launcher.state.state_dir import StateDir
 state = StateDir(pathlib.Path(sys.argv[1]), "llama")
 state.acquire()
 print("held", flush=True)

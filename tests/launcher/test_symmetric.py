@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from launcher.cli import main
 from launcher.settings import LaunchSettings
-from launcher.slurm import address_in
-from launcher.symmetric import settle, symmetric_join
+from launcher.symmetric.slurm_address import address_in
+from launcher.symmetric.start import settle, symmetric_join
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import group_token_text
 from tests.launcher import environments as env

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from launcher.template import Form, Value, form_of, placeholders, render
+from launcher.plan.template import Form, Value, form_of, placeholders, render
 from rendezvous.wire.errors import TemplateError
 
 ANY_TEXT = st.text(max_size=40)

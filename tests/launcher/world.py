@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from launcher.board import Board
 from launcher.run.command import launch
 from launcher.run.environment import Child, LaunchEnvironment, Socket
 from launcher.run.preparation import Preparation, prepare
@@ -18,7 +17,8 @@ from launcher.run.shell import Launch
 from launcher.run.values import Outcome
 from launcher.schedulers import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
-from launcher.state_dir import StateDir
+from launcher.show.board import Board
+from launcher.state.state_dir import StateDir
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import RegistryPlace

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from launcher.plan import Here, Submission, make_plan
+from launcher.plan.plan import Here, Submission, make_plan
 from launcher.schedulers import (
     PROFILES,
     Scheduler,

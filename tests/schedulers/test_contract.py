@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher.plan import HIDDEN
+from launcher.plan.plan import HIDDEN
 from launcher.schedulers import PROFILES as PROFILES_FOLDER
 from launcher.schedulers import SCHEDULERS, Description, known_schedulers, scheduler_entry
 from launcher.schedulers.profile import ProfileScheduler

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from pydantic import BaseModel
 
 from launcher.cli import main
-from launcher.plan import HIDDEN, make_plan
+from launcher.plan.plan import HIDDEN, make_plan
 from launcher.schedulers import SchedulerContext, scheduler_entry
 from launcher.schedulers.profile_file import Profile
 from launcher.settings import LaunchSettings

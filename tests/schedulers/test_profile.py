@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from launcher.cli import main
-from launcher.plan import HIDDEN, Submission
+from launcher.plan.plan import HIDDEN, Submission
 from launcher.schedulers import SERVICE_FAILS, Description, SchedulerContext, scheduler_entry
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import read_profile

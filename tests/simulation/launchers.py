@@ -16,15 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.board import Board
-from launcher.ledger import Ledger, LedgerEntry
-from launcher.plan import WorkerRun
+from launcher.plan.plan import WorkerRun
 from launcher.run.command import launch
 from launcher.run.environment import Child, Keeper, LaunchEnvironment, Socket
 from launcher.schedulers import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
-from launcher.state_dir import StateDir
-from launcher.symmetric import symmetric_join
+from launcher.show.board import Board
+from launcher.state.ledger import Ledger, LedgerEntry
+from launcher.state.state_dir import StateDir
+from launcher.symmetric.start import symmetric_join
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import (
@@ -231,7 +231,7 @@ class Launcher:
 
 
 class SimulatedBoard:
-    """Where the person sees it: see `launcher.board.Board`."""
+    """Where the person sees it: see `launcher.show.board.Board`."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher

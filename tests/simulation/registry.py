@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp
 
-from launcher.state_dir import StateDir
+from launcher.state.state_dir import StateDir
 from rendezvous.server.app import make_app
 from rendezvous.server.connection import Connection
 from rendezvous.server.service import Service

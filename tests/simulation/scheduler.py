@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from launcher.plan import Submission, WorkerRun
+from launcher.plan.plan import Submission, WorkerRun
 from launcher.schedulers import OVER, Description, NothingSubmitted, Trouble, unheard
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import SchedulerError

@@ -17,7 +17,7 @@ from unittest import mock
 
 from launcher.run.shell import end_left
 from launcher.schedulers import SchedulerContext
-from launcher.state_dir import StateDir
+from launcher.state.state_dir import StateDir
 from rendezvous.server import sequencer
 from rendezvous.server.journal import Record
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.plan import Submission
+from launcher.plan.plan import Submission
 from rendezvous.wire.run import SlotState
 from tests.path.launching import RDZV, until
 from tests.schedulers.bed import Bed, join_text

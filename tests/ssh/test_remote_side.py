@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.plan import Submission, make_plan
+from launcher.plan.plan import Submission, make_plan
 from launcher.schedulers import Description, SchedulerContext, scheduler_entry, specs_folder
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.settings import LaunchSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launcher.plan import HIDDEN
+from launcher.plan.plan import HIDDEN
 from launcher.schedulers import (
     Description,
     NothingSubmitted,

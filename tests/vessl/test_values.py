@@ -7,8 +7,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from launcher.plan.template import Form, render
 from launcher.schedulers.vessl_values import check_values
-from launcher.template import Form, render
 from rendezvous.wire.errors import TemplateError
 from tests.vessl.service import environment_of, read_spec
 

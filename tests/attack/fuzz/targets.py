@@ -18,8 +18,8 @@ import yaml
 from pydantic import TypeAdapter
 
 from launcher.options import read
+from launcher.plan.template import Form, Value, placeholders, render
 from launcher.settings import LaunchSettings
-from launcher.template import Form, Value, placeholders, render
 from rendezvous.server.asked import parse
 from rendezvous.server.journal import Record
 from rendezvous.server.replay import _text as _text_of

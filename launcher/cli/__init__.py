@@ -1,0 +1,246 @@
+"""The command `rdzv`.
+
+Heavy imports stand inside the commands: a worker's start must not pay for the launcher's packages,
+which need not be installed where only workers run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from launcher.cli import checks as cli_checks
+from launcher.cli import runs as cli_runs
+from launcher.cli.process import (
+    Group,
+    exit_codes,
+    exit_with,
+    log_to_file,
+    log_to_stderr,
+    missing_launcher_packages,
+    need_launcher_packages,
+    secret_text,
+    shown,
+)
+from launcher.cli.streams import endure_closed_streams
+from launcher.options import options_from, read, sources
+from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSettings
+from rendezvous.talk.join_string import JoinString
+from rendezvous.version import rdzv_version
+from rendezvous.wire.errors import RdzvError, UsageError
+from worker.settings import WorkerSettings, settle_framework
+
+_COMMAND = {"allow_interspersed_args": False, "max_content_width": 100}
+
+
+@click.group(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=exit_codes(),
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=lambda context, _, asked: _show_version(context) if asked else None,
+    help="Show the version, and where it is installed.",
+)
+def main() -> None:
+    """Bring the nodes of one training job together, and start the program on all of them."""
+
+
+@main.command(context_settings=_COMMAND, epilog=exit_codes())
+@options_from(LaunchSettings)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def launch(command: tuple[str, ...], **values: Any) -> None:
+    """Launch a run: registry, worker runs, and slot 0's node here.
+
+    COMMAND is a torchrun target, a script or -m module with its arguments, after '--':
+
+      rdzv launch --nnodes 4 --nproc-per-node 8 -- train.py --epochs 3
+
+    Its standard input is empty on every node.
+    """
+    settings, token = _as_launcher(read(LaunchSettings, values), command)
+    from launcher.run.command import launch as go
+
+    registry = secret_text("RDZV_REGISTRY")
+    exit_with(go(settings, command, os.environ, group_token=token, registry=registry))
+
+
+@main.command(context_settings=_COMMAND, epilog=exit_codes())
+@options_from(BenchSettings)
+def bench(**values: Any) -> None:
+    """Measure how fast the nodes reach each other, before a job finds out.
+
+    A run of its own with the options of 'rdzv launch': all-reduce by size, the bandwidth of every
+    pair of nodes, and the slow node by name. Needs torch on every node; NCCL where there are GPUs,
+    else Gloo. Exit code 0: no node and no pair is slow; 1: one is.
+    """
+    given = read(BenchSettings, values).model_copy(update={"framework": "bench"})
+    command = tuple(given.command())
+    settings, token = _as_launcher(given, command)
+    from launcher.run.bench import bench as measure
+
+    registry = secret_text("RDZV_REGISTRY")
+    exit_with(measure(settings, command, os.environ, group_token=token, registry=registry))
+
+
+def _as_launcher(settings: Launching, command: tuple[str, ...]) -> tuple[Launching, str | None]:
+    """The settings as the environment completes them, and the group token of a symmetric start.
+
+    A container that is told to be a worker is one from here on, and does not come back.
+    """
+    token = secret_text("RDZV_TOKEN")
+    if (settings.role or "").lower() == "worker" and token is None:
+        _work(settings.for_worker(), command)
+    need_launcher_packages()
+    from launcher.symmetric import start as symmetric
+    from worker.program.process import hide_memory
+
+    hide_memory()
+    if not settings.dry_run:  # what that shows is all that it does
+        endure_closed_streams()
+    if token is None:
+        symmetric.check_alone(settings, os.environ, sources(type(settings)))
+    else:
+        settings = symmetric.settle(settings, os.environ, sources(type(settings)), say=_say)
+    if token is not None and settings.node_rank and not settings.dry_run:
+        join = symmetric.symmetric_join(settings, token)
+        _work(settings.for_worker(), command, join)
+    log_to_stderr(settings.log_level)
+    return settings, token
+
+
+@main.command(context_settings=_COMMAND, epilog=exit_codes())
+@options_from(WorkerSettings)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def worker(command: tuple[str, ...], **values: Any) -> None:
+    """Be one node of a run: join with RDZV_JOIN (or RDZV_JOIN_FILE), and run COMMAND."""
+    _work(read(WorkerSettings, values), command)
+
+
+def _work(
+    settings: WorkerSettings, command: tuple[str, ...], join: JoinString | None = None
+) -> None:
+    """Be a worker, and exit with its code."""
+    from worker.agent import run_agent
+    from worker.contracts import check_command
+    from worker.program.process import die_with_parent, hide_memory
+
+    hide_memory()
+    if settings.parent is not None:
+        die_with_parent(signal.SIGTERM, settings.parent)
+    try:
+        settings, _ = settle_framework(settings, command)
+        check_command(command, settings.framework)
+    except UsageError as exc:
+        _refuse(join, exc)
+        raise
+    if join is None:
+        text = _join_text(settings.join_timeout)
+        if text is None:
+            raise UsageError(
+                "RDZV_JOIN is not set: this worker does not know which run to join",
+                hint="the launcher's worker spec sets it (or RDZV_JOIN_FILE names a file with it); "
+                "'rdzv launch' is a worker where ROLE=worker is set",
+            )
+        join = JoinString.parse(text)
+    log_to_stderr(settings.log_level, f"rdzv[slot {join.slot}]")
+    kept = log_to_file(settings.log_dir, join.slot)
+    try:
+        exit_with(run_agent(settings, join, command))
+    except RdzvError as exc:
+        if kept is not None:
+            record = (__name__, logging.ERROR, "", 0, exc.message, (), None)
+            kept.emit(logging.LogRecord(*record))
+        raise
+
+
+def _refuse(join: JoinString | None, error: UsageError) -> None:
+    """Tell the registry, where it is known, that this node cannot take part."""
+    from worker.offer.refusal import refuse_alone
+
+    with contextlib.suppress(RdzvError):
+        if join is None and (text := secret_text("RDZV_JOIN")) is not None:
+            join = JoinString.parse(text)
+        if join is not None:
+            asyncio.run(refuse_alone(join, error))
+
+
+def _say(words: str) -> None:
+    click.echo(f"rdzv: {shown(words)}", err=True)
+
+
+def _join_text(seconds: float) -> str | None:
+    """The join string; taken out of the folder, where RDZV_JOIN_FILE names one."""
+    path = os.environ.get("RDZV_JOIN_FILE")
+    if not path or os.environ.get("RDZV_JOIN") or not os.path.isdir(path):
+        return secret_text("RDZV_JOIN")
+    from worker.offer.join_folder import take_join
+
+    return take_join(Path(path), seconds, lambda words: click.echo(f"rdzv: {words}", err=True))
+
+
+@main.command(epilog=exit_codes())
+@options_from(ServeSettings)
+def serve(**values: Any) -> None:
+    """Run a standing registry, for many runs at once."""
+    need_launcher_packages()
+    from launcher.run.serve import serve as serve_registry
+
+    serve_registry(read(ServeSettings, values), os.environ)
+
+
+@main.group()
+def token() -> None:
+    """Tokens for symmetric starts."""
+
+
+@token.command("new")
+def token_new() -> None:
+    """Print a new group token: give it to all nodes as RDZV_TOKEN, before they are submitted."""
+    from rendezvous.talk.credentials import new_secret
+    from rendezvous.talk.join_string import group_token_text
+
+    click.echo(group_token_text(new_secret()))
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog="Exit codes: the command's own; 255 when it could not be run, or its end is not known.",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] HOST COMMAND...")
+def rsh(words: tuple[str, ...]) -> None:
+    """Run a command on another node of the run, from inside the run's program.
+
+    Takes ssh's command line, for programs that would call ssh: HOST is an address of the table, a
+    hostname or node-RANK. Works while the run is running, where it was launched with --allow-exec
+    or with a framework that starts on rank 0 alone.
+    """
+    from worker.programs.rsh import main as run
+
+    sys.exit(run(words))
+
+
+def _show_version(context: click.Context) -> None:
+    """One line, which specs/install.sh reads."""
+    folder = Path(__file__).parents[2]
+    what = "a worker's packages" if missing_launcher_packages() else "the launcher's packages"
+    python = f"Python {platform.python_version()}"
+    click.echo(f"rdzv {rdzv_version()} from {folder} ({python}, {what})")
+    context.exit()
+
+
+for _command in (*cli_runs.COMMANDS, rsh, *cli_checks.COMMANDS, cli_runs.replay):
+    main.add_command(_command)

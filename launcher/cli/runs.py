@@ -1,0 +1,203 @@
+"""The commands that look at runs: status, metrics, cancel, logs, replay."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from launcher.cli.process import exit_with, need_launcher_packages
+from rendezvous.isolated import isolated
+from rendezvous.wire.errors import UsageError
+from worker.settings import state_home
+
+STATE_DIR = click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path),
+    envvar="RDZV_STATE_DIR",
+    show_envvar=True,
+    help="Where runs keep their state.",
+)
+
+
+def root_folder(state_dir: Path | None) -> Path:
+    """The folder of all runs, for those who read it; raises UsageError for what is no folder."""
+    root = state_dir or state_home(os.environ)
+    try:
+        os.stat(f"{root}/")
+    except FileNotFoundError:
+        pass  # nothing was launched here yet
+    except OSError as exc:
+        raise UsageError(
+            f"the state directory {root} cannot be used: {exc.strerror}",
+            hint="name another one with --state-dir or RDZV_STATE_DIR",
+        ) from exc
+    return root
+
+
+@click.command()
+@click.argument("run", required=False)
+@STATE_DIR
+@click.option(
+    "--env",
+    "env_rank",
+    type=click.IntRange(min=0),
+    metavar="RANK",
+    help="Show instead what the program of the node of this rank is given, each variable with its "
+    "reason.",
+)
+@click.option(
+    "--checks", is_flag=True, help="Show instead what was checked before the start, and found."
+)
+@click.option(
+    "--matrix",
+    is_flag=False,
+    flag_value="-",
+    metavar="[FILE]",
+    help="Show instead which nodes reach which; drawn into FILE: .svg, .png or .pdf.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the state as JSON.")
+def status(
+    run: str | None,
+    state_dir: Path | None,
+    env_rank: int | None,
+    checks: bool,
+    matrix: str | None,
+    as_json: bool,
+) -> None:
+    """Show how a run stands, or all runs that were launched here."""
+    need_launcher_packages()
+    root = root_folder(state_dir)
+    if checks or matrix is not None:
+        from launcher.show.checks import show_checks, show_matrix
+
+        if run is None:
+            raise UsageError("--checks and --matrix need a RUN", hint="rdzv status RUN --matrix")
+        path = None if matrix in (None, "-") else Path(str(matrix))
+        if checks:
+            exit_with(show_checks(root, run, as_json=as_json))
+        else:
+            exit_with(show_matrix(root, run, path, as_json=as_json))
+    elif env_rank is not None:
+        from launcher.show.variables import show_environment
+
+        if run is None:
+            raise UsageError("--env needs a RUN", hint="rdzv status RUN --env RANK")
+        exit_with(show_environment(root, run, env_rank, as_json=as_json))
+    else:
+        from launcher.show.status import show_status
+
+        exit_with(show_status(root, run, as_json=as_json))
+
+
+@click.command()
+@click.argument("run")
+@STATE_DIR
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw each value over the steps into FILE, which ends in .svg, .png or .pdf.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print every row, one JSON object a line.")
+def metrics(run: str, state_dir: Path | None, plot: Path | None, as_json: bool) -> None:
+    """Show how the program gets on: the loss and the like that it has sent, until now or its end.
+
+    examples/rdzv_metrics.py is what a program sends it with.
+    """
+    need_launcher_packages()
+    from launcher.show.metrics import show_metrics
+
+    if plot is not None and as_json:
+        raise UsageError("--plot draws and --json prints", hint="give one of them")
+    exit_with(show_metrics(root_folder(state_dir), run, as_json=as_json, plot=plot))
+
+
+@click.command()
+@click.argument("run")
+@STATE_DIR
+@click.option("--reason", default="rdzv cancel", show_default=True, help="Why, for the record.")
+def cancel(run: str, state_dir: Path | None, reason: str) -> None:
+    """End a run that was launched here, and what a killed launcher has left of it."""
+    need_launcher_packages()
+    from launcher.run.cancel import cancel_run
+
+    exit_with(cancel_run(root_folder(state_dir), run, reason, os.environ))
+
+
+@click.command()
+@click.argument("run")
+@STATE_DIR
+@click.option(
+    "--node", type=int, help="Only this node rank's log; before there are ranks, this slot's."
+)
+@click.option("--rank", type=int, help="Only the log of the node that has this process rank.")
+@click.option(
+    "--lines",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="Last lines of each log.",
+)
+@click.option("--follow", is_flag=True, help="Go on with what comes, until the run is over.")
+def logs(
+    run: str,
+    state_dir: Path | None,
+    node: int | None,
+    rank: int | None,
+    lines: int,
+    follow: bool,
+) -> None:
+    """Show the newest lines of a run's logs: of files on this machine, and of its scheduler."""
+    need_launcher_packages()
+    if node is not None and rank is not None:
+        raise UsageError("--node and --rank name a node each", hint="give one of them")
+    from launcher.show.logs import show_logs
+    from launcher.state.find_run import find_run
+
+    state = find_run(root_folder(state_dir), run)
+    exit_with(show_logs(state, os.environ, node=node, rank=rank, lines=lines, follow=follow))
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("journal")
+@STATE_DIR
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def replay(journal: str, state_dir: Path | None, as_json: bool) -> None:
+    """Show what happened in a journal, event by event, with the reasons.
+
+    JOURNAL is a journal file, or the id of a run that was launched here; a file that is named
+    like a run is ./NAME.
+    """
+    path = _journal(journal, state_dir)
+    words = isolated("rendezvous.server.replay", str(path))
+    # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    os.execv(sys.executable, [*words, "--json"] if as_json else words)  # noqa: S606
+
+
+def _journal(word: str, state_dir: Path | None) -> Path:
+    """The journal of a run, or a file; of both with one name the run's, and ./NAME is the file.
+
+    Raises:
+        UsageError: It is neither, and no path.
+    """
+    path = Path(word)
+    if "/" in word and path.is_file():
+        return path
+    root = root_folder(state_dir)
+    kept = root / word / "journal.sqlite"
+    if kept.is_file():
+        return kept
+    if "/" in word or path.is_file():
+        return path
+    need_launcher_packages()
+    from launcher.state.find_run import find_run
+
+    return find_run(root, word).journal
+
+
+COMMANDS: tuple[click.Command, ...] = (status, metrics, cancel, logs)

@@ -1,0 +1,1 @@
+"""What is submitted: made from settings, hosts and templates, before anything is."""

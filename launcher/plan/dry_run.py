@@ -1,0 +1,212 @@
+"""What each node of a planned run would start, and with which variables: for the dry run. Pure.
+
+What only the sealed table or the node itself can tell stands there as a word in <brackets>.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from launcher.plan.plan import Plan, loopback_address
+from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.words import printable
+from worker.contracts import (
+    Contract,
+    Paths,
+    ProgramOptions,
+    TableFacts,
+    Variable,
+    file_variables,
+    for_transports,
+    from_table,
+    make_contract,
+)
+from worker.nccl.env import given_by
+
+KEPT = (
+    "# What is set on the node itself of NCCL, Gloo, TensorPipe, UCX and MPI, or in its nccl.conf,",
+    "# is kept in place of these, and the node's log says so.",
+)
+_NAMES = "address family interface logs network nodes number port rank rdzv socket"
+_WORDS = tuple(f"<{name}>" for name in _NAMES.split())
+_MOST_SHOWN = 8
+"""Up to so many nodes, the dry run shows each one's command."""
+_SERVES = "nothing: it serves node 0 ('rdzv rsh')"
+_MOST_WIDTH = 44
+
+
+class _Row(TableRow):
+    """A node whose address is not known, taken for one of an IPv4 network."""
+
+    @property
+    def is_loopback(self) -> bool:
+        return False
+
+    @property
+    def family(self) -> Literal["IPv4", "IPv6"]:
+        return "IPv4"
+
+    @property
+    def subnet(self) -> str:
+        return "<network>"
+
+
+class _Port(int):
+    """A port that is chosen later: how far it is behind the first one."""
+
+    def __add__(self, other: int) -> _Port:
+        return _Port(int(self) + other)
+
+    def __str__(self) -> str:
+        return f"<port+{int(self)}>" if self else "<port>"
+
+
+def check_start(plan: Plan) -> None:
+    """Refuse what no node could start, before anything is submitted.
+
+    Raises:
+        UsageError: COMMAND cannot be started like this, or not on these nodes.
+    """
+    _planned_contract(plan, _table(plan), 0)
+
+
+def command_lines(plan: Plan) -> Iterator[str]:
+    """What each node starts, as lines of the dry run. Raises UsageError."""
+    table, last = _table(plan), plan.max_nodes - 1
+    ranks = range(plan.max_nodes) if last < _MOST_SHOWN else (0, 1, last)
+    contracts = {rank: _planned_contract(plan, table, rank) for rank in ranks}
+    yield "# each node then starts:"
+    before = -1
+    for rank, contract in contracts.items():
+        if rank > before + 1:
+            yield f"#   nodes {before + 1} to {rank - 1}: alike"
+        addresses = (table.master_address, table.rows[rank].address)
+        line = " ".join(quoted(word, *addresses) for word in contract.argv)
+        yield f"#   node {rank}: {line or _SERVES}"
+        before = rank
+    for one in contracts[0].explained:
+        if one.by_framework and one.kept is None:
+            value = printable(quoted(one.value, table.master_address), 400)
+            yield f"#     {one.name}={value}  # {one.reason}"
+    if not all(isinstance(count, int) for count in plan.processes.counts):
+        yield "# (with 1 process a node: how many there are is counted on the node)"
+
+
+def planned(plan: Plan) -> list[Variable]:
+    """What the programs of any node will be given.
+
+    Raises:
+        UsageError: `--require-rdma`, and a variable that is passed on forbids it.
+    """
+    port, count = plan.settings.master_port, plan.processes.of(0)
+    place = TableFacts(
+        master_address="<address>",
+        master_port=str(port) if port else "<port>",
+        rank="<rank>",
+        nnodes=plan.nnodes if plan.min_nodes == plan.max_nodes else "<nodes>",
+        nproc_per_node=str(count) if isinstance(count, int) else "<number>",
+        run=plan.run,
+        interface="<interface>",
+        family="<family>",
+        subnet="<network>",
+        sealed=False,
+    )
+    options = ProgramOptions.of(plan.settings, _nccl_file("<rank>"))
+    others = for_transports(place, options, given_by(plan.passed))
+    return from_table(place) + file_variables(_paths("<rank>")) + others
+
+
+def planned_lines(variables: Sequence[Variable]) -> Iterator[str]:
+    """The variables, as lines of the dry run."""
+    yield "# each node's program is given, beside what its environment has:"
+    yield from (f"#   {line}" for line in variable_lines(variables))
+    yield "# NCCL_IB_HCA as well, where the active RDMA ports of a node differ in kind or rate."
+    yield from KEPT
+
+
+def contract_of(
+    command: Sequence[str],
+    table: EndpointTable,
+    row: TableRow,
+    settings: Mapping[str, object],
+    environ: Mapping[str, str],
+) -> Contract:
+    """What a node would start, seen from elsewhere: its own places are words. Raises UsageError.
+
+    Args:
+        settings: Those of `ProgramOptions`; the defaults where one is not there.
+        environ: What is known of the node's environment.
+    """
+    options = ProgramOptions.of(settings, _nccl_file(str(row.rank)))
+    return make_contract(command, table, row.slot, environ, options, paths=_paths(str(row.rank)))
+
+
+def variable_lines(variables: Sequence[Variable]) -> Iterator[str]:
+    """`NAME=VALUE  # reason`, the reasons below each other; what is kept of the user's is said."""
+    pairs = [(_assignment(one), _reason(one)) for one in variables]
+    width = min(_MOST_WIDTH, max((len(left) for left, _ in pairs), default=0))
+    for left, reason in pairs:
+        yield f"{left:{width}}  # {reason}"
+
+
+def quoted(text: str, *words: str) -> str:
+    """As a shell takes it, except for the words in <brackets>; `words` are further ones."""
+    rest = text
+    for word in (*_WORDS, *words):
+        rest = rest.replace(word, "_")
+    return text if shlex.quote(rest) == rest else shlex.quote(text)
+
+
+def _assignment(one: Variable) -> str:
+    value = one.value if one.kept is None else one.kept.value
+    return f"{one.name}={printable(quoted(value), 400)}"
+
+
+def _reason(one: Variable) -> str:
+    if one.kept is None:
+        return one.reason
+    return f"kept as you set it: {one.conflict}" if one.conflict else "kept as you set it"
+
+
+def _planned_contract(plan: Plan, table: EndpointTable, rank: int) -> Contract:
+    return contract_of(plan.command, table, table.rows[rank], dict(plan.settings), plan.passed)
+
+
+def _table(plan: Plan) -> EndpointTable:
+    """The table as it may come to be."""
+    rows = [_row(plan, rank) for rank in range(plan.max_nodes)]
+    return EndpointTable.model_construct(  # validated, the port would be a number
+        run=plan.run,
+        launch_id=plan.launch_id,
+        epoch=1,
+        master_address=rows[0].address,
+        master_port=plan.settings.master_port or _Port(0),
+        rows=rows,
+    )
+
+
+def _row(plan: Plan, rank: int) -> TableRow:
+    count = plan.processes.of(rank)
+    kind = TableRow if plan.loopback else _Row
+    return kind(
+        rank=rank,
+        slot=rank,
+        hostname=f"slot {rank}",
+        address=loopback_address(rank) if plan.loopback else f"<address of node {rank}>",
+        interface="<interface>",
+        prefix_length=8,
+        nproc_per_node=count if isinstance(count, int) else 1,
+        mac="",
+    )
+
+
+def _paths(rank: str) -> Paths:
+    folder = f"<logs>/node-{rank}"
+    programs = "<rdzv>/worker/programs"
+    return Paths(folder, bin=f"{folder}/bin", socket="<socket>", programs=programs)
+
+
+def _nccl_file(rank: str) -> str:
+    return f"<logs>/node-{rank}.%p.log"

@@ -1,0 +1,356 @@
+"""From settings to worker runs: what would be submitted for each slot. Pure."""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from launcher.plan.template import Value
+from launcher.settings import LaunchSettings
+from rendezvous.frozen import frozen
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import Limits
+from rendezvous.wire.types import RunId
+from rendezvous.wire.words import printable, size_text
+from worker.contracts import FRAMEWORKS
+from worker.settings import NodeSettings, Processes, read_size
+
+HIDDEN = "RDZV_JOIN-hidden"
+"""Stands for the join string wherever a person or a log could see it."""
+
+_RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
+_SETTING = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)\Z", re.DOTALL)
+_BY_SLOT = ("nnodes", "nproc_per_node", "address", "log_dir", "log_level")
+# What every worker has to know of the settings; the defaults are its own.
+_FOR_WORKERS = tuple(name for name in NodeSettings.model_fields if name not in _BY_SLOT)
+_ALWAYS_PASSED = ("NCCL_", "UCX_")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRun:
+    """What a slot was filled with, once: as its scheduler finds, describes and ends it.
+
+    Attributes:
+        slot: The slot that it fills.
+        generation: Counts the submissions of that slot, from 1.
+        name: Unique: prefix, launch id, slot and generation.
+        variables: What its spec template is rendered with; RDZV_JOIN is hidden.
+        source: Name of the template, for errors.
+    """
+
+    slot: int
+    generation: int
+    name: str
+    variables: dict[str, Value]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submission(WorkerRun):
+    """A worker run that can be submitted.
+
+    Attributes:
+        template: The template's text.
+    """
+
+    template: str
+
+
+@frozen
+class Here:
+    """How slot 0's node is started on this machine, when the scheduler starts the others."""
+
+    source: str
+    template: str
+    log_dir: str
+
+
+LONGEST_NAME = 63
+"""Of a worker run, in characters, where its scheduler takes no fewer."""
+SHORTEST_NAME = 15
+"""With which four digits of slot and two of generation leave 30 bits for the launch."""
+
+
+@frozen
+class Plan:
+    """One launch: the run's size and limits, and how each slot's worker run is made."""
+
+    run: str
+    launch_id: str
+    min_nodes: int
+    max_nodes: int
+    processes: Processes
+    settings: LaunchSettings
+    command: tuple[str, ...]
+    source: str
+    template: str
+    passed: dict[str, str]
+    extra: dict[str, str]
+    loopback: bool = False
+    master_addr: str = ""
+    here: Here | None = None
+    hosts: tuple[str, ...] = ()
+    cwd: str = ""
+    name_length: int = LONGEST_NAME
+
+    @property
+    def slots(self) -> int:
+        """How many worker runs there are: the nodes, and the spares."""
+        return self.max_nodes + self.settings.spares
+
+    def limits(self) -> Limits:
+        """The run's times and counts."""
+        settings = self.settings
+        return Limits(
+            join_timeout_seconds=settings.join_timeout,
+            last_call_seconds=settings.last_call,
+            verify_timeout_seconds=settings.verify_timeout,
+            arm_timeout_seconds=settings.arm_timeout,
+            lease_seconds=settings.lease,
+            grace_seconds=settings.grace,
+            submit_retries=settings.submit_retries,
+        )
+
+    def submission(self, slot: int, generation: int) -> Submission:
+        """What is submitted for a slot."""
+        own = self.own_variables(slot, generation)
+        here = self.here if self._is_here(slot) and not self.loopback else None
+        source, template = (here.source, here.template) if here else (self.source, self.template)
+        return Submission(slot, generation, str(own["NAME"]), own | self.extra, source, template)
+
+    def own_variables(self, slot: int, generation: int) -> dict[str, Value]:
+        """What a spec can be filled with for a slot, without those of `--set`."""
+        return {
+            "NAME": run_name(self.launch_id, slot, generation, self.name_length),
+            "SLOT": slot,
+            "GENERATION": generation,
+            "LAUNCH_ID": self.launch_id,
+            "RDZV_ID": self.run,
+            "RDZV_JOIN": HIDDEN,
+            "NUM_NODES": self.max_nodes,
+            "GPUS_PER_NODE": self.processes.of(slot),
+            "NODE_RANK": slot,
+            "MASTER_ADDR": self.master_addr,
+            "WORKER_OPTIONS": self.worker_options(slot),
+            "PASS_ENV": [f"{key}={value}" for key, value in sorted(self.passed.items())],
+            "CWD": self.cwd,
+            "COMMAND": list(self.command),
+            **({"HOST": self.hosts[slot]} if self.hosts else {}),
+        }
+
+    def _is_here(self, slot: int) -> bool:
+        """Whether the node of this slot runs on the launcher's own machine."""
+        return self.loopback or (slot == 0 and self.settings.local_node)
+
+    def worker_options(self, slot: int) -> list[str]:
+        """The options of `rdzv worker` for a slot, those that are not the default."""
+        words = ["--nnodes", self.nnodes, "--nproc-per-node", str(self.processes.of(slot))]
+        for name in _FOR_WORKERS:
+            value = getattr(self.settings, name)
+            # A framework that was named is not chosen by COMMAND, be it the default.
+            is_named = name == "framework" and name in self.settings.model_fields_set
+            default = LaunchSettings.model_fields[name].default
+            if (value is False or value == default) and not is_named:
+                continue
+            if self.loopback and name in ("interface", "network", "hosts"):
+                continue  # every node lives on this machine, at an address of its own
+            flag = "--" + name.replace("_", "-")
+            values = value if isinstance(value, list) else [value]
+            for item in values:
+                words += [flag] if item is True else [flag, _text(item)]
+        if self.here and self._is_here(slot):
+            words += ["--log-dir", self.here.log_dir, "--log-level", self._own_log_level]
+        if self.loopback:
+            words += ["--loopback", "--address", loopback_address(slot), "--hosts", "off"]
+        elif self._is_here(slot):
+            words += [word for a in self.settings.address for word in ("--address", a)]
+        return words
+
+    @property
+    def _own_log_level(self) -> str:
+        """Beside the board, the agents of this machine say only what the board does not show."""
+        return "warning" if self.settings.log_level == "info" else self.settings.log_level
+
+    @property
+    def nnodes(self) -> str:
+        """`4`, or `2:4`."""
+        return size_text(self.min_nodes, self.max_nodes)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def loopback_address(slot: int) -> str:
+    """The loopback address of a slot of the local scheduler: 127.0.0.1, 127.0.0.2 ..."""
+    number = slot + 1
+    return f"127.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+
+
+def run_name(launch_id: str, slot: int, generation: int, length: int = LONGEST_NAME) -> str:
+    """A worker run's unique name, in which short ones have a digest in place of the launch id.
+
+    It begins with a letter, and holds letters, digits and dashes alone.
+    """
+    end = f"-{slot}-{generation}"
+    name = f"rdzv-{launch_id}{end}"
+    if len(name) <= length:
+        return name
+    digest = base64.b32encode(hashlib.sha256(launch_id.encode()).digest()).decode().lower()
+    return f"r{digest[: length - 1 - len(end)]}{end}"
+
+
+def make_plan(
+    settings: LaunchSettings,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    run: str,
+    launch_id: str,
+    source: str,
+    template: str,
+    loopback: bool = False,
+    master_addr: str = "",
+    here: Here | None = None,
+    hosts: Sequence[str] = (),
+    cwd: str = "",
+    name_length: int = LONGEST_NAME,
+) -> Plan:
+    """Check what was asked for and make the plan.
+
+    Args:
+        hosts: The machine of each slot, where machines were named.
+        cwd: The launcher's working folder.
+        name_length: The most characters that the scheduler takes as a worker run's name.
+
+    Raises:
+        UsageError: A size, variable or list of processes that cannot be.
+    """
+    low, high = parse_nnodes(settings.nnodes)
+    if loopback and high > 1 and settings.prefix is None:
+        settings = settings.model_copy(update={"prefix": True})
+    processes = settings.processes
+    _check_processes(processes, high + settings.spares)
+    plan = Plan(
+        run=run,
+        launch_id=launch_id,
+        min_nodes=low,
+        max_nodes=high,
+        processes=processes,
+        settings=settings,
+        command=tuple(command),
+        source=source,
+        template=template,
+        passed=_passed(settings.pass_env, environ),
+        extra=_extra(settings.set),
+        loopback=loopback,
+        master_addr=master_addr,
+        here=here,
+        hosts=tuple(hosts),
+        cwd=cwd,
+        name_length=name_length,
+    )
+    _check_extra(plan)
+    return plan
+
+
+def without_effect(plan: Plan) -> list[str]:
+    """What was asked for and changes nothing here, in a sentence each."""
+    settings, found = plan.settings, []
+    names = [name for name in ("address", "interface", "network") if getattr(settings, name)]
+    names += ["hosts require"] if settings.hosts == "require" else []
+    if plan.loopback and names:
+        found.append(
+            f"{' and '.join(f'--{name}' for name in names)} "
+            f"{'has' if len(names) == 1 else 'have'} no effect with --scheduler local: all nodes "
+            "are on this machine, each at a loopback address"
+        )
+    default = LaunchSettings.model_fields["rdzv_backend"].default
+    if settings.rdzv_backend != default and not FRAMEWORKS[settings.framework].takes_backend:
+        found.append(
+            f"--rdzv-backend {settings.rdzv_backend} has no effect with --framework "
+            f"{settings.framework}: it is torchrun's"
+        )
+    return found
+
+
+def check_run_id(text: str) -> str:
+    """The run id; raises UsageError."""
+    try:
+        return _RUN_ID.validate_python(text)
+    except ValidationError as exc:
+        why = exc.errors()[0]["msg"].removeprefix("Value error, ")
+        raise UsageError(f"--rdzv-id {text!r}: {why}") from exc
+
+
+def parse_nnodes(text: str | None, command: Sequence[str] = ()) -> tuple[int, int]:
+    """MIN and MAX of `--nnodes`; raises UsageError, which tells of one that is in COMMAND."""
+    hint = "give --nnodes 4, or --nnodes 2:4 for at least 2 and at most 4 (or NUM_NODES)"
+    if text is None:
+        if any(word.partition("=")[0] == "--nnodes" for word in command):
+            raise UsageError(
+                "the number of nodes is missing: --nnodes stands behind "
+                f"'{printable(command[0], 80)}', and so belongs to it",
+                hint="rdzv's options come before COMMAND: rdzv launch --nnodes 4 -- train.py",
+            )
+        raise UsageError("the number of nodes is missing", hint=hint)
+    try:
+        return read_size(text)
+    except ValueError as exc:
+        raise UsageError(f"--nnodes {text}: {exc}", hint=hint) from exc
+
+
+def _check_processes(processes: Processes, nodes: int) -> None:
+    entries = len(processes.counts)
+    if entries not in (1, nodes):
+        raise UsageError(
+            f"--nproc-per-node {processes} has {entries} entries for {nodes} nodes",
+            hint="give one number for all nodes, or one for each slot",
+        )
+
+
+def _passed(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    for name in names:
+        if name not in environ:
+            close = difflib.get_close_matches(name, environ, n=1)
+            raise UsageError(
+                f"--pass-env {name}: the variable is not set here",
+                hint=f"did you mean {close[0]}?" if close else "set it, or leave the option away",
+            )
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in names or name.startswith(_ALWAYS_PASSED)
+    }
+
+
+def _extra(settings: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for setting in settings:
+        match = _SETTING.match(setting)
+        if match is None:
+            name = setting.partition("=")[0]  # the value may be a secret
+            raise UsageError(
+                f"--set {name} is not NAME=VALUE with a NAME in capitals",
+                hint="for example --set IMAGE=registry/image:tag for <<IMAGE>> in the spec",
+            )
+        found[match.group(1)] = match.group(2)
+    return found
+
+
+def _check_extra(plan: Plan) -> None:
+    own = plan.own_variables(0, 1)
+    for name in plan.extra:
+        if name in own:
+            raise UsageError(
+                f"--set {name}: rdzv itself gives this variable to each worker run",
+                hint=f"choose another name; taken are {', '.join(own)}",
+            )

@@ -1,0 +1,63 @@
+"""`rdzv cancel`: a run that was launched here is ended, and what a killed launcher has left."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from launcher.run.shell import end_left
+from launcher.schedulers import SchedulerContext
+from launcher.settings import LaunchSettings
+from launcher.state.find_run import find_run, registry_of, was_killed
+from launcher.state.state_dir import StateDir
+from rendezvous.wire.errors import RdzvError, Unavailable
+
+
+async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, str]) -> int:
+    """End a run: its launcher sees it, stops everything and ends.
+
+    Where the launcher lives no longer, what it has left at its scheduler is ended from here.
+    """
+    state = find_run(root, run)
+    if state.is_held():
+        click.echo(await _cancel(state, reason))
+        return 0
+    result = state.result()
+    left = bool(state.ledger.left())
+    if result is not None:
+        click.echo(f"run '{run}' has ended: {result.message}")
+    elif not left and was_killed(state):
+        click.echo(f"the launcher of run '{run}' was killed; nothing that it started is left")
+    elif not left:
+        click.echo(await _cancel(state, reason))
+    else:
+        click.echo(f"the launcher of run '{run}' was killed")
+        with contextlib.suppress(RdzvError):  # a standing registry may know the run
+            click.echo(await _cancel(state, reason))
+    return int(left and not await _end_left(state, environ))
+
+
+async def _cancel(state: StateDir, reason: str) -> str:
+    async with registry_of(state) as client:
+        try:
+            return (await client.cancel(state.run, reason)).reason
+        except Unavailable as exc:
+            raise Unavailable(
+                f"run '{state.run}' cannot be cancelled, its registry does not answer: "
+                f"{exc.message}",
+                hint="it has probably ended; see rdzv status",
+            ) from exc
+
+
+async def _end_left(state: StateDir, environ: Mapping[str, str]) -> bool:
+    """Whether nothing is left. Raises RunExists when the run is being launched again."""
+    state.acquire()
+    try:
+        context = SchedulerContext(state.path / "submissions", environ)
+        grace = LaunchSettings.model_fields["grace"].default
+        return await end_left(state.ledger, context, click.echo, grace=grace)
+    finally:
+        state.release()

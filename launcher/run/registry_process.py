@@ -1,0 +1,149 @@
+"""What a registry's process is started with: a listening socket, its configuration, its command."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import resource
+import socket
+from pathlib import Path
+
+from launcher.state.state_dir import StateDir
+from rendezvous.isolated import isolated
+from rendezvous.talk.credentials import hkdf, registry_credential
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import AddressError, UsageError
+from rendezvous.wire.run import REGISTRY_FILES
+from rendezvous.wire.words import printable
+from worker.machine.interfaces import look
+from worker.offer.address import choose_candidates
+
+logger = logging.getLogger(__name__)
+
+_PORT_TRIES = 100
+_MOST_WORDS = 300
+# Bytes that fit into every IPv6 packet. Where a path carries smaller packets than the interfaces
+# send, and does not say so, a node that could not even join would never be told of it.
+_SEGMENT = 1_200
+
+
+def listen(port: int, *, address: str = "", exact: bool) -> socket.socket:
+    """A listening socket.
+
+    Args:
+        port: Where to listen.
+        address: An address; empty for all of this machine's, of both families.
+        exact: Take this port or none: workers may have been told of it.
+
+    Raises:
+        UsageError: No port could be had.
+    """
+    last = port if exact else min(port + _PORT_TRIES - 1, 65_535)
+    for number in range(port, last + 1):
+        try:
+            return _bind(number, address)
+        except OSError as exc:
+            if exc.errno == errno.EADDRINUSE and number < last:
+                continue
+            raise _cannot_listen(port, last, address, exc) from exc
+    raise AssertionError("a range of ports is never empty")
+
+
+def _cannot_listen(port: int, last: int, address: str, error: OSError) -> UsageError:
+    ports = f"port {port}" if port == last else f"any of the ports {port} to {last}"
+    return UsageError(
+        f"the registry cannot listen on {ports} of {address or 'this machine'}: {error.strerror}",
+        hint="other programs hold them; choose another with --port"
+        if error.errno == errno.EADDRINUSE
+        else "choose another port or address",
+    )
+
+
+def _bind(port: int, address: str) -> socket.socket:
+    sock = _create_server(port, address)
+    if not (address.startswith("127.") or address == "::1"):
+        # It holds for what is accepted, both ways; not every container's kernel can do it.
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT)
+    return sock
+
+
+def _create_server(port: int, address: str) -> socket.socket:
+    if not address and socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096
+            )
+        except OSError as exc:
+            if exc.errno == errno.EADDRINUSE:
+                raise
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=4096)
+
+
+def check_file_limit(nodes: int) -> None:
+    """Whether a registry of this process could serve so many nodes; raises UsageError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = REGISTRY_FILES + nodes
+    if soft < REGISTRY_FILES or hard < needed:  # the registry process raises its soft limit itself
+        raise UsageError(
+            f"this process may open {min(soft, hard)} files (ulimit -n), and a registry needs "
+            f"{needed} for {nodes} node{'s' * (nodes != 1)}",
+            hint=f"raise the limit: ulimit -n {needed}; docker run --ulimit nofile={needed}; "
+            "LimitNOFILE= of a systemd unit",
+        )
+
+
+def own_addresses() -> list[str]:
+    """Every address under which another machine might reach this one; may be none."""
+    try:
+        choice = choose_candidates(look(), route_source=None)
+    except AddressError:
+        return []
+    return [candidate.address for candidate in choice.candidates]
+
+
+def write_config(
+    state: StateDir, secret: bytes, *, tls: bool, hosts: list[str], **options: object
+) -> RegistryPlace:
+    """Write what the registry process reads; returns how it proves itself (without addresses).
+
+    `options` are further fields of `rendezvous.server.__main__.ServerConfig`.
+    """
+    config: dict[str, object] = {
+        "key": hkdf(secret, "registry key for node credentials").hex(),
+        "admin_sha256": registry_credential(secret).sha256(),
+        "journal": str(state.journal),
+        "hosts": hosts,
+        **options,
+    }
+    proof = b""
+    if tls:
+        from rendezvous.talk.certificate import make_certificate
+
+        path = state.path / "certificate.pem"
+        if not path.exists():
+            made = make_certificate(secret)
+            state.write("key.pem", made.key_pem)
+            state.write("certificate.pem", made.pem)
+            state.write("certificate.der", made.der)
+        proof = (state.path / "certificate.der").read_bytes()
+        config |= {"certificate": str(path), "certificate_key": str(state.path / "key.pem")}
+    state.write_json("registry.json", config)
+    return RegistryPlace((), 0, "certificate" if tls else "plain", proof)
+
+
+def server_command(state: StateDir, fd: int) -> list[str]:
+    """How the registry process is started."""
+    config = str(state.path / "registry.json")
+    return isolated("rendezvous.server", config, "--fd", str(fd))
+
+
+def last_words(log: Path) -> str:
+    """The end of the last line: what is wrong stands behind the paths that it names."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    if not lines:
+        return "none"
+    end = lines[-1][-_MOST_WORDS:]
+    return printable(end if end == lines[-1] else f"…{end}", _MOST_WORDS + 1)

@@ -1,0 +1,184 @@
+"""What was checked before the start, for people: below a failure, and by `rdzv status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+from pydantic import ValidationError
+
+from launcher.show.heatmap import draw_heat_map
+from launcher.state.find_run import find_run, registry_of
+from launcher.state.state_dir import StateDir
+from rendezvous.proof.blame import nearest
+from rendezvous.proof.findings import told_once
+from rendezvous.proof.interfaces import is_odd
+from rendezvous.proof.text_matrix import text_matrix
+from rendezvous.wire.checks import names_nodes
+from rendezvous.wire.errors import RdzvError, UsageError
+from rendezvous.wire.node import Finding
+from rendezvous.wire.run import Round, RunReport
+from rendezvous.wire.words import ms_text, node_name, printable
+
+REPORT_NAME = "report.json"
+
+_MOST_FINDINGS = 20
+_MOST_WARNINGS = 8
+_ORDER = {"fail": 0, "warn": 1, "skipped": 2, "ok": 3}
+
+
+def lines_of(report: RunReport, *, lasts: bool = True) -> list[str]:
+    """What stands below the one sentence of a failed start: findings, and the matrix.
+
+    Args:
+        report: What was found.
+        lasts: Whether `rdzv status` can show the rest afterwards.
+    """
+    bad = _told((f for f in report.findings if f.level in ("fail", "warn")), report)
+    lines = [line for one in bad[:_MOST_FINDINGS] for line in _finding_lines(*one)]
+    if len(bad) > _MOST_FINDINGS:
+        more = len(bad) - _MOST_FINDINGS
+        lines.append(f"and {more} more findings{_where(report, lasts)}")
+    return lines + matrix_lines(report)
+
+
+def warning_lines(report: RunReport, *, lasts: bool = True) -> list[str]:
+    """What is odd about a run that starts all the same.
+
+    What a node finds odd about itself is often so on every start; it is counted, and told only
+    where `rdzv status` cannot show it afterwards, or where its program may reach nobody.
+    """
+    told = _told((f for f in report.findings if f.level == "warn"), report)
+    told.sort(key=lambda one: (not is_odd(one[0]), not names_nodes(one[0].check)))
+    shown = [
+        f"warning: {text} ({f.check})" + (f"; {f.fix}" if is_odd(f) else "")
+        for f, text in told
+        if names_nodes(f.check) or is_odd(f) or not lasts
+    ]
+    lines = shown[: _MOST_WARNINGS if lasts else _MOST_FINDINGS]
+    if left := len(told) - len(lines):
+        what = "warnings" if left > 1 else "warning"
+        more = "more " if lines else ""
+        lines.append(f"{left} {more}{what} of the checks{_where(report, lasts)}")
+    return [printable(line, 600) for line in lines]
+
+
+def _where(report: RunReport, lasts: bool) -> str:
+    return f": rdzv status {report.run} --checks" if lasts else ""
+
+
+def matrix_lines(report: RunReport) -> list[str]:
+    """Every network that was tried, and the matrix of the one that came nearest."""
+    if not report.rounds:
+        return []
+    shown = nearest(report.rounds)
+    lines = []
+    for tried in report.rounds:
+        if tried is shown:
+            lines += text_matrix(tried, report.hostnames)
+        else:
+            lines.append(f"{tried.network}: {tried.verdict}")
+    return [printable(line, 600) for line in lines]
+
+
+def check_lines(report: RunReport) -> list[str]:
+    """All findings, the worst first."""
+    lines = [line for one in _told(report.findings, report) for line in _finding_lines(*one)]
+    count = {level: sum(f.level == level for f in report.findings) for level in _ORDER}
+    names = {"fail": "failed", "warn": "warnings", "skipped": "skipped", "ok": "ok"}
+    total = ", ".join(f"{number} {names[level]}" for level, number in count.items() if number)
+    return [*lines, total or "no check has found anything yet"]
+
+
+def _told(findings: Iterable[Finding], report: RunReport) -> list[tuple[Finding, str]]:
+    """With their sentences, the worst first."""
+
+    def key(finding: Finding) -> tuple[int, str, int]:
+        return _ORDER[finding.level], finding.check, -1 if finding.slot is None else finding.slot
+
+    return told_once(sorted(findings, key=key), report.hostnames)
+
+
+def _finding_lines(finding: Finding, text: str) -> Iterator[str]:
+    yield f"{finding.level:7} {finding.check}  {text}"
+    if finding.fix and finding.level in ("fail", "warn"):
+        yield f"{'':11}  {finding.fix}"
+
+
+def rtt_line(tried: Round, report: RunReport) -> str:
+    """How fast the good pairs of a round are; empty when it is not known."""
+    rtts = sorted(
+        (probe.rtt_ms, slot, probe.slot)
+        for slot, probes in tried.reports.items()
+        for probe in probes
+        if probe.outcome == "ok" and probe.rtt_ms is not None
+    )
+    if not rtts:
+        return ""
+    slowest, one, other = rtts[-1]
+    ends = f"{node_name(one, report.hostnames)} to {node_name(other, report.hostnames)}"
+    median = rtts[len(rtts) // 2][0]
+    return f"round-trip time: median {ms_text(median)}, longest {ms_text(slowest)} ({ends})"
+
+
+# --- rdzv status ------------------------------------------------------------------------------
+
+
+async def show_checks(root: Path, run: str, *, as_json: bool) -> int:
+    """Print what was checked, and found. Raises RdzvError."""
+    report = await _report(find_run(root, run))
+    if as_json:
+        click.echo(report.model_dump_json(indent=1))
+    else:
+        _print(check_lines(report))
+    return 0
+
+
+async def show_matrix(root: Path, run: str, path: Path | None, *, as_json: bool) -> int:
+    """Print who reaches whom, or draw it into a file. Raises RdzvError."""
+    report = await _report(find_run(root, run))
+    if path is not None:
+        if not report.rounds:
+            raise UsageError(_nothing_probed(run))
+        draw_heat_map(nearest(report.rounds), report.hostnames, path)
+        click.echo(f"drawn: {path}")
+    elif as_json:
+        click.echo(report.model_dump_json(indent=1, include={"run", "hostnames", "rounds"}))
+    elif not report.rounds:
+        click.echo(_nothing_probed(run))
+    else:
+        _print([*matrix_lines(report), rtt_line(nearest(report.rounds), report)])
+    return 0
+
+
+def _nothing_probed(run: str) -> str:
+    return f"the nodes of run '{run}' have not probed each other (yet, or --verify off)"
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in filter(None, lines):
+        click.echo(line)
+
+
+async def _report(state: StateDir) -> RunReport:
+    """Of the registry, or what the launcher has kept of it."""
+    try:
+        async with registry_of(state) as client:
+            return await client.checks(state.run)
+    except RdzvError as exc:
+        kept = _kept(state)
+        if kept is not None:
+            return kept
+        why = exc.message
+    raise UsageError(
+        f"nothing is known of the checks of run '{state.run}': {why}",
+        hint="they are made when all nodes have joined; see rdzv status",
+    )
+
+
+def _kept(state: StateDir) -> RunReport | None:
+    try:
+        return RunReport.model_validate_json((state.path / REPORT_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None

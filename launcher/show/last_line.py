@@ -1,0 +1,39 @@
+"""The last thing that a launch says: result, first cause, what to do, and where the rest is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from launcher.state.state_dir import StateDir
+from rendezvous.wire.run import Result
+
+_SAYS = re.compile(r"\w")
+"""mpirun ends what it says with a line of dashes."""
+
+
+def last_line(run: str, result: Result, state: StateDir) -> str:
+    """The result, the first cause, what to do, and where the rest is; the tail stands above."""
+    lines = []
+    text = f"run '{run}' {result.status}: {result.message}"
+    if result.status == "cancelled":
+        text = result.message
+    if result.status == "failed" and result.tail:
+        lines += [f"last output of {_where(result)}:", *(f"  | {line}" for line in result.tail)]
+        last = next((line for line in reversed(result.tail) if _SAYS.search(line)), result.tail[-1])
+        text += f"; its last words: {last.strip()!r}"
+    if result.hint:
+        text += f"; {result.hint}"
+    record = state.record()
+    if result.code == "join_timeout" and record is not None:
+        place = record.registry_place()
+        text += f" (port {place.port} of {', '.join(place.addresses)})"
+    log = result.log or (str(state.logs) if result.status == "failed" else "")
+    if log and result.status != "ok":
+        local = Path(log).exists()
+        text += f"; log: {log if local or not result.hostname else f'{result.hostname}:{log}'}"
+    return "\n".join(f"rdzv: {line}" for line in [*lines, text])
+
+
+def _where(result: Result) -> str:
+    return f"node {result.rank} ({result.hostname})" if result.rank is not None else "the node"

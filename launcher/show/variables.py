@@ -1,0 +1,106 @@
+"""Which variables a node's program is given, and why, of a run's sealed table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from launcher.plan.dry_run import KEPT, contract_of, variable_lines
+from launcher.state.find_run import find_run, registry_of
+from launcher.state.state_dir import StateDir
+from rendezvous.wire.errors import RdzvError, UsageError
+from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.words import printable
+from worker.contracts import Variable
+
+
+def table_lines(
+    table: EndpointTable, digest: str, rank: int, kept: Mapping[str, Any]
+) -> Iterator[str]:
+    """What the program of a node is given, from the sealed table.
+
+    Args:
+        table: The table.
+        digest: Its SHA-256.
+        rank: The node's.
+        kept: What the launch's record has of its options; the defaults where it says nothing.
+
+    Raises:
+        UsageError: There is no such node, or nothing can be started like this.
+    """
+    row = _row(table, rank)
+    name = printable(row.hostname, 253)
+    yield f"# node {rank} ({name}, slot {row.slot}) of run '{table.run}', table {digest[:12]}"
+    if table.transport:
+        yield f"# NCCL should say: Using network {table.transport}"
+    yield from variable_lines(_of_row(table, rank, kept))
+    yield from KEPT
+
+
+async def show_environment(root: Path, run: str, rank: int, *, as_json: bool) -> int:
+    """Print what the program of a node is given. Raises RdzvError."""
+    state = find_run(root, run)
+    record = state.record()
+    kept = record.options if record else {}
+    table, digest = await _table(state)
+    if as_json:
+        row = _row(table, rank)
+        found = [_as_json(one) for one in _of_row(table, rank, kept)]
+        known = {"run": run, "table": digest, "transport": table.transport}
+        node = {"node_rank": rank, "hostname": row.hostname, "variables": found}
+        click.echo(json.dumps(known | node, indent=1))
+    else:
+        for line in table_lines(table, digest, rank, kept):
+            click.echo(line)
+    return 0
+
+
+async def _table(state: StateDir) -> tuple[EndpointTable, str]:
+    """The newest table, and its digest: of the registry, or what the launcher has kept of it."""
+    try:
+        async with registry_of(state) as client:
+            status = await client.status(state.run)
+            if status.digest:
+                return await client.table(state.run, status.digest), status.digest
+            why = f"it is {status.phase}: {status.reason}"
+    except RdzvError as exc:
+        kept = _kept(state)
+        if kept is not None:
+            return kept, kept.digest()
+        why = exc.message
+    raise UsageError(
+        f"run '{state.run}' has no endpoint table: {why}",
+        hint="it is sealed when all nodes have joined; 'rdzv launch --dry-run' shows what is known "
+        "before",
+    )
+
+
+def _kept(state: StateDir) -> EndpointTable | None:
+    try:
+        return EndpointTable.model_validate_json((state.path / "table.json").read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _of_row(table: EndpointTable, rank: int, kept: Mapping[str, Any]) -> list[Variable]:
+    command = kept.get("command", ["COMMAND"])
+    return contract_of(command, table, _row(table, rank), kept, {}).explained
+
+
+def _row(table: EndpointTable, rank: int) -> TableRow:
+    for row in table.rows:
+        if row.rank == rank:
+            return row
+    raise UsageError(
+        f"run '{table.run}' has no node of rank {rank}",
+        hint=f"its node ranks are 0 to {len(table.rows) - 1}",
+    )
+
+
+def _as_json(one: Variable) -> dict[str, str]:
+    return {"name": one.name, "value": one.value, "reason": one.reason}

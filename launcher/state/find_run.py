@@ -1,0 +1,52 @@
+"""Runs that were launched here: found by their state folder, and asked at their registry."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from launcher.state.state_dir import StateDir, known_runs
+from rendezvous.talk.client import RegistryClient
+from rendezvous.wire.errors import NotFound, Unavailable, UsageError
+
+
+def find_run(root: Path, run: str) -> StateDir:
+    """The state of a run that was launched here; raises UsageError."""
+    state = StateDir(root, run)
+    if state.keys() is None:
+        known = ", ".join(other.run for other in known_runs(root)[:5]) or "none"
+        raise UsageError(
+            f"no run '{run}' was launched here (looked in {root})", hint=f"known are: {known}"
+        )
+    return state
+
+
+@contextlib.asynccontextmanager
+async def registry_of(state: StateDir) -> AsyncIterator[RegistryClient]:
+    """The registry of a run that was launched here; its launch is on record.
+
+    Where that launch was killed, its registry is gone, and whoever has the port now is a stranger.
+    """
+    record, keys = state.record(), state.keys()
+    assert record is not None
+    assert keys is not None
+    async with RegistryClient(record.registry_place(), keys.admin, request_seconds=3.0) as client:
+        try:
+            yield client
+        except (Unavailable, NotFound) as exc:
+            if not was_killed(state):
+                raise
+            end = f"; what it has left is ended by: rdzv cancel {state.run}"
+            raise Unavailable(
+                f"the launcher of run '{state.run}' was killed, and its registry answers no more",
+                hint=f"what happened is in its journal: rdzv replay {state.journal}"
+                + (end if state.ledger.left() else ""),
+            ) from exc
+
+
+def was_killed(state: StateDir) -> bool:
+    """Whether its launcher was killed, and the registry of its own with it."""
+    record = state.record()
+    owned = record is not None and record.owns_registry
+    return owned and not state.is_held() and state.result() is None

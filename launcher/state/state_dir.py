@@ -1,0 +1,361 @@
+"""The state directory: what one launch keeps on disk, so that it can be resumed, asked and ended.
+
+<root>/<run>/        0700
+    lock             held by the launcher as long as it lives; says which process that is
+    launch.json      launch id, place of the registry, who launches
+    secret           256 bits, hex; everything else is derived from it
+    key.pem certificate.pem certificate.der registry.json      what the registry process reads
+    journal.sqlite   the run's events
+    worker-runs.jsonl    which worker runs may exist at the scheduler, and how to find them there
+    status.json      the nodes and their ranks, once they are known
+    table.json       the endpoint table on which the programs were started
+    report.json      what was checked before that
+    metrics.jsonl    what the programs have told of their progress, a row a line
+    result.json      how the launch ended
+    logs/            one file for each node, and the registry's own
+    submissions/     rendered specs, where a scheduler needs them as files
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from launcher.state.ledger import Ledger, LedgerEntry
+from rendezvous.talk.credentials import RunKeys, new_secret
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import RunExists, UsageError
+from rendezvous.wire.run import Result
+from rendezvous.wire.words import printable
+from worker.program.output import make_private
+
+_SECRET_BYTES = 32
+_LEAST_ROOM = 8 << 20
+_NAME_SECONDS = 1.0
+_LONGEST_JOURNAL = 504
+"""Bytes; SQLite takes paths of 512, and needs eight for the names of its own files beside it."""
+
+
+class LaunchRecord(BaseModel):
+    """`launch.json`: what `status`, `cancel` and a resumed launch need to know."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+    run: str
+    launch_id: str
+    scheduler: str
+    place: dict[str, Any]
+    owns_registry: bool = True
+    host: str = ""
+    options: dict[str, Any] = Field({}, alias="wishes")
+    fingerprint: str = ""
+    pid: int = 0
+    started_at: float = 0.0
+
+    def registry_place(self) -> RegistryPlace:
+        """Where this launch's registry is."""
+        return RegistryPlace.from_json(self.place)
+
+
+class StateDir:
+    """The folder of one run.
+
+    Args:
+        root: The folder of all runs.
+        run: The run id.
+    """
+
+    def __init__(self, root: Path, run: str) -> None:
+        self.run = run
+        self.path = root / run
+        self._lock: int | None = None
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the log files."""
+        return self.path / "logs"
+
+    @property
+    def journal(self) -> Path:
+        """The run's journal."""
+        return self.path / "journal.sqlite"
+
+    @property
+    def metrics(self) -> Path:
+        """What the programs have told of themselves, a line for each row."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is known of the newest launch's worker runs."""
+        return Ledger(self.path / "worker-runs.jsonl")
+
+    def acquire(self) -> None:
+        """Make the folder and take its lock.
+
+        Raises:
+            RunExists: A live launcher holds it.
+            UsageError: The folder cannot be made, is somebody else's, or has too long a name.
+        """
+        self._refuse_long()
+        try:
+            make_private(self.path)
+            self._refuse_foreign()
+            self.path.chmod(0o700)
+            self.logs.mkdir(mode=0o700, exist_ok=True)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise UsageError(
+                f"the state directory {self.path} cannot be used: {exc.strerror}",
+                hint="name another one with --state-dir or RDZV_STATE_DIR",
+            ) from exc
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            os.close(self._lock)
+            self._lock = None
+            raise self._held() from exc
+        self._check_room()
+        with contextlib.suppress(OSError):  # a quota may be used up; the lock itself holds
+            os.ftruncate(self._lock, 0)
+            os.write(self._lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
+
+    def _refuse_long(self) -> None:
+        """SQLite refuses what the kernel takes, and would say so in the registry's log alone."""
+        length = len(os.fsencode(os.path.realpath(self.journal)))
+        if length > _LONGEST_JOURNAL:
+            raise UsageError(
+                f"the state directory {self.path} has too long a name: its journal's is {length} "
+                f"bytes, and {_LONGEST_JOURNAL} is the most",
+                hint="name a shorter one with --state-dir or RDZV_STATE_DIR",
+            )
+
+    def _refuse_foreign(self) -> None:
+        """Whoever owns the folder could put another secret into it, and read what we put there.
+
+        The owner that counts is the one that our own files get: some file systems map all owners.
+        """
+        fd, name = tempfile.mkstemp(dir=self.path)
+        with os.fdopen(fd), contextlib.suppress(FileNotFoundError):
+            ours = os.fstat(fd).st_uid
+            os.unlink(name)
+        found = self.path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != ours:
+            raise UsageError(
+                f"the state directory {self.path} is "
+                + ("a link" if stat.S_ISLNK(found.st_mode) else "somebody else's"),
+                hint="remove it, or name another one with --state-dir or RDZV_STATE_DIR",
+            )
+
+    def _check_room(self) -> None:
+        """Say it now: on a full disk neither the journal nor the logs could say it later."""
+        total, _, free = shutil.disk_usage(self.path)
+        if total and free < _LEAST_ROOM:
+            self.release()
+            raise UsageError(
+                f"the disk of the state directory {self.path} has {free >> 10} kB left, and a run "
+                f"needs {_LEAST_ROOM >> 20} MB there",
+                hint="make room, or name another one with --state-dir or RDZV_STATE_DIR",
+            )
+
+    def _held(self) -> RunExists:
+        lock = self.path / "lock"
+        deadline = time.monotonic() + _NAME_SECONDS
+        while not (holder := printable(lock.read_text("utf-8", "replace"), 300)):
+            if time.monotonic() > deadline:
+                holder = "another process"
+                break
+            time.sleep(0.01)  # whoever has just taken it writes its name at once
+        age = max(0.0, time.time() - lock.stat().st_mtime)
+        return RunExists(
+            f"run '{self.run}' is being launched by {holder}, started {age:.0f} s ago",
+            hint=f"wait for it, end it with 'rdzv cancel {self.run}', or choose another --rdzv-id",
+        )
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def keep_lock_over_exec(self) -> None:
+        """Let the program that replaces this process hold the lock."""
+        assert self._lock is not None
+        os.set_inheritable(self._lock, True)
+
+    def is_held(self) -> bool:
+        """Whether a live launcher holds the folder."""
+        try:
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def record(self) -> LaunchRecord | None:
+        """The record of the newest launch; None when there is none that can be read."""
+        try:
+            record = LaunchRecord.model_validate_json((self.path / "launch.json").read_bytes())
+            record.registry_place()
+        except (OSError, ValidationError, KeyError, TypeError, ValueError):
+            return None
+        return record
+
+    def result(self) -> Result | None:
+        """How the newest launch ended; None when it runs, or was killed."""
+        try:
+            return Result.model_validate_json((self.path / "result.json").read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def write_record(
+        self,
+        launch_id: str,
+        scheduler: str,
+        place: RegistryPlace,
+        *,
+        owns_registry: bool,
+        options: Mapping[str, Any] | None = None,
+        fingerprint: str = "",
+        host: str | None = None,
+    ) -> None:
+        """Write down this launch.
+
+        Args:
+            launch_id: The launch's.
+            scheduler: What starts its worker runs.
+            place: Where its registry is.
+            owns_registry: Whether the registry is the launch's own.
+            options: What decides how its programs are started, for `rdzv status --env`.
+            fingerprint: Of what the registry does not compare when it is launched again.
+            host: The launcher's; this machine when not given.
+        """
+        record = LaunchRecord(
+            run=self.run,
+            launch_id=launch_id,
+            scheduler=scheduler,
+            place=place.to_json(),
+            owns_registry=owns_registry,
+            host=socket.gethostname() if host is None else host,
+            options=dict(options or {}),
+            fingerprint=fingerprint,
+            pid=os.getpid(),
+            started_at=time.time(),
+        )
+        self.write("launch.json", record.model_dump_json(indent=1, by_alias=True).encode())
+
+    def has_secret(self) -> bool:
+        """Whether the newest launch's secret is there."""
+        return (self.path / "secret").exists()
+
+    def secret(self, make: Callable[[], bytes] = new_secret) -> bytes:
+        """The launch's secret; made when there is none. Raises UsageError for a damaged one."""
+        path = self.path / "secret"
+        if not path.exists():
+            self.write("secret", make().hex().encode())
+        try:
+            secret = bytes.fromhex(path.read_text("utf-8"))
+        except ValueError:
+            secret = b""
+        if len(secret) != _SECRET_BYTES:
+            raise UsageError(
+                f"{path} is damaged: it does not hold {_SECRET_BYTES} bytes in hex",
+                hint="remove the file, and launch the run anew",
+            )
+        return secret
+
+    def keys(self) -> RunKeys | None:
+        """The keys of the newest launch; None when there is none."""
+        record = self.record()
+        if record is None or not self.has_secret():
+            return None
+        return RunKeys(self.secret(), self.run, record.launch_id)
+
+    def write(self, name: str, data: bytes) -> Path:
+        """Write a file that only its owner can read, all or nothing. Raises UsageError."""
+        path = self.path / name
+        try:
+            _write(path, data)
+        except OSError as exc:
+            raise UsageError(
+                f"{path} cannot be written: {exc.strerror}",
+                hint="look after that disk, or name another state directory with --state-dir",
+            ) from exc
+        return path
+
+    def write_json(self, name: str, value: dict[str, Any]) -> Path:
+        """Write a JSON file that only its owner can read."""
+        return self.write(name, json.dumps(value, indent=1).encode())
+
+    def forget_launch(self, kept: Collection[str] = ()) -> None:
+        """Make room for a new launch; logs stay, and what may still exist at a scheduler.
+
+        Args:
+            kept: Names of worker runs that could not be ended.
+        """
+        left = [entry for entry in self.ledger.left() if entry.name in kept]
+        names = ["launch.json", "secret", "registry.json", "key.pem", "certificate.pem"]
+        names += ["result.json", "status.json", "table.json", "report.json", "metrics.jsonl"]
+        names += ["certificate.der"]
+        names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
+        handles = {entry.handle for entry in left}
+        for path in (self.path / "submissions").glob("*"):
+            if path.stem not in kept and str(path) not in handles:
+                path.unlink(missing_ok=True)
+        self._keep_in_ledger(left)
+
+    def _keep_in_ledger(self, left: Sequence[LedgerEntry]) -> None:
+        """All or nothing: what is not in it cannot be ended by anybody."""
+        if not left:
+            self.ledger.path.unlink(missing_ok=True)
+            return
+        lines = [replace(entry, former=True).line() for entry in left]
+        self.write(self.ledger.path.name, "".join(lines).encode())
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.new")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        os.fchmod(fd, 0o600)  # what a killed launcher had left may have another mode
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def known_runs(root: Path) -> list[StateDir]:
+    """The runs that have a folder here, newest launch first."""
+    found = [StateDir(root, path.parent.name) for path in root.glob("*/launch.json")]
+
+    def started(state: StateDir) -> float:
+        record = state.record()
+        return record.started_at if record else 0.0
+
+    return sorted(found, key=started, reverse=True)
+
+
+def outlives_launch() -> bool:
+    """Whether the state folder stays: a container ends with its first process."""
+    return os.getpid() != 1

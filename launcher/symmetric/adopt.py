@@ -1,0 +1,144 @@
+"""Which node this is, of how many, and where rank 0 is: given, or adopted from a platform. Pure.
+
+What was given (options, RDZV_*, NUM_NODES, NODE_RANK, MASTER_ADDR, RDZV_ID, a file) comes first,
+value by value. What was not given comes from one platform: the first in the order of `platforms`
+that tells this node's rank. Nothing has a default: what neither tells is missing, and a node
+without it would train alone.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import field
+
+from launcher.symmetric.claim import FIELDS, Claim, Host, Value
+from launcher.symmetric.platforms import claims
+from rendezvous.frozen import frozen
+from rendezvous.wire.errors import UsageError
+
+NAMES = {
+    "nnodes": "NUM_NODES (--nnodes)",
+    "node_rank": "NODE_RANK (--node-rank)",
+    "rdzv_id": "RDZV_ID (--rdzv-id)",
+    "master_addr": "MASTER_ADDR (--master-addr)",
+}
+_ALL_FIVE = (
+    "every node needs RDZV_TOKEN, RDZV_ID, NUM_NODES and MASTER_ADDR, the same on all, and its "
+    "own NODE_RANK"
+)
+_NAME_IT = "the platform names no job here: give RDZV_ID, the same on all nodes"
+
+
+@frozen
+class Adopted:
+    """What is known of this node, and from where.
+
+    Attributes:
+        values: What is known, by the name of the setting, each with its source.
+        given: The settings among them that were given, where the platform does not say the same:
+            MASTER_ADDR may well have been set by it.
+        platform: What the values that were not given come from; may be empty.
+        advice: How to give what is missing, by the name of the setting.
+        notes: What contradicts the values that are used.
+    """
+
+    values: Mapping[str, Value]
+    given: frozenset[str] = frozenset()
+    platform: str = ""
+    advice: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> list[str]:
+        """The settings that nothing tells."""
+        return [name for name in FIELDS if name not in self.values]
+
+    def check(self) -> None:
+        """Raise UsageError when a value is missing."""
+        if not self.missing:
+            return
+        hints = [self.advice[name] for name in self.missing if name in self.advice]
+        raise UsageError(
+            f"a symmetric start (RDZV_TOKEN) needs {' and '.join(NAMES[n] for n in self.missing)} "
+            "on this node",
+            hint="; ".join(dict.fromkeys(hints)) or _ALL_FIVE,
+        )
+
+
+def adopt(environ: Mapping[str, str], given: Mapping[str, Value], host: Host) -> Adopted:
+    """What is known of this node.
+
+    Args:
+        environ: The environment.
+        given: What a person has given, by the name of the setting; it comes first.
+        host: What the node knows of itself beside its environment.
+
+    Raises:
+        UsageError: The platform that is to tell what was not given contradicts itself.
+    """
+    found = claims(environ, host, nodes_of(given))
+    chosen = next((claim for claim in found if claim.rank is not None or claim.problem), None)
+    chosen = chosen or (found[0] if found else Claim(""))
+    if chosen.problem and not {"nnodes", "node_rank", "master_addr"} <= set(given):
+        raise chosen.problem
+    is_good = chosen.rank is not None and chosen.problem is None
+    told = chosen.values if chosen.problem is None else {}
+    known = told | dict(given)
+    values = {name: known[name] for name in FIELDS if name in known}
+    return Adopted(
+        values,
+        frozenset(n for n in given if n not in told or told[n].text != given[n].text),
+        chosen.platform if set(values) - set(given) else "",
+        ({"rdzv_id": _NAME_IT} if is_good else {}) | chosen.advice,
+        tuple(note for claim in found for note in _differences(values, claim)),
+    )
+
+
+def nodes_of(given: Mapping[str, Value]) -> int | None:
+    """The greatest number of nodes that was given."""
+    text = _most(given["nnodes"].text) if "nnodes" in given else ""
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def one_of_several(environ: Mapping[str, str], host: Host, nodes: int | None) -> Claim | None:
+    """The platform that says that this node is one of several; None when none does.
+
+    Args:
+        environ: The environment.
+        host: What the node knows of itself beside it.
+        nodes: The number of nodes that was given.
+    """
+    for claim in claims(environ, host, nodes):
+        several = claim.rank or (claim.nodes or nodes or 1) > 1 or claim.problem
+        if claim.rank is not None and several:
+            return claim
+    return None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether this is the node itself, wherever it is looked up."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address.lower() == "localhost"
+
+
+def _differences(values: Mapping[str, Value], claim: Claim) -> list[str]:
+    """Where a platform says otherwise. An address and a name may well be the same node."""
+    if claim.problem is not None:
+        return []
+    words = {"nnodes": "the number of nodes", "node_rank": "the node rank"}
+    return [
+        f"{word} is {values[name].text} ({values[name].source}), and {claim.platform} says "
+        f"{claim.values[name].text} ({claim.values[name].source})"
+        for name, word in words.items()
+        if name in values
+        and name in claim.values
+        and _most(claim.values[name].text) != _most(values[name].text)
+    ]
+
+
+def _most(size: str) -> str:
+    """The 4 of 2:4."""
+    return size.rpartition(":")[2]

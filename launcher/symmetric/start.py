@@ -1,0 +1,208 @@
+"""A symmetric start: n equal containers run the same command with one group token.
+
+Rank 0 boots the registry, its key made from the token; the others make their own join strings from
+the token, and know by it whether they have met the right registry. Which node this is, of how many,
+and where rank 0 is, is given or adopted from the platform's environment (`adopt`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from launcher.plan.plan import check_run_id, parse_nnodes
+from launcher.settings import Launching, LaunchSettings
+from launcher.symmetric.adopt import Adopted, adopt, is_loopback, nodes_of, one_of_several
+from launcher.symmetric.claim import FIELDS, Host, Value
+from launcher.symmetric.slurm_address import node_address
+from rendezvous.talk.credentials import RunKeys, hkdf
+from rendezvous.talk.join_string import JoinString, RegistryPlace, parse_group_token
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import size_text
+from worker.machine.interfaces import look
+
+
+def settle(
+    settings: Launching,
+    environ: Mapping[str, str],
+    sources: Mapping[str, str],
+    *,
+    say: Callable[[str], None],
+) -> Launching:
+    """The settings of this node of a symmetric start, with what its platform tells.
+
+    Args:
+        settings: What was given.
+        environ: The environment.
+        sources: Where each setting was given, by its name; without those that were not.
+        say: Tells the person what was adopted, and what contradicts it.
+
+    Raises:
+        UsageError: A value is missing, or cannot be: this node would train alone or wait for
+            nothing.
+    """
+    adopted = adopt(environ, given_values(settings, sources), this_host())
+    adopted.check()
+    notes = check_values(adopted, settings.spares)
+    values = adopted.values
+    master = values["master_addr"].text
+    known = _slurm_address(adopted, environ)
+    if adopted.platform:
+        where = f"{known} (NodeAddr of {master})" if known else master
+        say(
+            f"node {values['node_rank'].text} of {values['nnodes'].text}, rank 0 at "
+            f"{where}, run '{values['rdzv_id'].text}' "
+            f"(by {adopted.platform}; see rdzv doctor --env)"
+        )
+    for note in notes:
+        say(note)
+    found: dict[str, object] = {name: value.text for name, value in values.items()}
+    found["node_rank"] = int(values["node_rank"].text)
+    found["master_addr"] = f"{known},{master}" if known else master
+    found["nnodes"] = _size(settings, values["nnodes"])
+    return settings.model_copy(update=found)
+
+
+def _slurm_address(adopted: Adopted, environ: Mapping[str, str]) -> str:
+    """Where Slurm reaches the node of rank 0, which it has named; asked above rank 0 alone."""
+    named = adopted.platform == "Slurm" and "master_addr" not in adopted.given
+    if not named or adopted.values["node_rank"].text == "0":
+        return ""
+    return node_address(adopted.values["master_addr"].text, environ)
+
+
+def _size(settings: LaunchSettings, told: Value) -> str:
+    """`--nnodes`; of a number that a platform tells, the spares are a part."""
+    low, high = parse_nnodes(told.text)
+    if settings.nnodes is None and settings.spares:
+        low, high = min(low, high - settings.spares), high - settings.spares
+        if low < 1:
+            raise UsageError(
+                f"--spares {settings.spares} leaves no node of {told.text} ({told.source})"
+            )
+    return size_text(low, high)
+
+
+def given_values(settings: LaunchSettings, sources: Mapping[str, str]) -> dict[str, Value]:
+    """What a person has given, each with its source."""
+    return {
+        name: Value(str(getattr(settings, name)), sources.get(name) or name)
+        for name in FIELDS
+        if getattr(settings, name) not in (None, "")
+    }
+
+
+def check_values(adopted: Adopted, spares: int = 0) -> list[str]:
+    """Refuse values that cannot be; returns what is worth a note. Nothing is missing."""
+    values = adopted.values
+    rank, size, master = values["node_rank"], values["nnodes"], values["master_addr"]
+    check_run_id(values["rdzv_id"].text)
+    _, nodes = parse_nnodes(size.text)
+    if not (rank.text.isascii() and rank.text.isdigit()):
+        raise UsageError(f"{rank.source} is {rank.text!r}, which is no node rank")
+    if int(rank.text) >= nodes + spares:
+        more = f", --spares {spares}" if spares else ""
+        raise UsageError(
+            f"{rank.source} {rank.text} is not in 0 to {nodes + spares - 1} "
+            f"({size.source} is {size.text}{more})"
+        )
+    if rank.text == "0":
+        refuse = bool({"node_rank", "master_addr"} & adopted.given)
+        return [*adopted.notes, *_check_master_is_here(rank, master, refuse=refuse)]
+    if is_loopback(master.text) and "master_addr" not in adopted.given:
+        raise UsageError(
+            f"{rank.source} is {rank.text}, and {master.source} is {master.text}: that is this "
+            "node itself, and rank 0 is another",
+            hint="give MASTER_ADDR: the address of rank 0's node",
+        )
+    return list(adopted.notes)
+
+
+def _check_master_is_here(rank: Value, master: Value, *, refuse: bool) -> list[str]:
+    """Whether an address of rank 0 is this node's.
+
+    A name is not looked up: what it means on the other nodes cannot be told here. Where a platform
+    has told both the rank and the address, it may well be one that leads here from outside.
+    """
+    try:
+        address = str(ipaddress.ip_address(master.text))
+    except ValueError:
+        return []
+    own = [cidr.split("/")[0] for interface in look().interfaces for cidr in interface.addresses]
+    if address in own:
+        return []
+    words = f"{master.source} {master.text} is no address of this node ({', '.join(own)})"
+    if not refuse:
+        return [f"{words}: the others reach it only if that address leads here"]
+    raise UsageError(
+        f"{rank.source} is 0, but {words}",
+        hint="give NODE_RANK 0 to the node that MASTER_ADDR names",
+    )
+
+
+def check_alone(
+    settings: LaunchSettings, environ: Mapping[str, str], sources: Mapping[str, str]
+) -> None:
+    """Without a group token: refuse to be one of several nodes that would each run the whole job.
+
+    Who chooses a scheduler, or says that the run has one node, knows what this node is.
+
+    Raises:
+        UsageError: This is one of several equal nodes.
+    """
+    if settings.node_rank:
+        raise UsageError(
+            f"NODE_RANK is {settings.node_rank} and there is no RDZV_TOKEN: this node cannot find "
+            "the others, and would run all nodes of the job by itself",
+            hint="make one with 'rdzv token new' and give it to every node, or unset NODE_RANK",
+        )
+    chosen = {"scheduler", "scheduler_profile"} & set(sources) or not settings.local_node
+    if chosen or settings.nnodes == "1":
+        return
+    claim = one_of_several(environ, this_host(), nodes_of(given_values(settings, sources)))
+    if claim is None:
+        return
+    if claim.problem is not None:
+        raise claim.problem
+    rank, size = claim.values["node_rank"], claim.values.get("nnodes")
+    of_all = f" of {size.text}" if size else ""
+    raise UsageError(
+        f"this is node {rank.text}{of_all} ({claim.platform}: {rank.source}) and there is no "
+        "RDZV_TOKEN: it cannot find the others, and would run all nodes of the job by itself",
+        hint="make one with 'rdzv token new' and give it to every node; or, to run all nodes on "
+        "this machine, say --scheduler local",
+    )
+
+
+def this_host() -> Host:
+    """What this node knows of itself beside its environment."""
+    try:
+        hosts = Path("/etc/hosts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        hosts = ""
+    return Host(socket.gethostname(), hosts)
+
+
+def group_launch_id(secret: bytes, run: str) -> str:
+    """The launch id that all holders of a group token share."""
+    return hkdf(secret, f"launch id|{run}", 5).hex()
+
+
+def symmetric_join(settings: LaunchSettings, group_token: str) -> JoinString:
+    """The join string of a node above rank 0; the settings have been settled."""
+    from rendezvous.talk.certificate import public_key_pin
+
+    secret = parse_group_token(group_token)
+    run = check_run_id(settings.rdzv_id or "")
+    rank = settings.node_rank or 0
+    keys = RunKeys(secret, run, group_launch_id(secret, run))
+    place = RegistryPlace(
+        tuple((settings.master_addr or "").split(",")),
+        settings.port,
+        "public_key",
+        public_key_pin(secret),
+    )
+    token = keys.join_token(rank, 1)
+    return JoinString(place, run, keys.launch_id, rank, 1, token, keys.row_key, keys.probe_key)
