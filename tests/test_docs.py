@@ -214,5 +214,13 @@ def test_every_link_inside_the_reference_leads_somewhere() -> None:
         assert target in anchors
 
 
+def test_every_file_that_the_architecture_names_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    named = re.findall(r"`((?:rendezvous|worker|launcher)/[\w/]+\.py)`", text)
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
 if __name__ == "__main__":
     REFERENCE.write_text(with_tables(reference(), blocks()), encoding="utf-8")
