@@ -16,14 +16,14 @@ FRAMEWORKS := tests/frameworks
 FUZZ := tests/attack
 EVERYDAY := -n $(WORKERS) -m "$(SHARE)"
 # Nothing is compiled at installation, which takes as long as the rest of it: the first import keeps it.
-PIP_INSTALL := -m pip install --quiet --no-compile
+PIP_INSTALL := -m pip install --quiet --no-compile --constraint $(abspath constraints.txt)
 export PYTHONDONTWRITEBYTECODE :=
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
 .PHONY: demo test coverage test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP_INSTALL) --editable '.[launcher,demo,test]'
 	touch $@
@@ -144,7 +144,8 @@ test-wheel: wheel
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python $(PIP_INSTALL) "$$(echo dist/*.whl)[launcher,demo,test]"
-	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md Makefile pyproject.toml build/wheel/
+	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md Makefile pyproject.toml \
+	  constraints.txt build/wheel/
 	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns" $(WHEEL) $(PYTEST_ARGS)
 
 clean:

@@ -17,6 +17,9 @@ from pathlib import Path
 
 from tests.venvs import FOLDER, CannotInstall, installed, is_installed, pip_for
 
+_PINS = (Path(__file__).parents[2] / "constraints.txt").read_text("utf-8").splitlines()
+TORCH = next(pin for pin in _PINS if pin.startswith("torch=="))
+
 
 def takes_all() -> bool:
     """Whether the environments are wanted as well that CI does not make: RDZV_FRAMEWORKS=all."""
@@ -112,7 +115,7 @@ def _run(argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> No
 ENVIRONMENTS = {
     "torch": Environment(
         (
-            "torch==2.13.0",
+            TORCH,
             "scikit-learn>=1.5",
             "lightning==2.6.6",
             "accelerate==1.15.0",
@@ -136,7 +139,7 @@ ENVIRONMENTS = {
     "nccl": Environment(("nvidia-nccl-cu13==2.32.3",)),
     "horovod": Environment(
         (
-            "torch==2.13.0",
+            TORCH,
             "scikit-learn>=1.5",
             "setuptools<80",
             "cmake<4",
