@@ -19,7 +19,7 @@ import launcher.state.state_dir
 from launcher.cli import main
 from launcher.plan.plan import make_plan
 from launcher.plan.template import Form
-from launcher.schedulers import known_schedulers
+from launcher.schedulers.catalog import known_schedulers
 from launcher.settings import LaunchSettings
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import Cause, ExitCode

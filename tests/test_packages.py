@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib
 import importlib.util
 import json
@@ -206,6 +207,21 @@ def test_importing_does_nothing_else() -> None:
 def test_the_types_of_every_package_are_there_for_others() -> None:
     for package in PACKAGES:
         assert (modules()[package].parent / "py.typed").is_file()
+
+
+# ---- circles ------------------------------------------------------------------------------------
+
+
+def _imported(name: str) -> Iterator[str]:
+    """The modules of ours that a module imports, anywhere and for whatever purpose."""
+    for module, member in imports(name):
+        found = [one for one in (f"{module}.{member}", module) if one in modules()]
+        yield from (one for one in found[:1] if one != name)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    order = graphlib.TopologicalSorter({name: set(_imported(name)) for name in modules()})
+    order.prepare()  # raises CycleError, which names the circle
 
 
 # ---- what is public -----------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def schedulers(context: click.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     need_launcher_packages()
-    from launcher.schedulers import show_schedulers
+    from launcher.schedulers.catalog import show_schedulers
 
     show_schedulers(os.environ)
 

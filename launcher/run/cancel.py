@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from launcher.run.shell import end_left
-from launcher.schedulers import SchedulerContext
+from launcher.schedulers.contract import SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.state.find_run import find_run, registry_of, was_killed
 from launcher.state.state_dir import StateDir

@@ -25,7 +25,8 @@ from launcher.run.registry_process import (
     server_command,
     write_config,
 )
-from launcher.schedulers import Scheduler, SchedulerContext, make_scheduler
+from launcher.schedulers.catalog import make_scheduler
+from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.show.board import Board, make_board
 from launcher.state.state_dir import StateDir, outlives_launch
 from rendezvous.compat import timeout

@@ -11,7 +11,7 @@ from launcher.run.ground import Former, Found, Wanted
 from launcher.run.preparation import Preparation
 from launcher.run.scheduling import Remains
 from launcher.run.values import LOCAL, Fresh, Ground, Key, Resumed, Standing
-from launcher.schedulers import Scheduler
+from launcher.schedulers.contract import Scheduler
 from launcher.state.state_dir import LaunchRecord, StateDir
 from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import Credential, RunKeys, registry_credential

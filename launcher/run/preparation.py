@@ -25,14 +25,9 @@ from launcher.plan.plan import (
 from launcher.run.preview import preview
 from launcher.run.registry_process import check_file_limit
 from launcher.run.values import LOCAL, LaunchFacts, Starter
-from launcher.schedulers import (
-    Entry,
-    Scheduler,
-    SchedulerContext,
-    make_scheduler,
-    scheduler_entry,
-    specs_folder,
-)
+from launcher.schedulers.catalog import make_scheduler, scheduler_entry
+from launcher.schedulers.contract import Entry, Scheduler, SchedulerContext
+from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
 from rendezvous.talk.join_string import RegistryString, parse_group_token
 from rendezvous.wire.errors import UsageError

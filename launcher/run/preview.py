@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from launcher.plan.plan import HIDDEN, Plan, Submission
 from launcher.plan.template import Value
-from launcher.schedulers import Scheduler
+from launcher.schedulers.contract import Scheduler
 
 
 def preview(plan: Plan, starters: Sequence[Scheduler]) -> Iterator[str]:

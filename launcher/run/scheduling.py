@@ -22,7 +22,7 @@ from launcher.run.actions import (
 from launcher.run.preparation import starter_of
 from launcher.run.sentences import UnknownLeft
 from launcher.run.values import Key, Left
-from launcher.schedulers import NothingSubmitted, Scheduler, SchedulerContext
+from launcher.schedulers.contract import NothingSubmitted, Scheduler, SchedulerContext
 from launcher.state.ledger import Ledger, LedgerEntry
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import SchedulerError, UsageError

@@ -24,7 +24,7 @@ from launcher.run.preparation import Preparation
 from launcher.run.scheduling import Remains, Scheduling
 from launcher.run.values import Outcome
 from launcher.run.words import Names, lines
-from launcher.schedulers import SchedulerContext
+from launcher.schedulers.contract import SchedulerContext
 from launcher.show.board import Board
 from launcher.state.ledger import Ledger
 from launcher.state.state_dir import StateDir

@@ -19,16 +19,10 @@ from pathlib import Path
 
 from launcher.plan.plan import HIDDEN, Plan, Submission, make_plan
 from launcher.run.preparation import read_spec
-from launcher.schedulers import (
-    OVER,
-    Description,
-    Entry,
-    NothingSubmitted,
-    Scheduler,
-    SchedulerContext,
-    scheduler_entry,
-    specs_folder,
-)
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import Entry, NothingSubmitted, Scheduler, SchedulerContext
+from launcher.schedulers.description import OVER, Description
+from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
 from rendezvous.talk.credentials import RunKeys, new_secret
 from rendezvous.talk.join_string import JoinString, RegistryPlace

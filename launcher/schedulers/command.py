@@ -16,7 +16,7 @@ import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from launcher.schedulers import NothingSubmitted
+from launcher.schedulers.contract import NothingSubmitted
 from rendezvous.compat import timeout
 from rendezvous.frozen import frozen
 from rendezvous.secret_variables import anonymous_file

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from launcher.plan.plan import Submission, WorkerRun
 from launcher.plan.template import form_of, render
-from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
+from launcher.schedulers.contract import SchedulerContext, Trouble, no_logs, unheard
+from launcher.schedulers.description import Description
 from launcher.schedulers.files import NEW, write_private
 from rendezvous.wire.run import SlotState
 from worker.offer.join_folder import FREE, TAKEN

@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from launcher.options import outside_environment
 from launcher.plan.plan import Submission, WorkerRun
 from launcher.plan.template import Form, render
-from launcher.schedulers import Description, SchedulerContext, Trouble, no_logs, unheard
+from launcher.schedulers.contract import SchedulerContext, Trouble, no_logs, unheard
+from launcher.schedulers.description import Description
 from rendezvous.compat import timeout
 from rendezvous.isolated import isolated
 from rendezvous.secret_variables import anonymous_file, path_of

@@ -20,10 +20,9 @@ from launcher.plan.plan import HIDDEN, Submission, WorkerRun
 from launcher.plan.template import (
     Value,
 )
-from launcher.schedulers import (
-    OVER,
+from launcher.schedulers.command import CommandRunner, Said
+from launcher.schedulers.contract import (
     SERVICE_FAILS,
-    Description,
     Entry,
     NothingSubmitted,
     Scheduler,
@@ -32,7 +31,7 @@ from launcher.schedulers import (
     no_logs,
     unheard,
 )
-from launcher.schedulers.command import CommandRunner, Said
+from launcher.schedulers.description import OVER, Description
 from launcher.schedulers.files import write_private
 from launcher.schedulers.profile_commands import ProfileCommands, regex_of, says
 from launcher.schedulers.profile_file import Profile, read_profile

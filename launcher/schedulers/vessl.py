@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from launcher.plan.plan import Submission, WorkerRun
 from launcher.plan.template import Value
-from launcher.schedulers import Description, SchedulerContext
 from launcher.schedulers.command import Said
+from launcher.schedulers.contract import SchedulerContext
+from launcher.schedulers.description import Description
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import Profile
 from launcher.schedulers.vessl_account import known_project

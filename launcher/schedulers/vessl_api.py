@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from launcher.schedulers import SERVICE_FAILS
+from launcher.schedulers.contract import SERVICE_FAILS
 from launcher.schedulers.vessl_account import Account
 from rendezvous.compat import timeout
 from rendezvous.talk.join_string import without_secrets

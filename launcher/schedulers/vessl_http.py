@@ -16,17 +16,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from launcher.plan.plan import HIDDEN, Submission, WorkerRun
-from launcher.schedulers import (
-    OVER,
-    PROFILES,
-    Description,
-    NothingSubmitted,
-    SchedulerContext,
-    Trouble,
-    unheard,
-)
 from launcher.schedulers.command import clean
+from launcher.schedulers.contract import NothingSubmitted, SchedulerContext, Trouble, unheard
+from launcher.schedulers.description import OVER, Description
 from launcher.schedulers.profile_file import read_profile
+from launcher.schedulers.shipped import PROFILES
 from launcher.schedulers.vessl import VesslSpecs
 from launcher.schedulers.vessl_account import find_account
 from launcher.schedulers.vessl_api import (

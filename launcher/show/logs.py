@@ -14,7 +14,8 @@ from pathlib import Path
 import click
 from pydantic import ValidationError
 
-from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.show.log_lines import file_lines
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir

@@ -9,8 +9,10 @@ from typing import Any
 import yaml
 
 from launcher.plan.plan import Submission, make_plan
-from launcher.schedulers import SchedulerContext, scheduler_entry, specs_folder
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
+from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
 from tests.schedulers.bed import join_text
 

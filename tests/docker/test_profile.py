@@ -13,7 +13,8 @@ from typing import cast
 import pytest
 
 from launcher.plan.plan import Submission
-from launcher.schedulers import Scheduler, SchedulerContext, scheduler_entry
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import Scheduler, SchedulerContext
 from rendezvous.wire.run import SlotState
 from tests.docker.compose import IMAGE
 from tests.docker.engine import TOOLS, Engine

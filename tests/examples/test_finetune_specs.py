@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from launcher.plan.plan import HIDDEN, make_plan
-from launcher.schedulers import SchedulerContext, scheduler_entry
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import SchedulerContext
 from launcher.settings import LaunchSettings
 
 ROOT = Path(__file__).parent.parent.parent

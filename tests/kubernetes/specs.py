@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from launcher.plan.plan import Submission, make_plan
-from launcher.schedulers import specs_folder
+from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
 
 FOLDER = specs_folder() / "kubernetes"

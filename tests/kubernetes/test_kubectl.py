@@ -18,12 +18,9 @@ from typing import Any
 import pytest
 
 from launcher.plan.plan import Submission
-from launcher.schedulers import (
-    Description,
-    NothingSubmitted,
-    SchedulerContext,
-    scheduler_entry,
-)
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import NothingSubmitted, SchedulerContext
+from launcher.schedulers.description import Description
 from launcher.schedulers.profile import ProfileScheduler
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState

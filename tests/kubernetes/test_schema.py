@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.schedulers import SchedulerContext, scheduler_entry
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
 from tests.kubernetes.specs import FOLDER, UGLY, worker_run
 from tests.schedulers.bed import join_text

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from launcher.schedulers import SchedulerContext, scheduler_entry
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.symmetric.adopt import adopt
 from launcher.symmetric.claim import Host, Value

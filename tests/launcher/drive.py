@@ -12,7 +12,7 @@ from launcher.run.ground import Found, Wanted
 from launcher.run.machine import Machine
 from launcher.run.sentences import Sentence
 from launcher.run.values import ErrorKind, Key, LaunchFacts, Starter, Trouble
-from launcher.schedulers import Description
+from launcher.schedulers.description import Description
 from rendezvous.wire.run import NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
 
 SLURM = Starter("slurm", 1.0)

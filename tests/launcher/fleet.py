@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from launcher.plan.plan import Submission, WorkerRun
-from launcher.schedulers import Description, Trouble, unheard
+from launcher.schedulers.contract import Trouble, unheard
+from launcher.schedulers.description import Description
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState
 

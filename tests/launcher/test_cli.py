@@ -24,7 +24,7 @@ from launcher.cli import main
 from launcher.cli.process import secret_text
 from launcher.plan.plan import WorkerRun
 from launcher.run.registry_process import last_words, listen, write_config
-from launcher.schedulers import known_schedulers
+from launcher.schedulers.catalog import known_schedulers
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.secret_variables import anonymous_file, path_of

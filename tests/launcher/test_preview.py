@@ -6,7 +6,7 @@ from pathlib import Path
 
 from launcher.plan.plan import HIDDEN, Here, make_plan
 from launcher.run.preview import preview
-from launcher.schedulers import SchedulerContext
+from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
 from launcher.settings import LaunchSettings

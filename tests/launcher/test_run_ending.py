@@ -13,7 +13,7 @@ from launcher.run.desk import Desk
 from launcher.run.ending import Ended, Endings
 from launcher.run.sentences import MayBeLeft, Stand, StandKind, WaitsForRuns
 from launcher.run.values import Key, Starter
-from launcher.schedulers import Description
+from launcher.schedulers.description import Description
 from rendezvous.wire.run import Phase, SlotState
 from tests.launcher.drive import SLURM, Drive, facts, slot
 

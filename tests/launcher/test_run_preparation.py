@@ -13,7 +13,7 @@ from launcher.plan.plan import HIDDEN
 from launcher.run.footing import Surveyor
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.values import Fresh
-from launcher.schedulers import SchedulerContext
+from launcher.schedulers.contract import SchedulerContext
 from launcher.settings import LaunchSettings
 from rendezvous.talk.join_string import group_token_text
 from rendezvous.wire.errors import UsageError

@@ -15,7 +15,7 @@ from launcher.plan.plan import Submission, WorkerRun
 from launcher.run.footing import Surveyor
 from launcher.run.shell import end_left
 from launcher.run.values import Fresh, Key, Outcome
-from launcher.schedulers import SchedulerContext
+from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.manual import ManualScheduler
 from launcher.state.ledger import Ledger, LedgerEntry
 from launcher.state.state_dir import StateDir

@@ -19,15 +19,12 @@ import pytest
 import yaml
 
 from launcher.plan.plan import HIDDEN, Here, Submission, make_plan
-from launcher.schedulers import (
-    Description,
-    Scheduler,
-    SchedulerContext,
-    scheduler_entry,
-    specs_folder,
-)
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import Scheduler, SchedulerContext
+from launcher.schedulers.description import Description
 from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
+from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import JoinString, RegistryPlace

@@ -12,14 +12,10 @@ import pytest
 
 from launcher.plan.plan import HIDDEN, Here, Plan, make_plan
 from launcher.plan.template import form_of, placeholders
-from launcher.schedulers import (
-    Scheduler,
-    SchedulerContext,
-    known_schedulers,
-    scheduler_entry,
-    specs_folder,
-)
+from launcher.schedulers.catalog import known_schedulers, scheduler_entry
+from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
+from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
 from tests.schedulers.bed import settings_of
 

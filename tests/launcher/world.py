@@ -15,7 +15,7 @@ from launcher.run.environment import Child, LaunchEnvironment, Socket
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.shell import Launch
 from launcher.run.values import Outcome
-from launcher.schedulers import Scheduler, SchedulerContext
+from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir

@@ -18,16 +18,11 @@ from typing import Any, TypeVar
 import pytest
 
 from launcher.plan.plan import Here, Submission, make_plan
-from launcher.schedulers import (
-    PROFILES,
-    Scheduler,
-    SchedulerContext,
-    command,
-    scheduler_entry,
-    specs_folder,
-    vessl_api,
-)
+from launcher.schedulers import command, vessl_api
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
+from launcher.schedulers.shipped import PROFILES, specs_folder
 from launcher.settings import LaunchSettings
 from rendezvous import compat
 from rendezvous.talk.credentials import RunKeys

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from launcher.cli import main
-from launcher.schedulers import known_schedulers
+from launcher.schedulers.catalog import known_schedulers
 from tests.schedulers.bed import OWN, SHIPPED, Bed, settings_of
 from tests.schedulers.behaving import REFUSAL
 

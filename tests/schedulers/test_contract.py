@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 from launcher.plan.plan import HIDDEN
-from launcher.schedulers import PROFILES as PROFILES_FOLDER
-from launcher.schedulers import SCHEDULERS, Description, known_schedulers, scheduler_entry
+from launcher.schedulers.catalog import SCHEDULERS, known_schedulers, scheduler_entry
+from launcher.schedulers.description import Description
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import read_profile
+from launcher.schedulers.shipped import PROFILES as PROFILES_FOLDER
 from rendezvous.wire.errors import SchedulerError, TemplateError, UsageError
 from rendezvous.wire.run import SlotState
 from tests.schedulers.bed import FAKES, LIMIT_SECONDS, OWN, SHIPPED, Bed, join_text

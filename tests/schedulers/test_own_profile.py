@@ -15,7 +15,8 @@ from pydantic import BaseModel
 
 from launcher.cli import main
 from launcher.plan.plan import HIDDEN, make_plan
-from launcher.schedulers import SchedulerContext, scheduler_entry
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile_file import Profile
 from launcher.settings import LaunchSettings
 from tests.missing import give_up

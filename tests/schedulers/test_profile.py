@@ -15,7 +15,9 @@ from click.testing import CliRunner
 
 from launcher.cli import main
 from launcher.plan.plan import HIDDEN, Submission
-from launcher.schedulers import SERVICE_FAILS, Description, SchedulerContext, scheduler_entry
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import SERVICE_FAILS, SchedulerContext
+from launcher.schedulers.description import Description
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import read_profile
 from rendezvous.wire.errors import SchedulerError, TemplateError, UsageError

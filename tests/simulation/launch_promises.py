@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from launcher.schedulers import OVER
+from launcher.schedulers.description import OVER
 from rendezvous.run import events
 from rendezvous.run.events import load_event
 from rendezvous.wire.errors import error_from_code

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from launcher.plan.plan import WorkerRun
 from launcher.run.command import launch
 from launcher.run.environment import Child, Keeper, LaunchEnvironment, Socket
-from launcher.schedulers import Scheduler, SchedulerContext
+from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board
 from launcher.state.ledger import Ledger, LedgerEntry

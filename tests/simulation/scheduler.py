@@ -1,4 +1,4 @@
-"""What starts worker runs, with its own troubles: see `launcher.schedulers.Scheduler`.
+"""What starts worker runs, with its own troubles: see `launcher.schedulers.contract`.
 
 The service is nobody's process: it goes on whoever is killed or stopped, and its answers may be
 late, lost, wrong, or not come at all. What it is asked, and when again, is the launch's.
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launcher.plan.plan import Submission, WorkerRun
-from launcher.schedulers import OVER, Description, NothingSubmitted, Trouble, unheard
+from launcher.schedulers.contract import NothingSubmitted, Trouble, unheard
+from launcher.schedulers.description import OVER, Description
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from launcher.run.shell import end_left
-from launcher.schedulers import SchedulerContext
+from launcher.schedulers.contract import SchedulerContext
 from launcher.state.state_dir import StateDir
 from rendezvous.server import sequencer
 from rendezvous.server.journal import Record

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.schedulers import specs_folder
+from launcher.schedulers.shipped import specs_folder
 from rendezvous.wire.errors import ExitCode
 from tests.path.launching import RDZV, Outcome, other_rdzv, until
 from tests.slurm.cluster import PROGRAMS, Slurm

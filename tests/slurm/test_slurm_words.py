@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.schedulers import Description
+from launcher.schedulers.description import Description
 from rendezvous.wire.run import SlotState
 from tests.schedulers.bed import Bed, join_text
 

@@ -21,8 +21,11 @@ import psutil
 import pytest
 
 from launcher.plan.plan import Submission, make_plan
-from launcher.schedulers import Description, SchedulerContext, scheduler_entry, specs_folder
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import SchedulerContext
+from launcher.schedulers.description import Description
 from launcher.schedulers.profile import ProfileScheduler
+from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import rdzv_command
-from launcher.schedulers import specs_folder
+from launcher.schedulers.shipped import specs_folder
 from tests.netlab import Host, Lab
 from tests.path.launching import BIN
 from tests.vessl.service import FINAL, Cluster, Run, Vessl

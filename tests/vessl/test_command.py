@@ -9,12 +9,9 @@ import pytest
 import yaml
 
 from launcher.plan.plan import HIDDEN
-from launcher.schedulers import (
-    Description,
-    NothingSubmitted,
-    SchedulerContext,
-    scheduler_entry,
-)
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import NothingSubmitted, SchedulerContext
+from launcher.schedulers.description import Description
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
 from tests.path.launching import RDZV, environment

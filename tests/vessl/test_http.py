@@ -12,12 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.schedulers import (
-    SERVICE_FAILS,
-    Description,
-    NothingSubmitted,
-    SchedulerContext,
-)
+from launcher.schedulers.contract import SERVICE_FAILS, NothingSubmitted, SchedulerContext
+from launcher.schedulers.description import Description
 from launcher.schedulers.vessl_http import VesslHttpScheduler
 from rendezvous.talk.certificate import make_certificate
 from rendezvous.wire.errors import SchedulerError, TemplateError

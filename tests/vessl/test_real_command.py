@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.schedulers import SERVICE_FAILS, Description, SchedulerContext, scheduler_entry
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import SERVICE_FAILS, SchedulerContext
+from launcher.schedulers.description import Description
 from launcher.schedulers.vessl import VesslScheduler
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.schedulers import specs_folder
+from launcher.schedulers.shipped import specs_folder
 from tests.notes import add_note
 from tests.path.launching import until
 from tests.vendors import vessl_folder

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.schedulers import specs_folder
+from launcher.schedulers.shipped import specs_folder
 
 START = specs_folder() / "vessl" / "start.sh"
 SHELL_TOOLS = "/usr/bin:/bin"

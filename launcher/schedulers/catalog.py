@@ -1,0 +1,135 @@
+"""All schedulers, by name: those that are code, and the shipped profiles.
+
+Most schedulers are *profiles*: a TOML file with the command lines of somebody's tool, in
+`profiles/` or the user's own; see `profile`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from launcher.schedulers.contract import Entry, Scheduler, SchedulerContext
+from launcher.schedulers.shipped import PROFILES
+from rendezvous.wire.errors import UsageError
+
+
+def _local(context: SchedulerContext) -> Scheduler:
+    from launcher.schedulers.local import LocalScheduler
+
+    return LocalScheduler(context)
+
+
+def _manual(context: SchedulerContext) -> Scheduler:
+    from launcher.schedulers.manual import ManualScheduler
+
+    return ManualScheduler(context)
+
+
+def _external(context: SchedulerContext) -> Scheduler:
+    from launcher.schedulers.external import ExternalScheduler
+
+    return ExternalScheduler(context)
+
+
+def _vessl_http(context: SchedulerContext) -> Scheduler:
+    from launcher.schedulers.vessl_http import VesslHttpScheduler
+
+    return VesslHttpScheduler(context)
+
+
+def _vessl(context: SchedulerContext) -> Scheduler:
+    from launcher.schedulers.profile_file import read_profile
+    from launcher.schedulers.vessl import VesslScheduler
+
+    return VesslScheduler("vessl", read_profile(PROFILES / "vessl.toml"), context)
+
+
+SCHEDULERS: dict[str, Entry] = {
+    "local": Entry(
+        "processes on this machine, each with a loopback address",
+        "local/worker.yaml",
+        _local,
+        "an inherited anonymous file",
+    ),
+    "manual": Entry(
+        "writes a script for each worker run, which you start",
+        "manual/worker.sh",
+        _manual,
+        "in the script, readable by you alone",
+    ),
+    "external": Entry(
+        "nothing: workers come by themselves, and take a join string out of a folder",
+        "external/worker.sh",
+        _external,
+        "in a file of a folder that the workers share",
+    ),
+    "vessl-http": Entry(
+        "one VESSL run for each worker, by VESSL's HTTP API: needs no command",
+        "worker.yaml.tpl",
+        _vessl_http,
+        "in the rendered spec",
+    ),
+}
+"""Those that are code; `known_schedulers` adds the shipped profiles."""
+
+CLASSES: dict[str, Callable[[SchedulerContext], Scheduler]] = {"vessl": _vessl}
+"""Profiles with a class of their own."""
+
+
+@functools.cache
+def known_schedulers() -> Mapping[str, Entry]:
+    """All that `--scheduler` takes, by name."""
+    from launcher.schedulers.profile import profile_entry
+
+    entries = {path.stem: profile_entry(path) for path in sorted(PROFILES.glob("*.toml"))}
+    for name, make in CLASSES.items():
+        entries[name] = replace(entries[name], make=make)
+    return SCHEDULERS | entries
+
+
+def scheduler_entry(name: str) -> Entry:
+    """The scheduler of that name, or of the profile whose path is given (there is a `/` in it).
+
+    Raises:
+        UsageError: There is none; it lists what is known. Or the profile cannot be read.
+    """
+    if "/" in name:
+        from launcher.schedulers.profile import profile_entry
+
+        path = Path(name)
+        return profile_entry(path, path.parent)
+    entry = known_schedulers().get(name)
+    if entry is None:
+        raise UsageError(
+            f"there is no scheduler '{name}'",
+            hint=f"known are: {', '.join(known_schedulers())}; "
+            "another one is a file: --scheduler-profile FILE",
+        )
+    return entry
+
+
+def make_scheduler(starter: str, context: SchedulerContext) -> Scheduler:
+    """The scheduler of that name, for one launch. Raises UsageError."""
+    return scheduler_entry(starter).make(context)
+
+
+def show_schedulers(environ: Mapping[str, str]) -> None:
+    """Print all schedulers, with how the join string travels and which commands are missing."""
+    path = environ.get("PATH", os.defpath)
+    for name, entry in known_schedulers().items():
+        click.echo(f"{name:12} {entry.summary}")
+        words = f"join string: {entry.secret}"
+        if entry.commands:
+            missing = [
+                command for command in entry.commands if not shutil.which(command, path=path)
+            ]
+            gone = f" (not here: {', '.join(missing)})" if missing else ""
+            words = f"{words}; commands: {', '.join(entry.commands)}{gone}"
+        click.echo(f"{'':12} {words}")

@@ -1,0 +1,128 @@
+"""What starts worker runs: one contract.
+
+A scheduler says what it would submit (`prepare`: pure, that is the dry run), submits, and tells
+what became of it. Success is what was observed, an id read back, never an exit code alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from launcher.plan.plan import LONGEST_NAME, Submission, WorkerRun
+from launcher.schedulers.description import Description
+from rendezvous.frozen import frozen
+from rendezvous.wire.errors import SchedulerError
+
+
+class NothingSubmitted(SchedulerError):
+    """The scheduler was not reached, or it refused: for certain there is no worker run."""
+
+
+SERVICE_FAILS = "it is the scheduler's service that fails: launch again when it answers"
+
+Trouble = Callable[[str], Awaitable[None]]
+"""Told what a try to submit has come to, in the scheduler's words, while it is tried again."""
+
+
+async def unheard(words: str) -> None:
+    """The trouble that nobody asked to hear of."""
+
+
+@frozen
+class SchedulerContext:
+    """What a scheduler may use of the launch.
+
+    Attributes:
+        folder: A folder of the launch's own, for files that must outlive a call.
+        environ: The user's environment.
+        logs: Folder of the log files of the nodes on this machine.
+        quiet_stdout: Standard output carries something else: programs write to standard error.
+    """
+
+    folder: Path
+    environ: Mapping[str, str]
+    logs: Path | None = None
+    quiet_stdout: bool = False
+
+
+class Scheduler(Protocol):
+    """The contract of everything that starts worker runs."""
+
+    name: str
+    loopback: bool
+    """All its nodes live on this machine."""
+    poll_seconds: float
+    """How often `describe` may be asked."""
+    finds: bool
+    """Whether `find` can tell: where it cannot, its None means that nothing is known."""
+    keeps_logs: bool
+    """Whether `logs` gives any."""
+
+    def prepare(self, run: Submission, join: str) -> str:
+        """What would be submitted, spec and command. Pure; with a hidden join string, the dry run.
+
+        Raises TemplateError or UsageError.
+        """
+
+    async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
+        """Start the worker run; returns the scheduler's id of it.
+
+        What goes wrong and may still come right is told to `trouble` at once.
+
+        Raises SchedulerError with the scheduler's own last words. Even then the run may come to
+        exist later, where the scheduler's answers lag: `find` tells. With NothingSubmitted it
+        cannot.
+        """
+
+    async def find(self, run: WorkerRun) -> str | None:
+        """The id of the run with this unique name: after a lost answer or a restart.
+
+        Raises SchedulerError when the scheduler does not answer: whether there is one is not known.
+        """
+
+    async def describe(self, run: WorkerRun, handle: str) -> Description:
+        """What became of it; UNKNOWN when the scheduler cannot say.
+
+        Raises SchedulerError when it does not answer.
+        """
+
+    async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
+        """Tell it to end; no error when it has ended already. `describe` tells when it is over.
+
+        Raises SchedulerError when it could not be told.
+        """
+
+    def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
+        """The command with which a person ends it; empty where there is none."""
+
+    def logs(self, run: WorkerRun, handle: str, *, lines: int, follow: bool) -> AsyncIterator[str]:
+        """The newest lines that the scheduler keeps of its output; nothing where it keeps none."""
+
+
+@frozen
+class Entry:
+    """One row of the table of schedulers.
+
+    Attributes:
+        summary: One line, for a person.
+        spec: Template of a worker run, under the shipped specs or a path of its own.
+        secret: How the join string travels to the worker.
+        commands: The programs that it calls.
+        make: Makes the scheduler.
+        name_length: The most characters that it takes as a worker run's name.
+    """
+
+    summary: str
+    spec: str
+    make: Callable[[SchedulerContext], Scheduler]
+    secret: str
+    commands: tuple[str, ...] = ()
+    name_length: int = LONGEST_NAME
+
+
+async def no_logs() -> AsyncIterator[str]:
+    """The logs of a scheduler that keeps none."""
+    return
+    yield ""
