@@ -43,6 +43,7 @@ from launcher.run.values import (
     Verdict,
 )
 from rendezvous.enums import StrEnum
+from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import Result, RunStatus
 
 CREATE_PAUSE_SECONDS: Final = 0.05
@@ -283,5 +284,5 @@ class Course:
 
 def _is_open(result: Result) -> bool:
     """Whether its scheduler may know what a signal or a silence leaves open."""
-    by_signal = result.code == "program_failed" and result.exit_code > _SIGNALS
-    return by_signal or result.code == "node_lost"
+    by_signal = result.code == Cause.PROGRAM_FAILED and result.exit_code > _SIGNALS
+    return by_signal or result.code == Cause.NODE_LOST

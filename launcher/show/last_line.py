@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from launcher.state.state_dir import StateDir
+from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import Result
 
 _SAYS = re.compile(r"\w")
@@ -25,7 +26,7 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
     if result.hint:
         text += f"; {result.hint}"
     record = state.record()
-    if result.code == "join_timeout" and record is not None:
+    if result.code == Cause.JOIN_TIMEOUT and record is not None:
         place = record.registry_place()
         text += f" (port {place.port} of {', '.join(place.addresses)})"
     log = result.log or (str(state.logs) if result.status == "failed" else "")

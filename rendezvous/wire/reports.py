@@ -18,12 +18,16 @@ class AckReport(Wire):
     digest: Digest
 
 
+RefusalCode = Literal["port_taken", "bad_table", "hosts", "contract", "address"]
+"""Why a node cannot prepare for a table."""
+
+
 class RefuseReport(Wire):
     """Arming: this node cannot start on the table."""
 
     kind: Literal["refuse"] = "refuse"
     epoch: int
-    code: Literal["port_taken", "bad_table", "hosts", "contract", "address"]
+    code: RefusalCode
     reason: Words
     free_port: Port | None = Field(None, description="With `port_taken`: one that is free.")
 

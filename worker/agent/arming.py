@@ -11,12 +11,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from rendezvous.frozen import frozen
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import ArmingFailed, UsageError
-from rendezvous.wire.reports import RefuseReport
+from rendezvous.wire.reports import RefusalCode, RefuseReport
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
 from worker.agent.actions import Arm
@@ -27,8 +26,6 @@ from worker.agent.table import problem_of
 from worker.contracts import Contract, Paths, ProgramOptions, files_of, make_contract
 from worker.hosts.resolver import Addresses
 from worker.settings import WorkerSettings, state_home
-
-Code = Literal["bad_table", "contract", "address", "port_taken", "hosts"]
 
 
 @frozen
@@ -61,7 +58,7 @@ class NodeSpec:
 class CannotArm(Exception):
     """Why this node cannot start on a table."""
 
-    def __init__(self, code: Code, reason: str, free_port: int | None = None) -> None:
+    def __init__(self, code: RefusalCode, reason: str, free_port: int | None = None) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = printable(reason, 600)
