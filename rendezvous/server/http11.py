@@ -49,9 +49,8 @@ _CLOSED_BY_US = frozenset({h11.MUST_CLOSE, h11.CLOSED, h11.ERROR})
 _CAN_ANSWER = frozenset({h11.IDLE, h11.SEND_RESPONSE})
 
 
-class _TooSlow(BadRequest):
-    status = 408
-    retryable = True
+class _TooSlow(BadRequest, status=408, retryable=True):
+    """What was begun did not come in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,6 @@ class GuardedProtocol(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See the base class."""
         super().connection_made(transport)
         sock = transport.get_extra_info("socket")
         # Not inherited from the listener by those that waited in its queue for our start.
@@ -139,7 +137,6 @@ class GuardedProtocol(H11Protocol):
             self._served, self.app = self.app, self._serve_last
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See the base class."""
         reason = self._close_reason(exc)
         super().connection_lost(exc)
         self._expect("")
@@ -147,7 +144,6 @@ class GuardedProtocol(H11Protocol):
         self._connection.end(reason)
 
     def data_received(self, data: bytes) -> None:
-        """See the base class."""
         # h11 applies its limit to incomplete headers only; one read may bring 256 KiB at once.
         if (
             len(data) > MAX_HEADER_BYTES
@@ -350,7 +346,6 @@ class GuardedServer(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See the base class."""
         self._closing.set()
         await super().shutdown(sockets)
 

@@ -40,7 +40,7 @@ The last one is the hint.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rendezvous.enums import StrEnum
 
@@ -123,6 +123,14 @@ class RdzvError(Exception):
     retryable: ClassVar[bool] = False
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
+    def __init_subclass__(cls, **differences: Any) -> None:
+        """A class is declared by what sets it apart; who is the cause of an end exits like it."""
+        code = differences.get("code")
+        if isinstance(code, Cause):
+            differences["exit_code"] = code.exit_code
+        for name, value in differences.items():
+            setattr(cls, name, value)
+
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
@@ -132,78 +140,49 @@ class RdzvError(Exception):
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
 
-class UsageError(RdzvError):
+class UsageError(RdzvError, code="usage", status=400, exit_code=ExitCode.USAGE):
     """The person gave an option, file or value that cannot work."""
 
-    code = "usage"
-    status = 400
-    exit_code = ExitCode.USAGE
 
-
-class TemplateError(UsageError):
+class TemplateError(UsageError, code="template"):
     """A spec template cannot be rendered."""
 
-    code = "template"
 
-
-class AddressError(UsageError):
+class AddressError(UsageError, code="address"):
     """The address, interface or network asked for does not exist here."""
 
-    code = "address"
 
-
-class RequestError(RdzvError):
+class RequestError(RdzvError, code="request", status=400, exit_code=ExitCode.REFUSED):
     """The registry refuses a request."""
 
-    code = "request"
-    status = 400
-    exit_code = ExitCode.REFUSED
 
-
-class BadRequest(RequestError):
+class BadRequest(RequestError, code="bad_request"):
     """The request does not fit the schema."""
 
-    code = "bad_request"
 
-
-class Unauthorized(RequestError):
+class Unauthorized(RequestError, code="unauthorized", status=401):
     """No credential, or one that the registry does not know."""
 
-    code = "unauthorized"
-    status = 401
 
-
-class Forbidden(RequestError):
+class Forbidden(RequestError, code="forbidden", status=403):
     """The credential is known and does not cover this request."""
 
-    code = "forbidden"
-    status = 403
 
-
-class NotFound(RequestError):
+class NotFound(RequestError, code="not_found", status=404):
     """No such run, table or route; a run of somebody else looks the same."""
 
-    code = "not_found"
-    status = 404
 
-
-class MethodNotAllowed(RequestError):
+class MethodNotAllowed(RequestError, code="method_not_allowed", status=405):
     """The route exists and does not take this method."""
 
-    code = "method_not_allowed"
-    status = 405
 
-
-class Mismatch(RequestError):
+class Mismatch(RequestError, code=Cause.MISMATCH, status=409):
     """The node describes another job than the one this run was created for.
 
     Attributes:
         command_word: The first word of COMMAND, from 1, in which it differs; None: another thing.
         is_alone: Whether it is this node that differs; with one other alone nobody can say.
     """
-
-    code = Cause.MISMATCH
-    status = 409
 
     def __init__(
         self,
@@ -218,156 +197,88 @@ class Mismatch(RequestError):
         self.is_alone = is_alone
 
 
-class RunExists(RequestError):
+class RunExists(RequestError, code="run_exists", status=409, exit_code=ExitCode.FAILED):
     """The RDZV_ID belongs to another launch that is still alive."""
 
-    code = "run_exists"
-    status = 409
-    exit_code = ExitCode.FAILED
 
-
-class SlotTaken(RequestError):
+class SlotTaken(RequestError, code="slot_taken", status=409, retryable=True):
     """A live node of the same generation holds the slot."""
 
-    code = "slot_taken"
-    status = 409
-    retryable = True
 
-
-class Fenced(RequestError):
+class Fenced(RequestError, code="fenced", status=409, exit_code=ExitCode.FENCED):
     """A newer incarnation or generation has this slot; this node must stop."""
 
-    code = "fenced"
-    status = 409
-    exit_code = ExitCode.FENCED
 
-
-class RunOver(RequestError):
+class RunOver(RequestError, code="run_over", status=410):
     """The run is finished; nobody can join it."""
 
-    code = "run_over"
-    status = 410
 
-
-class TooLate(RunOver):
+class TooLate(RunOver, code="too_late", exit_code=ExitCode.OK):
     """The run goes, or went, well on a table without this node: it is not needed."""
 
-    code = "too_late"
-    exit_code = ExitCode.OK
 
-
-class TooLarge(RequestError):
+class TooLarge(RequestError, code="too_large", status=413):
     """More bytes than the registry is ready to read."""
 
-    code = "too_large"
-    status = 413
 
-
-class TooManyRequests(RequestError):
+class TooManyRequests(RequestError, code="too_many_requests", status=429, retryable=True):
     """Wait as long as Retry-After says."""
 
-    code = "too_many_requests"
-    status = 429
-    retryable = True
 
-
-class TooManyRuns(RequestError):
+class TooManyRuns(RequestError, code="too_many_runs", status=429, exit_code=ExitCode.FAILED):
     """As many runs are in progress as the registry takes."""
 
-    code = "too_many_runs"
-    status = 429
-    exit_code = ExitCode.FAILED
 
-
-class RegistryError(RdzvError):
+class RegistryError(RdzvError, code="registry", exit_code=ExitCode.REGISTRY_LOST):
     """The registry cannot serve the request now."""
 
-    code = "registry"
-    exit_code = ExitCode.REGISTRY_LOST
 
-
-class InternalError(RegistryError):
+class InternalError(RegistryError, code="internal"):
     """A fault in the registry."""
 
-    code = "internal"
 
-
-class Unavailable(RegistryError):
+class Unavailable(RegistryError, code="unavailable", status=503, retryable=True):
     """The registry is closing or overloaded, or could not be reached."""
 
-    code = "unavailable"
-    status = 503
-    retryable = True
 
-
-class StorageFull(RegistryError):
+class StorageFull(RegistryError, code=Cause.STORAGE_FULL, status=507, retryable=True):
     """The journal could not be written; nothing was changed."""
 
-    code = Cause.STORAGE_FULL
-    status = 507
-    retryable = True
 
-
-class RunError(RdzvError):
+class RunError(RdzvError, code="run"):
     """The run, or this node's part of it, came to an end."""
 
-    code = "run"
 
-
-class JoinTimeout(RunError):
+class JoinTimeout(RunError, code=Cause.JOIN_TIMEOUT):
     """A slot was not filled, or the registry not found, in time."""
 
-    code = Cause.JOIN_TIMEOUT
-    exit_code = ExitCode.JOIN_TIMEOUT
 
-
-class VerificationFailed(RunError):
+class VerificationFailed(RunError, code=Cause.VERIFICATION_FAILED):
     """No network class connects every pair of nodes."""
 
-    code = Cause.VERIFICATION_FAILED
-    exit_code = ExitCode.VERIFICATION_FAILED
 
-
-class ArmingFailed(RunError):
+class ArmingFailed(RunError, code=Cause.ARMING_FAILED):
     """A node could not prepare for the table it was given."""
 
-    code = Cause.ARMING_FAILED
-    exit_code = ExitCode.ARMING_FAILED
 
-
-class SchedulerError(RunError):
+class SchedulerError(RunError, code=Cause.SCHEDULER_FAILED):
     """A worker run could not be submitted, or ended before it joined."""
 
-    code = Cause.SCHEDULER_FAILED
-    exit_code = ExitCode.SCHEDULER_FAILED
 
-
-class RunCancelled(RunError):
+class RunCancelled(RunError, code=Cause.CANCELLED):
     """Somebody cancelled the run."""
 
-    code = Cause.CANCELLED
-    exit_code = ExitCode.CANCELLED
 
-
-class RegistryLost(RunError):
+class RegistryLost(RunError, code=Cause.REGISTRY_LOST):
     """No registry answered within the orphan time-out."""
 
-    code = Cause.REGISTRY_LOST
-    exit_code = ExitCode.REGISTRY_LOST
 
-
-class NodeLost(RunError):
+class NodeLost(RunError, code=Cause.NODE_LOST):
     """A node went silent after the go."""
 
-    code = Cause.NODE_LOST
-    exit_code = ExitCode.NODE_LOST
 
-
-class PreflightFailed(RunError):
+class PreflightFailed(RunError, code=Cause.PREFLIGHT_FAILED):
     """A check failed: of a node, between the nodes, or of what NCCL uses."""
-
-    code = Cause.PREFLIGHT_FAILED
-    exit_code = ExitCode.PREFLIGHT_FAILED
 
 
 def _classes(root: type[RdzvError]) -> dict[str, type[RdzvError]]:
