@@ -73,20 +73,22 @@ def listening(run: Run) -> list[int]:
     return [join.slot for join in joins_of(run) if join.probe_port is not None]
 
 
-def planned_pairs(run: Run, slot: int, said: Iterable[PairProbe]) -> list[PairProbe]:
+def planned_pairs(
+    listening: list[int], slot: int, epoch: int, said: Iterable[PairProbe]
+) -> list[PairProbe]:
     """What a node says of the peers that it was to probe; what it leaves away is not proven."""
-    if slot not in run.listening:
+    if slot not in listening:
         return []
     found = {pair.slot: pair for pair in said}
     return [
         found.get(peer) or PairProbe(slot=peer, outcome="error", detail="it was not probed")
-        for peer in peers_of(run.listening, slot, run.epoch)
+        for peer in peers_of(listening, slot, epoch)
     ]
 
 
-def count_pairs(round_: Round) -> tuple[int, int]:
+def count_pairs(reports: Mapping[int, Sequence[PairProbe]]) -> tuple[int, int]:
     """How many directed pairs failed, and how many were probed."""
-    outcomes = [pair.outcome for pairs in round_.reports.values() for pair in pairs]
+    outcomes = [pair.outcome for pairs in reports.values() for pair in pairs]
     return sum(outcome != "ok" for outcome in outcomes), len(outcomes)
 
 
@@ -94,7 +96,7 @@ def measured(run: Run, round_: Round) -> list[Finding]:
     """What a round has shown of those that still take part, beside who reaches whom."""
     joins = joins_of(run)
     tried = _among(round_, [join.slot for join in joins])
-    return mark_skipped(findings_of(tried, joins, run.classes), run.spec)
+    return mark_skipped(findings_of(tried, joins, run.attempt.classes), run.spec)
 
 
 def _among(round_: Round, slots: Sequence[int]) -> Round:
@@ -112,19 +114,15 @@ def _among(round_: Round, slots: Sequence[int]) -> Round:
 
 def run_report(run: Run) -> RunReport:
     """What was checked, for people; the good pairs of the newest round alone, if it was small."""
-    return RunReport(
-        run=run.id,
-        hostnames=run.hostnames(),
-        rounds=kept_rounds(run),
-        findings=run.findings,
-    )
+    hostnames, findings = run.hostnames(), run.attempt.findings
+    return RunReport(run=run.id, hostnames=hostnames, rounds=kept_rounds(run), findings=findings)
 
 
 def kept_rounds(run: Run) -> list[Round]:
     """The rounds; their good pairs only of the newest one, and if it was small."""
-    last = run.rounds[-1:] if len(run.slots) <= FULL_MESH else []
-    older = run.rounds[: len(run.rounds) - len(last)]
-    return [_without_good(round_) for round_ in older] + last
+    rounds = run.attempt.rounds
+    older = len(rounds) - (len(run.slots) <= FULL_MESH)
+    return [_without_good(round_) for round_ in rounds[:older]] + rounds[older:]
 
 
 def _without_good(round_: Round) -> Round:

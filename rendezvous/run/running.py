@@ -97,12 +97,9 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> None:
         hint = "look at its worker run's log; out of memory and preemption are the usual causes"
         finish(run, now, failure(Cause.NODE_LOST, words, first, hint))
         return
-    hint = "; ".join(
-        filter(None, [_HINTS.get(report.exit_code), words_of_odd(run.findings, run.hostnames())])
-    )
-    result = failure(
-        Cause.PROGRAM_FAILED, words, first, hint, exit_code=report.exit_code, report=report
-    )
+    code, odd = report.exit_code, words_of_odd(run.attempt.findings, run.hostnames())
+    hint = "; ".join(filter(None, [_HINTS.get(code), odd]))
+    result = failure(Cause.PROGRAM_FAILED, words, first, hint, exit_code=code, report=report)
     finish(run, now, result)
 
 

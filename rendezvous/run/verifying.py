@@ -84,7 +84,7 @@ class Plan:
 
 def plan_checks(run: Run, now: float) -> Plan:
     """Judge what the nodes said of themselves: with whom the run goes on, if it does."""
-    left_out, findings = run.attempt.left_out, run.findings
+    left_out, findings = run.attempt.left_out, run.attempt.findings
     while True:
         then = run.with_left_out(left_out)
         joins = joins_of(then)
@@ -118,7 +118,7 @@ def plan_after_round(run: Run, now: float) -> Plan:
     attempt, probing = run.attempt, run.attempt.probing
     assert probing is not None
     number, tried = probing.number, attempt.rounds[-1]
-    failed, _ = count_pairs(tried)
+    failed, _ = count_pairs(tried.reports)
     if not failed:
         return plan_table(run, number, tried)
     in_time = now - attempt.verifying_since < run.spec.limits.verify_timeout_seconds
@@ -128,11 +128,11 @@ def plan_after_round(run: Run, now: float) -> Plan:
     guilty = [to_release(tried) for tried in rounds]
     number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
     if run.can_go_without(guilty[number]):
-        why = why_released(rounds[number], joins_of(run), run.classes)
+        why = why_released(rounds[number], joins_of(run), attempt.classes)
         cause = Cause.VERIFICATION_FAILED
         left_out = {slot: LeftOut(cause, words) for slot, words in why.items()}
         return plan_table(run, number, rounds[number], left_out)
-    blamed = blame(rounds, joins_of(run), run.classes)
+    blamed = blame(rounds, joins_of(run), attempt.classes)
     return Plan(_unreachable(run, blamed), attempt.findings + measured(run, rounds[-1]))
 
 
@@ -140,11 +140,12 @@ def plan_table(
     run: Run, number: int, tried: Round | None = None, unreached: dict[int, LeftOut] | None = None
 ) -> Plan:
     """Seal the table on a class, unless what its round has measured is a failure."""
-    unreached = unreached or {}
-    then = run.with_left_out(run.attempt.left_out | unreached)
+    attempt, unreached = run.attempt, unreached or {}
+    then = run.with_left_out(attempt.left_out | unreached)
     found = measured(then, tried) if tried else []
-    found += left_out_by_variables(joins_of(then), run.classes[number:], run.findings, run.spec)
-    findings, told = run.findings + found, (unreached,)
+    classes = attempt.classes[number:]
+    found += left_out_by_variables(joins_of(then), classes, attempt.findings, run.spec)
+    findings, told = attempt.findings + found, (unreached,)
     if not (failed := failing(found, run.spec)):
         return Plan(Seal(number), findings, told)
     guilty = _guilty(run, failed)
@@ -182,29 +183,29 @@ def _unreachable(run: Run, why: Unreachable) -> Finish:
 
 def carry_out(run: Run, plan: Plan, now: float) -> str:
     """Change the run as planned. Returns it in words that end a sentence."""
-    run.attempt.findings = plan.findings
-    said = ""
+    attempt, said = run.attempt, ""
+    attempt.findings = plan.findings
     for group in plan.left_out:
-        run.attempt.left_out = run.attempt.left_out | group
+        attempt.left_out = attempt.left_out | group
         said += _without(run, group)
     match plan.step:
         case Verify(classes=classes):
-            run.attempt.classes, run.attempt.verifying_since = classes, now
+            attempt.classes, attempt.verifying_since = classes, now
             if run.spec.verify:
                 _begin_round(run, now, 0)
                 return said
             run.epoch += 1
             return said + carry_out(run, plan_table(run, 0), now)
         case Probe(number=number):
-            tried = run.rounds[-1]
+            tried = attempt.rounds[-1]
             _begin_round(run, now, number)
-            words = f"{tried.network}: {tried.verdict}; next is {run.classes[number].words}"
+            words = f"{tried.network}: {tried.verdict}; next is {attempt.classes[number].words}"
         case Seal(number=number):
-            run.attempt.rounds = kept_rounds(run)
-            run.attempt.network, run.attempt.probing = run.classes[number], None
-            run.attempt.left_out = with_surplus(run)
+            attempt.rounds = kept_rounds(run)
+            attempt.network, attempt.probing = attempt.classes[number], None
+            attempt.left_out = with_surplus(run)
             seal_table(run, now, None)
-            words = f"the table is sealed on {run.classes[number].words}"
+            words = f"the table is sealed on {attempt.network.words}"
         case GatherMore(failed=failed):
             gather_again(run, now, enough_since=now)
             told = words_of_failing(failed, run.hostnames())
@@ -238,9 +239,10 @@ def probed(run: Run, event: events.Probed, now: float) -> Outcome:
     assert slot.node is not None
     slot.node.state = NodeState.VERIFIED
     run.waiting_for.discard(slot.index)
-    assert run.attempt.probing is not None
-    pairs = planned_pairs(run, slot.index, event.report.pairs)
-    run.attempt.probing.reports[slot.index] = pairs
+    probing = run.attempt.probing
+    assert probing is not None
+    pairs = planned_pairs(probing.listening, slot.index, run.epoch, event.report.pairs)
+    probing.reports[slot.index] = pairs
     failed = [pair for pair in pairs if pair.outcome != "ok"]
     reason = f"{who(slot)} verified its peers"
     if failed:
@@ -255,10 +257,13 @@ def probed(run: Run, event: events.Probed, now: float) -> Outcome:
 def _end_round(run: Run, now: float) -> str:
     attempt, probing = run.attempt, run.attempt.probing
     assert probing is not None
-    number, words = probing.number, attempt.classes[probing.number].words
-    slots = [slot.index for slot in run.taking_part()]
-    tried = Round(network=words, number=number, verdict="", slots=slots, reports=probing.reports)
-    failed, probed = count_pairs(tried)
-    verdict = f"{failed} of {probed} directed pairs failed" if failed else "every pair works"
-    attempt.rounds.append(tried.model_copy(update={"verdict": verdict}))
+    failed, probed = count_pairs(probing.reports)
+    tried = Round(
+        network=attempt.classes[probing.number].words,
+        number=probing.number,
+        verdict=f"{failed} of {probed} directed pairs failed" if failed else "every pair works",
+        slots=[slot.index for slot in run.taking_part()],
+        reports=probing.reports,
+    )
+    attempt.rounds.append(tried)
     return carry_out(run, plan_after_round(run, now), now)

@@ -33,7 +33,7 @@ def sealed(*left_out: tuple[bool, ...], own: list[Finding] | None = None, **spec
 
 
 def warned(drive: Drive) -> list[tuple[int | None, str, str]]:
-    return [(f.slot, f.level, f.expected) for f in drive.run.findings if f.check == "L17"]
+    return [(f.slot, f.level, f.expected) for f in drive.run.attempt.findings if f.check == "L17"]
 
 
 def test_a_node_whose_variable_leaves_out_the_tables_interface_is_warned_of() -> None:

@@ -55,7 +55,7 @@ def said(run: Run, *bad: int) -> None:
     assert probing is not None
     slots = [slot.index for slot in run.taking_part()]
     reports = {s: make_probe(1, s, slots, bad if s == 0 else ()).pairs for s in slots}
-    network = run.classes[probing.number].words
+    network = run.attempt.classes[probing.number].words
     run.attempt.rounds.append(Round(network=network, verdict="", slots=slots, reports=reports))
 
 
@@ -141,7 +141,7 @@ def test_the_next_network_is_proven_in_time(seconds: float, expected: Probe | No
 
 def test_what_a_network_is_taken_with_was_found_before() -> None:
     run = in_phase(Phase.VERIFYING).run
-    assert plan_table(run, 0) == Plan(Seal(0), run.findings, ({},))
+    assert plan_table(run, 0) == Plan(Seal(0), run.attempt.findings, ({},))
 
 
 def test_a_spare_steps_in_for_a_node_that_cannot_start() -> None:

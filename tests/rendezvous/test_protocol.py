@@ -1523,8 +1523,7 @@ class Machine(RuleBasedStateMachine):
         cut_off=st.sampled_from([[]] * 12 + [[1], [2, 99]]),
     )
     def a_node_probes(self, slot: int, back: int, epoch: int, cut_off: list[int]) -> None:
-        run = self.drive.run
-        report = make_probe(run.epoch - epoch, slot, run.listening, cut_off)
+        report = make_probe(self.drive.run.epoch - epoch, slot, self.drive.listening(), cut_off)
         self.report(slot, back, report, epoch)
 
     @rule(slot=SLOTS, back=MOSTLY_NOW, epoch=MOSTLY_NOW, right=st.booleans())

@@ -168,16 +168,16 @@ def test_a_node_that_is_lost_while_verifying_begins_it_all_again() -> None:
     drive.probe(0, 1)
     drive.probe(1)
     drive.report(1, LeaveReport())
-    assert (drive.phase, drive.run.rounds[0].network) == ("gathering", ETH0)
+    assert (drive.phase, drive.run.attempt.rounds[0].network) == ("gathering", ETH0)
     drive.join(1, 2, addresses=two_networks(1))
-    assert (drive.run.epoch, drive.run.rounds, plan(drive).network) == (3, [], ETH0)
+    assert (drive.run.epoch, drive.run.attempt.rounds, plan(drive).network) == (3, [], ETH0)
 
 
 def test_without_verify_the_preferred_network_is_taken_unproven() -> None:
     drive = with_two_networks(2, verify=False)
     assert drive.run.table is not None
     assert (drive.phase, drive.run.table.network) == ("arming", ETH0)
-    assert drive.run.rounds == []
+    assert drive.run.attempt.rounds == []
 
 
 def test_the_sentence_says_who_has_not_reported() -> None:
@@ -437,7 +437,7 @@ def test_a_node_that_its_peers_do_not_reach_is_replaced_by_a_spare() -> None:
     assert (table_slots(drive), released(drive), drive.run.network) == (
         [0, 2],
         [1],
-        drive.run.classes[0],
+        drive.run.attempt.classes[0],
     )
     drive.arm()
     assert drive.states()[1] == "released"
