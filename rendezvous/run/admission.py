@@ -36,16 +36,13 @@ _MAJOR = re.compile(r"[0-9]+(?=\.)")
 
 
 def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> Event | None:
-    """Whether this node may have its slot.
+    """Whether this node may have its slot; None when this join was accepted before.
 
     The caller has checked the token, so that slot and generation are the node's own.
 
-    Returns:
-        `Joined`, or None when this join was accepted before: the same answer is due again.
-
     Raises:
         RunOver, TooLate, Fenced, SlotTaken: The slot cannot be had (any more, or yet).
-        Mismatch: The node describes another job. The caller journals `Refused`.
+        Mismatch: The node describes another job; see `decide_mismatch`.
     """
     slot = run.slots[request.slot]
     known = slot.joins.get(request.join_id)
@@ -67,12 +64,9 @@ def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> E
 
 
 def refuse_other_version(request: JoinRequest, own: str) -> None:
-    """Refuse a node whose rdzv speaks otherwise than the registry's, which is `own`.
+    """Raise Mismatch for a node whose rdzv speaks otherwise than the registry's, which is `own`.
 
     Releases of one major version understand each other; what is unknown may join.
-
-    Raises:
-        Mismatch: The major versions differ.
     """
     theirs = request.facts.rdzv_version
     majors = {found[0] for version in (own, theirs) if (found := _MAJOR.match(version))}
@@ -231,8 +225,7 @@ def decide_report(
 ) -> Event | None:
     """What a node's report changes; None when it was said before or is about an older epoch.
 
-    Raises:
-        Fenced: A newer incarnation has the slot, or this one was given up.
+    Raises Fenced where a newer incarnation has the slot, or this one was given up.
     """
     slot = run.slots[slot_index]
     node = slot.node
@@ -272,8 +265,7 @@ def decide_report(
 def decide_slot(run: Run, slot_index: int, news: SlotNews) -> Event | None:
     """What the launcher's news of a slot changes; None when it is old or known.
 
-    Raises:
-        RunOver: A worker run is to be submitted for a finished run.
+    Raises RunOver where a worker run is to be submitted for a finished run.
     """
     slot = run.slots[slot_index]
     if news.state is SlotState.SUBMITTING and run.phase is Phase.FINISHED:
@@ -327,14 +319,15 @@ def decide_refusal(
     return events.Refused(slot=slot_index, generation=generation, **refusal.model_dump())
 
 
-def refusal(slot: int, generation: int, error: Mismatch) -> Event:
-    """The event that keeps a lasting refusal of a node with a good token."""
-    return events.Refused(
-        slot=slot,
-        generation=generation,
+def decide_mismatch(run: Run, request: JoinRequest, error: Mismatch) -> Event | None:
+    """What it changes that a node with a good token is refused for good; None when it is known."""
+    refused = events.Refused(
+        slot=request.slot,
+        generation=request.generation,
         code=error.code,
         reason=error.message,
         command_word=error.command_word,
         is_alone=error.is_alone,
         hint=error.hint,
     )
+    return None if refused == run.slots[request.slot].refused else refused

@@ -100,7 +100,7 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
         _begin_generation(slot, request.generation, now)
     slot.node = Node(slot.incarnations, request)
     slot.joins[request.join_id] = slot.incarnations
-    slot.problem, slot.given_up = "", False
+    slot.problem, slot.refused, slot.given_up = "", None, False
     run.missing.discard(slot.index)
     _count_waiting(slot, now)
     if run.command_digest is None:
@@ -136,7 +136,7 @@ def _check_gathered(run: Run, now: float) -> str:
 def refused(run: Run, event: events.Refused, now: float) -> Outcome:
     """Keep why a node does not join; the run ends if it is needed and may not come again."""
     slot = run.slots[event.slot]
-    slot.problem = event.reason
+    slot.problem, slot.refused = event.reason, event
     if event.exit_code is not None:
         return Outcome(_refused_itself(run, slot, event, event.exit_code, now), slot.index)
     if slot.live_node() is None and run.rules.awaits is Awaits.NODES:
@@ -208,12 +208,8 @@ class Recovery(Enum):
 def recovery_of(run: Run, slot: Slot, *, again: bool) -> Recovery | None:
     """How the run goes on without the slot's node; None when it cannot.
 
-    One that the table goes without anyway is not waited for again.
-
-    Args:
-        run: The run.
-        slot: The slot.
-        again: Whether another worker run, or another start of its platform, may do better.
+    One that the table goes without anyway is not waited for again; `again` says whether another
+    worker run, or another start of its platform, may do better.
     """
     node = slot.node
     if slot.index in run.attempt.left_out:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rendezvous.frozen import frozen
 from rendezvous.proof.networks import NetworkClass
+from rendezvous.run.events import Refused
 from rendezvous.run.phases import RULES, PhaseRules
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding, JoinRequest
@@ -63,6 +64,7 @@ class Slot:
     incarnations: int = 0
     joins: dict[str, int] = field(default_factory=dict)
     problem: str = ""
+    refused: Refused | None = None
     retries: int = 0
     given_up: bool = False
     waited: float = 0.0
@@ -206,30 +208,10 @@ class Run:
         return self.attempt.digest
 
     @property
-    def findings(self) -> list[Finding]:
-        """What the newest attempt that got so far has found."""
-        return self.attempt.findings
-
-    @property
-    def rounds(self) -> list[Round]:
-        """The rounds of the newest attempt that got so far."""
-        return self.attempt.rounds
-
-    @property
-    def classes(self) -> list[NetworkClass]:
-        """The network classes that can be proven, in order of preference."""
-        return self.attempt.classes
-
-    @property
     def network(self) -> NetworkClass | None:
         """The class that is being proven, or was taken."""
         attempt = self.attempt
         return attempt.classes[attempt.probing.number] if attempt.probing else attempt.network
-
-    @property
-    def listening(self) -> list[int]:
-        """The slots whose nodes answer probes in the round that is on."""
-        return self.attempt.probing.listening if self.attempt.probing else []
 
     def phase_timeout(self) -> float | None:
         """Seconds that the present phase may last, when it is one with a single deadline."""
@@ -264,10 +246,9 @@ def who(slot: Slot) -> str:
     node = slot.node
     if node is None:
         return f"slot {slot.index}"
-    host = node.join.hostname
-    if node.rank is not None:
-        return f"node {node.rank} ({host}, slot {slot.index})"
-    return f"slot {slot.index} ({host})"
+    if node.rank is None:
+        return f"slot {slot.index} ({node.join.hostname})"
+    return f"node {node.rank} ({node.join.hostname}, slot {slot.index})"
 
 
 def names_of(run: Run, indices: Iterable[int], limit: int = 5) -> str:
@@ -312,14 +293,14 @@ def words_of_failure(slot: Slot) -> str:
 
 def what_is_known(spec: RunSpec, slot: Slot) -> str:
     """A missing slot, with all that is known of its worker run."""
+    detail = f": {slot.detail}" if slot.detail else ""
     if slot.generation == 0 and spec.managed:
         known = "was never submitted"
     elif slot.state in (SlotState.NONE, SlotState.UNKNOWN):
         known = "never reached the registry"
     elif slot.state is SlotState.SUBMITTING:
-        known = f"was still being submitted{f': {slot.detail}' if slot.detail else ''}"
+        known = f"was still being submitted{detail}"
     else:
-        detail = f": {slot.detail}" if slot.detail else ""
         known = f"never reached the registry; the scheduler says {slot.state}{detail}"
     name = f" (worker run {slot.name}, generation {slot.generation})" if slot.name else ""
     problem = f"; before that: {slot.problem}" if slot.problem else ""

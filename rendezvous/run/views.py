@@ -6,7 +6,9 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 
+from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases
+from rendezvous.run.moves import Outcome
 from rendezvous.run.phases import Awaits
 from rendezvous.run.rounds import plan_of
 from rendezvous.run.state import (
@@ -18,7 +20,7 @@ from rendezvous.run.state import (
     nodes_text,
     words_of_failure,
 )
-from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.wire.run import EventLine, NodeState, Phase, RunStatus, SlotState, SlotStatus
 from rendezvous.wire.watch import NodeView
 from rendezvous.wire.words import printable, slots_text, time_text
 
@@ -92,8 +94,8 @@ def _reason_reporting(run: Run, now: float, times: bool) -> str:
     task = run.rules.task
     probing = run.attempt.probing
     if probing is not None and probing.number > 0:
-        words, place = run.classes[probing.number].words, probing.number + 1
-        task += f" ({words}: network {place} of {len(run.classes)})"
+        classes, number = run.attempt.classes, probing.number
+        task += f" ({classes[number].words}: network {number + 1} of {len(classes)})"
     return f"waiting for {names_of(run, run.waiting_for, 3)} to {task}{_left(run, now, times)}"
 
 
@@ -205,6 +207,20 @@ def _critical_wait(run: Run, now: float) -> float:
 def _left(run: Run, now: float, times: bool) -> str:
     left = remaining_seconds(run, now) if times else None
     return "" if left is None else f", {left:.0f} s left"
+
+
+def event_line(run: Run, number: int, event: Event, outcome: Outcome, now: float) -> EventLine:
+    """What an event of this number has just done to the run."""
+    return EventLine(
+        number=number,
+        at_seconds=round(now - run.created_at, 3),
+        kind=event.kind,
+        reason=outcome.reason,
+        phase=run.phase,
+        epoch=run.epoch,
+        slot=outcome.slot,
+        usual=outcome.usual,
+    )
 
 
 def everyone_left(run: Run) -> bool:

@@ -107,7 +107,7 @@ async def _serve(config: ServerConfig, sock: socket.socket) -> None:
         config.admin_sha256,
         options=Options(config.trust_close, config.max_runs, crowded=room.words),
     )
-    count = service.recover()
+    count = service.sequencer.recover()
     if count:
         logger.info("%d runs were recovered from the journal", count)
     server = GuardedServer(

@@ -66,18 +66,15 @@ class MemoryJournal:
         self._records: dict[tuple[str, int], Record] = {}
 
     async def append(self, records: list[Record]) -> None:
-        """See the protocol."""
         new = {(record.run, record.number): record for record in records}
         if len(new) < len(records) or not new.keys().isdisjoint(self._records):
             raise StorageFull("the journal holds a record of that run and number already")
         self._records |= new
 
     def read(self, run: str | None = None) -> Iterator[Record]:
-        """See the protocol."""
         yield from (record for record in self._records.values() if run in (None, record.run))
 
     async def drop(self, run: str) -> None:
-        """See the protocol."""
         self._records = {key: record for key, record in self._records.items() if key[0] != run}
 
     async def close(self) -> None:
@@ -99,7 +96,6 @@ class SqliteJournal:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     async def append(self, records: list[Record]) -> None:
-        """See the protocol."""
         await self._run(_insert, records)
 
     def read(self, run: str | None = None) -> Iterator[Record]:
@@ -111,11 +107,9 @@ class SqliteJournal:
         yield from records
 
     async def drop(self, run: str) -> None:
-        """See the protocol."""
         await self._run(_delete, run)
 
     async def close(self) -> None:
-        """See the protocol."""
         self._thread.submit(self._connection.close).result()
         self._thread.shutdown()
 

@@ -15,7 +15,7 @@ from rendezvous.run.events import Event, dump_event
 from rendezvous.run.leases import Key, Leases, poll_seconds
 from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
-from rendezvous.run.views import node_view, reason_and_topic, run_status
+from rendezvous.run.views import event_line, node_view, reason_and_topic, run_status
 from rendezvous.server.answers import Body
 from rendezvous.server.journal import Record
 from rendezvous.server.metrics import Metrics
@@ -34,9 +34,6 @@ class LiveRun:
     """A run as a registry has it, with all that is not journalled.
 
     Args:
-        name: The run id.
-        spec: What its maker said.
-        now: The registry's clock.
         replaced: The run of an earlier launch, whose place it takes.
         trust_close: See `Leases`.
         crowded: Says why further nodes cannot call; empty when they can.
@@ -94,18 +91,7 @@ class LiveRun:
         outcome = apply(self.run, event, now)
         self.number += 1
         self._lease(event, now)
-        self.lines.append(
-            EventLine(
-                number=self.number,
-                at_seconds=round(now - self.run.created_at, 3),
-                kind=event.kind,
-                reason=outcome.reason,
-                phase=self.run.phase,
-                epoch=self.run.epoch,
-                slot=outcome.slot,
-                usual=outcome.usual,
-            )
-        )
+        self.lines.append(event_line(self.run, self.number, event, outcome, now))
         return Record(self.run.id, self.number, now, dump_event(event))
 
     def _lease(self, event: Event, now: float) -> None:

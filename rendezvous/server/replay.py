@@ -15,6 +15,7 @@ from rendezvous.run import events
 from rendezvous.run.events import load_event
 from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
+from rendezvous.run.views import event_line
 from rendezvous.server.journal import Record, applying, read_journal
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.run import EventLine
@@ -26,8 +27,7 @@ _MAX_LINE = 10_000
 def replay(records: list[Record]) -> Iterator[tuple[str, EventLine]]:
     """Apply the records in their order; yields the run and what each event did.
 
-    Raises:
-        UsageError: A record is of another version, or does not follow from those before it.
+    Raises UsageError for one of another version, or that does not follow from those before it.
     """
     runs: dict[str, Run] = {}
     for record in records:
@@ -37,19 +37,7 @@ def replay(records: list[Record]) -> Iterator[tuple[str, EventLine]]:
                 runs[record.run] = create(record.run, event.spec, record.at)
             run = runs[record.run]
             outcome = apply(run, event, record.at)
-        yield (
-            record.run,
-            EventLine(
-                number=record.number,
-                at_seconds=round(record.at - run.created_at, 3),
-                kind=event.kind,
-                reason=outcome.reason,
-                phase=run.phase,
-                epoch=run.epoch,
-                slot=outcome.slot,
-                usual=outcome.usual,
-            ),
-        )
+        yield record.run, event_line(run, record.number, event, outcome, record.at)
 
 
 def main() -> None:

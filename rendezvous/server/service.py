@@ -7,17 +7,16 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
 
 from rendezvous.compat import TaskGroup, timeout
 from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
     decide_join,
+    decide_mismatch,
     decide_refusal,
     decide_report,
     decide_slot,
-    refusal,
     refuse_other_version,
 )
 from rendezvous.run.events import Event
@@ -25,6 +24,7 @@ from rendezvous.run.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
 from rendezvous.run.views import everyone_left
 from rendezvous.server.access import Access
 from rendezvous.server.answers import Body
+from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.journal import Journal
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.relay import Relay, check_member, only_living
@@ -41,13 +41,6 @@ from rendezvous.wire.run import EventLine, Phase, RunSpec, RunStatus, SlotNews
 _QUIET_SECONDS = 10.0
 _CLOSES_SECONDS = 0.05
 """For the ends of connections that came before a cancel to be read before it counts."""
-
-
-class Connection(Protocol):
-    """What the service needs to know of a client's connection."""
-
-    def on_close(self, callback: Callable[..., object], *arguments: object) -> None:
-        """Call back once with the arguments and the reason when the connection has ended."""
 
 
 class Service:
@@ -80,10 +73,6 @@ class Service:
         self.closing = self.sequencer.closing
         self.counters = self.sequencer.counters
 
-    def recover(self) -> int:
-        """See `Sequencer.recover`."""
-        return self.sequencer.recover()
-
     async def serve(self) -> None:
         """Sequence commands and sweep leases until cancelled."""
         async with TaskGroup() as group:
@@ -99,12 +88,7 @@ class Service:
     # --- calls of people and launchers --------------------------------------------------------
 
     async def create(self, name: str, spec: RunSpec) -> RunStatus:
-        """Make a run. The same spec again is answered as before.
-
-        Raises:
-            RunExists: Another launch holds this id and is not finished.
-            TooManyRuns: As many runs are in progress as the registry takes.
-        """
+        """Make a run; raises RunExists, TooManyRuns. The same spec again is answered as before."""
 
         def decide(now: float) -> list[Change]:
             old = self._runs.get(name)
@@ -201,11 +185,7 @@ class Service:
         return await self.status(live)
 
     async def event_lines(self, live: LiveRun, after: int) -> list[EventLine] | None:
-        """Events numbered above `after`; waits for the next one.
-
-        Returns:
-            None when no more will come; an empty list when none came for a while.
-        """
+        """Events numbered above `after`; waits for one. None: no more will come; empty: not yet."""
         if not (lines := live.lines_after(after)) and not self._is_over(live):
             await live.people.wait(_QUIET_SECONDS)
             lines = live.lines_after(after)
@@ -234,8 +214,7 @@ class Service:
                 return decide_join(live.run, request, now, live.leases)
             except Mismatch as exc:
                 refused.append(exc)
-                known = live.run.slots[request.slot].problem == exc.message
-                return None if known else refusal(request.slot, request.generation, exc)
+                return decide_mismatch(live.run, request, exc)
             except RunOver:
                 live.tell_end(request.slot)
                 raise
@@ -303,13 +282,13 @@ class Service:
         live.leases.heard(key, self.now(), number)
         connection.on_close(self._connection_closed, live.run.id, key, number)
 
-    def _connection_closed(self, name: str, key: Key, number: int, how: str) -> None:
+    def _connection_closed(self, name: str, key: Key, number: int, how: CloseReason) -> None:
         live = self._runs.get(name)
         if live is not None:
             now = self.now()
             # After a stall it may be old, and what the node has asked since not read yet.
             is_new = self._clock.awake_seconds() >= live.leases.suspect_after
-            by_peer = how in ("fin", "rst") and is_new
+            by_peer = how in (CloseReason.FIN, CloseReason.RST) and is_new
             live.leases.closed(key, now, number, by_peer=by_peer)
 
     async def watch(self, live: LiveRun, after: int) -> Body:

@@ -32,7 +32,6 @@ class HttpNetwork:
     """See `network.Network`."""
 
     async def addresses_of(self, name: str, seconds: float) -> list[str]:
-        """See the protocol."""
         with contextlib.suppress(ValueError):
             ipaddress.ip_address(name)
             return [name]
@@ -43,7 +42,6 @@ class HttpNetwork:
             raise NetworkFailure(Fault.NO_NAME_SERVER, f"{seconds:.0f}") from exc
 
     async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
-        """See the protocol."""
         with _translated():
             verify = await self._context(place, address, seconds)
             scheme = "http" if place.trust == "plain" else "https"
@@ -100,7 +98,6 @@ class HttpLine:
         self.base = str(http.base_url).rstrip("/")
 
     async def request(self, request: Request, seconds: float) -> Answer:
-        """See the protocol."""
         with _translated():
             answer = await self._http.request(
                 request.method,
@@ -114,7 +111,6 @@ class HttpLine:
 
     @contextlib.asynccontextmanager
     async def stream(self, request: Request, quiet: float) -> AsyncIterator[HttpStream]:
-        """See the protocol."""
         with _translated():
             async with self._http.stream(
                 request.method,
@@ -126,7 +122,6 @@ class HttpLine:
                 yield HttpStream(answer)
 
     async def aclose(self) -> None:
-        """See the protocol."""
         await self._http.aclose()
 
 
@@ -138,11 +133,9 @@ class HttpStream:
         self.status = answer.status_code
 
     async def read(self) -> bytes:
-        """See the protocol."""
         return await self._answer.aread()
 
     async def lines(self) -> AsyncIterator[str]:
-        """See the protocol."""
         with _translated():
             async for line in self._answer.aiter_lines():
                 yield line

@@ -12,10 +12,10 @@ from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
     decide_join,
+    decide_mismatch,
     decide_refusal,
     decide_report,
     decide_slot,
-    refusal,
 )
 from rendezvous.run.events import Event
 from rendezvous.run.leases import SWEEP_SECONDS, Leases, poll_seconds
@@ -150,7 +150,7 @@ class Drive:
         try:
             self._apply_if(decide_join(self.run, request, self.now, self.leases))
         except Mismatch as exc:
-            self.apply(refusal(slot, generation, exc))
+            self._apply_if(decide_mismatch(self.run, request, exc))
             raise
         return self.run.slots[slot].joins[request.join_id]
 
@@ -162,9 +162,14 @@ class Drive:
 
     def probe(self, slot: int, *bad: int, how: Outcomes = "timeout") -> Outcome | None:
         """The node reports on the peers that it was to probe."""
-        run = self.run
-        peers = peers_of(run.listening, slot, run.epoch) if slot in run.listening else []
-        return self.report(slot, make_probe(run.epoch, slot, peers, bad, how))
+        epoch, listening = self.run.epoch, self.listening()
+        peers = peers_of(listening, slot, epoch) if slot in listening else []
+        return self.report(slot, make_probe(epoch, slot, peers, bad, how))
+
+    def listening(self) -> list[int]:
+        """The slots whose nodes answer probes in the round that is on."""
+        probing = self.run.attempt.probing
+        return probing.listening if probing is not None else []
 
     def ack(self, slot: int) -> Outcome | None:
         """The node acknowledges the present table."""

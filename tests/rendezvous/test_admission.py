@@ -8,10 +8,10 @@ import pytest
 
 from rendezvous.run.admission import (
     decide_join,
+    decide_mismatch,
     decide_refusal,
     decide_report,
     decide_slot,
-    refusal,
     refuse_other_version,
 )
 from rendezvous.run.events import Joined, Left, Refused
@@ -523,10 +523,14 @@ def test_nothing_is_submitted_for_a_finished_run() -> None:
     assert drive.news(0, SlotState.ENDED) is not None
 
 
-def test_a_lasting_refusal_is_kept_with_its_code_and_words() -> None:
-    assert refusal(3, 2, Mismatch("another job", hint="h")) == Refused(
-        slot=3, generation=2, code="mismatch", reason="another job", hint="h"
-    )
+def test_a_lasting_refusal_is_kept_once_with_its_code_and_words() -> None:
+    drive, error = Drive(make_spec(4)), Mismatch("another job", hint="h")
+    refused = decide_mismatch(drive.run, make_join(3, 2), error)
+    assert refused == Refused(slot=3, generation=2, code="mismatch", reason="another job", hint="h")
+    drive.apply(refused)
+    assert decide_mismatch(drive.run, make_join(3, 2), error) is None
+    other = Mismatch("another job", hint="another hint")
+    assert decide_mismatch(drive.run, make_join(3, 2), other) is not None
 
 
 # --- refusals of nodes that have not joined -------------------------------------------------------

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import hashlib
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from rendezvous.run.state import Slot
 from rendezvous.server import sequencer
 from rendezvous.server import service as service_module
 from rendezvous.server.answers import Body
+from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal
 from rendezvous.server.live_run import LiveRun
 from rendezvous.talk.credentials import Credential, parse_credential
@@ -101,7 +101,7 @@ def launch() -> Launch:
 async def recovered(journal: Journal, clock: FakeClock) -> Served:
     """Another service, built from the journal."""
     made = Served(journal, clock)
-    made.service.recover()
+    made.service.sequencer.recover()
     return made
 
 
@@ -1025,11 +1025,12 @@ async def test_a_stalled_registry_runs_out_no_time_out_and_no_lease(
     assert served.service.now() == pytest.approx(1, abs=0.5)
 
 
-class Line:
-    """A node's connection, which ends when the test says so."""
-
-    def on_close(self, callback: Callable[..., object], *arguments: object) -> None:
-        self.end = functools.partial(callback, *arguments)
+async def its_only_connection_closes(served: Served, launch: Launch) -> None:
+    """Slot 1 has spoken on one connection, which its host closes."""
+    connection = Connection("192.0.2.1")
+    served.service.heard(served.host(launch), 1, 1, connection)
+    connection.end(CloseReason.FIN)
+    await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(
@@ -1042,9 +1043,7 @@ async def test_a_close_that_is_read_soon_after_a_stall_says_nothing(
     await served.bring_to(Phase.ARMING, launch)
     await served.clock.jump(stalled)
     await served.clock.move(later)
-    line = Line()
-    served.service.heard(served.host(launch), 1, 1, line)
-    line.end("fin")
+    await its_only_connection_closes(served, launch)
     await served.clock.move(3)
     assert (served.host(launch).run.phase is not Phase.ARMING) == is_lost
 
@@ -1054,9 +1053,7 @@ async def test_a_close_that_was_read_right_before_a_stall_says_nothing(
 ) -> None:
     """Whoever was to come back within the second could not."""
     await served.bring_to(Phase.ARMING, launch)
-    line = Line()
-    served.service.heard(served.host(launch), 1, 1, line)
-    line.end("fin")
+    await its_only_connection_closes(served, launch)
     await served.clock.jump(30)
     await served.clock.move(3)
     assert served.host(launch).run.phase is Phase.ARMING

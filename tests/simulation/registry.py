@@ -104,7 +104,7 @@ class Registries:
 
     async def _serve(self, service: Service) -> None:
         try:
-            service.recover()
+            service.sequencer.recover()
             await service.serve()
         except Exception as exc:  # noqa: BLE001 (whatever it is, it is a finding)
             words = f"its sequencer ended: {exc!r}"

@@ -36,7 +36,7 @@ async def _recovered() -> Service:
     joined = dump_event(Joined(request=_LAUNCH.join(0)))
     await journal.append([Record("demo", 1, 0.0, created), Record("demo", 2, 0.0, joined)])
     service = Service(journal, bytes(32), "", options=Options(trust_close=False))
-    service.recover()
+    service.sequencer.recover()
     return service
 
 
