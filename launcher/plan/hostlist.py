@@ -23,6 +23,7 @@ from dataclasses import replace
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import bracketed
 from worker.settings import Processes, read_size
 
 _LINE = re.compile(
@@ -59,8 +60,8 @@ class Host:
     def destination(self) -> str:
         """`[user@]name[:port]`, an IPv6 address in brackets: what `ssh://` is followed by."""
         user = f"{self.user}@" if self.user else ""
-        name = f"[{self.name}]" if ":" in self.name else self.name
-        return f"{user}{name}:{self.port}" if self.port else f"{user}{name}"
+        name = user + bracketed(self.name)
+        return f"{name}:{self.port}" if self.port else name
 
     def is_one_of(self, names: Collection[str]) -> bool:
         """Whether it is the machine with these names and addresses; a domain may be left out."""

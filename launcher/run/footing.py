@@ -20,7 +20,7 @@ from rendezvous.talk.macs import word_macs
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.node import Job
 from rendezvous.wire.run import RunSpec
-from rendezvous.wire.words import printable
+from rendezvous.wire.words import bracketed, printable
 from worker.contracts import ProgramOptions, is_led
 
 _NEAR = ("127.0.0.1", "::1")
@@ -133,9 +133,8 @@ def _where(place: RegistryPlace) -> str:
     """Where workers open the registry, as a person types it."""
     first = next(iter(place.addresses), "")
     more = len(place.addresses) - 1
-    host = f"[{first}]" if ":" in first else first
     also = f" or one of {more} other addresses" if more > 0 else ""
-    return printable(f"{host}:{place.port}{also}", 253)
+    return printable(f"{bracketed(first)}:{place.port}{also}", 253)
 
 
 class Surveyor:

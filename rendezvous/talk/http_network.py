@@ -19,6 +19,7 @@ from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.failures import Fault, NetworkFailure
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import HEADERS, Answer, Line, Request
+from rendezvous.wire.words import bracketed
 
 # With httpx comes its command line, and with that rich, click and pygments where they are
 # installed: 5 MB of each agent. It does without what cannot be imported.
@@ -45,9 +46,8 @@ class HttpNetwork:
         with _translated():
             verify = await self._context(place, address, seconds)
             scheme = "http" if place.trust == "plain" else "https"
-            host = f"[{address}]" if ":" in address else address
             http = httpx.AsyncClient(
-                base_url=f"{scheme}://{host}:{place.port}",
+                base_url=f"{scheme}://{bracketed(address)}:{place.port}",
                 verify=verify,
                 trust_env=False,
                 headers=HEADERS,

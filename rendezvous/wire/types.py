@@ -20,9 +20,6 @@ from rendezvous.wire.words import PRINTABLE, printable
 MAX_NODES = 20_000
 
 _RUN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62})\Z")
-_RESERVED_NAMES = ("localhost", "localhost4", "localhost6", "loopback", "broadcasthost")
-"""What systems' own hosts files hold; Debian's ip6-localhost, ip6-allnodes, ... beside them."""
-_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)\Z")
 
 parse_address = functools.lru_cache(maxsize=4_096)(ipaddress.ip_address)
 """The same few addresses come again and again: in candidates, rows and tables."""
@@ -64,12 +61,6 @@ def _check_address(value: str) -> str:
     if address == _BROADCAST:
         raise ValueError("the broadcast address is not a node's")
     return str(address)
-
-
-def is_valid_label(name: str) -> bool:
-    """Whether `name` may stand in /etc/hosts: one ASCII label, no number, not a reserved name."""
-    is_reserved = name.lower() in _RESERVED_NAMES or name.lower().startswith("ip6-")
-    return bool(_LABEL.match(name)) and not name.isdigit() and not is_reserved
 
 
 RunId = Annotated[str, AfterValidator(_check_run_id)]

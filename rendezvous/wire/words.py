@@ -73,6 +73,11 @@ def group_name(slots: Sequence[int], hostnames: Mapping[int, str]) -> str:
     return slots_text(slots)
 
 
+def bracketed(host: str) -> str:
+    """A host in front of a port: `[fd00::5]`; a name or an IPv4 address stays."""
+    return f"[{host}]" if ":" in host else host
+
+
 def seconds_text(seconds: float) -> str:
     """`12 ms`, `1.5 s`, `40 min`."""
     if seconds < 1:

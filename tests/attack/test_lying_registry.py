@@ -25,9 +25,9 @@ from rendezvous.talk.macs import row_mac
 from rendezvous.wire.node import JoinReply
 from rendezvous.wire.run import Phase, Result
 from rendezvous.wire.table import TableRow, canonical_json
-from rendezvous.wire.types import is_valid_label
 from rendezvous.wire.watch import NodeView
 from tests.attack.server import Request, serving, tls
+from worker.hosts.text import is_valid_label
 
 pytestmark = pytest.mark.real_time
 

@@ -14,7 +14,7 @@ from rendezvous.wire.relay import CommandOutput
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Limits, RunSpec, SlotNews
 from rendezvous.wire.table import EndpointTable, TableRow, canonical_json
-from rendezvous.wire.types import MAX_NODES, Address, Digest, RunId, ShortWords, is_valid_label
+from rendezvous.wire.types import MAX_NODES, Address, Digest, RunId, ShortWords
 from rendezvous.wire.verify import PairProbe, ProbeReport
 from tests.rendezvous.driver import make_join, make_spec, sha
 
@@ -129,38 +129,6 @@ def test_run_ids_that_are_taken(good: str) -> None:
 def test_run_ids_that_are_refused(bad: str) -> None:
     with pytest.raises(ValidationError, match=r"1 to 63 letters, .* begins with a letter or digit"):
         RUN_ID.validate_python(bad)
-
-
-@pytest.mark.parametrize("good", ["node-1", "a", "A1", "1a", "x" * 63])
-def test_labels_that_may_stand_in_the_hosts_file(good: str) -> None:
-    assert is_valid_label(good)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        "",
-        "-a",
-        "a-",
-        "a.b",
-        "a_b",
-        "x" * 64,
-        "12",
-        "localhost",
-        "LocalHost",
-        "localhost4",
-        "broadcasthost",
-        "loopback",
-        "ip6-localhost",
-        "IP6-AllNodes",
-        "a\n",
-        "ü",
-        "a b",
-        "#",
-    ],
-)
-def test_labels_that_may_not(bad: str) -> None:
-    assert not is_valid_label(bad)
 
 
 @pytest.mark.parametrize(

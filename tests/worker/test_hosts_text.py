@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rendezvous.wire.errors import ArmingFailed
-from worker.hosts.text import HostsEntry, remove_blocks, render_hosts
+from worker.hosts.text import HostsEntry, is_valid_label, remove_blocks, render_hosts
 
 PLAIN = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
 BEGIN = "# BEGIN rdzv run={} pid=0 start=0 boot= ns=0 own={}\n"
@@ -279,3 +279,35 @@ def test_what_is_no_name_is_never_written(name: str) -> None:
 def test_a_run_id_that_is_none_is_never_written(run: str) -> None:
     with pytest.raises(ArmingFailed, match="is not a run id"):
         render_hosts("", ENTRIES, run=run, own_names=set())
+
+
+@pytest.mark.parametrize("good", ["node-1", "a", "A1", "1a", "x" * 63])
+def test_labels_that_may_stand_in_the_hosts_file(good: str) -> None:
+    assert is_valid_label(good)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "-a",
+        "a-",
+        "a.b",
+        "a_b",
+        "x" * 64,
+        "12",
+        "localhost",
+        "LocalHost",
+        "localhost4",
+        "broadcasthost",
+        "loopback",
+        "ip6-localhost",
+        "IP6-AllNodes",
+        "a\n",
+        "ü",
+        "a b",
+        "#",
+    ],
+)
+def test_labels_that_may_not(bad: str) -> None:
+    assert not is_valid_label(bad)

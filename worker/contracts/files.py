@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from rendezvous.wire.table import EndpointTable
-from worker.contracts.framework import Paths, bracketed
+from rendezvous.wire.words import bracketed
+from worker.contracts.framework import Paths
 from worker.contracts.variables import Variable
 
 HOSTFILE = "hostfile"

@@ -234,11 +234,6 @@ def refuse_uneven(ask: StartRequest, why: str) -> None:
     )
 
 
-def bracketed(address: str) -> str:
-    """An address in front of a port."""
-    return f"[{address}]" if ":" in address else address
-
-
 def refuse_owned(
     launcher: Sequence[str],
     flags: Sequence[Flag],

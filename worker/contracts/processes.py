@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rendezvous.wire.words import bracketed
 from worker.contracts.framework import (
     OF_A_PROCESS,
     Framework,
     Need,
     Start,
     StartRequest,
-    bracketed,
     program,
     removal,
 )

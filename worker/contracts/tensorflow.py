@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import TableRow
-from worker.contracts.framework import Framework, Need, Start, StartRequest, bracketed, program
+from rendezvous.wire.words import bracketed
+from worker.contracts.framework import Framework, Need, Start, StartRequest, program
 from worker.contracts.variables import Variable
 
 

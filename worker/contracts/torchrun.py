@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import bracketed
 from worker.contracts.flags import read_flags
 from worker.contracts.framework import (
     Framework,
@@ -17,7 +18,6 @@ from worker.contracts.framework import (
     Start,
     StartRequest,
     basename,
-    bracketed,
     is_python,
     refuse_owned,
     removal,

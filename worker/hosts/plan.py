@@ -12,13 +12,13 @@ from collections.abc import Set as AbstractSet
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.table import EndpointTable, TableRow
-from rendezvous.wire.types import is_valid_label
 from rendezvous.wire.words import listed, printable
 from worker.hosts.text import (
     HostsEntry,
     canonical,
     checked_address,
     is_loopback,
+    is_valid_label,
     names_in,
     names_of,
 )

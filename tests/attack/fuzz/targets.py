@@ -40,11 +40,10 @@ from rendezvous.wire.relay import RelayPost
 from rendezvous.wire.reports import Report
 from rendezvous.wire.run import RunSpec, SlotNews
 from rendezvous.wire.table import EndpointTable
-from rendezvous.wire.types import is_valid_label
 from rendezvous.wire.verify import PairProbe
 from tests.attack.fuzz.door import check_door, door_seeds
 from worker.hosts.plan import plan_hosts
-from worker.hosts.text import HostsEntry, remove_blocks, render_hosts
+from worker.hosts.text import HostsEntry, is_valid_label, remove_blocks, render_hosts
 from worker.probe.packets import Hello, Identity, Packets
 from worker.settings import read_size
 
