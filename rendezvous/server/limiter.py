@@ -1,4 +1,8 @@
-"""How fast those may ask who have not proven who they are: by connection, and by source address."""
+"""How fast those may ask who have not proven who they are: by connection, and by source address.
+
+All addresses of one IPv6 /64 are one source: a host has a whole one to choose from. Memory is
+bounded: the source that asked longest ago is forgotten first. Times are monotonic seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +10,9 @@ import ipaddress
 from collections import OrderedDict
 
 BURST = 20
-PER_SECOND = 1.0
 MAX_SOURCES = 10_000
 LONGEST_WAIT_SECONDS = 1.0
 """For a request of a stranger: a node that looks for its registry gives up after 2 s."""
-
-
-class FailedLogins:
-    """Counts failed logins by source address; a right credential is never counted or refused.
-
-    Many workers may share one address behind a NAT, so only failures count: 20 at once, then one
-    a second. Memory is bounded: the source that failed longest ago is forgotten first.
-    """
-
-    def __init__(self) -> None:
-        # By source: when all of its failures are paid off, at one per 1 / PER_SECOND seconds.
-        self._paid_off_at: OrderedDict[str, float] = OrderedDict()
-
-    def failed(self, source: str, now: float) -> float:
-        """Count one failed login.
-
-        Args:
-            source: The peer's address; the addresses of one IPv6 /64 count as one.
-            now: Monotonic seconds.
-
-        Returns:
-            0.0 while the source is within its allowance (answer 401), else the seconds until its
-            next failure would be (answer 429 with Retry-After).
-        """
-        source = _network(source)
-        paid_off_at = max(self._paid_off_at.get(source, now), now) + 1 / PER_SECOND
-        excess = paid_off_at - now - BURST / PER_SECOND
-        if excess > 0:
-            return excess
-        self._paid_off_at[source] = paid_off_at
-        self._paid_off_at.move_to_end(source)
-        if len(self._paid_off_at) > MAX_SOURCES:
-            self._paid_off_at.popitem(last=False)
-        return 0.0
 
 
 class Pace:
@@ -63,39 +32,65 @@ class Pace:
         return paid_off_at - count / self._per_second
 
 
+class _BySource(OrderedDict[str, float]):
+    """The states of sources' paces."""
+
+    def note(self, source: str, paid_off_at: float) -> None:
+        """The new state of a source, which has just asked."""
+        self[source] = paid_off_at
+        self.move_to_end(source)
+        if len(self) > MAX_SOURCES:
+            self.popitem(last=False)
+
+
+class FailedLogins:
+    """Counts failed logins by source address; a right credential is never counted or refused.
+
+    Many workers may share one address behind a NAT, so only failures count.
+    """
+
+    PACE = Pace(BURST, 1.0)
+
+    def __init__(self) -> None:
+        self._sources = _BySource()
+
+    def failed(self, source: str, now: float) -> float:
+        """Count one failed login, unless it is too many.
+
+        Returns 0.0 while the source is within its allowance (answer 401), else the seconds until
+        its next failure would be (answer 429 with Retry-After).
+        """
+        source = _network(source)
+        paid_off_at, excess = self.PACE.take(self._sources.get(source, now), now)
+        if excess == 0:
+            self._sources.note(source, paid_off_at)
+        return excess
+
+
 class Strangers:
     """Paces the requests on connections that have proven no credential; nobody is refused.
 
     A node asks one question before it shows its credential. A connection that has proven one is
     not counted, and what it asked before is given back to its source: nodes may share an address
-    with others, and with a flood. Memory is bounded as in `FailedLogins`.
+    with others, and with a flood.
     """
 
     CONNECTION = Pace(2, 1.0)
     SOURCE = Pace(10_000, 500.0)
 
     def __init__(self) -> None:
-        self._sources: OrderedDict[str, float] = OrderedDict()
+        self._sources = _BySource()
 
     def take(self, source: str, connection: float, now: float) -> tuple[float, float]:
-        """One request.
+        """One request on a connection of this state, 0.0 at first.
 
-        Args:
-            source: The peer's address; the addresses of one IPv6 /64 count as one.
-            connection: The state of its connection, 0.0 at first.
-            now: Monotonic seconds.
-
-        Returns:
-            The connection's new state, and the seconds that the request has to wait.
+        Returns the connection's new state, and the seconds that the request has to wait.
         """
         source = _network(source)
         connection, wait = self.CONNECTION.take(connection, now)
         paid_off_at, excess = self.SOURCE.take(self._sources.get(source, now), now)
         if excess <= LONGEST_WAIT_SECONDS:
-            self._sources[source] = paid_off_at
-            self._sources.move_to_end(source)
-        if len(self._sources) > MAX_SOURCES:
-            self._sources.popitem(last=False)
+            self._sources.note(source, paid_off_at)
         return connection, min(LONGEST_WAIT_SECONDS, max(wait, excess))
 
     def give_back(self, source: str, count: int) -> None:
