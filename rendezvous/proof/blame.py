@@ -52,11 +52,6 @@ def why_released(
     """Of each slot of `to_release`: whom it does not reach, or who not it, and the likeliest cause.
 
     Those that fail alike with the nodes that stay are told of together.
-
-    Args:
-        tried: A round in which a pair failed.
-        joins: Of the nodes that took part.
-        classes: What the round was about is one of them.
     """
     round_, out = ProbedRound.of(tried, joins, classes), to_release(tried)
     failed: defaultdict[int, dict[Pair, PairProbe]] = defaultdict(dict)
@@ -132,13 +127,7 @@ def _fix(round_: ProbedRound, pairs: Sequence[Pair], slot: int) -> str:
 def blame(
     rounds: Sequence[Round], joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
 ) -> Unreachable:
-    """Why no network class works, told of the one that came nearest.
-
-    Args:
-        rounds: All that were tried; at least one, and in each of them a pair failed.
-        joins: Of the nodes that took part.
-        classes: What the rounds were about.
-    """
+    """Why no network class works, told of the one that came nearest; in each a pair failed."""
     tried = nearest(rounds)
     round_ = ProbedRound.of(tried, joins, classes)
     guilty, single = guilty_nodes(round_.failed)
@@ -170,11 +159,9 @@ def _of_nodes(round_: ProbedRound, guilty: list[int], single: list[Pair]) -> Unr
     into = [pair for pair in round_.failed if pair[0] in others and pair[1] in inside]
     out = [pair for pair in round_.failed if pair[0] in inside and pair[1] in others]
     who, touched = group_name(guilty, round_.hostnames), into + out
-    peers = {slot for pair in touched for slot in pair} - inside
-    if len(peers) == len(others):
-        some = f"the {len(others)} others"
-    else:
-        some = f"{len(peers)} of the {len(others)} others ({slots_text(sorted(peers))})"
+    peers, some = {slot for pair in touched for slot in pair} - inside, f"the {len(others)} others"
+    if len(peers) < len(others):
+        some = f"{len(peers)} of {some} ({slots_text(sorted(peers))})"
     if into and out:
         fact = f"{who} and {some} do not reach each other"
     else:

@@ -40,12 +40,7 @@ def compare(joins: Sequence[JoinRequest], spec: RunSpec) -> list[Finding]:
 
 
 def first_difference(one: Sequence[str], other: Sequence[str]) -> int | None:
-    """The first word, from 1, in which two COMMANDs differ; None where they are the same.
-
-    Args:
-        one: The words' MACs, as `rendezvous.security.word_macs` makes them.
-        other: The same of another node.
-    """
+    """The first word, from 1, in which two COMMANDs differ by their MACs; None: in none."""
     pairs = enumerate(zip_longest(one, other), start=1)
     return next((number for number, (mine, theirs) in pairs if mine != theirs), None)
 

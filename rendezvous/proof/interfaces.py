@@ -23,14 +23,9 @@ def left_out(
 ) -> list[Finding]:
     """The nodes whose variables leave out the interface that the table takes.
 
-    A variable by which all nodes use one network is left alone: somebody means it so. What a node
-    has said by itself is not said again.
-
-    Args:
-        joins: Of the nodes that the table is to have.
-        classes: The one of the table, and those that were not tried.
-        known: What was found before.
-        spec: Of the run.
+    A variable by which all nodes use one network, be it the table's (the first of the `classes`) or
+    one that was not tried, is left alone: somebody means it so. What is `known` of a node is not
+    said again.
     """
     if len(joins) == 1 or spec.loopback:
         return []

@@ -182,23 +182,13 @@ def _named(found: Iterable[dict[int, Candidate]]) -> list[NetworkClass]:
 
 
 def _words(candidates: list[Candidate]) -> str:
-    subnets = {_subnet(c): c for c in candidates}
-    first = candidates[0]
+    first, subnets = candidates[0], {_subnet(c) for c in candidates}
     network = ipaddress.ip_network((first.address, first.prefix_length), strict=False)
-    kinds = dict.fromkeys(_KINDS[c.kind] for c in candidates)
-    return ", ".join(
-        (
-            _some(list(dict.fromkeys(c.interface for c in candidates)), "interface names"),
-            str(network) if len(subnets) == 1 else f"{len(subnets)} subnets",
-            " and ".join(kinds),
-            f"IPv{first.family}",
-        )
-    )
-
-
-def _some(names: list[str], what: str, limit: int = 3) -> str:
-    """`eth0 or ens3`; of more only how many."""
-    return " or ".join(names) if len(names) <= limit else f"{len(names)} {what}"
+    interfaces = dict.fromkeys(c.interface for c in candidates)
+    some = " or ".join(interfaces) if len(interfaces) <= 3 else f"{len(interfaces)} interface names"
+    where = str(network) if len(subnets) == 1 else f"{len(subnets)} subnets"
+    kinds = " and ".join(dict.fromkeys(_KINDS[c.kind] for c in candidates))
+    return f"{some}, {where}, {kinds}, IPv{first.family}"
 
 
 _GIVEN_UP = Property(
@@ -213,10 +203,6 @@ def given_up(joins: Sequence[JoinRequest], taken: NetworkClass) -> list[Finding]
     """X09: networks that nodes prefer to the one that is taken, and the few that are not in them.
 
     What only a minority has is none of the run's.
-
-    Args:
-        joins: Of the nodes that take part.
-        taken: The first of their classes.
     """
     usable = _usable(joins)
     if all(own[0] is taken.members[slot] for slot, own in usable.items()):

@@ -106,8 +106,8 @@ class ProbedRound:
         every = next((c.members for c in classes if c.number == tried.number), {})
         members = {slot: every[slot] for slot in tried.slots if slot in every}
         mtus = {slot: member.mtu for slot, member in members.items()}
-        names, good = hostnames_of(joins), _good(tried)
-        return cls(tried, joins, names, members, mtus, good, failures(tried))
+        names, good, failed = hostnames_of(joins), _pairs(tried, good=True), failures(tried)
+        return cls(tried, joins, names, members, mtus, good, failed)
 
     def name(self, slot: int) -> str:
         """How a node is named."""
@@ -136,21 +136,16 @@ class ProbedRound:
 
 def failures(tried: Round) -> dict[Pair, PairProbe]:
     """The pairs of a round that are not good, by reporter and peer."""
+    return _pairs(tried, good=False)
+
+
+def _pairs(tried: Round, *, good: bool) -> dict[Pair, PairProbe]:
     inside = set(tried.slots)
     return {
         (slot, probe.slot): probe
         for slot in sorted(inside & set(tried.reports))
         for probe in tried.reports[slot]
-        if probe.outcome != "ok" and probe.slot != slot and probe.slot in inside
-    }
-
-
-def _good(tried: Round) -> dict[Pair, PairProbe]:
-    return {
-        (slot, probe.slot): probe
-        for slot in tried.slots
-        for probe in tried.reports.get(slot, ())
-        if probe.outcome == "ok"
+        if (probe.outcome == "ok") == good and probe.slot != slot and probe.slot in inside
     }
 
 

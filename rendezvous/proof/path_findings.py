@@ -64,13 +64,7 @@ _NAMES = Property(
 def findings_of(
     tried: Round, joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
 ) -> list[Finding]:
-    """The checks M02 to M04, X07 and X08; and M01 when all pairs are good.
-
-    Args:
-        tried: The round.
-        joins: Of the nodes that it is about: fewer than have probed, if some were left out since.
-        classes: What the round was about is one of them.
-    """
+    """The checks M02 to M04, X07 and X08; and M01 when all pairs are good."""
     round_ = ProbedRound.of(tried, joins, classes)
     return [
         *_reached(round_),
@@ -105,25 +99,24 @@ def _mtus(round_: ProbedRound) -> list[Finding]:
     if not narrow:
         return found
     guilty, single = guilty_nodes(narrow)
-    least, widest = min(narrow.values()), max(round_.mtus.values())
-    value, expected = str(least), str(widest)
-    passes = f"only packets of up to {least} bytes pass"
-    takes = f"though the interfaces take {widest}"
-    if 2 * len(guilty) >= len(round_.tried.slots) or not guilty:
-        where = f"in {len(narrow)} directed pairs of nodes"
-        if len(single) == 1 and not guilty:
-            where = f"between {' and '.join(map(round_.name, single[0]))}"
-        sentence = f"{passes} {where}, {takes}"
-        return [*found, make_finding(_PATH_MTU, sentence, value=value, expected=expected)]
+    where: dict[int | None, str]
+    if not guilty and len(single) == 1:
+        where = {None: f"between {' and '.join(map(round_.name, single[0]))}"}
+    elif not guilty or 2 * len(guilty) >= len(round_.tried.slots):
+        where = {None: f"in {len(narrow)} directed pairs of nodes"}
+    else:
+        where = {slot: f"between {round_.name(slot)} and other nodes" for slot in sorted(guilty)}
+    least, widest = str(min(narrow.values())), str(max(round_.mtus.values()))
+    passes, takes = f"only packets of up to {least} bytes pass", f"the interfaces take {widest}"
     return found + [
         make_finding(
             _PATH_MTU,
-            f"{passes} between {round_.name(slot)} and other nodes, {takes}",
+            f"{passes} {words}, though {takes}",
             slot=slot,
-            value=value,
-            expected=expected,
+            value=least,
+            expected=widest,
         )
-        for slot in sorted(guilty)
+        for slot, words in where.items()
     ]
 
 

@@ -25,7 +25,7 @@ from rendezvous.talk.hedging import persistently
 from rendezvous.talk.http_network import HttpNetwork
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Line, Network, Request
-from rendezvous.talk.retry import retry_pause
+from rendezvous.talk.retry import RANDOM, retry_pause
 from rendezvous.wire.errors import Mismatch, RdzvError, Unavailable, error_from_code
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
@@ -60,7 +60,7 @@ class RegistryClient:
         place: Where the registry is and how it proves itself.
         credential: Sent with every request; may be set later.
         request_seconds: Time-out of one request that does not wait on purpose.
-        network: Where it is reached; the real one unless told.
+        network: The real one unless told.
         draw: Of the pauses between tries.
     """
 
@@ -75,9 +75,7 @@ class RegistryClient:
     ) -> None:
         self.place = place
         self.credential = credential.text() if isinstance(credential, Credential) else credential
-        self.pause: Callable[[], float] = (
-            retry_pause if draw is None else functools.partial(retry_pause, draw)
-        )
+        self.pause = functools.partial(retry_pause, draw or RANDOM)
         """Seconds before the next try of what failed."""
         self._seconds = request_seconds
         self._network = network or HttpNetwork()
@@ -100,8 +98,7 @@ class RegistryClient:
     async def connect(self) -> str:
         """Dial all addresses side by side; returns the base URL of the one that is used.
 
-        Raises:
-            Unavailable: None has proven itself; the message says what happened at each address.
+        Raises Unavailable, with what happened at each address, where none has proven itself.
         """
         await dial(self._network, self.place, self._keep, late=self._late, seconds=self._seconds)
         return self.base
@@ -147,10 +144,7 @@ class RegistryClient:
     ) -> bytes:
         """Send one request; returns the body of the answer.
 
-        Raises:
-            Unavailable: The network failed. If no connection could be opened, the next call dials
-                all addresses again.
-            RdzvError: The registry refused; the class is the one its code names.
+        Where no connection could be opened, the next call dials all addresses again.
         """
         line = await self._ready()
         with self._unavailable():
@@ -232,14 +226,11 @@ class RegistryClient:
 
     async def report(self, run: str, slot: int, report: Report) -> ReportReply:
         """Tell something of this node."""
-        path = f"/v1/runs/{run}/nodes/{slot}/reports"
-        clock = asyncio.get_running_loop().time
+        path, clock = f"/v1/runs/{run}/nodes/{slot}/reports", asyncio.get_running_loop().time
         began = clock()
-
-        def now() -> Report:
-            return aged(report, clock() - began)
-
-        data = await self._persistently("POST", path, now, late=self._seconds)
+        data = await self._persistently(
+            "POST", path, lambda: aged(report, clock() - began), late=self._seconds
+        )
         return _parse(ReportReply, data)
 
     async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:

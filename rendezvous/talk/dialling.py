@@ -41,7 +41,7 @@ class WaitFor:
 
 
 def next_step(answers: Sequence[bool | None], since_first: float) -> Take | WaitFor | None:
-    """What to do, from what the addresses have answered; None when all have failed.
+    """What to do; None when all addresses have failed.
 
     Args:
         answers: By place in the list: whether it has proven itself, None while it has not answered.
@@ -71,13 +71,13 @@ async def dial(
     late: Collection[str],
     seconds: float,
 ) -> None:
-    """Dial all addresses side by side.
+    """Dial all addresses side by side, those that are `late` a little later.
 
     Args:
         network: Where they are dialled.
         place: Whose addresses.
         use: Called with the address that is taken and its line, which is the caller's from then on.
-        late: The addresses that start later.
+        late: On these an answer was late.
         seconds: Time-out of each step at each address.
 
     Raises:

@@ -43,18 +43,23 @@ class Fault(StrEnum):
 
 
 _WORDS = {
+    Fault.NO_NAME: "its name cannot be resolved ({})",
+    Fault.NO_NAME_SERVER: "no name server has told its address within {} s",
     Fault.REFUSED: "connection refused (no registry is listening)",
     Fault.FILTERED: _SILENT_HOST,
     Fault.HOST_DOWN: _SILENT_HOST,
     Fault.SILENT: "it accepted the connection and did not answer",
     Fault.CLOSED: _CLOSED,
     Fault.NO_TLS: f"{_CLOSED}; it may not speak TLS 1.3",
+    Fault.TLS: "it does not speak TLS 1.3 ({})",
     Fault.NOT_PROVEN: "it does not hold this run's certificate",
     Fault.OTHER_KEY: "another launch answers there, with another key; RDZV_TOKEN must be the same "
     "on every node",
     Fault.NOT_HTTP: "it does not speak HTTP",
     Fault.NOT_RDZV: "something else than an rdzv registry answers there",
+    Fault.OTHER: "{}",
 }
+"""With a place for the detail."""
 _OF_NAMES = frozenset({Fault.NO_NAME, Fault.NO_NAME_SERVER})
 _OPEN_PORT = (
     "check that this node can open that port on rank 0's node, and that the registry has it there"
@@ -74,8 +79,7 @@ class NetworkFailure(Exception):
     """A `Network` or one of its lines failed; who calls a registry turns it into Unavailable.
 
     Attributes:
-        fault: What happened.
-        detail: More of it, where the fault says so.
+        detail: What the fault says of it.
         opened: Whether a connection was open by then.
     """
 
@@ -88,13 +92,7 @@ class NetworkFailure(Exception):
 
 def words_of(failure: NetworkFailure) -> str:
     """What a failure means, in words."""
-    if failure.fault is Fault.NO_NAME:
-        return f"its name cannot be resolved ({failure.detail})"
-    if failure.fault is Fault.NO_NAME_SERVER:
-        return f"no name server has told its address within {failure.detail} s"
-    if failure.fault is Fault.TLS:
-        return f"it does not speak TLS 1.3 ({failure.detail})"
-    return _WORDS.get(failure.fault) or failure.detail
+    return _WORDS[failure.fault].format(failure.detail)
 
 
 def unreachable(place: RegistryPlace, failures: Mapping[str, NetworkFailure]) -> Unavailable:

@@ -27,8 +27,7 @@ async def persistently(
     They are opened before the first is given up: a closed connection tells the registry that
     the node is gone. Two follow soon upon each other, as a network that lost one may well lose
     the next. While the first is waited for, one that failed is followed by another: those that
-    still wait may be on connections that nobody knows any more. What a node says may arrive
-    twice: it counts once.
+    still wait may be on connections that nobody knows any more.
 
     Args:
         send: Asks once, for at most four times `late`; raises Unavailable when the network fails.

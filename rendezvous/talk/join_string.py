@@ -38,11 +38,7 @@ class Word:
         return self.prefix + base64url(packed + zlib.crc32(packed).to_bytes(4, "big"))
 
     def read(self, text: str, make: Callable[[dict[str, Any]], T]) -> T:
-        """What is made of the word's parts; no part is ever shown.
-
-        Raises:
-            UsageError: It is another word, was cut or changed, or a part is missing or odd.
-        """
+        """What is made of the word's parts, of which none is ever shown; raises UsageError."""
         value = self.unpack(text)
         try:
             return make(value)
@@ -54,7 +50,7 @@ class Word:
             ) from None
 
     def unpack(self, text: str) -> dict[str, Any]:
-        """The inverse of `pack`; raises UsageError."""
+        """The inverse of `pack`; raises UsageError for another word, or one that was cut."""
         text = text.strip()
         if not text.startswith(self.prefix):
             raise UsageError(
@@ -129,12 +125,8 @@ class RegistryPlace:
 
     def to_json(self) -> dict[str, Any]:
         """The short form inside the join string."""
-        return {
-            "a": list(self.addresses),
-            "p": self.port,
-            "t": self.trust,
-            "c": base64url(self.proof),
-        }
+        proof = base64url(self.proof)
+        return {"a": list(self.addresses), "p": self.port, "t": self.trust, "c": proof}
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> RegistryPlace:
@@ -177,11 +169,7 @@ class JoinString:
 
     @staticmethod
     def parse(text: str) -> JoinString:
-        """The inverse of `text`.
-
-        Raises:
-            UsageError: The text is no join string, or a part of it is missing.
-        """
+        """The inverse of `text`; raises UsageError."""
         return _JOIN.read(text, JoinString._from_json)
 
     @staticmethod

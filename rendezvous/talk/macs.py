@@ -34,15 +34,7 @@ def word_macs(row_key: bytes, command: Sequence[str], *, run: str, launch_id: st
     """A COMMAND as nodes show it to the registry, which finds differences and reads no word.
 
     The registry does not hold the row key: it cannot guess a word, nor see that two are the same.
-
-    Args:
-        row_key: Of the run; see `RunKeys`.
-        command: The words.
-        run: The run's id.
-        launch_id: The launch's.
-
-    Returns:
-        A MAC of each word at its place; behind the first `MOST_COMMAND_WORDS`, one of all the rest.
+    Each word has a MAC at its place; behind `MOST_COMMAND_WORDS`, all the rest have one.
     """
     most = MOST_COMMAND_WORDS
     parts = [[word] for word in command[:most]]
@@ -62,8 +54,7 @@ def command_mac(
     Args:
         row_key: Of the run; see `RunKeys`.
         digest: Of the endpoint table.
-        sender: The caller's slot.
-        target: The slot that is to run it.
+        sender: The caller's slot; `target` is the one that is to run it.
         number: Counts the commands of this caller for this target.
         command: What `sh -c` is given.
     """

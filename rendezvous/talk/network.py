@@ -60,7 +60,7 @@ class Line(Protocol):
     """The way to one address: as many connections as there are requests at a time.
 
     A connection on which no answer came, or whose request was cancelled, is closed; the others are
-    kept for the next request.
+    kept for the next request. Where no whole answer comes, NetworkFailure is raised.
     """
 
     @property
@@ -68,18 +68,10 @@ class Line(Protocol):
         """The base URL."""
 
     async def request(self, request: Request, seconds: float) -> Answer:
-        """Send a request and wait so long for the next bit of the answer.
-
-        Raises:
-            NetworkFailure: No whole answer came.
-        """
+        """Send a request and wait so long for the next bit of the answer."""
 
     def stream(self, request: Request, quiet: float) -> AbstractAsyncContextManager[Stream]:
-        """Send a request whose answer may be quiet for so many seconds.
-
-        Raises:
-            NetworkFailure: No answer began.
-        """
+        """Send a request whose answer may be quiet for so many seconds."""
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -89,22 +81,11 @@ class Network(Protocol):
     """Where addresses are looked up and lines are opened."""
 
     async def addresses_of(self, name: str, seconds: float) -> list[str]:
-        """The addresses of a name, at least one; an address is its own.
-
-        Raises:
-            NetworkFailure: It has none, or nobody has told them in time.
-        """
+        """The addresses of a name, at least one, else NetworkFailure; an address is its own."""
 
     async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
-        """A line to an address of that place.
+        """A line to an IP address of that place.
 
-        Nothing is sent to whoever has not proven what the place says.
-
-        Args:
-            place: Its port, and what must be proven.
-            address: An IP address.
-            seconds: Time-out of each connection that is opened, and of what is sent on it.
-
-        Raises:
-            NetworkFailure: It was found to be somebody else.
+        Nothing is sent to whoever has not proven what the place says: NetworkFailure is raised.
+        `seconds` is the time-out of each connection that is opened, and of what is sent on it.
         """

@@ -11,11 +11,11 @@ from rendezvous.wire.errors import RdzvError, RegistryError, TooManyRequests
 
 T = TypeVar("T")
 
-_RANDOM = random.Random()  # noqa: S311 (jitter)
+RANDOM = random.Random()  # noqa: S311 (jitter)
 _PASSING: tuple[type[RdzvError], ...] = (RegistryError, TooManyRequests)
 
 
-def retry_pause(draw: random.Random = _RANDOM) -> float:
+def retry_pause(draw: random.Random = RANDOM) -> float:
     """Seconds before the next try: steady, with jitter.
 
     Exponential backoff would cost a quarter of a registry's lateness."""
@@ -27,20 +27,17 @@ async def until_answered(
     *,
     seconds: float = float("inf"),
     failed: Callable[[RdzvError], None] | None = None,
-    pause: Callable[[], float] | None = None,
+    pause: Callable[[], float] = retry_pause,
     also: tuple[type[RdzvError], ...] = (),
 ) -> T:
-    """Ask until there is an answer.
+    """Ask until there is an answer, or a failure that cannot pass.
 
     Args:
         ask: Asks once.
         seconds: After so long a failure is the last one, and raised.
         failed: Called with each failure that is followed by another try; may raise to give up.
-        pause: Seconds before the next try; `retry_pause` unless told.
+        pause: Seconds before the next try.
         also: What else than a registry that is away, or has too much to do, may pass.
-
-    Raises:
-        RdzvError: What cannot pass, or the failure after `seconds`.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + seconds
@@ -53,4 +50,4 @@ async def until_answered(
                 raise
             if failed is not None:
                 failed(exc)
-        await asyncio.sleep((pause or retry_pause)())
+        await asyncio.sleep(pause())
