@@ -20,13 +20,7 @@ class NotYours(NotFound):
 
 
 class Access:
-    """The credentials of one registry.
-
-    Args:
-        key: The registry's own 256-bit key; node credentials are derived from it.
-        admin_sha256: SHA-256 of the operator's credential.
-        runs: The runs, by name.
-    """
+    """The credentials of one registry, as `Service` has them, and of its runs by name."""
 
     def __init__(self, key: bytes, admin_sha256: str, runs: Mapping[str, LiveRun]) -> None:
         self._key = key
@@ -69,9 +63,8 @@ class Access:
     ) -> LiveRun:
         """The run, for the holder of the join token of this slot and generation.
 
-        Raises:
-            Unavailable: No run was ever here. In a symmetric start a node may come between rank 0's
-                opening of the registry and its making of the run.
+        In a symmetric start a node may come between rank 0's opening of the registry and its making
+        of the run: Unavailable as long as no run was ever here.
         """
         shown = required(credential)
         live = self._runs.get(name)
@@ -94,8 +87,7 @@ class Access:
     def node(self, name: str, slot: int, credential: Credential | None) -> LiveRun:
         """The run, for the present incarnation of this slot; older ones are Fenced.
 
-        Raises:
-            RunOver: The node is one of a launch that ended, and that another one replaced.
+        To a node of a launch that another one has replaced, its run is over.
         """
         shown = required(credential)
         live = self._runs.get(name)

@@ -52,10 +52,7 @@ def problem_response(
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """An error as status, headers and JSON body; 429 and 503 say when to come back.
 
-    Args:
-        error: What to tell.
-        retry_after_seconds: For 429 and 503; rounded up to whole seconds.
-        close: Whether the connection ends with this answer.
+    With `close` the connection ends with this answer.
     """
     problem = Problem(
         code=error.code,
@@ -65,10 +62,7 @@ def problem_response(
         command_word=error.command_word if isinstance(error, Mismatch) else None,
     )
     body = problem.model_dump_json(exclude_none=True).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-    ]
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(retry_after_seconds))))
     if close:

@@ -86,11 +86,7 @@ def _host_name(host: bytes) -> bytes:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Read a request's whole body; the guard has bounded it. Check the credential first.
-
-    Raises:
-        PeerGone: The connection ended before.
-    """
+    """The whole body, which the guard has bounded; raises PeerGone. Check the credential first."""
     chunks = []
     while True:
         message = await receive()

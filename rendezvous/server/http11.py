@@ -76,7 +76,6 @@ class ConnectionRules:
     may_pass: Callable[[Scope], bool] = lambda scope: False
     """Whether a request is served all the same."""
     timeouts: Timeouts = Timeouts()
-    """What a peer has for each step."""
 
 
 class _StrictConnection(h11.Connection):
@@ -283,11 +282,7 @@ class GuardedServer(uvicorn.Server):
     SIGTERM and SIGINT end it: `closing` is set, the app ends its long polls, and after the app's
     own shutdown uvicorn raises the signal again, so that the process ends by it.
 
-    Args:
-        app: The application behind its `Guard`.
-        rules: What every connection is held to.
-        closing: Set as soon as shutdown begins; the app then ends its long polls.
-        ssl_context: With it the server speaks TLS and nothing else.
+    With an `ssl_context` the server speaks TLS and nothing else.
     """
 
     def __init__(

@@ -82,12 +82,9 @@ class MemoryJournal:
 
 
 class SqliteJournal:
-    """A file that survives the registry: WAL mode, one fsync for each append.
+    """A file that survives the registry: WAL mode, one fsync for each append; raises UsageError.
 
     All work is done in one thread of its own, so that a slow disk does not stop the event loop.
-
-    Raises:
-        UsageError: The file cannot be opened or is no journal of this version.
     """
 
     def __init__(self, path: Path) -> None:

@@ -52,11 +52,7 @@ class Relay:
         self._boxes: dict[int, _Box] = {}
 
     def give(self, sender: int, parcels: list[Parcel]) -> None:
-        """Take frames of a node for others.
-
-        Raises:
-            TooManyRequests: Too much is on its way already; nothing of it was taken.
-        """
+        """Take frames of a node for others: all of them, or none where too much is on its way."""
         if self.held_bytes + sum(map(_size_of, parcels)) > MOST_BYTES:
             raise TooManyRequests(
                 f"{MOST_BYTES >> 20} MiB of remote commands' output are on their way, and are not "
@@ -115,12 +111,7 @@ def _size_of(parcel: Parcel) -> int:
 
 
 def check_member(run: Run, slot: int) -> None:
-    """Whether this node may give and take: a node of the table of a run that allows it.
-
-    Raises:
-        Forbidden: The run does not allow remote commands, or not yet, or not this node.
-        RunOver: It is finished.
-    """
+    """Raise Forbidden or RunOver unless this is a node of the table of a run that allows it now."""
     if not run.spec.allow_exec:
         raise Forbidden(
             f"run '{run.id}' allows no remote commands", hint="launch it with --allow-exec"

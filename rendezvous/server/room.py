@@ -44,10 +44,7 @@ def file_limit() -> int:
 class Room:
     """The connections of one registry.
 
-    Args:
-        max_connections: More are refused.
-        limit: How many files the process may open; read anew for each connection.
-        clock: Monotonic seconds.
+    How many files the process may open is read anew for each of them.
     """
 
     def __init__(

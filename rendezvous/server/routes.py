@@ -106,14 +106,6 @@ async def _curves(service: Service, asked: Asked) -> Body:
     return Body(rows)
 
 
-async def _status(service: Service, asked: Asked) -> RunStatus:
-    return await service.wait_status(asked.live, asked.query.after, asked.query.wait)
-
-
-async def _take(service: Service, asked: Asked) -> RelayMail:
-    return await service.relay_take(asked.live, asked.slot, asked.query.after, asked.query.session)
-
-
 async def _give(service: Service, asked: Asked) -> RelayReply:
     return service.relay_give(asked.live, asked.slot, asked.said)
 
@@ -134,10 +126,7 @@ class Route:
     """One call.
 
     Attributes:
-        name: In the OpenAPI.
-        method: GET, ...
         path: With a placeholder for each value: see `PLACEHOLDERS`.
-        summary: One sentence.
         who: Who may call; raises for others, before anything of the body is read.
         call: What it does.
         gives: The model of the answer, as OpenAPI tells it.
@@ -207,7 +196,8 @@ ROUTES = (
           maker, lambda service, asked: service.slot_news(asked.live, asked.slot, asked.said),
           RunStatus, takes=SlotNews, lean=True),
     Route("status", "GET", _RUN, "The state of a run; waits for a version above `after`.",
-          reader, _status,
+          reader, lambda service, asked: service.wait_status(
+              asked.live, asked.query.after, asked.query.wait),
           RunStatus, query={"after": (int, -1), "wait": (_Wait, 0.0)}, lean=True),
     # The rest.
     Route("refuse", "POST", f"{_SLOT}/refusal", "Why a node does not join; it ends then.",
@@ -218,7 +208,8 @@ ROUTES = (
           command_of_node, _give, RelayReply, takes=RelayPost),
     Route("take", "GET", f"{_NODE}/relay",
           "Frames of remote commands for this node numbered above `after`; waits for one.",
-          command_of_node, _take,
+          command_of_node, lambda service, asked: service.relay_take(
+              asked.live, asked.slot, asked.query.after, asked.query.session),
           RelayMail, query={"after": (_Sequence, 0), "session": (_Session, "")}),
     Route("create", "PUT", _RUN, "Make a run.",
           operator, lambda service, asked: service.create(asked.run, asked.said),

@@ -77,13 +77,7 @@ class _Command:
 
 
 class Sequencer:
-    """The runs of one registry, and all that changes them.
-
-    Args:
-        journal: Where events are kept.
-        clock: Monotonic seconds.
-        options: What the operator decides.
-    """
+    """The runs of one registry, and all that changes them; `clock` gives monotonic seconds."""
 
     def __init__(self, journal: Journal, clock: Callable[[], float], options: Options) -> None:
         self._journal = journal
@@ -272,11 +266,7 @@ class Sequencer:
         return live
 
     def recover(self) -> int:
-        """Build every run again from the journal; returns how many runs there are.
-
-        Raises:
-            UsageError: A record cannot be applied.
-        """
+        """Build every run again from the journal; returns how many there are. Raises UsageError."""
         latest = 0.0
         for record in self._journal.read():
             latest = max(latest, record.at)

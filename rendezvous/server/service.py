@@ -51,7 +51,6 @@ class Service:
         key: The registry's own 256-bit key, from which node credentials are derived.
         admin_sha256: SHA-256 of the operator's credential.
         clock: Monotonic seconds.
-        options: What the operator decides.
     """
 
     def __init__(
