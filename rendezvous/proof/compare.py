@@ -141,15 +141,14 @@ def _cloned_guids(joins: Sequence[JoinRequest]) -> dict[int, list[str]]:
 _ONE_IMAGE = "use one image, or one environment, on all nodes"
 
 
-def _major_minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
-
-
 def _versions(joins: Sequence[JoinRequest]) -> list[Finding]:
     torch = {join.facts.torch_version for join in joins} - {""}
-    level: Level = "fail" if len({_major_minor(version) for version in torch}) > 1 else "warn"
+    releases = {tuple(version.split(".")[:2]) for version in torch}
+    level: Level = "fail" if len(releases) > 1 else "warn"
     fix = f"NCCL refuses a peer of another version: {_ONE_IMAGE}"
-    nccl = Property(Check.VERSIONS, "NCCL", fix, _level(joins))
+    # Programs without GPUs do without NCCL.
+    needs_nccl = any(join.facts.gpus for join in joins)
+    nccl = Property(Check.VERSIONS, "NCCL", fix, "fail" if needs_nccl else "warn")
     return [
         *compare_facts(joins, nccl, lambda f: f.nccl_version),
         *compare_facts(joins, _version("torch", level), lambda f: f.torch_version),
@@ -158,11 +157,6 @@ def _versions(joins: Sequence[JoinRequest]) -> list[Finding]:
         *compare_facts(joins, _version("rdzv"), lambda f: f.rdzv_version),
         *compare_facts(joins, _version("entry script"), lambda f: f.script_digest[:12]),
     ]
-
-
-def _level(joins: Sequence[JoinRequest]) -> Level:
-    """Programs without GPUs do without NCCL."""
-    return "fail" if any(join.facts.gpus for join in joins) else "warn"
 
 
 def _version(name: str, level: Level = "warn") -> Property:

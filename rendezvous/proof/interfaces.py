@@ -45,12 +45,10 @@ def left_out(
         for name, value in taken[join.slot].left_out_by.items()
         if (join.slot, name) not in said
     ]
-    meant = {f.subject for f in found if any(_all_use(f.subject, each) for each in classes)}
-    return mark_skipped((f for f in found if f.subject not in meant), spec)
-
-
-def _all_use(name: str, each: NetworkClass) -> bool:
-    return not any(name in candidate.left_out_by for candidate in each.members.values())
+    # What some node would be led away from, in each of the classes.
+    led_away = [{name for c in each.members.values() for name in c.left_out_by} for each in classes]
+    odd = set.intersection(*led_away)
+    return mark_skipped((f for f in found if f.subject in odd), spec)
 
 
 def is_odd(finding: Finding) -> bool:

@@ -303,14 +303,11 @@ def _wrong_names(round_: ProbedRound) -> list[Finding]:
     for (peer, words), slots in sorted(wrong.items()):
         addresses = words.split(", ")
         whose = {slot for address in addresses for slot in owners.get(address, ())}
-        is_agreed = len(slots) == asked[peer] and not whose and not _has_loopback(addresses)
+        is_local = any(a == "::1" or a.startswith("127.") for a in addresses)
+        is_agreed = len(slots) == asked[peer] and not whose and not is_local
         if peer not in whose and not is_agreed and len(found) < _MOST_NAMES:
             found.append(_wrong_name(round_, peer, words, slots, sorted(whose)))
     return found
-
-
-def _has_loopback(addresses: Iterable[str]) -> bool:
-    return any(address == "::1" or address.startswith("127.") for address in addresses)
 
 
 def _wrong_name(

@@ -41,11 +41,6 @@ def _rdma_level(joins: Sequence[JoinRequest], *, required: bool = False) -> Leve
     return "fail" if required or wanted else "warn"
 
 
-def _using(joins: Sequence[JoinRequest]) -> list[JoinRequest]:
-    """The nodes whose programs use NCCL: those with GPUs, or all when none has."""
-    return [join for join in joins if join.facts.gpus] or list(joins)
-
-
 def usable_ports(facts: Facts) -> list[RdmaPort]:
     """Those that NCCL can use, and that the user lets it use."""
     return [port for port in facts.rdma if not port.problem and port.chosen]
@@ -54,7 +49,9 @@ def usable_ports(facts: Facts) -> list[RdmaPort]:
 def _rdma_ports(joins: Sequence[JoinRequest], *, required: bool) -> list[Finding]:
     ports = Property(Check.PORTS_ALIKE, "RDMA ports", _SEE, _rdma_level(joins, required=required))
     without = [join for join in joins if required and not usable_ports(join.facts)]
-    rest = [join for join in _using(joins) if join not in without]
+    # Of the nodes whose programs use NCCL: those with GPUs, or all when none has.
+    using = [join for join in joins if join.facts.gpus] or joins
+    rest = [join for join in using if join not in without]
     card = Property(Check.PORTS_ALIKE, "RDMA adapter type")
     firmware = Property(Check.PORTS_ALIKE, "RDMA firmware", "update the adapters' firmware")
     return [
@@ -171,7 +168,7 @@ def _gid_text(port: RdmaPort) -> str:
 def _partition_keys(joins: Sequence[JoinRequest]) -> list[Finding]:
     """Two InfiniBand ports talk when they have a key in common of which one is a full member."""
     keys = {
-        join.slot: set.intersection(*(_full_keys(port) for port in ports))
+        join.slot: set.intersection(*({k for k in p.pkeys if k & _FULL_MEMBER} for p in ports))
         for join in joins
         if (ports := _of(join.facts, "InfiniBand")) and all(port.pkeys for port in ports)
     }
@@ -184,10 +181,6 @@ def _partition_keys(joins: Sequence[JoinRequest]) -> list[Finding]:
     if set(texts.values()) == {_NO_KEY}:
         return []  # each node has said so by itself
     return differences(what, texts, hostnames_of(joins))
-
-
-def _full_keys(port: RdmaPort) -> set[int]:
-    return {key for key in port.pkeys if key & _FULL_MEMBER}
 
 
 # --- what NCCL is to use ----------------------------------------------------------------------
@@ -208,17 +201,14 @@ class RdmaExpectation:
 
 def rdma_of(joins: Sequence[JoinRequest]) -> RdmaExpectation:
     """What NCCL is to use, as far as the nodes' facts tell."""
-    verbs = {join.slot: _verbs_ports(join.facts) for join in joins}
+    usable = {join.slot: usable_ports(join.facts) for join in joins}
+    verbs = {slot: [p for p in own if p.link_layer in _VERBS] for slot, own in usable.items()}
     if all(verbs.values()):
         return _of_verbs(verbs, {join.slot: _nccl_would_take(join.facts) for join in joins})
-    others = {len(usable_ports(join.facts)) for join in joins}
+    others = {len(own) for own in usable.values()}
     if any(verbs.values()) or len(others) > 1:
         return RdmaExpectation("")
     return RdmaExpectation("Libfabric" if any(others) else "Socket")
-
-
-def _verbs_ports(facts: Facts) -> list[RdmaPort]:
-    return [port for port in usable_ports(facts) if port.link_layer in _VERBS]
 
 
 def _of_verbs(ports: Mapping[int, list[RdmaPort]], seen: Mapping[int, int]) -> RdmaExpectation:

@@ -46,11 +46,7 @@ class Joined(Wire):
 class Refused(Wire):
     """A node with a good token is not to join: it describes another job, or it refuses itself.
 
-    Attributes:
-        command_word: The first word of COMMAND, from 1, in which it differs from others.
-        is_alone: Whether it is this node that differs; with one other alone nobody can say.
-        exit_code: The node's own, where it refuses itself.
-        retryable: Another worker run in its place may do better.
+    See `Mismatch` and, of the last three, `Refusal`; without an exit code it is the first.
     """
 
     kind: Literal["refused"] = "refused"

@@ -28,6 +28,7 @@ _MOST_GROUPS = 3
 _MOST_CAUSES = 256
 _LATE_SECONDS = 30.0
 _LATE_END_SECONDS = 10.0
+_OWN_DOUBT = "most nodes are silent together: this registry may be the one cut off, so it waits"
 
 
 def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
@@ -241,13 +242,15 @@ def run_status(
     """Everything that a person wants to see; `trouble` is what the registry itself has."""
     sealed = {row.slot: row.address for row in run.table.rows} if run.table and slots else {}
     words, topic = reason_and_topic(run, now, trouble)
+    if leases is not None and leases.is_holding(now):
+        words = f"{_OWN_DOUBT}; {words}"
     return RunStatus(
         run=run.id,
         launch_id=run.spec.launch_id,
         version=run.version,
         phase=run.phase,
         epoch=run.epoch,
-        reason=_own_doubt(leases, now) + words,
+        reason=words,
         topic=topic,
         trouble=trouble,
         unwritten_seconds=unwritten_seconds,
@@ -263,12 +266,6 @@ def run_status(
         ending=bool(late_to_end(run, now)),
         untold=list(untold),
     )
-
-
-def _own_doubt(leases: Leases | None, now: float) -> str:
-    if leases is None or not leases.is_holding(now):
-        return ""
-    return "most nodes are silent together: this registry may be the one cut off, so it waits; "
 
 
 def _slot_status(

@@ -129,7 +129,8 @@ class SqliteJournal:
         if str(exc) == DISK_FULL:
             return "free space on that disk"
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        largest = max(map(_size, (self._path, _log_of(self._path))))
+        files = filter(Path.exists, (self._path, _log_of(self._path)))
+        largest = max((path.stat().st_size for path in files), default=0)
         # SQLite takes what goes beyond the limit for an error of the disk.
         if limit != resource.RLIM_INFINITY and limit < largest + _RESERVE_BYTES:
             return f"the registry may write files of at most {limit} bytes: raise ulimit -f"
@@ -194,10 +195,6 @@ def _open(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
 def _log_of(path: Path) -> Path:
     """What SQLite has written and not yet put into the database."""
     return path.with_name(path.name + "-wal")
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
 
 
 def _version(connection: sqlite3.Connection) -> int:

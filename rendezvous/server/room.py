@@ -68,7 +68,10 @@ class Room:
             seat = Seat.LAST
         else:
             return Seat.FREE
-        self._say(self._full(by_files=left <= RESERVE))
+        words = self._full(by_files=left <= RESERVE)
+        if not self.words():
+            logger.warning("%s", words)
+        self._trouble.failed(words, self._clock())
         return seat
 
     def refusal(self) -> Unavailable:
@@ -90,8 +93,3 @@ class Room:
             f"{self._limit()} files, and each node needs one; raise that limit where the registry "
             "runs (ulimit -n, LimitNOFILE=)"
         )
-
-    def _say(self, words: str) -> None:
-        if not self.words():
-            logger.warning("%s", words)
-        self._trouble.failed(words, self._clock())
