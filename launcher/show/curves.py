@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.show.drawing import check_picture, new_figure, save_picture
-from rendezvous.wire.metrics import MetricLine
-from rendezvous.wire.not_finite import decoded
+from rendezvous.wire.metrics import MetricLine, decoded
 
 _MOST_DIAGRAMS = 12
 _MOST_CURVES = 8

@@ -14,8 +14,7 @@ from launcher.show.progress import draw_metrics, show
 from launcher.state.find_run import find_run
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.metrics import MetricLine
-from rendezvous.wire.not_finite import decoded
+from rendezvous.wire.metrics import MetricLine, decoded
 
 
 def read_metrics(state: StateDir) -> Iterator[MetricLine]:

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rendezvous.wire.metrics import MetricLine
-from rendezvous.wire.not_finite import decoded
+from rendezvous.wire.metrics import MetricLine, decoded
 from rendezvous.wire.run import RunStatus
 from rendezvous.wire.words import printable, time_text
 

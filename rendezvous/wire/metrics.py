@@ -1,7 +1,13 @@
-"""How a program's processes get on. Pure."""
+"""How a program's processes get on. Pure.
+
+JSON has no word for NaN and the infinities, and older peers refuse them: `loss` = NaN is told as
+`loss/not_finite` = 1, infinity as 2, minus infinity as -2.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -12,7 +18,8 @@ MOST_METRICS = 32
 """Values in one row of metrics."""
 MOST_METRIC_ROWS = 256
 """Rows in one batch of metrics; its bytes are bounded as well."""
-
+_NOT_FINITE = "/not_finite"
+_CODES = {1.0: math.nan, 2.0: math.inf, -2.0: -math.inf}
 
 MetricName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_./-]{1,64}$")]
 ProcessRank = Annotated[int, Field(ge=0, lt=MAX_NODES * 4096)]
@@ -61,3 +68,25 @@ class RunMetrics(Wire):
     dropped: int = Field(0, description="Rows that nodes had to drop before they were sent.")
     elapsed_seconds: float = Field(description="Since the run was made.")
     rows: list[MetricLine] = []
+
+
+def encoded(values: Mapping[str, object]) -> dict[str, object]:
+    """The values as they travel; what is no number stays as it is."""
+    return dict(_encoded(name, value) for name, value in values.items())
+
+
+def decoded(values: Mapping[str, float]) -> dict[str, float]:
+    """The values as the process had them."""
+    return dict(_decoded(name, value) for name, value in values.items())
+
+
+def _encoded(name: str, value: object) -> tuple[str, object]:
+    if not isinstance(value, float) or math.isfinite(value):
+        return name, value
+    return name + _NOT_FINITE, 1.0 if math.isnan(value) else math.copysign(2.0, value)
+
+
+def _decoded(name: str, value: float) -> tuple[str, float]:
+    if not name.endswith(_NOT_FINITE) or value not in _CODES:
+        return name, value
+    return name.removesuffix(_NOT_FINITE), _CODES[value]

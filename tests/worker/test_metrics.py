@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.errors import NotFound, RdzvError, Unavailable
-from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply
-from rendezvous.wire.not_finite import decoded, encoded
+from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply, decoded, encoded
 from tests.rendezvous.registry import until
 from worker.agent import metrics
 from worker.agent.metrics import Metrics

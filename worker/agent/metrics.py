@@ -18,8 +18,7 @@ from pydantic import ValidationError
 
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import RdzvError, RegistryError, TooManyRequests
-from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply, MetricRow
-from rendezvous.wire.not_finite import encoded
+from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply, MetricRow, encoded
 from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
