@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T]) -> type[T]:
-    """As `dataclass(frozen=True, slots=True)`, for a class that inherits no field.
+    """As `dataclass(frozen=True, slots=True)`.
 
     That compiles six methods for each class, one after the other before Python 3.13: 0.7 ms, and
     the machines of a node and of a launch have more than a hundred such classes. Here only
@@ -31,7 +31,7 @@ def frozen(cls: type[T]) -> type[T]:
 
 
 def _values(value: Any) -> tuple[Any, ...]:
-    return tuple([getattr(value, name) for name in value.__slots__])
+    return tuple([getattr(value, name) for name in value.__match_args__])
 
 
 def _equals(self: Any, other: object) -> Any:

@@ -1,7 +1,4 @@
-"""What a launch does: each action a frozen value, which `launcher.run.effects` carries out. Pure.
-
-An action with an `id` is answered by one input with that id; it is one try, never more.
-"""
+"""What a launch does: each action a frozen value, which `launcher.run.effects` carries out. Pure."""
 
 from __future__ import annotations
 
@@ -10,36 +7,38 @@ from launcher.run.values import Failure, Fresh, Key, Outcome, Resumed, Standing,
 from rendezvous.frozen import frozen
 from rendezvous.wire.run import RunStatus, SlotState
 
+
+@frozen
+class Answerable:
+    """An action that is answered by one input with its id; it is one try, never more."""
+
+    id: int
+
+
 # --- the registry
 
 
 @frozen
-class StartChild:
+class StartChild(Answerable):
     """Start the registry's process. `ChildEnded` when it has ended."""
-
-    id: int
 
 
 @frozen
-class CloseChild:
-    """End the registry's process and close its socket. `ChildClosed`."""
+class CloseChild(Answerable):
+    """End the registry's process and close its socket. `Done`."""
 
-    id: int
     kill_after: float
 
 
 @frozen
-class CreateRun:
-    """Create the run, or find that it is known. `Answered`."""
-
-    id: int
+class CreateRun(Answerable):
+    """Create the run, or find that it is known. `Done`."""
 
 
 @frozen
-class AskStatus:
+class AskStatus(Answerable):
     """Ask how the run stands, once its version is above `after`. `StatusCame`."""
 
-    id: int
     after: int
     wait: float
 
@@ -60,10 +59,9 @@ class News:
 
 
 @frozen
-class TellSlot:
-    """Tell the registry of a worker run. `Answered`."""
+class TellSlot(Answerable):
+    """Tell the registry of a worker run. `Done`."""
 
-    id: int
     key: Key
     news: News
 
@@ -86,36 +84,31 @@ CancelReason = BySignal | ByFailure | Why
 
 
 @frozen
-class CancelRun:
+class CancelRun(Answerable):
     """Cancel the run at the registry. `StatusCame`."""
 
-    id: int
     reason: CancelReason
 
 
 @frozen
-class FollowEvents:
+class FollowEvents(Answerable):
     """Show the run's events numbered above `after` as they come. `EventsOver`."""
 
-    id: int
     after: int
 
 
 @frozen
-class FetchMetrics:
-    """Keep what the programs have sent. `Answered`, whatever comes of it."""
-
-    id: int
+class FetchMetrics(Answerable):
+    """Keep what the programs have sent. `Done`, whatever comes of it."""
 
 
 # --- files
 
 
 @frozen
-class WriteIntent:
-    """Write down a worker run that is about to be submitted. `Written`."""
+class WriteIntent(Answerable):
+    """Write down a worker run that is about to be submitted. `Done`."""
 
-    id: int
     key: Key
 
 
@@ -134,25 +127,21 @@ class Note:
 
 
 @frozen
-class Keep:
+class Keep(Answerable):
     """Write down the nodes' ranks, the table and the report. `ReportCame`."""
 
-    id: int
     status: RunStatus
 
 
 @frozen
-class KeepReport:
+class KeepReport(Answerable):
     """Write down what was checked. `ReportCame`."""
-
-    id: int
 
 
 @frozen
-class WriteResult:
-    """Write down how the launch ended. `Written`."""
+class WriteResult(Answerable):
+    """Write down how the launch ended. `Done`."""
 
-    id: int
     verdict: Verdict
 
 
@@ -160,10 +149,9 @@ class WriteResult:
 
 
 @frozen
-class Submit:
+class Submit(Answerable):
     """Submit a worker run. `Submitted` or `SubmitFailed`; `SubmitTroubled` before a further try."""
 
-    id: int
     key: Key
 
 
@@ -175,36 +163,32 @@ class TryAgain:
 
 
 @frozen
-class Find:
+class Find(Answerable):
     """Look for a worker run by its name. `Found`."""
 
-    id: int
     key: Key
 
 
 @frozen
-class Describe:
+class Describe(Answerable):
     """Ask the scheduler how a worker run stands. `Described`."""
 
-    id: int
     key: Key
     handle: str
 
 
 @frozen
-class ReadLastLine:
+class ReadLastLine(Answerable):
     """Read the last line of a worker run's log. `LineRead`."""
 
-    id: int
     key: Key
     handle: str
 
 
 @frozen
-class CancelWorkerRun:
+class CancelWorkerRun(Answerable):
     """Tell a worker run to end. `RunTold`."""
 
-    id: int
     key: Key
     handle: str
     grace: float
@@ -214,18 +198,16 @@ class CancelWorkerRun:
 
 
 @frozen
-class OpenFormer:
-    """Reach the former launch's registry; `listens`: on its port, to start it there. `Opened`."""
+class OpenFormer(Answerable):
+    """Reach the former launch's registry; `listens`: on its port, to start it there. `Done`."""
 
-    id: int
     listens: bool
 
 
 @frozen
-class Establish:
-    """Make the ground of this launch: files, keys, the socket. `Established`."""
+class Establish(Answerable):
+    """Make the ground of this launch: files, keys, the socket. `Done`."""
 
-    id: int
     ground: Fresh | Resumed | Standing
 
 
@@ -262,25 +244,4 @@ class End:
     outcome: Outcome
 
 
-Answerable = (
-    StartChild
-    | CloseChild
-    | CreateRun
-    | AskStatus
-    | TellSlot
-    | CancelRun
-    | FollowEvents
-    | FetchMetrics
-    | WriteIntent
-    | Keep
-    | KeepReport
-    | WriteResult
-    | Submit
-    | Find
-    | Describe
-    | ReadLastLine
-    | CancelWorkerRun
-    | OpenFormer
-    | Establish
-)
 Action = Answerable | Note | TryAgain | BreakOff | Show | Say | CloseBoard | End

@@ -133,7 +133,7 @@ class Course:
     def created(self, said: Answer, now: float) -> None:
         """What came of the creation."""
         match said:
-            case inputs.Answered() | inputs.StatusCame():
+            case inputs.Done() | inputs.StatusCame():
                 self.stage = Stage.FOLLOWING
                 self.following.begin(now)
             case inputs.Unanswered(trouble=trouble):

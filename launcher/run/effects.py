@@ -168,10 +168,10 @@ class Effects:
         match action:
             case do.OpenFormer(id=number, listens=listens):
                 await self._stand_on(self.surveyor.open_former(listens=listens))
-                return inputs.Opened(number)
+                return inputs.Done(number)
             case do.Establish(id=number, ground=ground):
                 await self._stand_on(self.surveyor.make(ground))
-                return inputs.Established(number)
+                return inputs.Done(number)
             case do.Keep(id=number):
                 return inputs.ReportCame(number, await self._keep(action))
             case do.KeepReport(id=number):
@@ -198,7 +198,7 @@ class Effects:
         match action:
             case do.CreateRun(id=number):
                 await clients.creator.create(run, footing.spec())
-                return inputs.Answered(number)
+                return inputs.Done(number)
             case do.AskStatus(id=number, after=after, wait=wait):
                 found = await clients.admin.status(run, after=after, wait=wait)
                 return inputs.StatusCame(number, found)
@@ -207,7 +207,7 @@ class Effects:
                 return inputs.StatusCame(number, await clients.admin.cancel(run, words))
             case do.TellSlot(id=number, key=key):
                 await clients.admin.slot_news(run, key.slot, self._slot_news(action, footing))
-                return inputs.Answered(number)
+                return inputs.Done(number)
         raise AssertionError(f"nobody carries out {action}")
 
     def _slot_news(self, action: do.TellSlot, footing: Footing) -> SlotNews:
@@ -240,7 +240,7 @@ class Effects:
             viewer = self._clients.viewer
             self._keeper = self._world.keeper(viewer, self._state, self._board.say)
         await self._keeper.fetch()
-        return inputs.Answered(action.id)
+        return inputs.Done(action.id)
 
     # --- files --------------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class Effects:
             self._state.write("result.json", self.result.model_dump_json(indent=1).encode())
         except RdzvError as exc:
             return inputs.NotWritten(number, exc.message)
-        return inputs.Written(number)
+        return inputs.Done(number)
 
     # --- the registry's process ---------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Effects:
         if self._clients is not None:
             await self._clients.close()
         await self._end_child(action.kill_after)
-        return inputs.ChildClosed(action.id)
+        return inputs.Done(action.id)
 
     async def _end_child(self, kill_after: float) -> None:
         async with self._starting:  # one that is being started is ended as well

@@ -245,13 +245,13 @@ class Grounding:
         """An answer came."""
         self.asking = None
         match self.step, said:
-            case Search.OPENING, inputs.Opened():
+            case Search.OPENING, inputs.Done():
                 self._opened(now)
             case Search.OPENING, (inputs.Refused() | inputs.Unanswered()):
                 self._not_opened(said.trouble, now)
             case Search.ASKING, inputs.StatusCame(status=status):
                 self._asked(status, now)
-            case Search.COMPARING, inputs.Answered():
+            case Search.COMPARING, inputs.Done():
                 self._resume()
             case Search.COMPARING, inputs.Refused(trouble=Trouble(kind=ErrorKind.RUN_EXISTS)):
                 self._end_run(Why.OTHER_OPTIONS, now)
@@ -271,7 +271,7 @@ class Grounding:
                 self._anew(Anew(Why.SILENT), now)
             case ((Search.CANCELLING | Search.LEAVING), _):
                 self._close(now)
-            case Search.MAKING, inputs.Established():
+            case Search.MAKING, inputs.Done():
                 self.step = Search.OVER
             case _:
                 assert isinstance(said, (inputs.Refused, inputs.Unanswered))

@@ -31,71 +31,63 @@ class SignalCame:
 
 
 @frozen
-class PartFailed:
-    """An effect raised what nobody expected: a fault of rdzv's own."""
+class Answer:
+    """What comes of the action with this id."""
 
     id: int
+
+
+@frozen
+class PartFailed(Answer):
+    """An effect raised what nobody expected: a fault of rdzv's own."""
+
     words: str
 
 
 @frozen
-class Answered:
+class Done(Answer):
     """It is done."""
-
-    id: int
 
 
 @frozen
-class StatusCame:
+class StatusCame(Answer):
     """How the run stands."""
 
-    id: int
     status: RunStatus
 
 
 @frozen
-class Unanswered:
+class Unanswered(Answer):
     """No answer, or one that says: later. `jitter` is in 0 to 1."""
 
-    id: int
     trouble: Trouble
     jitter: float = 0.0
 
 
 @frozen
-class Refused:
+class Refused(Answer):
     """It will not be done."""
 
-    id: int
     trouble: Trouble
 
 
 @frozen
-class Written:
-    """It is on disk."""
-
-    id: int
-
-
-@frozen
-class NotWritten:
+class NotWritten(Answer):
     """The disk does not take it. `jitter` is in 0 to 1."""
 
-    id: int
     error: str
     jitter: float = 0.0
 
 
 @frozen
-class ReportCame:
+class ReportCame(Answer):
     """What was checked, and it is kept."""
 
-    id: int
     report: RunReport
 
 
 @frozen
-class EventsOver:
+class EventsOver(Answer):
     """The events have ended.
 
     Attributes:
@@ -103,125 +95,76 @@ class EventsOver:
         broken: The connection failed.
     """
 
-    id: int
     after: int
     broken: bool
     jitter: float = 0.0
 
 
 @frozen
-class Submitted:
+class Submitted(Answer):
     """The scheduler has the worker run."""
 
-    id: int
     key: Key
     handle: str
 
 
 @frozen
-class SubmitFailed:
+class SubmitFailed(Answer):
     """The scheduler does not have it, or has not said so; `certain`: it cannot have it."""
 
-    id: int
     key: Key
     certain: bool
     words: str
 
 
 @frozen
-class SubmitTroubled:
+class SubmitTroubled(Answer):
     """A try to submit has failed; the submission waits for `TryAgain`."""
 
-    id: int
     key: Key
     words: str
 
 
 @frozen
-class Found:
+class Found(Answer):
     """The id of the worker run with this name; None: it is not listed."""
 
-    id: int
     handle: str | None
 
 
 @frozen
-class Described:
+class Described(Answer):
     """What the scheduler says of a worker run."""
 
-    id: int
     found: Description
 
 
 @frozen
-class LineRead:
+class LineRead(Answer):
     """The last line of a worker run's log; empty where there is none."""
 
-    id: int
     line: str
 
 
 @frozen
-class RunTold:
+class RunTold(Answer):
     """The scheduler was told to end a worker run."""
-
-    id: int
 
 
 @frozen
-class SchedulerSilent:
+class SchedulerSilent(Answer):
     """The scheduler did not answer, or could not do it; in its words."""
 
-    id: int
     words: str
 
 
 @frozen
-class ChildEnded:
+class ChildEnded(Answer):
     """The registry's process has ended."""
 
-    id: int
     code: int
     last_words: str
 
 
-@frozen
-class ChildClosed:
-    """The registry's process and socket are gone."""
-
-    id: int
-
-
-@frozen
-class Opened:
-    """The former launch's registry can be started, or asked."""
-
-    id: int
-
-
-@frozen
-class Established:
-    """The ground is made."""
-
-    id: int
-
-
 SchedulerAnswer = Found | Described | LineRead | RunTold | SchedulerSilent
-RegistryAnswer = Answered | StatusCame | Unanswered | Refused
-Answer = (
-    SchedulerAnswer
-    | RegistryAnswer
-    | PartFailed
-    | Written
-    | NotWritten
-    | ReportCame
-    | EventsOver
-    | Submitted
-    | SubmitFailed
-    | SubmitTroubled
-    | ChildEnded
-    | ChildClosed
-    | Opened
-    | Established
-)
 Input = Begin | Due | SignalCame | Answer

@@ -160,7 +160,7 @@ class Machine:
     def _take_storage(self, action: Action, said: Answer, now: float) -> None:
         if isinstance(said, inputs.Unanswered):
             self.following.storage_full(said.trouble, now)
-        elif isinstance(action, TellSlot) and isinstance(said, inputs.Answered):
+        elif isinstance(action, TellSlot) and isinstance(said, inputs.Done):
             self.following.storage = None
 
     def _look(self, name: Any, now: float) -> None:
@@ -258,8 +258,6 @@ class Machine:
         self.desk.send("cancel", CancelRun, BySignal(self.course.signal))
 
     def _cancelled(self, said: Answer, now: float) -> None:
-        if isinstance(said, inputs.Answered):
-            return
         if isinstance(said, inputs.StatusCame):
             if said.status.phase is not Phase.FINISHED:
                 self.desk.look_at("cancel", now + CANCEL_AGAIN_SECONDS)

@@ -164,7 +164,7 @@ class Scheduling:
             self._ledger.begin(self.entry(action.key))
         except OSError as exc:
             return inputs.NotWritten(action.id, str(exc), self._jitter())
-        return inputs.Written(action.id)
+        return inputs.Done(action.id)
 
     def note(self, action: Note) -> None:
         """Write down what became known; without it, its name still finds it."""

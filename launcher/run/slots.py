@@ -196,7 +196,7 @@ class Slots:
         key = action.key
         run = self.shared.runs[key]
         match said:
-            case inputs.Answered():
+            case inputs.Done() if isinstance(action, TellSlot):
                 self._heard(key, run, now)
             case inputs.Unanswered(jitter=jitter):
                 run.telling = None
@@ -205,7 +205,7 @@ class Slots:
                 self._told_in_vain(key, run, trouble.kind, now)
                 if trouble.kind not in (ErrorKind.RUN_OVER, ErrorKind.FENCED):
                     self.shared.refused = trouble
-            case inputs.Written():
+            case inputs.Done():
                 self.submitting.written(key, run)
             case inputs.NotWritten():
                 self.submitting.not_written(key, said, now)

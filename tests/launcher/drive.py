@@ -142,7 +142,7 @@ class Drive:
 
     def answer(self, kind: type[Any], key: Key | None = None) -> list[Action]:
         """The newest of this kind is done."""
-        return self.take(said.Answered(self.open(kind, key).id))
+        return self.take(said.Done(self.open(kind, key).id))
 
     def refuse(self, kind: type[Any], trouble: Trouble, key: Key | None = None) -> list[Action]:
         """The newest of this kind is refused, or not answered."""
@@ -161,7 +161,7 @@ class Drive:
 
     def written(self, key: Key) -> list[Action]:
         """The ledger takes it."""
-        return self.take(said.Written(self.open(do.WriteIntent, key).id))
+        return self.take(said.Done(self.open(do.WriteIntent, key).id))
 
     def submitted(self, key: Key, handle: str) -> list[Action]:
         """The scheduler has it."""
@@ -201,7 +201,7 @@ class Drive:
     def creating(self) -> Drive:
         """Up to the creation of the run."""
         self.begin()
-        self.take(said.Established(self.open(do.Establish).id))
+        self.take(said.Done(self.open(do.Establish).id))
         return self
 
     def following(self) -> Drive:

@@ -62,9 +62,9 @@ def child_ends(drive: Drive, words: str = "no room") -> list[do.Action]:
 def outcome(drive: Drive) -> object:
     """How it ended, once the registry is down and the result written."""
     if drive.all_open(do.CloseChild):
-        drive.take(said.ChildClosed(drive.open(do.CloseChild).id))
+        drive.take(said.Done(drive.open(do.CloseChild).id))
     if drive.all_open(do.WriteResult):
-        drive.take(said.Written(drive.open(do.WriteResult).id))
+        drive.take(said.Done(drive.open(do.WriteResult).id))
     (end,) = drive.of(do.End)
     return end.outcome
 
@@ -489,12 +489,12 @@ def test_53_a_part_that_fails_while_submissions_are_waited_for_is_waited_for_no_
 def test_53_whatever_fails_the_launch_comes_to_its_end(kind: type[Any]) -> None:
     drive = Drive.new().begin()
     if kind is not do.Establish:
-        drive.take(said.Established(drive.open(do.Establish).id))
+        drive.take(said.Done(drive.open(do.Establish).id))
     if kind not in (do.Establish, do.StartChild):
         drive.answer(do.CreateRun)
         drive.end()
     if kind is do.WriteResult:
-        drive.take(said.ChildClosed(drive.open(do.CloseChild).id))
+        drive.take(said.Done(drive.open(do.CloseChild).id))
     number = fails(drive, kind)
     assert outcome(drive).fault == number  # type: ignore[attr-defined]
 
@@ -514,7 +514,7 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     number = drive.open(do.Submit).id
     drive.signal()
     drive.signal()
-    assert drive.take(said.Answered(999)) == []
+    assert drive.take(said.Done(999)) == []
     assert drive.take(said.SubmitTroubled(number, ONE, "error 500")) == []
 
 
@@ -639,9 +639,9 @@ def test_89_runs_then_registry_then_board_then_result() -> None:
     drive = Drive.new().ending(ONE)
     drive.described(ONE, SlotState.ENDED)
     assert kinds(drive.last) == ["Note", "CloseChild"]
-    drive.take(said.ChildClosed(drive.open(do.CloseChild).id))
+    drive.take(said.Done(drive.open(do.CloseChild).id))
     assert kinds(drive.last) == ["CloseBoard", "WriteResult"]
-    drive.take(said.Written(drive.open(do.WriteResult).id))
+    drive.take(said.Done(drive.open(do.WriteResult).id))
     assert kinds(drive.last) == ["End"]
     assert drive.take(said.Due()) == [] == drive.wait(600)
     assert drive.all_open(do.StartChild) == [
@@ -652,7 +652,7 @@ def test_89_runs_then_registry_then_board_then_result() -> None:
 def test_94_a_result_that_cannot_be_written_is_said() -> None:
     drive = Drive.new().following()
     drive.end()
-    drive.take(said.ChildClosed(drive.open(do.CloseChild).id))
+    drive.take(said.Done(drive.open(do.CloseChild).id))
     drive.take(said.NotWritten(drive.open(do.WriteResult).id, "no room"))
     assert drive.said() == [ResultUnwritten("no room")]
     assert verdict(drive) == Verdict(result())
@@ -663,7 +663,7 @@ def test_95_a_fault_of_rdzvs_own_writes_no_result_though_the_runs_is_known() -> 
     drive.came(over(slot(1, node=NodeState.RUNNING), left=False))
     drive.take(said.PartFailed(drive.open(do.AskStatus).id, "KeyError()"))
     drive.refuse(do.CancelRun, SILENT)
-    drive.take(said.ChildClosed(drive.open(do.CloseChild).id))
+    drive.take(said.Done(drive.open(do.CloseChild).id))
     assert drive.of(do.WriteResult) == []
     assert len(drive.of(do.End)) == 1
 

@@ -67,7 +67,7 @@ def kinds(done: list[do.Action]) -> list[str]:
 def asking(found: Found | None = None, wanted: Wanted = WANTED) -> Drive:
     """Up to the question how the former run stands."""
     drive = Drive.new(facts(owns=not wanted.standing), found or Found(FORMER), wanted).begin()
-    drive.take(said.Opened(drive.open(do.OpenFormer).id))
+    drive.take(said.Done(drive.open(do.OpenFormer).id))
     return drive
 
 
@@ -78,7 +78,7 @@ def made(drive: Drive) -> object:
 
 def closed(drive: Drive) -> Drive:
     """The former registry is down."""
-    drive.take(said.ChildClosed(drive.open(do.CloseChild).id))
+    drive.take(said.Done(drive.open(do.CloseChild).id))
     return drive
 
 
@@ -211,7 +211,7 @@ def test_22_d2_the_same_launch_is_taken_up_with_the_registry_that_was_asked() ->
     drive.answer(do.CreateRun)
     assert drive.said() == [Resumes("k7f2a9c1xy", "waiting")]
     assert made(drive) == Resumed(16)
-    drive.take(said.Established(drive.open(do.Establish).id))
+    drive.take(said.Done(drive.open(do.Establish).id))
     assert drive.of(do.CloseChild) == []
     assert len(drive.of(do.StartChild)) == 1
     assert drive.machine.course.stage == "following"
@@ -221,7 +221,7 @@ def test_d9_a_resumed_launch_shows_only_what_happens_from_then_on() -> None:
     drive = asking()
     drive.came(status(slot(1), version=17))
     drive.answer(do.CreateRun)
-    drive.take(said.Established(drive.open(do.Establish).id))
+    drive.take(said.Done(drive.open(do.Establish).id))
     assert (
         drive.open(do.FollowEvents).after == 16
     )  # events so far: the version is 1 before the first
@@ -412,7 +412,7 @@ def test_26_what_is_resumed_is_not_ended() -> None:
     drive = asking(Found(FORMER, left=(LEFT,), own=(Left(Key(1, 1), SLURM, "100"),)))
     drive.came(status(slot(1)))
     drive.answer(do.CreateRun)
-    drive.take(said.Established(drive.open(do.Establish).id))
+    drive.take(said.Done(drive.open(do.Establish).id))
     assert list(drive.machine.slots.shared.runs) == [Key(1, 1)]
     assert drive.machine.ends.ends == {}
 

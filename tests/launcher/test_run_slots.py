@@ -24,10 +24,10 @@ def resumed(*left: Left, facts_: LaunchFacts | None = None) -> Drive:
     """A launch that a killed launcher had begun."""
     former = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
     drive = Drive.new(facts_, Found(former, own=left)).begin()
-    drive.take(said.Opened(drive.open(do.OpenFormer).id))
+    drive.take(said.Done(drive.open(do.OpenFormer).id))
     drive.status(slot(1))
     drive.answer(do.CreateRun)
-    drive.take(said.Established(drive.open(do.Establish).id))
+    drive.take(said.Done(drive.open(do.Establish).id))
     return drive
 
 

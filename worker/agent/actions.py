@@ -19,68 +19,66 @@ from worker.contracts import Contract
 
 
 @frozen
-class RestoreHosts:
+class Effect:
+    """What takes time; one input with its number answers it."""
+
+    number: int
+
+
+@frozen
+class RestoreHosts(Effect):
     """Take away what ended runs have left in the hosts file; its disk may hang."""
 
-    number: int
     limit: float
 
 
 @frozen
-class Listen:
+class Listen(Effect):
     """Answer the peers' probes, from before the first of them can have heard of this node."""
 
-    number: int
-
 
 @frozen
-class LookAhead:
+class LookAhead(Effect):
     """Look for what this node can never do; of a disk that hangs nothing is known."""
 
-    number: int
     limit: float
 
 
 @frozen
-class Connect:
+class Connect(Effect):
     """Find the registry."""
 
-    number: int
     pause: bool = False
 
 
 @frozen
-class MakeOffer:
+class MakeOffer(Effect):
     """Look at this machine, as the registry at this base URL is reached from it."""
 
-    number: int
     base: str
     probe_port: int | None
     limit: float
 
 
 @frozen
-class Join:
+class Join(Effect):
     """Ask for the slot."""
 
-    number: int
     offer: JoinRequest
     pause: bool = False
 
 
 @frozen
-class Refuse:
+class Refuse(Effect):
     """Tell the registry why this node does not join, while it may still come up."""
 
-    number: int
     error: Exception
 
 
 @frozen
-class Watch:
+class Watch(Effect):
     """Ask for news newer than `after`; the heart-beat."""
 
-    number: int
     after: int
     poll: float
     limit: float
@@ -88,7 +86,7 @@ class Watch:
 
 
 @frozen
-class Tell:
+class Tell(Effect):
     """Send a report.
 
     Attributes:
@@ -102,7 +100,6 @@ class Tell:
         is_last_word: It is told once, by a node that goes.
     """
 
-    number: int
     report: Report
     began_at: float
     since: float | None = None
@@ -114,16 +111,15 @@ class Tell:
 
 
 @frozen
-class Visit:
+class Visit(Effect):
     """Visit this node's share of its peers."""
 
-    number: int
     epoch: int
     plan: ProbePlan
 
 
 @frozen
-class Arm:
+class Arm(Effect):
     """Check a table, take it into the hosts file, see that the program can start on it.
 
     Attributes:
@@ -131,7 +127,6 @@ class Arm:
         offered: The MACs of the rows that this node signed.
     """
 
-    number: int
     table: EndpointTable
     digest: str
     former: EndpointTable | None
@@ -139,81 +134,51 @@ class Arm:
 
 
 @frozen
-class Start:
+class Start(Effect):
     """Start the program, or serve that of rank 0 where the contract has none; until it is gone."""
 
-    number: int
     table: EndpointTable
     contract: Contract
 
 
 @frozen
-class Flush:
+class Flush(Effect):
     """Send on what a program that has ended has said of its progress, for a moment."""
 
-    number: int
     program: int
 
 
 @frozen
-class ReadTrouble:
+class ReadTrouble(Effect):
     """See what NCCL's log has of the program that failed."""
 
-    number: int
     program: int
     limit: float
 
 
 @frozen
-class CloseRemote:
+class CloseRemote(Effect):
     """End what runs here for other nodes, and tell those who wait for theirs why."""
 
-    number: int
     why: Notice
 
 
 @frozen
-class CloseSocket:
+class CloseSocket(Effect):
     """Close the program's socket, and forget what the resolver has not answered."""
 
-    number: int
-
 
 @frozen
-class CloseClient:
+class CloseClient(Effect):
     """Close the connections to the registry."""
 
-    number: int
-
 
 @frozen
-class RemoveHosts:
+class RemoveHosts(Effect):
     """Take this node's names out of the hosts file."""
 
-    number: int
     limit: float
 
-
-Effect = (
-    RestoreHosts
-    | Listen
-    | LookAhead
-    | Connect
-    | MakeOffer
-    | Join
-    | Refuse
-    | Watch
-    | Tell
-    | Visit
-    | Arm
-    | Start
-    | Flush
-    | ReadTrouble
-    | CloseRemote
-    | CloseSocket
-    | CloseClient
-    | RemoveHosts
-)
 
 # --- what is done at once -------------------------------------------------------------------------
 

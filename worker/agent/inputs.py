@@ -1,7 +1,6 @@
 """What a node's machine is told: what comes of each effect, and what happens by itself. Pure.
 
-`number` is the effect's own, as the action that began it has it. An input of an effect that nobody
-waits for any more is ignored.
+An input of an effect that nobody waits for any more is ignored.
 """
 
 from __future__ import annotations
@@ -33,33 +32,35 @@ class SignalCame:
 
 
 @frozen
-class Done:
-    """An effect is over; `notices` are what a person may want to know of it."""
+class Answer:
+    """What comes of an effect; `number` is the effect's own, as the action that began it has it."""
 
     number: int
+
+
+@frozen
+class Done(Answer):
+    """An effect is over; `notices` are what a person may want to know of it."""
+
     notices: tuple[Notice, ...] = ()
 
 
 @frozen
-class Failed:
+class Failed(Answer):
     """An effect failed: the registry refused or did not answer, or this machine cannot do it."""
 
-    number: int
     error: RdzvError
 
 
 @frozen
-class Late:
+class Late(Answer):
     """An effect took longer than its limit, and was broken off."""
-
-    number: int
 
 
 @frozen
-class Broken:
+class Broken(Answer):
     """An effect raised what nobody expected."""
 
-    number: int
     error: Exception
 
 
@@ -72,79 +73,69 @@ class PartBroken:
 
 
 @frozen
-class Listening:
+class Listening(Answer):
     """Where the peers' probes are answered; None: nowhere, and why."""
 
-    number: int
     port: int | None
     problem: str = ""
 
 
 @frozen
-class Connected:
+class Connected(Answer):
     """A registry has proven itself at this base URL."""
 
-    number: int
     base: str
 
 
 @frozen
-class Offered:
+class Offered(Answer):
     """What this node offers when it joins."""
 
-    number: int
     offer: JoinRequest
 
 
 @frozen
-class Joined:
+class Joined(Answer):
     """The registry has taken this node in; `base` is where."""
 
-    number: int
     reply: JoinReply
     base: str
 
 
 @frozen
-class Viewed:
+class Viewed(Answer):
     """The newest news."""
 
-    number: int
     view: NodeView
 
 
 @frozen
-class Visited:
+class Visited(Answer):
     """What the visits to the peers have shown, and how long they took."""
 
-    number: int
     pairs: tuple[PairProbe, ...]
     seconds: float
 
 
 @frozen
-class Armed:
+class Armed(Answer):
     """This node can start on the table, with this contract."""
 
-    number: int
     contract: Contract
     notices: tuple[Notice, ...] = ()
 
 
 @frozen
-class NotArmed:
+class NotArmed(Answer):
     """This node cannot start on the table."""
 
-    number: int
     refusal: RefuseReport
     notices: tuple[Notice, ...] = ()
 
 
 @frozen
-class Started:
+class Started(Answer):
     """The program runs from now on, or this node serves that of rank 0."""
-
-    number: int
 
 
 @frozen
@@ -174,59 +165,34 @@ class MainEnd:
 
 
 @frozen
-class ProgramSeen:
+class ProgramSeen(Answer):
     """How the program's processes are; `words` where they were asked for."""
 
-    number: int
     family: Family
     main: MainEnd | None = None
     words: OwnWords | None = None
 
 
 @frozen
-class ProgramGone:
+class ProgramGone(Answer):
     """Nothing is left of the program; `ending` is None where this node served, and had none."""
 
-    number: int
     ending: Ending | None = None
     words: OwnWords = NO_WORDS
 
 
 @frozen
-class NetworkSaid:
+class NetworkSaid(Answer):
     """What NCCL's log shows of the network that the program uses."""
 
-    number: int
     verdict: NetworkVerdict
 
 
 @frozen
-class TroubleRead:
+class TroubleRead(Answer):
     """What stands between the program and its network, as NCCL's log has it; may be nothing."""
 
-    number: int
     trouble: str
 
 
-Input = (
-    Tick
-    | SignalCame
-    | Done
-    | Failed
-    | Late
-    | Broken
-    | PartBroken
-    | Listening
-    | Connected
-    | Offered
-    | Joined
-    | Viewed
-    | Visited
-    | Armed
-    | NotArmed
-    | Started
-    | ProgramSeen
-    | ProgramGone
-    | NetworkSaid
-    | TroubleRead
-)
+Input = Tick | SignalCame | PartBroken | Answer
