@@ -1,4 +1,4 @@
-"""What a launch does: each action a frozen value, which `launcher.run.effects` carries out. Pure."""
+"""What a launch does: each action a value that `launcher.run.effects` carries out. Pure."""
 
 from __future__ import annotations
 
