@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.run.sentences import Sentence
-from launcher.run.values import Failure, Fresh, Key, Outcome, Resumed, Standing, Verdict, Why
+from launcher.run.values import Failure, Ground, Key, Outcome, Verdict, Why
 from rendezvous.frozen import frozen
 from rendezvous.wire.run import RunStatus, SlotState
 
@@ -26,8 +26,6 @@ class StartChild(Answerable):
 @frozen
 class CloseChild(Answerable):
     """End the registry's process and close its socket. `Done`."""
-
-    kill_after: float
 
 
 @frozen
@@ -208,7 +206,7 @@ class OpenFormer(Answerable):
 class Establish(Answerable):
     """Make the ground of this launch: files, keys, the socket. `Done`."""
 
-    ground: Fresh | Resumed | Standing
+    ground: Ground
 
 
 @frozen

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from launcher.run import actions as do
 from launcher.run import inputs
-from launcher.run.actions import Action, End, Note, Say
 from launcher.run.desk import Desk
-from launcher.run.ending import Ended, Endings
+from launcher.run.ending import Ended, Endings, say_left
 from launcher.run.inputs import Input
-from launcher.run.sentences import EndsLeft, MayBeLeft, UnknownLeft
+from launcher.run.sentences import EndsLeft, UnknownLeft
 from launcher.run.values import Left, Outcome
 
 
@@ -33,9 +33,9 @@ class Clearing:
     def begin(self, now: float) -> None:
         """End all of it."""
         for unknown in self.unknown:
-            self.desk.do(Say(unknown))
+            self.desk.do(do.Say(unknown))
         if self.left:
-            self.desk.do(Say(EndsLeft(len(self.left))))
+            self.desk.do(do.Say(EndsLeft(len(self.left))))
         for one in self.left:
             self.ends.begin(one.key, one.starter, one.handle, now)
 
@@ -43,7 +43,7 @@ class Clearing:
         """What came of ends."""
         for one in ended:
             if one.gone:
-                self.desk.do(Note(one.key, one.handle, gone=True))
+                self.desk.do(do.Note(one.key, one.handle, gone=True))
             else:
                 self.unended.append(one)
 
@@ -54,8 +54,7 @@ class Clearing:
 
     def say_kept(self) -> None:
         """Tell the person what could not be ended."""
-        for one in sorted(self.unended, key=lambda one: one.key):
-            self.desk.do(Say(MayBeLeft(one.key, one.starter, one.handle, one.stand)))
+        say_left(self.desk, self.unended)
 
 
 @dataclass(slots=True)
@@ -74,19 +73,16 @@ class Clearance:
         """When it wants to look at its clock again."""
         return self.clearing.desk.due()
 
-    def step(self, said: Input, now: float) -> list[Action]:
+    def step(self, said: Input, now: float) -> list[do.Action]:
         """Take in one thing; returns what is done about it."""
         clearing = self.clearing
         desk, ends = clearing.desk, clearing.ends
         match said:
             case inputs.Begin():
                 clearing.begin(now)
-            case inputs.Found() | inputs.Described() | inputs.RunTold() | inputs.SchedulerSilent():
-                if (opened := desk.close(said.id)) is not None:
-                    ends.take(opened[0][1], said, now)
-            case inputs.PartFailed(id=number, words=words):
+            case inputs.Answer(id=number):
                 if (opened := desk.close(number)) is not None:
-                    ends.take(opened[0][1], inputs.SchedulerSilent(number, words), now)
+                    ends.take(opened[0][1], said, now)
         while (name := desk.next_due(now)) is not None:
             assert isinstance(name, tuple)
             ends.look(name[1], now)
@@ -94,5 +90,5 @@ class Clearance:
         ends.ended.clear()
         if not ends.ends:
             clearing.say_kept()
-            desk.do(End(Outcome(None)))
+            desk.do(do.End(Outcome(None)))
         return desk.flush()

@@ -8,18 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from launcher.run import actions as do
 from launcher.run import inputs
-from launcher.run.actions import (
-    AskStatus,
-    ByFailure,
-    CancelRun,
-    CloseBoard,
-    CreateRun,
-    End,
-    FetchMetrics,
-    Say,
-    WriteResult,
-)
 from launcher.run.desk import Desk
 from launcher.run.following import Following
 from launcher.run.inputs import Answer
@@ -113,7 +103,7 @@ class Course:
                 if self.facts.owns_registry:
                     self.child.begin(now)
                 self.stage, self.until = Stage.CREATING, now + CREATE_SECONDS
-                self.desk.send("create", CreateRun)
+                self.desk.send("create", do.CreateRun)
 
     def settle(self, now: float) -> None:
         """What the parts have come to."""
@@ -183,7 +173,7 @@ class Course:
             return False
         self.stage, self.fetching = Stage.PARTING, True
         self.following.stop_asking()
-        self.desk.send("last metrics", FetchMetrics)
+        self.desk.send("last metrics", do.FetchMetrics)
         return True
 
     def _part(self, now: float) -> None:
@@ -199,7 +189,7 @@ class Course:
     def fail(self, failure: Failure, now: float, *, told: bool = True) -> None:
         """The launch cannot go on; where the result is known, it need not."""
         if self.verdict is not None and self.verdict.result is not None:
-            self.desk.do(Say(LostAfterResult(failure)))
+            self.desk.do(do.Say(LostAfterResult(failure)))
             self.end(now)
             return
         self.verdict = self.verdict or Verdict(failure=failure)
@@ -223,14 +213,14 @@ class Course:
         self.following.stop()
         self.slots.submitting.stop()
         self._drop("create", "cancel")
-        self.desk.send("tell failure", CancelRun, ByFailure(why))
+        self.desk.send("tell failure", do.CancelRun, do.ByFailure(why))
 
     def failure_told(self, said: Answer, now: float) -> None:
         """The nodes have a moment to hear of it."""
         match said:
             case inputs.StatusCame(status=status) if not status.everyone_left and now < self.until:
                 wait = TELL_FAILURE_WAIT_SECONDS
-                self.desk.send("tell failure", AskStatus, status.version, wait)
+                self.desk.send("tell failure", do.AskStatus, status.version, wait)
             case _:
                 self.end(now)
 
@@ -260,7 +250,7 @@ class Course:
 
     def write_down(self) -> None:
         """How it ended; not where it never began, or where rdzv itself is at fault."""
-        self.desk.do(CloseBoard())
+        self.desk.do(do.CloseBoard())
         if self.verdict is None or self.fault is not None:
             self.finish()
             return
@@ -268,18 +258,18 @@ class Course:
         if result is not None and result.slot is not None and _is_open(result):
             says = self.slots.words_of_end(result.slot)
             self.verdict = Verdict(result, says=says)
-        self.desk.send("result", WriteResult, self.verdict)
+        self.desk.send("result", do.WriteResult, self.verdict)
 
     def result_written(self, said: Answer) -> None:
         """The result is on disk, or cannot be."""
         if isinstance(said, inputs.NotWritten):
-            self.desk.do(Say(ResultUnwritten(said.error)))
+            self.desk.do(do.Say(ResultUnwritten(said.error)))
         self.finish()
 
     def finish(self) -> None:
         """It is over."""
         self.stage = Stage.OVER
-        self.desk.do(End(Outcome(self.verdict, self.signal, self.refused, self.fault)))
+        self.desk.do(do.End(Outcome(self.verdict, self.signal, self.refused, self.fault)))
 
 
 def _is_open(result: Result) -> bool:

@@ -28,6 +28,7 @@ from rendezvous.wire.words import printable
 
 _CREATOR_SECONDS = 10.0
 _REQUEST_SECONDS = 5.0
+_KILL_SECONDS = 5.0
 _MOST_HANDLE = 253
 
 
@@ -103,7 +104,7 @@ class Effects:
         """Nothing is left open, whatever became of the launch."""
         if self._clients is not None:
             await self._clients.close()
-        await self._end_child(kill_after=5.0)
+        await self._end_child()
 
     # --- acting -------------------------------------------------------------------------------
 
@@ -282,13 +283,13 @@ class Effects:
         """The connections first: a registry that ends need not wait for them."""
         if self._clients is not None:
             await self._clients.close()
-        await self._end_child(action.kill_after)
+        await self._end_child()
         return inputs.Done(action.id)
 
-    async def _end_child(self, kill_after: float) -> None:
+    async def _end_child(self) -> None:
         async with self._starting:  # one that is being started is ended as well
             if self._child is not None:
-                await self._child.end(kill_after)
+                await self._child.end(_KILL_SECONDS)
                 self._child = None
             if self.surveyor.socket is not None:
                 self.surveyor.socket.close()

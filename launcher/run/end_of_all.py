@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from launcher.run.actions import Say
-from launcher.run.ending import Ended
+from launcher.run.ending import Ended, say_left
 from launcher.run.runs import Runs
-from launcher.run.sentences import MayBeLeft, WaitsForRuns
+from launcher.run.sentences import WaitsForRuns
 from launcher.run.submitting import Submitting
 from launcher.run.worker_run import Step
 
@@ -82,7 +82,5 @@ class EndOfAll:
 
     def say_left(self) -> None:
         """Tell the person what is left."""
-        for one in sorted(self.left, key=lambda one: one.key):
-            left = MayBeLeft(one.key, one.starter, one.handle, one.stand)
-            self.shared.desk.do(Say(left))
+        say_left(self.shared.desk, self.left)
         self.left.clear()

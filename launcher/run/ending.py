@@ -7,13 +7,14 @@ lag behind. What is not gone in the end is told to the person, with the command 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from launcher.run.actions import CancelWorkerRun, Describe, Find
+from launcher.run import inputs
+from launcher.run.actions import CancelWorkerRun, Describe, Find, Say
 from launcher.run.desk import Desk
-from launcher.run.inputs import Described, Found, RunTold, SchedulerAnswer, SchedulerSilent
-from launcher.run.sentences import Stand, StandKind
+from launcher.run.sentences import MayBeLeft, Stand, StandKind
 from launcher.run.values import Key, Starter
 from launcher.schedulers.description import OVER, Description
 from rendezvous.enums import StrEnum
@@ -93,6 +94,12 @@ class Ended:
     stand: Stand
 
 
+def say_left(desk: Desk, unended: Iterable[Ended]) -> None:
+    """Tell the person what could not be ended."""
+    for one in sorted(unended, key=lambda one: one.key):
+        desk.do(Say(MayBeLeft(one.key, one.handle, one.stand)))
+
+
 @dataclass(slots=True)
 class Endings:
     """Ends worker runs side by side; the owner takes `ended` after each call.
@@ -142,26 +149,26 @@ class Endings:
             elif end.ask is Ask.NOTHING:
                 self._look(key, end)
 
-    def take(self, key: Key, said: SchedulerAnswer, now: float) -> None:
-        """An answer to what this has asked."""
+    def take(self, key: Key, said: inputs.Answer, now: float) -> None:
+        """An answer to what this has asked, or an adapter has failed as nobody expected."""
         end = self.ends[key]
         self._free(end)
         match said:
-            case Found(handle=None):
+            case inputs.Found(handle=None):
                 self._missed(key, end, now)
-            case Found(handle=handle) if end.ask is Ask.CONFIRM:
+            case inputs.Found(handle=handle) if end.ask is Ask.CONFIRM:
                 end.handle = handle or end.handle
                 self._judge(key, end, Description(SlotState.UNKNOWN, end.stand.detail), now)
-            case Found(handle=handle):
+            case inputs.Found(handle=handle):
                 end.handle = handle or ""
                 self._command(key, end, Ask.DESCRIBE)
-            case Described(found=found):
+            case inputs.Described(found=found):
                 self._described(key, end, found, now)
-            case RunTold():
+            case inputs.RunTold():
                 end.told_at, end.refused = now, None
                 self._rest(key, end, now)
             case _:
-                assert isinstance(said, SchedulerSilent)
+                assert isinstance(said, inputs.SchedulerSilent | inputs.PartFailed)
                 end.stand = Stand(StandKind.SILENT, detail=said.words)
                 if end.ask is Ask.CANCEL:
                     end.refused = end.stand

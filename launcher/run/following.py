@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from launcher.run import inputs
-from launcher.run.actions import AskStatus, FetchMetrics, FollowEvents, Keep, KeepReport, Say, Show
+from launcher.run import actions as do
+from launcher.run import inputs, sentences
 from launcher.run.desk import Desk, retry_pause
-from launcher.run.sentences import Findings, RegistryTrouble, Sentence, Warnings
 from launcher.run.values import ErrorKind, Failure, Silent, StorageLost, Trouble
 from rendezvous.wire.errors import PreflightFailed, VerificationFailed
 from rendezvous.wire.run import Phase, RunStatus
@@ -69,7 +68,7 @@ class Following:
     last_try: bool = False
     asking: int | None = None
     storage: tuple[float, Trouble] | None = None
-    said: set[Sentence] = field(default_factory=set)
+    said: set[sentences.Sentence] = field(default_factory=set)
     kept_epoch: int = 0
     keeping: Errand = field(default_factory=Errand)
     checks_shown: bool = False
@@ -85,7 +84,7 @@ class Following:
         self.asked_since = now
         self.events_after = seen
         self._ask()
-        self.events = self.desk.send("events", FollowEvents, seen)
+        self.events = self.desk.send("events", do.FollowEvents, seen)
         self.desk.look_at("metrics", now + METRICS_SECONDS)
 
     def stop(self) -> None:
@@ -102,17 +101,17 @@ class Following:
         for name in ("status", "metrics", "errands"):
             self.desk.forget(name)
 
-    def say_once(self, sentence: Sentence) -> None:
+    def say_once(self, sentence: sentences.Sentence) -> None:
         """Say it, unless it was said."""
         if sentence not in self.said:
             self.said.add(sentence)
-            self.desk.do(Say(sentence))
+            self.desk.do(do.Say(sentence))
 
     # --- status -------------------------------------------------------------------------------
 
     def _ask(self) -> None:
         after = -1 if self.status is None else self.status.version
-        self.asking = self.desk.send("status", AskStatus, after, STATUS_WAIT_SECONDS)
+        self.asking = self.desk.send("status", do.AskStatus, after, STATUS_WAIT_SECONDS)
 
     def ask_again(self, now: float) -> None:
         """Ask for the next status. Whether time is up is judged before the try: it may have been
@@ -123,9 +122,9 @@ class Following:
     def came(self, status: RunStatus, now: float) -> None:
         """How the run stands: shown, and kept once the nodes have their ranks."""
         self.status, self.asked_since, self.last_try, self.asking = status, now, False, None
-        self.desk.do(Show(status))
+        self.desk.do(do.Show(status))
         if status.trouble:
-            self.say_once(RegistryTrouble(status.trouble))
+            self.say_once(sentences.RegistryTrouble(status.trouble))
 
     def errands(self, now: float) -> None:
         """Once the nodes have their ranks, `rdzv logs` and `rdzv status --env` have to know them;
@@ -133,9 +132,9 @@ class Following:
         status = self.status
         assert status is not None
         if self._keeps(status) and self.keeping.may_begin(now):
-            self.keeping.id = self.desk.send("keep", Keep, status)
+            self.keeping.id = self.desk.send("keep", do.Keep, status)
         if self._shows_checks(status) and self.checks.may_begin(now):
-            self.checks.id = self.desk.send("checks", KeepReport)
+            self.checks.id = self.desk.send("checks", do.KeepReport)
 
     def _keeps(self, status: RunStatus) -> bool:
         return status.phase in _STARTED and bool(status.digest) and status.epoch != self.kept_epoch
@@ -157,7 +156,7 @@ class Following:
         """The registry does not answer: it may be being started again."""
         self.asking = None
         if said.trouble.kind is ErrorKind.STORAGE_FULL:  # met by who asked beside this
-            self.say_once(RegistryTrouble(said.trouble.message, said.trouble.hint))
+            self.say_once(sentences.RegistryTrouble(said.trouble.message, said.trouble.hint))
         if self.last_try:
             self.failed = Silent(said.trouble)
         else:
@@ -169,7 +168,7 @@ class Following:
         """A disk that is full is the person's to mend; until then everything waits."""
         if trouble.kind is ErrorKind.STORAGE_FULL:
             self.storage = self.storage or (now, trouble)
-            self.say_once(RegistryTrouble(trouble.message, trouble.hint))
+            self.say_once(sentences.RegistryTrouble(trouble.message, trouble.hint))
 
     def check_storage(self, now: float) -> None:
         """Without a journal nothing can go on or end: give up when the disk stays full.
@@ -191,7 +190,7 @@ class Following:
         """The table is kept, or not."""
         if isinstance(said, inputs.ReportCame):
             self.keeping.id, self.kept_epoch = None, status.epoch
-            self.desk.do(Say(Warnings(said.report)))
+            self.desk.do(do.Say(sentences.Warnings(said.report)))
         else:
             self.keeping.failed(now)
             self.desk.look_at("errands", self.keeping.again_at)
@@ -200,7 +199,7 @@ class Following:
         """What was found is kept, or not."""
         if isinstance(said, inputs.ReportCame):
             self.checks.id, self.checks_shown = None, True
-            self.desk.do(Say(Findings(said.report)))
+            self.desk.do(do.Say(sentences.Findings(said.report)))
         else:
             self.checks.failed(now)
             self.desk.look_at("errands", self.checks.again_at)
@@ -226,8 +225,8 @@ class Following:
         if name == "status":
             self.ask_again(now)
         elif name == "events":
-            self.events = self.desk.send("events", FollowEvents, self.events_after)
+            self.events = self.desk.send("events", do.FollowEvents, self.events_after)
         elif name == "metrics":
-            self.metrics = self.desk.send("metrics", FetchMetrics)
+            self.metrics = self.desk.send("metrics", do.FetchMetrics)
         elif name == "errands":
             self.errands(now)

@@ -10,12 +10,12 @@ from launcher.run.environment import LaunchEnvironment, Socket
 from launcher.run.ground import Former, Found, Wanted
 from launcher.run.preparation import Preparation
 from launcher.run.scheduling import Remains
-from launcher.run.values import LOCAL, Fresh, Ground, Key, Resumed, Standing
+from launcher.run.values import LOCAL, Fresh, Ground, Key, Resumed
 from launcher.schedulers.contract import Scheduler
 from launcher.state.state_dir import LaunchRecord, StateDir
 from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import Credential, RunKeys, registry_credential
-from rendezvous.talk.join_string import JoinString, RegistryPlace
+from rendezvous.talk.join_string import JoinString, RegistryPlace, RegistryString
 from rendezvous.talk.macs import word_macs
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.node import Job
@@ -207,15 +207,13 @@ class Surveyor:
 
     def make(self, ground: Ground) -> Footing:
         """Make the ground; a later launcher reads it. Raises UsageError."""
+        standing = self._prepared.standing
         match ground:
             case Resumed():
                 assert self.footing is not None
             case Fresh(kept=kept):
                 self._state.forget_launch(kept)
-                self.footing = self._fresh()
-            case Standing(kept=kept):
-                self._state.forget_launch(kept)
-                self.footing = self._at_standing()
+                self.footing = self._fresh() if standing is None else self._at_standing(standing)
         self._write_record(self.footing)
         return self.footing
 
@@ -257,9 +255,7 @@ class Surveyor:
             )
         return addresses
 
-    def _at_standing(self) -> Footing:
-        standing = self._prepared.standing
-        assert standing is not None
+    def _at_standing(self, standing: RegistryString) -> Footing:
         secret = self._state.secret(self._world.secret)
         keys = RunKeys(secret, self._state.run, self._world.launch_id())
         place = standing.place

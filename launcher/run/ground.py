@@ -11,28 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Concatenate, Final
 
-from launcher.run import inputs
-from launcher.run.actions import (
-    Action,
-    AskStatus,
-    CancelRun,
-    CreateRun,
-    Establish,
-    OpenFormer,
-    Say,
-)
+from launcher.run import actions as do
+from launcher.run import inputs, sentences
 from launcher.run.clearing import Clearing
 from launcher.run.desk import Desk, Rest, Sent, retry_pause
 from launcher.run.registry_child import RegistryChild
-from launcher.run.sentences import (
-    BeginsAnew,
-    EndsFormer,
-    FormerStays,
-    PortKept,
-    Resumes,
-    StandingWaits,
-    UnknownLeft,
-)
 from launcher.run.values import (
     CREATE_SECONDS,
     ErrorKind,
@@ -40,7 +23,6 @@ from launcher.run.values import (
     Ground,
     Left,
     Resumed,
-    Standing,
     Trouble,
     Why,
 )
@@ -93,7 +75,7 @@ class Found:
     former: Former | None = None
     left: tuple[Left, ...] = ()
     own: tuple[Left, ...] = ()
-    unknown: tuple[UnknownLeft, ...] = ()
+    unknown: tuple[sentences.UnknownLeft, ...] = ()
 
 
 @frozen
@@ -227,7 +209,7 @@ class Grounding:
         match decide(self.found, self.wanted):
             case AskFormer(listens=listens):
                 self.until = now + OPEN_SECONDS
-                self._send(Search.OPENING, OpenFormer, listens)
+                self._send(Search.OPENING, do.OpenFormer, listens)
             case anew:
                 self._anew(anew, now)
 
@@ -241,7 +223,7 @@ class Grounding:
         self.step = step
         self.asking = self.desk.send("ground", kind, *args, **more)
 
-    def take(self, action: Action, said: inputs.Answer, now: float) -> None:
+    def take(self, action: do.Action, said: inputs.Answer, now: float) -> None:
         """An answer came."""
         self.asking = None
         match self.step, said:
@@ -280,13 +262,13 @@ class Grounding:
     def look(self, now: float) -> None:
         """Its time has come."""
         if self.step is Search.OPENING:
-            self._send(Search.OPENING, OpenFormer, True)
+            self._send(Search.OPENING, do.OpenFormer, True)
         elif self.step is Search.ASKING:
-            self._send(Search.ASKING, AskStatus, -1, 0.0)
+            self._send(Search.ASKING, do.AskStatus, -1, 0.0)
         elif self.step is Search.COMPARING:
-            self._send(Search.COMPARING, CreateRun)
+            self._send(Search.COMPARING, do.CreateRun)
         else:
-            self._send(Search.CANCELLING, CancelRun, self.why)
+            self._send(Search.CANCELLING, do.CancelRun, self.why)
 
     def child_lost(self, now: float) -> None:
         """The former registry does not come up."""
@@ -308,12 +290,12 @@ class Grounding:
         self.until = now + (CREATE_SECONDS if self._is_shared() else ASK_SECONDS)
         if not self.wanted.standing:
             self.child.begin(now)
-        self._send(Search.ASKING, AskStatus, -1, 0.0)
+        self._send(Search.ASKING, do.AskStatus, -1, 0.0)
 
     def _ask_again(self, trouble: Trouble, now: float) -> None:
         if self._is_shared() and not self.waited:
             self.waited = True
-            self.desk.do(Say(StandingWaits(trouble.message)))
+            self.desk.do(do.Say(sentences.StandingWaits(trouble.message)))
         self.desk.look_at("ground", now + ASK_PAUSE_SECONDS)
 
     def _is_shared(self) -> bool:
@@ -323,7 +305,7 @@ class Grounding:
     def _leave_former(self, trouble: Trouble) -> None:
         """Without that registry no launch can begin, and there is no reason to end one."""
         assert self.found.former is not None
-        self.desk.do(Say(FormerStays(self.found.former.launch_id)))
+        self.desk.do(do.Say(sentences.FormerStays(self.found.former.launch_id)))
         self.refused = trouble
 
     def _not_opened(self, trouble: Trouble, now: float) -> None:
@@ -340,20 +322,20 @@ class Grounding:
             case EndRun(why=why):
                 self._end_run(why, now)
             case AskSame():
-                self._send(Search.COMPARING, CreateRun)
+                self._send(Search.COMPARING, do.CreateRun)
             case anew:
                 self._anew(anew, now)
 
     def _end_run(self, why: Why, now: float) -> None:
         """Cancel the run, and let its nodes hear of it."""
         assert self.status is not None
-        self.desk.do(Say(EndsFormer(self.status.phase, why)))
+        self.desk.do(do.Say(sentences.EndsFormer(self.status.phase, why)))
         self.until, self.why = now + LEAVE_SECONDS, why
-        self._send(Search.CANCELLING, CancelRun, why)
+        self._send(Search.CANCELLING, do.CancelRun, why)
 
     def _left(self, status: RunStatus, now: float) -> None:
         if any(map(is_there, status.slots)) and now < self.until:
-            self._send(Search.LEAVING, AskStatus, status.version, LEAVE_WAIT_SECONDS)
+            self._send(Search.LEAVING, do.AskStatus, status.version, LEAVE_WAIT_SECONDS)
         else:
             self._close(now)
 
@@ -362,8 +344,8 @@ class Grounding:
         assert self.found.former is not None
         former = self.found.former
         if self.wanted.port not in (None, former.port):
-            self.desk.do(Say(PortKept(self.wanted.port or 0, former.port)))
-        self.desk.do(Say(Resumes(former.launch_id, self.status.reason)))
+            self.desk.do(do.Say(sentences.PortKept(self.wanted.port or 0, former.port)))
+        self.desk.do(do.Say(sentences.Resumes(former.launch_id, self.status.reason)))
         self._make(Resumed(self.status.version - 1))  # it is 1 before the first event
 
     # --- a new launch -------------------------------------------------------------------------
@@ -371,7 +353,7 @@ class Grounding:
     def _anew(self, anew: Anew, now: float) -> None:
         silent = anew.why is Why.NOTHING_FORMER or self.wanted.standing
         if not silent:
-            self.desk.do(Say(BeginsAnew(anew.why, anew.detail)))
+            self.desk.do(do.Say(sentences.BeginsAnew(anew.why, anew.detail)))
         self._close(now)
 
     def _close(self, now: float) -> None:
@@ -393,9 +375,8 @@ class Grounding:
         if self.step is not Search.CLEARING or self.clearing.ends.ends:
             return
         self.clearing.say_kept()
-        kept = self.clearing.kept()
-        self._make(Standing(kept) if self.wanted.standing else Fresh(kept))
+        self._make(Fresh(self.clearing.kept()))
 
     def _make(self, ground: Ground) -> None:
         self.ground = ground
-        self._send(Search.MAKING, Establish, ground)
+        self._send(Search.MAKING, do.Establish, ground)

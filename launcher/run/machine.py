@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from launcher.run import actions as do
 from launcher.run import inputs
-from launcher.run.actions import Action, BySignal, CancelRun, CreateRun, Keep, Say, TellSlot
 from launcher.run.clearing import Clearing
 from launcher.run.course import LIVE, Course, Stage
 from launcher.run.desk import Desk
@@ -68,7 +68,7 @@ class Machine:
         """When the machine wants to look at its clock again."""
         return self.desk.due()
 
-    def step(self, said: Input, now: float) -> list[Action]:
+    def step(self, said: Input, now: float) -> list[do.Action]:
         """Take in one thing; returns what is done about it, in order."""
         if self.course.stage is Stage.OVER:
             return []
@@ -106,7 +106,7 @@ class Machine:
             return
         match owner, said:
             case ("ends", key), _:
-                self.ends.take(key, _of_scheduler(said), now)
+                self.ends.take(key, said, now)
             case "slots", _:
                 self._take_storage(action, said, now)
                 self.slots.take(action, said, now)
@@ -122,7 +122,7 @@ class Machine:
                 self.course.came(status, now)
             case "status", inputs.Unanswered():
                 self.following.unanswered(said, now)
-            case "keep", _ if isinstance(action, Keep):
+            case "keep", _ if isinstance(action, do.Keep):
                 self.following.kept(said, action.status, now)
             case "checks", _:
                 self.following.checks_came(said, now)
@@ -157,10 +157,10 @@ class Machine:
             self.course.give_up(said.words, now, told=owner not in ("child", "tell failure"))
         return True
 
-    def _take_storage(self, action: Action, said: Answer, now: float) -> None:
+    def _take_storage(self, action: do.Action, said: Answer, now: float) -> None:
         if isinstance(said, inputs.Unanswered):
             self.following.storage_full(said.trouble, now)
-        elif isinstance(action, TellSlot) and isinstance(said, inputs.Done):
+        elif isinstance(action, do.TellSlot) and isinstance(said, inputs.Done):
             self.following.storage = None
 
     def _look(self, name: Any, now: float) -> None:
@@ -175,7 +175,7 @@ class Machine:
             case "ground":
                 self.ground.look(now)
             case "create":
-                self.desk.send("create", CreateRun)
+                self.desk.send("create", do.CreateRun)
             case "cancel":
                 self._cancel()
             case "leave" if self.course.stage is Stage.LEAVING:
@@ -237,11 +237,11 @@ class Machine:
 
     def _signal(self, number: int, now: float) -> None:
         if self.course.signal is not None or self.course.stage in (Stage.ENDING, Stage.CLOSING):
-            self.desk.do(Say(EndsAtOnce(number, again=self.course.signal is not None)))
+            self.desk.do(do.Say(EndsAtOnce(number, again=self.course.signal is not None)))
             self.course.at_once(EndedAtOnce(), now)
             return
         self.course.signal, self.course.leaving.signalled = number, True
-        self.desk.do(Say(EndsRun(number)))
+        self.desk.do(do.Say(EndsRun(number)))
         if self.course.stage is Stage.GROUND:
             self._leave_ground()
             return
@@ -255,7 +255,7 @@ class Machine:
     def _cancel(self) -> None:
         """Cancel at the registry, which tells every node."""
         assert self.course.signal is not None
-        self.desk.send("cancel", CancelRun, BySignal(self.course.signal))
+        self.desk.send("cancel", do.CancelRun, do.BySignal(self.course.signal))
 
     def _cancelled(self, said: Answer, now: float) -> None:
         if isinstance(said, inputs.StatusCame):
@@ -265,11 +265,3 @@ class Machine:
             self.desk.look_at("cancel", now + CANCEL_PAUSE_SECONDS)
         else:
             self.course.at_once(EndedAtOnce(CANCEL_SECONDS), now)
-
-
-def _of_scheduler(said: Answer) -> inputs.SchedulerAnswer:
-    """What a worker run's end is told, also where an adapter failed as nobody expected."""
-    if isinstance(said, inputs.PartFailed):
-        return inputs.SchedulerSilent(said.id, said.words)
-    assert isinstance(said, inputs.SchedulerAnswer)
-    return said

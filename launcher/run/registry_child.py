@@ -13,7 +13,6 @@ from launcher.run.values import ChildLost
 MOST_STARTS: Final = 5
 STARTS_SECONDS: Final = 30.0
 START_PAUSE_SECONDS: Final = 0.2
-KILL_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -62,8 +61,8 @@ class RegistryChild:
         self.supervised = False
         self.desk.forget("child")
 
-    def close(self, *, kill_after: float = KILL_SECONDS) -> None:
+    def close(self) -> None:
         """End it, and close its socket."""
         self.let_go()
         self.begun = False
-        self.desk.send("close", CloseChild, kill_after)
+        self.desk.send("close", CloseChild)

@@ -9,16 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from launcher.plan.plan import Submission, WorkerRun
+from launcher.run import actions as do
 from launcher.run import inputs
-from launcher.run.actions import (
-    CancelWorkerRun,
-    Describe,
-    Find,
-    Note,
-    ReadLastLine,
-    Submit,
-    WriteIntent,
-)
 from launcher.run.preparation import starter_of
 from launcher.run.sentences import UnknownLeft
 from launcher.run.values import Key, Left
@@ -32,7 +24,7 @@ _LAST_LINE_SECONDS = 10.0
 _LAST_LINES = 5
 _MOST_LAST_LINE = 300
 
-SchedulerAction = Find | Describe | ReadLastLine | CancelWorkerRun
+SchedulerAction = do.Find | do.Describe | do.ReadLastLine | do.CancelWorkerRun
 
 
 class Submits(Protocol):
@@ -158,7 +150,7 @@ class Scheduling:
 
     # --- the ledger ---------------------------------------------------------------------------
 
-    async def write_intent(self, action: WriteIntent) -> inputs.Input:
+    async def write_intent(self, action: do.WriteIntent) -> inputs.Input:
         """Write down what is about to be submitted."""
         try:
             self._ledger.begin(self.entry(action.key))
@@ -166,7 +158,7 @@ class Scheduling:
             return inputs.NotWritten(action.id, str(exc), self._jitter())
         return inputs.Done(action.id)
 
-    def note(self, action: Note) -> None:
+    def note(self, action: do.Note) -> None:
         """Write down what became known; without it, its name still finds it."""
         entry = replace(self.entry(action.key), handle=action.handle, gone=action.gone)
         self._entries[action.key] = entry
@@ -178,7 +170,7 @@ class Scheduling:
 
     # --- schedulers ---------------------------------------------------------------------------
 
-    async def submit(self, action: Submit) -> inputs.Input:
+    async def submit(self, action: do.Submit) -> inputs.Input:
         """Submit it; between two tries the machine is asked."""
         assert self._launch is not None
         feed, number, key = self._feed, action.id, action.key
@@ -210,14 +202,14 @@ class Scheduling:
         scheduler, run = self.scheduler(action.key), self.entry(action.key).run
         try:
             match action:
-                case Find():
+                case do.Find():
                     return inputs.Found(action.id, await scheduler.find(run))
-                case Describe():
+                case do.Describe():
                     found = await scheduler.describe(run, action.handle)
                     return inputs.Described(action.id, found)
-                case ReadLastLine():
+                case do.ReadLastLine():
                     return inputs.LineRead(action.id, await _last_line(scheduler, run, action))
-                case CancelWorkerRun():
+                case do.CancelWorkerRun():
                     grace = action.grace
                     await scheduler.cancel(run, action.handle, grace_seconds=grace)
                     return inputs.RunTold(action.id)
@@ -225,7 +217,7 @@ class Scheduling:
             return inputs.SchedulerSilent(action.id, exc.message)
 
 
-async def _last_line(scheduler: Scheduler, run: WorkerRun, action: ReadLastLine) -> str:
+async def _last_line(scheduler: Scheduler, run: WorkerRun, action: do.ReadLastLine) -> str:
     """What the scheduler keeps as the run's last line; empty when it cannot say in time."""
     last = ""
     lines = scheduler.logs(run, action.handle, lines=_LAST_LINES, follow=False)

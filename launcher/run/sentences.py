@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from launcher.run.values import Failure, Key, Starter, Why
+from launcher.run.values import Failure, Key, Why
 from rendezvous.enums import StrEnum
 from rendezvous.frozen import frozen
 from rendezvous.wire.run import Phase, RunReport, SlotState
+
+
+@frozen
+class Sentence:
+    """Something that the launch says."""
 
 
 class StandKind(StrEnum):
@@ -32,14 +37,14 @@ class Stand:
 
 
 @frozen
-class EndsRun:
+class EndsRun(Sentence):
     """A first signal ends the run."""
 
     signal: int
 
 
 @frozen
-class EndsAtOnce:
+class EndsAtOnce(Sentence):
     """A signal ends everything at once; `again` where one came before it."""
 
     signal: int
@@ -47,7 +52,7 @@ class EndsAtOnce:
 
 
 @frozen
-class RegistryTrouble:
+class RegistryTrouble(Sentence):
     """What keeps the registry from its work, in its own words."""
 
     message: str
@@ -55,21 +60,21 @@ class RegistryTrouble:
 
 
 @frozen
-class StandingWaits:
+class StandingWaits(Sentence):
     """A standing registry has not created the run yet."""
 
     message: str
 
 
 @frozen
-class LedgerUnwritable:
+class LedgerUnwritable(Sentence):
     """Nothing is submitted that no later launcher would know of."""
 
     error: str
 
 
 @frozen
-class DidNotLeave:
+class DidNotLeave(Sentence):
     """Nodes had their time to learn the result, and are still there."""
 
     slots: tuple[int, ...]
@@ -77,7 +82,7 @@ class DidNotLeave:
 
 
 @frozen
-class WaitsForOthers:
+class WaitsForOthers(Sentence):
     """Nodes that nobody can cancel may still come: they are to learn how the run ended."""
 
     slots: tuple[int, ...]
@@ -85,45 +90,44 @@ class WaitsForOthers:
 
 
 @frozen
-class WaitsForRuns:
+class WaitsForRuns(Sentence):
     """Worker runs take their time to end."""
 
     slots: tuple[int, ...]
 
 
 @frozen
-class MayBeLeft:
+class MayBeLeft(Sentence):
     """A worker run may still exist."""
 
     key: Key
-    starter: Starter
     handle: str
     stand: Stand
 
 
 @frozen
-class Warnings:
+class Warnings(Sentence):
     """What the checks found odd about a run that starts."""
 
     report: RunReport
 
 
 @frozen
-class Findings:
+class Findings(Sentence):
     """What the checks found about a run that did not start."""
 
     report: RunReport
 
 
 @frozen
-class LostAfterResult:
+class LostAfterResult(Sentence):
     """The registry was lost when the result was known."""
 
     failure: Failure
 
 
 @frozen
-class ResultUnwritten:
+class ResultUnwritten(Sentence):
     """The result could not be written down."""
 
     error: str
@@ -133,7 +137,7 @@ class ResultUnwritten:
 
 
 @frozen
-class BeginsAnew:
+class BeginsAnew(Sentence):
     """Why the former launch is not taken up again.
 
     Attributes:
@@ -145,14 +149,14 @@ class BeginsAnew:
 
 
 @frozen
-class FormerStays:
+class FormerStays(Sentence):
     """The registry that has the former launch, and is to have this one, does not answer."""
 
     launch_id: str
 
 
 @frozen
-class Resumes:
+class Resumes(Sentence):
     """The former launch is taken up again."""
 
     launch_id: str
@@ -160,7 +164,7 @@ class Resumes:
 
 
 @frozen
-class PortKept:
+class PortKept(Sentence):
     """`--port` has no effect on a launch that is taken up again."""
 
     given: int
@@ -168,7 +172,7 @@ class PortKept:
 
 
 @frozen
-class EndsFormer:
+class EndsFormer(Sentence):
     """The run of the former launch is ended."""
 
     phase: Phase
@@ -176,39 +180,15 @@ class EndsFormer:
 
 
 @frozen
-class EndsLeft:
+class EndsLeft(Sentence):
     """Worker runs of the former launch may be left."""
 
     count: int
 
 
 @frozen
-class UnknownLeft:
+class UnknownLeft(Sentence):
     """A worker run may be left at a scheduler that cannot be used any more."""
 
     name: str
     error: str
-
-
-Sentence = (
-    EndsRun
-    | EndsAtOnce
-    | RegistryTrouble
-    | StandingWaits
-    | LedgerUnwritable
-    | DidNotLeave
-    | WaitsForOthers
-    | WaitsForRuns
-    | MayBeLeft
-    | Warnings
-    | Findings
-    | LostAfterResult
-    | ResultUnwritten
-    | BeginsAnew
-    | FormerStays
-    | Resumes
-    | PortKept
-    | EndsFormer
-    | EndsLeft
-    | UnknownLeft
-)

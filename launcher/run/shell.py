@@ -5,16 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from launcher.run import actions as do
 from launcher.run import inputs
-from launcher.run.actions import (
-    Action,
-    CancelWorkerRun,
-    Describe,
-    End,
-    Find,
-    Note,
-    Say,
-)
 from launcher.run.clearing import Clearance
 from launcher.run.effects import Effects
 from launcher.run.environment import LaunchEnvironment
@@ -50,7 +42,7 @@ class Launch:
         surveyor = self._effects.surveyor
         found = surveyor.found(self._effects.remains)
         self.machine = Machine.of(prepared.facts(), found, surveyor.wanted())
-        self._shell: Shell[Input, Action] = Shell(
+        self._shell: Shell[Input, do.Action] = Shell(
             self._step,
             self.machine.due,
             tick=inputs.Due(),
@@ -78,7 +70,7 @@ class Launch:
             raise self._faults[outcome.fault]
         return outcome
 
-    def _step(self, said: Input, now: float) -> list[Action]:
+    def _step(self, said: Input, now: float) -> list[do.Action]:
         """A machine that fails decides nothing more: then the launch is over as it stands."""
         try:
             return self.machine.step(said, now)
@@ -87,7 +79,7 @@ class Launch:
                 self._effects.over.set_exception(exc)
             return []
 
-    def _act(self, action: Action) -> None:
+    def _act(self, action: do.Action) -> None:
         try:
             self._effects.act(action)
         except Exception as exc:  # noqa: BLE001 (the machine ends what it has begun)
@@ -138,7 +130,7 @@ class _Clearing:
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         path = ledger.path
         self._names = Names("", path, path, True, scheduling.name, scheduling.end_words)
-        self._shell: Shell[Input, Action] = Shell(
+        self._shell: Shell[Input, do.Action] = Shell(
             machine.step,
             machine.due,
             tick=inputs.Due(),
@@ -154,14 +146,14 @@ class _Clearing:
         finally:
             await self._shell.close()
 
-    def _act(self, action: Action) -> None:
+    def _act(self, action: do.Action) -> None:
         match action:
-            case Say(sentence=sentence):
+            case do.Say(sentence=sentence):
                 for line in lines(sentence, self._names):
                     self._say(line)
-            case Note():
+            case do.Note():
                 self._scheduling.note(action)
-            case End():
+            case do.End():
                 self._over.set_result(None)
-            case Find() | Describe() | CancelWorkerRun():
+            case do.Find() | do.Describe() | do.CancelWorkerRun():
                 self._shell.start(action.id, self._scheduling.ask(action))

@@ -16,24 +16,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from launcher.run import actions as do
 from launcher.run import inputs
-from launcher.run.actions import (
-    Action,
-    Describe,
-    Find,
-    News,
-    ReadLastLine,
-    Say,
-    Submit,
-    TellSlot,
-    WriteIntent,
-)
 from launcher.run.describing import Describing
 from launcher.run.desk import retry_pause
 from launcher.run.end_of_all import BY_ITSELF_SECONDS, EndOfAll
-from launcher.run.ending import Ended
+from launcher.run.ending import Ended, say_left
 from launcher.run.runs import Runs
-from launcher.run.sentences import MayBeLeft
 from launcher.run.submitting import Submitting
 from launcher.run.values import ErrorKind, Key, Left
 from launcher.run.worker_run import BEFORE_SUBMISSION, Run, Step
@@ -119,7 +108,7 @@ class Slots:
             elif run.step in (Step.LOOKING, Step.DESCRIBED):
                 shared.quiet(older, run)
         run = shared.add(key, Run(starter, Step.TELLING))
-        shared.tell(key, run, News(SlotState.SUBMITTING))
+        shared.tell(key, run, do.News(SlotState.SUBMITTING))
 
     def _intent_heard(self, key: Key, run: Run, now: float) -> None:
         self._replace_older(key, now)
@@ -162,17 +151,17 @@ class Slots:
 
     def _look_for(self, key: Key, run: Run) -> None:
         run.step = Step.LOOKING
-        run.id = self.shared.desk.send("slots", Find, key)
+        run.id = self.shared.desk.send("slots", do.Find, key)
 
     def _looked(self, key: Key, run: Run, said: inputs.SchedulerAnswer, now: float) -> None:
         """A former launcher had meant to submit it: take it up, or replace it."""
         run.id = None
         match said:
             case inputs.SchedulerSilent(words=words):
-                news = News(SlotState.UNKNOWN, run.handle, words)
+                news = do.News(SlotState.UNKNOWN, run.handle, words)
                 self.shared.tell(key, run, news)
             case inputs.Found(handle=None) if run.handle:
-                run.id = self.shared.desk.send("slots", Describe, key, run.handle)
+                run.id = self.shared.desk.send("slots", do.Describe, key, run.handle)
             case inputs.Found(handle=str(handle)):
                 run.handle = handle
                 self._take_up(key, run, now)
@@ -190,13 +179,15 @@ class Slots:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def take(self, action: Action, said: inputs.Answer, now: float) -> None:
+    def take(self, action: do.Action, said: inputs.Answer, now: float) -> None:
         """An answer to what this has asked, told or written."""
-        assert isinstance(action, (TellSlot, WriteIntent, Submit, Find, Describe, ReadLastLine))
+        assert isinstance(
+            action, (do.TellSlot, do.WriteIntent, do.Submit, do.Find, do.Describe, do.ReadLastLine)
+        )
         key = action.key
         run = self.shared.runs[key]
         match said:
-            case inputs.Done() if isinstance(action, TellSlot):
+            case inputs.Done() if isinstance(action, do.TellSlot):
                 self._heard(key, run, now)
             case inputs.Unanswered(jitter=jitter):
                 run.telling = None
@@ -206,7 +197,7 @@ class Slots:
                 if trouble.kind not in (ErrorKind.RUN_OVER, ErrorKind.FENCED):
                     self.shared.refused = trouble
             case inputs.Done():
-                self.submitting.written(key, run)
+                self.submitting.submit(key, run)
             case inputs.NotWritten():
                 self.submitting.not_written(key, said, now)
             case inputs.SubmitFailed():
@@ -235,7 +226,7 @@ class Slots:
         elif run.step is Step.DESCRIBED:
             self.describing.begin(key, run)
         else:
-            self.submitting.write_again(key, run)
+            self.submitting.write(key, run)
 
     def _heard(self, key: Key, run: Run, now: float) -> None:
         run.telling = run.news = None
@@ -244,7 +235,7 @@ class Slots:
         elif run.step is Step.SUBMITTING and not self.submitting.goes_on(key, run):
             self._give_up(key, run, now)
         elif run.step is Step.SUBMITTING:
-            self.submitting.trouble_heard(run)
+            self.submitting.try_again(run)
         elif run.step is Step.LOOKING:
             self.shared.desk.look_at(("look", key), now + run.starter.poll_seconds)
         elif run.step is Step.DESCRIBED and run.said is None:
@@ -263,9 +254,9 @@ class Slots:
 
     # --- submissions --------------------------------------------------------------------------
 
-    def faulted(self, action: Action, now: float) -> None:
+    def faulted(self, action: do.Action, now: float) -> None:
         """Nobody answers any more; a submission may have been made all the same."""
-        if isinstance(action, Submit):
+        if isinstance(action, do.Submit):
             self.submitting.answered(self.shared.runs[action.key])
             if self.end.settling:
                 self.end.settle(now)
@@ -308,7 +299,7 @@ class Slots:
             self._end_answered(key, run, now)
         else:
             run.step = Step.DESCRIBED
-            shared.tell(key, run, News(SlotState.SUBMITTED, run.handle))
+            shared.tell(key, run, do.News(SlotState.SUBMITTED, run.handle))
 
     def _submit_failed(self, key: Key, run: Run, said: inputs.SubmitFailed, now: float) -> None:
         self.submitting.answered(run)
@@ -316,7 +307,7 @@ class Slots:
         if run.gone:
             self.shared.note(key, run)
         if not self._ends_now(key, run, now):
-            self.shared.tell(key, run, News(SlotState.FAILED, detail=said.words))
+            self.shared.tell(key, run, do.News(SlotState.FAILED, detail=said.words))
 
     def _end_answered(self, key: Key, run: Run, now: float) -> None:
         run.end_after = False
@@ -336,8 +327,7 @@ class Slots:
             run.release_at = now + RELEASE_AGAIN_SECONDS * 2**run.releases
             run.releases = min(run.releases + 1, _MOST_DOUBLINGS)
             if any(self.shared.runs[key].step is Step.OLDER for key in self._of(one.key.slot)):
-                left = MayBeLeft(one.key, one.starter, one.handle, one.stand)
-                self.shared.desk.do(Say(left))
+                say_left(self.shared.desk, [one])
         self._older_is_over(one.key.slot)
 
     def _of(self, slot: int) -> list[Key]:

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from launcher.run import actions as do
 from launcher.run import inputs
-from launcher.run.actions import News, Note, Say, Submit, TryAgain, WriteIntent
 from launcher.run.desk import retry_pause
 from launcher.run.runs import Runs
 from launcher.run.sentences import LedgerUnwritable
@@ -44,9 +44,9 @@ class Submitting:
         self.count += 1
         run.step = Step.WRITING
         if run.is_local:
-            self._submit(key, run)
+            self.submit(key, run)
         else:
-            self._write(key, run)
+            self.write(key, run)
 
     def stop(self) -> None:
         """Submit nothing more; what is being submitted comes to its end: its answer has an id."""
@@ -65,7 +65,7 @@ class Submitting:
         writing = run.step is Step.WRITING
         self.shared.forget(key)
         if writing:
-            self.shared.desk.do(Note(key, "", gone=True))
+            self.shared.desk.do(do.Note(key, "", gone=True))
             self._leave()
 
     def give_up(self, key: Key, run: Run) -> None:
@@ -80,20 +80,21 @@ class Submitting:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def write_again(self, key: Key, run: Run) -> None:
-        """Its time has come."""
-        self._write(key, run)
+    def write(self, key: Key, run: Run) -> None:
+        """Write it down, so that a later launcher knows of it."""
+        run.id = self.shared.desk.send("slots", do.WriteIntent, key)
 
-    def written(self, key: Key, run: Run) -> None:
-        """A later launcher would know of it."""
-        self._submit(key, run)
+    def submit(self, key: Key, run: Run) -> None:
+        """Have its scheduler submit it."""
+        run.step = Step.SUBMITTING
+        run.id = self.shared.desk.send("slots", do.Submit, key)
 
     def not_written(self, key: Key, said: inputs.NotWritten, now: float) -> None:
         """Nothing is submitted that a later launcher would not know of."""
         desk = self.shared.desk
         if said.error not in self.unwritable:
             self.unwritable.add(said.error)
-            desk.do(Say(LedgerUnwritable(said.error)))
+            desk.do(do.Say(LedgerUnwritable(said.error)))
         desk.look_at(("look", key), now + retry_pause(said.jitter))
 
     def goes_on(self, key: Key, run: Run) -> bool:
@@ -102,24 +103,17 @@ class Submitting:
 
     def troubled(self, key: Key, run: Run, words: str) -> None:
         """A try has failed: the registry hears of it before the next one."""
-        self.shared.tell(key, run, News(SlotState.SUBMITTING, detail=words))
+        self.shared.tell(key, run, do.News(SlotState.SUBMITTING, detail=words))
 
-    def trouble_heard(self, run: Run) -> None:
-        """The next try may begin."""
+    def try_again(self, run: Run) -> None:
+        """The registry has heard of the trouble: the next try may begin."""
         assert run.id is not None
-        self.shared.desk.do(TryAgain(run.id))
+        self.shared.desk.do(do.TryAgain(run.id))
 
     def answered(self, run: Run) -> None:
         """The scheduler has answered, one way or the other."""
         run.step, run.id = Step.REST, None
         self._leave()
-
-    def _write(self, key: Key, run: Run) -> None:
-        run.id = self.shared.desk.send("slots", WriteIntent, key)
-
-    def _submit(self, key: Key, run: Run) -> None:
-        run.step = Step.SUBMITTING
-        run.id = self.shared.desk.send("slots", Submit, key)
 
     def _leave(self) -> None:
         self.count -= 1

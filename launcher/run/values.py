@@ -248,7 +248,7 @@ class Outcome:
 
 @frozen
 class Fresh:
-    """A new launch.
+    """A new launch, with a registry of its own or at a standing one.
 
     Attributes:
         kept: Names of former launches' worker runs that may still exist: they stay in the ledger.
@@ -268,15 +268,4 @@ class Resumed:
     seen: int
 
 
-@frozen
-class Standing:
-    """A new launch at a standing registry.
-
-    Attributes:
-        kept: As for `Fresh`.
-    """
-
-    kept: tuple[str, ...] = ()
-
-
-Ground = Fresh | Resumed | Standing
+Ground = Fresh | Resumed

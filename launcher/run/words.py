@@ -6,32 +6,8 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from launcher.run.actions import ByFailure, BySignal, CancelReason, News
-from launcher.run.sentences import (
-    BeginsAnew,
-    DidNotLeave,
-    EndsAtOnce,
-    EndsFormer,
-    EndsLeft,
-    EndsRun,
-    Findings,
-    FormerStays,
-    LedgerUnwritable,
-    LostAfterResult,
-    MayBeLeft,
-    PortKept,
-    RegistryTrouble,
-    ResultUnwritten,
-    Resumes,
-    Sentence,
-    Stand,
-    StandingWaits,
-    StandKind,
-    UnknownLeft,
-    WaitsForOthers,
-    WaitsForRuns,
-    Warnings,
-)
+from launcher.run import actions as do
+from launcher.run import sentences
 from launcher.run.values import (
     ChildLost,
     EndedAtOnce,
@@ -79,65 +55,65 @@ class Names:
     end_words: Callable[[Key, str], str]
 
 
-def lines(said: Sentence, names: Names) -> Sequence[str]:
+def lines(said: sentences.Sentence, names: Names) -> Sequence[str]:
     """A sentence as lines: mostly one."""
     match said:
-        case Warnings(report=report):
+        case sentences.Warnings(report=report):
             return warning_lines(report, lasts=names.lasts)
-        case Findings(report=report):
+        case sentences.Findings(report=report):
             return lines_of(report, lasts=names.lasts)
-        case MayBeLeft():
+        case sentences.MayBeLeft():
             return [_may_be_left(said, names)]
-        case BeginsAnew():
+        case sentences.BeginsAnew():
             return [_begins_anew(said, names)]
-        case LostAfterResult(failure=failure):
+        case sentences.LostAfterResult(failure=failure):
             return [f"the registry was lost after the run had ended: {_error(failure, names)[2]}"]
         case _:
             return [_sentence(said, names)]
 
 
-def _sentence(said: Sentence, names: Names) -> str:
+def _sentence(said: sentences.Sentence, names: Names) -> str:
     match said:
-        case EndsRun(signal=number):
+        case sentences.EndsRun(signal=number):
             return f"{_signal(number)}: ending the run (once more: at once)"
-        case EndsAtOnce(signal=number, again=again):
+        case sentences.EndsAtOnce(signal=number, again=again):
             return f"{_signal(number)}{' again' * again}: ending everything at once"
-        case RegistryTrouble(message=message, hint=hint):
+        case sentences.RegistryTrouble(message=message, hint=hint):
             return f"{message}; {hint}" if hint else message
-        case StandingWaits(message=message):
+        case sentences.StandingWaits(message=message):
             return f"the standing registry has not created the run yet: {message}"
-        case LedgerUnwritable(error=error):
+        case sentences.LedgerUnwritable(error=error):
             return f"{names.ledger} cannot be written, so nothing is submitted: {error}"
-        case DidNotLeave(slots=slots, seconds=seconds):
+        case sentences.DidNotLeave(slots=slots, seconds=seconds):
             return f"slots {', '.join(map(str, slots))} did not leave within {seconds:.0f} s"
-        case WaitsForOthers(slots=slots, seconds=seconds):
+        case sentences.WaitsForOthers(slots=slots, seconds=seconds):
             return (
                 f"waiting for at most {seconds:.0f} s to tell {slots_text(list(slots))}, not here "
                 "yet, how the run ended"
             )
-        case WaitsForRuns(slots=slots):
+        case sentences.WaitsForRuns(slots=slots):
             return (
                 f"waiting for the worker runs of {slots_text(list(slots))} to end, as their "
                 "scheduler tells it; Ctrl-C: no longer"
             )
-        case ResultUnwritten(error=error):
+        case sentences.ResultUnwritten(error=error):
             return error
-        case Resumes(launch_id=launch_id, reason=reason):
+        case sentences.Resumes(launch_id=launch_id, reason=reason):
             return f"resuming launch {launch_id}: {reason}"
-        case PortKept(given=given, kept=kept):
+        case sentences.PortKept(given=given, kept=kept):
             return f"--port {given} has no effect: the workers of this launch know port {kept}"
-        case FormerStays(launch_id=launch_id):
+        case sentences.FormerStays(launch_id=launch_id):
             return f"launch {launch_id}, which the registry may still hold, is left as it is"
-        case EndsFormer(phase=phase, why=why):
+        case sentences.EndsFormer(phase=phase, why=why):
             was = f"the former launch of run '{names.run}' was {phase}"
             return (
                 f"{was}, and {cancel_reason(why, names)}: what is left of it is ended, and a new "
                 "launch begins"
             )
-        case EndsLeft(count=count):
+        case sentences.EndsLeft(count=count):
             runs = "worker run" if count == 1 else "worker runs"
             return f"{count} {runs} of the former launch may be left: ending what is there"
-        case UnknownLeft(name=name, error=error):
+        case sentences.UnknownLeft(name=name, error=error):
             return f"worker run {name} may still be there: {error}"
     raise AssertionError(f"no words for {said}")
 
@@ -146,7 +122,7 @@ def _signal(number: int) -> str:
     return signal.Signals(number).name
 
 
-def _begins_anew(said: BeginsAnew, names: Names) -> str:
+def _begins_anew(said: sentences.BeginsAnew, names: Names) -> str:
     match said.why:
         case Why.OTHER_HOST:
             return (
@@ -164,7 +140,7 @@ def _begins_anew(said: BeginsAnew, names: Names) -> str:
             )
 
 
-def _may_be_left(said: MayBeLeft, names: Names) -> str:
+def _may_be_left(said: sentences.MayBeLeft, names: Names) -> str:
     known = f", id {said.handle}" if said.handle else ""
     who = f"worker run {names.of(said.key)} (slot {said.key.slot}{known})"
     command = names.end_words(said.key, said.handle)
@@ -174,30 +150,30 @@ def _may_be_left(said: MayBeLeft, names: Names) -> str:
     return f"{who} may still be there: {_stand(said.stand)}{how}"
 
 
-def _stand(stand: Stand) -> str:
+def _stand(stand: sentences.Stand) -> str:
     match stand.how:
-        case StandKind.NOT_LISTED:
+        case sentences.StandKind.NOT_LISTED:
             return "it is not listed"
-        case StandKind.CANNOT_LOOK:
+        case sentences.StandKind.CANNOT_LOOK:
             return "its submission was not answered, and this scheduler cannot look for it"
-        case StandKind.SILENT:
+        case sentences.StandKind.SILENT:
             return stand.detail
-        case StandKind.STATE:
+        case sentences.StandKind.STATE:
             return f"it is {stand.state}" + (f": {stand.detail}" if stand.detail else "")
 
 
-def detail_of(news: News) -> str:
+def detail_of(news: do.News) -> str:
     """What the registry is told of a worker run, in words."""
     last = f"its last line: {news.last_line!r}" if news.last_line else ""
     return printable("; ".join(filter(None, (news.detail, last))), _MOST_DETAIL)
 
 
-def cancel_reason(reason: CancelReason, names: Names) -> str:
+def cancel_reason(reason: do.CancelReason, names: Names) -> str:
     """Why a run is cancelled, for its nodes."""
     match reason:
-        case BySignal(number=number):
+        case do.BySignal(number=number):
             return f"{_signal(number)} at the launcher"
-        case ByFailure(failure=failure):
+        case do.ByFailure(failure=failure):
             words = failure if isinstance(failure, str) else _error(failure, names)[2]
             return f"its launcher failed: {words}"[:_MOST_REASON]
         case Why.RUNNING:

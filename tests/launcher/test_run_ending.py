@@ -387,5 +387,5 @@ def test_88_what_is_left_is_said_when_all_have_ended() -> None:
     drive.signal()
     drive.found(ONE, None)
     drive.wait(8.1)
-    assert drive.said()[-1] == MayBeLeft(ONE, SLURM, "", Stand(StandKind.NOT_LISTED))
+    assert drive.said()[-1] == MayBeLeft(ONE, "", Stand(StandKind.NOT_LISTED))
     assert drive.of(do.Note) == []  # a later launcher ends it

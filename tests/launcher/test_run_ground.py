@@ -43,7 +43,6 @@ from launcher.run.values import (
     Left,
     Outcome,
     Resumed,
-    Standing,
     Trouble,
     Why,
 )
@@ -146,7 +145,7 @@ def test_26_28_with_nothing_former_the_ground_is_made_at_once() -> None:
 
 def test_17_a_standing_registry_is_a_ground_of_its_own() -> None:
     drive = Drive.new(facts(owns=False), wanted=STANDING).begin()
-    assert drive.done == [do.Establish(1, Standing())]
+    assert drive.done == [do.Establish(1, Fresh())]
 
 
 def test_19_what_was_launched_on_another_host_is_not_resumed_and_that_is_said() -> None:
@@ -287,14 +286,14 @@ def test_17_a_killed_launchers_run_at_a_standing_registry_is_ended() -> None:
     drive.came(status(slot(1)))
     assert drive.said() == [EndsFormer(Phase.GATHERING, Why.RUNNING)]
     drive.take(said.StatusCame(drive.open(do.CancelRun).id, over()))
-    assert made(drive) == Standing()
+    assert made(drive) == Fresh()
 
 
 def test_17_a_standing_registry_that_does_not_know_it_is_no_reason_to_say_anything() -> None:
     drive = asking(Found(replace(FORMER, owns_registry=False)), STANDING)
     drive.refuse(do.AskStatus, FOREIGN)
     assert drive.said() == []
-    assert made(drive) == Standing()
+    assert made(drive) == Fresh()
 
 
 def test_17_nothing_is_ended_while_the_registry_of_both_launches_does_not_answer() -> None:
@@ -404,7 +403,7 @@ def test_27_d5_what_could_not_be_ended_is_said_and_stays_in_the_ledger() -> None
     drive.now += 100.0
     drive.take(said.SchedulerSilent(drive.open(do.Describe).id, "down"))
     stand = Stand(StandKind.SILENT, detail="down")
-    assert drive.said() == [unknown, EndsLeft(1), MayBeLeft(LEFT.key, SLURM, "100", stand)]
+    assert drive.said() == [unknown, EndsLeft(1), MayBeLeft(LEFT.key, "100", stand)]
     assert made(drive) == Fresh(("rdzv-old-2-1", LEFT.key.former))
 
 
@@ -431,7 +430,7 @@ def test_d6_a_signal_before_the_launch_is_said_and_ends_what_was_begun() -> None
     assert drive.signal(2) == [
         do.Say(EndsRun(2)),
         do.BreakOff(3),
-        do.CloseChild(drive.open(do.CloseChild).id, 5.0),
+        do.CloseChild(drive.open(do.CloseChild).id),
     ]
     drive.signal(2)
     assert drive.said()[-1] == EndsAtOnce(2, again=True)

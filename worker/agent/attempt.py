@@ -14,18 +14,9 @@ from rendezvous.wire.run import Phase, Result
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import ProbePlan, ProbeReport
 from rendezvous.wire.watch import NodeView
-from worker.agent import following, reports
-from worker.agent.actions import (
-    Arm,
-    Drop,
-    OpenRemote,
-    SendMetrics,
-    Start,
-    StopListening,
-    Visit,
-)
+from worker.agent import actions as do
+from worker.agent import following, inputs, reports
 from worker.agent.faults import not_acknowledged
-from worker.agent.inputs import Armed, Broken, Failed, Input, NotArmed, Visited
 from worker.agent.notices import Note
 from worker.agent.state import Agreed, Cause, Epoch, ProgramState, ResultKnown, Turn
 
@@ -66,31 +57,31 @@ def _epoch(turn: Turn, number: int) -> Epoch:
 
 def _drop_visits(turn: Turn, view: NodeView) -> None:
     """The report of visits that the run no longer waits for would come too late."""
-    for visit in list(turn.under_way(Visit)):
-        assert isinstance(visit, Visit)
+    for visit in list(turn.under_way(do.Visit)):
+        assert isinstance(visit, do.Visit)
         if visit.epoch != view.epoch or view.phase is not Phase.VERIFYING:
             turn.close(visit.number)
-            turn.do(Drop(visit.number))
+            turn.do(do.Drop(visit.number))
 
 
 def _visit(turn: Turn, number: int, plan: ProbePlan) -> None:
     """Visit this node's share of its peers, beside the watch; once in each epoch."""
     if not _epoch(turn, number).visited:
         turn.set_epoch(number, visited=True)
-        turn.begin(Visit, epoch=number, plan=plan)
+        turn.begin(do.Visit, epoch=number, plan=plan)
 
 
-def visited(turn: Turn, asked: Visit, said: Input) -> None:
+def visited(turn: Turn, asked: do.Visit, said: inputs.Input) -> None:
     """Report what the visits have shown."""
     match said:
-        case Visited():
+        case inputs.Visited():
             _say_visits(turn, asked.plan, said)
             reports.tell(turn, ProbeReport(epoch=asked.epoch, pairs=list(said.pairs)))
-        case Failed() | Broken():
+        case inputs.Failed() | inputs.Broken():
             turn.end(Cause.FAULT, error=said.error)
 
 
-def _say_visits(turn: Turn, plan: ProbePlan, said: Visited) -> None:
+def _say_visits(turn: Turn, plan: ProbePlan, said: inputs.Visited) -> None:
     """One line for all, and one for each of the first failures: the registry has them all."""
     failed = [pair for pair in said.pairs if pair.outcome != "ok"]
     turn.say(
@@ -126,14 +117,14 @@ def _arm(turn: Turn, number: int, table: EndpointTable, digest: str) -> None:
 
 def _arm_next(turn: Turn) -> None:
     """Begin with the newest table that waits, if none is being armed for."""
-    if turn.node.ends is not None or any(turn.under_way(Arm)):
+    if turn.node.ends is not None or any(turn.under_way(do.Arm)):
         return
     epoch = turn.node.epochs[-1] if turn.node.epochs else None
     if epoch is None or epoch.table is None or turn.node.member is None:
         return
     turn.set_epoch(epoch.number, table=None, digest="", armed_for=epoch.digest)
     turn.begin(
-        Arm,
+        do.Arm,
         table=epoch.table,
         digest=epoch.digest,
         former=turn.node.agreed.table if turn.node.agreed else None,
@@ -141,23 +132,23 @@ def _arm_next(turn: Turn) -> None:
     )
 
 
-def armed(turn: Turn, asked: Arm, said: Input) -> None:
+def armed(turn: Turn, asked: do.Arm, said: inputs.Input) -> None:
     """Tell the registry whether this node can start on the table."""
     epoch = asked.table.epoch
     ends = turn.node.ends is not None
     match said:
-        case Armed():
+        case inputs.Armed():
             turn.set(agreed=Agreed(asked.digest, asked.table, said.contract))
             for words in said.contract.notes:
                 turn.say(Note.TOLD, words=words)
             if not ends:
                 reports.tell(turn, AckReport(epoch=epoch, digest=asked.digest))
-        case NotArmed():
+        case inputs.NotArmed():
             if said.refusal.code == "bad_table":  # whoever made it may not pass it on
                 turn.say(Note.TABLE_REFUSED, epoch=epoch, problem=said.refusal.reason)
             if not ends:
                 reports.tell(turn, said.refusal)
-        case Failed() | Broken():
+        case inputs.Failed() | inputs.Broken():
             turn.end(Cause.FAULT, error=said.error)
     _arm_next(turn)
 
@@ -196,22 +187,22 @@ def _go(turn: Turn, view: NodeView) -> None:
     """Start on the table that was acknowledged, and on no other."""
     if turn.node.program is not None:  # there is one in a node's life
         return
-    turn.do(StopListening())
+    turn.do(do.StopListening())
     agreed = turn.node.agreed
     if agreed is None or agreed.digest != view.digest:
         turn.end(Cause.FAULT, error=not_acknowledged(view.digest))
         return
     table, contract = agreed.table, agreed.contract
     if turn.node.rules.remote:
-        turn.do(OpenRemote(table, agreed.digest, contract))
-    turn.do(SendMetrics(len(table.rows)))
+        turn.do(do.OpenRemote(table, agreed.digest, contract))
+    turn.do(do.SendMetrics(len(table.rows)))
     if contract.argv:
         row = table.row_of_slot(turn.node.rules.slot)
         assert row is not None
         turn.say(Note.STARTS, rank=row.rank, command=" ".join(contract.argv))
     else:
         turn.say(Note.SERVES)
-    number = turn.begin(Start, table=table, contract=contract)
+    number = turn.begin(do.Start, table=table, contract=contract)
     program = ProgramState(
         number,
         serves=not contract.argv,

@@ -10,27 +10,8 @@ from __future__ import annotations
 from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.reports import ExitReport, ProgressReport, Report
 from rendezvous.wire.words import listed, printable
-from worker.agent import reports
-from worker.agent.actions import (
-    CloseRemote,
-    Flush,
-    Kill,
-    LookAtProgram,
-    ReadTrouble,
-    Say,
-    Start,
-    Stop,
-)
-from worker.agent.inputs import (
-    Broken,
-    Failed,
-    Input,
-    NetworkSaid,
-    OwnWords,
-    ProgramGone,
-    ProgramSeen,
-    TroubleRead,
-)
+from worker.agent import actions as do
+from worker.agent import inputs, reports
 from worker.agent.notices import Note, notice, text_of
 from worker.agent.state import IN_ORDER, Cause, Epoch, ProgramState, Turn
 from worker.program.ending import Ending, code_words
@@ -73,12 +54,12 @@ def started(turn: Turn, number: int) -> None:
     epoch, program = found
     turn.set_program(epoch.number, started_at=turn.now)
     if program.kill:
-        turn.do(Kill(number))
+        turn.do(do.Kill(number))
     if epoch.stop_at is not None:
-        turn.do(Stop(number))
+        turn.do(do.Stop(number))
 
 
-def seen(turn: Turn, said: ProgramSeen) -> None:
+def seen(turn: Turn, said: inputs.ProgramSeen) -> None:
     """Take in how its processes are."""
     found = _with_program(turn, said.number)
     if found is None:
@@ -108,7 +89,7 @@ def look(turn: Turn) -> None:
     """See how a program is of which something may have to be said now."""
     for epoch in turn.node.epochs:
         if epoch.program is not None and min(_dues(turn, epoch), default=turn.now + 1) <= turn.now:
-            turn.do(LookAtProgram(epoch.program.number))
+            turn.do(do.LookAtProgram(epoch.program.number))
 
 
 def due(turn: Turn) -> list[float]:
@@ -143,7 +124,7 @@ def _report_at(program: ProgramState) -> float | None:
     return (program.certain_at if program.warned else program.failed_at) + WORDS_SECONDS
 
 
-def _report_ahead(turn: Turn, number: int, words: OwnWords) -> None:
+def _report_ahead(turn: Turn, number: int, words: inputs.OwnWords) -> None:
     """Say what is certain, or strange, of a program that goes on."""
     epoch = turn.node.epoch(number)
     assert epoch is not None
@@ -174,7 +155,7 @@ def _report_ahead(turn: Turn, number: int, words: OwnWords) -> None:
         _warn(turn, number, Note.RANKS_LATE, ranks=ranks)
 
 
-def _tell_ahead(turn: Turn, epoch: Epoch, ending: Ending, words: OwnWords) -> None:
+def _tell_ahead(turn: Turn, epoch: Epoch, ending: Ending, words: inputs.OwnWords) -> None:
     turn.set_program(epoch.number, told=True)
     report, since = reports.exit_report(epoch, ending, words, None)
     reports.tell(turn, report, since=since)
@@ -183,12 +164,12 @@ def _tell_ahead(turn: Turn, epoch: Epoch, ending: Ending, words: OwnWords) -> No
 def _warn(turn: Turn, epoch: int, note: Note, **values: object) -> None:
     """Say what a person should see, here and to all."""
     said = notice(note, **values)
-    turn.do(Say(said))
+    turn.do(do.Say(said))
     words = printable(text_of(said), 600)
     reports.tell(turn, ProgressReport(epoch=epoch, words=words, warning=True), needed=False)
 
 
-def network_said(turn: Turn, said: NetworkSaid) -> None:
+def network_said(turn: Turn, said: inputs.NetworkSaid) -> None:
     """Tell what NCCL uses; what may not be ends the run, long before anybody would notice."""
     found = _with_program(turn, said.number)
     if found is None or not _goes_on(turn, found[0]):
@@ -214,19 +195,19 @@ def stop_all(turn: Turn) -> None:
             continue
         turn.set_epoch(epoch.number, stop_at=turn.now)
         if epoch.program.started_at is not None and not epoch.program.gone:
-            turn.do(Stop(epoch.program.number))
+            turn.do(do.Stop(epoch.program.number))
         if turn.node.rules.remote:
-            turn.begin(CloseRemote, why=notice(_why(turn), said=_said(turn)))
+            turn.begin(do.CloseRemote, why=notice(_why(turn), said=_said(turn)))
 
 
 def kill_all(turn: Turn) -> None:
     """End every program at once, also within its grace; one that is being started, once it runs."""
-    closing = any(turn.under_way(CloseRemote))  # what runs for other nodes may have its grace
+    closing = any(turn.under_way(do.CloseRemote))  # what runs for other nodes may have its grace
     for epoch in turn.node.epochs:
         if epoch.program is not None and (closing or not epoch.program.gone):
             turn.set_program(epoch.number, kill=True)
             if epoch.program.started_at is not None:
-                turn.do(Kill(epoch.program.number))
+                turn.do(do.Kill(epoch.program.number))
 
 
 def _why(turn: Turn) -> Note:
@@ -239,12 +220,12 @@ def _said(turn: Turn) -> object:
     return turn.node.said[0] if turn.node.said else ""
 
 
-def gone(turn: Turn, asked: Start, said: Input) -> None:
+def gone(turn: Turn, asked: do.Start, said: inputs.Input) -> None:
     """Nothing of it is left, or it could not be started."""
     epoch = turn.node.epoch_of(asked.number)
     assert epoch is not None
     match said:
-        case ProgramGone():
+        case inputs.ProgramGone():
             turn.set_program(epoch.number, gone=True, ending=said.ending, words=said.words)
             if said.ending is not None:
                 turn.say(Note.TOLD, words=said.ending.reason)
@@ -252,7 +233,7 @@ def gone(turn: Turn, asked: Start, said: Input) -> None:
                     words = said.ending.left.words()
                     _warn(turn, epoch.number, Note.WARNED, words=words)
             _flush(turn, epoch.number)
-        case Failed() | Broken():
+        case inputs.Failed() | inputs.Broken():
             turn.set_program(epoch.number, gone=True)
             turn.end(Cause.FAULT, error=said.error)
             if (told := turn.node.signal) is not None:
@@ -274,11 +255,11 @@ def _flush(turn: Turn, number: int) -> None:
     ends = turn.node.ends
     if ends is not None and ends.cause not in IN_ORDER:
         return  # nobody takes its reports any more
-    if not (epoch.program.serves and any(turn.under_way(CloseRemote))):
-        turn.begin(Flush, program=epoch.program.number)
+    if not (epoch.program.serves and any(turn.under_way(do.CloseRemote))):
+        turn.begin(do.Flush, program=epoch.program.number)
 
 
-def flushed(turn: Turn, asked: Flush) -> None:
+def flushed(turn: Turn, asked: do.Flush) -> None:
     """Report the end, with what is known of a network that it failed of."""
     found = turn.node.epoch_of(asked.program)
     assert found is not None
@@ -287,17 +268,17 @@ def flushed(turn: Turn, asked: Flush) -> None:
         return
     report, since = _final_report(turn, found)
     if found.program.follows_network and report.exit_code and not report.stopped:
-        turn.begin(ReadTrouble, program=asked.program, limit=_TROUBLE_SECONDS)
+        turn.begin(do.ReadTrouble, program=asked.program, limit=_TROUBLE_SECONDS)
     else:
         reports.tell(turn, report, since=since)
 
 
-def trouble_read(turn: Turn, asked: ReadTrouble, said: Input) -> None:
+def trouble_read(turn: Turn, asked: do.ReadTrouble, said: inputs.Input) -> None:
     """Report the end, with the trouble if there was one; the log's disk may hang."""
     found = turn.node.epoch_of(asked.program)
     assert found is not None
     report, since = _final_report(turn, found)
-    if isinstance(said, TroubleRead):
+    if isinstance(said, inputs.TroubleRead):
         report = reports.with_trouble(report, said.trouble)
     reports.tell(turn, report, since=since)
 

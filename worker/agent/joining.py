@@ -20,30 +20,9 @@ from rendezvous.wire.errors import (
     UsageError,
 )
 from rendezvous.wire.node import JoinRequest
-from worker.agent import watching
-from worker.agent.actions import (
-    Connect,
-    Effect,
-    Join,
-    Listen,
-    LookAhead,
-    MakeOffer,
-    Refuse,
-    RestoreHosts,
-    ShowWord,
-)
+from worker.agent import actions as do
+from worker.agent import inputs, watching
 from worker.agent.faults import join_timed_out, look_hangs
-from worker.agent.inputs import (
-    Broken,
-    Connected,
-    Done,
-    Failed,
-    Input,
-    Joined,
-    Late,
-    Listening,
-    Offered,
-)
 from worker.agent.notices import Note
 from worker.agent.state import Cause, Joining, Member, Turn
 
@@ -58,36 +37,36 @@ def begin(turn: Turn) -> None:
     """The node starts."""
     turn.set(joining=Joining(turn.now))
     if turn.node.rules.hosts_file:
-        turn.begin(RestoreHosts, limit=STALE_SECONDS)
+        turn.begin(do.RestoreHosts, limit=STALE_SECONDS)
     else:
-        turn.begin(Listen)
+        turn.begin(do.Listen)
 
 
-def answered(turn: Turn, asked: Effect, said: Input) -> None:
+def answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
     """Go on with what came of one of these steps."""
     match asked, said:
-        case RestoreHosts(), _:
-            if isinstance(said, Late):
+        case do.RestoreHosts(), _:
+            if isinstance(said, inputs.Late):
                 file = turn.node.rules.hosts_file
                 turn.say(Note.STALE_HOSTS_HANG, file=file, seconds=asked.limit)
-            turn.begin(Listen)
-        case Listen(), Listening():
+            turn.begin(do.Listen)
+        case do.Listen(), inputs.Listening():
             _listening(turn, said)
-        case LookAhead(), Done() | Late():
-            turn.begin(Connect)
-        case Connect(), Connected():
+        case do.LookAhead(), inputs.Done() | inputs.Late():
+            turn.begin(do.Connect)
+        case do.Connect(), inputs.Connected():
             _connected(turn, said)
-        case MakeOffer(), Offered():
-            turn.begin(Join, offer=said.offer)
-        case Join(), Joined():
+        case do.MakeOffer(), inputs.Offered():
+            turn.begin(do.Join, offer=said.offer)
+        case do.Join(), inputs.Joined():
             _joined(turn, said, asked.offer)
-        case Refuse(), _:
+        case do.Refuse(), _:
             turn.end(Cause.FAULT, error=asked.error)
-        case ((Connect() | Join()), Failed()):
+        case ((do.Connect() | do.Join()), inputs.Failed()):
             _not_yet(turn, asked, said.error)
-        case MakeOffer(), Late():
+        case do.MakeOffer(), inputs.Late():
             _cannot(turn, look_hangs(asked.limit))
-        case _, Failed() | Broken():
+        case _, inputs.Failed() | inputs.Broken():
             _cannot(turn, said.error)
 
 
@@ -96,19 +75,19 @@ def _joining(turn: Turn) -> Joining:
     return turn.node.joining
 
 
-def _listening(turn: Turn, said: Listening) -> None:
+def _listening(turn: Turn, said: inputs.Listening) -> None:
     if said.port is None:
         turn.say(Note.NOT_LISTENING, problem=said.problem)
     turn.set(joining=replace(_joining(turn), probe_port=said.port))
-    turn.begin(LookAhead, limit=LOOK_SECONDS)
+    turn.begin(do.LookAhead, limit=LOOK_SECONDS)
 
 
-def _connected(turn: Turn, said: Connected) -> None:
+def _connected(turn: Turn, said: inputs.Connected) -> None:
     port = _joining(turn).probe_port
-    turn.begin(MakeOffer, base=said.base, probe_port=port, limit=OFFER_SECONDS)
+    turn.begin(do.MakeOffer, base=said.base, probe_port=port, limit=OFFER_SECONDS)
 
 
-def _joined(turn: Turn, said: Joined, offer: JoinRequest) -> None:
+def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
     reply = said.reply
     turn.set(
         joining=None,
@@ -130,10 +109,10 @@ def _joined(turn: Turn, said: Joined, offer: JoinRequest) -> None:
     watching.watch(turn)
 
 
-def _not_yet(turn: Turn, asked: Connect | Join, error: RdzvError) -> None:
+def _not_yet(turn: Turn, asked: do.Connect | do.Join, error: RdzvError) -> None:
     """Try again until the join time-out, unless the registry will never take this node."""
     if isinstance(error, Mismatch) and error.command_word is not None:
-        turn.do(ShowWord(error.command_word))
+        turn.do(do.ShowWord(error.command_word))
     if isinstance(error, UsageError | ArmingFailed):
         _cannot(turn, error)
         return
@@ -145,12 +124,12 @@ def _not_yet(turn: Turn, asked: Connect | Join, error: RdzvError) -> None:
         turn.end(Cause.REFUSED, error=join_timed_out(turn.node.rules, error))
         return
     turn.wait_for(Note.CANNOT_JOIN_YET, left=left, problem=error.message)
-    if isinstance(asked, Join):
-        turn.begin(Join, offer=asked.offer, pause=True)
+    if isinstance(asked, do.Join):
+        turn.begin(do.Join, offer=asked.offer, pause=True)
     else:
-        turn.begin(Connect, pause=True)
+        turn.begin(do.Connect, pause=True)
 
 
 def _cannot(turn: Turn, error: Exception) -> None:
     """This node cannot take part: the registry is to know, while it may still come up."""
-    turn.begin(Refuse, error=error)
+    turn.begin(do.Refuse, error=error)

@@ -14,42 +14,24 @@ from dataclasses import replace
 from rendezvous.wire.errors import Fenced, RegistryError, RunOver
 from rendezvous.wire.reports import AckReport, LeaveReport, RefuseReport, Report
 from rendezvous.wire.verify import ProbeReport
-from worker.agent import following, reports
-from worker.agent.actions import (
-    Arm,
-    CloseClient,
-    CloseRemote,
-    CloseSocket,
-    Drop,
-    Effect,
-    End,
-    Flush,
-    PassSignal,
-    ReadTrouble,
-    RemoveHosts,
-    ShowWord,
-    Start,
-    StopListening,
-    Tell,
-    Visit,
-)
+from worker.agent import actions as do
+from worker.agent import following, inputs, reports
 from worker.agent.faults import fault_report
-from worker.agent.inputs import Broken, Failed, Input, Late, SignalCame
 from worker.agent.notices import Note
 from worker.agent.state import IN_ORDER, Cause, Ends, SignalTold, Step, Turn
 from worker.program.ending import signal_name
 
 _PASSED = (signals.SIGUSR1, signals.SIGUSR2)
-_OF_PROGRAMS = (Start, CloseRemote, Flush, ReadTrouble)
+_OF_PROGRAMS = (do.Start, do.CloseRemote, do.Flush, do.ReadTrouble)
 _OF_ATTEMPTS = (ProbeReport, AckReport, RefuseReport)
 _STEPS = list(Step)
 
 
-def signal_came(turn: Turn, said: SignalCame) -> None:
+def signal_came(turn: Turn, said: inputs.SignalCame) -> None:
     """End this node, or pass the signal on; the second one ends everything at once."""
     if said.signal in _PASSED:
-        for start in turn.under_way(Start):
-            turn.do(PassSignal(start.number, said.signal))
+        for start in turn.under_way(do.Start):
+            turn.do(do.PassSignal(start.number, said.signal))
         return
     turn.set(parent_lives=turn.node.parent_lives and said.parent_lives)
     if turn.node.signal is not None:
@@ -104,10 +86,10 @@ def go_on(turn: Turn) -> None:
     if turn.node.ends.cause not in IN_ORDER:
         _break_off(turn)
     _drop_attempts(turn)
-    if any(tell.is_last_word for tell in turn.under_way(Tell) if isinstance(tell, Tell)):
+    if any(tell.is_last_word for tell in turn.under_way(do.Tell) if isinstance(tell, do.Tell)):
         return
     following.stop_all(turn)
-    reported = not any(t.needed for t in turn.under_way(Tell) if isinstance(t, Tell))
+    reported = not any(t.needed for t in turn.under_way(do.Tell) if isinstance(t, do.Tell))
     if reported and not any(turn.under_way(*_OF_PROGRAMS)):
         _leave(turn)
 
@@ -115,18 +97,18 @@ def go_on(turn: Turn) -> None:
 def _drop_attempts(turn: Turn) -> None:
     """Nobody waits any more for what this node has to say of its peers, or of a table."""
     for number, effect in list(turn.node.effects.items()):
-        is_of_attempt = isinstance(effect, Tell) and isinstance(effect.report, _OF_ATTEMPTS)
-        if is_of_attempt or isinstance(effect, Visit):
+        is_of_attempt = isinstance(effect, do.Tell) and isinstance(effect.report, _OF_ATTEMPTS)
+        if is_of_attempt or isinstance(effect, do.Visit):
             turn.close(number)
-            turn.do(Drop(number))
+            turn.do(do.Drop(number))
 
 
 def _break_off(turn: Turn) -> None:
     """Drop what nobody waits for; what writes the hosts file cannot be, and its end is awaited."""
     for number, effect in list(turn.node.effects.items()):
-        if not isinstance(effect, (Arm, *_OF_PROGRAMS)):
+        if not isinstance(effect, (do.Arm, *_OF_PROGRAMS)):
             turn.close(number)
-            turn.do(Drop(number))
+            turn.do(do.Drop(number))
 
 
 def _leave(turn: Turn) -> None:
@@ -134,9 +116,9 @@ def _leave(turn: Turn) -> None:
     _break_off(turn)
     if (known := turn.node.result) is not None:
         if known.result.command_word is not None:
-            turn.do(ShowWord(known.result.command_word))
+            turn.do(do.ShowWord(known.result.command_word))
         turn.say(Note.RUN_OVER, run=turn.node.rules.run, message=known.result.message)
-    turn.do(StopListening())
+    turn.do(do.StopListening())
     _at(turn, Step.SOCKET)
 
 
@@ -147,18 +129,18 @@ def _at(turn: Turn, step: Step) -> None:
     turn.set(ends=replace(ends, step=step, step_at=turn.now))
     match step:
         case Step.SOCKET:
-            turn.begin(CloseSocket)
+            turn.begin(do.CloseSocket)
         case Step.FAULT if ends.error and _is_own_fault(ends) and _may_speak(turn):
             epoch = turn.node.agreed.table.epoch if turn.node.agreed else 0
             reports.tell_once(turn, fault_report(ends.error, epoch), since=ends.at)
         case Step.LEAVE if _may_speak(turn):
             reports.tell_once(turn, LeaveReport())
         case Step.CLIENT:
-            turn.begin(CloseClient)
+            turn.begin(do.CloseClient)
         case Step.HOSTS if turn.node.rules.hosts_file:
             _put_hosts_back(turn)
         case Step.OVER:
-            turn.do(End(ends.code, ends.error))
+            turn.do(do.End(ends.code, ends.error))
         case _:
             _at(turn, _after(step))
 
@@ -180,8 +162,8 @@ def _put_hosts_back(turn: Turn) -> None:
     left = ends.step_at + turn.node.rules.hosts_seconds - turn.now
     if left <= 0:
         _hosts_hang(turn)
-    elif not any(turn.under_way(Arm)):
-        turn.begin(RemoveHosts, limit=left)
+    elif not any(turn.under_way(do.Arm)):
+        turn.begin(do.RemoveHosts, limit=left)
 
 
 def _hosts_hang(turn: Turn) -> None:
@@ -194,31 +176,31 @@ def _hosts_hang(turn: Turn) -> None:
 def hosts_await(turn: Turn) -> None:
     """See whether the hosts file can be put back now, or never."""
     ends = turn.node.ends
-    if ends is not None and ends.step is Step.HOSTS and not any(turn.under_way(RemoveHosts)):
+    if ends is not None and ends.step is Step.HOSTS and not any(turn.under_way(do.RemoveHosts)):
         _put_hosts_back(turn)
 
 
 def due(turn: Turn) -> list[float]:
     """When the hosts file is given up."""
     ends = turn.node.ends
-    waits = ends is not None and ends.step is Step.HOSTS and any(turn.under_way(Arm))
+    waits = ends is not None and ends.step is Step.HOSTS and any(turn.under_way(do.Arm))
     return [ends.step_at + turn.node.rules.hosts_seconds] if ends is not None and waits else []
 
 
-def answered(turn: Turn, asked: Effect, said: Input) -> None:
+def answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
     """One of the steps is done, as well as it could be."""
     ends = turn.node.ends
     if ends is None or ends.step is None:
         return
-    if isinstance(asked, RemoveHosts):
+    if isinstance(asked, do.RemoveHosts):
         match said:
-            case Late():
+            case inputs.Late():
                 _hosts_hang(turn)
                 return
-            case Failed(error=error):
+            case inputs.Failed(error=error):
                 file, problem = turn.node.rules.hosts_file, error.message
                 turn.say(Note.HOSTS_NOT_BACK, file=file, problem=problem)
-            case Broken(error=exception):
+            case inputs.Broken(error=exception):
                 file, problem = turn.node.rules.hosts_file, repr(exception)
                 turn.say(Note.HOSTS_NOT_BACK, file=file, problem=problem)
     _at(turn, _after(ends.step))

@@ -12,89 +12,54 @@ and the cause is said. The shell around it (see `worker.agent`) carries out what
 
 from __future__ import annotations
 
-from worker.agent import attempt, following, joining, leaving, reports, watching
-from worker.agent.actions import (
-    Action,
-    Arm,
-    CloseClient,
-    CloseRemote,
-    CloseSocket,
-    Connect,
-    Effect,
-    Flush,
-    Join,
-    Listen,
-    LookAhead,
-    MakeOffer,
-    ReadTrouble,
-    Refuse,
-    RemoveHosts,
-    RestoreHosts,
-    Say,
-    Start,
-    Tell,
-    Visit,
-    Watch,
-)
-from worker.agent.inputs import (
-    Armed,
-    Broken,
-    Done,
-    Input,
-    NetworkSaid,
-    NotArmed,
-    PartBroken,
-    ProgramSeen,
-    SignalCame,
-    Started,
-    Tick,
-)
+from worker.agent import actions as do
+from worker.agent import attempt, following, inputs, joining, leaving, reports, watching
 from worker.agent.notices import Note
 from worker.agent.state import Node, Rules, Step, Turn
 
-_DONE_WITHOUT: dict[type[Effect], str] = {
-    RestoreHosts: "looking for what ended runs have left",
-    Flush: "sending metrics",
-    ReadTrouble: "reading NCCL's log",
-    CloseRemote: "ending remote commands",
-    CloseSocket: "closing the program's socket",
-    CloseClient: "closing the connections",
+_DONE_WITHOUT: dict[type[do.Effect], str] = {
+    do.RestoreHosts: "looking for what ended runs have left",
+    do.Flush: "sending metrics",
+    do.ReadTrouble: "reading NCCL's log",
+    do.CloseRemote: "ending remote commands",
+    do.CloseSocket: "closing the program's socket",
+    do.CloseClient: "closing the connections",
 }
 """What a node goes on without when it fails as nobody expected."""
 
 
-def begin(rules: Rules, now: float) -> tuple[Node, tuple[Action, ...]]:
+def begin(rules: Rules, now: float) -> tuple[Node, tuple[do.Action, ...]]:
     """A node that starts, and what it does first; `now` is the shell's clock, in seconds."""
     turn = Turn(Node(rules), now)
     joining.begin(turn)
     return turn.node, tuple(turn.actions)
 
 
-def step(node: Node, said: Input, now: float) -> tuple[Node, tuple[Action, ...]]:
+def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Action, ...]]:
     """Take one input in; returns the node after it, and what is to be done, in order."""
     if node.ends is not None and node.ends.step is Step.OVER:
         return node, ()
     turn = Turn(node, now)
     match said:
-        case Tick():
+        case inputs.Tick():
             pass
-        case SignalCame():
+        case inputs.SignalCame():
             leaving.signal_came(turn, said)
-        case Started():
+        case inputs.Started():
             following.started(turn, said.number)
-        case ProgramSeen():
+        case inputs.ProgramSeen():
             following.seen(turn, said)
-        case NetworkSaid():
+        case inputs.NetworkSaid():
             following.network_said(turn, said)
-        case PartBroken():
+        case inputs.PartBroken():
             turn.say(Note.PART_BROKEN, what=said.what, error=repr(said.error))
         case _:
             if (asked := turn.close(said.number)) is None:
                 return node, ()
-            if isinstance(said, Broken) and (what := _DONE_WITHOUT.get(type(asked))):
+            if isinstance(said, inputs.Broken) and (what := _DONE_WITHOUT.get(type(asked))):
                 turn.say(Note.PART_BROKEN, what=what, error=repr(said.error))
-            if isinstance(said, Armed | NotArmed | Done):
-                turn.actions += [Say(notice) for notice in said.notices]
+            if isinstance(said, inputs.Armed | inputs.NotArmed | inputs.Done):
+                turn.actions += [do.Say(notice) for notice in said.notices]
             _answered(turn, asked, said)
     reports.give_up_late(turn)
     following.look(turn)
@@ -103,29 +68,37 @@ def step(node: Node, said: Input, now: float) -> tuple[Node, tuple[Action, ...]]
     return turn.node, tuple(turn.actions)
 
 
-def _answered(turn: Turn, asked: Effect, said: Input) -> None:
+def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
     """Go on with what came of an effect."""
     match asked:
-        case Watch():
+        case do.Watch():
             watching.answered(turn, said)
-        case Tell():
+        case do.Tell():
             reports.answered(turn, asked, said)
             leaving.answered(turn, asked, said)
-        case Visit():
+        case do.Visit():
             attempt.visited(turn, asked, said)
-        case Arm():
+        case do.Arm():
             attempt.armed(turn, asked, said)
-        case Start():
+        case do.Start():
             following.gone(turn, asked, said)
-        case Flush():
+        case do.Flush():
             following.flushed(turn, asked)
-        case ReadTrouble():
+        case do.ReadTrouble():
             following.trouble_read(turn, asked, said)
-        case CloseRemote():
+        case do.CloseRemote():
             following.remote_closed(turn)
-        case CloseSocket() | CloseClient() | RemoveHosts():
+        case do.CloseSocket() | do.CloseClient() | do.RemoveHosts():
             leaving.answered(turn, asked, said)
-        case RestoreHosts() | Listen() | LookAhead() | Connect() | MakeOffer() | Join() | Refuse():
+        case (
+            do.RestoreHosts()
+            | do.Listen()
+            | do.LookAhead()
+            | do.Connect()
+            | do.MakeOffer()
+            | do.Join()
+            | do.Refuse()
+        ):
             joining.answered(turn, asked, said)
 
 

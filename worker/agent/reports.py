@@ -9,9 +9,9 @@ from __future__ import annotations
 from rendezvous.wire.errors import RegistryError, TooManyRequests
 from rendezvous.wire.reports import ExitReport, Report
 from rendezvous.wire.words import printable
+from worker.agent import inputs
 from worker.agent.actions import Drop, Tell
 from worker.agent.faults import SILENT, registry_lost
-from worker.agent.inputs import Broken, Failed, Input, Late, OwnWords
 from worker.agent.notices import Note
 from worker.agent.state import Cause, Epoch, SignalTold, Turn
 from worker.contracts import last_words
@@ -38,17 +38,17 @@ def tell_once(turn: Turn, report: Report, *, since: float | None = None) -> None
     )
 
 
-def answered(turn: Turn, asked: Tell, said: Input) -> None:
+def answered(turn: Turn, asked: Tell, said: inputs.Input) -> None:
     """See whether it has to be told again."""
     if asked.is_last_word:
         return
     match said:
-        case Late():
+        case inputs.Late():
             _not_taken(turn, asked, SILENT)
-        case Failed(error=RegistryError() | TooManyRequests()):
+        case inputs.Failed(error=RegistryError() | TooManyRequests()):
             _not_taken(turn, asked, said.error.message)
-        case Failed() | Broken():
-            cause = Cause.REFUSED if isinstance(said, Failed) else Cause.FAULT
+        case inputs.Failed() | inputs.Broken():
+            cause = Cause.REFUSED if isinstance(said, inputs.Failed) else Cause.FAULT
             turn.end(cause, error=said.error)
 
 
@@ -109,7 +109,7 @@ def due(turn: Turn) -> list[float]:
 
 
 def exit_report(
-    epoch: Epoch, ending: Ending, words: OwnWords, told: SignalTold | None
+    epoch: Epoch, ending: Ending, words: inputs.OwnWords, told: SignalTold | None
 ) -> tuple[ExitReport, float]:
     """The report of a program's end, and when what it tells of began.
 

@@ -10,21 +10,10 @@ from typing import Any
 
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import RdzvError
+from worker.agent import inputs
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment, NetworkLog, RunningProgram, Sink
-from worker.agent.inputs import (
-    Failed,
-    Input,
-    MainEnd,
-    NetworkSaid,
-    OwnWords,
-    PartBroken,
-    ProgramGone,
-    ProgramSeen,
-    Started,
-    TroubleRead,
-)
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts import rank_of_failure
 from worker.settings import read_bytes
@@ -49,7 +38,7 @@ class Running:
         asked: Start,
         spec: NodeSpec,
         environment: AgentEnvironment,
-        feed: Callable[[Input], None],
+        feed: Callable[[inputs.Input], None],
         say: Callable[[Notice], None],
     ) -> None:
         self._asked = asked
@@ -64,7 +53,7 @@ class Running:
         self._served_enough = asyncio.Event()
         self._stopping: asyncio.Task[object] | None = None
 
-    async def run(self) -> Input:
+    async def run(self) -> inputs.Input:
         """Start it, and wait until nothing of it is left."""
         number, contract = self._asked.number, self._asked.contract
         await self._find_nccl_log()
@@ -72,17 +61,17 @@ class Running:
         try:
             if contract.argv:
                 return await self._run_program()
-            self._feed(Started(number))
+            self._feed(inputs.Started(number))
             await self._served_enough.wait()
-            return ProgramGone(number)
+            return inputs.ProgramGone(number)
         except RdzvError as exc:
-            return Failed(number, exc)
+            return inputs.Failed(number, exc)
         finally:
             following.cancel()
             if self._sink is not None:
                 self._sink.close()
 
-    async def _run_program(self) -> Input:
+    async def _run_program(self) -> inputs.Input:
         number, contract = self._asked.number, self._asked.contract
         settings = self._spec.settings
         self._sink = await self._open_sink()
@@ -93,10 +82,10 @@ class Running:
             output=self._sink,
         )
         program.changed = self._changed
-        self._feed(Started(number))
+        self._feed(inputs.Started(number))
         self._changed()  # what has happened before is known now
         ending = await program.wait()
-        return ProgramGone(number, ending, self._words())
+        return inputs.ProgramGone(number, ending, self._words())
 
     async def _open_sink(self) -> Sink:
         """Open the log file; the program starts without one where that fails or hangs."""
@@ -137,13 +126,13 @@ class Running:
         if self._program is not None:
             self._feed(self._seen(self._program, None))
 
-    def _seen(self, program: RunningProgram, words: OwnWords | None) -> ProgramSeen:
-        main = MainEnd(*program.main_ended) if program.main_ended else None
-        return ProgramSeen(self._asked.number, program.family, main, words)
+    def _seen(self, program: RunningProgram, words: inputs.OwnWords | None) -> inputs.ProgramSeen:
+        main = inputs.MainEnd(*program.main_ended) if program.main_ended else None
+        return inputs.ProgramSeen(self._asked.number, program.family, main, words)
 
-    def _words(self) -> OwnWords:
+    def _words(self) -> inputs.OwnWords:
         tail = self._sink.tail if self._sink is not None else []
-        return OwnWords(tuple(tail), rank_of_failure(tail), self._log)
+        return inputs.OwnWords(tuple(tail), rank_of_failure(tail), self._log)
 
     def pass_signal(self, number: int) -> None:
         """Pass a signal on to its main process."""
@@ -170,7 +159,7 @@ class Running:
         except TimeoutError:
             self._say(notice(Note.NO_NCCL_LOG, problem=_HANGS))
         except Exception as exc:  # noqa: BLE001 (the run does without)
-            self._feed(PartBroken("opening NCCL's log", exc))
+            self._feed(inputs.PartBroken("opening NCCL's log", exc))
 
     def _open_nccl_log(self) -> NetworkLog | None:
         """What NCCL's processes will say of their network; None when nobody keeps it."""
@@ -196,11 +185,11 @@ class Running:
             return
         try:
             async for verdict in self._nccl.verdicts():
-                self._feed(NetworkSaid(self._asked.number, verdict))
+                self._feed(inputs.NetworkSaid(self._asked.number, verdict))
         except Exception as exc:  # noqa: BLE001 (the run does without)
-            self._feed(PartBroken("following NCCL's log", exc))
+            self._feed(inputs.PartBroken("following NCCL's log", exc))
 
-    async def read_trouble(self, asked: ReadTrouble) -> Input:
+    async def read_trouble(self, asked: ReadTrouble) -> inputs.Input:
         """What NCCL's log has of the end."""
         trouble = await self._environment.in_thread(self._nccl.trouble) if self._nccl else ""
-        return TroubleRead(asked.number, trouble)
+        return inputs.TroubleRead(asked.number, trouble)

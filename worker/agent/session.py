@@ -11,8 +11,8 @@ from rendezvous.talk.client import RegistryClient, aged
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.reports import Report
-from worker.agent.actions import Connect, Join, Refuse, Tell, Watch
-from worker.agent.inputs import Connected, Done, Failed, Input, Joined, Late, Viewed
+from worker.agent import actions as do
+from worker.agent import inputs
 from worker.offer.refusal import refuse
 
 Answer = TypeVar("Answer")
@@ -30,39 +30,39 @@ class Session:
         self._client = client
         self._join = join
 
-    async def connect(self, asked: Connect) -> Input:
+    async def connect(self, asked: do.Connect) -> inputs.Input:
         """Find the registry."""
         await self._pause(asked.pause)
         return await self._ask(
-            asked.number, self._client.connect, lambda base: Connected(asked.number, base)
+            asked.number, self._client.connect, lambda base: inputs.Connected(asked.number, base)
         )
 
-    async def join(self, asked: Join) -> Input:
+    async def join(self, asked: do.Join) -> inputs.Input:
         """Ask for the slot."""
         await self._pause(asked.pause)
         return await self._ask(
             asked.number,
             lambda: self._client.join(self._join.run, asked.offer),
-            lambda reply: Joined(asked.number, reply, self._client.base),
+            lambda reply: inputs.Joined(asked.number, reply, self._client.base),
         )
 
-    async def refuse(self, asked: Refuse) -> Input:
+    async def refuse(self, asked: do.Refuse) -> inputs.Input:
         """Tell why this node does not join, as long as it may be heard."""
         await refuse(self._client, self._join, asked.error)
-        return Done(asked.number)
+        return inputs.Done(asked.number)
 
-    async def watch(self, asked: Watch) -> Input:
+    async def watch(self, asked: do.Watch) -> inputs.Input:
         """Ask for the next news."""
         await self._pause(asked.pause)
         run, slot = self._join.run, self._join.slot
         return await self._ask(
             asked.number,
             lambda: self._client.watch(run, slot, asked.after, asked.poll),
-            lambda view: Viewed(asked.number, view),
+            lambda view: inputs.Viewed(asked.number, view),
             limit=asked.limit,
         )
 
-    async def tell(self, asked: Tell) -> Input:
+    async def tell(self, asked: do.Tell) -> inputs.Input:
         """Send a report; what it tells of ages meanwhile."""
         await self._pause(asked.pause)
         run, slot = self._join.run, self._join.slot
@@ -70,14 +70,14 @@ class Session:
         return await self._ask(
             asked.number,
             lambda: self._client.report(run, slot, report),
-            lambda _: Done(asked.number),
+            lambda _: inputs.Done(asked.number),
             limit=asked.limit,
         )
 
-    async def close(self, number: int) -> Input:
+    async def close(self, number: int) -> inputs.Input:
         """Close the connections."""
         await self._client.close()
-        return Done(number)
+        return inputs.Done(number)
 
     async def _pause(self, wanted: bool) -> None:
         if wanted:
@@ -87,21 +87,21 @@ class Session:
     async def _ask(
         number: int,
         ask: Callable[[], Awaitable[Answer]],
-        answered: Callable[[Answer], Input],
+        answered: Callable[[Answer], inputs.Input],
         *,
         limit: float | None = None,
-    ) -> Input:
+    ) -> inputs.Input:
         """Ask once; what the registry refuses, and its silence, are answers as well."""
         try:
             async with timeout(limit):
                 return answered(await ask())
         except RdzvError as exc:
-            return Failed(number, exc)
+            return inputs.Failed(number, exc)
         except TimeoutError:
-            return Late(number)
+            return inputs.Late(number)
 
 
-def _with_age(asked: Tell) -> Report:
+def _with_age(asked: do.Tell) -> Report:
     """The report as it is told now: the registry judges by age who failed first."""
     since = asked.began_at if asked.since is None else asked.since
     return aged(asked.report, max(0.0, asyncio.get_running_loop().time() - since))

@@ -15,53 +15,10 @@ from rendezvous.compat import timeout
 from rendezvous.shell import Shell
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.wire.errors import ArmingFailed, RdzvError
-from worker.agent import node
-from worker.agent.actions import (
-    Action,
-    Arm,
-    CloseClient,
-    CloseRemote,
-    CloseSocket,
-    Connect,
-    Drop,
-    Effect,
-    End,
-    Flush,
-    Join,
-    Kill,
-    Listen,
-    LookAhead,
-    LookAtProgram,
-    MakeOffer,
-    OpenRemote,
-    PassSignal,
-    ReadTrouble,
-    Refuse,
-    RemoveHosts,
-    RestoreHosts,
-    Say,
-    SendMetrics,
-    ShowWord,
-    Start,
-    Stop,
-    StopListening,
-    Tell,
-    Visit,
-    Watch,
-)
+from worker.agent import actions as do
+from worker.agent import inputs, node
 from worker.agent.arming import NodeSpec, arm
 from worker.agent.environment import AgentEnvironment, Listener
-from worker.agent.inputs import (
-    Broken,
-    Done,
-    Failed,
-    Input,
-    Late,
-    Listening,
-    Offered,
-    PartBroken,
-    Tick,
-)
 from worker.agent.metrics import Metrics
 from worker.agent.notices import Note, Notice, notice, text_of
 from worker.agent.own_words import own_word
@@ -107,8 +64,8 @@ class NodeShell:
         self._beside: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._node = Node(rules_of(spec, environment))
-        self._core: Shell[Input, Action] = Shell(
-            self._step, self._due, tick=Tick(), act=self._act, broken=Broken
+        self._core: Shell[inputs.Input, do.Action] = Shell(
+            self._step, self._due, tick=inputs.Tick(), act=self._act, broken=inputs.Broken
         )
 
     async def run(self) -> int:
@@ -121,7 +78,7 @@ class NodeShell:
         finally:
             await self._close()
 
-    def feed(self, said: Input) -> None:
+    def feed(self, said: inputs.Input) -> None:
         """Tell the machine something that happened by itself."""
         self._core.feed(said)
 
@@ -131,37 +88,37 @@ class NodeShell:
         await asyncio.gather(*self._beside, return_exceptions=True)
         await self._core.close()
 
-    def _step(self, said: Input, now: float) -> Iterable[Action]:
+    def _step(self, said: inputs.Input, now: float) -> Iterable[do.Action]:
         self._node, actions = node.step(self._node, said, now)
         return actions
 
     def _due(self) -> float | None:
         return node.due(self._node, asyncio.get_running_loop().time())
 
-    def _do(self, actions: Iterable[Action]) -> None:
+    def _do(self, actions: Iterable[do.Action]) -> None:
         for action in actions:
             self._act(action)
 
     # --- what is done at once -----------------------------------------------------------------
 
-    def _act(self, action: Action) -> None:
+    def _act(self, action: do.Action) -> None:
         match action:
-            case Say():
+            case do.Say():
                 self._say(action.notice)
-            case ShowWord():
+            case do.ShowWord():
                 words = own_word(self._spec.command, action.word)
                 self._say(notice(Note.WARNED, words=words))
-            case Drop():
+            case do.Drop():
                 self._core.drop(action.number)
-            case StopListening():
+            case do.StopListening():
                 self._stop_listening()
-            case OpenRemote():
+            case do.OpenRemote():
                 self._open_remote(action)
-            case SendMetrics():
+            case do.SendMetrics():
                 self._begin_beside("sending metrics", self._metrics.send(nodes=action.nodes))
-            case Stop() | Kill() | PassSignal() | LookAtProgram():
+            case do.Stop() | do.Kill() | do.PassSignal() | do.LookAtProgram():
                 self._act_on_program(action)
-            case End():
+            case do.End():
                 self._end(action)
             case _:
                 self._core.start(action.number, self._effect(action))
@@ -174,7 +131,7 @@ class NodeShell:
             self._listener.close()
             self._listener = None
 
-    def _open_remote(self, asked: OpenRemote) -> None:
+    def _open_remote(self, asked: do.OpenRemote) -> None:
         row = self._spec.row(asked.table)
         environ = asked.contract.served_environment(self._environment.environ)
         grace = self._spec.settings.grace
@@ -189,27 +146,27 @@ class NodeShell:
             try:
                 await work
             except Exception as exc:  # noqa: BLE001 (the run does without)
-                self.feed(PartBroken(what, exc))
+                self.feed(inputs.PartBroken(what, exc))
 
         task = asyncio.create_task(go())
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
-    def _act_on_program(self, action: Stop | Kill | PassSignal | LookAtProgram) -> None:
+    def _act_on_program(self, action: do.Stop | do.Kill | do.PassSignal | do.LookAtProgram) -> None:
         if (running := self._running.get(action.program)) is None:
             return
         match action:
-            case Stop():
+            case do.Stop():
                 running.stop()
-            case Kill():
+            case do.Kill():
                 running.kill()
                 self._remote.kill_now()
-            case PassSignal():
+            case do.PassSignal():
                 running.pass_signal(action.signal)
-            case LookAtProgram():
+            case do.LookAtProgram():
                 running.look()
 
-    def _end(self, asked: End) -> None:
+    def _end(self, asked: do.End) -> None:
         if asked.error is not None:
             self._over.set_exception(asked.error)
         else:
@@ -217,66 +174,68 @@ class NodeShell:
 
     # --- effects ------------------------------------------------------------------------------
 
-    async def _effect(self, asked: Effect) -> Input | None:
+    async def _effect(self, asked: do.Effect) -> inputs.Input | None:
         match asked:
-            case Watch():
+            case do.Watch():
                 return await self._session.watch(asked)
-            case Tell():
+            case do.Tell():
                 return await self._session.tell(asked)
-            case Connect():
+            case do.Connect():
                 return await self._session.connect(asked)
-            case Join():
+            case do.Join():
                 return await self._session.join(asked)
-            case Refuse():
+            case do.Refuse():
                 return await self._session.refuse(asked)
-            case CloseClient():
+            case do.CloseClient():
                 return await self._session.close(asked.number)
-            case Visit():
+            case do.Visit():
                 loopback = self._spec.settings.loopback
                 self._resolver.ask(peer.hostname for peer in asked.plan.peers)
                 return await visit(asked, self._identity, self._environment, loopback=loopback)
-            case Arm():
+            case do.Arm():
                 return await self._arm(asked)
-            case Start():
+            case do.Start():
                 return await self._start(asked)
             case _:
                 return await self._effect_here(asked)
 
-    async def _effect_here(self, asked: Effect) -> Input | None:
+    async def _effect_here(self, asked: do.Effect) -> inputs.Input | None:
         """An effect on this machine alone."""
         match asked:
-            case RestoreHosts():
+            case do.RestoreHosts():
                 return await self._within(asked.number, asked.limit, self._restore_hosts(asked))
-            case Listen():
+            case do.Listen():
                 return self._listen(asked)
-            case LookAhead():
+            case do.LookAhead():
                 return await self._within(asked.number, asked.limit, self._look_ahead(asked))
-            case MakeOffer():
+            case do.MakeOffer():
                 return await self._within(asked.number, asked.limit, self._make_offer(asked))
-            case Flush():
+            case do.Flush():
                 await self._socket.hear_out(_HEAR_SECONDS)
                 await self._metrics.flush()
-            case ReadTrouble():
+            case do.ReadTrouble():
                 trouble = self._running[asked.program].read_trouble(asked)
                 return await self._within(asked.number, asked.limit, trouble)
-            case CloseRemote():
+            case do.CloseRemote():
                 await self._remote.close(text_of(asked.why))
-            case CloseSocket():
+            case do.CloseSocket():
                 await self._socket.close()
                 await self._resolver.close()
-            case RemoveHosts():
+            case do.RemoveHosts():
                 return await self._within(asked.number, asked.limit, self._remove_hosts(asked))
-        return Done(asked.number)
+        return inputs.Done(asked.number)
 
     @staticmethod
-    async def _within(number: int, limit: float, work: Coroutine[Any, Any, Input]) -> Input:
+    async def _within(
+        number: int, limit: float, work: Coroutine[Any, Any, inputs.Input]
+    ) -> inputs.Input:
         try:
             async with timeout(limit):
                 return await work
         except TimeoutError:
-            return Late(number)
+            return inputs.Late(number)
 
-    async def _restore_hosts(self, asked: RestoreHosts) -> Input:
+    async def _restore_hosts(self, asked: do.RestoreHosts) -> inputs.Input:
         file = self._environment.hosts_file
         self._resolver.begin()
         try:
@@ -284,17 +243,17 @@ class NodeShell:
             said = [notice(Note.STALE_HOSTS_REMOVED, file=file, run=run) for run in runs]
         except ArmingFailed as exc:
             said = [notice(Note.STALE_HOSTS_KEPT, problem=exc.message)]
-        return Done(asked.number, tuple(said))
+        return inputs.Done(asked.number, tuple(said))
 
-    def _listen(self, asked: Listen) -> Input:
+    def _listen(self, asked: do.Listen) -> inputs.Input:
         loopback = self._spec.settings.loopback
         try:
             self._listener = self._environment.listen(self._identity, loopback=loopback)
         except OSError as exc:
-            return Listening(asked.number, None, str(exc))
-        return Listening(asked.number, self._listener.port)
+            return inputs.Listening(asked.number, None, str(exc))
+        return inputs.Listening(asked.number, self._listener.port)
 
-    async def _look_ahead(self, asked: LookAhead) -> Input:
+    async def _look_ahead(self, asked: do.LookAhead) -> inputs.Input:
         spec, environ = self._spec, self._environment.environ
         try:
             await self._environment.in_thread(
@@ -302,10 +261,10 @@ class NodeShell:
                 *(spec.settings, spec.join.slot, spec.command, environ),
             )
         except RdzvError as exc:
-            return Failed(asked.number, exc)
-        return Done(asked.number)
+            return inputs.Failed(asked.number, exc)
+        return inputs.Done(asked.number)
 
-    async def _make_offer(self, asked: MakeOffer) -> Input:
+    async def _make_offer(self, asked: do.MakeOffer) -> inputs.Input:
         spec, environ = self._spec, self._environment.environ
         try:
             offer = await self._environment.in_thread(
@@ -315,13 +274,13 @@ class NodeShell:
                 probe_port=asked.probe_port,
             )
         except RdzvError as exc:
-            return Failed(asked.number, exc)
-        return Offered(asked.number, offer)
+            return inputs.Failed(asked.number, exc)
+        return inputs.Offered(asked.number, offer)
 
-    async def _arm(self, asked: Arm) -> Input:
+    async def _arm(self, asked: do.Arm) -> inputs.Input:
         await self._open_socket()
         resolved = await self._resolver.known(row.hostname for row in asked.table.rows)
-        answer: Input = await self._environment.in_thread(
+        answer: inputs.Input = await self._environment.in_thread(
             arm,
             *(asked, self._spec, self._environment, self._hosts),
             socket=self._socket.path,
@@ -338,17 +297,17 @@ class NodeShell:
         except OSError as exc:
             self._say(notice(Note.NO_SOCKET, problem=exc.strerror))
 
-    async def _start(self, asked: Start) -> Input:
+    async def _start(self, asked: do.Start) -> inputs.Input:
         running = Running(asked, self._spec, self._environment, self.feed, self._say)
         self._running[asked.number] = running
         return await running.run()
 
-    async def _remove_hosts(self, asked: RemoveHosts) -> Input:
+    async def _remove_hosts(self, asked: do.RemoveHosts) -> inputs.Input:
         try:
             await self._environment.in_thread(self._hosts.remove)
         except ArmingFailed as exc:
-            return Failed(asked.number, exc)
-        return Done(asked.number)
+            return inputs.Failed(asked.number, exc)
+        return inputs.Done(asked.number)
 
 
 def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:

@@ -8,10 +8,9 @@ length: it may have been this process that was stopped.
 from __future__ import annotations
 
 from rendezvous.wire.errors import RdzvError, RegistryError, TooManyRequests
-from worker.agent import attempt
+from worker.agent import attempt, inputs
 from worker.agent.actions import Watch
 from worker.agent.faults import SILENT, registry_lost
-from worker.agent.inputs import Broken, Failed, Input, Late, Viewed
 from worker.agent.notices import Note
 from worker.agent.state import IN_ORDER, Cause, Member, Turn
 
@@ -42,18 +41,18 @@ def seconds_of_try(left: float, whole: float, *, had_last: bool) -> tuple[float,
     return (max(0.0, left), False) if had_last else (whole, True)
 
 
-def answered(turn: Turn, said: Input) -> None:
+def answered(turn: Turn, said: inputs.Input) -> None:
     """Take in what came of a watch."""
     match said:
-        case Viewed():
+        case inputs.Viewed():
             _viewed(turn, said)
-        case Late():
+        case inputs.Late():
             _silent(turn, _member(turn).why_silent or SILENT, pause=False)
-        case Failed(error=RegistryError() | TooManyRequests()):
+        case inputs.Failed(error=RegistryError() | TooManyRequests()):
             _silent(turn, said.error.message, pause=True)
-        case Failed():
+        case inputs.Failed():
             _refused(turn, said.error)
-        case Broken():
+        case inputs.Broken():
             turn.end(Cause.FAULT, error=said.error)
 
 
@@ -62,7 +61,7 @@ def _member(turn: Turn) -> Member:
     return turn.node.member
 
 
-def _viewed(turn: Turn, said: Viewed) -> None:
+def _viewed(turn: Turn, said: inputs.Viewed) -> None:
     view = said.view
     is_new = view.seq != _member(turn).after
     turn.set_member(
