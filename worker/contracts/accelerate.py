@@ -120,12 +120,8 @@ def _start(ask: StartRequest) -> Start:
     )
 
 
-def _check(command: Sequence[str]) -> None:
-    _words(command)
-
-
 def _needs(command: Sequence[str]) -> tuple[Need, ...]:
     return (Need("accelerate", "pip install accelerate", program=_words(command)[0]),)
 
 
-ACCELERATE = Framework("accelerate", _start, check=_check, needs=_needs, removes=PET)
+ACCELERATE = Framework("accelerate", _start, check=_words, needs=_needs, removes=PET)

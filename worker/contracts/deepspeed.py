@@ -120,10 +120,6 @@ def _is_led(command: Sequence[str]) -> bool:
     return bool(_launcher_of(_words(command)[1]))
 
 
-def _check(command: Sequence[str]) -> None:
-    _is_led(command)
-
-
 def _named(framework: Framework) -> list[Need]:
     """Its launcher by name: DeepSpeed names the nodes in flags, at which another make fails."""
     return [need for need in framework.needs(("x",)) if not need.rivals]
@@ -147,7 +143,7 @@ def _needs(command: Sequence[str]) -> tuple[Need, ...]:
 DEEPSPEED = Framework(
     "deepspeed",
     _start,
-    check=_check,
+    check=_is_led,
     needs=_needs,
     is_led=_is_led,
     removes=removal(

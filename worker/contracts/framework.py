@@ -175,13 +175,23 @@ class Framework:
 
     name: str
     start: Callable[[StartRequest], Start]
-    check: Callable[[Sequence[str]], None] = lambda command: None
+    check: Callable[[Sequence[str]], object] = lambda command: None
     needs: Callable[[Sequence[str]], tuple[Need, ...]] = lambda command: ()
     is_led: Callable[[Sequence[str]], bool] = lambda command: False
     removes: Mapping[str, str] = field(default_factory=dict)
     keeps: Mapping[str, str] = field(default_factory=dict)
     jobwide: Callable[[Sequence[str]], bool] = lambda command: False
     takes_backend: bool = False
+
+
+def needs_module(name: str, *modules: str) -> Callable[[Sequence[str]], tuple[Need, ...]]:
+    """The needs of a framework that COMMAND's Python imports: one of these modules, or `name`."""
+
+    def needs(command: Sequence[str]) -> tuple[Need, ...]:
+        first = program(command)[0]
+        return (Need(name, f"pip install {name}", program=first, modules=modules or (name,)),)
+
+    return needs
 
 
 OF_A_PROCESS = (

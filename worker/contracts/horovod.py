@@ -17,7 +17,7 @@ from worker.contracts.framework import (
     Start,
     StartRequest,
     basename,
-    program,
+    needs_module,
     refuse_owned,
 )
 from worker.contracts.processes import OWN_RANKS, master, start_processes
@@ -115,21 +115,16 @@ def _is_led(command: Sequence[str]) -> bool:
     return _horovodrun(command) is not None
 
 
-def _check_horovod(command: Sequence[str]) -> None:
-    _horovodrun(command)
-
-
 def _needs_horovod(command: Sequence[str]) -> tuple[Need, ...]:
-    install = "pip install horovod"
     if _is_led(command):
-        return (Need("horovod", install, program=command[0]),)
-    return (Need("horovod", install, program=program(command)[0], modules=("horovod",)),)
+        return (Need("horovod", "pip install horovod", program=command[0]),)
+    return needs_module("horovod")(command)
 
 
 HOROVOD = Framework(
     "horovod",
     _start_horovod,
-    check=_check_horovod,
+    check=_horovodrun,
     needs=_needs_horovod,
     is_led=_is_led,
     removes={**OWN_RANKS, "HOROVOD_RENDEZVOUS_*": "the store's place comes from the table"},

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from worker.contracts.framework import (
     OF_A_PROCESS,
     Framework,
-    Need,
     Start,
     StartRequest,
+    needs_module,
     program,
     refuse_uneven,
     removal,
@@ -25,21 +23,10 @@ def _start(ask: StartRequest) -> Start:
     return Start(program(ask.command), port=master_port(ask))
 
 
-def _needs(command: Sequence[str]) -> tuple[Need, ...]:
-    return (
-        Need(
-            "lightning",
-            "pip install lightning",
-            program=program(command)[0],
-            modules=("lightning", "pytorch_lightning"),
-        ),
-    )
-
-
 LIGHTNING = Framework(
     "lightning",
     _start,
-    needs=_needs,
+    needs=needs_module("lightning", "lightning", "pytorch_lightning"),
     removes={
         # With LOCAL_RANK, one process a node starts, and all wait for the others.
         **removal(OF_A_PROCESS, "Lightning numbers its processes itself"),

@@ -12,9 +12,10 @@ from rendezvous.wire.words import bracketed
 from worker.contracts.framework import (
     OF_A_PROCESS,
     Framework,
-    Need,
     Start,
     StartRequest,
+    bracketed,
+    needs_module,
     program,
     removal,
 )
@@ -72,10 +73,6 @@ def _start_jax(ask: StartRequest) -> Start:
     return start_processes(ask, own=own, variables=[address])
 
 
-def _needs_jax(command: Sequence[str]) -> tuple[Need, ...]:
-    return (Need("jax", "pip install jax", program=program(command)[0], modules=("jax",)),)
-
-
 ENV = Framework(
     "env",
     start_processes,
@@ -85,7 +82,7 @@ ENV = Framework(
 JAX = Framework(
     "jax",
     _start_jax,
-    needs=_needs_jax,
+    needs=needs_module("jax"),
     removes={
         **OWN_RANKS,
         **removal(

@@ -5,14 +5,12 @@ A wrong answer would refuse a healthy node: whatever is not known for sure gives
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from rendezvous.frozen import frozen
-from worker.contracts.flags import Flag, read_flags
-from worker.contracts.framework import basename, program
+from worker.contracts.flags import read_flags
+from worker.contracts.framework import basename, is_python, program
 
-_PYTHON = re.compile(r"python[0-9.]*")
 _PYTHON_FLAGS = ("-u", "-B", "-E", "-I", "-O", "-OO", "-P", "-S", "-q", "-s", "-v")
 _SHELLS = ("bash", "dash", "sh")
 
@@ -76,19 +74,15 @@ def _script(framework: str, command: list[str], environ: Mapping[str, str]) -> S
 def _target(words: list[str], known: Sequence[str], bare: Sequence[str]) -> Script | None:
     """What follows the launcher's flags, where each of them is known to leave it a script."""
     flags, position = read_flags(words, bare)
-    if position >= len(words) or not all(_is_known(flag, known) for flag in flags):
+    if position >= len(words) or any(flag.name not in known for flag in flags):
         return None
     return Script(words[position])
-
-
-def _is_known(flag: Flag, known: Sequence[str]) -> bool:
-    return flag.name in known
 
 
 def _of_argv(argv: list[str]) -> Script | None:
     """The script of `python train.py` or `bash run.sh`."""
     name, words = basename(argv[0]), argv[1:]
-    if _PYTHON.fullmatch(name):
+    if is_python(name):
         while words and words[0] in _PYTHON_FLAGS:
             words = words[1:]
     elif name not in _SHELLS:

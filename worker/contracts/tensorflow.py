@@ -7,12 +7,18 @@ of one machine (loopback addresses) have a port each: the master port and those 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import TableRow
 from rendezvous.wire.words import bracketed
-from worker.contracts.framework import Framework, Need, Start, StartRequest, program
+from worker.contracts.framework import (
+    Framework,
+    Start,
+    StartRequest,
+    bracketed,
+    needs_module,
+    program,
+)
 from worker.contracts.variables import Variable
 
 
@@ -47,9 +53,4 @@ def _port(ask: StartRequest, row: TableRow) -> int:
     return ask.table.master_port + (row.rank if ask.row.is_loopback else 0)
 
 
-def _needs(command: Sequence[str]) -> tuple[Need, ...]:
-    first = program(command)[0]
-    return (Need("tensorflow", "pip install tensorflow", program=first, modules=("tensorflow",)),)
-
-
-TENSORFLOW = Framework("tensorflow", _start, needs=_needs)
+TENSORFLOW = Framework("tensorflow", _start, needs=needs_module("tensorflow"))

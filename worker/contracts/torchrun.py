@@ -86,8 +86,7 @@ def _start(ask: StartRequest, launcher: Sequence[str], words: Sequence[str]) -> 
 
 
 def _start_torchrun(ask: StartRequest) -> Start:
-    launcher, words = _torchrun_words(ask.command)
-    return _start(ask, launcher, words)
+    return _start(ask, *_torchrun_words(ask.command))
 
 
 def _start_bench(ask: StartRequest) -> Start:
@@ -95,8 +94,7 @@ def _start_bench(ask: StartRequest) -> Start:
 
 
 def _start_launch(ask: StartRequest) -> Start:
-    launcher, words = _launch_words(ask.command)
-    return _start(ask, launcher, words)
+    return _start(ask, *_launch_words(ask.command))
 
 
 def split_torchrun(command: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -167,18 +165,10 @@ def _needs_launch(command: Sequence[str]) -> tuple[Need, ...]:
     return (Need("torch", TORCH, program=_launch_words(command)[0][0], modules=("torch",)),)
 
 
-def _check_torchrun(command: Sequence[str]) -> None:
-    _torchrun_words(command)
-
-
-def _check_launch(command: Sequence[str]) -> None:
-    _launch_words(command)
-
-
 TORCHRUN = Framework(
     "torchrun",
     _start_torchrun,
-    check=_check_torchrun,
+    check=_torchrun_words,
     needs=_needs_torchrun,
     removes=PET,
     takes_backend=True,
@@ -186,7 +176,7 @@ TORCHRUN = Framework(
 LAUNCH = Framework(
     "torch.distributed.launch",
     _start_launch,
-    check=_check_launch,
+    check=_launch_words,
     needs=_needs_launch,
     removes=PET,
     takes_backend=True,
