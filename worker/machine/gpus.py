@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.words import printable
@@ -19,7 +19,7 @@ from worker.machine import aside, nvml
 Severity: TypeAlias = Literal["fail", "warn"]
 
 LIMIT_SECONDS = 5.0
-_ACTIONS = {
+_ACTIONS: dict[object, str] = {
     1: "to reset the GPU",
     2: "to restart the node",
     3: "to drain peer-to-peer traffic",
@@ -29,7 +29,22 @@ _ACTIONS = {
     7: "to restart the system",
 }
 _NOT_NAMED = (None, "all", "none", "void")
-_FABRIC = {1: "not started", 2: "in progress", 3: "completed"}
+_FABRIC: dict[object, str] = {1: "not started", 2: "in progress", 3: "completed"}
+
+
+def _words(text: str) -> str:
+    return printable(text, 253)
+
+
+def _asked(action: object) -> object:
+    return _ACTIONS.get(action, f"for recovery action {action}") if action else ""
+
+
+def _joining(state: object) -> object:
+    return _FABRIC.get(state, f"state {state}") if state else ""
+
+
+_Text = Annotated[str, AfterValidator(_words)]
 
 
 @frozen
@@ -49,16 +64,16 @@ class Gpu:
     """
 
     index: int
-    model: str = ""
-    uuid: str = ""
-    problem: str = ""
+    model: _Text = ""
+    uuid: _Text = ""
+    problem: _Text = ""
     is_foreign: bool = False
-    slices: tuple[str, ...] | None = None
+    slices: tuple[_Text, ...] | None = None
     ecc_errors: int | None = None
     remap_pending: bool = False
     remap_failed: bool = False
-    recovery: str = ""
-    fabric: str = ""
+    recovery: Annotated[str, BeforeValidator(_asked)] = ""
+    fabric: Annotated[str, BeforeValidator(_joining)] = ""
 
     @property
     def problems(self) -> list[tuple[str, Severity]]:
@@ -90,9 +105,9 @@ class Gpus:
         is_late: That is since it took too long.
     """
 
-    driver: str = ""
+    driver: _Text = ""
     gpus: tuple[Gpu, ...] = ()
-    problem: str = ""
+    problem: _Text = ""
     is_absent: bool = False
     is_late: bool = False
 
@@ -108,58 +123,17 @@ class Gpus:
         return [(gpu.index, *problem) for gpu in own for problem in gpu.problems]
 
 
-class _GpuAnswer(BaseModel):
-    index: int
-    model: str = ""
-    uuid: str = ""
-    problem: str = ""
-    is_foreign: bool = False
-    slices: list[str] | None = None
-    ecc_errors: int | None = None
-    remap_pending: bool = False
-    remap_failed: bool = False
-    recovery: int | None = None
-    fabric: int | None = None
-
-
-class _Answer(BaseModel):
-    driver: str = ""
-    gpus: list[_GpuAnswer] = []
-    problem: str = ""
-    is_absent: bool = False
+_ANSWER = TypeAdapter(Gpus)
 
 
 def look_gpus(limit_seconds: float = LIMIT_SECONDS) -> Gpus:
     """Ask the driver for the GPUs and their health, in at most `limit_seconds`; never raises."""
     answer = aside.ask(Path(nvml.__file__), limit_seconds=limit_seconds, site=True)
     try:
-        said = _Answer.model_validate_json(answer.text)
+        return _ANSWER.validate_json(answer.text)
     except ValidationError:
         problem = f"NVML: {answer.problem or 'its answer cannot be read'}"
         return Gpus(problem=problem, is_late=answer.is_late)
-    gpus = tuple(map(_gpu, said.gpus))
-    return Gpus(_words(said.driver), gpus, _words(said.problem), is_absent=said.is_absent)
-
-
-def _gpu(said: _GpuAnswer) -> Gpu:
-    action, fabric = said.recovery or 0, said.fabric or 0
-    return Gpu(
-        index=said.index,
-        model=_words(said.model),
-        uuid=_words(said.uuid),
-        problem=_words(said.problem),
-        is_foreign=said.is_foreign,
-        slices=None if said.slices is None else tuple(map(_words, said.slices)),
-        ecc_errors=said.ecc_errors,
-        remap_pending=said.remap_pending,
-        remap_failed=said.remap_failed,
-        recovery=_ACTIONS.get(action, f"for recovery action {action}") if action else "",
-        fabric=_FABRIC.get(fabric, f"state {fabric}") if fabric else "",
-    )
-
-
-def _words(text: str) -> str:
-    return printable(text, 253)
 
 
 def visible_gpus(gpus: Gpus | None, environ: Mapping[str, str]) -> list[Gpu]:
