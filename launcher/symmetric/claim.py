@@ -34,10 +34,24 @@ class Host:
 
 @frozen
 class Value:
-    """A value, and where it comes from: variables, or an option."""
+    """A value, and where it comes from.
+
+    Attributes:
+        name: The variable, option or file.
+        also: A second variable; empty when there is none.
+        note: Which part of it; empty: all.
+    """
 
     text: str
-    source: str
+    name: str
+    also: str = ""
+    note: str = ""
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, in words."""
+        names = f"{self.name} and {self.also}" if self.also else self.name
+        return f"{names} ({self.note})" if self.note else names
 
 
 @dataclass(slots=True)
@@ -109,10 +123,10 @@ class Variables:
         except (ValueError, RecursionError):
             raise wrong(name, self.text(name), "no JSON") from None
 
-    def take(self, setting: str, text: str, *sources: str) -> None:
+    def take(self, setting: str, text: str, name: str, also: str = "", note: str = "") -> None:
         """This platform says so; an empty text says nothing."""
         if text:
-            self.claim.values[setting] = Value(text, " and ".join(sources))
+            self.claim.values[setting] = Value(text, name, also, note)
 
     def take_number(self, setting: str, *names: str) -> None:
         """The first of these variables that is set says it."""

@@ -45,7 +45,7 @@ def _slurm(env: Variables) -> None:
     env.take("rdzv_id", as_run_id(job), "SLURM_JOB_ID", "SLURM_STEP_ID")
     _check_slurm_tasks(env)
     nodes = _slurm_nodes(env, listed) if env.text(listed) else []
-    env.take("master_addr", nodes[0] if nodes else "", f"{listed} (its first node)")
+    env.take("master_addr", nodes[0] if nodes else "", listed, note="its first node")
     _check_slurm_nodes(env, nodes, listed, count)
 
 
@@ -164,7 +164,7 @@ def _volcano(env: Variables) -> None:
         name = tasks[0][0]
         hosts = env.text(name).split(",")
         env.take("nnodes", str(len(hosts)), name)
-        env.take("master_addr", hosts[0], f"{name} (its first host)")
+        env.take("master_addr", hosts[0], name, note="its first host")
         env.take("rdzv_id", as_run_id(hosts[0].partition(".")[2]), name)
 
 
@@ -180,7 +180,7 @@ def _sagemaker(env: Variables) -> None:
     hosts = sorted(hosts)
     env.take("node_rank", str(hosts.index(current)), "SM_CURRENT_HOST", "SM_HOSTS")
     env.take("nnodes", str(len(hosts)), "SM_HOSTS")
-    env.take("master_addr", hosts[0], "SM_HOSTS (its first host)")
+    env.take("master_addr", hosts[0], "SM_HOSTS", note="its first host")
     env.take("rdzv_id", as_run_id(env.text("TRAINING_JOB_NAME")), "TRAINING_JOB_NAME")
 
 
@@ -190,7 +190,7 @@ def _skypilot(env: Variables) -> None:
     env.take_number("nnodes", "SKYPILOT_NUM_NODES")
     env.take("rdzv_id", as_run_id(env.text("SKYPILOT_TASK_ID")), "SKYPILOT_TASK_ID")
     if addresses:
-        env.take("master_addr", addresses[0], "SKYPILOT_NODE_IPS (its first address)")
+        env.take("master_addr", addresses[0], "SKYPILOT_NODE_IPS", note="its first address")
     if addresses and len(addresses) != (env.claim.nodes or len(addresses)):
         raise contradiction(
             f"SKYPILOT_NODE_IPS holds {len(addresses)} addresses, and SKYPILOT_NUM_NODES is "

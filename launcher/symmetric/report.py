@@ -73,7 +73,7 @@ def look_at_environment(environ: Mapping[str, str], token: str | None, host: Hos
         parse_group_token(token)
     except UsageError as exc:
         error = exc
-    used = " ".join(value.source for value in adopted.values.values())
+    used = {name for value in adopted.values.values() for name in (value.name, value.also)}
     return Finding(
         ok=error is None,
         platform=adopted.platform,
@@ -88,7 +88,7 @@ def look_at_environment(environ: Mapping[str, str], token: str | None, host: Hos
             for name in environ
             if environ[name]
             and _RELATED.fullmatch(name)
-            and name not in used.split()
+            and name not in used
             and name not in _TOKEN
         ),
     )
@@ -108,7 +108,11 @@ def _given(environ: Mapping[str, str]) -> dict[str, Value]:
 def show_environment(finding: Finding, *, as_json: bool) -> int:
     """Print it; returns the exit code: 0, or 1 when a symmetric start would be refused."""
     if as_json:
-        click.echo(json.dumps(asdict(finding), indent=1))
+        values = {
+            name: {"text": value.text, "source": value.source}
+            for name, value in finding.values.items()
+        }
+        click.echo(json.dumps(asdict(finding) | {"values": values}, indent=1))
     else:
         for line in _lines(finding):
             click.echo(printable(line, _MOST_CHARACTERS))

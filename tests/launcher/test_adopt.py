@@ -101,7 +101,7 @@ def test_each_value_names_the_variables_that_it_comes_from() -> None:
         "nnodes": Value("4", "SLURM_STEP_NUM_NODES"),
         "node_rank": Value("2", "SLURM_NODEID"),
         "rdzv_id": Value("mine", "--rdzv-id"),
-        "master_addr": Value("gpu-c03", "SLURM_STEP_NODELIST (its first node)"),
+        "master_addr": Value("gpu-c03", "SLURM_STEP_NODELIST", note="its first node"),
     }
 
 
