@@ -45,10 +45,9 @@ def _vessl_http(context: SchedulerContext) -> Scheduler:
 
 
 def _vessl(context: SchedulerContext) -> Scheduler:
-    from launcher.schedulers.profile_file import read_profile
     from launcher.schedulers.vessl import VesslScheduler
 
-    return VesslScheduler("vessl", read_profile(PROFILES / "vessl.toml"), context)
+    return VesslScheduler(context)
 
 
 SCHEDULERS: dict[str, Entry] = {

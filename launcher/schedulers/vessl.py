@@ -19,7 +19,8 @@ from launcher.schedulers.command import Said
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.description import Description
 from launcher.schedulers.profile import ProfileScheduler
-from launcher.schedulers.profile_file import Profile
+from launcher.schedulers.profile_file import read_profile
+from launcher.schedulers.shipped import PROFILES
 from launcher.schedulers.vessl_account import known_project
 from launcher.schedulers.vessl_values import check_values
 from rendezvous.wire.errors import SchedulerError
@@ -39,6 +40,9 @@ class _NotListed(Exception):
 
 class VesslSpecs(ProfileScheduler):
     """The specs and the words of the profile, whichever way a spec is sent."""
+
+    def __init__(self, name: str, context: SchedulerContext) -> None:
+        super().__init__(name, read_profile(PROFILES / "vessl.toml"), context)
 
     def told(self, run: WorkerRun, status: str, reason: str) -> Description:
         """What VESSL says of a run, in our states."""
@@ -63,8 +67,8 @@ class VesslSpecs(ProfileScheduler):
 class VesslScheduler(VesslSpecs):
     """See the module."""
 
-    def __init__(self, name: str, profile: Profile, context: SchedulerContext) -> None:
-        super().__init__(name, profile, context)
+    def __init__(self, context: SchedulerContext) -> None:
+        super().__init__("vessl", context)
         self._project = known_project(context.environ)
 
     def render(self, run: Submission, join: str) -> str:

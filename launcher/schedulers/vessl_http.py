@@ -19,8 +19,6 @@ from launcher.plan.plan import HIDDEN, Submission, WorkerRun
 from launcher.schedulers.command import clean
 from launcher.schedulers.contract import NothingSubmitted, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import OVER, Description
-from launcher.schedulers.profile_file import read_profile
-from launcher.schedulers.shipped import PROFILES
 from launcher.schedulers.vessl import VesslSpecs
 from launcher.schedulers.vessl_account import find_account
 from launcher.schedulers.vessl_api import (
@@ -56,8 +54,7 @@ class VesslHttpScheduler:
 
     def __init__(self, context: SchedulerContext) -> None:
         self._context = context
-        self._profile = read_profile(PROFILES / "vessl.toml")
-        self._specs = VesslSpecs(self.name, self._profile, context)
+        self._specs = VesslSpecs(self.name, context)
         self._clusters: list[str] | None = None
 
     def _api(self) -> Api:
@@ -66,7 +63,7 @@ class VesslHttpScheduler:
             account = find_account(self._context.environ)
         except UsageError as exc:
             raise SchedulerError(exc.message, hint=exc.hint) from exc
-        return Api(account, self._profile.timeout_seconds, self.try_again_seconds)
+        return Api(account, self._specs.profile.timeout_seconds, self.try_again_seconds)
 
     # --- submitting ---------------------------------------------------------------------------
 
@@ -179,7 +176,7 @@ class VesslHttpScheduler:
         api = self._api()
         self._specs.remember(run)
         await self._terminate(api, run, handle)
-        states = self._profile.states
+        states = self._specs.profile.states
         for row in await self._named(api, run):
             if str(row["id"]) != handle and _text(row, "status") not in (
                 *states.ended,

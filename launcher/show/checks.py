@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
-from pydantic import ValidationError
 
 from launcher.show.heatmap import draw_heat_map
 from launcher.state.find_run import find_run, registry_of
@@ -20,8 +19,6 @@ from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Round, RunReport
 from rendezvous.wire.words import ms_text, node_name, printable
-
-REPORT_NAME = "report.json"
 
 _MOST_FINDINGS = 20
 _MOST_WARNINGS = 8
@@ -167,18 +164,10 @@ async def _report(state: StateDir) -> RunReport:
         async with registry_of(state) as client:
             return await client.checks(state.run)
     except RdzvError as exc:
-        kept = _kept(state)
-        if kept is not None:
+        if (kept := state.read("report.json", RunReport)) is not None:
             return kept
         why = exc.message
     raise UsageError(
         f"nothing is known of the checks of run '{state.run}': {why}",
         hint="they are made when all nodes have joined; see rdzv status",
     )
-
-
-def _kept(state: StateDir) -> RunReport | None:
-    try:
-        return RunReport.model_validate_json((state.path / REPORT_NAME).read_bytes())
-    except (OSError, ValidationError):
-        return None

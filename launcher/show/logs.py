@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from pydantic import ValidationError
 
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
@@ -134,10 +133,8 @@ class _Which:
 
 def _slots(state: StateDir) -> list[SlotStatus]:
     """The slots with their ranks, as far as they are known."""
-    try:
-        return RunStatus.model_validate_json((state.path / "status.json").read_bytes()).slots
-    except (OSError, ValidationError):
-        return []
+    status = state.read("status.json", RunStatus)
+    return status.slots if status else []
 
 
 def _node_of(rank: int, slots: list[SlotStatus], run: str) -> int:

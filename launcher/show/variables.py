@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import ValidationError
 
 from launcher.plan.dry_run import KEPT, contract_of, variable_lines
 from launcher.state.find_run import find_run, registry_of
@@ -69,8 +68,7 @@ async def _table(state: StateDir) -> tuple[EndpointTable, str]:
                 return await client.table(state.run, status.digest), status.digest
             why = f"it is {status.phase}: {status.reason}"
     except RdzvError as exc:
-        kept = _kept(state)
-        if kept is not None:
+        if (kept := state.read("table.json", EndpointTable)) is not None:
             return kept, kept.digest()
         why = exc.message
     raise UsageError(
@@ -78,13 +76,6 @@ async def _table(state: StateDir) -> tuple[EndpointTable, str]:
         hint="it is sealed when all nodes have joined; 'rdzv launch --dry-run' shows what is known "
         "before",
     )
-
-
-def _kept(state: StateDir) -> EndpointTable | None:
-    try:
-        return EndpointTable.model_validate_json((state.path / "table.json").read_bytes())
-    except (OSError, ValidationError):
-        return None
 
 
 def _of_row(table: EndpointTable, rank: int, kept: Mapping[str, Any]) -> list[Variable]:

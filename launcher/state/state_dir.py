@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -41,6 +41,8 @@ from rendezvous.wire.errors import RunExists, UsageError
 from rendezvous.wire.run import Result
 from rendezvous.wire.words import printable
 from worker.program.output import make_private
+
+Model = TypeVar("Model", bound=BaseModel)
 
 _SECRET_BYTES = 32
 _LEAST_ROOM = 8 << 20
@@ -213,18 +215,16 @@ class StateDir:
     def record(self) -> LaunchRecord | None:
         """The record of the newest launch; None when there is none that can be read."""
         try:
-            record = LaunchRecord.model_validate_json((self.path / "launch.json").read_bytes())
-            record.registry_place()
-        except (OSError, ValidationError, KeyError, TypeError, ValueError):
+            record = self.read("launch.json", LaunchRecord)
+            if record is not None:
+                record.registry_place()
+        except (KeyError, TypeError, ValueError):
             return None
         return record
 
     def result(self) -> Result | None:
         """How the newest launch ended; None when it runs, or was killed."""
-        try:
-            return Result.model_validate_json((self.path / "result.json").read_bytes())
-        except (OSError, ValidationError):
-            return None
+        return self.read("result.json", Result)
 
     def write_record(
         self,
@@ -288,6 +288,13 @@ class StateDir:
         if record is None or not self.has_secret():
             return None
         return RunKeys(self.secret(), self.run, record.launch_id)
+
+    def read(self, name: str, model: type[Model]) -> Model | None:
+        """A file of the newest launch; None when there is none that can be read."""
+        try:
+            return model.model_validate_json((self.path / name).read_bytes())
+        except (OSError, ValidationError):
+            return None
 
     def write(self, name: str, data: bytes) -> Path:
         """Write a file that only its owner can read, all or nothing. Raises UsageError."""

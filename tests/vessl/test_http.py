@@ -135,7 +135,8 @@ async def test_a_slow_api_is_given_up_and_its_run_is_found_afterwards(
 ) -> None:
     scheduler = made()
     await scheduler.submit(bed.run(2), join_text(2))  # the clusters are known now
-    scheduler._profile = scheduler._profile.model_copy(update={"timeout_seconds": 0.3})
+    specs = scheduler._specs
+    specs.profile = specs.profile.model_copy(update={"timeout_seconds": 0.3})
     vessl.stuck.set()
     time_out_once(monkeypatch, lambda: len(vessl.posts()) == 2)
     error = await refused(scheduler, bed)

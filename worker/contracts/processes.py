@@ -14,7 +14,6 @@ from worker.contracts.framework import (
     Framework,
     Start,
     StartRequest,
-    bracketed,
     needs_module,
     program,
     removal,

@@ -15,7 +15,6 @@ from worker.contracts.framework import (
     Framework,
     Start,
     StartRequest,
-    bracketed,
     needs_module,
     program,
 )
