@@ -17,7 +17,7 @@ import pytest
 
 import launcher.state.state_dir
 from launcher.cli import main
-from launcher.plan.plan import make_plan
+from launcher.plan.plan import Site, Spec, make_plan
 from launcher.plan.template import Form
 from launcher.schedulers.catalog import known_schedulers
 from launcher.settings import LaunchSettings
@@ -189,7 +189,7 @@ def test_every_scheduler_stands_in_the_reference_and_the_readme_with_its_spec() 
 
 def test_every_variable_and_form_of_a_worker_spec_is_documented() -> None:
     plan = make_plan(
-        LaunchSettings(nnodes="1"), ["x"], {}, run="r", launch_id="l", source="", template=""
+        LaunchSettings(nnodes="1"), ["x"], {}, Site(Spec("", "")), run="r", launch_id="l"
     )
     for name in plan.own_variables(0, 1):
         assert f"`<<{name}>>`" in reference()

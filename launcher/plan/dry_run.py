@@ -189,12 +189,12 @@ def _table(plan: Plan) -> EndpointTable:
 
 def _row(plan: Plan, rank: int) -> TableRow:
     count = plan.processes.of(rank)
-    kind = TableRow if plan.loopback else _Row
+    kind = TableRow if plan.site.loopback else _Row
     return kind(
         rank=rank,
         slot=rank,
         hostname=f"slot {rank}",
-        address=loopback_address(rank) if plan.loopback else f"<address of node {rank}>",
+        address=loopback_address(rank) if plan.site.loopback else f"<address of node {rank}>",
         interface="<interface>",
         prefix_length=8,
         nproc_per_node=count if isinstance(count, int) else 1,

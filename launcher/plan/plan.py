@@ -62,19 +62,45 @@ class Submission(WorkerRun):
     template: str
 
 
-@frozen
-class Here:
-    """How slot 0's node is started on this machine, when the scheduler starts the others."""
-
-    source: str
-    template: str
-    log_dir: str
-
-
 LONGEST_NAME = 63
 """Of a worker run, in characters, where its scheduler takes no fewer."""
 SHORTEST_NAME = 15
 """With which four digits of slot and two of generation leave 30 bits for the launch."""
+
+
+@frozen
+class Spec:
+    """A template of worker runs: its name, for errors, and its text."""
+
+    source: str
+    template: str
+
+
+@frozen
+class Here:
+    """How slot 0's node is started on this machine, when the scheduler starts the others."""
+
+    spec: Spec
+    log_dir: str
+
+
+@frozen
+class Site:
+    """Where the worker runs of a launch start, and from which specs.
+
+    Attributes:
+        loopback: All of them are on this machine.
+        hosts: The machine of each slot, where machines were named.
+        cwd: The launcher's working folder.
+        name_length: The most characters that the scheduler takes as a worker run's name.
+    """
+
+    spec: Spec
+    here: Here | None = None
+    loopback: bool = False
+    hosts: tuple[str, ...] = ()
+    cwd: str = ""
+    name_length: int = LONGEST_NAME
 
 
 @frozen
@@ -88,16 +114,10 @@ class Plan:
     processes: Processes
     settings: LaunchSettings
     command: tuple[str, ...]
-    source: str
-    template: str
+    site: Site
     passed: dict[str, str]
     extra: dict[str, str]
-    loopback: bool = False
     master_addr: str = ""
-    here: Here | None = None
-    hosts: tuple[str, ...] = ()
-    cwd: str = ""
-    name_length: int = LONGEST_NAME
 
     @property
     def slots(self) -> int:
@@ -120,14 +140,15 @@ class Plan:
     def submission(self, slot: int, generation: int) -> Submission:
         """What is submitted for a slot."""
         own = self.own_variables(slot, generation)
-        here = self.here if self._is_here(slot) and not self.loopback else None
-        source, template = (here.source, here.template) if here else (self.source, self.template)
-        return Submission(slot, generation, str(own["NAME"]), own | self.extra, source, template)
+        spec, name = self.site.spec, str(own["NAME"])
+        if self.site.here and self._is_here(slot) and not self.site.loopback:
+            spec = self.site.here.spec
+        return Submission(slot, generation, name, own | self.extra, spec.source, spec.template)
 
     def own_variables(self, slot: int, generation: int) -> dict[str, Value]:
         """What a spec can be filled with for a slot, without those of `--set`."""
         return {
-            "NAME": run_name(self.launch_id, slot, generation, self.name_length),
+            "NAME": run_name(self.launch_id, slot, generation, self.site.name_length),
             "SLOT": slot,
             "GENERATION": generation,
             "LAUNCH_ID": self.launch_id,
@@ -139,18 +160,21 @@ class Plan:
             "MASTER_ADDR": self.master_addr,
             "WORKER_OPTIONS": self.worker_options(slot),
             "PASS_ENV": [f"{key}={value}" for key, value in sorted(self.passed.items())],
-            "CWD": self.cwd,
+            "CWD": self.site.cwd,
             "COMMAND": list(self.command),
-            **({"HOST": self.hosts[slot]} if self.hosts else {}),
+            **({"HOST": self.site.hosts[slot]} if self.site.hosts else {}),
         }
 
     def _is_here(self, slot: int) -> bool:
         """Whether the node of this slot runs on the launcher's own machine."""
-        return self.loopback or (slot == 0 and self.settings.local_node)
+        return self.site.loopback or (slot == 0 and self.settings.local_node)
 
     def worker_options(self, slot: int) -> list[str]:
         """The options of `rdzv worker` for a slot, those that are not the default."""
-        words = ["--nnodes", self.nnodes, "--nproc-per-node", str(self.processes.of(slot))]
+        site, words = (
+            self.site,
+            ["--nnodes", self.nnodes, "--nproc-per-node", str(self.processes.of(slot))],
+        )
         for name in _FOR_WORKERS:
             value = getattr(self.settings, name)
             # A framework that was named is not chosen by COMMAND, be it the default.
@@ -158,15 +182,15 @@ class Plan:
             default = LaunchSettings.model_fields[name].default
             if (value is False or value == default) and not is_named:
                 continue
-            if self.loopback and name in ("interface", "network", "hosts"):
+            if site.loopback and name in ("interface", "network", "hosts"):
                 continue  # every node lives on this machine, at an address of its own
             flag = "--" + name.replace("_", "-")
             values = value if isinstance(value, list) else [value]
             for item in values:
                 words += [flag] if item is True else [flag, _text(item)]
-        if self.here and self._is_here(slot):
-            words += ["--log-dir", self.here.log_dir, "--log-level", self._own_log_level]
-        if self.loopback:
+        if site.here and self._is_here(slot):
+            words += ["--log-dir", site.here.log_dir, "--log-level", self._own_log_level]
+        if site.loopback:
             words += ["--loopback", "--address", loopback_address(slot), "--hosts", "off"]
         elif self._is_here(slot):
             words += [word for a in self.settings.address for word in ("--address", a)]
@@ -212,30 +236,18 @@ def make_plan(
     settings: LaunchSettings,
     command: Sequence[str],
     environ: Mapping[str, str],
+    site: Site,
     *,
     run: str,
     launch_id: str,
-    source: str,
-    template: str,
-    loopback: bool = False,
-    master_addr: str = "",
-    here: Here | None = None,
-    hosts: Sequence[str] = (),
-    cwd: str = "",
-    name_length: int = LONGEST_NAME,
 ) -> Plan:
     """Check what was asked for and make the plan.
-
-    Args:
-        hosts: The machine of each slot, where machines were named.
-        cwd: The launcher's working folder.
-        name_length: The most characters that the scheduler takes as a worker run's name.
 
     Raises:
         UsageError: A size, variable or list of processes that cannot be.
     """
     low, high = parse_nnodes(settings.nnodes)
-    if loopback and high > 1 and settings.prefix is None:
+    if site.loopback and high > 1 and settings.prefix is None:
         settings = settings.model_copy(update={"prefix": True})
     processes = settings.processes
     _check_processes(processes, high + settings.spares)
@@ -247,16 +259,9 @@ def make_plan(
         processes=processes,
         settings=settings,
         command=tuple(command),
-        source=source,
-        template=template,
+        site=site,
         passed=_passed(settings.pass_env, environ),
         extra=_extra(settings.set),
-        loopback=loopback,
-        master_addr=master_addr,
-        here=here,
-        hosts=tuple(hosts),
-        cwd=cwd,
-        name_length=name_length,
     )
     _check_extra(plan)
     return plan
@@ -267,7 +272,7 @@ def without_effect(plan: Plan) -> list[str]:
     settings, found = plan.settings, []
     names = [name for name in ("address", "interface", "network") if getattr(settings, name)]
     names += ["hosts require"] if settings.hosts == "require" else []
-    if plan.loopback and names:
+    if plan.site.loopback and names:
         found.append(
             f"{' and '.join(f'--{name}' for name in names)} "
             f"{'has' if len(names) == 1 else 'have'} no effect with --scheduler local: all nodes "

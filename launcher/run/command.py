@@ -57,7 +57,7 @@ async def launch(
 async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
     plan, settings = prepared.plan, prepared.settings
     board = world.board(json_events=settings.json_events)
-    if settings.node_rank is not None and plan.loopback and plan.slots > 1:
+    if settings.node_rank is not None and plan.site.loopback and plan.slots > 1:
         board.say(f"there is no RDZV_TOKEN: all {plan.slots} nodes run on this machine")
     state = world.state(prepared.root, plan.run)
     state.acquire()

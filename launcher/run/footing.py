@@ -109,7 +109,7 @@ class Footing:
             max_nodes=plan.max_nodes,
             limits=plan.limits(),
             master_port=settings.master_port,
-            loopback=plan.loopback,
+            loopback=plan.site.loopback,
             managed=managed,
             same_command=not settings.any_command,
             verify=settings.verify == "on",
@@ -225,7 +225,7 @@ class Surveyor:
         else:
             self._state.write("secret", secret.hex().encode())
             launch_id = group_launch_id(secret, plan.run)
-        port, alone = plan.settings.port, plan.loopback
+        port, alone = plan.settings.port, plan.site.loopback
         return self._listen(launch_id, port, alone=alone, exact=secret is not None)
 
     def _listen(self, launch_id: str, port: int, *, alone: bool, exact: bool) -> Footing:

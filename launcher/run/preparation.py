@@ -17,6 +17,8 @@ from launcher.plan.plan import (
     HIDDEN,
     Here,
     Plan,
+    Site,
+    Spec,
     check_run_id,
     make_plan,
     parse_nnodes,
@@ -107,7 +109,8 @@ class Preparation:
         last = plan.slots - 1
         options = [plan.worker_options(slot) for slot in sorted({0, last})]
         secret = hashlib.sha256(self.group_secret or b"").hexdigest()
-        shown = [plan.source, plan.template, plan.extra, plan.passed, plan.command]
+        spec = plan.site.spec
+        shown = [spec.source, spec.template, plan.extra, plan.passed, plan.command]
         text = canonical_json([*shown, options, plan.settings.nproc_per_node, secret])
         return hashlib.sha256(text).hexdigest()
 
@@ -154,7 +157,8 @@ def prepare(
     context = SchedulerContext(folder, environ, logs, quiet_stdout=settings.json_events)
     scheduler = make(settings.starter, context)
     alone = scheduler.loopback and group_token is None
-    plan = _plan(settings, command, environ, run, entry, logs, hosts, loopback=alone)
+    site = _site(settings, entry, logs, hosts, loopback=alone)
+    plan = make_plan(settings, command, environ, site, run=run, launch_id="to-be-made")
     is_local = scheduler.name == LOCAL
     local = scheduler if is_local else make(LOCAL, context)
     variables = planned(plan)
@@ -179,40 +183,24 @@ def _chosen(choice: FrameworkChoice | None) -> list[str]:
     return [f"COMMAND begins with '{choice.launcher}': using --framework {choice.framework}"]
 
 
-def _plan(
-    settings: LaunchSettings,
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    run: str,
-    entry: Entry,
-    logs: Path,
-    hosts: Sequence[str],
-    *,
-    loopback: bool,
-) -> Plan:
-    """The plan, for a launch id that is not known yet."""
-    spec = settings.worker_spec or specs_folder() / entry.spec
+def _site(
+    settings: LaunchSettings, entry: Entry, logs: Path, hosts: tuple[str, ...], *, loopback: bool
+) -> Site:
+    """Where the worker runs start; the specs are read."""
     own = specs_folder() / scheduler_entry(LOCAL).spec
-    here = Here(str(own), read_spec(own), str(logs))
-    return make_plan(
-        settings,
-        command,
-        environ,
-        run=run,
-        launch_id="to-be-made",
-        source=str(spec),
-        template=read_spec(spec),
+    return Site(
+        read_spec(settings.worker_spec or specs_folder() / entry.spec),
+        Here(read_spec(own), str(logs)),
         loopback=loopback,
-        here=here,
         hosts=hosts,
         cwd=working_folder(),
         name_length=entry.name_length,
     )
 
 
-def read_spec(path: Path) -> str:
-    """A spec's text; raises UsageError."""
+def read_spec(path: Path) -> Spec:
+    """A spec; raises UsageError."""
     try:
-        return path.read_text(encoding="utf-8")
+        return Spec(str(path), path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"the worker spec {path} cannot be read: {exc}") from exc

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from launcher.plan.plan import HIDDEN, Plan, Submission, make_plan
+from launcher.plan.plan import HIDDEN, Plan, Site, Submission, make_plan
 from launcher.run.preparation import read_spec
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import Entry, NothingSubmitted, Scheduler, SchedulerContext
@@ -96,18 +96,9 @@ def _plan(
     settings = LaunchSettings(
         nnodes="2", framework="command", set=list(variables), join_timeout=_LIVES_SECONDS
     )
-    return make_plan(
-        settings,
-        ["true"],
-        {},
-        run=_RUN,
-        launch_id=launch_id,
-        source=str(spec),
-        template=read_spec(spec),
-        loopback=loopback,
-        cwd=str(Path.cwd()),
-        name_length=entry.name_length,
-    )
+    length = entry.name_length
+    site = Site(read_spec(spec), loopback=loopback, cwd=str(Path.cwd()), name_length=length)
+    return make_plan(settings, ["true"], {}, site, run=_RUN, launch_id=launch_id)
 
 
 def _join(keys: RunKeys) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from launcher.plan.plan import Submission, make_plan
+from launcher.plan.plan import Site, Spec, Submission, make_plan
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
@@ -36,10 +36,9 @@ def worker_run(
         LaunchSettings(nnodes="4", hosts="off", set=variables, pass_env=list(environ)),
         command,
         environ,
+        Site(Spec(str(path), path.read_text(encoding="utf-8"))),
         run="llama",
         launch_id="12e4567890",
-        source=str(path),
-        template=path.read_text(encoding="utf-8"),
     )
     return plan.submission(1, 1)
 

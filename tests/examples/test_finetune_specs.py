@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from launcher.plan.plan import HIDDEN, make_plan
+from launcher.plan.plan import HIDDEN, Site, Spec, make_plan
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import SchedulerContext
 from launcher.settings import LaunchSettings
@@ -41,16 +42,16 @@ def test_a_worker_run_starts_as_the_launcher_does() -> None:
     words = shlex.split(spec["run"])
     command = words[words.index("--") + 1 :]
     template = here(spec["env"]["RDZV_WORKER_SPEC"])
-    plan = make_plan(
-        LaunchSettings(nnodes="2", nproc_per_node="8", set=spec["env"]["RDZV_SET"].split()),
-        command,
-        {},
-        run="finetune",
-        launch_id="k7f2a9c1xy",
-        source=str(template),
-        template=template.read_text("utf-8"),
+    plan = replace(
+        make_plan(
+            LaunchSettings(nnodes="2", nproc_per_node="8", set=spec["env"]["RDZV_SET"].split()),
+            command,
+            {},
+            Site(Spec(str(template), template.read_text("utf-8")), cwd="/root"),
+            run="finetune",
+            launch_id="k7f2a9c1xy",
+        ),
         master_addr="10.0.0.1",
-        cwd="/root",
     )
     scheduler = scheduler_entry("vessl").make(SchedulerContext(Path("/state"), {}))
     worker = yaml.safe_load(scheduler.prepare(plan.submission(1, 1), HIDDEN))

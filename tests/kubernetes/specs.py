@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from launcher.plan.plan import Submission, make_plan
+from launcher.plan.plan import Site, Spec, Submission, make_plan
 from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
 
@@ -63,10 +63,9 @@ def worker_run(
         ),
         command,
         dict(zip(names, passed, strict=True)),
+        Site(Spec(str(path), path.read_text(encoding="utf-8"))),
         run=run,
         launch_id="12e4567890",
-        source=str(path),
-        template=path.read_text(encoding="utf-8"),
     )
     return plan.submission(slot, generation)
 

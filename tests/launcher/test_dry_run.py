@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from launcher.cli import main
 from launcher.plan.dry_run import check_start, command_lines
-from launcher.plan.plan import Plan, make_plan
+from launcher.plan.plan import Plan, Site, Spec, make_plan
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
 
@@ -23,11 +23,9 @@ def plan(*command: str, loopback: bool = False, **settings: Any) -> Plan:
         LaunchSettings.model_validate(given),
         command or ["train.py", "two words"],
         {},
+        Site(Spec("worker.sh", ""), loopback=loopback),
         run="llama",
         launch_id="k7f2a9c1xy",
-        source="worker.sh",
-        template="",
-        loopback=loopback,
     )
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from launcher.cli import main
 from launcher.plan.dry_run import planned, planned_lines
-from launcher.plan.plan import Plan, make_plan
+from launcher.plan.plan import Plan, Site, Spec, make_plan
 from launcher.settings import LaunchSettings
 from launcher.show.variables import table_lines
 from launcher.state.state_dir import StateDir
@@ -35,10 +35,9 @@ def plan(environ: dict[str, str] | None = None, **settings: Any) -> Plan:
         LaunchSettings.model_validate({"nnodes": "4", "nproc_per_node": "8", **settings}),
         ["train.py"],
         environ or {},
+        Site(Spec("worker.sh", "")),
         run="llama",
         launch_id=LAUNCH_ID,
-        source="worker.sh",
-        template="",
     )
 
 

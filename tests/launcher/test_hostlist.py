@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from launcher.cli import main
 from launcher.plan.hostlist import Host, place, processes_of, read_hostfile, read_hostlist
 from launcher.plan.named_hosts import on_named_hosts
-from launcher.plan.plan import Plan, make_plan
+from launcher.plan.plan import Plan, Site, Spec, make_plan
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
 
@@ -292,11 +292,9 @@ def test_every_slot_has_its_host_and_its_variable_cannot_be_set_otherwise() -> N
             LaunchSettings.model_validate({"nnodes": "3", **settings}),
             ["train.py"],
             {},
+            Site(Spec("worker.sh", ""), hosts=("n0", "ada@n1", "[fd00::7]:22")),
             run="llama",
             launch_id="k7f2a9c1xy",
-            source="worker.sh",
-            template="",
-            hosts=["n0", "ada@n1", "[fd00::7]:22"],
         )
 
     hosts = [plan().submission(slot, 1).variables["HOST"] for slot in range(3)]

@@ -6,6 +6,7 @@ import dataclasses
 import ipaddress
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from launcher.plan.plan import (
     HIDDEN,
     Here,
     Plan,
+    Site,
+    Spec,
     Submission,
     check_run_id,
     loopback_address,
@@ -29,7 +32,7 @@ from rendezvous.wire.run import Limits
 from rendezvous.wire.types import MAX_NODES, Address
 
 ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
-HERE = Here("local/worker.yaml", "argv: [here]", "/state/llama/logs")
+HERE = Here(Spec("local/worker.yaml", "argv: [here]"), "/state/llama/logs")
 COMMAND = ("train.py", "--epochs", "3")
 
 
@@ -40,17 +43,16 @@ def plan(
     here: Here | None = HERE,
     **settings: Any,
 ) -> Plan:
-    return make_plan(
-        LaunchSettings(**({"nnodes": "4"} | settings)),
-        COMMAND,
-        environ or {},
-        run="llama",
-        launch_id="k7f2a9c1xy",
-        source="worker.sh",
-        template="exec <<COMMAND>>",
-        loopback=loopback,
+    return replace(
+        make_plan(
+            LaunchSettings(**({"nnodes": "4"} | settings)),
+            COMMAND,
+            environ or {},
+            Site(Spec("worker.sh", "exec <<COMMAND>>"), here=here, loopback=loopback),
+            run="llama",
+            launch_id="k7f2a9c1xy",
+        ),
         master_addr="10.0.0.1",
-        here=here,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launcher.plan.plan import HIDDEN, Here, make_plan
+from launcher.plan.plan import HIDDEN, Here, Site, Spec, make_plan
 from launcher.run.preview import preview
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.local import LocalScheduler
@@ -23,10 +23,9 @@ def shown(tmp_path: Path, **settings: object) -> list[str]:
         LaunchSettings.model_validate({"hosts": "off", "local_node": False, **settings}),
         ["train.py", "two words"],
         {},
+        Site(Spec("worker.sh", SCRIPT)),
         run="llama",
         launch_id="to-be-made",
-        source="worker.sh",
-        template=SCRIPT,
     )
     context = SchedulerContext(tmp_path, {})
     starters = [ManualScheduler(context), ManualScheduler(context)]
@@ -65,11 +64,9 @@ def test_what_each_starter_starts_first_is_shown_in_full(tmp_path: Path) -> None
         LaunchSettings(nnodes="3", hosts="off"),
         ["x"],
         {},
+        Site(Spec("worker.sh", SCRIPT), here=Here(Spec("local/worker.yaml", HERE), "/logs")),
         run="llama",
         launch_id="to-be-made",
-        source="worker.sh",
-        template=SCRIPT,
-        here=Here("local/worker.yaml", HERE, "/logs"),
     )
     context = SchedulerContext(tmp_path, {})
     text = "\n".join(preview(plan, [LocalScheduler(context), ManualScheduler(context)]))

@@ -89,7 +89,7 @@ def test_03_only_the_nodes_of_one_machine_meet_at_a_loopback_address_without_tls
     preparation = prepared(scheduler, token)
     footing = Surveyor(preparation, state, world).make(Fresh())
     state.release()
-    assert preparation.plan.loopback is alone
+    assert preparation.plan.site.loopback is alone
     assert asked == ["127.0.0.1" if alone else ""]
     assert footing.place.trust == ("plain" if alone else "certificate")
     assert footing.place.addresses == (("127.0.0.1",) if alone else ("10.0.0.1",))

@@ -18,7 +18,7 @@ import psutil
 import pytest
 import yaml
 
-from launcher.plan.plan import HIDDEN, Here, Submission, make_plan
+from launcher.plan.plan import HIDDEN, Here, Site, Spec, Submission, make_plan
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.description import Description
@@ -66,12 +66,13 @@ def worker_run(
         LaunchSettings(nnodes="4", hosts="off", set=["IMAGE=registry/image:tag"]),
         COMMAND,
         {},
+        Site(
+            Spec(str(path), path.read_text(encoding="utf-8") if template is None else template),
+            here=Here(Spec("", ""), "/dev/null/logs"),
+            loopback=name == "local",
+        ),
         run=KEYS.run,
         launch_id=KEYS.launch_id,
-        source=str(path),
-        template=path.read_text(encoding="utf-8") if template is None else template,
-        loopback=name == "local",
-        here=Here("", "", "/dev/null/logs"),
     )
     return plan.submission(slot, generation)
 

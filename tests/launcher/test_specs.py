@@ -6,11 +6,12 @@ RDZV_STORE=1 stores anew: look at the difference before you keep it.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from launcher.plan.plan import HIDDEN, Here, Plan, make_plan
+from launcher.plan.plan import HIDDEN, Here, Plan, Site, Spec, make_plan
 from launcher.plan.template import form_of, placeholders
 from launcher.schedulers.catalog import known_schedulers, scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
@@ -44,18 +45,21 @@ def plan(scheduler: Scheduler) -> Plan:
         pass_env=["GREETING"],
         set=[f"{name}={value}" for name, value in needed.items()],
     )
-    return make_plan(
-        settings,
-        COMMAND,
-        {"GREETING": "good morning", "NCCL_DEBUG": "INFO", "HOME": "/root"},
-        run="llama",
-        launch_id="k7f2a9c1xy",
-        source=str(spec_of(scheduler)),
-        template=spec_of(scheduler).read_text(encoding="utf-8"),
-        loopback=scheduler.loopback,
+    return replace(
+        make_plan(
+            settings,
+            COMMAND,
+            {"GREETING": "good morning", "NCCL_DEBUG": "INFO", "HOME": "/root"},
+            Site(
+                Spec(str(spec_of(scheduler)), spec_of(scheduler).read_text(encoding="utf-8")),
+                here=Here(Spec("local/worker.yaml", ""), "/state/llama/logs"),
+                loopback=scheduler.loopback,
+                cwd="/home/u/project",
+            ),
+            run="llama",
+            launch_id="k7f2a9c1xy",
+        ),
         master_addr="10.0.0.1",
-        here=Here("local/worker.yaml", "", "/state/llama/logs"),
-        cwd="/home/u/project",
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from launcher.plan.plan import Here, Submission, make_plan
+from launcher.plan.plan import Here, Site, Spec, Submission, make_plan
 from launcher.schedulers import command, vessl_api
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
@@ -175,12 +175,13 @@ class Bed:
             LaunchSettings(nnodes="4", hosts="off", set=[f"{k}={v}" for k, v in variables.items()]),
             COMMAND,
             {},
+            Site(
+                Spec(str(path), path.read_text(encoding="utf-8") if template is None else template),
+                here=Here(Spec("", ""), str(self.folder / "logs")),
+                loopback=self.name == "local",
+            ),
             run=KEYS.run,
             launch_id=KEYS.launch_id,
-            source=str(path),
-            template=path.read_text(encoding="utf-8") if template is None else template,
-            loopback=self.name == "local",
-            here=Here("", "", str(self.folder / "logs")),
         )
         return plan.submission(slot, generation)
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from pydantic import BaseModel
 
 from launcher.cli import main
-from launcher.plan.plan import HIDDEN, make_plan
+from launcher.plan.plan import HIDDEN, Site, Spec, make_plan
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile_file import Profile
@@ -100,10 +100,9 @@ def test_the_profile_for_nomad_can_be_read_and_gives_its_job(tmp_path: Path) -> 
         LaunchSettings(nnodes="2", set=["IMAGE=img"], framework="command"),
         ["sh", "-c", "two\nlines \"'"],
         {},
+        Site(Spec(entry.spec, Path(entry.spec).read_text())),
         run="r",
         launch_id="l",
-        source=entry.spec,
-        template=Path(entry.spec).read_text(),
     )
     shown = entry.make(SchedulerContext(tmp_path, {})).prepare(plan.submission(1, 1), HIDDEN)
     command, _, spec = shown.partition("\n")

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.plan.plan import Submission, make_plan
+from launcher.plan.plan import Site, Spec, Submission, make_plan
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.description import Description
@@ -96,12 +96,9 @@ class Place:
             LaunchSettings(nnodes="3", pass_env=list(environ), hosts="off"),
             command or ["train.py"],
             environ,
+            Site(Spec(str(path), path.read_text()), hosts=("n0", "n1", "n2"), cwd=cwd),
             run="llama",
             launch_id="k7f2a9c1xy",
-            source=str(path),
-            template=path.read_text(),
-            hosts=["n0", "n1", "n2"],
-            cwd=cwd,
         )
         return plan.submission(1, 1)
 
