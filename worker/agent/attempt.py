@@ -58,7 +58,6 @@ def _epoch(turn: Turn, number: int) -> Epoch:
 def _drop_visits(turn: Turn, view: NodeView) -> None:
     """The report of visits that the run no longer waits for would come too late."""
     for visit in list(turn.under_way(do.Visit)):
-        assert isinstance(visit, do.Visit)
         if visit.epoch != view.epoch or view.phase is not Phase.VERIFYING:
             turn.close(visit.number)
             turn.do(do.Drop(visit.number))

@@ -46,7 +46,7 @@ from worker.probe.packets import Identity
 from worker.program.ending import Ending
 from worker.program.family import Family
 from worker.program.local_socket import LocalSocket, places
-from worker.program.output import OutputSink, make_private
+from worker.program.output import Output, OutputSink, make_private
 from worker.program.own_folder import remove_left
 from worker.program.process import Program, parent_lives
 from worker.rsh.shims import write_shims
@@ -127,18 +127,12 @@ class NetworkLog(Protocol):
         """What stands between the program and its network."""
 
 
-class Sink(Protocol):
+class Sink(Output, Protocol):
     """What an agent needs of `worker.program.output.OutputSink`."""
 
     @property
     def tail(self) -> list[str]:
         """The last lines of the program."""
-
-    def write(self, stream: Any, data: bytes) -> None:
-        """See `worker.program.output.Output`."""
-
-    def idle(self) -> None:
-        """See `worker.program.output.Output`."""
 
     def close(self) -> None:
         """Nothing more comes."""

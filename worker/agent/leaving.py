@@ -86,10 +86,10 @@ def go_on(turn: Turn) -> None:
     if turn.node.ends.cause not in IN_ORDER:
         _break_off(turn)
     _drop_attempts(turn)
-    if any(tell.is_last_word for tell in turn.under_way(do.Tell) if isinstance(tell, do.Tell)):
+    if any(tell.is_last_word for tell in turn.under_way(do.Tell)):
         return
     following.stop_all(turn)
-    reported = not any(t.needed for t in turn.under_way(do.Tell) if isinstance(t, do.Tell))
+    reported = not any(tell.needed for tell in turn.under_way(do.Tell))
     if reported and not any(turn.under_way(*_OF_PROGRAMS)):
         _leave(turn)
 

@@ -91,7 +91,6 @@ def _given_up_at(turn: Turn, asked: Tell) -> float | None:
 def give_up_late(turn: Turn) -> None:
     """Break off what nobody waits for any more."""
     for asked in list(turn.under_way(Tell)):
-        assert isinstance(asked, Tell)
         until = _given_up_at(turn, asked)
         if not asked.is_last_word and until is not None and turn.now >= until:
             turn.close(asked.number)
@@ -101,7 +100,7 @@ def give_up_late(turn: Turn) -> None:
 
 def due(turn: Turn) -> list[float]:
     """When reports are given up."""
-    tells = [t for t in turn.under_way(Tell) if isinstance(t, Tell) and not t.is_last_word]
+    tells = [tell for tell in turn.under_way(Tell) if not tell.is_last_word]
     return [until for t in tells if (until := _given_up_at(turn, t)) is not None]
 
 

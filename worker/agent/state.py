@@ -301,7 +301,7 @@ class Turn:
             self.set(effects=left)
         return found
 
-    def under_way(self, *kinds: type[Effect]) -> Iterator[Effect]:
+    def under_way(self, *kinds: type[E]) -> Iterator[E]:
         """The effects of these kinds that are under way."""
         return (effect for effect in self.node.effects.values() if isinstance(effect, kinds))
 

@@ -44,6 +44,7 @@ class Program:
 
     Attributes:
         changed: Called when one of its children, or its main process, has ended.
+        main_pid: The program's own; None until the keeper has started it.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Program:
         self._pump = pump
         self._grace_seconds = grace_seconds
         self._watch = ChildWatch(ranks, lambda: self.changed())
-        self._main_pid: int | None = None
+        self.main_pid: int | None = None
         self._code: int | None = None
         self._ended_at: float | None = None
         self._left: LeftBehind | None = None
@@ -114,11 +115,6 @@ class Program:
         return self._process.pid
 
     @property
-    def main_pid(self) -> int | None:
-        """The program's own; None until the keeper has started it."""
-        return self._main_pid
-
-    @property
     def family(self) -> Family:
         """The program's children, as they are now."""
         return self._watch.family
@@ -137,7 +133,7 @@ class Program:
         """
         if number not in keeper.FORWARDED:
             raise ValueError(f"signal {number} is not one that is passed on")
-        if self._main_pid is None:
+        if self.main_pid is None:
             self._early_signals.append(number)
             return
         with contextlib.suppress(ProcessLookupError):
@@ -204,7 +200,7 @@ class Program:
                 self._left = replace(self._left, named=named)
 
     def _started(self, pid: int) -> None:
-        self._main_pid = pid
+        self.main_pid = pid
         for number in self._early_signals:
             self.signal(number)
         if not self._stopped and self._pump is not None:
