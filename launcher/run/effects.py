@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from launcher.run import actions as do
 from launcher.run import inputs
-from launcher.run.environment import Child, Keeper, LaunchEnvironment, registry_log
+from launcher.run.environment import Child, LaunchEnvironment, MetricsKeeper, registry_log
 from launcher.run.footing import Footing, Surveyor
 from launcher.run.inputs import Input
 from launcher.run.preparation import Preparation
@@ -80,7 +80,7 @@ class Effects:
         self._scheduling = Scheduling(state.ledger, self.remains, world.jitter)
         self._clients: Clients | None = None
         self._footing: Footing | None = None
-        self._keeper: Keeper | None = None
+        self._keeper: MetricsKeeper | None = None
         self._child: Child | None = None
         self._starting = asyncio.Lock()
         self._names = Names(

@@ -58,7 +58,7 @@ class Child(Protocol):
         """TERM, and KILL after so many seconds; returns when it has ended."""
 
 
-class Keeper(Protocol):
+class MetricsKeeper(Protocol):
     """What keeps the programs' metrics."""
 
     async def fetch(self) -> None:
@@ -114,7 +114,9 @@ class LaunchEnvironment:
         """The way to a registry."""
         return RegistryClient(place, credential, request_seconds=request_seconds)
 
-    def keeper(self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]) -> Keeper:
+    def keeper(
+        self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]
+    ) -> MetricsKeeper:
         """What writes metrics into the run's folder."""
         from launcher.run.metrics_file import MetricsFile  # not needed before the go
 

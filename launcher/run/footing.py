@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from launcher.plan.plan import Plan, Submission
 from launcher.run.environment import LaunchEnvironment, Socket
-from launcher.run.ground import Former, Found, Wanted
+from launcher.run.ground import Former, OnDisk, Wanted
 from launcher.run.preparation import Preparation
 from launcher.run.scheduling import Remains
 from launcher.run.values import LOCAL, Fresh, Ground, Key, Resumed
@@ -156,12 +156,12 @@ class Surveyor:
         self.socket: Socket | None = None
         self.footing: Footing | None = None
 
-    def found(self, remains: Remains) -> Found:
+    def found(self, remains: Remains) -> OnDisk:
         """What is in the state directory."""
         record = self._record
         left, unknown = remains.left(), tuple(remains.unknown)
         former = None if record is None else self._former(record)
-        return Found(former, left, remains.own(), unknown)
+        return OnDisk(former, left, remains.own(), unknown)
 
     def _former(self, record: LaunchRecord) -> Former:
         standing = self._prepared.standing

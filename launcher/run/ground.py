@@ -63,7 +63,7 @@ class Former:
 
 
 @frozen
-class Found:
+class OnDisk:
     """What is in the state directory.
 
     Attributes:
@@ -124,7 +124,7 @@ class EndRun:
     why: Why
 
 
-def decide(found: Found, wanted: Wanted) -> Anew | AskFormer:
+def decide(found: OnDisk, wanted: Wanted) -> Anew | AskFormer:
     """What is done about the former launch."""
     match found.former:
         case None | Former(ended=True):
@@ -190,7 +190,7 @@ class Grounding:
         waited: It was said that a standing registry does not answer.
     """
 
-    found: Found
+    found: OnDisk
     wanted: Wanted
     desk: Desk
     clearing: Clearing

@@ -18,7 +18,7 @@ from launcher.run.course import LIVE, Course, Stage
 from launcher.run.desk import Desk
 from launcher.run.ending import Endings
 from launcher.run.following import Following
-from launcher.run.ground import Found, Grounding, Search, Wanted
+from launcher.run.ground import Grounding, OnDisk, Search, Wanted
 from launcher.run.inputs import Answer, Input
 from launcher.run.leaving import Leaving
 from launcher.run.registry_child import RegistryChild
@@ -52,7 +52,7 @@ class Machine:
     cancel_until: float = 0.0
 
     @staticmethod
-    def of(facts: LaunchFacts, found: Found, wanted: Wanted) -> Machine:
+    def of(facts: LaunchFacts, found: OnDisk, wanted: Wanted) -> Machine:
         """A launch that has not begun."""
         desk = Desk()
         child, ends = RegistryChild(desk), Endings(desk, facts.grace)

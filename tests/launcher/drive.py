@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from launcher.run import actions as do
 from launcher.run import inputs as said
 from launcher.run.actions import Action
-from launcher.run.ground import Found, Wanted
+from launcher.run.ground import OnDisk, Wanted
 from launcher.run.machine import Machine
 from launcher.run.sentences import Sentence
 from launcher.run.values import ErrorKind, Key, LaunchFacts, Starter, Trouble
@@ -95,12 +95,12 @@ class Drive:
     @staticmethod
     def new(
         facts_: LaunchFacts | None = None,
-        found: Found | None = None,
+        found: OnDisk | None = None,
         wanted: Wanted | None = None,
     ) -> Drive:
         """One that has not begun."""
         wanted = wanted or Wanted("h1", "slurm", "f")
-        return Drive(Machine.of(facts_ or facts(), found or Found(), wanted))
+        return Drive(Machine.of(facts_ or facts(), found or OnDisk(), wanted))
 
     def take(self, what: said.Input) -> list[Action]:
         """Have it take this in; returns what it does."""

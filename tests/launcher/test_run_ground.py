@@ -15,7 +15,7 @@ from launcher.run.ground import (
     AskSame,
     EndRun,
     Former,
-    Found,
+    OnDisk,
     Wanted,
     decide,
     is_there,
@@ -63,9 +63,9 @@ def kinds(done: list[do.Action]) -> list[str]:
     return [type(action).__name__ for action in done]
 
 
-def asking(found: Found | None = None, wanted: Wanted = WANTED) -> Drive:
+def asking(found: OnDisk | None = None, wanted: Wanted = WANTED) -> Drive:
     """Up to the question how the former run stands."""
-    drive = Drive.new(facts(owns=not wanted.standing), found or Found(FORMER), wanted).begin()
+    drive = Drive.new(facts(owns=not wanted.standing), found or OnDisk(FORMER), wanted).begin()
     drive.take(said.Done(drive.open(do.OpenFormer).id))
     return drive
 
@@ -101,7 +101,7 @@ def closed(drive: Drive) -> Drive:
 def test_17_18_19_who_is_asked(
     former: Former | None, wanted: Wanted, decision: Anew | AskFormer
 ) -> None:
-    assert decide(Found(former), wanted) == decision
+    assert decide(OnDisk(former), wanted) == decision
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_17_a_standing_registry_is_a_ground_of_its_own() -> None:
 
 
 def test_19_what_was_launched_on_another_host_is_not_resumed_and_that_is_said() -> None:
-    drive = Drive.new(found=Found(replace(FORMER, host="h2")), wanted=WANTED).begin()
+    drive = Drive.new(found=OnDisk(replace(FORMER, host="h2")), wanted=WANTED).begin()
     assert drive.said() == [BeginsAnew(Why.OTHER_HOST, "h2")]
     assert made(drive) == Fresh()
 
 
 def test_20_the_former_port_is_tried_for_ten_seconds() -> None:
-    drive = Drive.new(None, Found(FORMER), WANTED).begin()
+    drive = Drive.new(None, OnDisk(FORMER), WANTED).begin()
     tries = 0
     while drive.all_open(do.OpenFormer):
         tries += 1
@@ -281,7 +281,7 @@ def test_24_a_registry_that_goes_away_meanwhile_stops_nothing() -> None:
 
 def test_17_a_killed_launchers_run_at_a_standing_registry_is_ended() -> None:
     former = replace(FORMER, owns_registry=False)
-    drive = asking(Found(former), STANDING)
+    drive = asking(OnDisk(former), STANDING)
     assert drive.of(do.StartChild) == []
     drive.came(status(slot(1)))
     assert drive.said() == [EndsFormer(Phase.GATHERING, Why.RUNNING)]
@@ -290,7 +290,7 @@ def test_17_a_killed_launchers_run_at_a_standing_registry_is_ended() -> None:
 
 
 def test_17_a_standing_registry_that_does_not_know_it_is_no_reason_to_say_anything() -> None:
-    drive = asking(Found(replace(FORMER, owns_registry=False)), STANDING)
+    drive = asking(OnDisk(replace(FORMER, owns_registry=False)), STANDING)
     drive.refuse(do.AskStatus, FOREIGN)
     assert drive.said() == []
     assert made(drive) == Fresh()
@@ -298,7 +298,7 @@ def test_17_a_standing_registry_that_does_not_know_it_is_no_reason_to_say_anythi
 
 def test_17_nothing_is_ended_while_the_registry_of_both_launches_does_not_answer() -> None:
     former = replace(FORMER, owns_registry=False, same_registry=True)
-    drive = asking(Found(former, (LEFT,)), STANDING)
+    drive = asking(OnDisk(former, (LEFT,)), STANDING)
     while drive.machine.course.refused is None:
         drive.refuse(do.AskStatus, SILENT)
         drive.wait(1.0)
@@ -311,7 +311,7 @@ def test_17_nothing_is_ended_while_the_registry_of_both_launches_does_not_answer
 
 def test_17_nor_when_it_does_not_answer_that_the_former_run_is_cancelled() -> None:
     former = replace(FORMER, owns_registry=False, same_registry=True)
-    drive = asking(Found(former, (LEFT,)), STANDING)
+    drive = asking(OnDisk(former, (LEFT,)), STANDING)
     drive.came(status(slot(1)))
     while drive.machine.course.refused is None:
         drive.refuse(do.CancelRun, SILENT)
@@ -323,7 +323,7 @@ def test_17_nor_when_it_does_not_answer_that_the_former_run_is_cancelled() -> No
 
 def test_17_a_former_launch_at_another_registry_that_is_silent_is_ended() -> None:
     former = replace(FORMER, owns_registry=False)
-    drive = asking(Found(former), STANDING)
+    drive = asking(OnDisk(former), STANDING)
     while not drive.all_open(do.Establish):
         drive.refuse(do.AskStatus, SILENT)
         drive.wait(1.0)
@@ -384,7 +384,7 @@ def test_errors_are_values(error: Exception, kind: ErrorKind) -> None:
 
 
 def test_26_what_a_former_launch_has_left_is_ended_before_it_is_forgotten() -> None:
-    drive = Drive.new(found=Found(left=(LEFT,))).begin()
+    drive = Drive.new(found=OnDisk(left=(LEFT,))).begin()
     assert drive.said() == [EndsLeft(1)]
     assert drive.of(do.Establish) == []
     drive.described(LEFT.key, SlotState.RUNNING)
@@ -399,7 +399,7 @@ def test_26_what_a_former_launch_has_left_is_ended_before_it_is_forgotten() -> N
 
 def test_27_d5_what_could_not_be_ended_is_said_and_stays_in_the_ledger() -> None:
     unknown = UnknownLeft("rdzv-old-2-1", "there is no such profile")
-    drive = Drive.new(found=Found(left=(LEFT,), unknown=(unknown,))).begin()
+    drive = Drive.new(found=OnDisk(left=(LEFT,), unknown=(unknown,))).begin()
     drive.now += 100.0
     drive.take(said.SchedulerSilent(drive.open(do.Describe).id, "down"))
     stand = Stand(StandKind.SILENT, detail="down")
@@ -408,7 +408,7 @@ def test_27_d5_what_could_not_be_ended_is_said_and_stays_in_the_ledger() -> None
 
 
 def test_26_what_is_resumed_is_not_ended() -> None:
-    drive = asking(Found(FORMER, left=(LEFT,), own=(Left(Key(1, 1), SLURM, "100"),)))
+    drive = asking(OnDisk(FORMER, left=(LEFT,), own=(Left(Key(1, 1), SLURM, "100"),)))
     drive.came(status(slot(1)))
     drive.answer(do.CreateRun)
     drive.take(said.Done(drive.open(do.Establish).id))
@@ -440,7 +440,7 @@ def test_d6_a_signal_before_the_launch_is_said_and_ends_what_was_begun() -> None
 
 
 def test_d6_what_is_being_ended_then_stays_in_the_ledger() -> None:
-    drive = Drive.new(found=Found(left=(LEFT,))).begin()
+    drive = Drive.new(found=OnDisk(left=(LEFT,))).begin()
     number = drive.open(do.Describe).id
     assert drive.signal(15)[:2] == [do.Say(EndsRun(15)), do.BreakOff(number)]
     assert drive.of(do.Note) == []

@@ -9,7 +9,7 @@ import pytest
 from launcher.run import actions as do
 from launcher.run import inputs as said
 from launcher.run.actions import News
-from launcher.run.ground import Former, Found
+from launcher.run.ground import Former, OnDisk
 from launcher.run.sentences import LedgerUnwritable, MayBeLeft
 from launcher.run.values import Key, LaunchFacts, Left, Starter
 from rendezvous.wire.run import NodeState, Phase, SlotState
@@ -23,7 +23,7 @@ KEEPS = Starter("vessl", 1.0, keeps_logs=True)
 def resumed(*left: Left, facts_: LaunchFacts | None = None) -> Drive:
     """A launch that a killed launcher had begun."""
     former = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
-    drive = Drive.new(facts_, Found(former, own=left)).begin()
+    drive = Drive.new(facts_, OnDisk(former, own=left)).begin()
     drive.take(said.Done(drive.open(do.OpenFormer).id))
     drive.status(slot(1))
     drive.answer(do.CreateRun)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from launcher.plan.plan import WorkerRun
 from launcher.run.command import launch
-from launcher.run.environment import Child, Keeper, LaunchEnvironment, Socket
+from launcher.run.environment import Child, LaunchEnvironment, MetricsKeeper, Socket
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board
@@ -356,7 +356,9 @@ class SimulatedEnvironment(LaunchEnvironment):
         launcher = self._launcher
         return self._world.client(place, launcher.path, launcher.door, credential, request_seconds)
 
-    def keeper(self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]) -> Keeper:
+    def keeper(
+        self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]
+    ) -> MetricsKeeper:
         """See the base class."""
         return _NoMetrics(self._launcher)
 
