@@ -87,7 +87,6 @@ class Ended:
     """
 
     key: Key
-    starter: Starter
     gone: bool
     handle: str
     over: Description | None
@@ -297,5 +296,5 @@ class Endings:
         self.desk.forget(("ends", key))
         del self.ends[key]
         stand = end.refused or end.stand  # that it runs is known; why it still does is not
-        ended = Ended(key, end.starter, gone, end.handle, end.over, stand)
+        ended = Ended(key, gone, end.handle, end.over, stand)
         self.ended.append(ended)

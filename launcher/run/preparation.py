@@ -94,7 +94,6 @@ class Preparation:
         others = starter_of(self.others, settings.starter)
         here = starter_of(self.here, LOCAL) if settings.local_node else others
         return LaunchFacts(
-            run=self.plan.run,
             here=None if self.symmetric and not settings.local_node else here,
             others=None if self.symmetric else others,
             owns_registry=self.standing is None,

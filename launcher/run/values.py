@@ -65,7 +65,6 @@ class LaunchFacts:
     """What the machine knows of one launch.
 
     Attributes:
-        run: The run id.
         here: What starts slot 0; None where nothing is submitted for it.
         others: What starts the other slots; None in a symmetric start.
         owns_registry: The registry is a child of this launcher; else it is a standing one.
@@ -74,7 +73,6 @@ class LaunchFacts:
         orphan_timeout: Seconds that the launch goes on without its registry.
     """
 
-    run: str
     here: Starter | None
     others: Starter | None
     owns_registry: bool

@@ -29,7 +29,7 @@ def facts(
     *, here: Starter | None = LOCAL, others: Starter | None = SLURM, owns: bool = True
 ) -> LaunchFacts:
     """Of a launch with slot 0 here and the others at a scheduler."""
-    return LaunchFacts("llama", here, others, owns, joins_here=here is LOCAL)
+    return LaunchFacts(here, others, owns, joins_here=here is LOCAL)
 
 
 def slot(
