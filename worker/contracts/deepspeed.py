@@ -49,7 +49,13 @@ _BARE_FLAGS = (
     "quiet",
     "save-pid",
 )
-_LAUNCHERS = ("pdsh", "openmpi", "mpich", "impi")
+# Each MPI as rdzv starts it, what tells it of the table, and what it is offered.
+_MPI = {
+    "openmpi": (mpi.OPEN_MPI, mpi.open_mpi, mpi.open_mpi_offers),
+    "mpich": (mpi.MPICH, mpi.mpich, mpi.mpich_offers),
+    "impi": (mpi.INTEL_MPI, mpi.intel_mpi, mpi.intel_mpi_offers),
+}
+_LAUNCHERS = ("pdsh", *_MPI)
 
 
 def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
@@ -91,12 +97,9 @@ def _start(ask: StartRequest) -> Start:
 def _led(ask: StartRequest, argv: list[str], how: str) -> Start:
     owned: list[Variable] = []
     offered: list[Variable] = []
-    if how == "openmpi":
-        owned, offered = mpi.open_mpi(ask), mpi.open_mpi_offers(ask)
-    elif how == "mpich":
-        owned, offered = mpi.mpich(ask), mpi.mpich_offers(ask)
-    elif how == "impi":
-        owned, offered = mpi.intel_mpi(ask), mpi.intel_mpi_offers(ask)
+    if how in _MPI:
+        _, told, offers = _MPI[how]
+        owned, offered = told(ask), offers(ask)
     return Start(
         argv if ask.row.rank == 0 else [],
         owned=owned,
@@ -128,15 +131,11 @@ def _named(framework: Framework) -> list[Need]:
 def _needs(command: Sequence[str]) -> tuple[Need, ...]:
     program, flags, _ = _words(command)
     needs = [Need("deepspeed", "pip install deepspeed", program=program)]
-    match _launcher_of(flags):
-        case "pdsh":
-            needs.append(Need("pdsh", "apt install pdsh", program="pdsh", everywhere=False))
-        case "openmpi":
-            needs += _named(mpi.OPEN_MPI)
-        case "mpich":
-            needs += _named(mpi.MPICH)
-        case "impi":
-            needs += _named(mpi.INTEL_MPI)
+    how = _launcher_of(flags)
+    if how in _MPI:
+        needs += _named(_MPI[how][0])
+    elif how:
+        needs.append(Need("pdsh", "apt install pdsh", program="pdsh", everywhere=False))
     return tuple(needs)
 
 
