@@ -1,5 +1,38 @@
 """Every error of rdzv, each with its code, HTTP status, exit code and whether to try again.
 
+    RdzvError
+    ├── UsageError              the person gave something that cannot work            exit 2
+    │   ├── TemplateError       a spec template that does not render
+    │   └── AddressError        no address as asked for
+    ├── RequestError            the registry refuses a request (4xx)
+    │   ├── BadRequest          400   not what the schema says
+    │   ├── Unauthorized        401   no credential, or a wrong one
+    │   ├── Forbidden           403   the credential does not cover this
+    │   ├── NotFound            404   no such run (unknown and foreign alike)
+    │   ├── MethodNotAllowed    405   the route does not take this method
+    │   ├── Mismatch            409   this node describes another job than the run
+    │   ├── RunExists           409   the RDZV_ID is taken by a live launch          exit 1
+    │   ├── SlotTaken           409   a live node holds the slot; retry once it is suspect
+    │   ├── Fenced              409   a newer incarnation or generation has the slot    exit 75
+    │   ├── RunOver             410   the run is finished
+    │   │   └── TooLate         410   the run goes well without this node            exit 0
+    │   ├── TooLarge            413   more bytes than the registry reads
+    │   ├── TooManyRequests     429   wait, then retry
+    │   └── TooManyRuns         429   the registry takes no further run now           exit 1
+    ├── RegistryError           the registry cannot do it now (5xx)
+    │   ├── InternalError       500
+    │   ├── Unavailable         503   closing, or overloaded; retry
+    │   └── StorageFull         507   the journal cannot be written
+    └── RunError                the run, or this node's part of it, came to an end
+        ├── JoinTimeout         a slot was not filled in time                         exit 80
+        ├── VerificationFailed  no address works for all                              exit 81
+        ├── ArmingFailed        a node could not prepare                              exit 82
+        ├── SchedulerError      a worker run could not be submitted or ended early    exit 83
+        ├── RunCancelled        somebody cancelled it                                 exit 84
+        ├── RegistryLost        no registry within the orphan time-out                exit 85
+        ├── NodeLost            a node went silent after the go                       exit 86
+        └── PreflightFailed     a check of the nodes failed before the go             exit 87
+
 What a class does not say it has of its parent: `UsageError` is the person's, `RequestError` a
 refusal of the registry, `RegistryError` what it cannot do now, `RunError` the end of a run.
 

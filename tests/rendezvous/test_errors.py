@@ -1,6 +1,8 @@
-"""The tree of errors: its codes, and the way over the wire and back."""
+"""The tree of errors: its drawing, its codes, and the way over the wire and back."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
@@ -69,41 +71,17 @@ def test_the_text_is_the_message_and_then_the_hint() -> None:
     assert str(UsageError("no such file", hint="look")) == "no such file\nlook"
 
 
-def test_every_error_has_its_status_and_its_exit_code() -> None:
-    assert {cls.__name__: (cls.status, int(cls.exit_code)) for cls in ALL} == {
-        "RdzvError": (500, 1),
-        "UsageError": (400, 2),
-        "TemplateError": (400, 2),
-        "AddressError": (400, 2),
-        "RequestError": (400, 77),
-        "BadRequest": (400, 77),
-        "Unauthorized": (401, 77),
-        "Forbidden": (403, 77),
-        "NotFound": (404, 77),
-        "MethodNotAllowed": (405, 77),
-        "Mismatch": (409, 77),
-        "RunExists": (409, 1),
-        "SlotTaken": (409, 77),
-        "Fenced": (409, 75),
-        "RunOver": (410, 77),
-        "TooLate": (410, 0),
-        "TooLarge": (413, 77),
-        "TooManyRequests": (429, 77),
-        "TooManyRuns": (429, 1),
-        "RegistryError": (500, 85),
-        "InternalError": (500, 85),
-        "Unavailable": (503, 85),
-        "StorageFull": (507, 85),
-        "RunError": (500, 1),
-        "JoinTimeout": (500, 80),
-        "VerificationFailed": (500, 81),
-        "ArmingFailed": (500, 82),
-        "SchedulerError": (500, 83),
-        "RunCancelled": (500, 84),
-        "RegistryLost": (500, 85),
-        "NodeLost": (500, 86),
-        "PreflightFailed": (500, 87),
-    }
+def test_the_drawing_at_the_top_shows_every_class_with_its_status_and_exit_code() -> None:
+    drawn = {}
+    for line in (errors.__doc__ or "").splitlines():
+        if found := re.match(r"[ │├└─]*─ (\w+)\s+(.*)", line):
+            drawn[found[1]] = found[2]
+    assert list(drawn) == [cls.__name__ for cls in ALL[1:]]
+    for cls in ALL[1:]:
+        if status := re.match(r"(\d{3}) ", drawn[cls.__name__]):
+            assert int(status[1]) == cls.status
+        if code := re.search(r"exit (\d+)$", drawn[cls.__name__]):
+            assert int(code[1]) == cls.exit_code
 
 
 def test_a_refusal_is_a_4xx_and_an_inability_a_5xx() -> None:
