@@ -210,9 +210,8 @@ def given_up(joins: Sequence[JoinRequest], taken: NetworkClass) -> list[Finding]
     lead = _typical(joins, usable, taken)
     partners = {s: _partners(usable[lead], own) for s, own in usable.items() if s != lead}
     found: list[Finding] = []
-    for place, candidate in enumerate(usable[lead]):
-        if candidate == taken.members[lead]:
-            break
+    preferred = usable[lead][: usable[lead].index(taken.members[lead])]
+    for place, candidate in enumerate(preferred):
         without = [slot for slot in sorted(partners) if place not in partners[slot]]
         subnet = _subnet(candidate)  # in which some of them may offer what another offers, too
         out = set(without)

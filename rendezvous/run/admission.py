@@ -165,8 +165,7 @@ def _refuse_other_command(run: Run, request: JoinRequest) -> None:
     other = run.other_command(request.slot)
     if other is None or not request.job.command_words:
         return
-    assert other.node is not None
-    word = first_difference(other.node.join.job.command_words, request.job.command_words)
+    word = first_difference(other.its_node.join.job.command_words, request.job.command_words)
     if word is None:
         return
     me = f"slot {request.slot} ({request.hostname})"
@@ -209,8 +208,8 @@ def _refuse_rank_clash(run: Run, request: JoinRequest) -> None:
             hint="unset NODE_RANK, or give slot 0 rank 0",
         )
     for slot in run.members():
-        node = slot.node
-        if node and slot.index != request.slot and node.join.requested_rank == rank:
+        node = slot.its_node
+        if slot.index != request.slot and node.join.requested_rank == rank:
             raise Mismatch(
                 f"{me} and {who(slot)} both ask for node rank {rank}",
                 hint="give each node its own NODE_RANK, or none",

@@ -58,24 +58,20 @@ def seal_table(run: Run, now: float, port: int | None) -> None:
     run.attempt.table, run.attempt.digest = table, table.digest()
     ranks = {row.slot: row.rank for row in table.rows}
     for slot in run.taking_part():
-        assert slot.node is not None
-        slot.node.rank = ranks[slot.index]
-        slot.node.state = NodeState.VERIFIED
+        slot.its_node.state, slot.its_node.rank = NodeState.VERIFIED, ranks[slot.index]
     enter(run, Phase.ARMING, now)
 
 
 def acked(run: Run, event: events.Acked, now: float) -> Outcome:
     """One node is ready; with the last one comes the go."""
     slot = run.slots[event.slot]
-    assert slot.node is not None
-    slot.node.state = NodeState.ARMED
+    slot.its_node.state = NodeState.ARMED
     run.waiting_for.discard(slot.index)
     reason = f"{who(slot)} is ready on table {run.digest[:12]}"
     if not run.waiting_for:
         for member in run.members():
-            assert member.node is not None
             spare = member.index in run.attempt.left_out
-            member.node.state = NodeState.RELEASED if spare else NodeState.RUNNING
+            member.its_node.state = NodeState.RELEASED if spare else NodeState.RUNNING
             if spare:
                 member.problem = run.attempt.left_out[member.index].words
         enter(run, Phase.RUNNING, now)

@@ -30,8 +30,7 @@ def gather_again(run: Run, now: float, enough_since: float | None = None) -> Non
     """The attempt is dropped: nobody had started on its table."""
     run.attempt = run.attempt.dropped(enough_since)
     for slot in run.members():
-        assert slot.node is not None
-        slot.node.state, slot.node.rank = NodeState.JOINED, None
+        slot.its_node.state, slot.its_node.rank = NodeState.JOINED, None
     if run.phase is not Phase.GATHERING:
         enter(run, Phase.GATHERING, now)
 

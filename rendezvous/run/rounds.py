@@ -21,7 +21,7 @@ _MOST_HINTS = 3
 
 def joins_of(run: Run) -> list[JoinRequest]:
     """How the nodes joined that the table is to have, in order of their slots."""
-    return [slot.node.join for slot in run.taking_part() if slot.node is not None]
+    return [slot.its_node.join for slot in run.taking_part()]
 
 
 def own_findings(joins: Iterable[JoinRequest], spec: RunSpec) -> list[Finding]:

@@ -24,19 +24,15 @@ def unheard(run: Run, now: float, leases: Leases) -> list[Slot]:
     return [
         slot
         for slot in run.members()
-        if slot.node is not None
-        and (
-            leases.is_unheard(key := (slot.index, slot.node.incarnation))
-            or leases.silent_seconds(key, now) >= since_stop
-        )
+        if leases.is_unheard(key := (slot.index, slot.its_node.incarnation))
+        or leases.silent_seconds(key, now) >= since_stop
     ]
 
 
 def progressed(run: Run, event: events.Progressed, now: float) -> Outcome:
     """Keep the newest words."""
     slot = run.slots[event.slot]
-    assert slot.node is not None
-    slot.node.progress = event.report.words
+    slot.its_node.progress = event.report.words
     usual = not event.report.warning
     return Outcome(f"{who(slot)}: {event.report.words}", slot.index, usual=usual)
 
@@ -44,8 +40,7 @@ def progressed(run: Run, event: events.Progressed, now: float) -> Outcome:
 def exited(run: Run, event: events.Exited, now: float) -> Outcome:
     """Note how the program ended; the first failure stops the others."""
     slot, report = run.slots[event.slot], event.report
-    node = slot.node
-    assert node is not None
+    node = slot.its_node
     if run.rules.is_forming:
         words = report.message or f"its agent ended with code {report.exit_code}"
         why = before_go_failed(run, slot, words, Cause.AGENT_FAILED, now, report)
@@ -87,8 +82,7 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> None:
         words = f"{who_ended} ended with exit code 0{_ran(run)}"
         finish(run, now, Result(status="ok", exit_code=0, message=words))
         return
-    assert first.node is not None
-    report = first.node.exit
+    report = first.its_node.exit
     words = words_of_failure(first) + _early_ends(run) + _also_lost(run, first)
     if silent:
         names = listed([who(run.slots[index]) for index in silent])
@@ -138,11 +132,10 @@ def _also_lost(run: Run, first: Slot) -> str:
 def left(run: Run, event: events.Left, now: float) -> Outcome:
     """A node that leaves before the end is lost."""
     slot = run.slots[event.slot]
-    assert slot.node is not None
-    over = run.phase is Phase.FINISHED or slot.node.state in OVER
-    name = who(slot)
+    node, name = slot.its_node, who(slot)
+    over = run.phase is Phase.FINISHED or node.state in OVER
     if over:
-        slot.node.state = NodeState.LEFT
+        node.state = NodeState.LEFT
         return Outcome(f"{name} has left", slot.index, usual=True)
     reason = _node_lost(run, slot, "its agent left before the end", 0.0, now)
     return Outcome(reason, slot.index)
@@ -155,8 +148,7 @@ def lost(run: Run, event: events.Lost, now: float) -> Outcome:
 
 
 def _node_lost(run: Run, slot: Slot, why: str, silent: float, now: float) -> str:
-    node = slot.node
-    assert node is not None
+    node = slot.its_node
     if node.state is NodeState.RELEASED:
         node.state = NodeState.LEFT
         return f"{who(slot)}, which was released, has gone: {why}"

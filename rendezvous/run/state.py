@@ -74,6 +74,12 @@ class Slot:
         """Seconds that this slot has been awaited, time in the scheduler's queue left out."""
         return self.waited + (0.0 if self.waiting_since is None else now - self.waiting_since)
 
+    @property
+    def its_node(self) -> Node:
+        """The node that is known to be in the slot."""
+        assert self.node is not None
+        return self.node
+
     def live_node(self) -> Node | None:
         """The node that fills the slot and has not ended."""
         return self.node if self.node is not None and self.node.state not in OVER else None
@@ -284,8 +290,7 @@ def words_of_exit(report: ExitReport) -> str:
 
 def words_of_failure(slot: Slot) -> str:
     """A node that failed after the go, and how."""
-    assert slot.node is not None
-    report = slot.node.exit
+    report = slot.its_node.exit
     if report is None:
         return f"{who(slot)} was lost: {slot.problem}"
     return f"{who(slot)} {words_of_exit(report)}"

@@ -61,23 +61,16 @@ class GatherMore:
 
 
 @frozen
-class Finish:
-    """End the run."""
-
-    result: Result
-
-
-@frozen
 class Plan:
     """What follows once the nodes have said what they were asked.
 
     Attributes:
-        step: What is done next.
+        step: What is done next; a result ends the run.
         findings: What the attempt has found by then.
         left_out: The nodes that the table goes without for it, told of in groups.
     """
 
-    step: Verify | Probe | Seal | GatherMore | Finish
+    step: Verify | Probe | Seal | GatherMore | Result
     findings: list[Finding]
     left_out: tuple[dict[int, LeftOut], ...] = ()
 
@@ -170,15 +163,15 @@ def _others_may_come(run: Run, guilty: Collection[int], now: float) -> bool:
     return bool(guilty) and 0 not in guilty and left + awaited >= run.spec.min_nodes > left
 
 
-def _failed_checks(run: Run, failed: list[Finding]) -> Finish:
+def _failed_checks(run: Run, failed: list[Finding]) -> Result:
     words = f"checks before the start failed: {words_of_failing(failed, run.hostnames())}"
     about = next((run.slots[f.slot] for f in failed if f.slot is not None), None)
-    return Finish(failure(Cause.PREFLIGHT_FAILED, words, about, hint_of(failed)))
+    return failure(Cause.PREFLIGHT_FAILED, words, about, hint_of(failed))
 
 
-def _unreachable(run: Run, why: Unreachable) -> Finish:
+def _unreachable(run: Run, why: Unreachable) -> Result:
     about = run.slots[why.slots[0]] if why.slots else None
-    return Finish(failure(Cause.VERIFICATION_FAILED, why.reason, about, why.hint))
+    return failure(Cause.VERIFICATION_FAILED, why.reason, about, why.hint)
 
 
 def carry_out(run: Run, plan: Plan, now: float) -> str:
@@ -210,9 +203,8 @@ def carry_out(run: Run, plan: Plan, now: float) -> str:
             gather_again(run, now, enough_since=now)
             told = words_of_failing(failed, run.hostnames())
             words = f"the others are waited for once more: {told}"
-        case Finish(result=result):
-            finish(run, now, result)
-            words = result.message
+        case Result(message=words):
+            finish(run, now, plan.step)
     return f"{said}; {words}"
 
 
@@ -228,16 +220,14 @@ def _begin_round(run: Run, now: float, number: int) -> None:
     run.epoch += 1
     run.attempt.probing = Probing(number, listening(run))
     for slot in run.taking_part():
-        assert slot.node is not None
-        slot.node.state = NodeState.JOINED
+        slot.its_node.state = NodeState.JOINED
     enter(run, Phase.VERIFYING, now)
 
 
 def probed(run: Run, event: events.Probed, now: float) -> Outcome:
     """One node has visited its peers; with the last one the round is over."""
     slot = run.slots[event.slot]
-    assert slot.node is not None
-    slot.node.state = NodeState.VERIFIED
+    slot.its_node.state = NodeState.VERIFIED
     run.waiting_for.discard(slot.index)
     probing = run.attempt.probing
     assert probing is not None

@@ -78,13 +78,13 @@ def asks_what_is_wrong(service: Service) -> Callable[[Scope], bool]:
 
     def asks(scope: Scope) -> bool:
         shown, (run, _) = credential_of(scope), find(scope["path"])[1]
+        if shown is None or shown.kind == "node":
+            return False
         try:
-            if shown is not None and shown.kind == "registry":
+            if shown.kind == "registry":
                 service.access.registry(shown)
-                return True
-            if shown is None or shown.kind == "node" or not run:
-                return False
-            service.access.run(run, shown, write=False)
+            else:
+                service.access.run(run, shown, write=False)
         except RdzvError:
             return False
         return True

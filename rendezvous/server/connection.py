@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable
 
 from rendezvous.enums import StrEnum
@@ -55,19 +54,13 @@ class Connection:
         if self.reason is None:
             self._callbacks[callback, arguments] = None
         else:
-            self._call(callback, arguments, self.reason)
+            asyncio.get_running_loop().call_soon(callback, *(*arguments, self.reason))
 
     def end(self, reason: CloseReason) -> None:
         """The connection ended (called by the protocol)."""
         self.reason = reason
         self.answer = None  # else both would wait for the garbage collector, with what they read
         for callback, arguments in self._callbacks:
-            self._call(callback, arguments, reason)
+            # Through the loop, so that one that fails does not keep the others from being called.
+            asyncio.get_running_loop().call_soon(callback, *(*arguments, reason))
         self._callbacks.clear()
-
-    @staticmethod
-    def _call(
-        callback: Callable[..., object], arguments: tuple[object, ...], reason: CloseReason
-    ) -> None:
-        # Through the loop, so that one that fails does not keep the others from being called.
-        asyncio.get_running_loop().call_soon(functools.partial(callback, *arguments, reason))

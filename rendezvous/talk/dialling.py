@@ -26,13 +26,6 @@ _ARE_YOU_THERE = Request("GET", "/healthz", {})
 
 
 @frozen
-class Take:
-    """Use the address at this place of the list."""
-
-    place: int
-
-
-@frozen
 class WaitFor:
     """Wait for one of these; None: as long as it takes."""
 
@@ -40,8 +33,8 @@ class WaitFor:
     seconds: float | None
 
 
-def next_step(answers: Sequence[bool | None], since_first: float) -> Take | WaitFor | None:
-    """What to do; None when all addresses have failed.
+def next_step(answers: Sequence[bool | None], since_first: float) -> int | WaitFor | None:
+    """The place of the address to use, or whom to wait for; None when all have failed.
 
     Args:
         answers: By place in the list: whether it has proven itself, None while it has not answered.
@@ -52,7 +45,7 @@ def next_step(answers: Sequence[bool | None], since_first: float) -> Take | Wait
     if best is None:
         return WaitFor(places, None) if places else None
     left = HEAD_START_SECONDS - since_first
-    return WaitFor(places, left) if places and left > _CLOCK_SECONDS else Take(best)
+    return WaitFor(places, left) if places and left > _CLOCK_SECONDS else best
 
 
 def dials_again(failure: NetworkFailure, addresses: int) -> bool:
@@ -137,7 +130,7 @@ async def _first_in_order(tasks: Sequence[asyncio.Task[Line]]) -> int | None:
             first_at = min(first_at, clock())
         step = next_step(answers, clock() - first_at)
         if not isinstance(step, WaitFor):
-            return None if step is None else step.place
+            return step
         waiting = [tasks[place] for place in step.places]
         await asyncio.wait(waiting, timeout=step.seconds, return_when="FIRST_COMPLETED")
 

@@ -201,12 +201,10 @@ class RegistryString:
     @staticmethod
     def parse(text: str) -> RegistryString:
         """The inverse of `text`; raises UsageError."""
-        return _REGISTRY.read(text, RegistryString._from_json)
-
-    @staticmethod
-    def _from_json(value: dict[str, Any]) -> RegistryString:
-        credential = Credential("registry", _key(value["g"]))
-        return RegistryString(RegistryPlace.from_json(value["w"]), credential)
+        place, credential = _REGISTRY.read(
+            text, lambda value: (RegistryPlace.from_json(value["w"]), _key(value["g"]))
+        )
+        return RegistryString(place, Credential("registry", credential))
 
 
 def group_token_text(secret: bytes) -> str:

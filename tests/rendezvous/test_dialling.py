@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rendezvous.talk.client import RegistryClient
-from rendezvous.talk.dialling import Take, WaitFor, dials_again, next_step
+from rendezvous.talk.dialling import WaitFor, dials_again, next_step
 from rendezvous.talk.failures import Fault, NetworkFailure, unreachable, words_of
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Answer, Line, Request, Stream
@@ -26,15 +26,15 @@ _HEALTHY = Answer(200, {"x-rdzv": "test"}, b"ok\n")
         ([False, None], 0.0, WaitFor((1,), None)),
         ([False, False], 0.0, None),
         ([], 0.0, None),
-        ([True, None], 0.0, Take(0)),
-        ([False, True, None], 0.0, Take(1)),
+        ([True, None], 0.0, 0),
+        ([False, True, None], 0.0, 1),
         ([None, True, None], 0.0, WaitFor((0,), 0.25)),
         ([None, False, True, None], 0.125, WaitFor((0,), 0.125)),
-        ([None, True], 0.25, Take(1)),
-        ([None, True], 0.25 - 1e-17, Take(1)),
-        ([None, True], 0.25 - 1e-9, Take(1)),
-        ([True, True], 0.1, Take(0)),
-        ([None, True, True], 9.0, Take(1)),
+        ([None, True], 0.25, 1),
+        ([None, True], 0.25 - 1e-17, 1),
+        ([None, True], 0.25 - 1e-9, 1),
+        ([True, True], 0.1, 0),
+        ([None, True, True], 9.0, 1),
     ],
 )
 def test_the_first_of_the_list_has_a_moment_more_than_those_behind_it(

@@ -12,7 +12,6 @@ from rendezvous.run.events import TimedOut
 from rendezvous.run.gathering import Recovery, recovery_of
 from rendezvous.run.state import NOT_NEEDED, LeftOut, Run
 from rendezvous.run.verifying import (
-    Finish,
     GatherMore,
     Plan,
     Probe,
@@ -24,7 +23,7 @@ from rendezvous.run.verifying import (
 )
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding
-from rendezvous.wire.run import Phase, Round, SlotState
+from rendezvous.wire.run import Phase, Result, Round, SlotState
 from tests.rendezvous.driver import Drive, in_phase, make_probe, make_spec
 
 MEMLOCK = Finding(check="L12", level="fail", subject="memlock", cause="it is too low")
@@ -85,8 +84,8 @@ def test_without_others_the_run_is_over(bad: int, given_up: bool) -> None:
     drive = gathered(bad=bad, spares=1)
     drive.slot(2).given_up = given_up
     step = checks(drive).step
-    assert isinstance(step, Finish)
-    assert (step.result.code, step.result.slot) == (Cause.PREFLIGHT_FAILED, bad)
+    assert isinstance(step, Result)
+    assert (step.code, step.slot) == (Cause.PREFLIGHT_FAILED, bad)
 
 
 def test_a_last_call_that_begins_anew_while_nodes_verify_gathers_again() -> None:
@@ -120,8 +119,8 @@ def test_a_round_seals_the_table_or_ends_the_run(
     plan = plan_after_round(drive.run, drive.now)
     assert drive.run == before
     if step is None:
-        assert isinstance(plan.step, Finish)
-        assert plan.step.result.code == Cause.VERIFICATION_FAILED
+        assert isinstance(plan.step, Result)
+        assert plan.step.code == Cause.VERIFICATION_FAILED
     else:
         assert plan.step == step
     left_out = [slot for group in plan.left_out for slot in group]
@@ -136,7 +135,7 @@ def test_the_next_network_is_proven_in_time(seconds: float, expected: Probe | No
         drive.join(slot, addresses=[f"10.0.0.{slot + 1}", f"10.1.0.{slot + 1}"])
     said(drive.run, 1)
     step = plan_after_round(drive.run, drive.now + seconds).step
-    assert step == expected if expected else isinstance(step, Finish)
+    assert step == expected if expected else isinstance(step, Result)
 
 
 def test_what_a_network_is_taken_with_was_found_before() -> None:
