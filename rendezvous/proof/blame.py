@@ -13,14 +13,7 @@ from dataclasses import replace
 from typing import Literal
 
 from rendezvous.proof.networks import NetworkClass, Unreachable
-from rendezvous.proof.pairs import (
-    OUTCOMES,
-    OutcomeKind,
-    Pair,
-    ProbedRound,
-    failures,
-    guilty_nodes,
-)
+from rendezvous.proof.pairs import OUTCOMES, OutcomeKind, Pair, ProbedRound, failures, guilty_nodes
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.peers import FULL_MESH
 from rendezvous.wire.run import Round

@@ -110,11 +110,7 @@ def _mtus(round_: ProbedRound) -> list[Finding]:
     passes, takes = f"only packets of up to {least} bytes pass", f"the interfaces take {widest}"
     return found + [
         make_finding(
-            _PATH_MTU,
-            f"{passes} {words}, though {takes}",
-            slot=slot,
-            value=least,
-            expected=widest,
+            _PATH_MTU, f"{passes} {words}, though {takes}", slot=slot, value=least, expected=widest
         )
         for slot, words in where.items()
     ]

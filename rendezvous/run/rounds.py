@@ -68,11 +68,6 @@ def plan_of(run: Run) -> ProbePlan:
     return ProbePlan(network=run.network.words, peers=peers)
 
 
-def listening(run: Run) -> list[int]:
-    """The slots whose nodes answer probes."""
-    return [join.slot for join in joins_of(run) if join.probe_port is not None]
-
-
 def planned_pairs(
     listening: list[int], slot: int, epoch: int, said: Iterable[PairProbe]
 ) -> list[PairProbe]:

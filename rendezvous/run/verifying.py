@@ -19,7 +19,6 @@ from rendezvous.run.rounds import (
     hint_of,
     joins_of,
     kept_rounds,
-    listening,
     measured,
     own_findings,
     planned_pairs,
@@ -217,8 +216,9 @@ def _without(run: Run, left_out: Mapping[int, LeftOut]) -> str:
 
 def _begin_round(run: Run, now: float, number: int) -> None:
     """Have the addresses of a class probed: an epoch of its own."""
+    listening = [join.slot for join in joins_of(run) if join.probe_port is not None]
     run.epoch += 1
-    run.attempt.probing = Probing(number, listening(run))
+    run.attempt.probing = Probing(number, listening)
     for slot in run.taking_part():
         slot.its_node.state = NodeState.JOINED
     enter(run, Phase.VERIFYING, now)

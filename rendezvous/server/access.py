@@ -79,11 +79,6 @@ class Access:
             )
         return live
 
-    def refuser(self, name: str, credential: Credential | None, slot: int) -> tuple[LiveRun, int]:
-        """The run and the generation, for the holder of a join token of this slot."""
-        generation = required(credential).number
-        return self.joiner(name, credential, slot, generation), generation
-
     def node(self, name: str, slot: int, credential: Credential | None) -> LiveRun:
         """The run, for the present incarnation of this slot; older ones are Fenced.
 

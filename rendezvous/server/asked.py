@@ -127,7 +127,7 @@ def newcomer(service: Service, asked: Asked) -> None:
 
 def newcomer_of_slot(service: Service, asked: Asked) -> None:
     """A node that has not joined the slot of the path; it counts as heard of no more than that."""
-    asked.live, _ = service.access.refuser(asked.run, asked.credential, asked.slot)
+    asked.live = service.access.joiner(asked.run, asked.credential, asked.slot, asked.number)
 
 
 def node(service: Service, asked: Asked) -> None:

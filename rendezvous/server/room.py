@@ -36,11 +36,6 @@ class Seat(Enum):
     NONE = "it is dropped without a word"
 
 
-def file_limit() -> int:
-    """How many files this process may open."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
 class Room:
     """The connections of one registry.
 
@@ -51,7 +46,7 @@ class Room:
         self,
         max_connections: int,
         *,
-        limit: Callable[[], int] = file_limit,
+        limit: Callable[[], int] = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_connections = max_connections

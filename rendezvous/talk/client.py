@@ -21,11 +21,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.dialling import dial, dials_again
 from rendezvous.talk.failures import NetworkFailure, words_of
-from rendezvous.talk.hedging import persistently
 from rendezvous.talk.http_network import HttpNetwork
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Line, Network, Request
-from rendezvous.talk.retry import RANDOM, retry_pause
+from rendezvous.talk.retry import RANDOM, persistently, retry_pause
 from rendezvous.wire.errors import Mismatch, RdzvError, Unavailable, error_from_code
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
@@ -182,12 +181,7 @@ class RegistryClient:
             raise Unavailable(f"{self.base}: {words_of(exc)}") from exc
 
     async def _persistently(
-        self,
-        method: str,
-        path: str,
-        body: Callable[[], BaseModel] | None = None,
-        *,
-        late: float,
+        self, method: str, path: str, body: Callable[[], BaseModel] | None = None, *, late: float
     ) -> bytes:
         """As `request`, again on other connections while the answer is late."""
         return await persistently(

@@ -13,53 +13,37 @@ _SILENT_HOST = "no answer (filtered, or the host is down)"
 
 
 class Fault(StrEnum):
-    """What happened at an address."""
+    """What happened at an address, and how it is told: with the failure's detail in place of {}."""
 
-    NO_NAME = "no_name"
-    """The resolver does not know it; the detail is its answer."""
-    NO_NAME_SERVER = "no_name_server"
-    """The resolver did not answer in time; the detail is how many seconds that was."""
-    REFUSED = "refused"
-    FILTERED = "filtered"
+    words: str
+
+    def __new__(cls, value: str, words: str) -> Fault:
+        made = str.__new__(cls, value)
+        made._value_, made.words = value, words
+        return made
+
+    NO_NAME = "no_name", "its name cannot be resolved ({})"
+    NO_NAME_SERVER = "no_name_server", "no name server has told its address within {} s"
+    REFUSED = "refused", "connection refused (no registry is listening)"
+    FILTERED = "filtered", _SILENT_HOST
     """No connection in time, or nothing passes on one."""
-    HOST_DOWN = "host_down"
+    HOST_DOWN = "host_down", _SILENT_HOST
     """Its neighbours say that it is not there."""
-    SILENT = "silent"
-    """The connection is open, and no answer came in time."""
-    CLOSED = "closed"
-    NO_TLS = "no_tls"
+    SILENT = "silent", "it accepted the connection and did not answer"
+    CLOSED = "closed", _CLOSED
+    NO_TLS = "no_tls", f"{_CLOSED}; it may not speak TLS 1.3"
     """It closed the connection during the handshake."""
-    TLS = "tls"
-    """The handshake failed; the detail is OpenSSL's reason."""
-    NOT_PROVEN = "not_proven"
-    """It has another certificate than the one that is expected."""
-    OTHER_KEY = "other_key"
-    """It has another public key than the one that is expected."""
-    NOT_HTTP = "not_http"
-    NOT_RDZV = "not_rdzv"
-    """It speaks HTTP and is no registry."""
-    OTHER = "other"
-    """The detail is in the system's words."""
+    TLS = "tls", "it does not speak TLS 1.3 ({})"
+    NOT_PROVEN = "not_proven", "it does not hold this run's certificate"
+    OTHER_KEY = (
+        "other_key",
+        "another launch answers there, with another key; RDZV_TOKEN must be the same on every node",
+    )
+    NOT_HTTP = "not_http", "it does not speak HTTP"
+    NOT_RDZV = "not_rdzv", "something else than an rdzv registry answers there"
+    OTHER = "other", "{}"
 
 
-_WORDS = {
-    Fault.NO_NAME: "its name cannot be resolved ({})",
-    Fault.NO_NAME_SERVER: "no name server has told its address within {} s",
-    Fault.REFUSED: "connection refused (no registry is listening)",
-    Fault.FILTERED: _SILENT_HOST,
-    Fault.HOST_DOWN: _SILENT_HOST,
-    Fault.SILENT: "it accepted the connection and did not answer",
-    Fault.CLOSED: _CLOSED,
-    Fault.NO_TLS: f"{_CLOSED}; it may not speak TLS 1.3",
-    Fault.TLS: "it does not speak TLS 1.3 ({})",
-    Fault.NOT_PROVEN: "it does not hold this run's certificate",
-    Fault.OTHER_KEY: "another launch answers there, with another key; RDZV_TOKEN must be the same "
-    "on every node",
-    Fault.NOT_HTTP: "it does not speak HTTP",
-    Fault.NOT_RDZV: "something else than an rdzv registry answers there",
-    Fault.OTHER: "{}",
-}
-"""With a place for the detail."""
 _OF_NAMES = frozenset({Fault.NO_NAME, Fault.NO_NAME_SERVER})
 _OPEN_PORT = (
     "check that this node can open that port on rank 0's node, and that the registry has it there"
@@ -79,7 +63,7 @@ class NetworkFailure(Exception):
     """A `Network` or one of its lines failed; who calls a registry turns it into Unavailable.
 
     Attributes:
-        detail: What the fault says of it.
+        detail: What the resolver, OpenSSL or the system says; or after how many seconds it was.
         opened: Whether a connection was open by then.
     """
 
@@ -92,7 +76,7 @@ class NetworkFailure(Exception):
 
 def words_of(failure: NetworkFailure) -> str:
     """What a failure means, in words."""
-    return _WORDS[failure.fault].format(failure.detail)
+    return failure.fault.words.format(failure.detail)
 
 
 def unreachable(place: RegistryPlace, failures: Mapping[str, NetworkFailure]) -> Unavailable:

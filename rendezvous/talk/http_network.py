@@ -147,14 +147,9 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as exc:
-        raise failure_of(exc) from exc
-
-
-def failure_of(error: Exception) -> NetworkFailure:
-    """What a failed connection or request means."""
-    fault, detail = _fault_of(error)
-    opened = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-    return NetworkFailure(fault, detail, opened=opened)
+        fault, detail = _fault_of(exc)
+        opened = not isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout)
+        raise NetworkFailure(fault, detail, opened=opened) from exc
 
 
 def _fault_of(error: Exception) -> tuple[Fault, str]:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rendezvous.talk.hedging import persistently
+from rendezvous.talk.retry import persistently
 from rendezvous.wire.errors import Fenced, Unavailable
 from tests.simulation.loop import run_virtually
 

@@ -40,7 +40,6 @@ OF_THE_PRODUCT = {
     "launcher.run.slots",
     "launcher.run.submitting",
     "rendezvous.talk.dialling",
-    "rendezvous.talk.hedging",
     "rendezvous.talk.retry",
     "worker.agent.attempt",
     "worker.agent.following",
