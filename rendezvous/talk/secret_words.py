@@ -1,0 +1,34 @@
+"""What in a text may be a secret: the value of what is named like one, and what looks like one."""
+
+from __future__ import annotations
+
+import re
+
+from rendezvous.talk.join_string import without_secrets
+
+HIDDEN = "(hidden)"
+_NAMES = {
+    *("secret", "secrets", "token", "password", "passwd", "passphrase", "pwd", "credential"),
+    *("credentials", "auth", "authorization", "apikey", "key"),
+}
+_INNER = re.compile(r"([A-Za-z][\w.-]*)=([^\s;&|'\"]+)")
+_URL = re.compile(r"(\w+://[^/@\s:]*):[^/@\s]+@")
+_LOOKS_SECRET = re.compile(
+    r"\b(?:sk|hf|ghp|gho|github_pat|glpat|xox[abp])[-_]\w{8,}|\beyJ[\w.-]{16,}"
+)
+
+
+def text_without_secrets(text: str) -> str:
+    """The text without what may be a secret in it."""
+    text = _INNER.sub(_without_value, text)
+    text = _URL.sub(rf"\1:{HIDDEN}@", without_secrets(text))
+    return _LOOKS_SECRET.sub(HIDDEN, text)
+
+
+def is_secret(name: str) -> bool:
+    """Whether what has this name is a secret."""
+    return bool(_NAMES & set(re.split(r"[-_.]", name.lower())))
+
+
+def _without_value(found: re.Match[str]) -> str:
+    return f"{found[1]}={HIDDEN}" if is_secret(found[1]) else found[0]
