@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from rendezvous.shell import Shell
 from tests.simulation.loop import run_virtually
@@ -114,3 +115,44 @@ def test_a_closed_shell_has_ended_its_effects_and_takes_nothing_in() -> None:
         assert machine.fed == [(0.0, "a", None)]
 
     run_virtually(work())
+
+
+class Notebook:
+    """Remembers what was recorded."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[object, list[str]]] = []
+        self.closed = False
+
+    def begin(self, made_with: object, at: float, actions: object = ()) -> None:
+        """See `rendezvous.shell.Recorder`."""
+
+    def take(self, said: object, at: float, actions: Sequence[str]) -> None:
+        """See `rendezvous.shell.Recorder`."""
+        self.taken.append((said, [*actions]))
+
+    async def close(self) -> None:
+        """See `rendezvous.shell.Recorder`."""
+        self.closed = True
+
+
+async def test_each_input_is_recorded_also_the_one_at_which_the_machine_fails() -> None:
+    def step(said: str, now: float) -> list[str]:
+        return {"a": ["1", "2"]}[said]
+
+    book = Notebook()
+    shell: Shell[str, str] = Shell(
+        step,
+        lambda: None,
+        tick="tick",
+        act=lambda action: None,
+        broken=lambda number, error: "broken",
+        recorder=book,
+    )
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    shell.feed("a")
+    shell.feed("b")
+    await asyncio.sleep(0.01)
+    assert book.taken == [("a", ["1", "2"]), ("b", [])]
+    await shell.close()
+    assert book.closed
