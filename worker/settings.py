@@ -232,6 +232,11 @@ class NodeSettings(Settings):
         "newest are kept, and what fell out is counted; a program's output itself stays whole.",
         metavar="BYTES",
     )
+    record: bool = option(
+        False,
+        "Record what each node's agent hears into the log folder, without secrets, for "
+        "'rdzv replay'; a launch itself always is.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = option(
         "info", "What rdzv says of itself on standard error."
     )

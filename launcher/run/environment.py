@@ -18,6 +18,7 @@ from typing import Protocol
 
 import click
 
+from launcher.run.recorded import NAME, record_into
 from launcher.run.registry_process import (
     last_words,
     listen,
@@ -30,6 +31,7 @@ from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.show.board import Board, make_board
 from launcher.state.state_dir import StateDir, outlives_launch
 from rendezvous.compat import timeout
+from rendezvous.shell import Recorder
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential, new_secret
 from rendezvous.talk.join_string import RegistryPlace
@@ -121,6 +123,10 @@ class LaunchEnvironment:
         from launcher.run.metrics_file import MetricsFile  # not needed before the go
 
         return MetricsFile(viewer, state, say)
+
+    def recorder(self, state: StateDir) -> Recorder | None:
+        """What writes down all that the launch's machine hears; None: nothing does."""
+        return record_into(state.path / NAME)
 
     def on_signals(self, tell: Callable[[int], None]) -> None:
         """Have this told of each signal that ends a launch."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from launcher.run import actions as do
-from launcher.run import inputs
+from launcher.run import inputs, recorded
 from launcher.run.clearing import Clearance
 from launcher.run.effects import Effects
 from launcher.run.environment import LaunchEnvironment
@@ -41,13 +41,18 @@ class Launch:
         self._effects = Effects(prepared, state, board, world)
         surveyor = self._effects.surveyor
         found = surveyor.found(self._effects.remains)
-        self.machine = Machine.of(prepared.facts(), found, surveyor.wanted())
+        made_with = prepared.facts(), found, surveyor.wanted()
+        self.machine = Machine.of(*made_with)
+        recorder = world.recorder(state)
+        if recorder is not None:
+            recorder.begin(recorded.made_with(*made_with), asyncio.get_running_loop().time())
         self._shell: Shell[Input, do.Action] = Shell(
             self._step,
             self.machine.due,
             tick=inputs.Due(),
             act=self._act,
             broken=self._broken,
+            recorder=recorder,
         )
         self._effects.attach(self._shell)
         self._faults: dict[int, Exception] = {}

@@ -11,6 +11,7 @@
     table.json       the endpoint table on which the programs were started
     report.json      what was checked before that
     metrics.jsonl    what the programs have told of their progress, a row a line
+    recording.jsonl  what the launcher has heard, for `rdzv replay`
     result.json      how the launch ended
     logs/            one file for each node, and the registry's own
     submissions/     rendered specs, where a scheduler needs them as files

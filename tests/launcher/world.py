@@ -19,6 +19,7 @@ from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir
+from rendezvous.shell import Recorder
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import RegistryPlace
@@ -260,6 +261,9 @@ class World(LaunchEnvironment):
         self, place: RegistryPlace, credential: Credential, request_seconds: float
     ) -> RegistryClient:
         return cast(RegistryClient, Client(self.registry, place))
+
+    def recorder(self, state: StateDir) -> Recorder | None:
+        return None  # it writes in a thread, which no virtual clock waits for
 
     def on_signals(self, tell: Callable[[int], None]) -> None:
         self.signal = tell

@@ -227,6 +227,7 @@ class Process:
             orphan_timeout=ORPHAN_SECONDS,
             grace=GRACE_SECONDS,
             parent=1,
+            record=self.world.recordings is not None,
             log_dir=Path("/simulated"),
             nccl_log="on" if launch.follows_network else "off",
             require_rdma=launch.follows_network and launch.nodes > 2,

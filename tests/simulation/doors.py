@@ -19,6 +19,7 @@ from tests.simulation.loop import forever
 from tests.simulation.schedule import BREAKING, HANGING, Fault
 from worker.agent import AgentEnvironment
 from worker.agent.inputs import Armed
+from worker.agent.recorded import CODEC
 from worker.hosts.resolver import NO_SUCH_NAME, Resolver
 from worker.nccl.verdict import NetworkVerdict
 
@@ -78,6 +79,7 @@ class Doors:
             local_socket=partial(_Socket, self._process, self),
             nccl_log=self._nccl_log,
             sink=self._sink,
+            recorder=lambda _: self._process.world.recorder(CODEC, self._process.machine.name),
             **others,
         )
 

@@ -18,8 +18,10 @@ from unittest import mock
 from launcher.run.shell import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.state.state_dir import StateDir
+from rendezvous.recording.recorder import Codec, DirectRecorder
 from rendezvous.server import sequencer
 from rendezvous.server.journal import Record
+from rendezvous.shell import Recorder
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.talk.credentials import Credential, registry_credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace
@@ -28,6 +30,7 @@ from rendezvous.wire.node import Job, JoinRequest
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.reports import Report as NodeReport
 from rendezvous.wire.run import Phase
+from tests.recordings import Kept
 from tests.simulation import invariants, network
 from tests.simulation.agents import GRACE_SECONDS, Process
 from tests.simulation.disk import Disk
@@ -98,6 +101,7 @@ class World:
         self._ended_at: float | None = None
         self._triggers: dict[tuple[str, int, str], list[Fault]] = {}
         self._kinds: Counter[str] = Counter()
+        self.recordings: dict[str, Kept] | None = None
 
     # --- the course of things -----------------------------------------------------------------
 
@@ -276,6 +280,12 @@ class World:
             folder.ledger, context, last.said.append, grace=GRACE_SECONDS, world=outside
         )
         folder.release()
+
+    def recorder(self, codec: Codec, name: str) -> Recorder:
+        """Records a launch or a node, where a test wants to have it."""
+        assert self.recordings is not None
+        self.recordings[name] = Kept()
+        return DirectRecorder(codec, self.recordings[name])
 
     def client(
         self,

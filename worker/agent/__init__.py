@@ -12,6 +12,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import Fenced, RunOver
@@ -23,7 +24,10 @@ from worker.contracts import is_led
 from worker.program.process import become_subreaper, ending_signals, reap_orphans
 from worker.settings import WorkerSettings
 
-__all__ = ["run_agent", "AgentEnvironment"]
+__all__ = ["run_agent", "node_codec", "AgentEnvironment"]
+
+if TYPE_CHECKING:
+    from rendezvous.recording.recorder import Codec
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +66,13 @@ async def run_agent(
         for task in (reaper, sweeper):
             task.cancel()
         await asyncio.gather(reaper, sweeper, return_exceptions=True)
+
+
+def node_codec() -> Codec:
+    """What a recording has to know of a node's machine; an agent that records nothing has none."""
+    from worker.agent.recorded import CODEC
+
+    return CODEC
 
 
 async def take_part(

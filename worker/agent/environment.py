@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rendezvous.background import in_background
+from rendezvous.shell import Recorder
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import RegistryPlace
@@ -138,6 +139,12 @@ class Sink(Output, Protocol):
         """Nothing more comes."""
 
 
+def _recorder(path: Path) -> Recorder:
+    from worker.agent.recorded import record_into  # seldom wanted
+
+    return record_into(path)
+
+
 @dataclass(frozen=True)
 class AgentEnvironment:
     """Everything of the outer world that one agent uses.
@@ -177,6 +184,7 @@ class AgentEnvironment:
     write_shims: Callable[[Path, str], None] = write_shims
     make_private: Callable[[Path], None] = make_private
     remove_left: Callable[[list[str]], None] = remove_left
+    recorder: Callable[[Path], Recorder] = _recorder
     # --- the program
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from rendezvous.compat import timeout
-from rendezvous.shell import Shell
+from rendezvous.shell import Recorder, Shell
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.wire.errors import ArmingFailed, RdzvError
 from worker.agent import actions as do
@@ -64,14 +64,27 @@ class NodeShell:
         self._beside: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._node = Node(rules_of(spec, environment))
+<<<<<<< HEAD
         self._core: Shell[inputs.Input, do.Action] = Shell(
             self._step, self._due, tick=inputs.Tick(), act=self._act, broken=inputs.Broken
+=======
+        self._recorder = recorder_of(spec, environment)
+        self._core: Shell[Input, Action] = Shell(
+            self._step,
+            self._due,
+            tick=Tick(),
+            act=self._act,
+            broken=Broken,
+            recorder=self._recorder,
+>>>>>>> 11c05e8 (Record what a launch hears, and with --record each node)
         )
 
     async def run(self) -> int:
         """Take part in the run; returns the exit code. Raises what the node ends with instead."""
-        clock = asyncio.get_running_loop().time
-        self._node, actions = node.begin(self._node.rules, clock())
+        now, rules = asyncio.get_running_loop().time(), self._node.rules
+        self._node, actions = node.begin(rules, now)
+        if self._recorder is not None:
+            self._recorder.begin({"rules": rules}, now, actions)
         self._do(actions)
         try:
             return await self._over
@@ -88,7 +101,11 @@ class NodeShell:
         await asyncio.gather(*self._beside, return_exceptions=True)
         await self._core.close()
 
+<<<<<<< HEAD
     def _step(self, said: inputs.Input, now: float) -> Iterable[do.Action]:
+=======
+    def _step(self, said: Input, now: float) -> Sequence[Action]:
+>>>>>>> 11c05e8 (Record what a launch hears, and with --record each node)
         self._node, actions = node.step(self._node, said, now)
         return actions
 
@@ -308,6 +325,14 @@ class NodeShell:
         except ArmingFailed as exc:
             return inputs.Failed(asked.number, exc)
         return inputs.Done(asked.number)
+
+
+def recorder_of(spec: NodeSpec, environment: AgentEnvironment) -> Recorder | None:
+    """What writes down all that this node's machine hears; None where nobody asked for it."""
+    if not spec.settings.record:
+        return None
+    name = f"recording-slot-{spec.join.slot}-{spec.join.generation}.jsonl"
+    return environment.recorder(spec.log_folder(environment.environ) / name)
 
 
 def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:

@@ -1,0 +1,140 @@
+"""The values that machines hear, as JSON and back; and what they do, in a few words.
+
+What is read back is led by the type hints of the classes. An error comes back as its class with its
+attributes; one that is not rdzv's own only as its words.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+
+from rendezvous.talk.join_string import without_secrets
+from rendezvous.wire.errors import RdzvError
+
+Hide = Callable[[str], str]
+
+_SCALARS: dict[type, Any] = {bool: bool, int: int, float: int | float, str: str}
+
+
+class Unforeseen(Exception):
+    """An error that nobody expected, as it was shown when it came."""
+
+    def __init__(self, shown: str) -> None:
+        super().__init__(shown)
+        self.shown = shown
+
+    def __repr__(self) -> str:
+        return self.shown
+
+
+def plain(value: Any, hide: Hide) -> Any:
+    """What JSON can hold of it; `hide` takes out of a text what must not be written down."""
+    match value:
+        case Enum() if not isinstance(value, str | int):
+            return value.name
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return hide(value)
+        case BaseModel():  # its patterns refuse any other word in place of a hidden one
+            return json.loads(without_secrets(value.model_dump_json()))
+        case RdzvError():
+            return {"error": type(value).__name__, **plain(vars(value), hide)}
+        case BaseException():
+            return {"error": None, "shown": hide(repr(value))}
+        case Mapping():
+            return {key: plain(one, hide) for key, one in value.items()}
+        case AbstractSet():
+            return sorted(plain(one, hide) for one in value)
+        case list() | tuple():
+            return [plain(one, hide) for one in value]
+        case _ if is_dataclass(value):
+            return {one.name: plain(getattr(value, one.name), hide) for one in fields(value)}
+    return hide(str(value))  # a path in a sentence
+
+
+def made(hint: Any, value: Any) -> Any:
+    """The inverse of `plain`, for a value of this type. Raises TypeError, ValueError, KeyError."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        kinds = [one for one in args if one is not type(None)]
+        return made(kinds[0], value) if value is not None and len(kinds) == 1 else value
+    if origin is tuple and args[-1] is not ...:
+        return tuple(made(kind, one) for kind, one in zip(args, value, strict=True))
+    if origin in (tuple, list, frozenset):
+        return origin(made(args[0], one) for one in value)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {key: made(args[1], one) for key, one in value.items()}
+    return _made_of(hint, value) if isinstance(hint, type) else value
+
+
+def _made_of(kind: type, value: Any) -> Any:
+    if issubclass(kind, Enum):
+        return kind(value) if issubclass(kind, str | int) else kind[value]
+    if issubclass(kind, BaseModel):
+        return kind.model_validate_json(json.dumps(value))
+    if issubclass(kind, BaseException):
+        return _error(**value)
+    if is_dataclass(kind):
+        hints = hints_of(kind)
+        return kind(**{name: made(hints[name], one) for name, one in value.items()})
+    if kind in _SCALARS and not isinstance(value, _SCALARS[kind]):
+        raise TypeError(f"{value!r} is not of the type {kind.__name__}")
+    return value
+
+
+def _error(error: str | None, **values: Any) -> Exception:
+    if error is None:
+        return Unforeseen(**values)
+    kinds = {kind.__name__: kind for kind in _with_children(RdzvError)}
+    found = kinds[error](values["message"])
+    vars(found).update(values)
+    return found
+
+
+def _with_children(root: type[RdzvError]) -> Iterator[type[RdzvError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from _with_children(child)
+
+
+@functools.cache
+def hints_of(kind: type) -> dict[str, Any]:
+    """The types of a class's fields, by name."""
+    return get_type_hints(kind)
+
+
+def words(value: Any) -> str:
+    """What it is in a few words: its class, its numbers and names, and no text that came from
+    elsewhere, so that a replay finds the same words although texts were hidden."""
+    shown = list(_shown(value))
+    return f"{type(value).__name__}({', '.join(shown)})" if shown else type(value).__name__
+
+
+def _shown(value: Any) -> Iterator[str]:
+    is_model = isinstance(value, BaseModel)
+    for name in type(value).model_fields if is_model else [one.name for one in fields(value)]:
+        match getattr(value, name):
+            case None | False:
+                continue
+            case float() if is_model:  # most are only passed on
+                continue
+            case Enum() as one:
+                yield f"{name}={one.value if isinstance(one, str | int) else one.name}"
+            case bool() | int() | float() as one:
+                yield f"{one}" if name in ("number", "id") else f"{name}={one}"
+            case BaseModel() as one:
+                yield words(one)
+            case BaseException() as one:
+                yield type(one).__name__ if isinstance(one, RdzvError) else "Exception"
+            case one if is_dataclass(one):
+                yield words(one)

@@ -1,0 +1,24 @@
+"""The machines are deterministic: what a simulated launch or node has heard leads where it led."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recordings import replayed
+from tests.simulation.generate import generate
+from tests.simulation.world import World
+
+
+@pytest.mark.parametrize("seed", [*range(12), 221, 1_012, 4_061, 118_187])
+def test_a_replay_finds_what_each_of_a_schedule_did(seed: int, tmp_path: Path) -> None:
+    world = World(generate(seed))
+    world.recordings = {}
+    assert world.run().violation is None
+    names = {launcher.machine.name for launcher in world.launchers}
+    assert world.recordings.keys() == names | {x.machine.name for x in world.history.processes}
+    for kept in world.recordings.values():
+        found = replayed(kept.save(tmp_path / "recording.jsonl"))
+        assert len(found) == len(kept.lines)
+        assert [one for one in found if one.differs] == []

@@ -1,0 +1,29 @@
+"""Where a recording is on disk: a file of bounded size, of its own for each process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rendezvous.recording.reading import is_recording
+from rendezvous.recording.recorder import LIMIT_BYTES
+from worker.program.log_file import LogFile, first_part, older_part
+from worker.program.output import make_private
+
+
+def begin_recording(path: Path) -> LogFile:
+    """Open it, empty: a machine is recorded from its start. Raises OSError."""
+    make_private(path.parent)
+    for part in _parts(path):
+        part.unlink()
+    return LogFile(path, LIMIT_BYTES)
+
+
+def parts_of_recording(path: Path) -> list[Path]:
+    """The files of a recording, in order; none where it is something else."""
+    parts = _parts(path)
+    return parts if parts and is_recording(parts[0]) else []
+
+
+def _parts(path: Path) -> list[Path]:
+    """A long one has its beginning beside the newest."""
+    return [part for part in (first_part(path), older_part(path), path) if part.is_file()]
