@@ -28,6 +28,7 @@ PACKAGES = ("hypothesis", "matplotlib", "nvidia-ml-py", "psutil", "pytest", "pyy
 PURE = {
     "tests/launcher": (
         *("adopt", "dry_run", "environment", "hostlist", "metrics", "options", "plan", "preview"),
+        "recordings",
         *("run_course", "run_ending", "run_ground", "run_slots"),
         *("specs", "symmetric", "template"),
     ),

@@ -170,9 +170,16 @@ def replay(journal: str, state_dir: Path | None, as_json: bool) -> None:
     """Show what happened in a journal, event by event, with the reasons.
 
     JOURNAL is a journal file, or the id of a run that was launched here; a file that is named
-    like a run is ./NAME.
+    like a run is ./NAME. It may also be the recording of a launch or of a node: what it has heard
+    is fed to it again, and where it now does something else, that is shown, and the exit code is 1.
     """
     path = _journal(journal, state_dir)
+    from worker.program.recording_file import parts_of_recording
+
+    if parts := parts_of_recording(path):
+        from launcher.run.replaying import show_recording
+
+        raise SystemExit(show_recording(parts, click.echo, as_json=as_json))
     words = isolated("rendezvous.server.replay", str(path))
     # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

@@ -31,7 +31,7 @@ from worker.offer.ports import find_free
 pytestmark = pytest.mark.real_time
 
 LIMIT_SECONDS = 100.0
-DEBUG = {"RDZV_LOG_LEVEL": "debug"}
+DEBUG = {"RDZV_LOG_LEVEL": "debug", "RDZV_RECORD": "1"}
 
 HOLDERS = {"secret", "registry.json", "key.pem", "credential"}
 """Files of a state folder that hold secrets, beside the scripts of worker runs."""

@@ -124,6 +124,20 @@ def test_a_failing_node_stops_the_others_and_is_named_in_the_last_line(tmp_path:
     assert not processes_with(mark)
 
 
+def test_a_launch_and_its_nodes_are_recorded_and_replayed(tmp_path: Path) -> None:
+    script = "[ $NODE_RANK = 1 ] && exit 7; sleep 0.5"
+    assert launch(tmp_path, "--nnodes", "2", *COMMAND, "--record", command=shell(script)).code == 7
+    folder = tmp_path / "r"
+    nodes = [folder / "logs" / f"recording-slot-{slot}-1.jsonl" for slot in (0, 1)]
+    for path in (folder / "recording.jsonl", *nodes):
+        done = subprocess.run(
+            [RDZV, "replay", path], capture_output=True, text=True, env=environment(tmp_path)
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines()[-1].endswith(" replayed, which lead where they led")
+        assert ": End(" in done.stdout.splitlines()[-2]
+
+
 def test_a_program_killed_by_a_signal_gives_128_plus_its_number(tmp_path: Path) -> None:
     script = f"[ $NODE_RANK = 0 ] && kill -SEGV $$; {WAITING}"
     assert launch(tmp_path, "--nnodes", "2", *COMMAND, command=shell(script)).code == 139
