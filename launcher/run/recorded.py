@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from launcher.run.actions import Action
-from launcher.run.ground import Found, Wanted
+from launcher.run.ground import OnDisk, Wanted
 from launcher.run.inputs import Input
 from launcher.run.machine import Machine
 from launcher.run.values import LaunchFacts
 from rendezvous.recording.recorder import BackgroundRecorder, Codec, Step
+from rendezvous.recording.values import leaves
 from rendezvous.talk.join_string import without_secrets
 from rendezvous.talk.secret_words import text_without_secrets
 from worker.program.recording_file import begin_recording
@@ -29,7 +30,7 @@ def record_into(path: Path) -> BackgroundRecorder:
     return BackgroundRecorder(CODEC, partial(begin_recording, path))
 
 
-def made_with(facts: LaunchFacts, found: Found, wanted: Wanted) -> dict[str, Any]:
+def made_with(facts: LaunchFacts, found: OnDisk, wanted: Wanted) -> dict[str, Any]:
     """What is written of a launch's beginning: of the fingerprints, which are of all options and
     COMMAND, only whether they are the same."""
     former = found.former
@@ -58,8 +59,8 @@ def _start(values: Mapping[str, Any], _: float) -> tuple[Iterable[Action], Step]
 
 CODEC = Codec(
     "launch",
-    get_args(Input),
-    {"facts": LaunchFacts, "found": Found, "wanted": Wanted},
+    leaves(Input),
+    {"facts": LaunchFacts, "found": OnDisk, "wanted": Wanted},
     _without_secrets,
     without_secrets,
     _start,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
@@ -34,6 +35,13 @@ class Unforeseen(Exception):
 
     def __repr__(self) -> str:
         return self.shown
+
+
+def leaves(union: Any) -> tuple[type, ...]:
+    """The classes of a union, and those made of them (of a class with slots there may be the one
+    that it was made from as well, which nobody can name)."""
+    below = [one for kind in get_args(union) for one in (kind, *kind.__subclasses__())]
+    return tuple(one for one in below if vars(sys.modules[one.__module__]).get(one.__name__) is one)
 
 
 def plain(value: Any, hide: Hide) -> Any:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from launcher.cli import main
 from launcher.run import inputs as of_a_launch
-from launcher.run.ground import Former, Found, Wanted
+from launcher.run.ground import Former, OnDisk, Wanted
 from launcher.run.recorded import CODEC as LAUNCH
 from launcher.run.recorded import made_with
 from launcher.run.values import LaunchFacts
@@ -125,13 +125,13 @@ def test_a_recording_of_a_launch_holds_no_secrets(folder: Path) -> None:
 
 @pytest.mark.parametrize(("former", "same"), [("a" * 64, True), ("b" * 64, False), ("", False)])
 def test_of_fingerprints_only_their_likeness_is_written(former: str, same: bool) -> None:
-    facts = LaunchFacts("r", None, None, True, True)
-    found = Found(Former("id", "h", "local", True, 1, fingerprint=former))
+    facts = LaunchFacts(None, None, True, True)
+    found = OnDisk(Former("id", "h", "local", True, 1, fingerprint=former))
     values = made_with(facts, found, Wanted("h", "local", "a" * 64))
     kept = values["found"].former.fingerprint
     assert (kept == values["wanted"].fingerprint, bool(kept)) == (same, bool(former))
     assert "aaaa" not in repr(values)
-    assert made_with(facts, Found(), Wanted("h", "local", ""))["found"] == Found()
+    assert made_with(facts, OnDisk(), Wanted("h", "local", ""))["found"] == OnDisk()
 
 
 # --- stored ones, and what `rdzv replay` prints ---------------------------------------------------

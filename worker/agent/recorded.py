@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from rendezvous.recording.recorder import BackgroundRecorder, Codec, Step
+from rendezvous.recording.values import leaves
 from rendezvous.talk.secret_words import HIDDEN, text_without_secrets
 from worker.agent import node
 from worker.agent.actions import Action
@@ -60,5 +61,5 @@ def _start(made_with: Mapping[str, Any], at: float) -> tuple[Iterable[Action], S
 
 
 CODEC = Codec(
-    "node", get_args(Input), {"rules": Rules}, _without_secrets, text_without_secrets, _start
+    "node", leaves(Input), {"rules": Rules}, _without_secrets, text_without_secrets, _start
 )

@@ -64,19 +64,14 @@ class NodeShell:
         self._beside: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._node = Node(rules_of(spec, environment))
-<<<<<<< HEAD
-        self._core: Shell[inputs.Input, do.Action] = Shell(
-            self._step, self._due, tick=inputs.Tick(), act=self._act, broken=inputs.Broken
-=======
         self._recorder = recorder_of(spec, environment)
-        self._core: Shell[Input, Action] = Shell(
+        self._core: Shell[inputs.Input, do.Action] = Shell(
             self._step,
             self._due,
-            tick=Tick(),
+            tick=inputs.Tick(),
             act=self._act,
-            broken=Broken,
+            broken=inputs.Broken,
             recorder=self._recorder,
->>>>>>> 11c05e8 (Record what a launch hears, and with --record each node)
         )
 
     async def run(self) -> int:
@@ -101,11 +96,7 @@ class NodeShell:
         await asyncio.gather(*self._beside, return_exceptions=True)
         await self._core.close()
 
-<<<<<<< HEAD
-    def _step(self, said: inputs.Input, now: float) -> Iterable[do.Action]:
-=======
-    def _step(self, said: Input, now: float) -> Sequence[Action]:
->>>>>>> 11c05e8 (Record what a launch hears, and with --record each node)
+    def _step(self, said: inputs.Input, now: float) -> Sequence[do.Action]:
         self._node, actions = node.step(self._node, said, now)
         return actions
 
