@@ -14,8 +14,8 @@ import pytest
 from hypothesis import settings
 
 from tests.frameworks.environments import ENVIRONMENTS, takes_all
-from tests.missing import give_up
 from tests.once_more import note_marks
+from tests.support.missing import give_up
 
 
 @functools.cache

@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.missing import give_up
+from tests.support.missing import give_up
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "build" / "pythons"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.netlab import Host, HostsMode, Lab, Nameserver
-from tests.notes import notes
+from tests.support.netlab import Host, HostsMode, Lab, Nameserver
+from tests.support.notes import notes
 
 pytestmark = pytest.mark.netns
 
@@ -138,7 +138,7 @@ os.unlink("/etc/hosts.new")
 """
 CRASH = """
 import os, subprocess
-from tests.netlab import Lab
+from tests.support.netlab import Lab
 lab = Lab(1).__enter__()
 process = lab.hosts[0].start(["sleep", "60"], stdout=subprocess.DEVNULL)
 print(lab.hosts[0].namespace, process.pid, flush=True)

@@ -40,8 +40,9 @@ class Unforeseen(Exception):
 def leaves(union: Any) -> tuple[type, ...]:
     """The classes of a union, and those made of them (of a class with slots there may be the one
     that it was made from as well, which nobody can name)."""
-    below = [one for kind in get_args(union) for one in (kind, *kind.__subclasses__())]
-    return tuple(one for one in below if vars(sys.modules[one.__module__]).get(one.__name__) is one)
+    below: list[type] = [one for kind in get_args(union) for one in (kind, *kind.__subclasses__())]
+    homes = {one: vars(sys.modules[one.__module__]) for one in below}
+    return tuple(one for one in below if homes[one].get(one.__name__) is one)
 
 
 def plain(value: Any, hide: Hide) -> Any:

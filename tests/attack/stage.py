@@ -21,9 +21,9 @@ from rendezvous.talk.credentials import (
 from rendezvous.wire.errors import NotFound
 from rendezvous.wire.reports import AckReport
 from rendezvous.wire.run import Phase
-from tests.rendezvous.driver import make_probe
-from tests.rendezvous.registry import Launch
-from tests.rendezvous.served import OPERATOR, SECRET, FakeClock, Served, ask
+from tests.support.driver import make_probe
+from tests.support.registry import Launch
+from tests.support.served import OPERATOR, SECRET, FakeClock, Served, ask
 
 GENERATION_2: dict[str, Any] = {"generation": 2, "join_id": "join-0-of-generation-2"}
 SILENCE = 0.4

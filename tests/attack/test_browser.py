@@ -23,7 +23,7 @@ import pytest
 from rendezvous.server.journal import Record, read_journal
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from tests.attack.test_matrix import ROUTES
-from tests.rendezvous.registry import Launch, Node, Registry, running
+from tests.support.registry import Launch, Node, Registry, running
 
 EVIL = "evil.example"
 RIGHT = f"Host: {SERVER_NAME}"

@@ -20,9 +20,9 @@ from rendezvous.talk.retry import retry_pause
 from rendezvous.wire.errors import RegistryError
 from rendezvous.wire.run import Phase
 from tests.attack.floods import KINDS, Tally
-from tests.faults.record import record
-from tests.nightly import but_at_night
-from tests.rendezvous.registry import Launch, Node, Registry, running
+from tests.support.nightly import but_at_night
+from tests.support.record import record
+from tests.support.registry import Launch, Node, Registry, running
 
 NODES = 16
 FLOOD_SECONDS = 12.0

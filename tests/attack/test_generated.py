@@ -25,11 +25,11 @@ from hypothesis import strategies as st
 from rendezvous.server.limiter import BURST
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.wire.types import Problem
-from tests.attack.fuzz.mangle import mangled_text
 from tests.attack.fuzz.targets import TARGETS
-from tests.faults.record import ROUNDS
-from tests.rendezvous.driver import FEW
-from tests.rendezvous.registry import Launch, Node, Registry, running
+from tests.support.driver import FEW
+from tests.support.mangle import mangled_text
+from tests.support.record import ROUNDS
+from tests.support.registry import Launch, Node, Registry, running
 
 OPENAPI = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
 OPERATIONS = [f"{m.upper()} {p}" for p, item in OPENAPI["paths"].items() for m in item]

@@ -14,7 +14,7 @@ from rendezvous.server.routes import ROUTES as TABLE
 from rendezvous.server.service import Service
 from rendezvous.talk.credentials import SERVER_NAME
 from tests.attack.stage import GENERATION_2, Stage
-from tests.rendezvous.served import Answer, ask
+from tests.support.served import Answer, ask
 
 CODES = {
     200: "",

@@ -18,11 +18,11 @@ from rendezvous.isolated import isolated
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import NotFound, Unauthorized, UsageError
 from rendezvous.wire.run import Phase
-from tests.attack.canaries import loose
 from tests.attack.server import Request, serving
 from tests.attack.test_tls import join_text, worker
-from tests.path.launching import RDZV, environment, launch, launching, shell, until
-from tests.rendezvous.registry import Launch, Node, running
+from tests.support.canaries import loose
+from tests.support.launching import RDZV, environment, launch, launching, shell, until
+from tests.support.registry import Launch, Node, running
 from worker.program.output import make_private
 
 pytestmark = pytest.mark.real_time

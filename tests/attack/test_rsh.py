@@ -11,7 +11,7 @@ from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.relay import RelayMail
 from tests.attack.stage import Stage
 from tests.attack.test_matrix import drawn, staged, statuses
-from tests.rendezvous.served import Answer, ask
+from tests.support.served import Answer, ask
 
 pytestmark = pytest.mark.real_time
 

@@ -32,8 +32,8 @@ from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.node import Job
 from rendezvous.wire.run import Phase
 from tests.attack.server import Request, serving, tls
-from tests.path.launching import RDZV, environment
-from tests.rendezvous.registry import Launch, Registry, by_public_key, running, until
+from tests.support.launching import RDZV, environment
+from tests.support.registry import Launch, Registry, by_public_key, running, until
 
 pytestmark = pytest.mark.real_time
 

@@ -14,7 +14,7 @@ from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
-from tests.schedulers.bed import join_text
+from tests.support.bed import join_text
 
 FOLDER = specs_folder() / "azureml"
 NAME = "rdzv-12e4567890-1-1"

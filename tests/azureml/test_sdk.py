@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from tests.azureml.specs import FOLDER, NAME, rendered, worker_run
-from tests.kubernetes.specs import UGLY
-from tests.schedulers.bed import join_text
-from tests.vendors import AZURE, python_with
+from tests.support.bed import join_text
+from tests.support.kubernetes_specs import UGLY
+from tests.support.vendors import AZURE, python_with
 
 pytestmark = [pytest.mark.schedulers, pytest.mark.timeout(600)]
 

@@ -16,8 +16,8 @@ from launcher.symmetric.claim import Host
 from rendezvous.isolated import isolated
 from rendezvous.talk.join_string import parse_group_token
 from tests.azureml.specs import FOLDER, NAME, OPTIONS, rendered, shipped, worker_run
-from tests.kubernetes.specs import UGLY
-from tests.schedulers.bed import Bed, join_text
+from tests.support.bed import Bed, join_text
+from tests.support.kubernetes_specs import UGLY
 
 SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
 

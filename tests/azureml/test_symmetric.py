@@ -11,8 +11,8 @@ import pytest
 
 from rendezvous.talk.join_string import group_token_text
 from tests.azureml.specs import shipped
-from tests.netlab import Lab
-from tests.path.launching import environment
+from tests.support.launching import environment
+from tests.support.netlab import Lab
 
 pytestmark = [pytest.mark.schedulers, pytest.mark.netns, pytest.mark.timeout(120)]
 

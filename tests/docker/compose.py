@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.docker.engine import USER_PATH, Engine
-from tests.path.launching import Outcome
+from tests.support.launching import Outcome
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "rdzv-test"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.path.launching import environment, until
+from tests.support.launching import environment, until
 
 TOOLS = ("dockerd", "docker", "docker-compose", "ip", "mmdebstrap", "nsenter", "unshare")
 _UP_SECONDS = 60.0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docker.compose import PIN, ROOT
-from tests.path.launching import environment
+from tests.support.launching import environment
 
 # What a training program of the user sees: its own interpreter, and its own old pydantic.
 PROGRAM = """

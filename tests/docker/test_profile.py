@@ -18,8 +18,8 @@ from launcher.schedulers.contract import Scheduler, SchedulerContext
 from rendezvous.wire.run import SlotState
 from tests.docker.compose import IMAGE
 from tests.docker.engine import TOOLS, Engine
-from tests.path.launching import RDZV, Outcome, until
-from tests.schedulers.bed import Bed, join_text
+from tests.support.bed import Bed, join_text
+from tests.support.launching import RDZV, Outcome, until
 
 pytestmark = [
     pytest.mark.schedulers(*TOOLS),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rendezvous.registry import until
+from tests.support.registry import until
 from worker.program.local_socket import LocalSocket, Request
 
 pytestmark = pytest.mark.real_time

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.netlab import Host, Lab
-from tests.path.launching import RDZV, environment, until
+from tests.support.launching import RDZV, environment, until
+from tests.support.netlab import Host, Lab
 
 
 @dataclass

@@ -30,7 +30,7 @@ from rendezvous.wire.errors import Fenced
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
 from rendezvous.wire.run import Phase, RunSpec
 from rendezvous.wire.watch import NodeView
-from tests.rendezvous.registry import Launch, Node, all_reached
+from tests.support.registry import Launch, Node, all_reached
 
 LOOK_SECONDS = 0.5
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tests.netlab import Lab
+from tests.support.netlab import Lab
 
 Situation: TypeAlias = Callable[[Lab], None]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.path.launching import Launched, launching, processes_with, shell, until
+from tests.support.launching import Launched, launching, processes_with, shell, until
 
 NODES = 3
 HELD = 1

@@ -22,11 +22,11 @@ import pytest
 from rendezvous.wire.errors import ExitCode
 from tests.faults import networks
 from tests.faults.networks import Situation
-from tests.faults.record import record
 from tests.faults.test_clocks import LIBRARIES, wrong_clock
-from tests.netlab import Lab
-from tests.path.cluster import Cluster, cluster
-from tests.path.launching import BIN, Outcome, shell
+from tests.support.cluster import Cluster, cluster
+from tests.support.launching import BIN, Outcome, shell
+from tests.support.netlab import Lab
+from tests.support.record import record
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
 NO_TORCH = ("--framework", "command", "--submit-retries", "0")

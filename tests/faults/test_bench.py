@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.record import record
-from tests.netlab import INTERFACE, Host, Lab
-from tests.path.cluster import Cluster, cluster
+from tests.support.cluster import Cluster, cluster
+from tests.support.netlab import INTERFACE, Host, Lab
+from tests.support.record import record
 
 pytestmark = [
     pytest.mark.faults,

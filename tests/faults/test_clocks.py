@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.record import record
 from tests.faults.test_pauses import COMMAND, finish_well, standing_registry, until_end
-from tests.netlab import Lab
-from tests.path.cluster import cluster
-from tests.path.launching import launch, launching, processes_with, until
+from tests.support.cluster import cluster
+from tests.support.launching import launch, launching, processes_with, until
+from tests.support.netlab import Lab
+from tests.support.record import record
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.detection import Figure, killed_agents, silent_hosts, stopped_runs
-from tests.faults.record import ROUNDS, record
+from tests.support.record import ROUNDS, record
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300 * ROUNDS)]
 

@@ -13,11 +13,9 @@ import pytest
 
 from launcher.run.registry_process import server_command
 from launcher.state.state_dir import StateDir
-from tests.faults.disks import failing_disk, fill, no_reserve, run, small_disk
 from tests.faults.late import late_slot_1
-from tests.faults.record import record
-from tests.nightly import but_at_night
-from tests.path.launching import (
+from tests.support.disks import failing_disk, fill, no_reserve, run, small_disk
+from tests.support.launching import (
     RDZV,
     Launched,
     Outcome,
@@ -27,6 +25,8 @@ from tests.path.launching import (
     shell,
     until,
 )
+from tests.support.nightly import but_at_night
+from tests.support.record import record
 
 COMMAND = ("--framework", "command", "--nnodes", "2")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.record import record
-from tests.path.launching import launch, launching, until
+from tests.support.launching import launch, launching, until
+from tests.support.record import record
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch, pytest.mark.timeout(150)]
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.disks import fill, run
-from tests.faults.record import ROUNDS, record
-from tests.netlab import Host, Lab
-from tests.nightly import but_at_night
-from tests.path.cluster import Cluster, cluster
-from tests.path.launching import until
+from tests.support.cluster import Cluster, cluster
+from tests.support.disks import fill, run
+from tests.support.launching import until
+from tests.support.netlab import Host, Lab
+from tests.support.nightly import but_at_night
+from tests.support.record import ROUNDS, record
 from tests.worker.test_hosts_plan import TWO, row, table
 from worker.hosts.file import restore_stale
 

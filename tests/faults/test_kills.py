@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from rendezvous.wire.errors import ExitCode
-from tests.faults.record import record
 from tests.faults.stage import NODES, PHASES, options_and_command, standing_in
-from tests.netlab import Lab
-from tests.nightly import but_at_night
-from tests.path.cluster import Cluster, cluster
-from tests.path.launching import Outcome, launch, launching, processes_with, until
+from tests.support.cluster import Cluster, cluster
+from tests.support.launching import Outcome, launch, launching, processes_with, until
+from tests.support.netlab import Lab
+from tests.support.nightly import but_at_night
+from tests.support.record import record
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
 

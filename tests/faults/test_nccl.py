@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from rendezvous.wire.errors import ExitCode
-from tests.faults.record import record
 from tests.faults.test_rdma import SICK, SIZE, SOUND, machines, sentence
-from tests.path.cluster import Cluster
-from tests.path.launching import shell
+from tests.support.cluster import Cluster
+from tests.support.launching import shell
+from tests.support.record import record
 
 pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(180)]
 

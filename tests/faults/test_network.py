@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.crowd import crowd, read_lines
-from tests.faults.record import ROUNDS, record
-from tests.netlab import Lab
-from tests.path.cluster import cluster
-from tests.path.launching import until
+from tests.support.cluster import cluster
+from tests.support.launching import until
+from tests.support.netlab import Lab
+from tests.support.record import ROUNDS, record
 
 pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(300 + 90 * ROUNDS)]
 

@@ -16,8 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.record import ROUNDS, record
-from tests.path.launching import (
+from tests.support.launching import (
     RDZV,
     Launched,
     Outcome,
@@ -27,6 +26,7 @@ from tests.path.launching import (
     shell,
     until,
 )
+from tests.support.record import ROUNDS, record
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from tests.faults.late import late_slot_1
-from tests.faults.record import record
-from tests.netlab import Host, Lab
-from tests.nightly import but_at_night
-from tests.path.cluster import cluster
-from tests.path.launching import RDZV, environment, launching, shell, until
+from tests.support.cluster import cluster
+from tests.support.launching import RDZV, environment, launching, shell, until
+from tests.support.netlab import Host, Lab
+from tests.support.nightly import but_at_night
+from tests.support.record import record
 from worker.hosts.resolver import NO_SUCH_NAME
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.record import record
-from tests.nightly import but_at_night
-from tests.path.launching import (
+from tests.support.launching import (
     RDZV,
     Launched,
     Outcome,
@@ -26,6 +24,8 @@ from tests.path.launching import (
     shell,
     until,
 )
+from tests.support.nightly import but_at_night
+from tests.support.record import record
 from worker.program import keeper
 
 COMMAND = ("--framework", "command")

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.errors import ExitCode
-from tests.faults.record import record
-from tests.netlab import Host, Lab
-from tests.nightly import but_at_night
-from tests.path.cluster import Cluster, cluster
-from tests.path.launching import Outcome, shell
-from tests.worker import fake_drivers
-from tests.worker.fake_sysfs import DOWN, SLOW, nd_h100_v5
+from tests.support import fake_drivers
+from tests.support.cluster import Cluster, cluster
+from tests.support.fake_sysfs import DOWN, SLOW, nd_h100_v5
+from tests.support.launching import Outcome, shell
+from tests.support.netlab import Host, Lab
+from tests.support.nightly import but_at_night
+from tests.support.record import record
 
 pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(180)]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.record import ROUNDS, record
 from tests.faults.test_pauses import standing_registry
-from tests.path.launching import RDZV, environment, processes_with, until
+from tests.support.launching import RDZV, environment, processes_with, until
+from tests.support.record import ROUNDS, record
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tests.frameworks.lab import Case
-from tests.netlab import INTERFACE, Lab
+from tests.support.netlab import INTERFACE, Lab
 
 _PORT = "29500"
 _ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

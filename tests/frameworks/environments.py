@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.venvs import FOLDER, CannotInstall, installed, is_installed, pip_for
+from tests.support.venvs import FOLDER, CannotInstall, installed, is_installed, pip_for
 
 _PINS = (Path(__file__).parents[2] / "constraints.txt").read_text("utf-8").splitlines()
 TORCH = next(pin for pin in _PINS if pin.startswith("torch=="))

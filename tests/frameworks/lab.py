@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.frameworks.environments import ENVIRONMENTS, Environment
-from tests.netlab import Lab
-from tests.path.cluster import Cluster, cluster
-from tests.path.launching import BIN, RDZV
+from tests.support.cluster import Cluster, cluster
+from tests.support.launching import BIN, RDZV
+from tests.support.netlab import Lab
 
 ROOT = Path(__file__).parent.parent.parent
 JOBS = Path(__file__).parent / "jobs"

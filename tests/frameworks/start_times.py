@@ -25,9 +25,9 @@ from tests.frameworks.bare import BARE, Start
 from tests.frameworks.cases import CASES
 from tests.frameworks.environments import ENVIRONMENTS
 from tests.frameworks.lab import LIMIT_SECONDS, Case, environment_of, logs_of, results_in
-from tests.netlab import Lab
-from tests.path.cluster import cluster
-from tests.path.launching import environment
+from tests.support.cluster import cluster
+from tests.support.launching import environment
+from tests.support.netlab import Lab
 
 _LOOK_SECONDS = 0.01
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.frameworks.environments import ENVIRONMENTS
 from tests.frameworks.lab import EXAMPLES, JOBS, environment_of, launch, left_on, line_of, logs_of
-from tests.netlab import Host, Lab
-from tests.path.cluster import Cluster, cluster
-from tests.path.launching import until
+from tests.support.cluster import Cluster, cluster
+from tests.support.launching import until
+from tests.support.netlab import Host, Lab
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(200)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks.lab import EXAMPLES, launch, left_on
-from tests.netlab import Lab
+from tests.support.netlab import Lab
 
 TRAIN = str(EXAMPLES / "finetune" / "train.py")
 STEPS = 12

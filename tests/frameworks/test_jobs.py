@@ -8,7 +8,7 @@ import pytest
 
 from tests.frameworks.cases import CASES
 from tests.frameworks.lab import Case, launch, left_on
-from tests.netlab import Lab
+from tests.support.netlab import Lab
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(200)]
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.frameworks.environments import ENVIRONMENTS
 from tests.frameworks.lab import JOBS, environment_of, left_on
-from tests.netlab import Lab
-from tests.path.cluster import Cluster, cluster
-from tests.path.launching import until
+from tests.support.cluster import Cluster, cluster
+from tests.support.launching import until
+from tests.support.netlab import Lab
 
 pytestmark = [
     pytest.mark.netns,

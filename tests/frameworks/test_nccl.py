@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks.lab import JOBS, launch
-from tests.netlab import Lab
+from tests.support.netlab import Lab
 
 pytestmark = [
     pytest.mark.netns,

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.kubernetes.api import Cluster, serving
-from tests.kubernetes.specs import shipped
-from tests.netlab import Host
+from tests.support.kubernetes_specs import shipped
+from tests.support.netlab import Host
 
 RULES = next(found for found in shipped("launcher.yaml") if found["kind"] == "Role")["rules"]
 

@@ -25,9 +25,9 @@ from launcher.schedulers.profile import ProfileScheduler
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState
 from tests.kubernetes.api import QUOTA, Cluster, Refused, serving
-from tests.kubernetes.specs import UGLY, documents, expected, shipped, worker_run
-from tests.schedulers.bed import join_text
 from tests.schedulers.fakes.kubernetes import filled
+from tests.support.bed import join_text
+from tests.support.kubernetes_specs import UGLY, documents, expected, shipped, worker_run
 
 pytestmark = [pytest.mark.schedulers("kubectl"), pytest.mark.timeout(120)]
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.kubernetes.specs import FOLDER, UGLY
-from tests.netlab import Lab
-from tests.path.launching import RDZV, Outcome, environment, until
+from tests.support.kubernetes_specs import FOLDER, UGLY
+from tests.support.launching import RDZV, Outcome, environment, until
+from tests.support.netlab import Lab
 
 pytestmark = [
     pytest.mark.schedulers("kubectl"),

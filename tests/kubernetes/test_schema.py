@@ -10,9 +10,9 @@ import pytest
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
-from tests.kubernetes.specs import FOLDER, UGLY, worker_run
-from tests.schedulers.bed import join_text
-from tests.vendors import KUBERNETES, python_with
+from tests.support.bed import join_text
+from tests.support.kubernetes_specs import FOLDER, UGLY, worker_run
+from tests.support.vendors import KUBERNETES, python_with
 
 pytestmark = [pytest.mark.schedulers, pytest.mark.timeout(300)]
 

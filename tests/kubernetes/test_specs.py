@@ -19,8 +19,8 @@ from launcher.schedulers.profile import ProfileScheduler
 from launcher.symmetric.adopt import adopt
 from launcher.symmetric.claim import Host, Value
 from rendezvous.isolated import isolated
-from tests.kubernetes.specs import UGLY, documents, expected, shipped, worker_run
-from tests.schedulers.bed import join_text
+from tests.support.bed import join_text
+from tests.support.kubernetes_specs import UGLY, documents, expected, shipped, worker_run
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 DUMP = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"

@@ -19,7 +19,7 @@ from launcher.symmetric.platforms import PLATFORMS, claims
 from launcher.symmetric.slurm_nodes import expand
 from launcher.symmetric.start import check_values
 from rendezvous.wire.errors import UsageError
-from tests.launcher import environments as env
+from tests.support import environments as env
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "symmetric.md"
 FOUR = {"nnodes": Value("4", "NUM_NODES")}

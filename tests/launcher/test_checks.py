@@ -19,8 +19,8 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Round, RunReport
 from rendezvous.wire.verify import PairProbe
-from tests.rendezvous.mesh import ETH, RAIL, both, into, tried
-from tests.rendezvous.registry import Launch, Node, running
+from tests.support.mesh import ETH, RAIL, both, into, tried
+from tests.support.registry import Launch, Node, running
 
 LAUNCH_ID = "k7f2a9c1xy"
 NAMES = {slot: f"h{slot}" for slot in range(128)}

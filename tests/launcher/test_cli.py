@@ -43,7 +43,7 @@ from rendezvous.wire.errors import (
     RdzvError,
     UsageError,
 )
-from tests.rendezvous.registry import running
+from tests.support.registry import running
 
 RUN_VARIABLES = ("NUM_NODES", "GPUS_PER_NODE", "NODE_RANK", "MASTER_ADDR", "ROLE")
 LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")

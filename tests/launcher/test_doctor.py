@@ -19,7 +19,7 @@ from launcher.cli import main
 from launcher.show.machine import page
 from rendezvous.version import rdzv_version
 from rendezvous.wire.checks import Check, Kind
-from tests.worker.machines import candidate, machine, port, roce
+from tests.support.machines import candidate, machine, port, roce
 from worker.machine.network import Skipped
 from worker.preflight.checks import NODE_CHECKS, check_node
 

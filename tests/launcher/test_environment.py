@@ -20,7 +20,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
-from tests.rendezvous.registry import Launch, Node, running
+from tests.support.registry import Launch, Node, running
 from worker.contracts import FRAMEWORKS, Paths, ProgramOptions, make_contract
 
 LAUNCH_ID = "k7f2a9c1xy"

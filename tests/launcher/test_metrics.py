@@ -30,7 +30,7 @@ from rendezvous.wire.metrics import MetricBatch, MetricLine, MetricRow
 from rendezvous.wire.run import NodeState, RunStatus
 from tests.launcher.test_board import node, run_status
 from tests.launcher.test_checks import LAUNCH_ID, NOWHERE
-from tests.rendezvous.registry import Launch, Node, Registry, running
+from tests.support.registry import Launch, Node, Registry, running
 
 
 def line(rank: int, step: int, at: float = 1.0, **values: float) -> MetricLine:

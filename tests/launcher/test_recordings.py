@@ -31,7 +31,16 @@ from rendezvous.talk.join_string import group_token_text
 from rendezvous.talk.secret_words import HIDDEN
 from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.node import JoinReply, JoinRequest
-from tests.recordings import CODECS, STORED, Kept, differing, load, replayed, seen_of, values_of
+from tests.support.recordings import (
+    CODECS,
+    STORED,
+    Kept,
+    differing,
+    load,
+    replayed,
+    seen_of,
+    values_of,
+)
 from worker.agent import inputs as of_a_node
 from worker.agent.recorded import CODEC as NODE
 from worker.agent.state import Rules

@@ -18,7 +18,7 @@ from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
-from tests.schedulers.bed import settings_of
+from tests.support.bed import settings_of
 
 STORED = Path(__file__).parent / "data" / "specs"
 COMMAND = ["train.py", "--name", 'it\'s a "test"', "$HOME", "", "--", "two\nlines", "a=b c: #d"]

@@ -17,7 +17,7 @@ from launcher.symmetric.slurm_address import address_in
 from launcher.symmetric.start import settle, symmetric_join
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import group_token_text
-from tests.launcher import environments as env
+from tests.support import environments as env
 
 pytestmark = pytest.mark.real_time
 

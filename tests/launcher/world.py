@@ -38,7 +38,7 @@ from rendezvous.wire.run import (
 )
 from rendezvous.wire.table import EndpointTable
 from tests.launcher.fleet import Fleet
-from tests.simulation.loop import VirtualLoop
+from tests.support.virtual_time import VirtualLoop
 
 OK = Result(status="ok", exit_code=0, code="ok", message="all nodes ended with exit code 0")
 

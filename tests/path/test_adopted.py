@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher import environments as env
-from tests.netlab import Host, Lab
-from tests.path.cluster import LIMIT_SECONDS
-from tests.path.launching import RDZV, Launched, environment, shell, until
+from tests.support import environments as env
+from tests.support.cluster import LIMIT_SECONDS
+from tests.support.launching import RDZV, Launched, environment, shell, until
+from tests.support.netlab import Host, Lab
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 

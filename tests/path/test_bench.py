@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.path.launching import BIN, LIMIT_SECONDS, RDZV, Outcome, environment
+from tests.support.launching import BIN, LIMIT_SECONDS, RDZV, Outcome, environment
 
 pytestmark = pytest.mark.real_time
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.netlab import Host, Lab
-from tests.path.launching import RDZV, environment, shell, until
+from tests.support.launching import RDZV, environment, shell, until
+from tests.support.netlab import Host, Lab
 
 NODE = ["--framework", "command", "--", *shell("echo rank $NODE_RANK of $NNODES")]
 LIMIT_SECONDS = 100.0

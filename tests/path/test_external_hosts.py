@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.netlab import Host, Lab
-from tests.path.cluster import LIMIT_SECONDS
-from tests.path.launching import RDZV, environment, until
+from tests.support.cluster import LIMIT_SECONDS
+from tests.support.launching import RDZV, environment, until
+from tests.support.netlab import Host, Lab
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.nightly import but_at_night
 from tests.path.farm import Farm
-from tests.path.launching import Launched, Outcome, processes_with, shell, until
+from tests.support.launching import Launched, Outcome, processes_with, shell, until
+from tests.support.nightly import but_at_night
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from tests.faults.record import ROUNDS, record
-from tests.nightly import but_at_night
 from tests.path.farm import Farm
-from tests.path.launching import Launched, processes_with, shell, until
 from tests.path.test_farm import interrupt, kill, said, waited_for
+from tests.support.launching import Launched, processes_with, shell, until
+from tests.support.nightly import but_at_night
+from tests.support.record import ROUNDS, record
 
 pytestmark = [pytest.mark.netns, pytest.mark.faults, pytest.mark.timeout(240)]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.netlab import Lab
-from tests.path.cluster import cluster
-from tests.path.launching import launch, shell, until
+from tests.support.cluster import cluster
+from tests.support.launching import launch, shell, until
+from tests.support.netlab import Lab
 
 pytestmark = pytest.mark.real_time
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.path.launching import BIN, launch, launching, until
+from tests.support.launching import BIN, launch, launching, until
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
 

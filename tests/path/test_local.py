@@ -17,8 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.nightly import but_at_night
-from tests.path.launching import (
+from tests.support.launching import (
     RDZV,
     Launched,
     environment,
@@ -28,6 +27,7 @@ from tests.path.launching import (
     shell,
     until,
 )
+from tests.support.nightly import but_at_night
 from worker.offer.ports import find_free
 
 COMMAND = ("--framework", "command")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.path.launching import RDZV, environment, launch, launching, shell, until
+from tests.support.launching import RDZV, environment, launch, launching, shell, until
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 

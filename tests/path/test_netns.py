@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from rendezvous.talk.join_string import JoinString
-from tests.netlab import Host, Lab
-from tests.path.cluster import LIMIT_SECONDS, cluster
-from tests.path.launching import RDZV, environment, until
+from tests.support.cluster import LIMIT_SECONDS, cluster
+from tests.support.launching import RDZV, environment, until
+from tests.support.netlab import Host, Lab
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.path.launching import launch
+from tests.support.launching import launch
 
 pytestmark = pytest.mark.real_time
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.netlab import Lab
-from tests.path.cluster import Cluster, cluster
-from tests.path.launching import RDZV, environment, until
+from tests.support.cluster import Cluster, cluster
+from tests.support.launching import RDZV, environment, until
+from tests.support.netlab import Lab
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 

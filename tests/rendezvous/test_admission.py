@@ -20,7 +20,7 @@ from rendezvous.wire.node import Facts, Job, JoinRequest
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from rendezvous.wire.verify import ProbeReport
-from tests.rendezvous.driver import Drive, in_phase, make_join, make_refusal, make_spec, sha
+from tests.support.driver import Drive, in_phase, make_join, make_refusal, make_spec, sha
 
 # --- joins: who may have a slot -------------------------------------------------------------------
 

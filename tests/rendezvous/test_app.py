@@ -22,10 +22,10 @@ from rendezvous.wire.run import Phase, RunReport, RunStatus
 from rendezvous.wire.table import EndpointTable, canonical_json
 from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
-from tests.attack.fuzz.mangle import CANARY, mangled
-from tests.rendezvous.driver import make_probe, make_refusal
-from tests.rendezvous.registry import LIMIT_SECONDS, Launch, is_waiting, until
-from tests.rendezvous.served import OPERATOR, Answer, FakeClock, Served, ask
+from tests.support.driver import make_probe, make_refusal
+from tests.support.mangle import CANARY, mangled
+from tests.support.registry import LIMIT_SECONDS, Launch, is_waiting, until
+from tests.support.served import OPERATOR, Answer, FakeClock, Served, ask
 
 
 class Door:

@@ -14,8 +14,8 @@ from rendezvous.proof.pairs import ProbedRound, failures
 from rendezvous.proof.text_matrix import text_matrix
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
-from tests.rendezvous.driver import FEW, make_join
-from tests.rendezvous.mesh import (
+from tests.support.driver import FEW, make_join
+from tests.support.mesh import (
     ETH,
     RAIL,
     Pair,

@@ -41,7 +41,7 @@ from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.table import EndpointTable, TableRow, canonical_json
 from rendezvous.wire.watch import NodeView
-from tests.rendezvous.registry import (
+from tests.support.registry import (
     Launch,
     Node,
     Registry,

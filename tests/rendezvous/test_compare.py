@@ -11,7 +11,7 @@ from rendezvous.proof.compare import compare
 from rendezvous.proof.findings import finding_text
 from rendezvous.proof.rdma import RdmaExpectation, rdma_of
 from rendezvous.wire.node import Facts, Finding, JoinRequest, RdmaPort
-from tests.rendezvous.driver import make_join, make_spec, sha
+from tests.support.driver import make_join, make_spec, sha
 
 MANY = 128
 ODD = 77

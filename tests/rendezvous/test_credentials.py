@@ -19,7 +19,7 @@ from rendezvous.talk.credentials import (
     parse_credential,
     registry_credential,
 )
-from tests.rendezvous.driver import FEW
+from tests.support.driver import FEW
 
 SECRET = bytes(range(32))
 KEYS = RunKeys(SECRET, "r", "launch")

@@ -14,7 +14,7 @@ from rendezvous.talk.failures import Fault, NetworkFailure, unreachable, words_o
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Answer, Line, Request, Stream
 from rendezvous.wire.errors import Unavailable
-from tests.simulation.loop import run_virtually
+from tests.support.virtual_time import run_virtually
 
 _HEALTHY = Answer(200, {"x-rdzv": "test"}, b"ok\n")
 

@@ -23,7 +23,7 @@ from rendezvous.wire.reports import Report
 from rendezvous.wire.run import Limits, RunSpec
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Wire
-from tests.rendezvous.driver import Drive, make_spec
+from tests.support.driver import Drive, make_spec
 
 STORED = sorted((Path(__file__).parent.parent / "wire").glob("*.json"))
 EVENTS = [path for path in STORED if path.name.startswith("event-")]

@@ -8,7 +8,7 @@ import pytest
 
 from rendezvous.talk.retry import persistently
 from rendezvous.wire.errors import Fenced, Unavailable
-from tests.simulation.loop import run_virtually
+from tests.support.virtual_time import run_virtually
 
 PAUSE = 0.3
 

@@ -8,7 +8,7 @@ import pytest
 
 from rendezvous.wire.node import Candidate, Finding
 from rendezvous.wire.run import Phase
-from tests.rendezvous.driver import Drive, make_candidate, make_spec
+from tests.support.driver import Drive, make_candidate, make_spec
 
 GLOO = "GLOO_SOCKET_IFNAME"
 

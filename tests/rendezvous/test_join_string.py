@@ -32,7 +32,7 @@ from rendezvous.talk.join_string import (
     without_secrets,
 )
 from rendezvous.wire.errors import UsageError
-from tests.rendezvous.driver import FEW
+from tests.support.driver import FEW
 
 SECRET = bytes(range(32))
 KEYS = RunKeys(SECRET, "r", "launch")

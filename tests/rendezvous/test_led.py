@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase, Result
-from tests.rendezvous.driver import in_phase
+from tests.support.driver import in_phase
 
 
 def test_a_led_run_has_succeeded_when_the_program_of_rank_0_ended_well() -> None:

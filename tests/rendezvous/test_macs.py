@@ -10,7 +10,7 @@ from rendezvous.talk.credentials import (
 from rendezvous.talk.macs import row_is_genuine, sign_join, word_macs
 from rendezvous.wire.node import MOST_COMMAND_WORDS
 from rendezvous.wire.table import TableRow
-from tests.rendezvous.driver import make_candidate, make_join
+from tests.support.driver import make_candidate, make_join
 
 KEYS = RunKeys(bytes(range(32)), "r", "launch")
 

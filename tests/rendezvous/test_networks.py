@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of, given_up
 from rendezvous.wire.node import Candidate, Facts, JoinRequest, LinkKind
 from rendezvous.wire.peers import FULL_MESH, PEERS_EACH, peers_of
-from tests.rendezvous.driver import FEW, make_candidate, make_join
+from tests.support.driver import FEW, make_candidate, make_join
 
 
 def classes(*joins: JoinRequest) -> list[NetworkClass]:

@@ -12,8 +12,8 @@ from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.words import seconds_text
-from tests.rendezvous.driver import make_join
-from tests.rendezvous.mesh import (
+from tests.support.driver import make_join
+from tests.support.mesh import (
     ETH,
     Pair,
     both,

@@ -24,7 +24,7 @@ from rendezvous.run.verifying import (
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Phase, Result, Round, SlotState
-from tests.rendezvous.driver import Drive, in_phase, make_probe, make_spec
+from tests.support.driver import Drive, in_phase, make_probe, make_spec
 
 MEMLOCK = Finding(check="L12", level="fail", subject="memlock", cause="it is too low")
 LOW = LeftOut(Cause.PREFLIGHT_FAILED, "slot 1 (host1): memlock: it is too low")

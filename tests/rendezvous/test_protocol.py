@@ -25,7 +25,7 @@ from rendezvous.wire.node import Finding, Job
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, Report
 from rendezvous.wire.run import NodeState, Phase, Result, SlotNews, SlotState
 from rendezvous.wire.table import EndpointTable, TableRow
-from tests.rendezvous.driver import FEW, LAUNCH, Drive, in_phase, make_probe, make_spec, sha
+from tests.support.driver import FEW, LAUNCH, Drive, in_phase, make_probe, make_spec, sha
 
 ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"
 BEFORE_GO = [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING]

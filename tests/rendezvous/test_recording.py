@@ -17,7 +17,7 @@ from rendezvous.recording.reading import is_recording, read
 from rendezvous.recording.recorder import BackgroundRecorder, Codec, Sink
 from rendezvous.recording.values import made, plain, words
 from rendezvous.wire.errors import Fenced, UsageError
-from tests.recordings import Kept
+from tests.support.recordings import Kept
 
 
 class Colour(StrEnum):

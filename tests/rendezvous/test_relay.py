@@ -27,8 +27,8 @@ from rendezvous.wire.relay import (
 )
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase
-from tests.rendezvous.registry import Launch, is_waiting
-from tests.rendezvous.served import SECRET, Answer, FakeClock, Served, ask
+from tests.support.registry import Launch, is_waiting
+from tests.support.served import SECRET, Answer, FakeClock, Served, ask
 
 MAC = "0" * 64
 

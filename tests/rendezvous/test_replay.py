@@ -20,8 +20,8 @@ from rendezvous.server.replay import replay
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import EventLine, Phase, SlotNews, SlotState
-from tests.rendezvous.registry import Launch
-from tests.rendezvous.served import FakeClock, Served
+from tests.support.registry import Launch
+from tests.support.served import FakeClock, Served
 
 pytestmark = pytest.mark.real_time
 

@@ -17,7 +17,7 @@ from rendezvous.wire.errors import (
     TooManyRequests,
     Unavailable,
 )
-from tests.simulation.loop import run_virtually
+from tests.support.virtual_time import run_virtually
 
 
 def ask(*answers: RdzvError | str, **options: Any) -> tuple[str, float]:

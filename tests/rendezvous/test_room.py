@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from rendezvous.server.room import MAX_REFUSALS, RESERVE, Room, Seat
-from tests.rendezvous.served import FakeClock
+from tests.support.served import FakeClock
 
 
 def room(*, limit: int = 1_024, connections: int = 10_000) -> Room:

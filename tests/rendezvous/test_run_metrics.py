@@ -20,8 +20,8 @@ from rendezvous.server.metrics import Metrics
 from rendezvous.talk.credentials import SERVER_NAME, hkdf, node_credential
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricRow, RunMetrics
 from rendezvous.wire.run import Phase
-from tests.rendezvous.registry import Launch
-from tests.rendezvous.served import SECRET, FakeClock, Served, ask
+from tests.support.registry import Launch
+from tests.support.served import SECRET, FakeClock, Served, ask
 
 
 def batch(first: int, *steps: int, rank: int = 0, **values: float) -> MetricBatch:

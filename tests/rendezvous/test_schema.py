@@ -16,7 +16,7 @@ from rendezvous.wire.run import Limits, RunSpec, SlotNews
 from rendezvous.wire.table import EndpointTable, TableRow, canonical_json
 from rendezvous.wire.types import MAX_NODES, Address, Digest, RunId, ShortWords
 from rendezvous.wire.verify import PairProbe, ProbeReport
-from tests.rendezvous.driver import make_join, make_spec, sha
+from tests.support.driver import make_join, make_spec, sha
 
 ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
 RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)

@@ -10,7 +10,7 @@ from rendezvous.proof.rdma import RdmaExpectation
 from rendezvous.run.seal import assign_ranks, make_table
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable, TableRow
-from tests.rendezvous.driver import FEW, make_candidate, make_join, sha
+from tests.support.driver import FEW, make_candidate, make_join, sha
 
 
 def network_of(joins: list[JoinRequest]) -> NetworkClass:

@@ -30,9 +30,9 @@ from rendezvous.wire.errors import StorageFull, TooLarge, Unavailable
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView
-from tests.nightly import but_at_night
-from tests.rendezvous.driver import make_probe
-from tests.rendezvous.registry import (
+from tests.support.driver import make_probe
+from tests.support.nightly import but_at_night
+from tests.support.registry import (
     LIMIT_SECONDS,
     START_SECONDS,
     Launch,

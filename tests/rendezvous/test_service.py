@@ -36,9 +36,9 @@ from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport, Report
 from rendezvous.wire.run import EventLine, NodeState, Phase, SlotNews, SlotState
 from rendezvous.wire.watch import NodeView
-from tests.rendezvous.driver import make_probe, make_refusal
-from tests.rendezvous.registry import Launch, is_waiting, until
-from tests.rendezvous.served import FakeClock, Served
+from tests.support.driver import make_probe, make_refusal
+from tests.support.registry import Launch, is_waiting, until
+from tests.support.served import FakeClock, Served
 
 
 class TroubledJournal(MemoryJournal):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from rendezvous.shell import Shell
-from tests.simulation.loop import run_virtually
+from tests.support.virtual_time import run_virtually
 
 Said = tuple[str, object]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rendezvous.proof.text_matrix import text_matrix
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
-from tests.rendezvous.mesh import (
+from tests.support.mesh import (
     ETH,
     both,
     into,

@@ -13,7 +13,7 @@ from rendezvous.wire.node import Facts, Finding
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import NodeState, Phase, Round, RunReport, SlotState
 from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan, ProbeReport
-from tests.rendezvous.driver import Drive, in_phase, make_candidate, make_probe, make_spec
+from tests.support.driver import Drive, in_phase, make_candidate, make_probe, make_spec
 
 ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"
 ETH1 = "eth1, 10.1.0.0/24, Ethernet, IPv4"

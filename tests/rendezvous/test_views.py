@@ -17,7 +17,7 @@ from rendezvous.run.views import (
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotState, SlotStatus
 from rendezvous.wire.watch import NodeView
-from tests.rendezvous.driver import LAUNCH, Drive, in_phase, make_spec
+from tests.support.driver import LAUNCH, Drive, in_phase, make_spec
 
 
 def said(drive: Drive) -> str:

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from rendezvous.wire.types import ShortWords
 from rendezvous.wire.words import printable
-from tests.rendezvous.driver import FEW
+from tests.support.driver import FEW
 
 WORDS: TypeAdapter[str] = TypeAdapter(ShortWords)
 

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from launcher.cli import main
 from launcher.schedulers.catalog import known_schedulers
-from tests.schedulers.bed import OWN, SHIPPED, Bed, settings_of
 from tests.schedulers.behaving import REFUSAL
+from tests.support.bed import OWN, SHIPPED, Bed, settings_of
 
 BATCH = str(OWN["batch"])
 

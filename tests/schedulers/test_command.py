@@ -17,7 +17,7 @@ from launcher.options import outside_environment
 from launcher.schedulers import command
 from launcher.schedulers.command import CommandRunner, Said, clean
 from rendezvous.wire.errors import SchedulerError
-from tests.schedulers.bed import time_out_once
+from tests.support.bed import time_out_once
 
 pytestmark = pytest.mark.real_time
 

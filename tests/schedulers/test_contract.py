@@ -22,8 +22,8 @@ from launcher.schedulers.profile_file import read_profile
 from launcher.schedulers.shipped import PROFILES as PROFILES_FOLDER
 from rendezvous.wire.errors import SchedulerError, TemplateError, UsageError
 from rendezvous.wire.run import SlotState
-from tests.schedulers.bed import FAKES, LIMIT_SECONDS, OWN, SHIPPED, Bed, join_text
 from tests.schedulers.behaving import DOWN, LOST, ODD_WORD, REFUSAL
+from tests.support.bed import FAKES, LIMIT_SECONDS, OWN, SHIPPED, Bed, join_text
 
 pytestmark = pytest.mark.real_time
 

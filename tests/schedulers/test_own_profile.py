@@ -19,9 +19,9 @@ from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile_file import Profile
 from launcher.settings import LaunchSettings
-from tests.missing import give_up
-from tests.path.launching import environment, launch
 from tests.schedulers.batch_api import BatchApi, serving
+from tests.support.launching import environment, launch
+from tests.support.missing import give_up
 
 pytestmark = pytest.mark.real_time
 

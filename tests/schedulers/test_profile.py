@@ -22,7 +22,7 @@ from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import read_profile
 from rendezvous.wire.errors import SchedulerError, TemplateError, UsageError
 from rendezvous.wire.run import SlotState
-from tests.schedulers.bed import OWN, Bed, join_text, time_out_once
+from tests.support.bed import OWN, Bed, join_text, time_out_once
 
 BATCH = OWN["batch"].read_text()
 

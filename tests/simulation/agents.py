@@ -39,9 +39,9 @@ from tests.simulation import agent_promises, invariants
 from tests.simulation.agent_promises import ORPHAN_SECONDS, UNFORESEEN
 from tests.simulation.doors import Doors, Unforeseen
 from tests.simulation.history import Facts, Failure
-from tests.simulation.loop import Machine, forever
 from tests.simulation.network import BESIDE, LOOPBACK
 from tests.simulation.program import SimulatedProgram, draw_course
+from tests.support.virtual_time import Machine, forever
 from worker.agent import AgentEnvironment, take_part
 from worker.probe.packets import Identity
 from worker.settings import WorkerSettings

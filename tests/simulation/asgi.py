@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message
 
 from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.talk.network import HEADERS, Answer, Request
-from tests.simulation.loop import forever
+from tests.support.virtual_time import forever
 
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 

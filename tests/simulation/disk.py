@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from rendezvous.server.journal import Record
 from rendezvous.wire.errors import StorageFull
-from tests.simulation.loop import Machine, forever
+from tests.support.virtual_time import Machine, forever
 
 FULL = "no space left on device"
 LIE = "the disk says that it did not keep what it has kept"

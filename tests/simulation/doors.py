@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rendezvous.wire.errors import AddressError, ArmingFailed, RunError, UsageError
 from rendezvous.wire.table import EndpointTable
-from tests.simulation.loop import forever
 from tests.simulation.schedule import BREAKING, HANGING, Fault
+from tests.support.virtual_time import forever
 from worker.agent import AgentEnvironment
 from worker.agent.inputs import Armed
 from worker.agent.recorded import CODEC

@@ -41,11 +41,11 @@ from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunStatus
 from tests.simulation import invariants
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
-from tests.simulation.loop import Machine
 from tests.simulation.network import ADDRESSES, BESIDE, PORT, place_of
 from tests.simulation.registry import Identity
 from tests.simulation.schedule import Launch
 from tests.simulation.scheduler import SimulatedChildren
+from tests.support.virtual_time import Machine
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

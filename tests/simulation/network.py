@@ -23,8 +23,8 @@ from tests.simulation.stream import SimulatedStream
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
-    from tests.simulation.loop import VirtualLoop
     from tests.simulation.registry import Registry
+    from tests.support.virtual_time import VirtualLoop
 
 ADDRESSES = ("10.0.0.1", "10.0.1.1")
 """Of the registry's host, on two networks of the site."""

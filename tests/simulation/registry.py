@@ -21,8 +21,8 @@ from rendezvous.server.service import Service
 from rendezvous.talk.credentials import SERVER_NAME, hkdf, registry_credential
 from rendezvous.wire.errors import RdzvError, UsageError
 from tests.simulation.disk import SimulatedJournal
-from tests.simulation.loop import Machine
 from tests.simulation.network import PORT, PROOF
+from tests.support.virtual_time import Machine
 
 if TYPE_CHECKING:
     from tests.simulation.launchers import Launcher

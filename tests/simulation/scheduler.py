@@ -19,7 +19,7 @@ from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState
 from tests.simulation.agents import Process
-from tests.simulation.loop import forever
+from tests.support.virtual_time import forever
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

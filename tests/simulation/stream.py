@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rendezvous.talk.failures import Fault, NetworkFailure
 
 if TYPE_CHECKING:
-    from tests.simulation.loop import VirtualLoop
     from tests.simulation.network import Wire
+    from tests.support.virtual_time import VirtualLoop
 
 
 class SimulatedStream:

@@ -18,10 +18,10 @@ from rendezvous.talk.network import Answer, Request
 from rendezvous.wire.errors import NotFound, RdzvError, Unauthorized, Unavailable
 from tests.simulation import asgi
 from tests.simulation.generate import generate
-from tests.simulation.loop import Machine, VirtualLoop, run_virtually
 from tests.simulation.network import ADDRESSES, place_of
 from tests.simulation.schedule import Fault, Schedule
 from tests.simulation.world import World
+from tests.support.virtual_time import Machine, VirtualLoop, run_virtually
 
 CALM = generate(3).without(())
 Work = Callable[[World], Coroutine[Any, Any, Any]]

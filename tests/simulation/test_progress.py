@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.path.launching import until
 from tests.simulation import __main__ as command
 from tests.simulation.history import Violation
 from tests.simulation.planted import BUGS
 from tests.simulation.progress import FILE, Kept, Progress, Totals, digest, kept_in
 from tests.simulation.search import stored
+from tests.support.launching import until
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path("build/simulate")

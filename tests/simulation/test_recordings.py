@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.recordings import replayed
 from tests.simulation.generate import generate
 from tests.simulation.world import World
+from tests.support.recordings import replayed
 
 
 @pytest.mark.parametrize("seed", [*range(12), 221, 1_012, 4_061, 118_187])

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from rendezvous.server.journal import read_journal
-from tests.nightly import but_at_night
 from tests.simulation import __main__ as command
 from tests.simulation import invariants
 from tests.simulation.__main__ import run_seeds
 from tests.simulation.faults import KINDS, words
 from tests.simulation.generate import generate
 from tests.simulation.history import Violation
-from tests.simulation.loop import Machine, VirtualLoop
 from tests.simulation.planted import BUGS
 from tests.simulation.schedule import Fault, Launch, Schedule, from_json
 from tests.simulation.search import stored
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World, simulate
+from tests.support.nightly import but_at_night
+from tests.support.virtual_time import Machine, VirtualLoop
 
 
 @pytest.mark.parametrize("first", but_at_night(range(0, 100, 50), 0))

@@ -30,7 +30,6 @@ from rendezvous.wire.node import Job, JoinRequest
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.reports import Report as NodeReport
 from rendezvous.wire.run import Phase
-from tests.recordings import Kept
 from tests.simulation import invariants, network
 from tests.simulation.agents import GRACE_SECONDS, Process
 from tests.simulation.disk import Disk
@@ -43,12 +42,13 @@ from tests.simulation.launchers import (
     SimulatedEnvironment,
     join_by_token,
 )
-from tests.simulation.loop import Machine, VirtualLoop
 from tests.simulation.network import Door, Network
 from tests.simulation.program import Course
 from tests.simulation.registry import Identity, Registries
 from tests.simulation.schedule import OTHER_JOBS, Fault, Launch, Schedule
 from tests.simulation.scheduler import SimulatedScheduler, Submitted
+from tests.support.recordings import Kept
+from tests.support.virtual_time import Machine, VirtualLoop
 
 _SECRET = hashlib.sha256(b"simulation").digest()
 _OPERATOR = registry_credential(_SECRET)

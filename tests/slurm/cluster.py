@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.netlab import Host, Lab
-from tests.notes import add_note
-from tests.path.launching import environment, until
+from tests.support.launching import environment, until
+from tests.support.netlab import Host, Lab
+from tests.support.notes import add_note
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "srun")
 """What a machine needs: Debian's packages slurm-wlm and munge."""

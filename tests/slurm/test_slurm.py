@@ -15,8 +15,8 @@ import pytest
 
 from launcher.schedulers.shipped import specs_folder
 from rendezvous.wire.errors import ExitCode
-from tests.path.launching import RDZV, Outcome, other_rdzv, until
 from tests.slurm.cluster import PROGRAMS, Slurm
+from tests.support.launching import RDZV, Outcome, other_rdzv, until
 
 pytestmark = [
     pytest.mark.schedulers(*PROGRAMS),

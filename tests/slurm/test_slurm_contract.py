@@ -13,8 +13,6 @@ import pytest
 
 from launcher.plan.plan import Submission
 from rendezvous.wire.run import SlotState
-from tests.path.launching import RDZV, until
-from tests.schedulers.bed import Bed, join_text
 from tests.schedulers.test_contract import (
     described,
     logs,
@@ -25,6 +23,8 @@ from tests.schedulers.test_contract import (
     test_two_worker_runs_have_two_handles,
 )
 from tests.slurm.cluster import PROGRAMS, Slurm
+from tests.support.bed import Bed, join_text
+from tests.support.launching import RDZV, until
 
 __all__ = [
     "test_a_handle_that_the_scheduler_never_had_is_not_running_and_can_be_cancelled",

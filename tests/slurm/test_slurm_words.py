@@ -8,7 +8,7 @@ import pytest
 
 from launcher.schedulers.description import Description
 from rendezvous.wire.run import SlotState
-from tests.schedulers.bed import Bed, join_text
+from tests.support.bed import Bed, join_text
 
 BAD_DAY = "ReqNodeNotAvail, UnavailableNodes:n[0-1]"
 OTHERS = "112|RUNNING|n0\n12|PENDING|(Priority)\n121|FAILED|(TimeLimit)\n"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.netlab import Host, Lab
-from tests.path.launching import RDZV, Launched, environment, until
+from tests.support.launching import RDZV, Launched, environment, until
+from tests.support.netlab import Host, Lab
 
 SSHD = "/usr/sbin/sshd"
 RUN = "r"

@@ -12,10 +12,6 @@ from pathlib import Path
 import pytest
 
 from rendezvous.wire.errors import ExitCode
-from tests.attack.canaries import Canaries, add_run, loose
-from tests.faults.disks import fill, small_disk
-from tests.netlab import Host
-from tests.path.launching import RDZV, environment, other_rdzv, until
 from tests.path.test_netns import PROGRAM, expectations
 from tests.ssh.machines import (
     LIMIT_SECONDS,
@@ -26,6 +22,10 @@ from tests.ssh.machines import (
     machines,
     served_machines,
 )
+from tests.support.canaries import Canaries, add_run, loose
+from tests.support.disks import fill, small_disk
+from tests.support.launching import RDZV, environment, other_rdzv, until
+from tests.support.netlab import Host
 
 pytestmark = [
     pytest.mark.netns,

@@ -29,7 +29,7 @@ from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState
-from tests.attack.canaries import loose
+from tests.support.canaries import loose
 
 JOIN = "rdzv1-the-join-string"
 LIMIT_SECONDS = 20.0

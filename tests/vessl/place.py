@@ -15,8 +15,8 @@ from pathlib import Path
 
 import rdzv_command
 from launcher.schedulers.shipped import specs_folder
-from tests.netlab import Host, Lab
-from tests.path.launching import BIN
+from tests.support.launching import BIN
+from tests.support.netlab import Host, Lab
 from tests.vessl.service import FINAL, Cluster, Run, Vessl
 
 CLONE_NEWNET = 0x40000000

@@ -28,7 +28,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-from tests.netlab import Host
+from tests.support.netlab import Host
 
 TOKEN = "vessl-token-of-the-test"
 ORGANIZATION = "acme"

@@ -14,8 +14,8 @@ from launcher.schedulers.contract import NothingSubmitted, SchedulerContext
 from launcher.schedulers.description import Description
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
-from tests.path.launching import RDZV, environment
-from tests.schedulers.bed import Bed, join_text
+from tests.support.bed import Bed, join_text
+from tests.support.launching import RDZV, environment
 
 pytestmark = pytest.mark.real_time
 

@@ -18,7 +18,7 @@ from launcher.schedulers.vessl_http import VesslHttpScheduler
 from rendezvous.talk.certificate import make_certificate
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
-from tests.schedulers.bed import Bed, join_text, time_out_once
+from tests.support.bed import Bed, join_text, time_out_once
 from tests.vessl.service import ECHO, FIRST_ID, TOKEN, Vessl, environment_of
 
 pytestmark = pytest.mark.real_time

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.path.launching import BIN, until
+from tests.support.launching import BIN, until
 from tests.vessl.place import LIMIT_SECONDS, Place, living, outcome_of, serving
 from tests.vessl.service import Run, environment_of
 

@@ -14,9 +14,9 @@ from launcher.schedulers.description import Description
 from launcher.schedulers.vessl import VesslScheduler
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
-from tests.nightly import but_at_night
-from tests.schedulers.bed import Bed, join_text
-from tests.vendors import vessl_folder
+from tests.support.bed import Bed, join_text
+from tests.support.nightly import but_at_night
+from tests.support.vendors import vessl_folder
 from tests.vessl.service import ECHO, FIRST_ID, TOKEN, Vessl, environment_of
 
 pytestmark = [pytest.mark.schedulers, pytest.mark.timeout(500)]

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.worker.fake_sysfs import Addresses, Builder, Trees
+from tests.support.fake_sysfs import Addresses, Builder, Trees
 
 MEMORY, ENOUGH_BYTES = Path("/dev/shm"), 1 << 30
 

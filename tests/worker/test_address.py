@@ -9,7 +9,7 @@ import pytest
 
 from rendezvous.wire.errors import AddressError
 from rendezvous.wire.node import Candidate, JoinRequest, LinkKind
-from tests.worker.fake_sysfs import (
+from tests.support.fake_sysfs import (
     DOWN,
     IPOIB,
     LOOPBACK,

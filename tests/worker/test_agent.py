@@ -22,7 +22,7 @@ from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.node import Job
 from rendezvous.wire.run import Phase
 from rendezvous.wire.verify import PairProbe, ProbePlan, ProbeReport
-from tests.rendezvous.registry import Launch, Node, Registry, running
+from tests.support.registry import Launch, Node, Registry, running
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers
 from worker.probe.packets import Identity

@@ -16,7 +16,7 @@ from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.node import Job
 from rendezvous.wire.run import Phase
-from tests.rendezvous.registry import Launch, Registry, running
+from tests.support.registry import Launch, Registry, running
 from tests.worker.test_agent import joined
 
 pytestmark = pytest.mark.real_time

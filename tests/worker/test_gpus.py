@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker import fake_drivers
+from tests.support import fake_drivers
 from worker.machine.gpus import (
     Gpu,
     Gpus,

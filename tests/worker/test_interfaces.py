@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.fake_sysfs import (
+from tests.support.fake_sysfs import (
     IPOIB,
     LOOPBACK,
     NONE,

@@ -11,7 +11,7 @@ import pytest
 
 from rendezvous.wire.errors import NotFound, RdzvError, Unavailable
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply, decoded, encoded
-from tests.rendezvous.registry import until
+from tests.support.registry import until
 from worker.agent import metrics
 from worker.agent.metrics import Metrics
 

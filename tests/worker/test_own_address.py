@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.netlab import Lab
+from tests.support.netlab import Lab
 from worker.machine.interfaces import why_unusable
 
 LOOK = """

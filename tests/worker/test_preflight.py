@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.node import Finding
-from tests.worker.machines import GIB, HEALTHY, VIRTUAL, candidate, complaints, machine
+from tests.support.machines import GIB, HEALTHY, VIRTUAL, candidate, complaints, machine
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Arp, Clock
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from rendezvous.wire.node import RdmaPort
-from tests.worker import fake_drivers
-from tests.worker.fake_sysfs import (
+from tests.support import fake_drivers
+from tests.support.fake_sysfs import (
     DOWN,
     EMPTY_GID,
     SLOW,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.node import RdmaPort
-from tests.worker.fake_sysfs import (
+from tests.support.fake_sysfs import (
     DOWN,
     SLOW,
     UNMANAGED,
@@ -20,7 +20,7 @@ from tests.worker.fake_sysfs import (
     roce_8x400,
     tcp_only,
 )
-from tests.worker.machines import GIB, HEALTHY, complaints, efa, machine, port, roce
+from tests.support.machines import GIB, HEALTHY, complaints, efa, machine, port, roce
 from worker.machine.interfaces import look
 from worker.machine.kernel import ResourceLimits
 from worker.machine.network import Interface, Network

@@ -16,9 +16,8 @@ from rendezvous.proof.compare import compare
 from rendezvous.proof.findings import finding_text
 from rendezvous.proof.rdma import RdmaExpectation, rdma_of
 from rendezvous.wire.node import Facts, JoinRequest
-from tests.faults.record import record
-from tests.rendezvous.driver import make_join, make_spec
-from tests.worker.fake_sysfs import (
+from tests.support.driver import make_join, make_spec
+from tests.support.fake_sysfs import (
     DOWN,
     SLOW,
     UNMANAGED,
@@ -32,6 +31,7 @@ from tests.worker.fake_sysfs import (
     roce_8x400,
     tcp_only,
 )
+from tests.support.record import record
 from worker.machine.interfaces import look
 from worker.machine.rdma import look_rdma
 from worker.machine.surroundings import Surroundings

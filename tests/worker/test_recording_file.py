@@ -10,7 +10,7 @@ import pytest
 
 from rendezvous.recording.reading import read
 from rendezvous.recording.recorder import DirectRecorder
-from tests.recordings import replayed
+from tests.support.recordings import replayed
 from tests.worker.test_table import join
 from worker.agent import recorded
 from worker.agent.arming import NodeSpec

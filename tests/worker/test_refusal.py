@@ -20,7 +20,7 @@ from rendezvous.wire.errors import (
 )
 from rendezvous.wire.node import Refusal
 from rendezvous.wire.reports import ReportReply
-from tests.rendezvous.registry import Launch
+from tests.support.registry import Launch
 from worker.offer.refusal import refusal_of, refuse
 
 GPU = UsageError("--nproc-per-node gpu, and this node shows no GPU", hint="ask for one")

@@ -31,7 +31,7 @@ from rendezvous.wire.relay import (
     RelayReply,
 )
 from rendezvous.wire.table import EndpointTable, TableRow
-from tests.rendezvous.registry import until
+from tests.support.registry import until
 from worker.program.local_socket import Caller, Request
 from worker.rsh import exchange, remote
 from worker.rsh.remote import RemoteCommands

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.disks import failing_disk, run, small_disk
-from tests.worker.fake_sysfs import efa_p5, nd_h100_v5
+from tests.support.disks import failing_disk, run, small_disk
+from tests.support.fake_sysfs import efa_p5, nd_h100_v5
 from worker.machine import aside, loadable
 from worker.machine.surroundings import (
     EFA_LIBRARIES,

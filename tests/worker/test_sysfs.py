@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.fake_sysfs import refuse
+from tests.support.fake_sysfs import refuse
 from worker.machine import sysfs
 
 

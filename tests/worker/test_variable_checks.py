@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.machines import complaints, machine, port, roce
+from tests.support.machines import complaints, machine, port, roce
 from worker.machine.network import Interface, Network
 from worker.nccl.env import Given
 from worker.preflight.checks import check_node

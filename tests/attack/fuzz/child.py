@@ -14,9 +14,9 @@ import atheris
 
 _WATCHED = ["rendezvous", "worker", "launcher", "yaml", "h11"]
 with redirect_stderr(StringIO()), atheris.instrument_imports(include=_WATCHED):  # it names each
-    from tests.attack.fuzz.mangle import mangled_text
     from tests.attack.fuzz.targets import TARGETS as TARGETS
     from tests.attack.fuzz.targets import Target
+    from tests.support.mangle import mangled_text
 
 SLOWEST_SECONDS = 10
 MOST_MEGABYTES = 512

@@ -20,7 +20,7 @@ from rendezvous.server.room import Room
 from rendezvous.server.sequencer import Options
 from rendezvous.server.service import Service
 from rendezvous.talk.credentials import SERVER_NAME, node_credential
-from tests.rendezvous.registry import Launch
+from tests.support.registry import Launch
 
 _LAUNCH = Launch("demo", secret=bytes(32))
 _NODE = node_credential(bytes(32), "demo", _LAUNCH.keys.launch_id, 0, 1).text()

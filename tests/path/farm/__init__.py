@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.path.launching import RDZV, Launched, environment, until
+from tests.support.launching import RDZV, Launched, environment, until
 
 HERE = Path(__file__).parent
 NODES = 4

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.wire.errors import RunError
-from tests.simulation.loop import forever, run_virtually
+from tests.support.virtual_time import forever, run_virtually
 from tests.worker.agent.test_visiting import at_once
 from tests.worker.test_table import join, table
 from worker.agent import AgentEnvironment

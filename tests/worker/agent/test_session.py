@@ -13,7 +13,7 @@ from rendezvous.wire.errors import Fenced, RdzvError
 from rendezvous.wire.reports import ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView
-from tests.simulation.loop import run_virtually
+from tests.support.virtual_time import run_virtually
 from tests.worker.agent.drive import AWAY, OFFER, reply
 from tests.worker.test_table import join
 from worker.agent.actions import Connect, Join, Tell, Watch

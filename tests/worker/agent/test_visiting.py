@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.wire.verify import PairProbe, ProbePlan
-from tests.simulation.loop import run_virtually
+from tests.support.virtual_time import run_virtually
 from tests.worker.agent.drive import plan
 from worker.agent import AgentEnvironment
 from worker.agent.actions import Visit

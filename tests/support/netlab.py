@@ -31,7 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, TypeAlias
 
-from tests.notes import add_note
+from tests.support.notes import add_note
 
 HostsMode: TypeAlias = Literal["good", "debian", "selfonly", "none"]
 Nameserver: TypeAlias = Literal["none", "silent"]
@@ -299,7 +299,8 @@ class Lab:
 
         Packets whose delays differ overtake each other.
         """
-        queue = [sys.executable, "-m", "tests.netqueue", str(_QUEUE), str(seconds), str(jitter)]
+        module = "tests.support.netqueue"
+        queue = [sys.executable, "-m", module, str(_QUEUE), str(seconds), str(jitter)]
         process = host.start(queue, stdout=subprocess.PIPE)
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":

@@ -9,7 +9,7 @@ from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
-from tests.rendezvous.driver import make_candidate, make_join
+from tests.support.driver import make_candidate, make_join
 
 ETH = "eth0, 10.0.0.0/24, Ethernet, IPv4"
 RAIL = "eth1, 10.1.0.0/24, Ethernet, IPv4"

@@ -20,8 +20,8 @@ from rendezvous.wire.node import JoinReply
 from rendezvous.wire.reports import AckReport, Report
 from rendezvous.wire.run import Phase, RunStatus
 from rendezvous.wire.watch import NodeView
-from tests.rendezvous.driver import make_probe
-from tests.rendezvous.registry import LIMIT_SECONDS, Launch
+from tests.support.driver import make_probe
+from tests.support.registry import LIMIT_SECONDS, Launch
 
 SECRET = bytes(32)
 OPERATOR = registry_credential(SECRET)

@@ -1,4 +1,4 @@
-"""The vendors' own tools, whose pins are none of ours: `python -m tests.vendors` makes them all."""
+"""The vendors' own tools, whose pins are none of ours: `python -m tests.support.vendors`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from tests.missing import give_up
-from tests.venvs import CannotInstall, installed
+from tests.support.missing import give_up
+from tests.support.venvs import CannotInstall, installed
 
 AZURE = "azure-ai-ml==1.35.2"
 KUBERNETES = "kubernetes-validate==1.37.0"

@@ -1,7 +1,7 @@
 """Keeps what rdzv said at each fault, for the table in docs/faults.md.
 
 With RDZV_FAULTS_OUT=FOLDER each test adds a line to FOLDER/said.jsonl; `python -m
-tests.faults.record FOLDER` prints them as rows of the table, one for each fault and sentence.
+tests.support.record FOLDER` prints them as rows of the table, one for each fault and sentence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from tests.path.launching import Outcome
+from tests.support.launching import Outcome
 
 _LOG = re.compile(r"log: /\S+")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.netlab import Lab
-from tests.path.launching import RDZV, Launched, Outcome, environment, until
+from tests.support.launching import RDZV, Launched, Outcome, environment, until
+from tests.support.netlab import Lab
 from worker.offer.refusal import TELL_SECONDS
 
 # Programs of an emulated cluster share two cores with each other.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.missing import give_up
+from tests.support.missing import give_up
 
 SOURCES = Path(__file__).parent / "drivers"
 

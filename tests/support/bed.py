@@ -29,7 +29,7 @@ from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from tests.schedulers.behaving import FAULTS, FOLDER
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent.parent / "schedulers"
 FAKES = HERE / "fakes"
 SHIPPED = [path.stem for path in sorted(PROFILES.glob("*.toml"))]
 OWN = {"batch": HERE / "data" / "batch.toml"}

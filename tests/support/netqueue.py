@@ -1,6 +1,6 @@
 """Holds back packets that the kernel queues (NFQUEUE), each for a time of its own.
 
-    python -m tests.netqueue QUEUE SECONDS JITTER [SEED]
+    python -m tests.support.netqueue QUEUE SECONDS JITTER [SEED]
 
 Each packet waits SECONDS -+ JITTER, evenly spread, so packets overtake each other. To be run as
 root in the network namespace whose rules queue the packets; says "ready" once it holds the queue.

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parent.parent / "build" / "venvs"
+FOLDER = Path(__file__).parent.parent.parent / "build" / "venvs"
 
 
 class CannotInstall(Exception):

@@ -29,8 +29,8 @@ from worker.agent import recorded as of_a_node
 from worker.program.recording_file import parts_of_recording
 
 CODECS = {codec.of: codec for codec in (of_a_launch.CODEC, of_a_node.CODEC)}
-STORED = Path(__file__).parent / "launcher" / "data" / "recordings"
-_WIRE = Path(__file__).parent / "wire"
+STORED = Path(__file__).parent.parent / "launcher" / "data" / "recordings"
+_WIRE = Path(__file__).parent.parent / "wire"
 
 
 def load(path: Path) -> tuple[Recording, Codec]:
