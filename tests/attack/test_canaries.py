@@ -24,8 +24,9 @@ import pytest
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import JoinString, RegistryString, parse_group_token
 from tests.support.canaries import Canaries, add_registry, add_run, command_of, forms, loose
-from tests.support.launching import RDZV, environment, until
+from tests.support.launching import RDZV, environment
 from tests.support.netlab import Lab
+from tests.support.waiting import until
 from worker.offer.ports import find_free
 
 pytestmark = pytest.mark.real_time

@@ -21,8 +21,9 @@ from rendezvous.wire.run import Phase
 from tests.attack.server import Request, serving
 from tests.attack.test_tls import join_text, worker
 from tests.support.canaries import loose
-from tests.support.launching import RDZV, environment, launch, launching, shell, until
+from tests.support.launching import RDZV, environment, launch, launching, shell
 from tests.support.registry import Launch, Node, running
+from tests.support.waiting import until
 from worker.program.output import make_private
 
 pytestmark = pytest.mark.real_time

@@ -33,7 +33,8 @@ from rendezvous.wire.node import Job
 from rendezvous.wire.run import Phase
 from tests.attack.server import Request, serving, tls
 from tests.support.launching import RDZV, environment
-from tests.support.registry import Launch, Registry, by_public_key, running, until
+from tests.support.registry import Launch, Registry, by_public_key, running
+from tests.support.waiting import soon
 
 pytestmark = pytest.mark.real_time
 
@@ -366,7 +367,7 @@ async def test_a_worker_whose_registry_comes_back_with_another_key_says_so_and_e
     node = asyncio.create_task(
         worker(tmp_path, join_text(launch, 1, registry.place), "--orphan-timeout", "8")
     )
-    await until(lambda: "joined" in registry.log, 30)
+    await soon(lambda: "joined" in registry.log, 30)
     await asyncio.to_thread(registry.end, 9)
     registry.sock.close()
     # At once, in this process: a new registry may take longer to start than the worker waits.

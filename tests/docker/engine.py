@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.launching import environment, until
+from tests.support.launching import environment
+from tests.support.waiting import until
 
 TOOLS = ("dockerd", "docker", "docker-compose", "ip", "mmdebstrap", "nsenter", "unshare")
 _UP_SECONDS = 60.0

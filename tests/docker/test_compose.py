@@ -12,8 +12,8 @@ import pytest
 from rendezvous.wire.errors import ExitCode
 from tests.docker.compose import IMAGE, PIN, Compose
 from tests.docker.engine import TOOLS, Engine
-from tests.support.launching import until
 from tests.support.nightly import but_at_night
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.schedulers(*TOOLS),

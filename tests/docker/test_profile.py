@@ -19,7 +19,8 @@ from rendezvous.wire.run import SlotState
 from tests.docker.compose import IMAGE
 from tests.docker.engine import TOOLS, Engine
 from tests.support.bed import Bed, join_text
-from tests.support.launching import RDZV, Outcome, until
+from tests.support.launching import RDZV, Outcome
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.schedulers(*TOOLS),

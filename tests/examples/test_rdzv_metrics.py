@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.registry import until
+from tests.support.waiting import soon
 from worker.program.local_socket import LocalSocket, Request
 
 pytestmark = pytest.mark.real_time
@@ -234,5 +234,5 @@ async def test_a_file_of_the_standard_library_alone_is_all_it_takes(tmp_path: Pa
         cwd=tmp_path,
     )
     assert await process.wait() == 0
-    await until(lambda: len(heard) == 1)
+    await soon(lambda: len(heard) == 1)
     await agent.close()

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.launching import RDZV, environment, until
+from tests.support.launching import RDZV, environment
 from tests.support.netlab import Host, Lab
+from tests.support.waiting import until
 
 
 @dataclass

@@ -27,8 +27,9 @@ from pathlib import Path
 from statistics import median
 
 from tests.faults.crowd import Crowd, crowd, read_lines, wait_for_go
-from tests.support.launching import launch, launching, processes_with, until
+from tests.support.launching import launch, launching, processes_with
 from tests.support.netlab import Lab
+from tests.support.waiting import until
 
 NODES = 3
 GRACE = 2.0

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.launching import Launched, launching, processes_with, shell, until
+from tests.support.launching import Launched, launching, processes_with, shell
+from tests.support.waiting import until
 
 NODES = 3
 HELD = 1

@@ -13,9 +13,10 @@ import pytest
 
 from tests.faults.test_pauses import COMMAND, finish_well, standing_registry, until_end
 from tests.support.cluster import cluster
-from tests.support.launching import launch, launching, processes_with, until
+from tests.support.launching import launch, launching, processes_with
 from tests.support.netlab import Lab
 from tests.support.record import record
+from tests.support.waiting import until
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 

@@ -15,18 +15,10 @@ from launcher.run.registry_process import server_command
 from launcher.state.state_dir import StateDir
 from tests.faults.late import late_slot_1
 from tests.support.disks import failing_disk, fill, no_reserve, run, small_disk
-from tests.support.launching import (
-    RDZV,
-    Launched,
-    Outcome,
-    environment,
-    launch,
-    launching,
-    shell,
-    until,
-)
+from tests.support.launching import RDZV, Launched, Outcome, environment, launch, launching, shell
 from tests.support.nightly import but_at_night
 from tests.support.record import record
+from tests.support.waiting import until
 
 COMMAND = ("--framework", "command", "--nnodes", "2")
 

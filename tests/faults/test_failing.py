@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launching import launch, launching, until
+from tests.support.launching import launch, launching
 from tests.support.record import record
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch, pytest.mark.timeout(150)]
 

@@ -16,10 +16,10 @@ import pytest
 
 from tests.support.cluster import Cluster, cluster
 from tests.support.disks import fill, run
-from tests.support.launching import until
 from tests.support.netlab import Host, Lab
 from tests.support.nightly import but_at_night
 from tests.support.record import ROUNDS, record
+from tests.support.waiting import until
 from tests.worker.test_hosts_plan import TWO, row, table
 from worker.hosts.file import restore_stale
 

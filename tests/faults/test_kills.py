@@ -13,10 +13,11 @@ import pytest
 from rendezvous.wire.errors import ExitCode
 from tests.faults.stage import NODES, PHASES, options_and_command, standing_in
 from tests.support.cluster import Cluster, cluster
-from tests.support.launching import Outcome, launch, launching, processes_with, until
+from tests.support.launching import Outcome, launch, launching, processes_with
 from tests.support.netlab import Lab
 from tests.support.nightly import but_at_night
 from tests.support.record import record
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
 

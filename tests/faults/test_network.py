@@ -10,9 +10,9 @@ import pytest
 
 from tests.faults.crowd import crowd, read_lines
 from tests.support.cluster import cluster
-from tests.support.launching import until
 from tests.support.netlab import Lab
 from tests.support.record import ROUNDS, record
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(300 + 90 * ROUNDS)]
 

@@ -24,9 +24,9 @@ from tests.support.launching import (
     launching,
     processes_with,
     shell,
-    until,
 )
 from tests.support.record import ROUNDS, record
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 

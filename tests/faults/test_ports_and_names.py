@@ -18,10 +18,11 @@ import pytest
 
 from tests.faults.late import late_slot_1
 from tests.support.cluster import cluster
-from tests.support.launching import RDZV, environment, launching, shell, until
+from tests.support.launching import RDZV, environment, launching, shell
 from tests.support.netlab import Host, Lab
 from tests.support.nightly import but_at_night
 from tests.support.record import record
+from tests.support.waiting import until
 from worker.hosts.resolver import NO_SUCH_NAME
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")

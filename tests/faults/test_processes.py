@@ -22,10 +22,10 @@ from tests.support.launching import (
     launching,
     processes_with,
     shell,
-    until,
 )
 from tests.support.nightly import but_at_night
 from tests.support.record import record
+from tests.support.waiting import until
 from worker.program import keeper
 
 COMMAND = ("--framework", "command")

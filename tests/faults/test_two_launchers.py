@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults.test_pauses import standing_registry
-from tests.support.launching import RDZV, environment, processes_with, until
+from tests.support.launching import RDZV, environment, processes_with
 from tests.support.record import ROUNDS, record
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 

@@ -14,8 +14,8 @@ import pytest
 from tests.frameworks.environments import ENVIRONMENTS
 from tests.frameworks.lab import EXAMPLES, JOBS, environment_of, launch, left_on, line_of, logs_of
 from tests.support.cluster import Cluster, cluster
-from tests.support.launching import until
 from tests.support.netlab import Host, Lab
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(200)]
 

@@ -13,8 +13,8 @@ import pytest
 from tests.frameworks.environments import ENVIRONMENTS
 from tests.frameworks.lab import JOBS, environment_of, left_on
 from tests.support.cluster import Cluster, cluster
-from tests.support.launching import until
 from tests.support.netlab import Lab
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.netns,

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from tests.support.kubernetes_specs import FOLDER, UGLY
-from tests.support.launching import RDZV, Outcome, environment, until
+from tests.support.launching import RDZV, Outcome, environment
 from tests.support.netlab import Lab
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.schedulers("kubectl"),

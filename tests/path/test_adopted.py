@@ -12,8 +12,9 @@ import pytest
 
 from tests.support import environments as env
 from tests.support.cluster import LIMIT_SECONDS
-from tests.support.launching import RDZV, Launched, environment, shell, until
+from tests.support.launching import RDZV, Launched, environment, shell
 from tests.support.netlab import Host, Lab
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 

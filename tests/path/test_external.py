@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launching import RDZV, environment, shell, until
+from tests.support.launching import RDZV, environment, shell
 from tests.support.netlab import Host, Lab
+from tests.support.waiting import until
 
 NODE = ["--framework", "command", "--", *shell("echo rank $NODE_RANK of $NNODES")]
 LIMIT_SECONDS = 100.0

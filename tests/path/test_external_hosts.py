@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import LIMIT_SECONDS
-from tests.support.launching import RDZV, environment, until
+from tests.support.launching import RDZV, environment
 from tests.support.netlab import Host, Lab
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 

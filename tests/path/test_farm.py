@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.path.farm import Farm
-from tests.support.launching import Launched, Outcome, processes_with, shell, until
+from tests.support.launching import Launched, Outcome, processes_with, shell
 from tests.support.nightly import but_at_night
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
 

@@ -13,9 +13,10 @@ import pytest
 
 from tests.path.farm import Farm
 from tests.path.test_farm import interrupt, kill, said, waited_for
-from tests.support.launching import Launched, processes_with, shell, until
+from tests.support.launching import Launched, processes_with, shell
 from tests.support.nightly import but_at_night
 from tests.support.record import ROUNDS, record
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.faults, pytest.mark.timeout(240)]
 

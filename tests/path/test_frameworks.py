@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import cluster
-from tests.support.launching import launch, shell, until
+from tests.support.launching import launch, shell
 from tests.support.netlab import Lab
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.real_time
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.launching import BIN, launch, launching, until
+from tests.support.launching import BIN, launch, launching
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
 

@@ -25,9 +25,9 @@ from tests.support.launching import (
     launching,
     processes_with,
     shell,
-    until,
 )
 from tests.support.nightly import but_at_night
+from tests.support.waiting import until
 from worker.offer.ports import find_free
 
 COMMAND = ("--framework", "command")

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.launching import RDZV, environment, launch, launching, shell, until
+from tests.support.launching import RDZV, environment, launch, launching, shell
+from tests.support.waiting import until
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 

@@ -13,8 +13,9 @@ import pytest
 
 from rendezvous.talk.join_string import JoinString
 from tests.support.cluster import LIMIT_SECONDS, cluster
-from tests.support.launching import RDZV, environment, until
+from tests.support.launching import RDZV, environment
 from tests.support.netlab import Host, Lab
+from tests.support.waiting import until
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
 

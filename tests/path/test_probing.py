@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
-from tests.support.launching import until
 from tests.support.netlab import Host, Lab
+from tests.support.waiting import until
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "probe_node.py")
 ROOT = Path(__file__).parent.parent.parent

@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from tests.support.cluster import Cluster, cluster
-from tests.support.launching import RDZV, environment, until
+from tests.support.launching import RDZV, environment
 from tests.support.netlab import Lab
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 

@@ -24,8 +24,9 @@ from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
 from tests.support.driver import make_probe, make_refusal
 from tests.support.mangle import CANARY, mangled
-from tests.support.registry import LIMIT_SECONDS, Launch, is_waiting, until
+from tests.support.registry import LIMIT_SECONDS, Launch, is_waiting
 from tests.support.served import OPERATOR, Answer, FakeClock, Served, ask
+from tests.support.waiting import soon
 
 
 class Door:
@@ -629,7 +630,7 @@ async def test_a_request_that_waits_for_the_journal_does_not_stop_the_others(
     await door.create(3)
     await door.join(0)
     await asyncio.gather(*(door.join(slot) for slot in (1, 2)), door.watch(0))
-    await until(lambda: served.host(door.launch).run.phase is Phase.VERIFYING)
+    await soon(lambda: served.host(door.launch).run.phase is Phase.VERIFYING)
 
 
 def test_a_join_request_is_the_one_of_the_schema() -> None:

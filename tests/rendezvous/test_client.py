@@ -41,14 +41,8 @@ from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.table import EndpointTable, TableRow, canonical_json
 from rendezvous.wire.watch import NodeView
-from tests.support.registry import (
-    Launch,
-    Node,
-    Registry,
-    by_public_key,
-    running,
-    until,
-)
+from tests.support.registry import Launch, Node, Registry, by_public_key, running
+from tests.support.waiting import soon
 
 WIRE = Path(__file__).parent.parent / "wire"
 
@@ -131,7 +125,7 @@ async def fake(script: Script, **options: Any) -> AsyncIterator[FakeRegistry]:
         made.server.close()
         for line in made.lines:
             line.writer.transport.abort()
-        await until(lambda: not any(line.is_open for line in made.lines))
+        await soon(lambda: not any(line.is_open for line in made.lines))
 
 
 async def healthy(line: ServerLine) -> str:
@@ -369,19 +363,19 @@ async def test_of_two_addresses_that_answer_one_is_kept_and_the_other_closed() -
     async with fake(replies((200, {"runs": []}))) as server:
         async with client_of(RegistryPlace(("127.0.0.1",) * 3, server.port)) as client:
             assert await client.runs() == []
-            await until(lambda: len([line for line in server.lines if line.is_open]) == 1)
-        await until(lambda: not any(line.is_open for line in server.lines))
+            await soon(lambda: len([line for line in server.lines if line.is_open]) == 1)
+        await soon(lambda: not any(line.is_open for line in server.lines))
 
 
 async def test_dialling_that_is_given_up_leaves_no_connection_behind() -> None:
     async with fake(silent) as server:
         async with client_of(server.place, 20) as client:
             dialling = asyncio.create_task(client.connect())
-            await until(lambda: len(server.lines) == 1)
+            await soon(lambda: len(server.lines) == 1)
             dialling.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await dialling
-        await until(lambda: not server.lines[0].is_open)
+        await soon(lambda: not server.lines[0].is_open)
 
 
 async def test_a_registry_that_answers_at_another_address_is_found_again() -> None:
@@ -557,7 +551,7 @@ async def test_a_nodes_stalled_request_is_sent_again_on_a_second_connection_firs
         reply = await asyncio.wait_for(ask(client), 10)
         assert (reply.seq, old_was_open) == (3, [True, True])
         assert len(server.lines) <= 3
-        await until(lambda: not server.lines[0].is_open)
+        await soon(lambda: not server.lines[0].is_open)
 
 
 async def test_a_poll_outlives_refused_connections_and_does_not_hammer() -> None:
@@ -571,7 +565,7 @@ async def test_a_poll_outlives_refused_connections_and_does_not_hammer() -> None
 
     async with fake(script) as server, connected(server.place, 1.0) as client:
         poll = asyncio.create_task(client.watch("r", 0, 0, 0.1))
-        await until(lambda: len(server.lines) == 1)
+        await soon(lambda: len(server.lines) == 1)
         await server.refuse()
         dialled: list[float] = []
 
@@ -581,7 +575,7 @@ async def test_a_poll_outlives_refused_connections_and_does_not_hammer() -> None
                 return await super().open(place, address, seconds)
 
         client._network = Counted()
-        await until(lambda: len(dialled) == 3)
+        await soon(lambda: len(dialled) == 3)
         assert not poll.done()
         assert server.lines[0].is_open
         assert min(later - one for one, later in itertools.pairwise(dialled)) > 0.19
@@ -603,7 +597,7 @@ async def test_after_a_new_dial_the_old_connection_is_kept_until_the_new_one_has
         client._dial_again = True
         assert await client.runs() == []
         assert seen == [("/healthz", True), ("/v1/runs", True)]
-        await until(lambda: not server.lines[0].is_open)
+        await soon(lambda: not server.lines[0].is_open)
 
 
 async def test_an_address_where_an_answer_is_late_is_left_for_another() -> None:
@@ -700,11 +694,11 @@ async def test_a_poll_that_is_cancelled_leaves_no_connection_waiting() -> None:
 
     async with fake(script) as server, connected(server.place, 0.5) as client:
         poll = asyncio.create_task(client.watch("r", 0, 0, 0.1))
-        await until(lambda: sum(b"/watch" in line.received for line in server.lines) >= 2)
+        await soon(lambda: sum(b"/watch" in line.received for line in server.lines) >= 2)
         poll.cancel()
         with pytest.raises(asyncio.CancelledError):
             await poll
-        await until(lambda: not any(line.is_open for line in server.lines))
+        await soon(lambda: not any(line.is_open for line in server.lines))
 
 
 # Answers

@@ -32,15 +32,8 @@ from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView
 from tests.support.driver import make_probe
 from tests.support.nightly import but_at_night
-from tests.support.registry import (
-    LIMIT_SECONDS,
-    START_SECONDS,
-    Launch,
-    Node,
-    Registry,
-    running,
-    until,
-)
+from tests.support.registry import LIMIT_SECONDS, START_SECONDS, Launch, Node, Registry, running
+from tests.support.waiting import soon
 
 pytestmark = pytest.mark.real_time
 
@@ -234,7 +227,7 @@ async def test_sigterm_ends_every_waiting_request_and_the_process(registry: Regi
                 lines.append(line.kind)
 
         streaming = asyncio.create_task(stream())
-        await until(lambda: len(lines) == 3)
+        await soon(lambda: len(lines) == 3)
         sent = asyncio.Queue[str]()
         for client in (nodes[0].client, reader):
             _tell_what_is_sent(client, sent)
@@ -583,7 +576,7 @@ async def test_the_registry_goes_with_its_launcher(registry: Registry) -> None:
         async with registry.client() as client:
             assert await client.runs() == []
         launcher.kill()
-        await until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+        await soon(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_config_that_is_wrong_is_refused_and_not_shown(registry: Registry) -> None:

@@ -37,8 +37,9 @@ from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, Progress
 from rendezvous.wire.run import EventLine, NodeState, Phase, SlotNews, SlotState
 from rendezvous.wire.watch import NodeView
 from tests.support.driver import make_probe, make_refusal
-from tests.support.registry import Launch, is_waiting, until
+from tests.support.registry import Launch, is_waiting
 from tests.support.served import FakeClock, Served
+from tests.support.waiting import soon
 
 
 class TroubledJournal(MemoryJournal):
@@ -151,7 +152,7 @@ async def test_a_poll_that_ends_meanwhile_has_the_words_of_what_is_kept(
     served.clock.seconds += 1
     journal.open.clear()
     join = asyncio.create_task(served.join(launch, 1))
-    await until(lambda: len(journal.batches) == 3)
+    await soon(lambda: len(journal.batches) == 3)
     view = await served.watch(launch, after=served.host(launch).news_seq)
     first = view.reason.split(",")[0]
     assert (view.phase, first) == (Phase.GATHERING, "waiting for 2 of 2 nodes")
@@ -166,7 +167,7 @@ async def test_people_are_told_what_is_kept(
     host = served.host(launch)
     journal.open.clear()
     join = asyncio.create_task(served.join(launch, 0))
-    await until(lambda: len(journal.batches) == 2)
+    await soon(lambda: len(journal.batches) == 2)
     look = asyncio.create_task(served.service.status(host))
     wait = asyncio.create_task(served.service.wait_status(host, status.version, 5))
     events = asyncio.create_task(served.service.event_lines(host, 1))
@@ -195,7 +196,7 @@ async def test_a_refusal_concerns_its_own_request_alone(
     await served.create(launch, 3)
     journal.open.clear()
     first = asyncio.create_task(served.join(launch, 0))
-    await until(lambda: len(journal.batches) == 2)
+    await soon(lambda: len(journal.batches) == 2)
     others = asyncio.gather(
         served.join(launch, 1),
         served.join(launch, 0, attempt=2),
@@ -295,11 +296,11 @@ async def test_time_outs_that_cannot_be_kept_are_decided_again(
     await served.create(launch, join_timeout_seconds=60)
     journal.is_full = True
     await served.clock.move(61)
-    await until(lambda: journal.refused >= 2)
+    await soon(lambda: journal.refused >= 2)
     assert served.is_alive
     assert served.host(launch).run.phase is Phase.GATHERING
     journal.is_full = False
-    await until(lambda: served.host(launch).news_seq > 1)
+    await soon(lambda: served.host(launch).news_seq > 1)
     assert served.host(launch).run.result is not None
     assert await is_what_the_journal_says(served, journal, launch)
 
@@ -310,7 +311,7 @@ async def test_a_node_whose_loss_could_not_be_kept_is_lost_later(
     await served.bring_to(Phase.RUNNING, launch, lease_seconds=3)
     journal.is_full = True
     await served.clock.move(4)
-    await until(lambda: journal.refused > 0)
+    await soon(lambda: journal.refused > 0)
     assert [
         slot.node_state for slot in (await served.service.status(served.host(launch))).slots
     ] == [
@@ -319,7 +320,7 @@ async def test_a_node_whose_loss_could_not_be_kept_is_lost_later(
     ]
     journal.is_full = False
     await served.clock.move(4)
-    await until(lambda: not served.host(launch).run.members())
+    await soon(lambda: not served.host(launch).run.members())
     assert await is_what_the_journal_says(served, journal, launch)
 
 
@@ -354,7 +355,7 @@ async def test_a_registry_that_comes_back_on_a_full_disk_serves_what_it_has(
     journal.is_full = True
     again = await recovered(journal, served.clock)
     again.start()
-    await until(lambda: journal.refused > 0)
+    await soon(lambda: journal.refused > 0)
     view = await again.watch(launch)
     assert (view.phase, view.digest) == (Phase.RUNNING, again.host(launch).run.digest)
     assert again.is_alive
@@ -434,7 +435,7 @@ async def test_the_registrys_clock_stands_still_while_it_is_down(
     again = await recovered(journal, served.clock)
     assert again.service.now() == 50.0
     again.start()
-    await until(lambda: len(again.host(launch).lines_after(0)) == 3)
+    await soon(lambda: len(again.host(launch).lines_after(0)) == 3)
     assert again.host(launch).run.phase is Phase.GATHERING
     assert again.host(launch).lines_after(2)[0].at_seconds == 50.0
     await again.end()
@@ -452,7 +453,7 @@ async def test_after_a_restart_every_node_has_a_full_lease(
     await again.clock.move(3)
     assert len(again.host(launch).run.members()) == 2
     await again.clock.move(2)
-    await until(lambda: not again.host(launch).run.members())
+    await soon(lambda: not again.host(launch).run.members())
     assert again.reasons(launch)[-1].startswith("node 1 (host1, slot 1) was lost: it was silent")
     await again.end()
 
@@ -723,7 +724,7 @@ async def test_of_the_runs_that_have_ended_the_oldest_are_forgotten(
         await served.clock.move(1)
         await _end(served, launch)
     kept = {ended[3].run, ended[1].run, going.run}
-    await until(lambda: {record.run for record in journal.read()} == kept)
+    await soon(lambda: {record.run for record in journal.read()} == kept)
     assert {status.run for status in await served.service.statuses()} == kept
 
 
@@ -764,7 +765,7 @@ async def test_a_run_that_ended_long_ago_is_forgotten(
     await served.clock.move(1)
     assert served.host(launch).run.result is not None
     served.let_pass(200)
-    await until(lambda: {record.run for record in journal.read()} == {"other"})
+    await soon(lambda: {record.run for record in journal.read()} == {"other"})
     with pytest.raises(NotFound):
         served.host(launch)
     await served.create(Launch("demo", "launch02"))
@@ -777,10 +778,10 @@ async def test_a_run_that_cannot_be_removed_is_kept_until_it_can(
     await _finish(served, launch)
     journal.is_full = True
     served.let_pass(3_700)
-    await until(lambda: journal.refused >= 2)
+    await soon(lambda: journal.refused >= 2)
     assert served.host(launch).run.result is not None
     journal.is_full = False
-    await until(lambda: not list(journal.read()))
+    await soon(lambda: not list(journal.read()))
     assert served.is_alive
 
 
@@ -792,7 +793,7 @@ async def test_a_run_that_is_made_again_in_the_moment_of_its_removal_is_kept(
     new, count = Launch("demo", "launch02"), len(journal.batches)
     journal.open.clear()
     other = asyncio.create_task(served.create(Launch("other")))
-    await until(lambda: len(journal.batches) > count)
+    await soon(lambda: len(journal.batches) > count)
     served.let_pass(3_700)
     if sweep_first:
         await asyncio.sleep(0.1)  # it stands in the queue by now
@@ -889,7 +890,7 @@ async def test_the_stream_of_events_waits_for_a_last_event_that_is_being_kept(
     last = served.host(launch).lines_after(0)[-1].number
     journal.open.clear()
     cancel = asyncio.create_task(served.service.cancel(served.host(launch), "enough"))
-    await until(lambda: len(journal.batches) == 2)
+    await soon(lambda: len(journal.batches) == 2)
     lines = asyncio.create_task(served.service.event_lines(served.host(launch), last))
     assert await is_waiting(lines)
     journal.open.set()
@@ -1127,7 +1128,7 @@ async def test_a_schedulers_queue_is_believed_in_while_its_launcher_is_heard_of(
         ("unknown", "it was queued when its launcher was last heard of")
     }
     served.let_pass(61)
-    await until(lambda: served.host(launch).run.phase is Phase.FINISHED)
+    await soon(lambda: served.host(launch).run.phase is Phase.FINISHED)
 
 
 @pytest.mark.parametrize(

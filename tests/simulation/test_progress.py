@@ -16,7 +16,7 @@ from tests.simulation.history import Violation
 from tests.simulation.planted import BUGS
 from tests.simulation.progress import FILE, Kept, Progress, Totals, digest, kept_in
 from tests.simulation.search import stored
-from tests.support.launching import until
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path("build/simulate")

@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.launching import environment, until
+from tests.support.launching import environment
 from tests.support.netlab import Host, Lab
 from tests.support.notes import add_note
+from tests.support.waiting import until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "srun")
 """What a machine needs: Debian's packages slurm-wlm and munge."""

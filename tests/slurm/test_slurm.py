@@ -16,7 +16,8 @@ import pytest
 from launcher.schedulers.shipped import specs_folder
 from rendezvous.wire.errors import ExitCode
 from tests.slurm.cluster import PROGRAMS, Slurm
-from tests.support.launching import RDZV, Outcome, other_rdzv, until
+from tests.support.launching import RDZV, Outcome, other_rdzv
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.schedulers(*PROGRAMS),

@@ -24,7 +24,8 @@ from tests.schedulers.test_contract import (
 )
 from tests.slurm.cluster import PROGRAMS, Slurm
 from tests.support.bed import Bed, join_text
-from tests.support.launching import RDZV, until
+from tests.support.launching import RDZV
+from tests.support.waiting import until
 
 __all__ = [
     "test_a_handle_that_the_scheduler_never_had_is_not_running_and_can_be_cancelled",

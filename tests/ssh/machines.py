@@ -12,8 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.launching import RDZV, Launched, environment, until
+from tests.support.launching import RDZV, Launched, environment
 from tests.support.netlab import Host, Lab
+from tests.support.waiting import until
 
 SSHD = "/usr/sbin/sshd"
 RUN = "r"

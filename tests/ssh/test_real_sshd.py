@@ -24,8 +24,9 @@ from tests.ssh.machines import (
 )
 from tests.support.canaries import Canaries, add_run, loose
 from tests.support.disks import fill, small_disk
-from tests.support.launching import RDZV, environment, other_rdzv, until
+from tests.support.launching import RDZV, environment, other_rdzv
 from tests.support.netlab import Host
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.netns,

@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -49,15 +48,6 @@ def join_text(slot: int = 1, generation: int = 1) -> str:
     return JoinString(
         NOWHERE, run, launch_id, slot, generation, token, KEYS.row_key, KEYS.probe_key
     ).text()
-
-
-def until(look: Callable[[], T | None]) -> T:
-    """What there is to see, as soon as there is something."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not (found := look()):
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-    return found
 
 
 def time_out_once(patch: pytest.MonkeyPatch, look: Callable[[], object]) -> None:

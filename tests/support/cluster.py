@@ -10,8 +10,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.launching import RDZV, Launched, Outcome, environment, until
+from tests.support.launching import RDZV, Launched, Outcome, environment
 from tests.support.netlab import Lab
+from tests.support.waiting import until
 from worker.offer.refusal import TELL_SECONDS
 
 # Programs of an emulated cluster share two cores with each other.

@@ -21,6 +21,7 @@ import psutil
 from rendezvous.server.journal import read_journal
 from rendezvous.server.replay import replay
 from rendezvous.wire.errors import UsageError
+from tests.support.waiting import until
 
 BIN = Path(sys.executable).parent
 RDZV = str(BIN / "rdzv")
@@ -123,19 +124,6 @@ class Launched:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the launcher."""
         self.process.send_signal(number)
-
-
-def until(look: Callable[[], T | None], seconds: float = 40.0) -> T:
-    """Look until there is something to see, and return it.
-
-    Whoever looks at all processes, or starts one to look, leaves most of a core to the others.
-    """
-    deadline = time.monotonic() + seconds
-    while (began := time.monotonic()) < deadline:
-        if found := look():
-            return found
-        time.sleep(min(max(0.05, 2 * (time.monotonic() - began)), 1.0))
-    raise AssertionError(f"nothing to see within {seconds} s")
 
 
 @contextmanager

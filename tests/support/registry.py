@@ -19,7 +19,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,14 +43,6 @@ from rendezvous.wire.watch import NodeView
 LIMIT_SECONDS = 30.0
 REQUEST_SECONDS = 10.0
 START_SECONDS = 40.0
-
-
-async def until(condition: Callable[[], bool], seconds: float = LIMIT_SECONDS) -> None:
-    """Wait for something that becomes true soon."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        await asyncio.sleep(0.005)
 
 
 async def is_waiting(task: asyncio.Task[Any], seconds: float = 0.05) -> bool:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.launching import BIN, until
+from tests.support.launching import BIN
+from tests.support.waiting import until
 from tests.vessl.place import LIMIT_SECONDS, Place, living, outcome_of, serving
 from tests.vessl.service import Run, environment_of
 

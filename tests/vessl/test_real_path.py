@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from launcher.schedulers.shipped import specs_folder
-from tests.support.launching import until
 from tests.support.notes import add_note
 from tests.support.vendors import vessl_folder
+from tests.support.waiting import until
 from tests.vessl.place import LIMIT_SECONDS, Place, living, serving
 from tests.vessl.service import environment_of
 from tests.vessl.test_path import check_example, example

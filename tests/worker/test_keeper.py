@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from worker.program import keeper
 
 pytestmark = pytest.mark.real_time
@@ -75,13 +76,6 @@ def keep() -> Iterator[Callable[..., Kept]]:
     yield start
     for kept in started:
         kept.close()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 def is_gone(pid: int) -> bool:
@@ -262,7 +256,7 @@ def test_a_program_that_signals_its_own_group_does_not_reach_the_keeper(
 def test_300_orphans_leave_no_zombie(keep: Callable[..., Kept]) -> None:
     kept = keep("sh", "-c", "for i in $(seq 300); do (true &); done; echo ready; exec sleep 60")
     assert kept.read_line() == "ready"
-    wait_until(lambda: len(pids_below(kept)) == 1)
+    until(lambda: len(pids_below(kept)) == 1)
 
 
 def test_what_the_program_leaves_behind_is_ended_before_the_keeper_exits(
@@ -325,7 +319,7 @@ def test_told_to_kill_it_gives_no_grace(keep: Callable[..., Kept]) -> None:
 def test_told_to_kill_during_the_grace_it_cuts_it_short(keep: Callable[..., Kept]) -> None:
     kept, workers = start_two_that_ignore_term(keep, grace=30)
     kept.lifeline.send(b"T")
-    wait_until(lambda: sorted(pids_below(kept)) == sorted(workers))
+    until(lambda: sorted(pids_below(kept)) == sorted(workers))
     kept.lifeline.send(b"K")
     assert kept.process.wait(30) == 143
     assert [is_gone(pid) for pid in workers] == [True, True]
@@ -334,7 +328,7 @@ def test_told_to_kill_during_the_grace_it_cuts_it_short(keep: Callable[..., Kept
 def test_a_stopped_process_is_woken_to_heed_sigterm(keep: Callable[..., Kept]) -> None:
     kept = keep("sh", "-c", "trap 'echo bye; exit 7' TERM; echo $$; kill -STOP $$; sleep 60")
     pid = int(kept.read_line())
-    wait_until(lambda: (found := keeper.read_process(pid)) is not None and found.state == "T")
+    until(lambda: (found := keeper.read_process(pid)) is not None and found.state == "T")
     kept.lifeline.send(b"T")
     assert kept.result() == (7, "bye\n", "")
 
@@ -356,13 +350,13 @@ def test_a_killed_keeper_takes_the_program_with_it(keep: Callable[..., Kept]) ->
     kept = keep("sh", "-c", "echo $$; exec sleep 60")
     pid = int(kept.read_line())
     kept.process.kill()
-    wait_until(lambda: (found := keeper.read_process(pid)) is None or found.state == "Z")
+    until(lambda: (found := keeper.read_process(pid)) is None or found.state == "Z")
 
 
 def test_a_process_is_read_whatever_its_name_looks_like() -> None:
     code = "import time; open('/proc/self/comm', 'w').write(') Z 1 ('); print(1); time.sleep(60)"
     with subprocess.Popen([*PYTHON, code], stdout=subprocess.PIPE, text=True, bufsize=1) as process:
-        wait_until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == ") Z 1 (\n")
+        until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == ") Z 1 (\n")
         found = keeper.read_process(process.pid)
         process.kill()
     assert found is not None
@@ -375,7 +369,7 @@ def test_descendants_are_listed_parents_first_without_what_is_spared() -> None:
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         inner = int(process.stdout.readline())
-        wait_until(lambda: len(keeper.descendants(process.pid)) == 3)
+        until(lambda: len(keeper.descendants(process.pid)) == 3)
         everyone = [p.pid for p in keeper.descendants(process.pid)]
         spared = [p.pid for p in keeper.descendants(process.pid, frozenset({inner}))]
         for pid in (process.pid, *everyone):

@@ -11,7 +11,7 @@ import pytest
 
 from rendezvous.wire.errors import NotFound, RdzvError, Unavailable
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply, decoded, encoded
-from tests.support.registry import until
+from tests.support.waiting import soon
 from worker.agent import metrics
 from worker.agent.metrics import Metrics
 
@@ -92,9 +92,9 @@ async def test_what_comes_together_goes_in_one_batch(
 ) -> None:
     task = asyncio.create_task(sender.send())
     assert [sender.take(row(step)) for step in (1, 2)] == ["", ""]
-    await until(lambda: len(registry.batches) == 1)
+    await soon(lambda: len(registry.batches) == 1)
     assert sender.take(row(3)) == ""
-    await until(lambda: len(registry.batches) == 2)
+    await soon(lambda: len(registry.batches) == 2)
     task.cancel()
     assert registry.numbered == [(1, 1), (2, 2), (3, 3)]
     assert registry.batches[0].rows[0].model_dump() == {
@@ -112,7 +112,7 @@ async def test_rows_wait_for_a_registry_that_is_away(
     sender.take(row(1))
     await asyncio.sleep(0.05)
     registry.error = None
-    await until(lambda: bool(registry.batches))
+    await soon(lambda: bool(registry.batches))
     task.cancel()
     assert registry.numbered == [(1, 1)]
 
@@ -144,7 +144,7 @@ async def test_of_many_rows_one_batch_goes_at_a_time(
         sender.take(row(step))
     sender.interval_seconds = 3600.0
     sending = asyncio.create_task(sender.send())
-    await until(lambda: bool(registry.batches))
+    await soon(lambda: bool(registry.batches))
     for _ in range(5):
         await asyncio.sleep(0)
     assert [len(batch.rows) for batch in registry.batches] == [MOST_METRIC_ROWS]

@@ -19,6 +19,7 @@ import pytest
 
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import RunError, UsageError
+from tests.support.waiting import soon
 from worker.program import failure, family, keeper
 from worker.program import output as output_module
 from worker.program import process as process_module
@@ -71,13 +72,6 @@ class Recording:
     def pids(self) -> list[int]:
         lines = self.of("stdout").split(b"\n")[:-1]
         return [int(line.split()[1]) for line in lines if line.startswith(b"pid ")]
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.01)
 
 
 def is_dead(pid: int) -> bool:
@@ -188,7 +182,7 @@ async def test_output_arrives_unchanged_while_the_program_runs(start: Start) -> 
     program = await start(
         "sh", "-c", r"printf 'a\000\377\r'; printf x >&2; exec sleep 60", output=output
     )
-    await until(lambda: len(output.pieces) == 2)
+    await soon(lambda: len(output.pieces) == 2)
     assert (output.of("stdout"), output.of("stderr")) == (b"a\x00\xff\r", b"x")
     await program.stop()
 
@@ -222,7 +216,7 @@ async def test_a_process_elsewhere_that_holds_the_output_open_does_not_hold_us_u
 ) -> None:
     output = Recording()
     program = await start("sh", "-c", "echo hello; exec sleep 60", output=output)
-    await until(lambda: output.of("stdout") == b"hello\n")
+    await soon(lambda: output.of("stdout") == b"hello\n")
     with open(f"/proc/{program.main_pid}/fd/1", "wb"):
         begun = time.monotonic()
         await program.stop()
@@ -262,15 +256,15 @@ async def test_a_signal_that_would_hit_the_keeper_is_refused(start: Start) -> No
 async def test_a_ctrl_c_at_our_terminal_is_ours_alone_to_pass_on(start: Start) -> None:
     """Agent, keeper and program have a session each."""
     program = await start("sleep", "60")
-    await until(lambda: program.main_pid is not None)
+    await soon(lambda: program.main_pid is not None)
     pids = (0, program.pid, program.main_pid or 0)
-    await until(lambda: len({os.getsid(pid) for pid in pids}) == 3)
+    await soon(lambda: len({os.getsid(pid) for pid in pids}) == 3)
 
 
 async def test_stop_ends_workers_in_sessions_of_their_own_that_ignore_sigterm(start: Start) -> None:
     output = Recording()
     program = await start(*PYTHON, TWO_THAT_IGNORE_TERM, grace=0.5, output=output)
-    await until(lambda: len(output.pids()) == 2)
+    await soon(lambda: len(output.pids()) == 2)
     begun = time.monotonic()
     ending = await program.stop()
     assert 0.5 <= time.monotonic() - begun < 20
@@ -281,7 +275,7 @@ async def test_stop_ends_workers_in_sessions_of_their_own_that_ignore_sigterm(st
 async def test_a_child_born_while_its_parent_is_told_to_stop_is_told_so_too(start: Start) -> None:
     output = Recording()
     program = await start(*PYTHON, ONE_THAT_STARTS_ANOTHER_ON_TERM, grace=50, output=output)
-    await until(lambda: b"ready" in output.of("stdout"))
+    await soon(lambda: b"ready" in output.of("stdout"))
     await asyncio.wait_for(program.stop(), 20)
     assert [is_gone(pid) for pid in output.pids()] == [True]
 
@@ -289,9 +283,9 @@ async def test_a_child_born_while_its_parent_is_told_to_stop_is_told_so_too(star
 async def test_kill_now_cuts_the_grace_of_a_stop_short(start: Start) -> None:
     output = Recording()
     program = await start(*PYTHON, TWO_THAT_IGNORE_TERM, grace=30, output=output)
-    await until(lambda: len(output.pids()) == 2)
+    await soon(lambda: len(output.pids()) == 2)
     stopping = asyncio.create_task(program.stop())
-    await until(lambda: is_gone(program.main_pid or 0))
+    await soon(lambda: is_gone(program.main_pid or 0))
     program.kill_now()
     ending = await asyncio.wait_for(stopping, 20)
     assert ending.exit_code == 143
@@ -300,9 +294,9 @@ async def test_kill_now_cuts_the_grace_of_a_stop_short(start: Start) -> None:
 
 async def test_a_keeper_that_somebody_stopped_still_stops_its_program(start: Start) -> None:
     program = await start("sleep", "60")
-    await until(lambda: program.main_pid is not None)
+    await soon(lambda: program.main_pid is not None)
     os.kill(program.pid, signal.SIGSTOP)
-    await until(lambda: is_stopped(program.pid))
+    await soon(lambda: is_stopped(program.pid))
     ending = await asyncio.wait_for(program.stop(), 30)
     assert (ending.exit_code, is_gone(program.main_pid or 0)) == (143, True)
 
@@ -314,7 +308,7 @@ async def test_a_keeper_that_does_not_answer_is_done_without(
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True);"
     output = Recording()
     program = await start(*PYTHON, code + "time.sleep(60)", grace=0.3, output=output)
-    await until(lambda: output.of("stdout") == b"ready\n")
+    await soon(lambda: output.of("stdout") == b"ready\n")
     with monkeypatch.context() as patch:
         # Stopped as soon as it is told: its grace is short.
         patch.setattr(keeper, "read_process", lambda _: os.kill(program.pid, signal.SIGSTOP))
@@ -324,7 +318,7 @@ async def test_a_keeper_that_does_not_answer_is_done_without(
         137,
         "the program's keeper was killed by SIGKILL and what was left of the program was ended",
     )
-    await until(lambda: is_dead(program.main_pid or 0))
+    await soon(lambda: is_dead(program.main_pid or 0))
 
 
 async def test_our_own_output_being_stuck_holds_up_the_program_alone(
@@ -334,14 +328,14 @@ async def test_our_own_output_being_stuck_holds_up_the_program_alone(
     reader, writer = os.pipe()
     output = OutputSink(stdout=writer)
     program = await start("yes", output=output)
-    await until(lambda: not select.select([], [writer], [], 0)[1])  # our pipe is full
+    await soon(lambda: not select.select([], [writer], [], 0)[1])  # our pipe is full
     ending = await asyncio.wait_for(program.stop(), 30)
     os.close(reader)
     assert ending.exit_code == 143
     assert [record.message for record in caplog.records] == [
         "our own output is stuck; the program's last lines may be missing"
     ]
-    await until(lambda: "output" not in {thread.name for thread in threading.enumerate()})
+    await soon(lambda: "output" not in {thread.name for thread in threading.enumerate()})
     os.close(writer)
 
 
@@ -361,11 +355,11 @@ async def test_what_came_while_our_own_output_was_slow_is_not_lost(
     output = Slow()
     rest = "seq 2000; seq 3000 >&2; printf last"
     program = await start("sh", "-c", f"echo; {until_there(tmp_path / 'go', rest)}", output=output)
-    await until(begun.is_set)
+    await soon(begun.is_set)
     (tmp_path / "go").touch()
-    await until(lambda: program._process.returncode is not None)
+    await soon(lambda: program._process.returncode is not None)
     ending = asyncio.create_task(program.wait())
-    await until(lambda: program._pump is not None and program._pump._deadline < time.monotonic())
+    await soon(lambda: program._pump is not None and program._pump._deadline < time.monotonic())
     fast.set()
     assert (await ending).exit_code == 0
     assert output.of("stdout") == b"\n" + b"".join(b"%d\n" % n for n in range(1, 2001)) + b"last"
@@ -407,7 +401,7 @@ async def test_a_program_that_failed_or_left_nothing_has_no_such_news(
 
 async def test_a_program_that_is_stopped_has_left_nothing(start: Start) -> None:
     program = await start("sh", "-c", "trap 'exit 0' TERM; sleep 60 & wait")
-    await until(lambda: len(keeper.descendants(program.pid)) == 2)
+    await soon(lambda: len(keeper.descendants(program.pid)) == 2)
     assert (await program.stop()).left is None
 
 
@@ -479,12 +473,12 @@ def watched(program: Program) -> list[Child]:
 
 async def known(program: Program, workers: int) -> None:
     """Wait until the ranks of so many are known: of a dead one they cannot be read."""
-    await until(lambda: sum(child.ranks is not None for child in watched(program)) == workers)
+    await soon(lambda: sum(child.ranks is not None for child in watched(program)) == workers)
 
 
 async def failed(program: Program, children: int) -> None:
     """Wait until so many have been seen to fail."""
-    await until(lambda: sum(bool(c.exit_code) for c in program.family.children) == children)
+    await soon(lambda: sum(bool(c.exit_code) for c in program.family.children) == children)
 
 
 async def test_the_first_failure_names_the_rank_and_its_age(start: Start, files: Files) -> None:
@@ -493,7 +487,7 @@ async def test_the_first_failure_names_the_rank_and_its_age(start: Start, files:
     await known(program, 2)
     begun = time.monotonic()
     files.tell(1)
-    await until(lambda: failed_rank(program.family) is not None)
+    await soon(lambda: failed_rank(program.family) is not None)
     seen = time.monotonic()
     await asyncio.sleep(0.3)
     files.end.touch()
@@ -521,12 +515,12 @@ async def test_failures_are_told_while_the_program_waits_for_its_other_workers(
     certain = partial(certain_failure, ends_all=True)
     await known(program, 3)
     files.tell(1)
-    await until(lambda: bool(seen))
+    await soon(lambda: bool(seen))
     failed = failed_rank(seen[0])
     assert failed is not None
     assert (certain(seen[0]), failed.exit_code, failed.worker_rank) == (None, 137, 5)
     files.tell(2)
-    await until(lambda: certain(seen[-1]) is not None)
+    await soon(lambda: certain(seen[-1]) is not None)
     assert certain(seen[-1]) == failed
     assert program.main_ended is None
     await program.stop()
@@ -640,7 +634,7 @@ async def test_helpers_that_fail_are_never_taken_for_ranks(
     def codes() -> set[int]:
         return {child.exit_code for child in program.family.children if child.exit_code}
 
-    await until(lambda: {1, 2, 3, 5, 18, 137} <= codes())
+    await soon(lambda: {1, 2, 3, 5, 18, 137} <= codes())
     seen = program.family
     assert certain_failure(seen, ends_all=True) is None
     # Two of them may have been seen with ranks that they gave themselves: a warning, and no end.
@@ -705,7 +699,7 @@ async def test_nobody_is_blamed_when_a_worker_had_ended_unseen_before(
     files.tell(0)
     while not is_gone(gone.pid):  # this process is held up, and torchrun reaps the worker meanwhile
         time.sleep(0.01)
-    await until(lambda: gone not in watched(program))
+    await soon(lambda: gone not in watched(program))
     files.tell(1)
     await failed(program, 1)
     files.end.touch()
@@ -718,7 +712,7 @@ async def test_children_that_end_with_0_are_no_failure(start: Start, files: File
     await known(program, 2)
     for number in range(2):
         files.tell(number)
-    await until(lambda: not watched(program))
+    await soon(lambda: not watched(program))
     begun = time.monotonic()
     files.end.touch()
     ending = await program.wait()
@@ -728,7 +722,7 @@ async def test_children_that_end_with_0_are_no_failure(start: Start, files: File
 
 async def test_what_fails_because_it_was_told_to_stop_is_no_failure(start: Start) -> None:
     program = await start(*torchrun_like(FOR_EVER))
-    await until(lambda: len(keeper.descendants(program.pid)) == 2)
+    await soon(lambda: len(keeper.descendants(program.pid)) == 2)
     assert (await program.stop()).first_failure is None
 
 
@@ -792,7 +786,7 @@ async def test_an_agent_killed_by_sigkill_takes_everything_with_it(
     kept = int(told(process)["keeper"])
     everyone = [kept, *worker_pids(process)]
     process.kill()
-    await until(lambda: all(is_dead(pid) for pid in everyone))
+    await soon(lambda: all(is_dead(pid) for pid in everyone))
 
 
 async def test_a_keeper_killed_by_sigkill_is_reported_and_nothing_is_left(
@@ -826,7 +820,7 @@ async def test_as_pid_1_orphans_are_reaped_and_sigterm_ends_all(
         return keeper.descendants(process.pid)
 
     # The agent, its keeper, the program and its two workers; the agent's two orphans are reaped.
-    await until(lambda: len(inside()) == 5)
+    await soon(lambda: len(inside()) == 5)
     os.kill(inside()[0].pid, signal.SIGTERM)
     assert told(process) == {
         "exit_code": 143,
@@ -841,7 +835,7 @@ async def test_reaping_orphans_leaves_the_exit_codes_of_our_own_children_alone()
     orphan = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 1"], os.environ)
     children = [await asyncio.create_subprocess_exec("sh", "-c", "exit 5") for _ in range(5)]
     assert [await child.wait() for child in children] == [5] * 5
-    await until(lambda: is_gone(orphan))
+    await soon(lambda: is_gone(orphan))
     reaping.cancel()
 
 
@@ -870,7 +864,7 @@ async def test_a_process_dies_with_its_parent() -> None:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         parent.kill()
-    await until(lambda: is_dead(child))
+    await soon(lambda: is_dead(child))
 
 
 def test_a_process_whose_parent_is_gone_already_is_signalled_at_once() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.launching import until
+from tests.support.waiting import until
 from worker.contracts.framework import PROGRAMS
 from worker.programs.processes import FILLED, await_store, filled, serve_store
 

@@ -31,7 +31,7 @@ from rendezvous.wire.relay import (
     RelayReply,
 )
 from rendezvous.wire.table import EndpointTable, TableRow
-from tests.support.registry import until
+from tests.support.waiting import soon
 from worker.program.local_socket import Caller, Request
 from worker.rsh import exchange, remote
 from worker.rsh.remote import RemoteCommands
@@ -44,7 +44,7 @@ NODES = 3
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def quickly_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again soon; and leave no process behind in the end, however busy the machine is."""
     monkeypatch.setattr(retry, "retry_pause", lambda: 0.01)
     monkeypatch.setattr(remote, "_TELL_SECONDS", 30.0)
@@ -289,7 +289,7 @@ async def test_a_reader_that_does_not_read_holds_up_the_command_and_fills_nothin
             before, sent = sent, bytes_in(cluster.wire.seen)
             return sent >= COMMAND_WINDOW_BYTES and sent == before
 
-        await until(settled)
+        await soon(settled)
         assert sent <= COMMAND_WINDOW_BYTES + 32 * 1024
         assert cluster.wire.relay.held_bytes < 2 * COMMAND_WINDOW_BYTES
         told.reads.set()
@@ -305,14 +305,14 @@ def bytes_in(parcels: list[Parcel]) -> int:
 async def test_a_target_that_sends_more_than_it_may_fills_nothing() -> None:
     async with running() as cluster:
         told, task = cluster.ask(0, "h1", "sleep 60")
-        await until(lambda: bool(cluster.wire.seen))
+        await soon(lambda: bool(cluster.wire.seen))
         told.reads.clear()
         data = base64.b64encode(bytes(32_768)).decode()
         for number in range(100):
             frame = CommandOutput(number=1, offset=number * 32_768, stream="stdout", data=data)
             cluster.wire.relay.give(1, [Parcel(peer=0, frame=frame)])
         call = cluster.nodes[0]._calls[1, 1]
-        await until(lambda: cluster.wire.relay.held_bytes == 0)
+        await soon(lambda: cluster.wire.relay.held_bytes == 0)
         assert call._came.qsize() <= 2 * COMMAND_WINDOW_BYTES // 32_768 + 2
         told.killed.set()
         await asyncio.wait_for(task, 30)
@@ -338,7 +338,7 @@ async def test_commands_go_on_over_a_restart_of_the_registry(tmp_path: Path) -> 
     script = f"echo x >> {count}; seq 50000; until [ -e {gate} ]; do sleep 0.02; done; seq 50000"
     async with running() as cluster:
         told, task = cluster.ask(0, "h1", script)
-        await until(lambda: bytes_in(cluster.wire.seen) > 0)
+        await soon(lambda: bytes_in(cluster.wire.seen) > 0)
         for _ in range(5):
             cluster.wire.restart()
             await asyncio.sleep(0.02)
@@ -378,7 +378,7 @@ async def test_a_registry_that_is_full_for_a_while_delays_and_loses_nothing() ->
 
 
 async def pid_in(path: Path) -> int:
-    await until(lambda: path.exists() and path.read_text().strip() != "")
+    await soon(lambda: path.exists() and path.read_text().strip() != "")
     return int(path.read_text())
 
 
@@ -393,8 +393,8 @@ async def test_a_caller_that_is_gone_ends_the_command_and_all_that_it_started(
         assert all(map(psutil.pid_exists, running_pids))
         told.killed.set()
         await asyncio.wait_for(task, 30)
-        await until(lambda: not any(map(psutil.pid_exists, running_pids)))
-        await until(lambda: not cluster.nodes[1]._served)
+        await soon(lambda: not any(map(psutil.pid_exists, running_pids)))
+        await soon(lambda: not cluster.nodes[1]._served)
 
 
 async def test_of_callers_that_have_gone_before_a_registry_came_back_nothing_is_run_or_kept(
@@ -406,7 +406,7 @@ async def test_of_callers_that_have_gone_before_a_registry_came_back_nothing_is_
         for name in "abcdef":
             told, task = cluster.ask(0, "h1", f"echo {name} >> {ran}; {' ' * 100_000}")
             if name == "a":  # it is tried, and the registry might have taken it
-                await until(lambda: bool(cluster.nodes[0]._exchange._begun))
+                await soon(lambda: bool(cluster.nodes[0]._exchange._begun))
             told.killed.set()
             await asyncio.wait_for(task, 30)
         waiting = [parcel.frame for parcel in cluster.nodes[0]._exchange._waiting.values()]
@@ -430,7 +430,7 @@ async def test_a_caller_that_goes_while_its_start_is_on_its_way_ends_the_command
         told.killed.set()
         await asyncio.wait_for(task, 30)
         cluster.wire.answers.set()
-        await until(lambda: not psutil.pid_exists(shell))
+        await soon(lambda: not psutil.pid_exists(shell))
     kinds = [type(p.frame) for p in cluster.wire.seen if p.peer == 1]
     assert kinds[:2] == [CommandStart, CommandEnd]
 
@@ -444,7 +444,7 @@ async def test_what_ignores_term_is_killed_after_the_grace(tmp_path: Path) -> No
         told, _ = cluster.ask(0, "h1", f"trap '' TERM; echo $$ > {pid}; while :; do sleep 1; done")
         shell = await pid_in(pid)
         told.killed.set()
-        await until(lambda: not psutil.pid_exists(shell))
+        await soon(lambda: not psutil.pid_exists(shell))
 
 
 async def test_a_command_that_ends_takes_along_what_it_left_in_the_background(
@@ -475,7 +475,7 @@ async def test_the_end_of_the_run_ends_commands_and_says_so(tmp_path: Path) -> N
 async def test_a_registry_that_refuses_for_good_ends_the_waiting() -> None:
     async with running() as cluster:
         told, task = cluster.ask(0, "h1", "sleep 300")
-        await until(lambda: bool(cluster.wire.seen))
+        await soon(lambda: bool(cluster.wire.seen))
         cluster.wire.refused = Forbidden("run 'r' allows no remote commands")
         cluster.wire.relay.close()
         await asyncio.wait_for(task, 30)
@@ -550,7 +550,7 @@ async def test_a_command_that_no_node_has_made_for_this_one_is_not_run(
     words = "node 1: this command was not made by a node of this run for it"
     async with running() as cluster:
         cluster.wire.relay.give(0, [Parcel(peer=1, frame=start_of(dict(changes)))])
-        await until(lambda: bool(cluster.wire.seen))
+        await soon(lambda: bool(cluster.wire.seen))
         assert cluster.wire.seen[0].frame == CommandExit(number=1, code=255, message=words)
         assert cluster.nodes[1]._served == {}
     assert f"a remote command of slot 0 was not run: {words}" in caplog.text
@@ -562,9 +562,9 @@ async def test_a_command_that_is_shown_again_is_not_run_again(tmp_path: Path) ->
     async with running() as cluster:
         await cluster.run(0, "h1", f"echo x >> {count}")
         [first] = [p for p in cluster.wire.seen if isinstance(p.frame, CommandStart)]
-        await until(lambda: not cluster.nodes[1]._served)
+        await soon(lambda: not cluster.nodes[1]._served)
         cluster.wire.relay.give(0, [first] * 3)
-        await until(lambda: cluster.wire.relay.held_bytes == 0)
+        await soon(lambda: cluster.wire.relay.held_bytes == 0)
         await cluster.run(0, "h1", f"echo y >> {count}")
     assert count.read_text() == "x\ny\n"
 
@@ -589,7 +589,7 @@ async def test_a_command_that_was_refused_is_not_run_when_it_is_shown_again(
         [first] = [p for p in cluster.wire.seen if isinstance(p.frame, CommandStart)]
         monkeypatch.setattr(remote, "MOST_SERVED", 2)
         cluster.wire.relay.give(0, [first])
-        await until(lambda: cluster.wire.relay.held_bytes == 0)
+        await soon(lambda: cluster.wire.relay.held_bytes == 0)
         await cluster.run(0, "h1", "true")
     assert not (tmp_path / "ran").exists()
 
@@ -602,7 +602,7 @@ async def test_more_commands_at_once_than_a_node_takes_are_refused(
     async with running() as cluster:
         for own in (0, 2):
             cluster.ask(own, "h1", "sleep 300")
-        await until(lambda: len(cluster.nodes[1]._served) == 2)
+        await soon(lambda: len(cluster.nodes[1]._served) == 2)
         third = await cluster.run(0, "h1", "true")
         assert third.told == [{"error": "node 1 runs 2 remote commands already"}]
         cluster.ask(0, "h2", "sleep 300")
@@ -661,7 +661,7 @@ async def test_a_caller_of_whose_end_the_news_was_lost_ends_its_command_all_the_
         cluster.nodes[0]._exchange._waiting.clear()
         cluster.wire.restart()
         cluster.wire.refused = None
-        await until(lambda: not psutil.pid_exists(shell))
+        await soon(lambda: not psutil.pid_exists(shell))
 
 
 async def test_a_shell_that_cannot_be_started_is_no_end_of_the_agent() -> None:

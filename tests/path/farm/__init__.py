@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.launching import RDZV, Launched, environment, until
+from tests.support.launching import RDZV, Launched, environment
+from tests.support.waiting import until
 
 HERE = Path(__file__).parent
 NODES = 4
