@@ -11,8 +11,9 @@ _NAMES = {
     *("secret", "secrets", "token", "password", "passwd", "passphrase", "pwd", "credential"),
     *("credentials", "auth", "authorization", "apikey", "key"),
 }
-_INNER = re.compile(r"([A-Za-z][\w.-]*)=([^\s;&|'\"]+)")
-_URL = re.compile(r"(\w+://[^/@\s:]*):[^/@\s]+@")
+# Each begins where a word does, or a long word would be looked through from each of its letters.
+_INNER = re.compile(r"(?<![\w.-])([\w.-]+)=([^\s;&|'\"]+)")
+_URL = re.compile(r"(\b\w+://[^/@\s:]*):[^/@\s]+@")
 _LOOKS_SECRET = re.compile(
     r"\b(?:sk|hf|ghp|gho|github_pat|glpat|xox[abp])[-_]\w{8,}|\beyJ[\w.-]{16,}"
 )
