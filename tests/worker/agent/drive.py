@@ -2,62 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from operator import methodcaller
 from typing import Any, TypeVar
 
 from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.node import Candidate, JoinReply, JoinRequest
-from rendezvous.wire.reports import Report
+from rendezvous.wire.reports import ExitReport, RefuseReport, Report
 from rendezvous.wire.run import Phase, Result
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 from rendezvous.wire.watch import NodeView
+from worker.agent import actions as do
+from worker.agent import inputs
 from worker.agent import node as machine
-from worker.agent.actions import (
-    Action,
-    Arm,
-    CloseClient,
-    CloseSocket,
-    Connect,
-    Effect,
-    End,
-    Flush,
-    Join,
-    Listen,
-    LookAhead,
-    MakeOffer,
-    RemoveHosts,
-    RestoreHosts,
-    Say,
-    Start,
-    Tell,
-    Visit,
-    Watch,
-)
-from worker.agent.inputs import (
-    NO_WORDS,
-    Armed,
-    Broken,
-    Connected,
-    Done,
-    Failed,
-    Input,
-    Joined,
-    Late,
-    Listening,
-    MainEnd,
-    Offered,
-    OwnWords,
-    ProgramGone,
-    ProgramSeen,
-    SignalCame,
-    Started,
-    Tick,
-    Viewed,
-    Visited,
-)
-from worker.agent.notices import Note, text_of
+from worker.agent.notices import text_of
 from worker.agent.state import Node, Rules
 from worker.contracts import Contract
 from worker.program.ending import Ending
@@ -67,9 +27,8 @@ SLOT = 1
 RULES = Rules("llama", SLOT, join_timeout=600.0, orphan_timeout=120.0, hosts_file="/etc/hosts")
 LED = replace(RULES, remote=True)
 POLL = 2.0
-WHOLE = POLL + RULES.answer_seconds
-"""Seconds within which a registry that is there answers a watch."""
 AWAY = Unavailable("nobody listens")
+BASE = "https://10.0.0.4:29600"
 OFFER = JoinRequest(
     slot=SLOT,
     generation=1,
@@ -80,47 +39,28 @@ OFFER = JoinRequest(
     probe_port=7_000,
 )
 PROGRAM = Contract(["train", "--fast"], {}, fatal_workers=True)
+NCCL = replace(PROGRAM, nccl_log="/logs/%p.log")
 SERVING = Contract([], {})
-A = TypeVar("A", bound=Action)
-E = TypeVar("E", bound=Effect)
+E = TypeVar("E", bound=do.Effect)
 
 
 def table(epoch: int = 1, port: int = 29_500) -> EndpointTable:
     """Of the slots 0 and 1."""
+    same: dict[str, Any] = {"interface": "eth0", "prefix_length": 24, "nproc_per_node": 1}
     rows = [
-        TableRow(
-            rank=slot,
-            slot=slot,
-            hostname=f"n{slot}",
-            address=f"10.0.0.{4 + slot}",
-            interface="eth0",
-            prefix_length=24,
-            nproc_per_node=1,
-            mac="",
-        )
-        for slot in range(2)
+        TableRow(rank=n, slot=n, hostname=f"n{n}", address=f"10.0.0.{4 + n}", mac="", **same)
+        for n in range(2)
     ]
-    return EndpointTable(
-        run="llama",
-        launch_id="launch0001",
-        epoch=epoch,
-        master_address="10.0.0.4",
-        master_port=port,
-        rows=rows,
-    )
+    ids: dict[str, Any] = {"run": "llama", "launch_id": "launch0001", "master_address": "10.0.0.4"}
+    return EndpointTable(epoch=epoch, master_port=port, rows=rows, **ids)
 
 
 def plan(*slots: int) -> ProbePlan:
     """Of these slots; without any of the first two."""
     peers = [
-        ProbePeer(
-            slot=slot,
-            hostname=f"n{slot}",
-            address=f"10.0.0.{4 + slot}",
-            interface="eth0",
-            probe_port=7_000 + slot,
-        )
-        for slot in slots or (0, 1)
+        ProbePeer(hostname=f"n{n}", address=f"10.0.0.{4 + n}", probe_port=7_000 + n, **eth0)
+        for n in slots or (0, 1)
+        for eth0 in [{"slot": n, "interface": "eth0"}]
     ]
     return ProbePlan(network="eth0", peers=peers)
 
@@ -132,24 +72,25 @@ OK = PairProbe(slot=0, outcome="ok")
 RESULT = Result(status="failed", exit_code=3, message="node 0 failed")
 
 
+def refusal(code: str = "hosts") -> RefuseReport:
+    """Of the first table."""
+    return RefuseReport.model_validate({"epoch": 1, "code": code, "reason": "no right to write"})
+
+
 def rank(number: int, ended_at: float | None = None, code: int | None = None, **more: Any) -> Child:
     """A rank of the program, which started at 0."""
-    values: dict[str, Any] = {
-        "seen_at": 0.0,
-        "started": 0.0,
-        "ranks": Ranks(number, number, 2),
-    } | more
-    return Child(100 + number, ended_at=ended_at, exit_code=code, **values)
+    values: dict[str, Any] = {"seen_at": 0.0, "started": 0.0, "ranks": Ranks(number, number, 2)}
+    return Child(100 + number, ended_at=ended_at, exit_code=code, **(values | more))
+
+
+async def at_once(work: Any, *args: Any, **options: Any) -> Any:
+    """Instead of a thread."""
+    return work(*args, **options)
 
 
 class Drive:
-    """One node, and the time that it believes it is.
-
-    Attributes:
-        node: The machine's state.
-        now: Its clock, which stands still until it is told to go on.
-        first: What it does first.
-    """
+    """One node, and the time that it believes it is, which stands still until it is told to go on;
+    `first` is what it does first."""
 
     def __init__(self, rules: Rules = RULES, now: float = 0.0) -> None:
         self.now = now
@@ -157,19 +98,23 @@ class Drive:
         self.node, self.first = machine.begin(rules, now)
         self._seq = 0
 
-    def feed(self, said: Input) -> tuple[Action, ...]:
+    def feed(self, said: inputs.Input) -> tuple[do.Action, ...]:
         """What it does when it is told this; every sentence can be said."""
-        actions: tuple[Action, ...]
+        actions: tuple[do.Action, ...]
         self.node, actions = machine.step(self.node, said, self.now)
         for action in actions:
-            if isinstance(action, Say):
+            if isinstance(action, do.Say):
                 text_of(action.notice)
         return actions
 
-    def after(self, seconds: float) -> tuple[Action, ...]:
+    def at(self, now: float) -> None:
+        """Let it be so late, without a look at the clock."""
+        self.now = now
+
+    def after(self, seconds: float) -> tuple[do.Action, ...]:
         """What it does when nothing but this time has passed."""
         self.now += seconds
-        return self.feed(Tick())
+        return self.feed(inputs.Tick())
 
     @property
     def due(self) -> float | None:
@@ -188,57 +133,67 @@ class Drive:
         return found
 
     def answer(
-        self, kind: type[E], make: Callable[..., Input] = Done, *values: Any
-    ) -> tuple[Action, ...]:
+        self, kind: type[E], make: Callable[..., inputs.Input] = inputs.Done, *values: Any
+    ) -> tuple[do.Action, ...]:
         """Answer the one effect of this kind: its number and these values make the input."""
         return self.feed(make(self.the(kind).number, *values))
 
-    def fails(self, kind: type[E], error: RdzvError = AWAY) -> tuple[Action, ...]:
+    def fails(self, kind: type[E], error: RdzvError = AWAY) -> tuple[do.Action, ...]:
         """The one effect of this kind fails."""
-        return self.feed(Failed(self.the(kind).number, error))
+        return self.answer(kind, inputs.Failed, error)
 
-    def breaks(self, kind: type[E]) -> tuple[Action, ...]:
+    def breaks(self, kind: type[E]) -> tuple[do.Action, ...]:
         """The one effect of this kind raises what nobody expected."""
-        return self.feed(Broken(self.the(kind).number, ValueError("not this way")))
+        return self.answer(kind, inputs.Broken, ValueError("not this way"))
 
-    def late(self, kind: type[E]) -> tuple[Action, ...]:
+    def late(self, kind: type[E]) -> tuple[do.Action, ...]:
         """The one effect of this kind has passed its limit."""
-        return self.feed(Late(self.the(kind).number))
+        return self.answer(kind, inputs.Late)
 
-    def taken(self) -> tuple[Action, ...]:
+    def taken(self) -> tuple[do.Action, ...]:
         """The registry takes in all that it is told just now."""
-        actions: tuple[Action, ...] = ()
-        for tell in self.all(Tell):
-            actions += self.feed(Done(tell.number))
-        return actions
+        tells = self.all(do.Tell)
+        return tuple(action for tell in tells for action in self.feed(inputs.Done(tell.number)))
+
+    def visited(self, *pairs: PairProbe, seconds: float = 0.1) -> tuple[do.Action, ...]:
+        """The peers have answered so; without any, well."""
+        return self.answer(do.Visit, inputs.Visited, pairs or (OK,), seconds)
+
+    def readied(self, contract: Contract = PROGRAM) -> tuple[do.Action, ...]:
+        """The node can start on the table."""
+        return self.answer(do.Arm, inputs.Armed, contract)
+
+    def cannot_arm(self, code: str = "hosts") -> tuple[do.Action, ...]:
+        """The node cannot."""
+        return self.answer(do.Arm, inputs.NotArmed, refusal(code))
 
     # --- the news -----------------------------------------------------------------------------
 
-    def view(self, phase: Phase = Phase.GATHERING, **changes: Any) -> tuple[Action, ...]:
+    def view(self, phase: Phase = Phase.GATHERING, **changes: Any) -> tuple[do.Action, ...]:
         """What it does at this news."""
         self._seq += 1
         values: dict[str, Any] = {"seq": self._seq, "epoch": 1, "reason": "", "poll_seconds": POLL}
-        return self.answer(Watch, Viewed, NodeView(phase=phase, **(values | changes)))
+        return self.answer(do.Watch, inputs.Viewed, NodeView(phase=phase, **(values | changes)))
 
-    def verify(self, epoch: int = 1, **changes: Any) -> tuple[Action, ...]:
+    def verify(self, epoch: int = 1, **changes: Any) -> tuple[do.Action, ...]:
         """The news that the nodes are to visit each other."""
         return self.view(Phase.VERIFYING, **({"epoch": epoch, "plan": PLAN} | changes))
 
-    def arm(self, given: EndpointTable = TABLE, **changes: Any) -> tuple[Action, ...]:
+    def arm(self, given: EndpointTable = TABLE, **changes: Any) -> tuple[do.Action, ...]:
         """The news of a table."""
         values = {"epoch": given.epoch, "table": given, "digest": given.digest()}
         return self.view(Phase.ARMING, **(values | changes))
 
-    def go(self, given: EndpointTable = TABLE, **changes: Any) -> tuple[Action, ...]:
+    def go(self, given: EndpointTable = TABLE, **changes: Any) -> tuple[do.Action, ...]:
         """The news that the run goes on this table."""
         values = {"epoch": given.epoch, "digest": given.digest()}
         return self.view(Phase.RUNNING, **(values | changes))
 
-    def stop(self) -> tuple[Action, ...]:
+    def stop(self) -> tuple[do.Action, ...]:
         """The news that all programs are to end."""
         return self.go(stop=True)
 
-    def result(self, given: Result = RESULT, **changes: Any) -> tuple[Action, ...]:
+    def result(self, given: Result = RESULT, **changes: Any) -> tuple[do.Action, ...]:
         """The news that the run is over."""
         return self.view(Phase.FINISHED, result=given, **changes)
 
@@ -250,126 +205,149 @@ class Drive:
         assert self.node.program is not None
         return self.node.program.number
 
+    def started(self) -> tuple[do.Action, ...]:
+        """It runs."""
+        return self.feed(inputs.Started(self.program))
+
     def seen(
-        self, *children: Child, main: MainEnd | None = None, words: OwnWords | None = None
-    ) -> tuple[Action, ...]:
+        self,
+        *children: Child,
+        main: inputs.MainEnd | None = None,
+        words: inputs.OwnWords | None = None,
+    ) -> tuple[do.Action, ...]:
         """The program's processes are so; `words` where they were asked for."""
-        return self.feed(ProgramSeen(self.program, Family(None, children), main, words))
+        return self.feed(inputs.ProgramSeen(self.program, Family(None, children), main, words))
 
-    def gone(self, ending: Ending | None = None, words: OwnWords = NO_WORDS) -> tuple[Action, ...]:
+    def gone(
+        self, ending: Ending | None = None, words: inputs.OwnWords = inputs.NO_WORDS
+    ) -> tuple[do.Action, ...]:
         """Nothing is left of the program."""
-        return self.answer(Start, ProgramGone, ending, words)
+        return self.answer(do.Start, inputs.ProgramGone, ending, words)
 
-    def signal(self, number: int, *, parent_lives: bool = True) -> tuple[Action, ...]:
+    def ended(self, ending: Ending | None = None) -> tuple[do.Action, ...]:
+        """Nothing is left of it, and its last words were sent on."""
+        return self.gone(ending) and self.answer(do.Flush)
+
+    def signal(self, number: int, *, parent_lives: bool = True) -> tuple[do.Action, ...]:
         """A signal comes."""
-        return self.feed(SignalCame(number, parent_lives))
+        return self.feed(inputs.SignalCame(number, parent_lives))
 
     # --- its end ------------------------------------------------------------------------------
 
-    def leaves(self) -> End:
-        """Answer all of its last steps; how it ends."""
-        for kind in (Flush, CloseSocket, Tell, Tell, CloseClient):
+    def closes(self, *kinds: type[do.Effect]) -> tuple[do.Action, ...]:
+        """Answer its last steps, without any all, and what is under way before them."""
+        actions: tuple[do.Action, ...] = ()
+        every = (do.Flush, do.CloseSocket, do.Tell, do.Tell, do.CloseClient, do.RemoveHosts)
+        for kind in kinds or every:
             if self.all(kind):
-                self.answer(kind)
-        actions = self.answer(RemoveHosts)
-        assert isinstance(actions[-1], End)
-        return actions[-1]
-
-
-def without_words(actions: tuple[Action, ...]) -> tuple[Action, ...]:
-    """What is done, beside what is said."""
-    return tuple(action for action in actions if not isinstance(action, Say))
-
-
-def notes(actions: tuple[Action, ...]) -> list[Note]:
-    """Which sentences are said."""
-    return [action.notice.note for action in actions if isinstance(action, Say)]
-
-
-def told(actions: tuple[Action, ...]) -> list[Report]:
-    """What the registry is told now."""
-    return [action.report for action in actions if isinstance(action, Tell)]
-
-
-def of_kind(actions: tuple[Action, ...], kind: type[A]) -> list[A]:
-    """The actions of one kind."""
-    return [action for action in actions if isinstance(action, kind)]
+                actions = self.answer(kind)
+        return actions
 
 
 # --- nodes on their way ---------------------------------------------------------------------------
 
 
-def joining(rules: Rules = RULES) -> Drive:
-    """A node that asks for its slot for the first time."""
-    drive = Drive(rules)
-    if rules.hosts_file:
-        drive.answer(RestoreHosts)
-    drive.answer(Listen, Listening, 7_000)
-    drive.answer(LookAhead)
-    drive.answer(Connect, Connected, "https://10.0.0.4:29600")
-    drive.answer(MakeOffer, Offered, OFFER)
-    return drive
-
-
 def reply(seq: int = 0) -> JoinReply:
     """The registry takes the node in."""
-    return JoinReply(
-        credential="",
-        incarnation=1,
-        epoch=0,
-        seq=seq,
-        poll_seconds=POLL,
-        nnodes=2,
-        join_timeout_seconds=600.0,
-        arm_timeout_seconds=60.0,
-    )
+    limits: dict[str, Any] = {"join_timeout_seconds": 600.0, "arm_timeout_seconds": 60.0}
+    ids: dict[str, Any] = {"credential": "", "incarnation": 1, "epoch": 0, "nnodes": 2}
+    return JoinReply(seq=seq, poll_seconds=POLL, **ids, **limits)
 
 
-def joined(rules: Rules = RULES) -> Drive:
-    """A node that the registry knows."""
-    drive = joining(rules)
-    drive.answer(Join, Joined, reply(), "https://10.0.0.4:29600")
+_STEPS: dict[str, Callable[[Drive, Contract], object]] = {
+    "restored": lambda d, _: d.all(do.RestoreHosts) and d.answer(do.RestoreHosts),
+    "listening": lambda d, _: d.answer(do.Listen, inputs.Listening, 7_000),
+    "connecting": lambda d, _: d.answer(do.LookAhead),
+    "offering": lambda d, _: d.answer(do.Connect, inputs.Connected, BASE),
+    "joining": lambda d, _: d.answer(do.MakeOffer, inputs.Offered, OFFER),
+    "joined": lambda d, _: d.answer(do.Join, inputs.Joined, reply(), BASE),
+    "verifying": lambda d, _: d.verify(),
+    "arming": lambda d, _: (d.visited(), d.taken(), d.arm()),
+    "acknowledging": lambda d, contract: d.readied(contract),
+    "armed": lambda d, _: d.taken(),
+    "starting": lambda d, _: d.go(),
+    "running": lambda d, _: d.started(),
+}
+
+
+def to(state: str, rules: Rules = RULES, contract: Contract = PROGRAM) -> Drive:
+    """A node on its way, to one of these states; `serving`, for the program of rank 0."""
+    if state == "begun":
+        return Drive(rules)
+    if state == "serving":
+        return to("running", LED, SERVING)
+    drive, names = Drive(rules), list(_STEPS)
+    for name in names[: names.index(state) + 1]:
+        _STEPS[name](drive, contract)
     return drive
 
 
-def verifying(rules: Rules = RULES) -> Drive:
-    """A node that visits its peers."""
-    drive = joined(rules)
-    drive.verify()
-    return drive
+# --- one step, in words ---------------------------------------------------------------------------
 
 
-def arming(rules: Rules = RULES) -> Drive:
-    """A node that gets ready for a table."""
-    drive = verifying(rules)
-    drive.answer(Visit, Visited, (OK,), 0.1)
-    drive.taken()
-    drive.arm()
-    return drive
+class _Calls:
+    """Calls of a `Drive`'s methods, for later: `m.signal(15)`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **options: methodcaller(name, *args, **options)
 
 
-def armed(rules: Rules = RULES, contract: Contract = PROGRAM) -> Drive:
-    """A node that has acknowledged a table."""
-    drive = arming(rules)
-    drive.answer(Arm, Armed, contract)
-    drive.taken()
-    return drive
+m = _Calls()
 
 
-def starting(rules: Rules = RULES, contract: Contract = PROGRAM) -> Drive:
-    """A node whose program is being started."""
-    drive = armed(rules, contract)
-    drive.go()
-    return drive
+def _tell(action: do.Tell) -> str:
+    report, name = action.report, type(action.report).__name__.removesuffix("Report")
+    if isinstance(report, ExitReport):
+        rank = None if report.worker_rank is None else f"rank{report.worker_rank}"
+        marks = ["stopped"] * report.stopped + ["agent"] * report.by_agent + [rank] * bool(rank)
+        name = f"{name}({','.join([str(report.exit_code), *map(str, marks)])})"
+    flags = ["last"] * action.is_last_word + ["unneeded"] * (not action.needed)
+    since = "" if action.since is None else f"@{action.since:g}"
+    return ":".join(["Tell", name + since, *flags])
 
 
-def running(rules: Rules = RULES, contract: Contract = PROGRAM) -> Drive:
-    """A node whose program runs."""
-    drive = starting(rules, contract)
-    drive.feed(Started(drive.program))
-    return drive
+def in_words(actions: Iterable[do.Action], begun: dict[int, Any] | None = None) -> str:
+    """What is done, in order: sentences by their names, effects by their kinds; `Leave` is the
+    first of a node's last steps."""
+    found, actions = [], list(actions)
+    begun = (begun or {}) | {
+        action.number: action for action in actions if isinstance(action, do.Effect)
+    }
+    for action in actions:
+        words = type(action).__name__
+        match action:
+            case do.Say():
+                words = action.notice.note.name
+            case do.Tell():
+                words = _tell(action)
+            case do.Drop() if action.number in begun:
+                words = f"Drop:{type(begun[action.number]).__name__}"
+            case do.End():
+                words = f"End:{type(action.error).__name__ if action.error else action.code}"
+        found.append(words + ":pause" * getattr(action, "pause", False))
+    return " ".join(found).replace("StopListening CloseSocket", "Leave")
 
 
-def serving() -> Drive:
-    """A node that is there for the program of rank 0."""
-    return running(LED, SERVING)
+def outcome(begin: str, *steps: Any) -> str:
+    """What the last of these steps makes a node do, when it is due then, and of what it ends."""
+    drive = to(begin) if begin != "following" else to("running", contract=NCCL)
+    for step in steps[:-1]:
+        step(drive)
+    before = drive.node
+    actions = steps[-1](drive)
+    found = [in_words(actions, {**before.effects, **drive.node.effects})] * bool(actions)
+    if drive.due is not None:
+        found.append(f"due:{drive.due:g}")
+    if before.ends is None and drive.node.ends is not None:
+        found.append(f"ends:{drive.node.ends.cause.name}")
+    return " ".join(found)
+
+
+def told(actions: tuple[do.Action, ...]) -> list[Report]:
+    """What the registry is told now."""
+    return [action.report for action in actions if isinstance(action, do.Tell)]
+
+
+def without_words(actions: tuple[do.Action, ...]) -> tuple[do.Action, ...]:
+    """What is done, beside what is said."""
+    return tuple(action for action in actions if not isinstance(action, do.Say))

@@ -5,108 +5,84 @@ from __future__ import annotations
 import ast
 import string
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import worker.agent
-from rendezvous.wire.reports import ExitReport
-from tests.worker.agent.drive import OK, PROGRAM, arming, joined, joining, running, verifying
-from worker.agent.actions import (
-    Action,
-    Arm,
-    CloseClient,
-    CloseSocket,
-    End,
-    Flush,
-    Join,
-    RemoveHosts,
-    Start,
-    Tell,
-    Visit,
-    Watch,
-)
-from worker.agent.inputs import Armed, Late, ProgramGone, Started, Visited
+from tests.worker.agent.drive import in_words, m, to
+from worker.agent import actions as do
+from worker.agent import inputs
 from worker.agent.notices import Note, notice, text_of
 from worker.program.ending import Ending
 
-
-def names(actions: tuple[Action, ...]) -> list[str]:
-    """The actions by their kinds."""
-    return [type(action).__name__ for action in actions]
+LIFE: list[tuple[Any, str]] = [
+    (m.verify(), "RUN_WAITS Watch Visit"),
+    (m.visited(), "PEERS_ANSWER Tell:Probe"),
+    (m.taken(), ""),
+    (m.arm(), "Watch Arm"),
+    (m.readied(), "Tell:Ack"),
+    (m.taken(), ""),
+    (m.go(), "Watch StopListening SendMetrics STARTS Start"),
+    (m.started(), ""),
+    (m.stop(), "Watch Stop"),
+    (m.gone(Ending(143, 0.0)), "TOLD Flush"),
+    (m.answer(do.Flush), "Tell:Exit(143,stopped)@0"),
+    (m.taken(), ""),
+    (m.result(), "Watch Drop:Watch RUN_OVER Leave"),
+    (m.answer(do.CloseSocket), "Tell:Leave:last"),
+    (m.answer(do.Tell), "CloseClient"),
+    (m.answer(do.CloseClient), "RemoveHosts"),
+    (m.answer(do.RemoveHosts), "End:3"),
+]
 
 
 def test_a_life_in_order() -> None:
-    drive = joined()
-    assert names(drive.verify()) == ["Say", "Watch", "Visit"]
-    assert names(drive.answer(Visit, Visited, (OK,), 0.1)) == ["Say", "Tell"]
-    assert names(drive.taken()) == []
-    assert names(drive.arm()) == ["Watch", "Arm"]
-    assert names(drive.answer(Arm, Armed, PROGRAM)) == ["Tell"]
-    assert names(drive.taken()) == []
-    assert names(drive.go()) == ["Watch", "StopListening", "SendMetrics", "Say", "Start"]
-    assert names(drive.feed(Started(drive.program))) == []
-    assert names(drive.stop()) == ["Watch", "Stop"]
-    assert names(drive.answer(Start, ProgramGone, Ending(143, 0.0))) == ["Say", "Flush"]
-    assert names(drive.answer(Flush)) == ["Tell"]
-    assert names(drive.taken()) == []
-    assert names(drive.result()) == ["Watch", "Drop", "Say", "StopListening", "CloseSocket"]
-    assert names(drive.answer(CloseSocket)) == ["Tell"]
-    assert names(drive.answer(Tell)) == ["CloseClient"]
-    assert names(drive.answer(CloseClient)) == ["RemoveHosts"]
-    assert drive.answer(RemoveHosts) == (End(3),)
+    drive = to("joined")
+    for step, does in LIFE:
+        assert in_words(step(drive)) == does
     assert not drive.node.effects
 
 
-def test_an_input_of_an_effect_that_is_over_or_was_dropped_is_ignored() -> None:
-    drive = running()
-    drive.stop()
+@pytest.mark.parametrize(
+    ("begin", "kind"),
+    [
+        ("joined", do.Watch),
+        ("verifying", do.Visit),
+        ("arming", do.Arm),
+        ("running", do.Start),
+        ("joining", do.Join),
+    ],
+)
+def test_an_answer_that_fits_no_question_ends_nothing_and_begins_nothing(
+    begin: str, kind: Any
+) -> None:
+    drive = to(begin)
+    assert drive.answer(kind) == ()
+    assert drive.node.ends is None
+
+
+def test_what_is_said_of_an_effect_that_nobody_waits_for_changes_nothing() -> None:
+    drive = to("running")
     drive.gone(Ending(143, 0.0))
     before = drive.node
-    assert drive.feed(ProgramGone(drive.program, Ending(0, 0.0))) == ()
-    assert drive.feed(Late(2)) == ()
+    assert drive.feed(inputs.ProgramGone(drive.program, Ending(0, 0.0))) == ()
+    assert drive.feed(inputs.Late(2)) == ()
+    assert drive.feed(inputs.Done(999)) == ()
     assert drive.node == before
-
-
-def test_an_answer_that_fits_no_question_ends_nothing_and_begins_nothing() -> None:
-    for kind, drive in [
-        (Watch, joined()),
-        (Visit, verifying()),
-        (Arm, arming()),
-        (Start, running()),
-        (Join, joining()),
-    ]:
-        assert drive.answer(kind) == ()
-        assert drive.node.ends is None
 
 
 def test_the_time_alone_changes_nothing_while_nothing_is_due() -> None:
-    drive = running()
-    assert drive.due is None
+    drive = to("running")
     before = drive.node
-    assert drive.after(10_000.0) == ()
+    assert (drive.due, drive.after(10_000.0)) == (None, ())
     assert drive.node == before
-
-
-def test_of_what_is_due_the_first_counts() -> None:
-    drive = running()
-    drive.gone(Ending(1, 0.0))
-    drive.answer(Flush)
-    (tell,) = drive.all(Tell)
-    assert isinstance(tell.report, ExitReport)
-    drive.now = 5.0
-    drive.result()
-    drive.now = 6.0
-    assert drive.due == 8.0
 
 
 # --- sentences ------------------------------------------------------------------------------------
 
 CHOSEN = {Note.TOLD, Note.WARNED, Note.RUN_ENDING, Note.AGENT_ENDING}
 """Notes that are also chosen first and filled in later; the other tests render them."""
-
-
-def _id_of(value: object) -> str:
-    return " ".join(sorted(value)) if isinstance(value, frozenset) else str(value)[:40]
 
 
 def uses() -> list[tuple[Note, frozenset[str], str]]:
@@ -130,19 +106,11 @@ def fields(note: Note) -> set[str]:
     return {name for _, name, _, _ in string.Formatter().parse(note.words) if name}
 
 
-@pytest.mark.parametrize(("note", "given", "place"), uses(), ids=_id_of)
-def test_a_sentence_is_given_the_values_that_it_names(
-    note: Note, given: frozenset[str], place: str
-) -> None:
-    assert given == fields(note), place
-
-
-def test_every_sentence_is_used() -> None:
-    assert {note for note, _, _ in uses()} | CHOSEN == set(Note)
-
-
-def test_no_sentence_stands_twice_under_one_level() -> None:
-    assert len(Note) == len(Note.__members__)
+def test_every_sentence_is_used_and_given_the_values_that_it_names() -> None:
+    found = uses()
+    assert {note for note, _, _ in found} | CHOSEN == set(Note)
+    assert [(note, place) for note, given, place in found if given != fields(note)] == []
+    assert len(Note) == len(Note.__members__)  # none stands twice under one level
 
 
 @pytest.mark.parametrize("note", Note)

@@ -38,44 +38,10 @@ from tests.worker.agent.drive import (
     table,
 )
 from tests.worker.agent.world import World, silence
-from worker.agent.actions import (
-    Arm,
-    Connect,
-    Effect,
-    Join,
-    Listen,
-    LookAhead,
-    MakeOffer,
-    ReadTrouble,
-    RemoveHosts,
-    RestoreHosts,
-    Start,
-    Tell,
-    Visit,
-    Watch,
-)
-from worker.agent.inputs import (
-    Armed,
-    Broken,
-    Connected,
-    Done,
-    Failed,
-    Input,
-    Joined,
-    Late,
-    Listening,
-    MainEnd,
-    NetworkSaid,
-    NotArmed,
-    Offered,
-    PartBroken,
-    ProgramGone,
-    ProgramSeen,
-    Started,
-    TroubleRead,
-    Viewed,
-    Visited,
-)
+from worker.agent import actions as do
+from worker.agent import inputs
+from worker.agent.actions import Effect
+from worker.agent.inputs import Input
 from worker.contracts import Contract
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.ending import Ending, LeftBehind
@@ -141,59 +107,72 @@ def good(effect: Effect, draw: st.DrawFn) -> Input:
     """What comes of an effect that goes well."""
     number = effect.number
     match effect:
-        case Watch():
-            return Viewed(number, draw(news()))
-        case Listen():
-            return draw(st.sampled_from([Listening(number, 7_000), Listening(number, None, "no")]))
-        case Connect():
-            return Connected(number, "https://10.0.0.4:29600")
-        case MakeOffer():
-            return Offered(number, OFFER)
-        case Join():
-            return Joined(number, reply(), "https://10.0.0.4:29600")
-        case Visit():
+        case do.Watch():
+            return inputs.Viewed(number, draw(news()))
+        case do.Listen():
+            return draw(
+                st.sampled_from(
+                    [inputs.Listening(number, 7_000), inputs.Listening(number, None, "no")]
+                )
+            )
+        case do.Connect():
+            return inputs.Connected(number, "https://10.0.0.4:29600")
+        case do.MakeOffer():
+            return inputs.Offered(number, OFFER)
+        case do.Join():
+            return inputs.Joined(number, reply(), "https://10.0.0.4:29600")
+        case do.Visit():
             bad = PairProbe(slot=0, outcome="timeout")
-            return Visited(number, draw(st.sampled_from([(), (bad,)])), 0.5)
-        case Arm():
+            return inputs.Visited(number, draw(st.sampled_from([(), (bad,)])), 0.5)
+        case do.Arm():
             refusal = RefuseReport(epoch=effect.table.epoch, code="bad_table", reason="no")
             contracts = st.sampled_from([PROGRAM, PROGRAM, SERVING, NCCL, None])
             contract = draw(contracts)
-            return Armed(number, contract) if contract else NotArmed(number, refusal)
-        case Start():
+            return inputs.Armed(number, contract) if contract else inputs.NotArmed(number, refusal)
+        case do.Start():
             ending = draw(st.sampled_from(ENDINGS)) if effect.contract.argv else None
-            return ProgramGone(number, ending)
-        case ReadTrouble():
-            return TroubleRead(number, draw(st.sampled_from(["", "a cable"])))
-    return Done(number)
+            return inputs.ProgramGone(number, ending)
+        case do.ReadTrouble():
+            return inputs.TroubleRead(number, draw(st.sampled_from(["", "a cable"])))
+    return inputs.Done(number)
 
 
 def bad(effect: Effect, draw: st.DrawFn) -> Input:
     """What comes of an effect that does not."""
     number = effect.number
-    kinds_limited = (Watch, RestoreHosts, LookAhead, MakeOffer, ReadTrouble, RemoveHosts)
-    limited = isinstance(effect, kinds_limited) or (
-        isinstance(effect, Tell) and effect.limit is not None
+    kinds_limited = (
+        do.Watch,
+        do.RestoreHosts,
+        do.LookAhead,
+        do.MakeOffer,
+        do.ReadTrouble,
+        do.RemoveHosts,
     )
-    kinds = [Broken, Failed, Failed, *([Late] if limited else [])]
+    limited = isinstance(effect, kinds_limited) or (
+        isinstance(effect, do.Tell) and effect.limit is not None
+    )
+    kinds = [inputs.Broken, inputs.Failed, inputs.Failed, *([inputs.Late] if limited else [])]
     kind: Any = draw(st.sampled_from(kinds))
-    if kind is Late:
-        return Late(number)
-    if kind is Broken:
-        return Broken(number, ValueError("not this way"))
-    first = 2 if isinstance(effect, Watch | Tell) else len(ERRORS)
-    return Failed(number, draw(st.sampled_from(ERRORS[: draw(st.sampled_from([first, None]))])))
+    if kind is inputs.Late:
+        return inputs.Late(number)
+    if kind is inputs.Broken:
+        return inputs.Broken(number, ValueError("not this way"))
+    first = 2 if isinstance(effect, do.Watch | do.Tell) else len(ERRORS)
+    return inputs.Failed(
+        number, draw(st.sampled_from(ERRORS[: draw(st.sampled_from([first, None]))]))
+    )
 
 
 def of_program(number: int, draw: st.DrawFn) -> Input:
     """What a program does by itself."""
-    main = draw(st.sampled_from([None, None, MainEnd(1, 5.0), MainEnd(0, 5.0)]))
+    main = draw(st.sampled_from([None, None, inputs.MainEnd(1, 5.0), inputs.MainEnd(0, 5.0)]))
     verdict = NetworkVerdict(
         "fallback", draw(st.sampled_from(["ok", "warn", "fail"])), "NCCL uses sockets"
     )
     events: list[Input] = [
-        Started(number),
-        ProgramSeen(number, Family(None, draw(st.sampled_from(FAMILIES))), main),
-        NetworkSaid(number, verdict),
+        inputs.Started(number),
+        inputs.ProgramSeen(number, Family(None, draw(st.sampled_from(FAMILIES))), main),
+        inputs.NetworkSaid(number, verdict),
     ]
     return draw(st.sampled_from(events))
 
@@ -201,10 +180,10 @@ def of_program(number: int, draw: st.DrawFn) -> Input:
 def anything(world: World, draw: st.DrawFn) -> None:
     """One more thing happens."""
     under_way = list(world.effects.values())
-    numbers = [effect.number for effect in under_way if isinstance(effect, Start)]
+    numbers = [effect.number for effect in under_way if isinstance(effect, do.Start)]
     kind = draw(st.sampled_from(["good"] * 10 + ["bad", "program", "time", "signal", "odd"]))
     if kind in ("good", "bad") and under_way:
-        watches = [effect for effect in under_way if isinstance(effect, Watch)]
+        watches = [effect for effect in under_way if isinstance(effect, do.Watch)]
         effect = draw(st.sampled_from(under_way + watches * 2))
         world.say(good(effect, draw) if kind == "good" else bad(effect, draw))
     elif kind == "program":
@@ -216,9 +195,9 @@ def anything(world: World, draw: st.DrawFn) -> None:
         world.signal(draw(st.sampled_from(signals)), parent_lives=draw(st.booleans()))
     elif kind == "odd":
         odd: list[Input] = [
-            Done(UNKNOWN),
-            Late(UNKNOWN),
-            PartBroken("sending metrics", OSError("no")),
+            inputs.Done(UNKNOWN),
+            inputs.Late(UNKNOWN),
+            inputs.PartBroken("sending metrics", OSError("no")),
         ]
         world.say(draw(st.sampled_from(odd)))
 
@@ -226,18 +205,18 @@ def anything(world: World, draw: st.DrawFn) -> None:
 def lead(world: World, steps: int, contract: Contract) -> None:
     """Let so many things happen as they do when all goes well."""
     natural: list[tuple[type[Effect], Callable[[int], Input]]] = [
-        (RestoreHosts, Done),
-        (Listen, lambda n: Listening(n, 7_000)),
-        (LookAhead, Done),
-        (Connect, lambda n: Connected(n, "https://10.0.0.4:29600")),
-        (MakeOffer, lambda n: Offered(n, OFFER)),
-        (Join, lambda n: Joined(n, reply(), "https://10.0.0.4:29600")),
-        (Watch, lambda n: Viewed(n, view_of(1, Phase.VERIFYING, plan=PLAN))),
-        (Visit, lambda n: Visited(n, (PairProbe(slot=0, outcome="ok"),), 0.1)),
-        (Watch, lambda n: Viewed(n, view_of(2, Phase.ARMING, table=TABLES[0]))),
-        (Arm, lambda n: Armed(n, contract)),
-        (Watch, lambda n: Viewed(n, view_of(3, Phase.RUNNING))),
-        (Start, Started),
+        (do.RestoreHosts, inputs.Done),
+        (do.Listen, lambda n: inputs.Listening(n, 7_000)),
+        (do.LookAhead, inputs.Done),
+        (do.Connect, lambda n: inputs.Connected(n, "https://10.0.0.4:29600")),
+        (do.MakeOffer, lambda n: inputs.Offered(n, OFFER)),
+        (do.Join, lambda n: inputs.Joined(n, reply(), "https://10.0.0.4:29600")),
+        (do.Watch, lambda n: inputs.Viewed(n, view_of(1, Phase.VERIFYING, plan=PLAN))),
+        (do.Visit, lambda n: inputs.Visited(n, (PairProbe(slot=0, outcome="ok"),), 0.1)),
+        (do.Watch, lambda n: inputs.Viewed(n, view_of(2, Phase.ARMING, table=TABLES[0]))),
+        (do.Arm, lambda n: inputs.Armed(n, contract)),
+        (do.Watch, lambda n: inputs.Viewed(n, view_of(3, Phase.RUNNING))),
+        (do.Start, inputs.Started),
     ]
     for kind, make in natural[:steps]:
         (number,) = [e.number for e in world.effects.values() if isinstance(e, kind)]
@@ -265,12 +244,12 @@ def test_once_all_is_answered_or_late_it_ends(remote: bool, data: st.DataObject)
     hangs = draw(st.booleans())
 
     def answer(effect: Effect) -> Input | None:
-        if isinstance(effect, Arm) and hangs:
+        if isinstance(effect, do.Arm) and hangs:
             return None
-        if isinstance(effect, Watch | Tell | Connect | Join):
+        if isinstance(effect, do.Watch | do.Tell | do.Connect | do.Join):
             return silence(effect)
         return good(effect, draw)
 
     world.come_to_rest(answer)
-    world.say(Done(UNKNOWN))
+    world.say(inputs.Done(UNKNOWN))
     world.signal(signal.SIGTERM, parent_lives=True)

@@ -10,23 +10,11 @@ from typing import Any
 
 from rendezvous.wire.errors import RunError
 from tests.support.virtual_time import forever, run_virtually
-from tests.worker.agent.test_visiting import at_once
+from tests.worker.agent.drive import at_once
 from tests.worker.test_table import join, table
-from worker.agent import AgentEnvironment
+from worker.agent import AgentEnvironment, inputs
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.arming import NodeSpec
-from worker.agent.inputs import (
-    Failed,
-    Input,
-    MainEnd,
-    NetworkSaid,
-    OwnWords,
-    PartBroken,
-    ProgramGone,
-    ProgramSeen,
-    Started,
-    TroubleRead,
-)
 from worker.agent.notices import Note, Notice
 from worker.agent.running import Running
 from worker.contracts import Contract
@@ -36,10 +24,16 @@ from worker.program.family import Child, Family
 from worker.settings import WorkerSettings
 
 ENDING = Ending(0, 30.0)
+PROGRAM = Contract(["train"], {})
+NCCL = replace(PROGRAM, nccl_log="/logs/nccl-%p.log")
+WORDS = inputs.OwnWords(("step 1", "step 2"), None, "/logs/node-1.log")
+GONE = inputs.ProgramGone(7, ENDING, WORDS)
+SEEN = [inputs.Started(7), inputs.ProgramSeen(7, Family())]
+USES_IB = NetworkVerdict("as_expected", "ok", "it uses IB")
 
 
 class Program:
-    """A program that ends 3 s after it is told to, or at 30 s."""
+    """A program that ends 3 s after it is told to; see `worker.program.process.Program`."""
 
     def __init__(self) -> None:
         self.changed: Callable[[], None] = lambda: None
@@ -51,23 +45,19 @@ class Program:
         self._over = asyncio.Event()
 
     def signal(self, number: int) -> None:
-        """See `worker.program.process.Program`."""
         self.signals.append(number)
 
     async def wait(self) -> Ending:
-        """See `worker.program.process.Program`."""
         await self._over.wait()
         return ENDING
 
     async def stop(self) -> Ending:
-        """See `worker.program.process.Program`."""
         self.stops += 1
         await asyncio.sleep(3.0)
         self._over.set()
         return ENDING
 
     def kill_now(self) -> None:
-        """See `worker.program.process.Program`."""
         self.killed = True
         self._over.set()
 
@@ -78,14 +68,38 @@ class Sink:
     tail = ("step 1", "step 2")
 
     def close(self) -> None:
-        """See `worker.program.output.OutputSink`."""
+        """It holds nothing open."""
+
+
+class Log:
+    """NCCL's log: one verdict, and then nothing, or a fault."""
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        self._breaks = breaks
+
+    async def verdicts(self) -> Any:
+        if self._breaks:
+            raise ValueError("not this way")
+        yield USES_IB
+
+    def trouble(self) -> str:
+        return "a cable"
+
+
+def fails(error: Exception) -> Any:
+    """A part of the outer world that raises this."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        raise error
+
+    return call
 
 
 class Bench:
     """One `Start`, and what the machine and the log are told of it."""
 
-    def __init__(self, contract: Contract, folder: Path, **changes: Any) -> None:
-        self.fed: list[Input] = []
+    def __init__(self, contract: Contract = PROGRAM, **changes: Any) -> None:
+        self.fed: list[inputs.Input] = []
         self.said: list[Notice] = []
         self.program = Program()
 
@@ -99,45 +113,51 @@ class Bench:
             "make_private": lambda folder: None,
             "sink": lambda *args, **options: Sink(),
             "start": start,
+            "nccl_log": lambda *args, **options: Log(),
         }
         environment = AgentEnvironment(**(values | changes))
-        spec = NodeSpec(
-            WorkerSettings(framework="command", log_dir=folder), join(), ["train"], False
-        )
+        settings = WorkerSettings(framework="command", log_dir=Path("/logs"))
+        spec = NodeSpec(settings, join(), ["train"], False)
         asked = Start(7, table(), contract)
         self.running = Running(asked, spec, environment, self.fed.append, self.said.append)
 
+    def lives(self, steps: Callable[[], Any] | None = None, after: float = 1.0) -> inputs.Input:
+        """What the `Start` is answered with; `steps` happen meanwhile, or it is stopped."""
 
-PROGRAM = Contract(["train"], {})
-LOG = "/logs/node-1.log"
-WORDS = OwnWords(("step 1", "step 2"), None, LOG)
+        async def work() -> inputs.Input:
+            task = asyncio.create_task(self.running.run())
+            await asyncio.sleep(after)
+            (steps or self.running.stop)()
+            return await task
+
+        return virtually(work)
+
+    @property
+    def notes(self) -> list[Note]:
+        """What was said."""
+        return [said.note for said in self.said]
 
 
-def lives(bench: Bench, steps: Callable[[], Any] | None = None) -> Input:
-    """What the `Start` is answered with; `steps` happen meanwhile."""
-    found: list[Input] = []
+def virtually(work: Callable[[], Any]) -> Any:
+    """What comes of it on a virtual clock."""
+    found: list[Any] = []
 
-    async def work() -> None:
-        task = asyncio.create_task(bench.running.run())
-        await asyncio.sleep(1.0)
-        if steps is not None:
-            await asyncio.sleep(0)
-            steps()
-        found.append(await task)
+    async def go() -> None:
+        found.append(await work())
 
-    run_virtually(work())
+    run_virtually(go())
     return found[0]
 
 
-def test_it_runs_is_seen_at_once_and_is_gone_with_its_last_words() -> None:
-    bench = Bench(PROGRAM, Path("/logs"))
-    assert lives(bench, bench.running.stop) == ProgramGone(7, ENDING, WORDS)
-    assert bench.fed == [Started(7), ProgramSeen(7, Family())]
+def test_it_runs_is_seen_at_once_is_stopped_once_and_is_gone_with_its_last_words() -> None:
+    bench = Bench()
+    assert bench.lives(lambda: [bench.running.stop() for _ in range(2)]) == GONE
+    assert (bench.fed, bench.program.stops, bench.notes) == (SEEN, 1, [])
 
 
 def test_what_changes_below_it_is_told_and_its_words_where_they_are_asked_for() -> None:
-    bench = Bench(PROGRAM, Path("/logs"))
-    family = Family(None, (Child(101, 0.0, 0.0),))
+    bench = Bench()
+    family, main = Family(None, (Child(101, 0.0, 0.0),)), inputs.MainEnd(3, 0.9)
 
     def steps() -> None:
         bench.program.family, bench.program.main_ended = family, (3, 0.9)
@@ -146,127 +166,67 @@ def test_what_changes_below_it_is_told_and_its_words_where_they_are_asked_for() 
         bench.running.pass_signal(10)
         bench.running.kill()
 
-    lives(bench, steps)
-    main = MainEnd(3, 0.9)
-    assert bench.fed[2:] == [
-        ProgramSeen(7, family, main),
-        ProgramSeen(7, family, main, WORDS),
-    ]
+    bench.lives(steps)
+    seen = inputs.ProgramSeen(7, family, main)
+    assert bench.fed[2:] == [seen, replace(seen, words=WORDS)]
     assert (bench.program.signals, bench.program.killed) == ([10], True)
 
 
-def test_it_is_stopped_once() -> None:
-    bench = Bench(PROGRAM, Path("/logs"))
-
-    def steps() -> None:
-        bench.running.stop()
-        bench.running.stop()
-
-    lives(bench, steps)
-    assert bench.program.stops == 1
-
-
 def test_what_is_asked_before_it_runs_is_no_matter() -> None:
-    bench = Bench(PROGRAM, Path("/logs"))
+    bench = Bench()
     bench.running.look()
     bench.running.pass_signal(10)
     bench.running.kill()
     assert bench.fed == []
-    lives(bench, bench.running.stop)
+    bench.lives()
     assert (bench.program.signals, bench.program.killed) == ([], False)
 
 
 def test_a_program_that_cannot_be_started_is_a_failure_of_the_start() -> None:
     error = RunError("no such file: train")
-
-    async def start(*args: Any, **options: Any) -> Program:
-        raise error
-
-    bench = Bench(PROGRAM, Path("/logs"), start=start)
-    assert lives(bench) == Failed(7, error)
+    bench = Bench(start=fails(error))
+    assert bench.lives() == inputs.Failed(7, error)
     assert bench.fed == []
 
 
 def test_a_node_without_a_command_serves_until_it_is_told_to_stop() -> None:
-    bench = Bench(replace(PROGRAM, argv=[]), Path("/logs"))
-    assert lives(bench, bench.running.stop) == ProgramGone(7)
-    assert bench.fed == [Started(7)]
+    bench = Bench(replace(PROGRAM, argv=[]))
+    assert bench.lives() == inputs.ProgramGone(7)
+    assert bench.fed == [inputs.Started(7)]
 
 
 def test_where_no_log_file_can_be_made_that_is_said_and_the_program_runs() -> None:
-    def no_right(folder: Path) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    bench = Bench(PROGRAM, Path("/logs"), make_private=no_right)
-    gone = lives(bench, bench.running.stop)
-    assert [said.note for said in bench.said] == [Note.NO_LOG_FILE]
-    assert isinstance(gone, ProgramGone)
-    assert gone.words.log == ""
-
-
-class Log:
-    """NCCL's log: one verdict, and then nothing, or a fault."""
-
-    def __init__(self, *, breaks: bool = False) -> None:
-        self._breaks = breaks
-
-    async def verdicts(self) -> Any:
-        """See `worker.nccl.log.NcclLog`."""
-        if self._breaks:
-            raise ValueError("not this way")
-        yield NetworkVerdict("as_expected", "ok", "it uses IB")
-
-    def trouble(self) -> str:
-        """See `worker.nccl.log.NcclLog`."""
-        return "a cable"
-
-
-NCCL = replace(PROGRAM, nccl_log="/logs/nccl-%p.log")
+    bench = Bench(make_private=fails(PermissionError(13, "Permission denied")))
+    assert bench.lives() == replace(GONE, words=replace(WORDS, log=""))
+    assert bench.notes == [Note.NO_LOG_FILE]
 
 
 def test_what_nccl_uses_is_told_while_the_program_runs_and_its_trouble_when_asked_for() -> None:
-    bench = Bench(NCCL, Path("/logs"), nccl_log=lambda *args, **options: Log())
-    lives(bench, bench.running.stop)
-    assert NetworkSaid(7, NetworkVerdict("as_expected", "ok", "it uses IB")) in bench.fed
-    assert [said.note for said in bench.said] == [Note.NCCL_LOG]
-    found: list[Input] = []
-
-    async def work() -> None:
-        found.append(await bench.running.read_trouble(ReadTrouble(8, 7, 1.0)))
-
-    run_virtually(work())
-    assert found == [TroubleRead(8, "a cable")]
+    bench = Bench(NCCL)
+    bench.lives()
+    assert inputs.NetworkSaid(7, USES_IB) in bench.fed
+    assert bench.notes == [Note.NCCL_LOG]
+    read = virtually(lambda: bench.running.read_trouble(ReadTrouble(8, 7, 1.0)))
+    assert read == inputs.TroubleRead(8, "a cable")
 
 
-def test_a_fault_in_following_nccls_log_is_told_and_the_program_goes_on() -> None:
-    bench = Bench(NCCL, Path("/logs"), nccl_log=lambda *args, **options: Log(breaks=True))
-    assert lives(bench, bench.running.stop) == ProgramGone(7, ENDING, WORDS)
-    assert [type(said) for said in bench.fed if isinstance(said, PartBroken)] == [PartBroken]
-
-
-def test_a_fault_in_opening_nccls_log_is_told_and_the_program_starts() -> None:
-    def broken(*args: Any, **options: Any) -> Log:
-        raise ValueError("not this way")
-
-    bench = Bench(NCCL, Path("/logs"), nccl_log=broken)
-    assert lives(bench, bench.running.stop) == ProgramGone(7, ENDING, WORDS)
-    assert isinstance(bench.fed[0], PartBroken)
-    assert bench.fed[1:] == [Started(7), ProgramSeen(7, Family())]
+def test_a_fault_in_following_or_opening_nccls_log_is_told_and_the_program_goes_on() -> None:
+    for log in (lambda *args, **options: Log(breaks=True), fails(ValueError("not this way"))):
+        bench = Bench(NCCL, nccl_log=log)
+        assert bench.lives() == GONE
+        broken = [said for said in bench.fed if isinstance(said, inputs.PartBroken)]
+        assert (len(broken), [said for said in bench.fed if said not in broken]) == (1, SEEN)
 
 
 def test_a_program_starts_though_the_disk_of_its_logs_hangs() -> None:
     async def hangs(work: Any, *args: Any, **options: Any) -> Any:
         await forever()
 
-    bench = Bench(NCCL, Path("/logs"), in_thread=hangs)
+    bench = Bench(NCCL, in_thread=hangs)
 
-    async def work() -> None:
-        task = asyncio.create_task(bench.running.run())
-        await asyncio.sleep(2.0 + 2.0 + 0.5 + 0.01)
-        assert bench.fed == [Started(7), ProgramSeen(7, Family())]
+    def steps() -> None:
+        assert bench.fed == SEEN
         bench.running.stop()
-        words = OwnWords(WORDS.tail, None, "")
-        assert await task == ProgramGone(7, ENDING, words)
 
-    run_virtually(work())
-    assert [said.note for said in bench.said] == [Note.NO_NCCL_LOG, Note.NO_LOG_FILE]
+    assert bench.lives(steps, 2.0 + 2.0 + 0.5 + 0.01) == replace(GONE, words=replace(WORDS, log=""))
+    assert bench.notes == [Note.NO_NCCL_LOG, Note.NO_LOG_FILE]

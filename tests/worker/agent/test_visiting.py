@@ -9,7 +9,7 @@ from typing import Any
 
 from rendezvous.wire.verify import PairProbe, ProbePlan
 from tests.support.virtual_time import run_virtually
-from tests.worker.agent.drive import plan
+from tests.worker.agent.drive import at_once, plan
 from worker.agent import AgentEnvironment
 from worker.agent.actions import Visit
 from worker.agent.inputs import Visited
@@ -17,11 +17,6 @@ from worker.agent.visiting import visit
 from worker.probe.packets import Identity
 
 OWN = Identity(bytes(32), "llama", "launch0001", 1)
-
-
-async def at_once(work: Any, *args: Any, **options: Any) -> Any:
-    """Instead of a thread."""
-    return work(*args, **options)
 
 
 class Peers:

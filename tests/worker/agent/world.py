@@ -10,36 +10,10 @@ from typing import Any
 from rendezvous.wire.reports import AckReport
 from rendezvous.wire.verify import ProbeReport
 from tests.worker.agent.drive import AWAY, Drive
-from worker.agent.actions import (
-    Action,
-    Arm,
-    Drop,
-    Effect,
-    End,
-    Kill,
-    LookAtProgram,
-    RemoveHosts,
-    Say,
-    Start,
-    Stop,
-    Tell,
-    Visit,
-    Watch,
-)
-from worker.agent.inputs import (
-    Armed,
-    Failed,
-    Input,
-    Late,
-    NetworkSaid,
-    OwnWords,
-    PartBroken,
-    ProgramGone,
-    ProgramSeen,
-    SignalCame,
-    Started,
-    Tick,
-)
+from worker.agent import actions as do
+from worker.agent import inputs
+from worker.agent.actions import Effect
+from worker.agent.inputs import Input
 from worker.agent.notices import Note
 from worker.agent.state import Rules
 from worker.program.ending import Ending
@@ -62,9 +36,9 @@ class World:
     def __init__(self, rules: Rules) -> None:
         self.drive = Drive(rules)
         self.effects: dict[int, Effect] = {}
-        self.families: dict[int, ProgramSeen] = {}
+        self.families: dict[int, inputs.ProgramSeen] = {}
         self.stopped: set[int] = set()
-        self.end: End | None = None
+        self.end: do.End | None = None
         self.over_at = math.inf
         self.signalled = False
         self._tables: set[str] = set()
@@ -76,11 +50,11 @@ class World:
     def say(self, said: Input) -> None:
         """Tell the node; what it then wants done is held to the rules."""
         number = getattr(said, "number", 0)
-        if not isinstance(said, Started | ProgramSeen):
+        if not isinstance(said, inputs.Started | inputs.ProgramSeen):
             asked = self.effects.pop(number, None) if _answers(said) else None
-            if isinstance(asked, Arm) and isinstance(said, Armed):
+            if isinstance(asked, do.Arm) and isinstance(said, inputs.Armed):
                 self._tables.add(asked.digest)
-        if isinstance(said, ProgramSeen):
+        if isinstance(said, inputs.ProgramSeen):
             self.families[number] = said
         actions = self.drive.feed(said)
         assert not (self.end and actions)
@@ -88,13 +62,13 @@ class World:
         if self.end is None:  # one that has ended takes in nothing more
             assert self.drive.node.effects == self.effects
         for action in actions:
-            if isinstance(action, LookAtProgram):  # the shell answers it at once
+            if isinstance(action, do.LookAtProgram):  # the shell answers it at once
                 self._show(action.program)
 
     def signal(self, number: int, *, parent_lives: bool) -> None:
         """A signal that ends it comes."""
         self.signalled |= number not in (signal.SIGUSR1, signal.SIGUSR2)
-        self.say(SignalCame(number, parent_lives))
+        self.say(inputs.SignalCame(number, parent_lives))
 
     def pass_time(self, until: float) -> None:
         """Let the time go on; it looks at its clock when it wants to."""
@@ -103,26 +77,26 @@ class World:
             looks = looks + 1 if due <= self.drive.now else 0
             assert looks < _MOST_LOOKS
             self.drive.now = max(self.drive.now, due)
-            self.say(Tick())
+            self.say(inputs.Tick())
         self.drive.now = max(self.drive.now, until)
 
     def _show(self, program: int) -> None:
-        seen = self.families.get(program) or ProgramSeen(program, Family())
-        self.say(ProgramSeen(program, seen.family, seen.main, OwnWords()))
+        seen = self.families.get(program) or inputs.ProgramSeen(program, Family())
+        self.say(inputs.ProgramSeen(program, seen.family, seen.main, inputs.OwnWords()))
 
     # --- what is held ---------------------------------------------------------------------------
 
-    def _take(self, actions: tuple[Action, ...]) -> None:
+    def _take(self, actions: tuple[do.Action, ...]) -> None:
         for action in actions:
             assert self.end is None
             match action:
-                case Drop():
+                case do.Drop():
                     del self.effects[action.number]
-                case Stop() | Kill():
+                case do.Stop() | do.Kill():
                     self.stopped.add(action.program)
-                case Say():
+                case do.Say():
                     self._hosts_hang |= action.notice.note is Note.HOSTS_HANG
-                case End():
+                case do.End():
                     assert self._hosts_back or self._hosts_hang
                     self.end = action
                 case _ if hasattr(action, "number"):
@@ -132,19 +106,19 @@ class World:
         assert effect.number == self._newest + 1
         self._newest = effect.number
         begun = [*self.effects.values(), effect]
-        assert sum(isinstance(e, Arm) for e in begun) <= 1
-        assert sum(isinstance(e, Watch) for e in begun) <= 1
-        assert sum(isinstance(e, Start) for e in begun) <= 1
+        assert sum(isinstance(e, do.Arm) for e in begun) <= 1
+        assert sum(isinstance(e, do.Watch) for e in begun) <= 1
+        assert sum(isinstance(e, do.Start) for e in begun) <= 1
         if self.signalled:
-            assert not isinstance(effect, Visit | Arm | Start)
-            told = effect.report if isinstance(effect, Tell) else None
+            assert not isinstance(effect, do.Visit | do.Arm | do.Start)
+            told = effect.report if isinstance(effect, do.Tell) else None
             assert not isinstance(told, AckReport | ProbeReport)
-        if isinstance(effect, Start):
+        if isinstance(effect, do.Start):
             assert effect.table.digest() in self._tables
-        if isinstance(effect, RemoveHosts):
-            assert not any(isinstance(e, Arm) for e in begun)
+        if isinstance(effect, do.RemoveHosts):
+            assert not any(isinstance(e, do.Arm) for e in begun)
             self._hosts_back = True
-        if isinstance(effect, Watch):
+        if isinstance(effect, do.Watch):
             assert effect.limit > 0
         self.effects[effect.number] = effect
 
@@ -170,15 +144,15 @@ class World:
             self.pass_time(at)
             if number in self.effects:
                 self._finish(self.effects[number], answer)
-                hangs = not isinstance(self.effects.get(number), Start)
+                hangs = not isinstance(self.effects.get(number), do.Start)
                 begun[number] = math.inf if hangs else self.drive.now
 
     def _seconds(self, effect: Effect) -> float:
         pause = _PAUSE if getattr(effect, "pause", False) else 0.0
-        if isinstance(effect, Start):
+        if isinstance(effect, do.Start):
             runs = effect.number not in self.stopped and self._has_started(effect.number)
             return math.inf if runs else 1.0
-        if isinstance(effect, Tell | Watch):
+        if isinstance(effect, do.Tell | do.Watch):
             return pause + (effect.limit or _ASK_SECONDS)
         return pause + _OTHER_SECONDS
 
@@ -191,12 +165,12 @@ class World:
         )
 
     def _finish(self, effect: Effect, answer: Callable[[Effect], Input | None]) -> None:
-        if isinstance(effect, Start):
+        if isinstance(effect, do.Start):
             if not self._has_started(effect.number):
-                self.say(Started(effect.number))
+                self.say(inputs.Started(effect.number))
                 return
             ending = Ending(143, self.drive.now) if effect.contract.argv else None
-            self.say(ProgramGone(effect.number, ending))
+            self.say(inputs.ProgramGone(effect.number, ending))
             return
         if (said := answer(effect)) is not None:
             self.say(said)
@@ -204,12 +178,18 @@ class World:
 
 def _answers(said: Input) -> bool:
     return not isinstance(
-        said, Tick | SignalCame | PartBroken | Started | ProgramSeen | NetworkSaid
+        said,
+        inputs.Tick
+        | inputs.SignalCame
+        | inputs.PartBroken
+        | inputs.Started
+        | inputs.ProgramSeen
+        | inputs.NetworkSaid,
     )
 
 
 def silence(effect: Effect) -> Input:
     """A registry that is gone, on a machine that works."""
-    if isinstance(effect, Watch) or (isinstance(effect, Tell) and effect.limit):
-        return Late(effect.number)
-    return Failed(effect.number, AWAY)
+    if isinstance(effect, do.Watch) or (isinstance(effect, do.Tell) and effect.limit):
+        return inputs.Late(effect.number)
+    return inputs.Failed(effect.number, AWAY)
