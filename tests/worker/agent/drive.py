@@ -58,9 +58,8 @@ def table(epoch: int = 1, port: int = 29_500) -> EndpointTable:
 def plan(*slots: int) -> ProbePlan:
     """Of these slots; without any of the first two."""
     peers = [
-        ProbePeer(hostname=f"n{n}", address=f"10.0.0.{4 + n}", probe_port=7_000 + n, **eth0)
-        for n in slots or (0, 1)
-        for eth0 in [{"slot": n, "interface": "eth0"}]
+        ProbePeer(slot=n, hostname=f"n{n}", address=f"10.0.0.{4 + n}", interface=eth0, probe_port=p)
+        for n, p, eth0 in ((n, 7_000 + n, "eth0") for n in slots or (0, 1))
     ]
     return ProbePlan(network="eth0", peers=peers)
 

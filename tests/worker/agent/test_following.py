@@ -262,7 +262,7 @@ def test_what_is_told_of_late_ranks_and_of_a_network_are_its_words() -> None:
     for level, warning in [("ok", False), ("warn", True)]:
         report = ProgressReport(epoch=1, words="sockets", warning=warning)
         assert told(network(level)(at(50.0))) == [report]
-    failed = {"exit_code": ExitCode.PREFLIGHT_FAILED, "by_agent": True, "message": "sockets"}
+    failed: Any = {"exit_code": ExitCode.PREFLIGHT_FAILED, "by_agent": True, "message": "sockets"}
     assert told(network("fail")(at(50.0))) == [ExitReport(epoch=1, **failed)]
 
 

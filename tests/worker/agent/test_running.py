@@ -130,7 +130,8 @@ class Bench:
             (steps or self.running.stop)()
             return await task
 
-        return virtually(work)
+        found: inputs.Input = virtually(work)
+        return found
 
     @property
     def notes(self) -> list[Note]:
@@ -151,7 +152,12 @@ def virtually(work: Callable[[], Any]) -> Any:
 
 def test_it_runs_is_seen_at_once_is_stopped_once_and_is_gone_with_its_last_words() -> None:
     bench = Bench()
-    assert bench.lives(lambda: [bench.running.stop() for _ in range(2)]) == GONE
+
+    def steps() -> None:
+        bench.running.stop()
+        bench.running.stop()
+
+    assert bench.lives(steps) == GONE
     assert (bench.fed, bench.program.stops, bench.notes) == (SEEN, 1, [])
 
 

@@ -1,0 +1,73 @@
+"""Programs under an agent, as tests of `worker.program` start them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from worker.program import keeper
+from worker.program.output import Output, Stream
+from worker.program.process import Program
+
+PYTHON = [sys.executable, "-I", "-S"]
+PROGRAMS = Path(__file__).parent
+TWO_THAT_IGNORE_TERM = [*PYTHON, str(PROGRAMS / "ignore_term.py")]
+Start = Callable[..., Awaitable[Program]]
+
+
+class Recording:
+    """An output that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[Stream, bytes]] = []
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        self.pieces.append((stream, data))
+
+    def idle(self) -> None:
+        pass
+
+    def of(self, stream: Stream) -> bytes:
+        return b"".join(data for name, data in self.pieces if name == stream)
+
+    def pids(self) -> list[int]:
+        lines = self.of("stdout").split(b"\n")[:-1]
+        return [int(line.split()[1]) for line in lines if line.startswith(b"pid ")]
+
+
+def is_dead(pid: int) -> bool:
+    """Gone, or a zombie that its new parent, which is not ours, has still to reap."""
+    found = keeper.read_process(pid)
+    return found is None or found.state == "Z"
+
+
+def is_gone(pid: int) -> bool:
+    """Reaped as well."""
+    return keeper.read_process(pid) is None
+
+
+def until_there(path: Path, then: str) -> str:
+    """A line for a shell, which does nothing until there is such a file."""
+    return f"until [ -e {path} ]; do sleep 0.02; done; {then}"
+
+
+@asynccontextmanager
+async def starting() -> AsyncIterator[Start]:
+    """What starts programs; what a failed test leaves of them is ended."""
+    programs: list[Program] = []
+
+    async def run(
+        *argv: str, grace: float = 5.0, output: Output | None = None, **environment: str
+    ) -> Program:
+        env = {**os.environ, **environment}
+        output = output or Recording()
+        programs.append(await Program.start(argv, env, grace_seconds=grace, output=output))
+        return programs[-1]
+
+    yield run
+    for program in programs:
+        program.kill_now()
+        await program.wait()

@@ -1,0 +1,154 @@
+"""Whatever ends first, agent, keeper or parent: nothing is left, and no child's end is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.waiting import soon
+from tests.worker.programs.started import PROGRAMS, TWO_THAT_IGNORE_TERM, is_dead, is_gone
+from worker.program import keeper
+from worker.program.process import end_descendants, reap_orphans
+
+pytestmark = pytest.mark.real_time
+
+AGENT = [sys.executable, str(PROGRAMS / "agent.py"), "0.3"]
+
+
+class Agent:
+    """A small agent (`programs/agent.py`) with two workers that ignore SIGTERM."""
+
+    def __init__(self, *within: str) -> None:
+        self.process = subprocess.Popen(
+            [*within, *AGENT, *TWO_THAT_IGNORE_TERM],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.facts = self.told()
+        assert self.process.stderr is not None
+        self.workers = [int(self.process.stderr.readline().split()[1]) for _ in range(2)]
+
+    def told(self) -> dict[str, int]:
+        assert self.process.stdout is not None
+        facts: dict[str, int] = json.loads(self.process.stdout.readline())
+        return facts
+
+    def close(self) -> None:
+        everyone = keeper.descendants(self.process.pid)
+        self.process.kill()
+        self.process.communicate()
+        keeper.kill([found for found in everyone if not is_gone(found.pid)])
+
+
+@pytest.fixture
+def agent() -> Iterator[Callable[..., Agent]]:
+    started: list[Agent] = []
+
+    def run(*within: str) -> Agent:
+        started.append(Agent(*within))
+        return started[-1]
+
+    yield run
+    for each in started:
+        each.close()
+
+
+async def test_an_agent_killed_by_sigkill_takes_everything_with_it(
+    agent: Callable[..., Agent],
+) -> None:
+    killed = agent()
+    killed.process.kill()
+    await soon(lambda: all(map(is_dead, [killed.facts["keeper"], *killed.workers])))
+
+
+async def test_a_keeper_killed_by_sigkill_is_reported_and_nothing_is_left(
+    agent: Callable[..., Agent],
+) -> None:
+    found = agent()
+    os.kill(found.facts["keeper"], signal.SIGKILL)
+    told = found.told()
+    assert (told["exit_code"], "keeper" in str(told["reason"])) == (137, True)
+    assert found.process.wait(30) == 137
+    assert all(map(is_gone, found.workers))
+
+
+@pytest.mark.netns
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a process namespace")
+async def test_as_pid_1_orphans_are_reaped_and_sigterm_ends_all(
+    agent: Callable[..., Agent],
+) -> None:
+    found = agent("unshare", "-pf", "--kill-child", "--mount-proc")
+    assert found.facts["agent"] == 1
+
+    def inside() -> list[keeper.Process]:
+        return keeper.descendants(found.process.pid)
+
+    # The agent, its keeper, the program and its two workers; the agent's two orphans are reaped.
+    await soon(lambda: len(inside()) == 5)
+    os.kill(inside()[0].pid, signal.SIGTERM)
+    assert found.told()["exit_code"] == 143
+    assert found.process.wait(30) == 143
+    assert inside() == []
+
+
+async def test_reaping_orphans_leaves_the_exit_codes_of_our_own_children_alone() -> None:
+    reaping = asyncio.create_task(reap_orphans(0.1))
+    orphan = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 1"], os.environ)
+    children = [await asyncio.create_subprocess_exec("sh", "-c", "exit 5") for _ in range(5)]
+    assert [await child.wait() for child in children] == [5] * 5
+    await soon(lambda: is_gone(orphan))
+    reaping.cancel()
+
+
+async def test_end_descendants_leaves_what_it_is_told_to_spare() -> None:
+    spared = await asyncio.create_subprocess_exec("sleep", "60")
+    ended = await asyncio.create_subprocess_exec("sh", "-c", "trap '' TERM; sleep 60; sleep 60")
+    await end_descendants(0.2, spare={spared.pid})
+    assert (is_gone(ended.pid), is_gone(spared.pid)) == (True, False)
+    spared.kill()
+    for each in (spared, ended):
+        await each.wait()
+
+
+def test_a_process_whose_parent_is_gone_already_is_signalled_at_once() -> None:
+    script = "import time, worker.program.process as p; p.die_with_parent(15, 1); time.sleep(60)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=50)
+    assert done.returncode == -signal.SIGTERM
+
+
+LOSES_PARENT = """
+import os, signal, sys
+from worker.program.process import die_with_parent, parent_lives
+parent = os.getppid()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+die_with_parent(signal.SIGTERM, parent)
+print(parent_lives(parent), flush=True)
+signal.sigwait([signal.SIGTERM])
+print(os.getppid() == parent, parent_lives(parent), flush=True)
+"""
+LIVES_ON_IN_A_THREAD = """
+import ctypes, subprocess, sys, threading, time
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True)
+def tell():
+    for line in child.stdout:
+        print(line, end="", flush=True)
+        told.set()
+told = threading.Event()
+threading.Thread(target=tell).start()
+told.wait()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_is_told_that_its_parent_ends_although_a_thread_of_that_has_not_yet() -> None:
+    command = [sys.executable, "-c", LIVES_ON_IN_A_THREAD, LOSES_PARENT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert done.stdout.splitlines() == ["True", "True False"], done.stderr
