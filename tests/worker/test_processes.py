@@ -18,10 +18,8 @@ from tests.support.waiting import until
 from worker.contracts.framework import PROGRAMS
 from worker.programs.processes import FILLED, await_store, filled, serve_store
 
-pytestmark = pytest.mark.real_time
-
+RANKS = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"]
 TELL = "import os, sys; print(*sys.argv[1:], *(os.environ.get(n, '-') for n in {names!r}))"
-
 
 # Ends when a file is there; the first argument names it.
 WAIT = """
@@ -30,17 +28,10 @@ while not os.path.exists(sys.argv[1]):
     time.sleep(0.01)
 """
 
-
 # The starter, which waits long for the rest of a line: a busy machine may stop who writes it.
-PATIENT = (
-    "-c",
-    """
-import sys
-from worker.programs import processes
-processes._IDLE_SECONDS = 60
-sys.exit(processes.main(sys.argv[1:]))
-""",
-)
+PATIENT = "import sys; from worker.programs import processes; processes._IDLE_SECONDS = 60; "
+PATIENT += "sys.exit(processes.main(sys.argv[1:]))"
+FAILED_FIRST = "failed first, with {}; ending the others of this node\n"
 
 
 def words(
@@ -62,41 +53,40 @@ def start(*argv: str, **environ: str) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, env=env, stdout=pipe, stderr=pipe, text=True, bufsize=1)
 
 
-def run(*argv: str, **environ: str) -> tuple[int, list[str], str]:
+def read(process: subprocess.Popen[str], count: int) -> list[str]:
+    """So many lines of its output."""
+    assert process.stdout is not None
+    return [process.stdout.readline() for _ in range(count)]
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, list[str], str]:
     """Exit code, lines of output in order, and what went to standard error."""
-    process = start(*argv, **environ)
     out, err = process.communicate(timeout=50)
     return process.returncode, sorted(out.splitlines()), err
+
+
+def run(*argv: str, **environ: str) -> tuple[int, list[str], str]:
+    return ended(start(*argv, **environ))
 
 
 def python(script: str) -> tuple[str, ...]:
     return (sys.executable, "-c", script)
 
 
-# ---- ranks --------------------------------------------------------------------------------------
+# ---- ranks and output ---------------------------------------------------------------------------
 
 
-def test_each_process_is_given_its_ranks_in_place_of_what_was_there() -> None:
-    names = [name for name in FILLED if not name.startswith("MASTER")]
-    found = run(*words(*python(TELL.format(names=names)), rank=3), RANK="9", LOCAL_RANK="9")
-    assert names == [
-        *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
-    ]
-    assert found == (0, ["3 0 5 2 1 1", "4 1 5 2 1 1"], "")
-
-
-def test_arguments_and_settings_are_filled_in_for_each_process() -> None:
-    tell = python(TELL.format(names=["X", "HOME"]))
-    command = (*tell, "a$LOCAL_RANK", "${RANK}b", "$HOME", "$LOCAL", "$MASTER_ADDR:$MASTER_PORT")
+def test_each_process_is_given_its_ranks_and_they_are_filled_in_where_it_asks_for_them() -> None:
+    tell = python(TELL.format(names=[*RANKS, "X", "HOME"]))
     options = ("--set", "X=$RANK/$WORLD_SIZE=$Y")
-    found = run(
-        *words(*command, rank=3, options=options), HOME="/h", MASTER_ADDR="::1", MASTER_PORT="7"
-    )
-    assert found == (
+    given = {"HOME": "/h", "MASTER_ADDR": "::1", "MASTER_PORT": "7", "RANK": "9", "LOCAL_RANK": "9"}
+    command = (*tell, "a$LOCAL_RANK", "${RANK}b", "$HOME", "$MASTER_ADDR:$MASTER_PORT")
+    assert run(*words(*command, rank=3, options=options), **given) == (
         0,
-        ["a0 3b $HOME $LOCAL ::1:7 3/5=$Y /h", "a1 4b $HOME $LOCAL ::1:7 4/5=$Y /h"],
+        ["a0 3b $HOME ::1:7 3 0 5 2 1 1 3/5=$Y /h", "a1 4b $HOME ::1:7 4 1 5 2 1 1 4/5=$Y /h"],
         "",
     )
+    assert [name for name in FILLED if not name.startswith("MASTER")] == RANKS
 
 
 def test_only_what_belongs_to_a_process_is_filled_in() -> None:
@@ -106,37 +96,25 @@ def test_only_what_belongs_to_a_process_is_filled_in() -> None:
     )
 
 
-# ---- output -------------------------------------------------------------------------------------
-
-
 def test_lines_of_two_processes_stay_whole_however_they_are_written() -> None:
-    script = """
-import os
-for number in range(50):
-    for word in (f"{os.environ['RANK']}-", str(number), ".\\n"):
-        os.write(1, word.encode())
-        os.write(2, word.encode())
-"""
-    code, lines, err = run(*words(*python(script), starter=PATIENT))
+    script = "import os\nfor number in range(50):\n"
+    script += "  for word in (f\"{os.environ['RANK']}-\", str(number), '.\\n'):\n"
+    script += "    os.write(1, word.encode())\n    os.write(2, word.encode())\n"
+    code, lines, err = run(*words(*python(script), starter=("-c", PATIENT)))
     expected = sorted(f"{rank}-{number}." for rank in (0, 1) for number in range(50))
     assert (code, lines, sorted(err.splitlines())) == (0, expected, expected)
 
 
+@pytest.mark.real_time
 def test_an_unfinished_line_is_shown_before_its_process_goes_on(tmp_path: Path) -> None:
     """A progress bar, or a question."""
     end = tmp_path / "end"
-    process = start(
-        *words(*python("print('ready', end='', flush=True)" + WAIT), str(end), processes=1)
-    )
+    script = "print('ready', end='', flush=True)" + WAIT + "os.write(1, b'last')"
+    process = start(*words(*python(script), str(end), processes=1))
     assert process.stdout is not None
     assert process.stdout.read(5) == "ready"
     end.touch()
-    process.communicate(timeout=50)
-    assert process.returncode == 0
-
-
-def test_a_last_line_without_an_end_is_kept() -> None:
-    assert run(*words(*python("import os; os.write(1, b'last')"), processes=1)) == (0, ["last"], "")
+    assert ended(process) == (0, ["last"], "")
 
 
 # ---- how it ends --------------------------------------------------------------------------------
@@ -149,101 +127,61 @@ def test_a_last_line_without_an_end_is_kept() -> None:
 def test_when_one_process_fails_the_others_are_ended_and_its_code_is_the_code(
     end: str, code: int, said: str
 ) -> None:
-    script = f"""
-import os, sys, signal
-if os.environ["RANK"] == "1":
-    {end}
-signal.pause()
-"""
-    words_of_failure = f"rdzv: process 1 (local rank 1) failed first, with {said}; "
-    found = run(*words(*python(script)))
-    assert found == (code, [], words_of_failure + "ending the others of this node\n")
+    script = f"import os, sys, signal\nif os.environ['RANK'] == '1':\n  {end}\nsignal.pause()\n"
+    first = "rdzv: process 1 (local rank 1) " + FAILED_FIRST.format(said)
+    assert run(*words(*python(script))) == (code, [], first)
 
 
-def test_who_does_not_end_within_the_grace_is_killed(tmp_path: Path) -> None:
-    script = f"""
-import os, signal, sys
-signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"asked\\n"))
-os.write(1, b"ready\\n")  # the signal may come before a print returns, which is not entered twice
-if os.environ["RANK"] == "0":
-    while True:
-        signal.pause()
-{WAIT}
-sys.exit(3)
-"""
-    end = tmp_path / "end"
-    process = start(*words(*python(script), str(end), grace=3))
-    assert process.stdout is not None
-    assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "ready\n"]
-    end.touch()
-    out, _ = process.communicate(timeout=50)
-    assert (process.returncode, out) == (3, "asked\n")
-
-
-def test_who_is_killed_after_the_grace_of_an_ending_that_was_asked_for_has_not_failed(
-    tmp_path: Path,
+@pytest.mark.real_time
+@pytest.mark.parametrize("one_fails", [True, False])
+def test_who_does_not_end_within_the_grace_is_killed_and_has_not_failed(
+    tmp_path: Path, one_fails: bool
 ) -> None:
-    script = """
-import signal
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print("ready", flush=True)
-while True:
-    signal.pause()
-"""
-    process = start(*words(*python(script), grace=0.2))
-    assert process.stdout is not None
-    assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "ready\n"]
-    process.terminate()
-    out, err = process.communicate(timeout=50)
-    assert (process.returncode, out, err) == (128 + signal.SIGKILL, "", "")
+    script = "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    script += "print('ready', flush=True)\nwhile os.environ['RANK'] == '0':\n  signal.pause()\n"
+    script += WAIT + "sys.exit(3)\n"
+    process = start(*words(*python(script), str(tmp_path / "end"), grace=0.2))
+    assert read(process, 2) == ["ready\n", "ready\n"]
+    if one_fails:
+        (tmp_path / "end").touch()
+    else:
+        process.terminate()
+    code, _, err = ended(process)
+    said = "rdzv: process 1 (local rank 1) " + FAILED_FIRST.format("exit code 3")
+    assert (code, err) == ((3, said) if one_fails else (128 + signal.SIGKILL, ""))
 
 
+@pytest.mark.real_time
 def test_who_fails_while_another_failure_is_not_seen_yet_changes_nothing(tmp_path: Path) -> None:
     """The starter is stopped meanwhile, finds two dead, and signals before it has looked."""
-    script = f"""
-import os, sys, signal
-print(os.getpid(), flush=True)
-if os.environ["LOCAL_RANK"] == "2":
-    signal.pause()
-{WAIT}
-sys.exit(3)
-"""
+    script = "import os, sys, signal\nprint(os.getpid(), flush=True)\n"
+    script += "if os.environ['LOCAL_RANK'] == '2':\n  signal.pause()\n" + WAIT + "sys.exit(3)\n"
     end = tmp_path / "end"
     process = start(*words(*python(script), str(end), processes=3))
-    assert process.stdout is not None
-    ranks = [psutil.Process(int(process.stdout.readline())) for _ in range(3)]
+    ranks = [psutil.Process(int(line)) for line in read(process, 3)]
     starter = psutil.Process(process.pid)
     starter.suspend()
     until(lambda: starter.status() == psutil.STATUS_STOPPED)
     end.touch()
     until(lambda: [rank.status() for rank in ranks].count(psutil.STATUS_ZOMBIE) == 2)
     starter.resume()
-    _, err = process.communicate(timeout=50)
-    said = "rdzv: process 0 (local rank 0) failed first, with exit code 3; "
-    assert (process.returncode, err) == (3, said + "ending the others of this node\n")
+    first = "rdzv: process 0 (local rank 0) " + FAILED_FIRST.format("exit code 3")
+    assert ended(process) == (3, [], first)
     assert not any(rank.is_running() for rank in ranks)
 
 
 def test_a_program_that_is_not_there_is_127_and_named() -> None:
-    code, out, err = run(*words("no-such-program"))
-    assert (code, out) == (127, [])
-    assert err == "rdzv: 'no-such-program' cannot be started: No such file or directory\n"
+    said = "rdzv: 'no-such-program' cannot be started: No such file or directory\n"
+    assert run(*words("no-such-program")) == (127, [], said)
 
 
 def test_a_users_signal_reaches_every_process() -> None:
-    script = """
-import os, signal, sys
-signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))
-print("ready", flush=True)
-while True:
-    signal.pause()
-"""
+    script = "import signal, sys\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))\n"
+    script += "print('ready', flush=True)\nwhile True:\n  signal.pause()\n"
     process = start(*words(*python(script)))
-    assert process.stdout is not None
-    assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "ready\n"]
+    assert read(process, 2) == ["ready\n", "ready\n"]
     process.send_signal(signal.SIGUSR1)
-    process.communicate(timeout=50)
-    assert process.returncode == 0
+    assert ended(process) == (0, [], "")
 
 
 # ---- horovod's store ----------------------------------------------------------------------------
@@ -258,57 +196,39 @@ def port() -> Iterator[int]:
         yield int(held.getsockname()[1])
 
 
-@pytest.fixture
-def store(port: int) -> int:
-    """The port of a store of this process."""
-    serve_store(port)
-    assert await_store("127.0.0.1", port, 20)
-    return port
-
-
-def ask(port: int, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> object:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
-        connection.request(method, path, body)
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:
         connection.close()
 
 
-def test_the_store_keeps_what_is_put_until_its_scope_is_deleted(store: int) -> None:
-    assert ask(store, "GET", "/global/0") == (404, b"")
-    assert ask(store, "PUT", "/global/0", b"\x00address") == (200, b"")
-    assert ask(store, "GET", "/global/0") == (200, b"\x00address")
-    assert ask(store, "DELETE", "/global") == (200, b"")
-    assert ask(store, "GET", "/global/0") == (404, b"")
-
-
-def test_the_store_takes_no_value_without_bounds(store: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", store, timeout=20)
-    connection.putrequest("PUT", "/global/0")
-    connection.putheader("Content-Length", str(1 << 40))
-    connection.endheaders()
-    assert connection.getresponse().status == 413
-    connection.close()
+def test_the_store_keeps_what_is_put_until_its_scope_is_deleted(port: int) -> None:
+    serve_store(port)
+    assert await_store("127.0.0.1", port, 20)
+    assert ask(port, "GET", "/global/0") == (404, b"")
+    assert ask(port, "PUT", "/global/0", b"\x00address") == (200, b"")
+    assert ask(port, "GET", "/global/0") == (200, b"\x00address")
+    assert ask(port, "DELETE", "/global") == (200, b"")
+    assert ask(port, "GET", "/global/0") == (404, b"")
+    too_much = {"Content-Length": str(1 << 40)}
+    assert str(ask(port, "PUT", "/global/0", **too_much)).startswith("(413,")
 
 
 def test_processes_start_when_the_store_is_there_and_find_it(tmp_path: Path, port: int) -> None:
-    end = tmp_path / "end"
-    script = """
-import http.client, os
-connection = http.client.HTTPConnection("127.0.0.1", int(os.environ["PORT"]), timeout=20)
-connection.request("GET", "/a/b")
-print(connection.getresponse().status)
-"""
-    place = ("--store", f"127.0.0.1:{port}")
+    script = "import http.client, os\nport = int(os.environ['PORT'])\n"
+    script += "connection = http.client.HTTPConnection('127.0.0.1', port, timeout=20)\n"
+    script += "connection.request('GET', '/a/b')\nprint(connection.getresponse().status)\n"
+    place, end = ("--store", f"127.0.0.1:{port}"), tmp_path / "end"
     asking = start(*words(*python(script), options=place), PORT=str(port))
     serving = start(*words(*python(WAIT), str(end), options=(*place, "--serve")))
-    out, _ = asking.communicate(timeout=50)
+    assert ended(asking) == (0, ["404", "404"], "")
     end.touch()
-    serving.communicate(timeout=50)
-    assert (asking.returncode, out, serving.returncode) == (0, "404\n404\n", 0)
+    assert ended(serving)[0] == 0
 
 
 def test_a_store_that_never_comes_is_not_waited_for_without_end(port: int) -> None:
-    assert not await_store("127.0.0.1", port, seconds=0.2)
+    assert not await_store("127.0.0.1", port, seconds=0.05)
