@@ -21,14 +21,16 @@ import pytest
 from worker.program import local_socket
 from worker.program.local_socket import Caller, LocalSocket, Request
 
-pytestmark = pytest.mark.real_time
+NO_JSON = "this line is no JSON"
+NO_WISH = 'a line is a JSON object that says in "do" what is wanted'
+COUNTS = {"count": lambda request: "three is too much" if request.get("n", 0) > 2 else ""}
 
 
 @contextlib.asynccontextmanager
 async def opened(folder: Path, **values: Any) -> AsyncIterator[LocalSocket]:
-    """A socket that answers."""
-    made = LocalSocket(**values)
-    await made.open({"XDG_RUNTIME_DIR": str(folder)})
+    """A socket that answers; without values it counts, up to two."""
+    made = LocalSocket(**(values or {"take": COUNTS}))
+    await made.open({"XDG_RUNTIME_DIR": str(folder), "TMPDIR": str(folder / "own")})
     yield made
     await made.close()
 
@@ -60,85 +62,91 @@ async def test_the_socket_is_for_its_owner_alone_and_is_removed(tmp_path: Path) 
 async def test_requests_are_taken_one_after_the_other_and_answered_by_nothing(
     tmp_path: Path,
 ) -> None:
-    took: list[Any] = []
-
-    def take(request: Request) -> str:
-        took.append(request["n"])
-        return "" if request["n"] < 3 else "three is too much"
-
-    async with opened(tmp_path, take={"count": take}) as made:
-        lines = [line(do="count", n=n) for n in (1, 2, 3, 4)]
-        told = await ask(made.path, *lines)
-    assert took == [1, 2, 3, 4]
-    assert told == [{"error": "three is too much"}] * 2
+    async with opened(tmp_path) as made:
+        told = await ask(made.path, *(line(do="count", n=n) for n in (1, 2, 3, 4)))
+        assert told == [{"error": "three is too much"}] * 2
+        assert await ask(made.path, b'{"do": "count", "n": 3}') == []  # it is not finished
 
 
-async def test_a_request_may_take_the_connection_over(tmp_path: Path) -> None:
-    async def serve(request: Request, caller: Caller) -> None:
-        await caller.tell({"hello": request["name"]})
-
-    async with opened(tmp_path, serve={"greet": serve}) as made:
-        assert await ask(made.path, line(do="greet", name="you"), line(do="greet")) == [
-            {"hello": "you"}
-        ]
-
-
-async def test_a_caller_that_goes_is_noticed(tmp_path: Path) -> None:
+async def test_a_request_may_take_the_connection_over_and_notices_that_its_caller_goes(
+    tmp_path: Path,
+) -> None:
     gone = asyncio.Event()
 
-    async def serve(_: Request, caller: Caller) -> None:
+    async def greet(request: Request, caller: Caller) -> None:
+        await caller.tell({"hello": request["name"]})
+
+    async def wait(_: Request, caller: Caller) -> None:
         await caller.gone()
         gone.set()
 
-    async with opened(tmp_path, serve={"wait": serve}) as made:
+    async with opened(tmp_path, serve={"greet": greet, "wait": wait}) as made:
+        told = await ask(made.path, line(do="greet", name="you"), line(do="greet"))
+        assert told == [{"hello": "you"}]
         _, writer = await asyncio.open_unix_connection(made.path)
         writer.write(line(do="wait") + b"more that nobody reads\n")
         await writer.drain()
         assert not gone.is_set()
         writer.close()
-        await asyncio.wait_for(gone.wait(), 10)
+        await asyncio.wait_for(gone.wait(), 30)
 
 
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        (b"hello\n", "this line is no JSON"),
-        (b"[" * 100_000 + b"\n", "this line is no JSON"),
-        (b"\xff\xfe\n", "this line is no JSON"),
-        (b"[]\n", 'a line is a JSON object that says in "do" what is wanted'),
-        (b'{"do": 1}\n', 'a line is a JSON object that says in "do" what is wanted'),
+        (b"hello\n", NO_JSON),
+        (b"[" * 100_000 + b"\n", NO_JSON),
+        (b"\xff\xfe\n", NO_JSON),
+        (b"[]\n", NO_WISH),
+        (b'{"do": 1}\n', NO_WISH),
         (b'{"do": "dance"}\n', "this agent cannot do 'dance'; it can: count"),
         (b'{"do": "a\\u001b[31m"}\n', "this agent cannot do 'a\\x1b[31m'; it can: count"),
         (b"x" * (local_socket.MAX_LINE_BYTES + 2), "a line has at most 1048576 bytes"),
     ],
+    ids=range(8),
 )
 async def test_what_is_no_request_is_told_so(tmp_path: Path, said: bytes, error: str) -> None:
-    async with opened(tmp_path, take={"count": lambda _: ""}) as made:
+    async with opened(tmp_path) as made:
         assert await ask(made.path, said) == [{"error": error}]
 
 
 async def test_a_sender_that_never_reads_is_heard_all_the_same(tmp_path: Path) -> None:
     """As a training process that tells of its progress: an answer must never hold it up."""
-    took = asyncio.Event()
-    many = 20_000
+    took, many = asyncio.Event(), 8_000
 
     def take(request: Request) -> str:
         if request["n"] == many:
             took.set()
-        return "no " * 30
+        return "no " * 100
 
     async with opened(tmp_path, take={"count": take}) as made:
         _, writer = await asyncio.open_unix_connection(made.path, limit=1)
         for n in range(1, many + 1):
             writer.write(line(do="count", n=n))
             await writer.drain()
-        await asyncio.wait_for(took.wait(), 20)
+        await asyncio.wait_for(took.wait(), 30)
         writer.close()
 
 
-async def test_a_line_that_is_not_finished_is_no_request(tmp_path: Path) -> None:
-    async with opened(tmp_path, take={"count": lambda _: "taken"}) as made:
-        assert await ask(made.path, b'{"do": "count"}') == []
+async def test_one_who_says_very_much_does_not_keep_the_agent_from_the_others(
+    tmp_path: Path,
+) -> None:
+    """Lines that are all there already are taken in a few at a time."""
+    took: list[Request] = []
+
+    def take(request: Request) -> str:
+        took.append(request)
+        return ""
+
+    async with opened(tmp_path, take={"note": take}) as made:
+        asking = asyncio.create_task(ask(made.path, line(do="note") * 2_000))
+        turns = [0]
+        while not asking.done():
+            turns.append(len(took))
+            await asyncio.sleep(0)
+        await made.hear_out(30.0)
+    assert len(took) == 2_000
+    assert max(b - a for a, b in itertools.pairwise([*turns, len(took)])) <= 128
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
@@ -149,27 +157,19 @@ async def test_another_user_is_refused_though_the_socket_can_be_opened() -> None
     )
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        async with opened(Path(folder), take={"count": lambda _: ""}) as made:
+        async with opened(Path(folder)) as made:
             Path(made.path).parent.chmod(0o755)
             Path(made.path).chmod(0o666)
-            told = await asyncio.to_thread(
-                subprocess.run,
-                [sys.executable, "-c", script, made.path],
-                capture_output=True,
-                text=True,
-                timeout=20,
-            )
-    assert (told.stderr, json.loads(told.stdout)) == (
-        "",
-        {"error": "this agent belongs to user 0, and you are user 12345"},
-    )
+            argv = [sys.executable, "-c", script, made.path]
+            told = await asyncio.to_thread(subprocess.check_output, argv, timeout=30)
+    assert json.loads(told)["error"] == "this agent belongs to user 0, and you are user 12345"
 
 
 async def test_more_callers_than_it_takes_are_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_socket, "MOST_CONNECTIONS", 2)
-    async with opened(tmp_path, take={"count": lambda _: ""}) as made:
+    async with opened(tmp_path) as made:
         kept = [await asyncio.open_unix_connection(made.path) for _ in range(2)]
         assert await ask(made.path) == [{"error": "this agent has 2 connections and takes no more"}]
         kept.pop()[1].close()
@@ -181,51 +181,24 @@ async def test_more_callers_than_it_takes_are_told_so(
 async def test_a_folder_whose_path_is_too_long_for_a_socket_is_not_taken(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 100)
     long.mkdir()
-    made = LocalSocket()
-    path = await made.open({"XDG_RUNTIME_DIR": str(long), "TMPDIR": str(tmp_path / "nowhere")})
-    assert Path(path).parent.parent == Path("/tmp")
-    await made.close()
-    assert not Path(path).parent.exists()
+    async with opened(long) as made:
+        path = Path(made.path)
+        assert path.parent.parent == Path("/tmp")
+    assert not path.parent.exists()
 
 
 async def test_a_folder_in_which_no_socket_can_be_made_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = asyncio.start_unix_server
+    start, own = asyncio.start_unix_server, tmp_path / "own"
 
     async def fails_below(answer: Any, path: str, **more: Any) -> asyncio.Server:
-        if path.startswith(f"{tmp_path}/mounted/"):  # as on some file systems of a network
+        if not path.startswith(f"{own}/"):  # as on some file systems of a network
             raise OSError(errno.EOPNOTSUPP, "Operation not supported")
         return await start(answer, path, **more)
 
     monkeypatch.setattr(asyncio, "start_unix_server", fails_below)
-    for name in ("mounted", "own"):
-        (tmp_path / name).mkdir()
-    made = LocalSocket()
-    mounted, own = str(tmp_path / "mounted"), str(tmp_path / "own")
-    path = await made.open({"XDG_RUNTIME_DIR": mounted, "TMPDIR": own})
-    assert (made.path, Path(path).parent.parent) == (path, tmp_path / "own")
-    assert list((tmp_path / "mounted").iterdir()) == []
-    await made.close()
-
-
-async def test_one_who_says_very_much_does_not_keep_the_agent_from_the_others(
-    tmp_path: Path,
-) -> None:
-    """Lines that are all there already are taken in a few at a time."""
-    turns: list[int] = []
-    took = 0
-
-    def take(_: Request) -> str:
-        nonlocal took
-        took += 1
-        return ""
-
-    async with opened(tmp_path, take={"note": take}) as made:
-        asking = asyncio.create_task(ask(made.path, line(do="note") * 5_000))
-        while not asking.done():
-            turns.append(took)
-            await asyncio.sleep(0)
-        await made.hear_out(5.0)
-    assert took == 5_000
-    assert max(b - a for a, b in itertools.pairwise([*turns, took])) <= 128
+    own.mkdir()
+    async with opened(tmp_path) as made:
+        assert Path(made.path).parent.parent == own
+        assert list(tmp_path.iterdir()) == [own]

@@ -14,12 +14,18 @@ from worker.program.log_file import LogFile, first_part, older_part
 LIMIT = 1 << 20
 HEAD = LIMIT // 4
 LINE = re.compile(rb"rdzv: (\d+) bytes of output are left out here \(--log-limit\) *\n")
+BAR = [b"\r%7d" % number * 200 for number in range(3_000)]
 
 
-def parts(log: Path) -> list[bytes]:
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "node-0.log"
+
+
+def kept(log: Path) -> bytes:
     """What there is of the log, in its order."""
     found = (first_part(log), older_part(log), log)
-    return [path.read_bytes() for path in found if path.exists()]
+    return b"".join(path.read_bytes() for path in found if path.exists())
 
 
 def size(log: Path) -> int:
@@ -42,92 +48,69 @@ def written(log: Path, pieces: list[bytes], limit: int = LIMIT) -> bytes:
     return b"".join(pieces)
 
 
-def test_up_to_the_limit_a_log_is_whole(tmp_path: Path) -> None:
-    log = tmp_path / "node-0.log"
-    text = written(log, lines(700))
-    assert HEAD < len(text) < LIMIT - HEAD
-    assert b"".join(parts(log)) == text
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
+@pytest.mark.parametrize(("count", "limit"), [(700, LIMIT), (1_500, 0)])
+def test_up_to_the_limit_or_without_one_a_log_is_whole(log: Path, count: int, limit: int) -> None:
+    text = written(log, lines(count), limit)
+    assert kept(log) == text
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in log.parent.iterdir())
+    assert (len(list(log.parent.iterdir())) == 1) == (not limit)
 
 
-@pytest.mark.parametrize("count", [1_000, 2_000, 5_000])
+@pytest.mark.parametrize(
+    "pieces", [lines(1_000), lines(2_500), BAR], ids=["a little", "much", "a bar without an end"]
+)
 def test_of_more_the_first_and_the_newest_are_kept_and_the_rest_is_counted(
-    tmp_path: Path, count: int
+    log: Path, pieces: list[bytes]
 ) -> None:
-    log = tmp_path / "node-0.log"
-    text = written(log, lines(count))
-    kept = b"".join(parts(log))
-    [line] = LINE.finditer(kept)
-    head, newest = kept[: line.start()], kept[line.end() :]
+    text = written(log, pieces)
+    found = kept(log)
+    [line] = LINE.finditer(found)
+    head, newest = found[: line.start()], found[line.end() :]
+    if pieces is BAR:
+        head = head.removesuffix(b"\n")
+    else:
+        assert newest[: newest.index(b" ")].isdigit()  # it begins with a whole line
     assert text.startswith(head)
-    assert HEAD - 2100 < len(head) <= HEAD
     assert text.endswith(newest)
-    assert newest[: newest.index(b" ")].isdigit()  # it begins with a whole line
+    assert HEAD - 2100 < len(head) <= HEAD
     assert len(newest) >= (LIMIT - HEAD) // 2 - 2100
     assert int(line.group(1)) == len(text) - len(head) - len(newest)
 
 
-def test_without_a_limit_there_is_one_file(tmp_path: Path) -> None:
-    log = tmp_path / "node-0.log"
+def test_a_log_is_gone_on_with_and_each_program_has_its_own_count(log: Path) -> None:
+    texts = [written(log, lines(1_500, seed)) for seed in (1, 2)]
+    found = kept(log)
+    counts = list(LINE.finditer(found))
+    assert len(counts) == 2
+    left_out = sum(int(line.group(1)) for line in counts)
+    assert left_out + len(LINE.sub(b"", found)) == sum(map(len, texts))
+    assert texts[1].endswith(found[counts[-1].end() :])
+
+
+def test_a_log_that_an_older_rdzv_has_left_too_long_is_cut(log: Path) -> None:
     text = written(log, lines(2_000), limit=0)
-    assert [path.name for path in tmp_path.iterdir()] == ["node-0.log"]
-    assert log.read_bytes() == text
-
-
-def test_a_progress_bar_that_never_ends_a_line_is_kept_within_the_limit(tmp_path: Path) -> None:
-    log = tmp_path / "node-0.log"
-    text = written(log, [b"\r%7d" % number * 200 for number in range(3_000)])
-    kept = b"".join(parts(log))
-    [line] = LINE.finditer(kept)
-    head = kept[: line.start()].removesuffix(b"\n")
-    newest = kept[line.end() :]
-    assert text.startswith(head)
-    assert text.endswith(newest)
-    assert int(line.group(1)) == len(text) - len(head) - len(newest)
-
-
-def test_a_log_is_gone_on_with_and_each_program_has_its_own_count(tmp_path: Path) -> None:
-    log = tmp_path / "node-0.log"
-    texts = [written(log, lines(2_000, seed)) for seed in (1, 2)]
-    kept = b"".join(parts(log))
-    found = list(LINE.finditer(kept))
-    newest = kept[found[-1].end() :]
-    assert len(found) == 2
-    assert sum(int(line.group(1)) for line in found) + len(kept) - sum(
-        len(line.group()) for line in found
-    ) == sum(map(len, texts))
-    assert texts[1].endswith(newest)
-
-
-def test_a_log_that_an_older_rdzv_has_left_too_long_is_cut(tmp_path: Path) -> None:
-    log = tmp_path / "node-0.log"
-    text = written(log, lines(5_000), limit=0)
-    file = LogFile(log, LIMIT)
-    file.write(b"new\n")
-    file.close()
+    written(log, [b"new\n"])
+    found = kept(log)
     assert size(log) <= LIMIT
-    first, last = parts(log)
-    assert last == b"new\n"
-    [line] = LINE.finditer(first)
+    [line] = LINE.finditer(found)
+    assert found[line.end() :] == b"new\n"
     assert int(line.group(1)) == len(text) - line.start()
 
 
-def test_a_reader_of_what_fell_out_holds_no_space(tmp_path: Path) -> None:
-    log = tmp_path / "node-0.log"
+def test_a_reader_of_what_fell_out_holds_no_space(log: Path) -> None:
     written(log, lines(1_500))
     with older_part(log).open("rb") as reader:
         written(log, lines(1_500))
         assert os.fstat(reader.fileno()).st_size == 0
 
 
-def test_parts_that_somebody_removes_are_begun_again(tmp_path: Path) -> None:
-    log = tmp_path / "node-0.log"
+def test_parts_that_somebody_removes_are_begun_again(log: Path) -> None:
     file = LogFile(log, LIMIT)
-    for number, piece in enumerate(lines(6_000)):
+    for number, piece in enumerate(lines(3_000)):
         file.write(piece)
         if number % 1_000 == 0:
-            for path in tmp_path.iterdir():
+            for path in log.parent.iterdir():
                 path.unlink()
     file.close()
-    assert parts(log)[-1].endswith(piece)
+    assert log.read_bytes().endswith(piece)
     assert size(log) <= LIMIT

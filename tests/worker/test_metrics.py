@@ -11,9 +11,11 @@ import pytest
 
 from rendezvous.wire.errors import NotFound, RdzvError, Unavailable
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply, decoded, encoded
-from tests.support.waiting import soon
+from tests.support.virtual_time import run_virtually
 from worker.agent import metrics
 from worker.agent.metrics import Metrics
+
+AWAY = Unavailable("nobody is there")
 
 
 class FakeRegistry:
@@ -47,34 +49,6 @@ class FakeRegistry:
         ]
 
 
-def row(step: int, **changes: Any) -> dict[str, object]:
-    return {"do": "metrics", "rank": 1, "step": step, "values": {"loss": 0.5}} | changes
-
-
-def test_what_is_not_finite_travels_as_json_can_say_it() -> None:
-    told = json.loads('{"loss": NaN, "norm": Infinity, "low": -Infinity, "lr": 0.1, "on": true}')
-    told |= {"text": "x"}
-    sent = encoded(told)
-    assert sent == {
-        "loss/not_finite": 1.0,
-        "norm/not_finite": 2.0,
-        "low/not_finite": -2.0,
-        "lr": 0.1,
-        "on": True,
-        "text": "x",
-    }
-    assert repr(decoded({k: v for k, v in sent.items() if isinstance(v, float)})) == (
-        "{'loss': nan, 'norm': inf, 'low': -inf, 'lr': 0.1}"
-    )
-    assert decoded({"loss/not_finite": 7.0}) == {"loss/not_finite": 7.0}
-
-
-async def test_a_process_may_send_pythons_own_nan(registry: FakeRegistry, sender: Metrics) -> None:
-    assert sender.take(row(1, values=json.loads('{"loss": NaN}'))) == ""
-    await sender.flush()
-    assert registry.batches[0].rows[0].values == {"loss/not_finite": 1.0}
-
-
 @pytest.fixture
 def registry() -> FakeRegistry:
     return FakeRegistry()
@@ -82,73 +56,73 @@ def registry() -> FakeRegistry:
 
 @pytest.fixture
 def sender(registry: FakeRegistry) -> Metrics:
-    made = Metrics(registry, "r", 3)
-    made.interval_seconds = 0.01
-    return made
+    return Metrics(registry, "r", 3)
 
 
-async def test_what_comes_together_goes_in_one_batch(
+def row(step: int, **changes: Any) -> dict[str, object]:
+    return {"do": "metrics", "rank": 1, "step": step, "values": {"loss": 0.5}} | changes
+
+
+def test_what_is_not_finite_travels_as_json_can_say_it() -> None:
+    told = json.loads('{"loss": NaN, "norm": Infinity, "low": -Infinity, "lr": 0.1, "on": true}')
+    sent = encoded(told | {"text": "x"})
+    codes = {"loss/not_finite": 1.0, "norm/not_finite": 2.0, "low/not_finite": -2.0}
+    assert sent == {**codes, "lr": 0.1, "on": True, "text": "x"}
+    assert repr(decoded({k: v for k, v in sent.items() if isinstance(v, float)})) == (
+        "{'loss': nan, 'norm': inf, 'low': -inf, 'lr': 0.1}"
+    )
+    assert decoded({"loss/not_finite": 7.0}) == {"loss/not_finite": 7.0}
+
+
+def test_what_comes_together_goes_in_one_batch_and_waits_for_a_registry_that_is_away(
     registry: FakeRegistry, sender: Metrics
 ) -> None:
-    task = asyncio.create_task(sender.send())
-    assert [sender.take(row(step)) for step in (1, 2)] == ["", ""]
-    await soon(lambda: len(registry.batches) == 1)
-    assert sender.take(row(3)) == ""
-    await soon(lambda: len(registry.batches) == 2)
-    task.cancel()
+    registry.error = AWAY
+
+    async def work() -> None:
+        task = asyncio.create_task(sender.send())
+        assert [sender.take(row(step)) for step in (1, 2)] == ["", ""]
+        await asyncio.sleep(100.0)
+        registry.error = None
+        await asyncio.sleep(100.0)
+        assert sender.take(row(3, values=json.loads('{"loss": NaN}'), host="x")) == ""
+        await asyncio.sleep(100.0)
+        task.cancel()
+
+    run_virtually(work())
     assert registry.numbered == [(1, 1), (2, 2), (3, 3)]
-    assert registry.batches[0].rows[0].model_dump() == {
-        "rank": 1,
-        "step": 1,
-        "values": {"loss": 0.5},
-    }
+    first, second = registry.batches
+    assert first.rows[0].model_dump() == {"rank": 1, "step": 1, "values": {"loss": 0.5}}
+    assert second.rows[0].values == {"loss/not_finite": 1.0}
 
 
-async def test_rows_wait_for_a_registry_that_is_away(
+def test_of_many_rows_one_batch_goes_in_an_interval(
     registry: FakeRegistry, sender: Metrics
 ) -> None:
-    registry.error = Unavailable("nobody is there")
-    task = asyncio.create_task(sender.send())
-    sender.take(row(1))
-    await asyncio.sleep(0.05)
-    registry.error = None
-    await soon(lambda: bool(registry.batches))
-    task.cancel()
-    assert registry.numbered == [(1, 1)]
+    """What all nodes send together is bounded by how often each does."""
+    for step in range(MOST_METRIC_ROWS + 10):
+        sender.take(row(step))
+
+    async def work() -> None:
+        task = asyncio.create_task(sender.send())
+        await asyncio.sleep(0.5 * sender.interval_seconds)
+        assert [len(batch.rows) for batch in registry.batches] == [MOST_METRIC_ROWS]
+        task.cancel()
+        await sender.flush()
+
+    run_virtually(work())
+    assert [len(batch.rows) for batch in registry.batches] == [MOST_METRIC_ROWS, 10]
+    assert [number for number, _ in registry.numbered] == list(range(1, MOST_METRIC_ROWS + 11))
 
 
 async def test_after_a_lost_answer_the_same_rows_come_with_the_same_numbers(
     registry: FakeRegistry, sender: Metrics
 ) -> None:
     registry.lose_answer = True
-    sender.take(row(1))
-    await sender.flush()
-    sender.take(row(2))
-    await sender.flush()
+    for step in (1, 2):
+        sender.take(row(step))
+        await sender.flush()
     assert registry.numbered == [(1, 1), (1, 1), (2, 2)]
-
-
-async def test_too_many_rows_go_in_several_batches(registry: FakeRegistry, sender: Metrics) -> None:
-    for step in range(MOST_METRIC_ROWS + 10):
-        sender.take(row(step))
-    await sender.flush()
-    assert [len(batch.rows) for batch in registry.batches] == [MOST_METRIC_ROWS, 10]
-    assert [number for number, _ in registry.numbered] == list(range(1, MOST_METRIC_ROWS + 11))
-
-
-async def test_of_many_rows_one_batch_goes_at_a_time(
-    registry: FakeRegistry, sender: Metrics
-) -> None:
-    """What all nodes send together is bounded by how often each does."""
-    for step in range(MOST_METRIC_ROWS + 10):
-        sender.take(row(step))
-    sender.interval_seconds = 3600.0
-    sending = asyncio.create_task(sender.send())
-    await soon(lambda: bool(registry.batches))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert [len(batch.rows) for batch in registry.batches] == [MOST_METRIC_ROWS]
-    sending.cancel()
 
 
 async def test_a_batch_of_large_rows_stays_below_the_size_of_a_body(
@@ -178,25 +152,24 @@ async def test_of_too_many_that_wait_the_oldest_are_dropped_and_that_is_said_onc
     assert [record.message for record in caplog.records] == [f"{words} is told of them"]
 
 
-async def test_a_registry_that_knows_no_metrics_is_not_asked_again(
+def test_a_registry_that_knows_no_metrics_is_not_asked_again(
     registry: FakeRegistry, sender: Metrics
 ) -> None:
     registry.error = NotFound("there is no such route")
     sender.take(row(1))
-    await asyncio.wait_for(sender.send(), 5)
+    run_virtually(sender.send())  # and it ends
     registry.error = None
     sender.take(row(2))
-    await sender.flush()
+    run_virtually(sender.flush())
     assert registry.batches == []
 
 
-async def test_a_registry_that_is_silent_holds_nobody_up_at_the_end(
-    registry: FakeRegistry, sender: Metrics, monkeypatch: pytest.MonkeyPatch
+def test_a_registry_that_is_silent_holds_nobody_up_at_the_end(
+    registry: FakeRegistry, sender: Metrics
 ) -> None:
-    monkeypatch.setattr(metrics, "_FLUSH_SECONDS", 0.05)
     registry.silent = True
     sender.take(row(1))
-    await asyncio.wait_for(sender.flush(), 5)
+    run_virtually(asyncio.wait_for(sender.flush(), 2 * metrics._FLUSH_SECONDS))
     assert registry.batches == []
 
 
@@ -215,11 +188,3 @@ async def test_what_is_not_as_agreed_is_refused_with_its_place(
     assert sender.take(row(1) | change).startswith(words)
     await sender.flush()
     assert registry.batches == []
-
-
-async def test_a_key_that_is_none_of_a_row_s_is_ignored(
-    registry: FakeRegistry, sender: Metrics
-) -> None:
-    assert sender.take(row(1, host="x")) == ""
-    await sender.flush()
-    assert registry.numbered == [(1, 1)]

@@ -23,6 +23,9 @@ class Ours:
     def read(self) -> tuple[bytes, bytes]:
         return self.paths[0].read_bytes(), self.paths[1].read_bytes()
 
+    def sink(self, log: Path | None = None, prefix: str = "") -> OutputSink:
+        return OutputSink(log, prefix=prefix, stdout=self.stdout, stderr=self.stderr)
+
 
 @pytest.fixture
 def ours(tmp_path: Path) -> Iterator[Ours]:
@@ -32,12 +35,8 @@ def ours(tmp_path: Path) -> Iterator[Ours]:
     os.close(made.stderr)
 
 
-def sink(ours: Ours, log: Path | None = None, prefix: str = "") -> OutputSink:
-    return OutputSink(log, prefix=prefix, stdout=ours.stdout, stderr=ours.stderr)
-
-
 def test_without_a_prefix_bytes_pass_unchanged_and_at_once(ours: Ours, tmp_path: Path) -> None:
-    output = sink(ours, tmp_path / "node.log")
+    output = ours.sink(tmp_path / "node.log")
     output.write("stdout", b"\r 10%\x00\xff")
     output.write("stderr", b"oh\n")
     assert ours.read() == (b"\r 10%\x00\xff", b"oh\n")
@@ -46,66 +45,66 @@ def test_without_a_prefix_bytes_pass_unchanged_and_at_once(ours: Ours, tmp_path:
 
 
 def test_a_prefix_stands_before_each_line_that_is_complete(ours: Ours, tmp_path: Path) -> None:
-    output = sink(ours, tmp_path / "node.log", "[1] ")
-    output.write("stdout", b"one\ntw")
+    """Or is not continued: a question, and the last one."""
+    output = ours.sink(tmp_path / "node.log", "[1] ")
+    shown = []
+    for piece in (b"one\ntw", b"o\nGo on? ", None, b"yes\nthree"):
+        if piece is None:
+            output.idle()
+        else:
+            output.write("stdout", piece)
+        shown.append(ours.read()[0])
     output.write("stderr", b"\n")
-    assert ours.read() == (b"[1] one\n", b"[1] \n")
-    output.write("stdout", b"o\nthree")
-    assert ours.read() == (b"[1] one\n[1] two\n", b"[1] \n")
     output.close()
-    assert ours.read() == (b"[1] one\n[1] two\n[1] three", b"[1] \n")
-    assert (tmp_path / "node.log").read_bytes() == b"one\ntw\no\nthree"
+    assert shown[0] == b"[1] one\n"
+    assert shown[1] == shown[0] + b"[1] two\n"
+    assert shown[2] == shown[1] + b"[1] Go on? "
+    assert shown[3] == shown[2] + b"yes\n"
+    assert ours.read() == (shown[3] + b"[1] three", b"[1] \n")
+    assert (tmp_path / "node.log").read_bytes() == b"one\ntwo\nGo on? yes\nthree\n"
 
 
-def test_an_unfinished_line_is_passed_on_after_a_silence_and_then_continued(ours: Ours) -> None:
-    output = sink(ours, prefix="[1] ")
-    output.write("stdout", b"Continue? ")
-    output.idle()
-    assert ours.read()[0] == b"[1] Continue? "
-    output.write("stdout", b"yes\nmore\n")
-    assert ours.read()[0] == b"[1] Continue? yes\n[1] more\n"
-
-
-def test_an_endless_line_is_not_kept_for_ever(ours: Ours) -> None:
-    output = sink(ours, prefix="[1] ")
-    for _ in range(100):
-        output.write("stdout", b"x" * 1000)
-    assert len(ours.read()[0]) > 60_000
+def test_behind_a_prefix_no_line_is_kept_for_ever_and_a_bar_is_a_line_now_and_then(
+    ours: Ours,
+) -> None:
+    output = ours.sink(prefix="[1] ")
+    for number in range(200):
+        output.write("stdout", b"x" * 500)
+        output.write("stderr", b"\r%3d%%" % number)
+    output.write("stderr", b"\rdone\n")
+    endless, shown = ours.read()
+    assert len(endless) > 60_000
+    assert b"\r" not in shown.removesuffix(b"\n").rpartition(b"\n")[0]
+    assert shown.startswith(b"[1]   0%\n")
+    assert shown.endswith(b"done\n")
+    assert len(shown.splitlines()) < 5
 
 
 def test_a_log_file_is_private_and_appended_to(ours: Ours, tmp_path: Path) -> None:
     log = tmp_path / "node.log"
     for _ in range(2):
-        output = sink(ours, log)
+        output = ours.sink(log)
         output.write("stdout", b"epoch\n")
         output.close()
     assert log.read_bytes() == b"epoch\nepoch\n"
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_log_file_that_cannot_be_made_is_reported_once(
-    ours: Ours, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("/no/node.log", "no log file {}: No such file or directory; the program goes on without"),
+        ("/dev/full", "the log file {} has gaps from here on: No space left on device"),
+    ],
+)
+def test_a_log_that_cannot_be_written_is_reported_once_and_stops_nothing(
+    ours: Ours, caplog: pytest.LogCaptureFixture, log: str, said: str
 ) -> None:
-    log = tmp_path / "nowhere" / "node.log"
-    output = sink(ours, log)
+    output = ours.sink(Path(log))
     output.write("stdout", b"a\n")
     output.write("stdout", b"b\n")
     assert ours.read()[0] == b"a\nb\n"
-    assert [record.message for record in caplog.records] == [
-        f"no log file {log}: No such file or directory; the program goes on without"
-    ]
-
-
-def test_a_full_disk_is_reported_once_and_stops_nothing(
-    ours: Ours, caplog: pytest.LogCaptureFixture
-) -> None:
-    output = sink(ours, Path("/dev/full"))
-    output.write("stdout", b"a\n")
-    output.write("stdout", b"b\n")
-    assert ours.read()[0] == b"a\nb\n"
-    assert [record.message for record in caplog.records] == [
-        "the log file /dev/full has gaps from here on: No space left on device"
-    ]
+    assert [record.message for record in caplog.records] == [said.format(log)]
     output.close()
 
 
@@ -125,55 +124,42 @@ def test_our_output_being_closed_leaves_the_log_going(tmp_path: Path) -> None:
 def test_an_output_that_is_non_blocking_gets_everything() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    text = b"x" * 300_000
     with subprocess.Popen(["wc", "-c"], stdin=reader, stdout=subprocess.PIPE) as counting:
         os.close(reader)
-        OutputSink(stdout=writer).write("stdout", text)
+        OutputSink(stdout=writer).write("stdout", b"x" * 300_000)
         os.close(writer)
         assert counting.communicate()[0] == b"300000\n"
 
 
-def test_the_tail_keeps_the_last_lines_of_both_streams_as_they_came(ours: Ours) -> None:
-    output = sink(ours)
-    for number in range(300):
-        output.write("stdout", b"step %d\n" % number)
+@pytest.mark.parametrize(
+    ("pieces", "tail"),
+    [
+        ([b"step %d\n" % n for n in range(300)], [f"step {n}" for n in range(100, 300)]),
+        (
+            [b"".join(b"line %d\n" % n for n in range(9_000))],
+            [f"line {n}" for n in range(8_800, 9_000)],
+        ),
+        ([b"Runtime", b"Error: ", b"no\nnext"], ["RuntimeError: no", "next"]),
+        # Fit for a report: no colours, no bells, no bars, no blank lines, and not too long.
+        ([b"\x1b[31mred\x1b[0m\tbell\x07 \xff\n"], ["red bell? �"]),
+        ([b"\r 10%\r 20%\r\n"], [" 20%"]),
+        ([b"y" * 1000 + b"\n \t \n"], ["y" * 399 + "…"]),
+    ],
+    ids=["the last lines", "of one piece", "in pieces", "colours", "a bar", "long"],
+)
+def test_the_tail_keeps_the_last_lines(ours: Ours, pieces: list[bytes], tail: list[str]) -> None:
+    output = ours.sink()
+    for piece in pieces:
+        output.write("stdout", piece)
+    assert output.tail == tail
+
+
+def test_the_tail_has_the_lines_of_both_streams_as_they_came(ours: Ours) -> None:
+    output = ours.sink()
+    output.write("stdout", b"step 1\n")
     output.write("stderr", b"Traceback:\n\n  oh\n")
     output.write("stdout", b"unfinished")
-    expected = [f"step {n}" for n in range(103, 300)] + ["Traceback:", "  oh", "unfinished"]
-    assert output.tail == expected
-
-
-def test_the_tail_of_one_large_piece_is_its_last_lines(ours: Ours) -> None:
-    output = sink(ours)
-    output.write("stdout", b"".join(b"line %d\n" % n for n in range(10_000)))
-    assert output.tail == [f"line {n}" for n in range(9_800, 10_000)]
-
-
-def test_the_tail_puts_lines_together_that_came_in_pieces(ours: Ours) -> None:
-    output = sink(ours)
-    for piece in (b"Runtime", b"Error: ", b"no\nnext"):
-        output.write("stderr", piece)
-    assert output.tail == ["RuntimeError: no", "next"]
-
-
-def test_the_tail_is_fit_for_a_report(ours: Ours) -> None:
-    output = sink(ours)
-    output.write("stdout", b"\x1b[31mred\x1b[0m\tbell\x07 \xff\n")
-    output.write("stdout", b"\r 10%\r 20%\r\n")
-    output.write("stdout", b"y" * 1000 + b"\n \t \n")
-    assert output.tail == ["red bell? �", " 20%", "y" * 399 + "…"]
-
-
-def test_a_progress_bar_behind_a_prefix_is_a_line_now_and_then(ours: Ours) -> None:
-    output = sink(ours, prefix="[1] ")
-    for number in range(200):
-        output.write("stderr", b"\r%3d%%" % number)
-    output.write("stderr", b"\rdone\n")
-    _, shown = ours.read()
-    assert b"\r" not in shown.removesuffix(b"\n").rpartition(b"\n")[0]
-    assert shown.startswith(b"[1]   0%\n")
-    assert shown.endswith(b"done\n")
-    assert len(shown.splitlines()) < 5
+    assert output.tail == ["step 1", "Traceback:", "  oh", "unfinished"]
 
 
 def test_pieces_behind_a_prefix_are_whole_lines_that_a_pipe_keeps_together() -> None:
@@ -194,7 +180,7 @@ def test_of_what_came_at_once_standard_error_is_the_last_word(ours: Ours, tmp_pa
         os.write(writer, f"{stream}\n".encode())
         os.close(reader)
         os.close(writer)
-    made = sink(ours, tmp_path / "log")
+    made = ours.sink(tmp_path / "log")
     Pump(pipes, made).finish()
     made.close()
     assert made.tail == ["stdout", "stderr"]
