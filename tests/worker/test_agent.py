@@ -182,7 +182,7 @@ async def test_a_fall_back_of_nccl_ends_a_run_that_requires_rdma_while_the_progr
     launch = Launch("strict")
     await registry.create(launch, 1, verdict_seconds=0, job=JOB)
     program = [*LIKE_NCCL, str(HERE / "nccl" / "no_library.log"), "60", "0"]
-    asked = {"hosts": "off", "nccl_log": "on", "require_rdma": True}
+    asked: Any = {"hosts": "off", "nccl_log": "on", "require_rdma": True}
     with agent(registry, launch, tmp_path, *program, **asked) as process:
         status = await registry.wait_for_phase(launch, Phase.FINISHED)
         code = await asyncio.to_thread(process.wait, 30)

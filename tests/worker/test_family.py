@@ -217,7 +217,7 @@ def test_nobody_is_late_otherwise(children: tuple[Child, ...]) -> None:
 UNREAD = child(101, None, 10.2, 3)
 THIRD = child(102, Ranks(4, 2, 3), 10.4, 143)
 FIRST = child(100, Ranks(2, 0, 3), 10.3, 143)
-UNKNOWN = [replace(each, ranks=replace(each.ranks, siblings=0)) for each in (FIRST, THIRD)]
+UNKNOWN = [replace(FIRST, ranks=Ranks(2, 0)), replace(THIRD, ranks=Ranks(4, 2))]
 BY_READING = Failure(10.2, 101, 3, 3, 1)
 NO_RANK = Failure(10.2, 101, 3)
 TOLD_TO_END = Failure(10.3, 100, 143, 2, 0)

@@ -15,7 +15,7 @@ from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.talk.macs import row_is_genuine, word_macs
 from rendezvous.wire.errors import AddressError, UsageError
-from rendezvous.wire.node import Candidate, Job, JoinRequest, LinkKind
+from rendezvous.wire.node import Job, JoinRequest, LinkKind
 from worker.machine.interfaces import count_cpus, count_gpus, look
 from worker.offer.join_request import count_processes, make_offer, survey
 from worker.offer.ports import is_free
@@ -49,39 +49,26 @@ def offer(
 def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
     made = offer(nnodes="4", nproc_per_node="8", node_rank=3, framework="command")
     [candidate] = made.candidates
+    shown = (candidate.interface, candidate.address, candidate.prefix_length, candidate.kind)
+    assert shown == ("lo", "127.0.0.2", 8, LinkKind.LOOPBACK)
     assert made == JoinRequest(
         slot=1,
         generation=2,
         join_id=made.join_id,
         hostname=socket.gethostname(),
         nproc_per_node=8,
-        candidates=[
-            Candidate(
-                interface="lo",
-                address="127.0.0.2",
-                prefix_length=8,
-                kind=LinkKind.LOOPBACK,
-                mtu=candidate.mtu,
-                reason=candidate.reason,
-                mac=candidate.mac,
-            )
-        ],
+        candidates=made.candidates,
         requested_rank=3,
-        master_port=None,
         job=Job(nnodes="4", command_words=WORDS, framework="command"),
         facts=made.facts,
         findings=made.findings,
-        probe_port=None,
     )
+    assert made.join_id != offer().join_id
 
 
 def test_the_nodes_have_to_agree_on_the_roles_of_tensorflows_cluster() -> None:
     made = offer(framework="tensorflow", tf_chief=True, tf_ps=2)
     assert made.job.framework == "tensorflow --tf-chief --tf-ps 2"
-
-
-def test_every_join_has_an_id_of_its_own() -> None:
-    assert offer().join_id != offer().join_id
 
 
 def test_the_candidates_are_signed_for_this_slot_and_its_processes() -> None:
@@ -101,22 +88,13 @@ def test_the_candidates_are_signed_for_this_slot_and_its_processes() -> None:
     assert not is_genuine(address="127.0.0.3")
 
 
-def test_only_slot_0_looks_for_a_free_master_port() -> None:
-    port = offer(slot=0).master_port
-    assert port is not None
-    assert port >= 29_500
-    assert is_free(port)
+def test_only_slot_0_looks_for_a_free_master_port_and_each_run_from_one_of_its_own() -> None:
+    ports = {offer(0, launch_id=f"launch{number:04d}").master_port for number in range(3)}
+    assert len(ports) == 3
+    assert all(port is not None and port >= 29_500 and is_free(port) for port in ports)
     assert offer(slot=1).master_port is None
-
-
-def test_runs_that_share_a_machine_do_not_start_from_one_master_port() -> None:
-    ports = {offer(0, launch_id=f"launch{number:04d}").master_port for number in range(5)}
-    assert len(ports) == 5
-
-
-@pytest.mark.parametrize("slot", [0, 1])
-def test_a_master_port_that_was_asked_for_is_offered_as_it_is(slot: int) -> None:
-    assert offer(slot, master_port=31_000).master_port == 31_000
+    asked = [offer(slot, master_port=31_000).master_port for slot in (0, 1)]
+    assert asked == [31_000, 31_000]
 
 
 def test_an_address_that_this_machine_does_not_have_is_refused() -> None:
@@ -137,38 +115,34 @@ def test_without_loopback_no_loopback_address_is_offered() -> None:
 # ---- processes ----------------------------------------------------------------------------------
 
 
-def counted(text: str, slot: int) -> int:
+def counted(text: str, slot: int = 0) -> int:
     return count_processes(Processes.parse(text).of(slot))
 
 
-def test_a_number_of_processes_is_taken_as_it_is() -> None:
+def test_processes_are_counted_as_torchrun_counts_them_for_each_slot_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert counted("8", 5) == 8
-
-
-def test_with_commas_each_slot_has_its_own() -> None:
     assert [counted("2,1,4096", slot) for slot in range(3)] == [2, 1, 4096]
-
-
-def test_a_slot_beyond_the_list_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        counted("2,1", 2)
-    assert caught.value.message == "--nproc-per-node 2,1 has 2 entries, and there is a slot 2"
-
-
-def test_processes_are_counted_as_torchrun_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert counted("cpu", 0) == count_cpus()
-    assert counted("auto", 0) == (count_gpus() or count_cpus())
+    assert counted("cpu") == count_cpus()
+    assert counted("auto") == (count_gpus() or count_cpus())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert counted("1,auto", 1) == count_cpus()
 
 
-def test_a_node_without_gpus_cannot_have_a_process_for_each(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("text", "slot", "words"),
+    [
+        ("2,1", 2, "--nproc-per-node 2,1 has 2 entries, and there is a slot 2"),
+        ("gpu", 0, "--nproc-per-node gpu, and this node shows no GPU"),
+    ],
+)
+def test_processes_that_this_node_cannot_have_are_refused(
+    monkeypatch: pytest.MonkeyPatch, text: str, slot: int, words: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(UsageError) as caught:
-        counted("gpu", 0)
-    assert caught.value.message.startswith("--nproc-per-node gpu, and this node shows no GPU")
+    with pytest.raises(UsageError, match=words):
+        counted(text, slot)
 
 
 # ---- facts and findings -------------------------------------------------------------------------

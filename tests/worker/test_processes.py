@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -214,7 +215,7 @@ def test_the_store_keeps_what_is_put_until_its_scope_is_deleted(port: int) -> No
     assert ask(port, "GET", "/global/0") == (200, b"\x00address")
     assert ask(port, "DELETE", "/global") == (200, b"")
     assert ask(port, "GET", "/global/0") == (404, b"")
-    too_much = {"Content-Length": str(1 << 40)}
+    too_much: Any = {"Content-Length": str(1 << 40)}
     assert str(ask(port, "PUT", "/global/0", **too_much)).startswith("(413,")
 
 

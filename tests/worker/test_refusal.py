@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import Any
 
 import pytest
 
-from rendezvous.talk.join_string import JoinString
 from rendezvous.talk.retry import retry_pause
 from rendezvous.wire.errors import (
     AddressError,
@@ -20,10 +19,12 @@ from rendezvous.wire.errors import (
 )
 from rendezvous.wire.node import Refusal
 from rendezvous.wire.reports import ReportReply
-from tests.support.registry import Launch
+from tests.support.virtual_time import run_virtually
+from tests.worker.test_table import join
 from worker.offer.refusal import refusal_of, refuse
 
 GPU = UsageError("--nproc-per-node gpu, and this node shows no GPU", hint="ask for one")
+AWAY = Unavailable("refused")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_endless_words_are_cut() -> None:
 
 
 class Registry:
-    """Answers one call after the other with these errors, then with None for success."""
+    """Answers one call after the other with these errors, the last one for ever; None: well."""
 
     pause = staticmethod(retry_pause)
 
@@ -66,36 +67,22 @@ class Registry:
         return ReportReply(seq=1)
 
 
-def join_of(launch: Launch, place: object = None) -> JoinString:
-    keys = launch.keys
-    token = keys.join_token(1, 1)
-    return JoinString(
-        place,  # type: ignore[arg-type]
-        launch.run,
-        keys.launch_id,
-        1,
-        1,
-        token,
-        keys.row_key,
-        keys.probe_key,
-    )
+@pytest.mark.parametrize(
+    ("answers", "tries"),
+    [
+        ([AWAY, Unavailable("no run yet"), None], 3),
+        ([NotFound("?")], 1),  # it does not take it
+        ([MethodNotAllowed("?")], 1),
+        ([Unauthorized("?")], 1),
+    ],
+)
+def test_it_is_told_until_the_registry_is_up(answers: list[RdzvError | None], tries: int) -> None:
+    registry: Any = Registry(*answers)
+    run_virtually(refuse(registry, join(), GPU))
+    assert len(registry.heard) == tries
 
 
-async def test_it_is_told_until_the_registry_is_up() -> None:
-    registry = Registry(Unavailable("refused"), Unavailable("no run yet"), None)
-    await refuse(registry, join_of(Launch("demo")), GPU)  # type: ignore[arg-type]
-    assert len(registry.heard) == 3
-
-
-@pytest.mark.parametrize("answer", [NotFound("?"), MethodNotAllowed("?"), Unauthorized("?")])
-async def test_a_registry_that_does_not_take_it_is_left_alone(answer: RdzvError) -> None:
-    registry = Registry(answer)
-    await refuse(registry, join_of(Launch("demo")), GPU)  # type: ignore[arg-type]
-    assert len(registry.heard) == 1
-
-
-async def test_a_registry_that_does_not_come_up_is_given_up() -> None:
-    registry = Registry(Unavailable("refused"))
-    call = refuse(registry, join_of(Launch("demo")), GPU, limit_seconds=0)  # type: ignore[arg-type]
-    await asyncio.wait_for(call, 30)
-    assert registry.heard
+def test_a_registry_that_does_not_come_up_is_given_up() -> None:
+    registry: Any = Registry(AWAY)
+    run_virtually(refuse(registry, join(), GPU))
+    assert len(registry.heard) > 3

@@ -11,8 +11,8 @@ import pytest
 
 from worker.machine.user_python import UserPython, look_user_python
 
-TORCH = "__version__ = '2.9.0+cu128'\ndebug = False\ncuda: Optional[str] = '12.8'\n"
-CPU_TORCH = '__version__ = "2.13.0+cpu"\ncuda: Optional[str] = None\nhip = None\n'
+TORCH = "__version__ = '{}'\ndebug = False\ncuda: Optional[str] = {}\n"
+CUDA_TORCH, CPU_TORCH = TORCH.format("2.9.0+cu128", "'12.8'"), TORCH.format("2.13.0+cpu", "None")
 
 
 def interpreter(prefix: Path, version: str = "3.12", config: str = "") -> Path:
@@ -28,15 +28,32 @@ def interpreter(prefix: Path, version: str = "3.12", config: str = "") -> Path:
     return prefix / "bin/python3"
 
 
-def packages(prefix: Path, version: str = "3.12", torch: str = TORCH, nccl: str = "") -> None:
-    folder = prefix / f"lib/python{version}/site-packages"
-    (folder / "torch").mkdir()
-    (folder / "torch/version.py").write_text(torch)
+def torch(folder: Path, words: str = CUDA_TORCH) -> None:
+    """The packages of this folder have it."""
+    (folder / "torch").mkdir(parents=True)
+    (folder / "torch/version.py").write_text(words)
+
+
+def with_torch(prefix: Path, words: str = CUDA_TORCH, nccl: str = "", conda: str = "") -> Path:
+    """An installed Python with torch, and with NCCL as pip, or conda, installs it."""
+    python = interpreter(prefix)
+    packages = prefix / "lib/python3.12/site-packages"
+    torch(packages, words)
     if nccl:
-        (folder / f"nvidia_nccl_cu12-{nccl}.dist-info").mkdir()
+        (packages / f"nvidia_nccl_cu12-{nccl}.dist-info").mkdir()
+    if conda:
+        library(prefix / "lib", conda)
+    return python
+
+
+def library(folder: Path, version: str) -> None:
+    """NCCL's library, installed as its makers do."""
+    (folder / f"libnccl.so.{version}").touch()
+    (folder / "libnccl.so.2").symlink_to(f"libnccl.so.{version}")
 
 
 def script(path: Path, first: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
     path.write_text(f"{first}\nimport sys\n")
     path.chmod(0o755)
     return path
@@ -47,18 +64,20 @@ def found(*folders: Path, program: str = "torchrun", **environ: str) -> UserPyth
     return look_user_python(program, {"PATH": path, **environ})
 
 
-def test_torchrun_tells_the_interpreter_and_that_one_the_versions(tmp_path: Path) -> None:
-    python = interpreter(tmp_path / "env")
-    packages(tmp_path / "env", nccl="2.27.3")
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"nccl": "2.27.3"}, ("2.9.0+cu128", "12.8", "2.27.3")),
+        ({"conda": "2.27.5"}, ("2.9.0+cu128", "12.8", "2.27.5")),
+        ({"words": CPU_TORCH}, ("2.13.0+cpu", "", "")),
+    ],
+)
+def test_torchrun_tells_the_interpreter_and_that_one_the_versions(
+    tmp_path: Path, options: dict[str, str], expected: tuple[str, ...]
+) -> None:
+    python = with_torch(tmp_path / "env", **options)
     script(tmp_path / "env/bin/torchrun", f"#!{python}")
-    expected = UserPython(str(python), "3.12", "2.9.0+cu128", "12.8", "2.27.3")
-    assert found(tmp_path / "env/bin") == expected
-
-
-def test_a_cpu_build_of_torch_has_no_cuda_and_loads_no_nccl(tmp_path: Path) -> None:
-    python = interpreter(tmp_path / "env")
-    packages(tmp_path / "env", torch=CPU_TORCH)
-    assert found(tmp_path / "env/bin") == UserPython(str(python), "3.12", "2.13.0+cpu", "", "")
+    assert found(tmp_path / "env/bin") == UserPython(str(python), "3.12", *expected)
 
 
 def test_a_python_without_torch_is_told_all_the_same(tmp_path: Path) -> None:
@@ -73,19 +92,20 @@ def test_without_any_python_nothing_is_known(tmp_path: Path) -> None:
     assert found() == UserPython()
 
 
-@pytest.mark.parametrize("folder", ["a b", "x" * 200])
-def test_the_form_that_pip_writes_for_odd_paths_is_understood(tmp_path: Path, folder: str) -> None:
+@pytest.mark.parametrize(
+    ("folder", "first"),
+    [
+        ("a b", "#!/bin/sh\n'''exec' \"{}\" \"$0\" \"$@\"\n' '''"),  # as pip writes odd paths
+        ("x" * 200, "#!/bin/sh\n'''exec' \"{}\" \"$0\" \"$@\"\n' '''"),
+        ("env", "#!/usr/bin/env -S python3 -u"),
+    ],
+)
+def test_the_first_line_of_a_program_leads_to_its_python(
+    tmp_path: Path, folder: str, first: str
+) -> None:
     python = interpreter(tmp_path / folder)
-    (tmp_path / "bin").mkdir()
-    script(tmp_path / "bin/torchrun", f"#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''")
-    assert found(tmp_path / "bin").executable == str(python)
-
-
-def test_env_in_the_first_line_is_looked_up_on_the_path(tmp_path: Path) -> None:
-    python = interpreter(tmp_path / "env")
-    (tmp_path / "bin").mkdir()
-    script(tmp_path / "bin/torchrun", "#!/usr/bin/env -S python3 -u")
-    assert found(tmp_path / "bin", tmp_path / "env/bin").executable == str(python)
+    script(tmp_path / "bin/torchrun", first.format(python))
+    assert found(tmp_path / "bin", tmp_path / folder / "bin").executable == str(python)
 
 
 def test_a_command_that_names_its_python_runs_on_that_one(tmp_path: Path) -> None:
@@ -95,65 +115,35 @@ def test_a_command_that_names_its_python_runs_on_that_one(tmp_path: Path) -> Non
     assert found(tmp_path / "env/bin", program="./run.sh").version == "3.12"
 
 
+@pytest.mark.parametrize("how", [{"nccl": "2.21.5"}, {"conda": "2.27.5"}])
 def test_a_virtual_environment_sees_the_packages_below_it_when_it_shares_them(
-    tmp_path: Path,
+    tmp_path: Path, how: dict[str, str]
 ) -> None:
-    interpreter(tmp_path / "base")
-    packages(tmp_path / "base", nccl="2.21.5")
+    with_torch(tmp_path / "base", **how)
     config = f"home = {tmp_path}/base/bin\nversion = 3.12.4\n"
     interpreter(tmp_path / "alone", config=config)
     interpreter(tmp_path / "shared", config=config + "include-system-site-packages = true\n")
     assert found(tmp_path / "alone/bin").torch == ""
-    assert found(tmp_path / "shared/bin").nccl == "2.21.5"
+    assert [found(tmp_path / "shared/bin").nccl] == list(how.values())
 
 
 def test_what_stands_first_on_pythons_path_counts(tmp_path: Path) -> None:
-    interpreter(tmp_path / "env")
-    packages(tmp_path / "env")
-    own = tmp_path / "own"
-    (own / "torch").mkdir(parents=True)
-    (own / "torch/version.py").write_text("__version__ = '3.0'\n")
-    assert found(tmp_path / "env/bin", PYTHONPATH=f":{own}").torch == "3.0"
+    with_torch(tmp_path / "env")
+    torch(tmp_path / "own", "__version__ = '3.0'\n")
+    assert found(tmp_path / "env/bin", PYTHONPATH=f":{tmp_path}/own").torch == "3.0"
 
 
 def test_packages_of_the_users_home_count_outside_of_a_virtual_environment(tmp_path: Path) -> None:
-    interpreter(tmp_path / "env")
-    packages(tmp_path / "env")
-    home = tmp_path / "home"
-    own = home / ".local/lib/python3.12/site-packages/torch"
-    own.mkdir(parents=True)
-    (own / "version.py").write_text("__version__ = '3.0'\n")
-    assert found(tmp_path / "env/bin", HOME=str(home)).torch == "3.0"
+    with_torch(tmp_path / "env")
+    torch(tmp_path / "home/.local/lib/python3.12/site-packages", "__version__ = '3.0'\n")
+    home = str(tmp_path / "home")
+    assert found(tmp_path / "env/bin", HOME=home).torch == "3.0"
     (tmp_path / "env/pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.12.1\n")
-    assert found(tmp_path / "env/bin", HOME=str(home)).torch == "2.9.0+cu128"
-
-
-def library(folder: Path, version: str) -> None:
-    """NCCL's library, installed as its makers do."""
-    (folder / f"libnccl.so.{version}").touch()
-    (folder / "libnccl.so.2").symlink_to(f"libnccl.so.{version}")
-
-
-def test_the_torch_of_conda_takes_the_nccl_of_its_environment(tmp_path: Path) -> None:
-    python = interpreter(tmp_path / "conda")
-    packages(tmp_path / "conda")
-    script(tmp_path / "conda/bin/torchrun", f"#!{python}")
-    library(tmp_path / "conda/lib", "2.27.5")
-    assert found(tmp_path / "conda/bin").nccl == "2.27.5"
-
-
-def test_a_virtual_environment_sees_the_nccl_of_conda_when_it_shares_it(tmp_path: Path) -> None:
-    interpreter(tmp_path / "conda")
-    packages(tmp_path / "conda")
-    library(tmp_path / "conda/lib", "2.27.5")
-    home = f"home = {tmp_path}/conda/bin\nversion = 3.12.1\n"
-    interpreter(tmp_path / "shared", config=f"{home}include-system-site-packages = true\n")
-    assert found(tmp_path / "shared/bin").nccl == "2.27.5"
+    assert found(tmp_path / "env/bin", HOME=home).torch == "2.9.0+cu128"
 
 
 def test_the_version_of_the_systems_nccl_is_not_taken_for_torchs(tmp_path: Path) -> None:
-    interpreter(tmp_path / "env")
-    packages(tmp_path / "env")
+    with_torch(tmp_path / "env")
     library(tmp_path, "2.26.2")
     assert found(tmp_path / "env/bin", LD_LIBRARY_PATH=str(tmp_path)).nccl == ""
 
