@@ -294,13 +294,22 @@ class _Calls:
 m = _Calls()
 
 
+# What happens often.
+TERM, TAKEN, OVER, STOP = m.signal(15), m.taken(), m.result(), m.stop()
+VISITED, READIED, GONE = m.visited(), m.readied(), m.gone()
+LATE, AWAY_NOW, UNTOLD = m.late(do.Watch), m.fails(do.Watch), m.fails(do.Tell)
+SOCKET, CLOSES = m.closes(do.CloseSocket), m.closes()
+
+
 def _tell(action: do.Tell) -> str:
     report, name = action.report, type(action.report).__name__.removesuffix("Report")
     if isinstance(report, ExitReport):
         rank = None if report.worker_rank is None else f"rank{report.worker_rank}"
         marks = ["stopped"] * report.stopped + ["agent"] * report.by_agent + [rank] * bool(rank)
         name = f"{name}({','.join([str(report.exit_code), *map(str, marks)])})"
-    flags = ["last"] * action.is_last_word + ["unneeded"] * (not action.needed)
+    flags = ["last"] * action.is_last_word
+    if action.needed == (name == "Progress"):  # nothing fails of progress that is not told
+        flags.append("needed" if action.needed else "unneeded")
     since = "" if action.since is None else f"@{action.since:g}"
     return ":".join(["Tell", name + since, *flags])
 

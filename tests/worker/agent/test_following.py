@@ -12,9 +12,15 @@ from rendezvous.wire.errors import ExitCode, RunError
 from rendezvous.wire.reports import ExitReport, ProgressReport
 from rendezvous.wire.run import Phase
 from tests.worker.agent.drive import (
-    AWAY,
+    CLOSES,
+    GONE,
     NCCL,
     PROGRAM,
+    SOCKET,
+    STOP,
+    TAKEN,
+    TERM,
+    UNTOLD,
     Drive,
     in_words,
     m,
@@ -39,6 +45,7 @@ RESTARTED = (rank(0), rank(1, started=50.5))
 LATE = (rank(0), rank(1, 50.0, 0))
 MAIN = inputs.MainEnd(5, 50.0)
 ENDED = Ending(3, 49.0)
+STOPPED = Ending(143, 51.0, was_told=True)
 
 
 def is_so(*children: Any, main: Any = None) -> Any:
@@ -89,7 +96,7 @@ def at(seconds: float, contract: Any = PROGRAM) -> Drive:
         (
             "running",
             [m.at(50), is_so(*FAILED), m.at(51), asked(*FAILED)],
-            "RANK_FAILED Tell:Progress:unneeded",
+            "RANK_FAILED Tell:Progress",
         ),
         ("running", [m.at(50), is_so(*FAILED), m.at(50.5), is_so(*RESTARTED)], ""),
         ("running", [m.at(50), is_so(*FAILED), asked(*FAILED, main=MAIN)], "due:51"),
@@ -105,7 +112,7 @@ def at(seconds: float, contract: Any = PROGRAM) -> Drive:
         # Ranks that end late are named once, also after the end was reported ahead.
         ("running", [m.at(50), is_so(*LATE)], "due:60"),
         ("running", [m.at(50), is_so(*LATE), m.after(10)], "LookAtProgram due:60"),
-        ("running", [m.at(60), asked(*LATE)], "RANKS_LATE Tell:Progress:unneeded"),
+        ("running", [m.at(60), asked(*LATE)], "RANKS_LATE Tell:Progress"),
         (
             "running",
             [m.at(51), asked(*LATE, main=MAIN)],
@@ -113,43 +120,39 @@ def at(seconds: float, contract: Any = PROGRAM) -> Drive:
         ),
         (
             "running",
-            [m.at(51), asked(*LATE, main=MAIN), m.at(60), asked(*LATE, main=MAIN)],
-            "RANKS_LATE Tell:Progress:unneeded",
+            [m.at(51), asked(*LATE, main=MAIN), m.at(60), asked(*LATE)],
+            "RANKS_LATE Tell:Progress",
         ),
         # Nothing is reported ahead of a program that was told to end, or is gone.
-        ("running", [m.at(50), m.stop(), is_so(*CERTAIN, main=MAIN)], ""),
-        ("running", [m.at(50), m.stop(), m.at(60), asked(*CERTAIN, main=MAIN)], ""),
+        ("running", [m.at(50), STOP, is_so(*CERTAIN, main=MAIN)], ""),
+        ("running", [m.at(50), STOP, m.at(60), asked(*CERTAIN, main=MAIN)], ""),
         ("running", [m.at(50), m.gone(Ending(0, 50)), asked(*FAILED)], ""),
         # What NCCL uses is progress, a surprise a warning, and what may not be ends the run.
-        ("running", [m.at(50), network("ok")], "TOLD Tell:Progress:unneeded"),
-        ("running", [m.at(50), network("warn")], "WARNED Tell:Progress:unneeded"),
+        ("running", [m.at(50), network("ok")], "TOLD Tell:Progress"),
+        ("running", [m.at(50), network("warn")], "WARNED Tell:Progress"),
         ("running", [m.at(50), network("fail")], "WARNED Tell:Exit(87,agent)"),
-        ("running", [m.stop(), network("fail")], ""),
-        (
-            "running",
-            [network("warn"), m.at(171), m.fails(do.Tell, AWAY)],
-            "REPORT_WAITS Tell:Progress:unneeded:pause",
-        ),
-        ("running", [network("warn"), m.at(171), m.fails(do.Tell), m.fails(do.Tell)], ""),
+        ("running", [STOP, network("fail")], ""),
+        ("running", [network("warn"), m.at(171), UNTOLD], "REPORT_WAITS Tell:Progress:pause"),
+        ("running", [network("warn"), m.at(171), UNTOLD, UNTOLD], ""),
         # It is stopped once, and killed by a second signal or by QUIT.
-        ("running", [m.stop()], "Watch Stop"),
-        ("running", [m.stop(), m.stop()], "Watch"),
-        ("starting", [m.stop()], "Watch"),
-        ("starting", [m.stop(), m.started()], "Stop"),
-        ("starting", [m.signal(SIGTERM), m.started()], "Stop"),
+        ("running", [STOP], "Watch Stop"),
+        ("running", [STOP, STOP], "Watch"),
+        ("starting", [STOP], "Watch"),
+        ("starting", [STOP, m.started()], "Stop"),
+        ("starting", [TERM, m.started()], "Stop"),
         ("starting", [m.signal(SIGQUIT), m.started()], "Kill Stop"),
         ("running", [m.signal(SIGQUIT)], "SIGNAL Kill Stop ends:SIGNAL"),
-        ("running", [m.signal(SIGTERM), m.signal(SIGINT)], "Kill"),
+        ("running", [TERM, m.signal(SIGINT)], "Kill"),
         ("running", [m.signal(SIGUSR1)], "PassSignal"),
         ("running", [m.gone(Ending(0, 1.0)), m.signal(SIGUSR2)], ""),
         # When nothing is left, its last words are sent on, and then its end is reported.
         ("running", [m.at(50), m.gone(ENDED)], "TOLD Flush"),
         ("running", [m.at(50), m.ended(ENDED)], "Tell:Exit(3)@49"),
-        ("running", [m.at(50), m.ended(ENDED), m.taken()], ""),
+        ("running", [m.at(50), m.ended(ENDED), TAKEN], ""),
         (
             "running",
             [m.at(50), m.gone(Ending(0, 50, left=LeftBehind(2)))],
-            "TOLD WARNED Tell:Progress:unneeded Flush",
+            "TOLD WARNED Tell:Progress Flush",
         ),
         ("running", [m.gone(Ending(0, 50)), m.breaks(do.Flush)], "PART_BROKEN Tell:Exit(0)@50"),
         (
@@ -157,11 +160,7 @@ def at(seconds: float, contract: Any = PROGRAM) -> Drive:
             [m.at(60), m.ended(Ending(1, 59, Failure(50, 101, 7, 1, 1)))],
             "Tell:Exit(7,rank1)@50",
         ),
-        (
-            "running",
-            [m.at(51), asked(main=MAIN), m.taken(), m.ended(Ending(5, 50))],
-            "Tell:Exit(5)@50",
-        ),
+        ("running", [m.at(51), asked(main=MAIN), TAKEN, m.ended(Ending(5, 50))], "Tell:Exit(5)@50"),
         ("running", [broken("remote commands")], "PART_BROKEN"),
         ("running", [m.breaks(do.Watch), m.gone(Ending(143, 1.0))], "TOLD Leave"),
         # Of one that failed, NCCL's log is asked, which may hang.
@@ -169,51 +168,27 @@ def at(seconds: float, contract: Any = PROGRAM) -> Drive:
         ("following", [m.ended(ENDED), m.late(do.ReadTrouble)], "Tell:Exit(3)@49"),
         ("following", [m.ended(ENDED), m.breaks(do.ReadTrouble)], "PART_BROKEN Tell:Exit(3)@49"),
         ("following", [m.ended(Ending(0, 50))], "Tell:Exit(0)@50"),
-        (
-            "following",
-            [m.stop(), m.at(51), m.ended(Ending(143, 51, was_told=True))],
-            "Tell:Exit(143,stopped)@51",
-        ),
+        ("following", [STOP, m.at(51), m.ended(STOPPED)], "Tell:Exit(143,stopped)@51"),
         # A program that cannot be started is this node's own fault, but for a signal before.
         ("starting", [m.fails(do.Start, RunError("no such file"))], "Drop:Watch Leave ends:FAULT"),
-        (
-            "starting",
-            [m.fails(do.Start, RunError("no")), m.closes(do.CloseSocket)],
-            "Tell:Exit(1,agent)@0:last",
-        ),
-        ("starting", [m.fails(do.Start, RunError("no")), m.closes()], "End:RunError"),
-        (
-            "starting",
-            [m.at(7), m.signal(SIGTERM), m.at(9), m.breaks(do.Start)],
-            "Tell:Exit(143)@7 due:12",
-        ),
+        ("starting", [m.fails(do.Start, RunError("no")), SOCKET], "Tell:Exit(1,agent)@0:last"),
+        ("starting", [m.fails(do.Start, RunError("no")), CLOSES], "End:RunError"),
+        ("starting", [m.at(7), TERM, m.at(9), m.breaks(do.Start)], "Tell:Exit(143)@7 due:12"),
         # A node that serves ends when what ran here for others has ended as well.
-        ("serving", [m.stop()], "Watch Stop CloseRemote"),
-        ("serving", [m.stop(), m.gone()], ""),
-        ("serving", [m.stop(), m.gone(), m.answer(do.CloseRemote)], "Flush"),
-        ("serving", [m.stop(), m.gone(), m.breaks(do.CloseRemote)], "PART_BROKEN Flush"),
-        ("serving", [m.stop(), m.answer(do.CloseRemote)], ""),
-        ("serving", [m.stop(), m.answer(do.CloseRemote), m.gone()], "Flush"),
-        ("serving", [m.stop(), m.answer(do.CloseRemote), m.ended()], "Tell:Exit(0,stopped)"),
+        ("serving", [STOP], "Watch Stop CloseRemote"),
+        ("serving", [STOP, GONE], ""),
+        ("serving", [STOP, GONE, m.answer(do.CloseRemote)], "Flush"),
+        ("serving", [STOP, GONE, m.breaks(do.CloseRemote)], "PART_BROKEN Flush"),
+        ("serving", [STOP, m.answer(do.CloseRemote)], ""),
+        ("serving", [STOP, m.answer(do.CloseRemote), GONE], "Flush"),
+        ("serving", [STOP, m.answer(do.CloseRemote), m.ended()], "Tell:Exit(0,stopped)"),
         ("serving", [m.result()], "Watch Stop CloseRemote ends:RESULT"),
         # It says that it was told to end before it ends anything: rank 0 fails of that.
-        (
-            "serving",
-            [m.at(40), m.signal(SIGTERM)],
-            "SIGNAL Tell:Exit(143,agent)@40:last ends:SIGNAL",
-        ),
-        ("serving", [m.at(40), m.signal(SIGTERM), m.late(do.Tell)], "Stop CloseRemote"),
-        (
-            "serving",
-            [m.signal(SIGTERM), m.taken(), m.answer(do.CloseRemote), m.ended()],
-            "Drop:Watch Leave",
-        ),
-        (
-            "serving",
-            [m.stop(), m.at(5), m.signal(SIGTERM)],
-            "SIGNAL Tell:Exit(0,stopped):last ends:SIGNAL",
-        ),
-        ("serving", [m.signal(SIGTERM), m.taken(), m.gone(), m.signal(SIGTERM)], "Kill"),
+        ("serving", [m.at(40), TERM], "SIGNAL Tell:Exit(143,agent)@40:last ends:SIGNAL"),
+        ("serving", [m.at(40), TERM, m.late(do.Tell)], "Stop CloseRemote"),
+        ("serving", [TERM, TAKEN, m.answer(do.CloseRemote), m.ended()], "Drop:Watch Leave"),
+        ("serving", [STOP, m.at(5), TERM], "SIGNAL Tell:Exit(0,stopped):last ends:SIGNAL"),
+        ("serving", [TERM, TAKEN, GONE, TERM], "Kill"),
     ],
 )
 def test_what_a_node_does_with_its_program(begin: str, steps: list[Any], does: str) -> None:
@@ -233,7 +208,7 @@ def test_where_the_launcher_does_not_end_all_ranks_no_end_is_certain() -> None:
     drive = at(50.0, replace(PROGRAM, fatal_workers=False))
     drive.seen(*CERTAIN)
     drive.now = 51.0
-    assert in_words(drive.seen(*CERTAIN, words=WORDS)) == "RANK_FAILED Tell:Progress:unneeded"
+    assert in_words(drive.seen(*CERTAIN, words=WORDS)) == "RANK_FAILED Tell:Progress"
     assert drive.due is None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from signal import SIGTERM
 from typing import Any
 
 import pytest
@@ -22,7 +21,19 @@ from rendezvous.wire.errors import (
     TooManyRequests,
     UsageError,
 )
-from tests.worker.agent.drive import BASE, OFFER, RULES, Drive, m, outcome, reply, to, without_words
+from tests.worker.agent.drive import (
+    BASE,
+    CLOSES,
+    OFFER,
+    RULES,
+    TERM,
+    Drive,
+    m,
+    outcome,
+    reply,
+    to,
+    without_words,
+)
 from worker.agent import actions as do
 from worker.agent import inputs
 from worker.agent.notices import Note, notice
@@ -82,7 +93,7 @@ def test_each_step_to_the_join_begins_when_the_one_before_it_is_over() -> None:
             [m.fails(do.Join, Mismatch("another COMMAND", command_word=3))],
             "ShowWord Leave ends:REFUSED",
         ),
-        ("joining", [m.fails(do.Join, Fenced("newer")), m.closes()], "End:Fenced"),
+        ("joining", [m.fails(do.Join, Fenced("newer")), CLOSES], "End:Fenced"),
         # What this node can never do is told before it ends.
         ("joining", [m.fails(do.Join, UsageError("no such option"))], "Refuse"),
         ("joining", [m.fails(do.Join, ArmingFailed("no disk"))], "Refuse"),
@@ -93,9 +104,9 @@ def test_each_step_to_the_join_begins_when_the_one_before_it_is_over() -> None:
         ("listening", [m.breaks(do.LookAhead), m.answer(do.Refuse)], "Leave ends:FAULT"),
         ("listening", [m.breaks(do.LookAhead), m.breaks(do.Refuse)], "Leave ends:FAULT"),
         # A registry that it has not met is told nothing.
-        ("joining", [m.signal(SIGTERM)], "SIGNAL Drop:Join Leave ends:SIGNAL"),
-        ("joining", [m.signal(SIGTERM), m.closes(do.CloseSocket)], "CloseClient"),
-        ("joining", [m.signal(SIGTERM), m.closes()], "End:143"),
+        ("joining", [TERM], "SIGNAL Drop:Join Leave ends:SIGNAL"),
+        ("joining", [TERM, m.closes(do.CloseSocket)], "CloseClient"),
+        ("joining", [TERM, CLOSES], "End:143"),
     ],
 )
 def test_what_comes_of_a_step_to_the_join(begin: str, steps: list[Any], does: str) -> None:

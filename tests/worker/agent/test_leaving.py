@@ -10,7 +10,22 @@ import pytest
 
 from rendezvous.wire.errors import ArmingFailed, ExitCode, Fenced, Mismatch, RunOver
 from rendezvous.wire.reports import ExitReport, LeaveReport
-from tests.worker.agent.drive import PROGRAM, RESULT, RULES, m, outcome, table, to, told
+from tests.worker.agent.drive import (
+    CLOSES,
+    OVER,
+    PROGRAM,
+    READIED,
+    RESULT,
+    RULES,
+    SOCKET,
+    TAKEN,
+    TERM,
+    m,
+    outcome,
+    table,
+    to,
+    told,
+)
 from worker.agent import actions as do
 from worker.agent import inputs
 from worker.agent.notices import Note, notice
@@ -22,6 +37,7 @@ OTHER = RESULT.model_copy(update={"exit_code": 9})
 LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
 FENCED = Fenced("the slot is empty")
 NEARLY = m.closes(do.CloseSocket, do.Tell, do.CloseClient)
+LEFT = m.closes(do.CloseSocket, do.Tell)
 """All of its last steps but the hosts file."""
 LATE = (notice(Note.WARNED, words="late"),)
 
@@ -46,107 +62,63 @@ def test_each_last_step_begins_when_the_one_before_it_is_over() -> None:
     ("begin", "steps", "does"),
     [
         # The program is ended first, and its end reported.
-        ("armed", [m.result()], "Watch Drop:Watch RUN_OVER Leave ends:RESULT"),
-        ("running", [m.result()], "Watch Stop ends:RESULT"),
-        ("running", [m.result(), m.gone(STOPPED)], "TOLD Flush"),
-        ("running", [m.result(), m.ended(STOPPED)], "Tell:Exit(143,stopped)@0 due:3"),
-        ("running", [m.result(), m.ended(STOPPED), m.taken()], "Drop:Watch RUN_OVER Leave"),
-        ("running", [m.result(), m.ended(STOPPED), m.taken(), m.closes()], "End:3"),
-        ("running", [m.result(), m.result(OTHER)], "Watch"),
-        (
-            "running",
-            [m.result(), m.result(OTHER), m.ended(STOPPED), m.taken(), m.closes()],
-            "End:3",
-        ),
+        ("armed", [OVER], "Watch Drop:Watch RUN_OVER Leave ends:RESULT"),
+        ("running", [OVER], "Watch Stop ends:RESULT"),
+        ("running", [OVER, m.gone(STOPPED)], "TOLD Flush"),
+        ("running", [OVER, m.ended(STOPPED)], "Tell:Exit(143,stopped)@0 due:3"),
+        ("running", [OVER, m.ended(STOPPED), TAKEN], "Drop:Watch RUN_OVER Leave"),
+        ("running", [OVER, m.ended(STOPPED), TAKEN, CLOSES], "End:3"),
+        ("running", [OVER, m.result(OTHER)], "Watch"),
+        ("running", [OVER, m.result(OTHER), m.ended(STOPPED), TAKEN, CLOSES], "End:3"),
         # A signal is told where no program's end will say it; its code is the exit code.
-        ("running", [m.signal(SIGTERM)], "SIGNAL Stop ends:SIGNAL"),
-        ("running", [m.signal(SIGTERM), m.ended(KILLED)], "Tell:Exit(143)@0 due:3"),
-        ("running", [m.signal(SIGTERM), m.ended(KILLED), m.taken(), m.closes()], "End:143"),
-        ("joined", [m.signal(SIGTERM)], "SIGNAL Tell:Exit(143):last ends:SIGNAL"),
-        ("joined", [m.signal(SIGINT), m.taken(), m.closes()], "End:130"),
-        ("joined", [m.signal(SIGHUP), m.taken(), m.closes()], "End:129"),
-        ("joined", [m.signal(SIGQUIT), m.taken(), m.closes()], "End:131"),
+        ("running", [TERM], "SIGNAL Stop ends:SIGNAL"),
+        ("running", [TERM, m.ended(KILLED)], "Tell:Exit(143)@0 due:3"),
+        ("running", [TERM, m.ended(KILLED), TAKEN, CLOSES], "End:143"),
+        ("joined", [TERM], "SIGNAL Tell:Exit(143):last ends:SIGNAL"),
+        ("joined", [m.signal(SIGINT), TAKEN, CLOSES], "End:130"),
+        ("joined", [m.signal(SIGHUP), TAKEN, CLOSES], "End:129"),
+        ("joined", [m.signal(SIGQUIT), TAKEN, CLOSES], "End:131"),
         # Of a signal, a result, a refusal and a fault the first one counts.
-        (
-            "running",
-            [m.signal(SIGTERM), m.result(), m.ended(KILLED), m.taken()],
-            "Drop:Watch RUN_OVER Leave",
-        ),
-        (
-            "running",
-            [m.signal(SIGTERM), m.result(), m.ended(KILLED), m.taken(), m.closes()],
-            "End:143",
-        ),
-        ("running", [m.result(), m.signal(SIGTERM)], "SIGNAL"),
-        (
-            "running",
-            [m.result(), m.signal(SIGTERM), m.ended(KILLED), m.taken(), m.closes()],
-            "End:3",
-        ),
-        ("joined", [m.result(), m.signal(SIGTERM)], "SIGNAL"),
-        ("joined", [m.result(), m.signal(SIGTERM), m.closes()], "End:3"),
-        ("running", [m.breaks(do.Watch), m.signal(SIGTERM)], "SIGNAL"),
-        (
-            "armed",
-            [m.signal(SIGTERM), m.fails(do.Watch, FENCED), m.fails(do.Tell, FENCED)],
-            "Leave",
-        ),
+        ("running", [TERM, OVER, m.ended(KILLED), TAKEN], "Drop:Watch RUN_OVER Leave"),
+        ("running", [TERM, OVER, m.ended(KILLED), TAKEN, CLOSES], "End:143"),
+        ("running", [OVER, TERM], "SIGNAL"),
+        ("running", [OVER, TERM, m.ended(KILLED), TAKEN, CLOSES], "End:3"),
+        ("joined", [OVER, TERM], "SIGNAL"),
+        ("joined", [OVER, TERM, CLOSES], "End:3"),
+        ("running", [m.breaks(do.Watch), TERM], "SIGNAL"),
+        ("armed", [TERM, m.fails(do.Watch, FENCED), m.fails(do.Tell, FENCED)], "Leave"),
         # Where the launcher is gone nobody is told anything.
         ("armed", [LAUNCHER_GONE], "SIGNAL Drop:Watch Leave ends:SIGNAL"),
-        ("armed", [LAUNCHER_GONE, m.closes(do.CloseSocket)], "CloseClient"),
-        ("armed", [LAUNCHER_GONE, m.closes()], "End:143"),
-        (
-            "armed",
-            [m.signal(SIGTERM), LAUNCHER_GONE, m.taken(), m.closes(do.CloseSocket)],
-            "CloseClient",
-        ),
+        ("armed", [LAUNCHER_GONE, SOCKET], "CloseClient"),
+        ("armed", [LAUNCHER_GONE, CLOSES], "End:143"),
+        ("armed", [TERM, LAUNCHER_GONE, TAKEN, SOCKET], "CloseClient"),
         # A node's own fault is told, with its own age, and what the registry has said is not.
-        ("verifying", [m.breaks(do.Visit), m.closes(do.CloseSocket)], "Tell:Exit(70,agent)@0:last"),
-        (
-            "armed",
-            [m.breaks(do.Watch), m.closes(do.CloseSocket), m.late(do.Tell)],
-            "Tell:Leave:last",
-        ),
-        (
-            "running",
-            [m.breaks(do.Watch), m.at(9), m.gone(), m.closes(do.CloseSocket)],
-            "Tell:Exit(70,agent)@0:last",
-        ),
-        ("joined", [m.fails(do.Watch, FENCED), m.closes(do.CloseSocket)], "Tell:Leave:last"),
-        (
-            "joined",
-            [m.fails(do.Watch, RunOver("over")), m.closes(do.CloseSocket)],
-            "Tell:Leave:last",
-        ),
-        ("joined", [m.breaks(do.Watch), m.closes()], "End:ValueError"),
+        ("verifying", [m.breaks(do.Visit), SOCKET], "Tell:Exit(70,agent)@0:last"),
+        ("armed", [m.breaks(do.Watch), SOCKET, m.late(do.Tell)], "Tell:Leave:last"),
+        ("running", [m.breaks(do.Watch), m.at(9), m.gone(), SOCKET], "Tell:Exit(70,agent)@0:last"),
+        ("joined", [m.fails(do.Watch, FENCED), SOCKET], "Tell:Leave:last"),
+        ("joined", [m.fails(do.Watch, RunOver("over")), SOCKET], "Tell:Leave:last"),
+        ("joined", [m.breaks(do.Watch), CLOSES], "End:ValueError"),
         # What fails among the last steps is said and holds up nothing.
-        ("joined", [m.result(), m.breaks(do.CloseSocket)], "PART_BROKEN Tell:Leave:last"),
-        ("joined", [m.result(), m.closes(do.CloseSocket), m.breaks(do.Tell)], "CloseClient"),
-        (
-            "joined",
-            [m.result(), m.closes(do.CloseSocket, do.Tell), m.breaks(do.CloseClient)],
-            "PART_BROKEN RemoveHosts",
-        ),
-        ("joined", [m.result(), NEARLY], "RemoveHosts"),
-        ("joined", [m.result(), NEARLY, m.late(do.RemoveHosts)], "HOSTS_HANG End:3"),
-        (
-            "joined",
-            [m.result(), NEARLY, m.fails(do.RemoveHosts, ArmingFailed("no"))],
-            "HOSTS_NOT_BACK End:3",
-        ),
-        ("joined", [m.result(), NEARLY, m.breaks(do.RemoveHosts)], "HOSTS_NOT_BACK End:3"),
+        ("joined", [OVER, m.breaks(do.CloseSocket)], "PART_BROKEN Tell:Leave:last"),
+        ("joined", [OVER, SOCKET, m.breaks(do.Tell)], "CloseClient"),
+        ("joined", [OVER, LEFT, m.breaks(do.CloseClient)], "PART_BROKEN RemoveHosts"),
+        ("joined", [OVER, NEARLY], "RemoveHosts"),
+        ("joined", [OVER, NEARLY, m.late(do.RemoveHosts)], "HOSTS_HANG End:3"),
+        ("joined", [OVER, NEARLY, m.fails(do.RemoveHosts)], "HOSTS_NOT_BACK End:3"),
+        ("joined", [OVER, NEARLY, m.breaks(do.RemoveHosts)], "HOSTS_NOT_BACK End:3"),
         # The hosts file waits for the thread that may write it, but not for ever.
-        ("arming", [m.at(20), m.result(), NEARLY], "due:30"),
-        ("arming", [m.at(20), m.result(), NEARLY, m.at(24), m.readied()], "RemoveHosts"),
-        ("arming", [m.at(20), m.result(), NEARLY, m.after(9.9)], "due:30"),
-        ("arming", [m.at(20), m.result(), NEARLY, m.after(10)], "HOSTS_HANG End:3"),
-        ("arming", [m.result(), NEARLY, m.after(10), m.readied()], ""),
-        ("arming", [m.result(), m.readied()], ""),
-        ("arming", [m.result(), m.readied(), m.closes()], "End:3"),
+        ("arming", [m.at(20), OVER, NEARLY], "due:30"),
+        ("arming", [m.at(20), OVER, NEARLY, m.at(24), READIED], "RemoveHosts"),
+        ("arming", [m.at(20), OVER, NEARLY, m.after(9.9)], "due:30"),
+        ("arming", [m.at(20), OVER, NEARLY, m.after(10)], "HOSTS_HANG End:3"),
+        ("arming", [OVER, NEARLY, m.after(10), READIED], ""),
+        ("arming", [OVER, READIED], ""),
+        ("arming", [OVER, READIED, CLOSES], "End:3"),
         # One that is over does and says nothing more.
-        ("joined", [m.result(), m.closes(), m.signal(SIGTERM)], ""),
-        ("joined", [m.result(), m.closes(), m.feed(inputs.Done(999, LATE))], ""),
-        ("joined", [m.result(), m.closes(), m.after(99.0)], ""),
+        ("joined", [OVER, CLOSES, TERM], ""),
+        ("joined", [OVER, CLOSES, m.feed(inputs.Done(999, LATE))], ""),
+        ("joined", [OVER, CLOSES, m.after(99.0)], ""),
     ],
 )
 def test_what_a_node_that_ends_does(begin: str, steps: list[Any], does: str) -> None:

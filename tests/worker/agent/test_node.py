@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import worker.agent
-from tests.worker.agent.drive import in_words, m, to
+from tests.worker.agent.drive import TAKEN, in_words, m, to
 from worker.agent import actions as do
 from worker.agent import inputs
 from worker.agent.notices import Note, notice, text_of
@@ -19,16 +19,16 @@ from worker.program.ending import Ending
 LIFE: list[tuple[Any, str]] = [
     (m.verify(), "RUN_WAITS Watch Visit"),
     (m.visited(), "PEERS_ANSWER Tell:Probe"),
-    (m.taken(), ""),
+    (TAKEN, ""),
     (m.arm(), "Watch Arm"),
     (m.readied(), "Tell:Ack"),
-    (m.taken(), ""),
+    (TAKEN, ""),
     (m.go(), "Watch StopListening SendMetrics STARTS Start"),
     (m.started(), ""),
     (m.stop(), "Watch Stop"),
     (m.gone(Ending(143, 0.0)), "TOLD Flush"),
     (m.answer(do.Flush), "Tell:Exit(143,stopped)@0"),
-    (m.taken(), ""),
+    (TAKEN, ""),
     (m.result(), "Watch Drop:Watch RUN_OVER Leave"),
     (m.answer(do.CloseSocket), "Tell:Leave:last"),
     (m.answer(do.Tell), "CloseClient"),

@@ -9,7 +9,7 @@ import pytest
 
 from rendezvous.wire.errors import Fenced, RegistryLost, TooManyRequests
 from rendezvous.wire.reports import ExitReport
-from tests.worker.agent.drive import m, outcome, to
+from tests.worker.agent.drive import CLOSES, OVER, SOCKET, STOP, TAKEN, TERM, UNTOLD, m, outcome, to
 from worker.agent import actions as do
 from worker.agent.inputs import OwnWords
 from worker.agent.reports import exit_report, signal_report
@@ -20,7 +20,7 @@ from worker.program.family import Failure
 WORDS = OwnWords(("a line",), 5, "/logs/node-1.log")
 BY_ITSELF = Failure(50.0, 101, 9, 1, 1)
 HELPER = Failure(20.0, 99, 1)
-STOPPED = Ending(143, 300.0, was_told=True)
+FAILS, ENDS = m.ended(Ending(1, 0.0)), m.ended(Ending(143, 300.0, was_told=True))
 BUSY = TooManyRequests("wait")
 LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
 
@@ -29,71 +29,39 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
     ("begin", "steps", "does"),
     [
         # It is told again while the registry may come back.
-        ("acknowledging", [m.at(120.0), m.fails(do.Tell)], "REPORT_WAITS Tell:Ack:pause"),
+        ("acknowledging", [m.at(120.0), UNTOLD], "REPORT_WAITS Tell:Ack:pause"),
         ("acknowledging", [m.fails(do.Tell, BUSY)], "REPORT_WAITS Tell:Ack:pause"),
         ("acknowledging", [m.late(do.Tell)], "REPORT_WAITS Tell:Ack:pause"),
         ("acknowledging", [m.at(600.0), m.late(do.Tell)], "REPORT_WAITS Tell:Ack:pause"),
         ("acknowledging", [m.fails(do.Tell, Fenced("newer"))], "Drop:Watch Leave ends:REFUSED"),
         ("acknowledging", [m.breaks(do.Tell)], "Drop:Watch Leave ends:FAULT"),
         # After the orphan time-out, and once more, the node ends where the watch is answered.
-        ("acknowledging", [m.at(120.5), m.arm(), m.fails(do.Tell)], "REPORT_WAITS Tell:Ack:pause"),
-        (
-            "acknowledging",
-            [m.at(120.5), m.arm(), m.fails(do.Tell), m.fails(do.Tell)],
-            "Drop:Watch Leave ends:LOST",
-        ),
-        ("acknowledging", [m.at(120.5), m.fails(do.Tell), m.fails(do.Tell)], "Tell:Ack:pause"),
+        ("acknowledging", [m.at(120.5), m.arm(), UNTOLD], "REPORT_WAITS Tell:Ack:pause"),
+        ("acknowledging", [m.at(120.5), m.arm(), UNTOLD, UNTOLD], "Drop:Watch Leave ends:LOST"),
+        ("acknowledging", [m.at(120.5), UNTOLD, UNTOLD], "Tell:Ack:pause"),
         # Three seconds after the signal or the result, and after the end itself, it is given up.
+        ("running", [FAILS, m.at(20.0), TERM], "SIGNAL due:23 ends:SIGNAL"),
+        ("running", [FAILS, m.at(20.0), OVER], "Watch due:23 ends:RESULT"),
+        ("running", [FAILS, OVER, m.at(2.9), UNTOLD], "REPORT_WAITS Tell:Exit(1)@0:pause due:3"),
         (
             "running",
-            [m.ended(Ending(1, 0.0)), m.at(20.0), m.signal(SIGTERM)],
-            "SIGNAL due:23 ends:SIGNAL",
-        ),
-        ("running", [m.ended(Ending(1, 0.0)), m.at(20.0), m.result()], "Watch due:23 ends:RESULT"),
-        (
-            "running",
-            [m.ended(Ending(1, 0.0)), m.result(), m.at(2.9), m.fails(do.Tell)],
-            "REPORT_WAITS Tell:Exit(1)@0:pause due:3",
-        ),
-        (
-            "running",
-            [m.ended(Ending(1, 0.0)), m.result(), m.after(3.0)],
+            [FAILS, OVER, m.after(3.0)],
             "Drop:Tell REPORT_GIVEN_UP Drop:Watch RUN_OVER Leave",
         ),
-        ("running", [m.ended(Ending(1, 0.0)), m.result(), m.after(3.0), m.closes()], "End:3"),
-        (
-            "running",
-            [m.result(), m.ended(STOPPED), m.at(3.0), m.fails(do.Tell)],
-            "REPORT_GIVEN_UP Drop:Watch RUN_OVER Leave",
-        ),
-        ("running", [m.signal(SIGTERM), m.at(300.0), m.ended(STOPPED)], "Tell:Exit(143)@0 due:303"),
-        (
-            "running",
-            [m.ended(Ending(1, 0)), m.at(5), m.result(), m.after(1), m.view()],
-            "Watch due:8",
-        ),
+        ("running", [FAILS, OVER, m.after(3.0), CLOSES], "End:3"),
+        ("running", [OVER, ENDS, m.at(3.0), UNTOLD], "REPORT_GIVEN_UP Drop:Watch RUN_OVER Leave"),
+        ("running", [TERM, m.at(300.0), ENDS], "Tell:Exit(143)@0 due:303"),
+        ("running", [FAILS, m.at(5), OVER, m.after(1), m.view()], "Watch due:8"),
         # An exit report is told though the launcher is gone, but no last word.
-        ("running", [LAUNCHER_GONE, m.ended(STOPPED)], "Tell:Exit(143)@0 due:3"),
-        (
-            "running",
-            [LAUNCHER_GONE, m.ended(STOPPED), m.taken(), m.closes(do.CloseSocket)],
-            "CloseClient",
-        ),
+        ("running", [LAUNCHER_GONE, ENDS], "Tell:Exit(143)@0 due:3"),
+        ("running", [LAUNCHER_GONE, ENDS, TAKEN, SOCKET], "CloseClient"),
         # What failed by itself keeps its own age, and a signalled node's end counts from there.
-        ("running", [m.at(61), m.stop(), m.at(65), m.ended(Ending(3, 60))], "Tell:Exit(3)@60"),
-        (
-            "running",
-            [m.at(20), m.signal(SIGTERM), m.at(29), m.ended(STOPPED)],
-            "Tell:Exit(143)@20 due:32",
-        ),
-        (
-            "running",
-            [m.ended(Ending(0, 0.0)), m.taken(), m.signal(SIGTERM)],
-            "SIGNAL Drop:Watch Leave ends:SIGNAL",
-        ),
+        ("running", [m.at(61), STOP, m.at(65), m.ended(Ending(3, 60))], "Tell:Exit(3)@60"),
+        ("running", [m.at(20), TERM, m.at(29), ENDS], "Tell:Exit(143)@20 due:32"),
+        ("running", [m.ended(Ending(0, 0.0)), TAKEN, TERM], "SIGNAL Drop:Watch Leave ends:SIGNAL"),
         # A last word is told once.
-        ("armed", [m.at(5), m.signal(SIGTERM), m.at(8), m.late(do.Tell)], "Drop:Watch Leave"),
-        ("armed", [m.signal(SIGTERM), m.late(do.Tell), m.closes()], "End:143"),
+        ("armed", [m.at(5), TERM, m.at(8), m.late(do.Tell)], "Drop:Watch Leave"),
+        ("armed", [TERM, m.late(do.Tell), CLOSES], "End:143"),
     ],
 )
 def test_how_often_and_how_long_a_report_is_told(begin: str, steps: list[Any], does: str) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from signal import SIGTERM
 from typing import Any
 
 import pytest
 
 from rendezvous.wire.errors import Fenced, NotFound, RegistryLost, TooManyRequests
-from tests.worker.agent.drive import POLL, RULES, m, outcome, to
+from tests.worker.agent.drive import AWAY_NOW, LATE, OVER, POLL, RULES, SOCKET, TERM, m, outcome, to
 from worker.agent import actions as do
 from worker.agent.watching import seconds_of_try
 from worker.program.ending import Ending
@@ -16,6 +15,7 @@ from worker.program.ending import Ending
 WHOLE = POLL + RULES.answer_seconds
 """Seconds within which a registry that is there answers a watch."""
 BUSY, GONE = TooManyRequests("wait"), NotFound("no such run")
+ENDS, REFUSED = m.ended(Ending(143, 1.0)), m.fails(do.Watch, GONE)
 SAYS = "waiting for slot 0, 50 s left"
 
 
@@ -24,10 +24,10 @@ SAYS = "waiting for slot 0, 50 s left"
     [
         # What is waited for is said when it changes, but for the times in it.
         ("joined", [m.view(reason=SAYS, topic=1)], "RUN_WAITS Watch"),
-        ("joined", [m.view(reason=SAYS, topic=1), m.view(reason="40 s left", topic=1)], "Watch"),
+        ("joined", [m.view(reason=SAYS, topic=1), m.view(reason="40 s", topic=1)], "Watch"),
         (
             "joined",
-            [m.view(reason=SAYS, topic=1), m.view(reason="40 s left", topic=2)],
+            [m.view(reason=SAYS, topic=1), m.view(reason="40 s", topic=2)],
             "RUN_WAITS Watch",
         ),
         # News that was taken in is not taken in again; one with less is believed.
@@ -35,56 +35,28 @@ SAYS = "waiting for slot 0, 50 s left"
         ("joined", [m.verify(seq=9), m.verify(seq=3, epoch=2)], "Watch Drop:Visit Visit"),
         ("armed", [m.view(epoch=2)], "Watch"),
         # A registry away for a moment disturbs nobody.
-        ("joined", [m.at(119.9), m.fails(do.Watch)], "REGISTRY_SILENT Watch:pause"),
+        ("joined", [m.at(119.9), AWAY_NOW], "REGISTRY_SILENT Watch:pause"),
         ("joined", [m.at(119.9), m.fails(do.Watch, BUSY)], "REGISTRY_SILENT Watch:pause"),
         # After the orphan time-out it is given up, but not before one try of full length.
-        ("joined", [m.at(116.0), m.late(do.Watch)], "REGISTRY_SILENT Watch"),
-        (
-            "joined",
-            [m.at(116.0), m.late(do.Watch), m.at(120.0), m.late(do.Watch)],
-            "Leave ends:LOST",
-        ),
-        ("joined", [m.at(3_600.0), m.late(do.Watch)], "REGISTRY_SILENT Watch"),
-        ("joined", [m.at(3_600.0), m.late(do.Watch), m.view()], "RUN_WAITS Watch"),
-        (
-            "joined",
-            [m.at(3_600.0), m.late(do.Watch), m.view(), m.at(9e3), m.late(do.Watch)],
-            "REGISTRY_SILENT Watch",
-        ),
-        (
-            "running",
-            [m.at(116.0), m.late(do.Watch), m.at(130.0), m.fails(do.Watch)],
-            "Stop ends:LOST",
-        ),
-        (
-            "running",
-            [m.at(130.0), m.late(do.Watch), m.late(do.Watch), m.gone(Ending(143, 9))],
-            "TOLD Leave",
-        ),
+        ("joined", [m.at(116.0), LATE], "REGISTRY_SILENT Watch"),
+        ("joined", [m.at(116.0), LATE, m.at(120.0), LATE], "Leave ends:LOST"),
+        ("joined", [m.at(3_600.0), LATE], "REGISTRY_SILENT Watch"),
+        ("joined", [m.at(3_600.0), LATE, m.view()], "RUN_WAITS Watch"),
+        ("joined", [m.at(3_600.0), LATE, m.view(), m.at(9e3), LATE], "REGISTRY_SILENT Watch"),
+        ("running", [m.at(116.0), LATE, m.at(130.0), AWAY_NOW], "Stop ends:LOST"),
+        ("running", [m.at(130.0), LATE, LATE, m.gone(Ending(143, 9))], "TOLD Leave"),
         # A watch that is refused, or breaks, ends the node and its program.
         ("running", [m.fails(do.Watch, Fenced("newer"))], "Stop ends:REFUSED"),
-        ("running", [m.fails(do.Watch, GONE), m.gone(Ending(143, 1.0))], "TOLD Leave"),
-        (
-            "joined",
-            [m.fails(do.Watch, Fenced("newer")), m.closes(do.CloseSocket)],
-            "Tell:Leave:last",
-        ),
-        (
-            "joined",
-            [m.fails(do.Watch, GONE), m.closes(do.CloseSocket)],
-            "Tell:Exit(77,agent)@0:last",
-        ),
+        ("running", [REFUSED, m.gone(Ending(143, 1.0))], "TOLD Leave"),
+        ("joined", [m.fails(do.Watch, Fenced("newer")), SOCKET], "Tell:Leave:last"),
+        ("joined", [REFUSED, SOCKET], "Tell:Exit(77,agent)@0:last"),
         ("joined", [m.breaks(do.Watch)], "Leave ends:FAULT"),
         # A node that ends in order is held up neither by a refusal nor by silence.
-        ("running", [m.result(), m.fails(do.Watch, GONE)], ""),
-        (
-            "running",
-            [m.result(), m.fails(do.Watch, GONE), m.ended(Ending(143, 1.0))],
-            "Tell:Exit(143,stopped)@1 due:3",
-        ),
-        ("armed", [m.signal(SIGTERM), m.fails(do.Watch, GONE)], ""),
-        ("running", [m.result(), m.at(500.0), m.late(do.Watch)], "Watch"),
-        ("running", [m.at(119.0), m.fails(do.Watch), m.signal(SIGTERM), m.late(do.Watch)], "Watch"),
+        ("running", [OVER, REFUSED], ""),
+        ("running", [OVER, REFUSED, ENDS], "Tell:Exit(143,stopped)@1 due:3"),
+        ("armed", [TERM, REFUSED], ""),
+        ("running", [OVER, m.at(500.0), LATE], "Watch"),
+        ("running", [m.at(119.0), AWAY_NOW, TERM, LATE], "Watch"),
     ],
 )
 def test_what_comes_of_a_watch(begin: str, steps: list[Any], does: str) -> None:
@@ -96,11 +68,11 @@ def test_what_comes_of_a_watch(begin: str, steps: list[Any], does: str) -> None:
     [
         ("joined", [m.at(9.0), m.view(poll_seconds=3.0)], (1, 3.0, 115.0)),
         ("joined", [m.verify(seq=9), m.verify(seq=3, epoch=2)], (3, POLL, 116.0)),
-        ("joined", [m.at(119.9), m.fails(do.Watch)], (0, POLL, WHOLE)),
-        ("joined", [m.at(119.9), m.fails(do.Watch), m.at(119.95), m.fails(do.Watch)], (0, 2, 0.05)),
-        ("joined", [m.at(119.0), m.fails(do.Watch), m.view()], (1, POLL, 116.0)),
-        ("running", [m.result(), m.at(500.0), m.late(do.Watch)], (4, POLL, WHOLE)),
-        ("running", [m.at(119), m.fails(do.Watch), m.signal(15), m.late(do.Watch)], (3, 2, WHOLE)),
+        ("joined", [m.at(119.9), AWAY_NOW], (0, POLL, WHOLE)),
+        ("joined", [m.at(119.9), AWAY_NOW, m.at(119.95), AWAY_NOW], (0, 2, 0.05)),
+        ("joined", [m.at(119.0), AWAY_NOW, m.view()], (1, POLL, 116.0)),
+        ("running", [OVER, m.at(500.0), LATE], (4, POLL, WHOLE)),
+        ("running", [m.at(119), AWAY_NOW, m.signal(15), LATE], (3, 2, WHOLE)),
     ],
 )
 def test_the_next_watch_asks_from_there_on_and_for_as_long_as_is_left(
