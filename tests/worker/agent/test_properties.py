@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +35,7 @@ from tests.worker.agent.drive import (
     rank,
     reply,
     table,
+    to,
 )
 from tests.worker.agent.world import World, silence
 from worker.agent import actions as do
@@ -202,43 +202,15 @@ def anything(world: World, draw: st.DrawFn) -> None:
         world.say(draw(st.sampled_from(odd)))
 
 
-def lead(world: World, steps: int, contract: Contract) -> None:
-    """Let so many things happen as they do when all goes well."""
-    natural: list[tuple[type[Effect], Callable[[int], Input]]] = [
-        (do.RestoreHosts, inputs.Done),
-        (do.Listen, lambda n: inputs.Listening(n, 7_000)),
-        (do.LookAhead, inputs.Done),
-        (do.Connect, lambda n: inputs.Connected(n, "https://10.0.0.4:29600")),
-        (do.MakeOffer, lambda n: inputs.Offered(n, OFFER)),
-        (do.Join, lambda n: inputs.Joined(n, reply(), "https://10.0.0.4:29600")),
-        (do.Watch, lambda n: inputs.Viewed(n, view_of(1, Phase.VERIFYING, plan=PLAN))),
-        (do.Visit, lambda n: inputs.Visited(n, (PairProbe(slot=0, outcome="ok"),), 0.1)),
-        (do.Watch, lambda n: inputs.Viewed(n, view_of(2, Phase.ARMING, table=TABLES[0]))),
-        (do.Arm, lambda n: inputs.Armed(n, contract)),
-        (do.Watch, lambda n: inputs.Viewed(n, view_of(3, Phase.RUNNING))),
-        (do.Start, inputs.Started),
-    ]
-    for kind, make in natural[:steps]:
-        (number,) = [e.number for e in world.effects.values() if isinstance(e, kind)]
-        world.say(make(number))
-
-
-def view_of(seq: int, phase: Phase, **more: Any) -> NodeView:
-    """News of the first table."""
-    return NodeView(seq=seq, phase=phase, epoch=1, reason="", digest=DIGESTS[0], **more)
-
-
 @pytest.mark.parametrize("remote", [False, True], ids=["own program", "led"])
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_once_all_is_answered_or_late_it_ends(remote: bool, data: st.DataObject) -> None:
-    world = World(replace(RULES, join_timeout=9.0, orphan_timeout=20.0, remote=remote))
     draw: Any = data.draw
-    lead(
-        world,
-        draw(st.sampled_from([12, 12, 11, 10, 9, 8, 7, 6, 3, 0])),
-        draw(st.sampled_from([PROGRAM, NCCL, SERVING])),
-    )
+    states = "running running starting acknowledging arming verifying joined connecting begun"
+    contract = draw(st.sampled_from([PROGRAM, NCCL, SERVING]))
+    rules = replace(RULES, join_timeout=9.0, orphan_timeout=20.0, remote=remote)
+    world = World(to(draw(st.sampled_from(states.split())), rules, contract))
     for _ in range(draw(st.integers(5, 30))):
         anything(world, draw)
     hangs = draw(st.booleans())

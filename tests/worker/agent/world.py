@@ -9,13 +9,12 @@ from typing import Any
 
 from rendezvous.wire.reports import AckReport
 from rendezvous.wire.verify import ProbeReport
-from tests.worker.agent.drive import AWAY, Drive
+from tests.worker.agent.drive import AWAY, TABLE, Drive
 from worker.agent import actions as do
 from worker.agent import inputs
 from worker.agent.actions import Effect
 from worker.agent.inputs import Input
 from worker.agent.notices import Note
-from worker.agent.state import Rules
 from worker.program.ending import Ending
 from worker.program.family import Family
 
@@ -27,25 +26,19 @@ _MOST_LOOKS = 20
 
 
 class World:
-    """One node, every effect that it has under way, and the programs that it has started.
+    """One node, every effect that it has under way, and the programs that it has started."""
 
-    Args:
-        rules: Of the node.
-    """
-
-    def __init__(self, rules: Rules) -> None:
-        self.drive = Drive(rules)
-        self.effects: dict[int, Effect] = {}
+    def __init__(self, drive: Drive) -> None:
+        self.drive = drive
+        self.effects: dict[int, Effect] = dict(drive.node.effects)
         self.families: dict[int, inputs.ProgramSeen] = {}
         self.stopped: set[int] = set()
         self.end: do.End | None = None
-        self.over_at = math.inf
         self.signalled = False
-        self._tables: set[str] = set()
+        self._tables = {TABLE.digest()} if drive.node.agreed else set()
         self._hosts_hang = False
-        self._hosts_back = not rules.hosts_file
-        self._newest = 0
-        self._take(self.drive.first)
+        self._hosts_back = not drive.node.rules.hosts_file
+        self._newest = drive.node.count
 
     def say(self, said: Input) -> None:
         """Tell the node; what it then wants done is held to the rules."""
