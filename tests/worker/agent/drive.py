@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from operator import methodcaller
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from rendezvous.wire.run import Phase, Result
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 from rendezvous.wire.watch import NodeView
+from tests.support.virtual_time import run_virtually
 from worker.agent import actions as do
 from worker.agent import inputs
 from worker.agent import node as machine
@@ -42,6 +43,7 @@ PROGRAM = Contract(["train", "--fast"], {}, fatal_workers=True)
 NCCL = replace(PROGRAM, nccl_log="/logs/%p.log")
 SERVING = Contract([], {})
 E = TypeVar("E", bound=do.Effect)
+T = TypeVar("T")
 
 
 def table(epoch: int = 1, port: int = 29_500) -> EndpointTable:
@@ -80,6 +82,17 @@ def rank(number: int, ended_at: float | None = None, code: int | None = None, **
     """A rank of the program, which started at 0."""
     values: dict[str, Any] = {"seen_at": 0.0, "started": 0.0, "ranks": Ranks(number, number, 2)}
     return Child(100 + number, ended_at=ended_at, exit_code=code, **(values | more))
+
+
+def virtually(work: Coroutine[Any, Any, T]) -> T:
+    """What comes of it on a virtual clock."""
+    found: list[T] = []
+
+    async def go() -> None:
+        found.append(await work)
+
+    run_virtually(go())
+    return found[0]
 
 
 async def at_once(work: Any, *args: Any, **options: Any) -> Any:
@@ -159,11 +172,9 @@ class Drive:
         return self.answer(do.Visit, inputs.Visited, pairs or (OK,), seconds)
 
     def readied(self, contract: Contract = PROGRAM) -> tuple[do.Action, ...]:
-        """The node can start on the table."""
         return self.answer(do.Arm, inputs.Armed, contract)
 
     def cannot_arm(self, code: str = "hosts") -> tuple[do.Action, ...]:
-        """The node cannot."""
         return self.answer(do.Arm, inputs.NotArmed, refusal(code))
 
     # --- the news -----------------------------------------------------------------------------
@@ -205,7 +216,6 @@ class Drive:
         return self.node.program.number
 
     def started(self) -> tuple[do.Action, ...]:
-        """It runs."""
         return self.feed(inputs.Started(self.program))
 
     def seen(
@@ -228,7 +238,6 @@ class Drive:
         return self.gone(ending) and self.answer(do.Flush)
 
     def signal(self, number: int, *, parent_lives: bool = True) -> tuple[do.Action, ...]:
-        """A signal comes."""
         return self.feed(inputs.SignalCame(number, parent_lives))
 
     # --- its end ------------------------------------------------------------------------------
@@ -328,6 +337,8 @@ def in_words(actions: Iterable[do.Action], begun: dict[int, Any] | None = None) 
                 words = action.notice.note.name
             case do.Tell():
                 words = _tell(action)
+            case do.Watch() if action.limit < 100.0:
+                words = f"Watch({action.limit:.3g})"
             case do.Drop() if action.number in begun:
                 words = f"Drop:{type(begun[action.number]).__name__}"
             case do.End():

@@ -95,9 +95,9 @@ UNREACHED = {"released": [SLOT], "why_released": {SLOT: "nobody reaches it"}}
         ),
         ("verifying", [VISITED, m.go(released=[SLOT]), CLOSES], "End:0"),
         # After a signal nothing is visited, armed for, told of it or started.
-        ("joined", [TERM, m.verify()], "RUN_WAITS Watch"),
-        ("joined", [TERM, m.arm()], "RUN_WAITS Watch"),
-        ("armed", [TERM, m.go()], "Watch"),
+        ("joined", [TERM, m.verify()], "RUN_WAITS Watch(4)"),
+        ("joined", [TERM, m.arm()], "RUN_WAITS Watch(4)"),
+        ("armed", [TERM, m.go()], "Watch(4)"),
         ("verifying", [TERM], "SIGNAL Tell:Exit(143):last Drop:Visit ends:SIGNAL"),
         ("acknowledging", [TERM], "SIGNAL Tell:Exit(143):last Drop:Tell ends:SIGNAL"),
         ("arming", [TERM, READIED], ""),

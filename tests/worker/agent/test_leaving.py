@@ -68,7 +68,7 @@ def test_each_last_step_begins_when_the_one_before_it_is_over() -> None:
         ("running", [OVER, m.ended(STOPPED)], "Tell:Exit(143,stopped)@0 due:3"),
         ("running", [OVER, m.ended(STOPPED), TAKEN], "Drop:Watch RUN_OVER Leave"),
         ("running", [OVER, m.ended(STOPPED), TAKEN, CLOSES], "End:3"),
-        ("running", [OVER, m.result(OTHER)], "Watch"),
+        ("running", [OVER, m.result(OTHER)], "Watch(4)"),
         ("running", [OVER, m.result(OTHER), m.ended(STOPPED), TAKEN, CLOSES], "End:3"),
         # A signal is told where no program's end will say it; its code is the exit code.
         ("running", [TERM], "SIGNAL Stop ends:SIGNAL"),

@@ -51,7 +51,7 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
         ("running", [FAILS, OVER, m.after(3.0), CLOSES], "End:3"),
         ("running", [OVER, ENDS, m.at(3.0), UNTOLD], "REPORT_GIVEN_UP Drop:Watch RUN_OVER Leave"),
         ("running", [TERM, m.at(300.0), ENDS], "Tell:Exit(143)@0 due:303"),
-        ("running", [FAILS, m.at(5), OVER, m.after(1), m.view()], "Watch due:8"),
+        ("running", [FAILS, m.at(5), OVER, m.after(1), m.view()], "Watch(4) due:8"),
         # An exit report is told though the launcher is gone, but no last word.
         ("running", [LAUNCHER_GONE, ENDS], "Tell:Exit(143)@0 due:3"),
         ("running", [LAUNCHER_GONE, ENDS, TAKEN, SOCKET], "CloseClient"),

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.wire.errors import RunError
-from tests.support.virtual_time import forever, run_virtually
-from tests.worker.agent.drive import at_once
+from tests.support.virtual_time import forever
+from tests.worker.agent.drive import at_once, virtually
 from tests.worker.test_table import join, table
 from worker.agent import AgentEnvironment, inputs
 from worker.agent.actions import ReadTrouble, Start
@@ -130,24 +130,12 @@ class Bench:
             (steps or self.running.stop)()
             return await task
 
-        found: inputs.Input = virtually(work)
-        return found
+        return virtually(work())
 
     @property
     def notes(self) -> list[Note]:
         """What was said."""
         return [said.note for said in self.said]
-
-
-def virtually(work: Callable[[], Any]) -> Any:
-    """What comes of it on a virtual clock."""
-    found: list[Any] = []
-
-    async def go() -> None:
-        found.append(await work())
-
-    run_virtually(go())
-    return found[0]
 
 
 def test_it_runs_is_seen_at_once_is_stopped_once_and_is_gone_with_its_last_words() -> None:
@@ -212,7 +200,7 @@ def test_what_nccl_uses_is_told_while_the_program_runs_and_its_trouble_when_aske
     bench.lives()
     assert inputs.NetworkSaid(7, USES_IB) in bench.fed
     assert bench.notes == [Note.NCCL_LOG]
-    read = virtually(lambda: bench.running.read_trouble(ReadTrouble(8, 7, 1.0)))
+    read = virtually(bench.running.read_trouble(ReadTrouble(8, 7, 1.0)))
     assert read == inputs.TroubleRead(8, "a cable")
 
 

@@ -13,8 +13,7 @@ from rendezvous.wire.errors import Fenced, RdzvError
 from rendezvous.wire.reports import ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView
-from tests.support.virtual_time import run_virtually
-from tests.worker.agent.drive import AWAY, BASE, OFFER, at_once, reply
+from tests.worker.agent.drive import AWAY, BASE, OFFER, at_once, reply, virtually
 from tests.worker.test_table import join
 from worker.agent import AgentEnvironment, inputs, take_part
 from worker.agent import actions as do
@@ -67,14 +66,12 @@ Ask = Callable[[Session], Coroutine[Any, Any, inputs.Input]]
 
 def said(registry: Registry, ask: Ask, after: float = 0.0) -> inputs.Input:
     """What a session answers."""
-    found: list[inputs.Input] = []
 
-    async def work() -> None:
+    async def work() -> inputs.Input:
         await asyncio.sleep(after)
-        found.append(await ask(Session(registry, join())))  # type: ignore[arg-type]
+        return await ask(Session(registry, join()))  # type: ignore[arg-type]
 
-    run_virtually(work())
-    return found[0]
+    return virtually(work())
 
 
 def watch(**changes: Any) -> Ask:

@@ -35,14 +35,16 @@ SAYS = "waiting for slot 0, 50 s left"
         ("joined", [m.verify(seq=9), m.verify(seq=3, epoch=2)], "Watch Drop:Visit Visit"),
         ("armed", [m.view(epoch=2)], "Watch"),
         # A registry away for a moment disturbs nobody.
-        ("joined", [m.at(119.9), AWAY_NOW], "REGISTRY_SILENT Watch:pause"),
-        ("joined", [m.at(119.9), m.fails(do.Watch, BUSY)], "REGISTRY_SILENT Watch:pause"),
+        ("joined", [m.at(119.9), AWAY_NOW], "REGISTRY_SILENT Watch(4):pause"),
+        ("joined", [m.at(119.9), m.fails(do.Watch, BUSY)], "REGISTRY_SILENT Watch(4):pause"),
+        ("joined", [m.at(119.9), AWAY_NOW, m.at(119.95), AWAY_NOW], "Watch(0.05):pause"),
+        ("joined", [m.at(119.0), AWAY_NOW, m.view()], "RUN_WAITS Watch"),
         # After the orphan time-out it is given up, but not before one try of full length.
-        ("joined", [m.at(116.0), LATE], "REGISTRY_SILENT Watch"),
+        ("joined", [m.at(116.0), LATE], "REGISTRY_SILENT Watch(4)"),
         ("joined", [m.at(116.0), LATE, m.at(120.0), LATE], "Leave ends:LOST"),
-        ("joined", [m.at(3_600.0), LATE], "REGISTRY_SILENT Watch"),
+        ("joined", [m.at(3_600.0), LATE], "REGISTRY_SILENT Watch(4)"),
         ("joined", [m.at(3_600.0), LATE, m.view()], "RUN_WAITS Watch"),
-        ("joined", [m.at(3_600.0), LATE, m.view(), m.at(9e3), LATE], "REGISTRY_SILENT Watch"),
+        ("joined", [m.at(3_600.0), LATE, m.view(), m.at(9e3), LATE], "REGISTRY_SILENT Watch(4)"),
         ("running", [m.at(116.0), LATE, m.at(130.0), AWAY_NOW], "Stop ends:LOST"),
         ("running", [m.at(130.0), LATE, LATE, m.gone(Ending(143, 9))], "TOLD Leave"),
         # A watch that is refused, or breaks, ends the node and its program.
@@ -55,35 +57,24 @@ SAYS = "waiting for slot 0, 50 s left"
         ("running", [OVER, REFUSED], ""),
         ("running", [OVER, REFUSED, ENDS], "Tell:Exit(143,stopped)@1 due:3"),
         ("armed", [TERM, REFUSED], ""),
-        ("running", [OVER, m.at(500.0), LATE], "Watch"),
-        ("running", [m.at(119.0), AWAY_NOW, TERM, LATE], "Watch"),
+        ("running", [OVER, m.at(500.0), LATE], "Watch(4)"),
+        ("running", [m.at(119.0), AWAY_NOW, TERM, LATE], "Watch(4)"),
     ],
 )
 def test_what_comes_of_a_watch(begin: str, steps: list[Any], does: str) -> None:
     assert outcome(begin, *steps) == does
 
 
-@pytest.mark.parametrize(
-    ("begin", "steps", "watch"),
-    [
-        ("joined", [m.at(9.0), m.view(poll_seconds=3.0)], (1, 3.0, 115.0)),
-        ("joined", [m.verify(seq=9), m.verify(seq=3, epoch=2)], (3, POLL, 116.0)),
-        ("joined", [m.at(119.9), AWAY_NOW], (0, POLL, WHOLE)),
-        ("joined", [m.at(119.9), AWAY_NOW, m.at(119.95), AWAY_NOW], (0, 2, 0.05)),
-        ("joined", [m.at(119.0), AWAY_NOW, m.view()], (1, POLL, 116.0)),
-        ("running", [OVER, m.at(500.0), LATE], (4, POLL, WHOLE)),
-        ("running", [m.at(119), AWAY_NOW, m.signal(15), LATE], (3, 2, WHOLE)),
-    ],
-)
-def test_the_next_watch_asks_from_there_on_and_for_as_long_as_is_left(
-    begin: str, steps: list[Any], watch: tuple[int, float, float]
-) -> None:
-    drive = to(begin)
-    for step in steps:
-        step(drive)
-    asked = drive.the(do.Watch)
-    assert (asked.after, asked.poll) == watch[:2]
-    assert asked.limit == pytest.approx(watch[2])
+def test_the_next_watch_asks_from_there_on_as_the_registry_wants_it() -> None:
+    drive = to("joined")
+    drive.now = 9.0
+    assert drive.view(poll_seconds=3.0)[-1] == do.Watch(8, after=1, poll=3.0, limit=115.0)
+    drive.verify(seq=9)
+    drive.verify(seq=3, epoch=2)
+    assert (drive.the(do.Watch).after, drive.the(do.Watch).poll) == (3, POLL)
+    drive.at(128.95)
+    drive.fails(do.Watch)
+    assert drive.the(do.Watch) == do.Watch(13, after=3, poll=POLL, limit=4.0, pause=True)
 
 
 @pytest.mark.parametrize(
