@@ -19,8 +19,6 @@ from tests.support.waiting import until
 from tests.worker.programs.started import PYTHON, TWO_THAT_IGNORE_TERM, is_dead, is_gone
 from worker.program import keeper
 
-pytestmark = pytest.mark.real_time
-
 KEEPER = [*PYTHON, "-X", "utf8", keeper.__file__]
 
 
@@ -86,16 +84,16 @@ def keep() -> Iterator[Keep]:
 # --- what it starts -------------------------------------------------------------------------------
 
 
-def test_exits_with_the_code_of_the_program_and_tells_the_agent_its_pid(keep: Keep) -> None:
-    kept = keep("sh", "-c", "echo $$; exit 3")
-    code, out, err = kept.result()
-    assert (code, err, kept.told()) == (3, "", [f"started {int(out)}", "ended 3"])
-
-
-def test_a_program_ended_by_a_signal_exits_with_128_and_its_number(keep: Keep) -> None:
-    """Its own group, which does not reach the keeper."""
-    kept = keep("sh", "-c", "kill -KILL 0")
-    assert (kept.result()[0], kept.told()[1]) == (137, "ended -9")
+@pytest.mark.parametrize(
+    ("end", "code", "told"), [("exit 3", 3, "ended 3"), ("kill -KILL 0", 137, "ended -9")]
+)
+def test_exits_with_the_code_of_the_program_and_tells_the_agent_its_pid_and_end(
+    keep: Keep, end: str, code: int, told: str
+) -> None:
+    """One that signals its own group does not reach the keeper."""
+    kept = keep("sh", "-c", f"echo $$; {end}")
+    found, out, err = kept.result()
+    assert (found, err, kept.told()) == (code, "", [f"started {int(out)}", told])
 
 
 @pytest.mark.parametrize(
@@ -163,6 +161,7 @@ def test_passes_a_signal_on_to_the_program(keep: Keep, name: str) -> None:
 # --- what is left ---------------------------------------------------------------------------------
 
 
+@pytest.mark.real_time
 def test_names_the_first_few_that_a_program_leaves_running_and_ends_all(keep: Keep) -> None:
     kept = keep("sh", "-c", "for n in 1 2 3 4 5 6 7; do setsid sleep 60 & echo $!; done")
     begun = time.monotonic()
@@ -178,6 +177,7 @@ def test_names_the_first_few_that_a_program_leaves_running_and_ends_all(keep: Ke
     assert all(map(is_gone, pids))
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     "script",
     ["sleep 0.1 & exit 0", "sleep 60 & exit 3", "trap 'exit 0' TERM; echo ready; sleep 60 & wait"],
@@ -194,12 +194,14 @@ def test_names_nothing_that_ends_by_itself_or_of_a_program_that_failed_or_was_to
     assert "left" not in "".join(kept.told())
 
 
+@pytest.mark.real_time
 def test_300_orphans_leave_no_zombie(keep: Keep) -> None:
     kept = keep("sh", "-c", "for i in $(seq 300); do (true &); done; echo ready; exec sleep 60")
     assert kept.read_line() == "ready"
     until(lambda: len(keeper.descendants(kept.process.pid)) == 1)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("order", "grace", "code"),
     [(b"T", 0.3, 143), (b"", 0.1, 143), (b"K", 30.0, 137)],
@@ -235,6 +237,7 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
+@pytest.mark.real_time
 def test_a_process_that_keeps_forking_does_not_survive_the_kill(keep: Keep) -> None:
     """Each of its parents ends by itself: what was listed a moment ago is gone already."""
     code = "import os, signal, sys, time\nif os.fork(): time.sleep(60)\n"

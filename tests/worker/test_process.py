@@ -1,4 +1,4 @@
-"""A program under an agent: how it ends, whatever ends first, and which of its children failed."""
+"""A program under an agent: how it starts, what it says, and how it is told to end."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ from worker.program import output as output_module
 from worker.program import process as process_module
 from worker.program.output import OutputSink, Stream
 from worker.program.process import Program
-
-pytestmark = pytest.mark.real_time
 
 ONE_THAT_STARTS_ANOTHER_ON_TERM = """
 import os, signal, subprocess, time
@@ -91,6 +89,7 @@ async def test_the_program_runs_in_its_folder_with_its_environment(tmp_path: Pat
     }
 
 
+@pytest.mark.real_time
 async def test_output_arrives_unchanged_while_the_program_runs_and_its_input_is_empty(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,6 +155,7 @@ async def test_a_child_born_while_its_parent_is_told_to_stop_is_told_so_too(star
     assert [is_gone(pid) for pid in output.pids()] == [True]
 
 
+@pytest.mark.real_time
 async def test_kill_now_cuts_the_grace_of_a_stop_short(start: Start) -> None:
     output = Recording()
     program = await start(*TWO_THAT_IGNORE_TERM, grace=30, output=output)
@@ -168,6 +168,7 @@ async def test_kill_now_cuts_the_grace_of_a_stop_short(start: Start) -> None:
     assert [is_gone(pid) for pid in output.pids()] == [True, True]
 
 
+@pytest.mark.real_time
 async def test_a_keeper_that_somebody_stopped_still_stops_its_program(start: Start) -> None:
     program = await start("sleep", "60")
     await soon(lambda: program.main_pid is not None)
@@ -177,6 +178,7 @@ async def test_a_keeper_that_somebody_stopped_still_stops_its_program(start: Sta
     assert (ending.exit_code, is_gone(program.main_pid or 0)) == (143, True)
 
 
+@pytest.mark.real_time
 async def test_a_keeper_that_does_not_answer_is_done_without(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +197,7 @@ async def test_a_keeper_that_does_not_answer_is_done_without(
     await soon(lambda: is_dead(program.main_pid or 0))
 
 
+@pytest.mark.real_time
 async def test_our_own_output_being_stuck_holds_up_the_program_alone(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -213,6 +216,7 @@ async def test_our_own_output_being_stuck_holds_up_the_program_alone(
     os.close(writer)
 
 
+@pytest.mark.real_time
 async def test_what_came_while_our_own_output_was_slow_is_not_lost(
     start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -240,6 +244,7 @@ async def test_what_came_while_our_own_output_was_slow_is_not_lost(
     assert output.of("stderr") == b"".join(b"%d\n" % n for n in range(1, 3001))
 
 
+@pytest.mark.real_time
 async def test_a_cancelled_wait_leaves_the_program_running(start: Start, tmp_path: Path) -> None:
     program = await start("sh", "-c", until_there(tmp_path / "end", "exit 4"))
     with pytest.raises(TimeoutError):
@@ -249,6 +254,7 @@ async def test_a_cancelled_wait_leaves_the_program_running(start: Start, tmp_pat
     assert (await program.wait()).exit_code == 4
 
 
+@pytest.mark.real_time
 async def test_no_file_or_thread_is_left_after_a_program(start: Start) -> None:
     await (await start("true")).wait()
     before = sorted(os.listdir("/proc/self/fd"))

@@ -57,6 +57,8 @@ UNREACHED = {"released": [SLOT], "why_released": {SLOT: "nobody reaches it"}}
         ("verifying", [m.breaks(do.Visit)], "Drop:Watch Leave ends:FAULT"),
         # A table is armed for once, acknowledged or refused, and the newest waits for its thread.
         ("verifying", [m.arm()], "Watch Drop:Visit Arm"),
+        ("joined", [m.arm(table=None)], "RUN_WAITS Watch"),
+        ("joined", [m.view(table=TABLE, digest=DIGEST)], "RUN_WAITS Watch"),
         ("arming", [m.arm()], "Watch"),
         ("arming", [READIED], "Tell:Ack"),
         ("armed", [m.arm()], "Watch"),

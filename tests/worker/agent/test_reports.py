@@ -37,7 +37,12 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
         ("acknowledging", [m.breaks(do.Tell)], "Drop:Watch Leave ends:FAULT"),
         # After the orphan time-out, and once more, the node ends where the watch is answered.
         ("acknowledging", [m.at(120.5), m.arm(), UNTOLD], "REPORT_WAITS Tell:Ack:pause"),
-        ("acknowledging", [m.at(120.5), m.arm(), UNTOLD, UNTOLD], "Drop:Watch Leave ends:LOST"),
+        (
+            "acknowledging",
+            [m.at(120.5), m.arm(), UNTOLD, m.at(124.5), UNTOLD],
+            "Drop:Watch Leave ends:LOST",
+        ),
+        ("acknowledging", [m.at(120.5), m.arm(), UNTOLD, m.at(124.6), UNTOLD], "Tell:Ack:pause"),
         ("acknowledging", [m.at(120.5), UNTOLD, UNTOLD], "Tell:Ack:pause"),
         # Three seconds after the signal or the result, and after the end itself, it is given up.
         ("running", [FAILS, m.at(20.0), TERM], "SIGNAL due:23 ends:SIGNAL"),
