@@ -134,6 +134,12 @@ async def test_a_signal_reaches_the_program_even_before_it_runs(start: Start) ->
     assert (await program.wait()).exit_code == 128 + signal.SIGUSR1
 
 
+async def test_a_program_that_is_stopped_before_it_runs_is_ended(start: Start) -> None:
+    program = await start("sleep", "60")
+    assert program.main_pid is None
+    assert (await program.stop()).exit_code == 143
+
+
 async def test_keeper_and_program_have_a_session_each_and_only_some_signals_are_passed_on(
     start: Start,
 ) -> None:

@@ -186,6 +186,11 @@ def at(seconds: float, contract: Any = PROGRAM) -> Drive:
         # It says that it was told to end before it ends anything: rank 0 fails of that.
         ("serving", [m.at(40), TERM], "SIGNAL Tell:Exit(143,agent)@40:last ends:SIGNAL"),
         ("serving", [m.at(40), TERM, m.late(do.Tell)], "Stop CloseRemote"),
+        (
+            "serving",
+            [network("warn"), TERM],
+            "SIGNAL Tell:Exit(143,agent)@0:last due:3 ends:SIGNAL",
+        ),
         ("serving", [TERM, TAKEN, m.answer(do.CloseRemote), m.ended()], "Drop:Watch Leave"),
         ("serving", [STOP, m.at(5), TERM], "SIGNAL Tell:Exit(0,stopped):last ends:SIGNAL"),
         ("serving", [TERM, TAKEN, GONE, TERM], "Kill"),
