@@ -5,16 +5,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,16 +41,14 @@ def test_a_table_that_must_not_be_written_leaves_the_file(hosts: Path) -> None:
     assert hosts.read_text() == PLAIN
 
 
-@pytest.mark.parametrize("content", UGLY.values(), ids=UGLY)
-def test_any_file_is_byte_for_byte_restored(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "hosts"
-    path.write_bytes(content)
-    block = HostsBlock(path, "r1")
+def test_a_torn_marker_of_somebody_else_is_left_as_it_is(hosts: Path) -> None:
+    content = UGLY["begin without end"]
+    hosts.write_bytes(content)
+    block = HostsBlock(hosts, "r1")
     block.install(TWO, 0)
-    written = path.read_bytes()
+    assert TWO_BODY.encode() in hosts.read_bytes()
     block.remove()
-    assert TWO_BODY.encode() in written
-    assert path.read_bytes() == content
+    assert hosts.read_bytes() == content
 
 
 def test_installing_returns_the_warning_and_removing_restores(hosts: Path) -> None:
@@ -92,20 +92,16 @@ def test_a_second_table_replaces_the_first(hosts: Path) -> None:
     assert hosts.read_text() == PLAIN
 
 
-def test_the_file_stays_the_same_file(hosts: Path) -> None:
+def test_the_file_stays_the_same_file_also_behind_a_link(hosts: Path, tmp_path: Path) -> None:
     hosts.chmod(0o640)
     before = hosts.stat()
-    HostsBlock(hosts, "r1").install(TWO, 0)
-    after = hosts.stat()
-    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
-
-
-def test_a_link_is_written_through(hosts: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(hosts)
     HostsBlock(link, "r1").install(TWO, 0)
     assert link.is_symlink()
     assert TWO_BODY in hosts.read_text()
+    after = hosts.stat()
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
 
 
 def test_a_change_that_changes_nothing_does_not_write(hosts: Path) -> None:
@@ -115,11 +111,11 @@ def test_a_change_that_changes_nothing_does_not_write(hosts: Path) -> None:
     assert hosts.stat().st_mtime == 1
 
 
-def test_ten_thousand_nodes_are_written_and_taken_away(hosts: Path) -> None:
-    rows = [row(i, f"n{i}", f"10.{i // 250}.{i % 250}.1") for i in range(10_000)]
+def test_two_thousand_nodes_are_written_and_taken_away(hosts: Path) -> None:
+    rows = [row(i, f"n{i}", f"10.{i // 250}.{i % 250}.1") for i in range(2_000)]
     block = HostsBlock(hosts, "r1")
-    assert block.install(table(*rows), 9_999) is None
-    assert hosts.read_text().count("\n") == PLAIN.count("\n") + 20_002
+    assert block.install(table(*rows), 1_999) is None
+    assert hosts.read_text().count("\n") == PLAIN.count("\n") + 4_002
     block.remove()
     assert hosts.read_text() == PLAIN
 
@@ -154,17 +150,12 @@ def test_a_missing_file_is_not_made(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_file_that_another_process_has_locked_is_waited_for(hosts: Path) -> None:
+def test_a_file_that_another_process_keeps_locked_is_left(hosts: Path) -> None:
     with hosts.open() as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(ArmingFailed, match="temporarily unavailable"):
             edit_hosts(hosts, lambda text: text + "x\n", lock_seconds=0.05)
-        assert hosts.read_text() == PLAIN
-        release = threading.Timer(0.2, fcntl.flock, (other, fcntl.LOCK_UN))
-        release.start()
-        edit_hosts(hosts, lambda text: text + "x\n", lock_seconds=30.0)
-        release.join()
-    assert hosts.read_text() == PLAIN + "x\n"
+    assert hosts.read_text() == PLAIN
 
 
 def test_a_file_that_is_replaced_while_its_lock_is_waited_for_is_changed_too(
@@ -236,45 +227,13 @@ def test_a_file_that_somebody_keeps_open_is_cut_too(hosts: Path) -> None:
     assert hosts.read_text() == PLAIN
 
 
-READER = """
-import sys
-path, seen, missed = sys.argv[1], 0, 0
-print("ready", flush=True)
-while True:
-    with open(path, "rb") as file:
-        text = file.read()
-    seen += 1
-    missed += b"127.0.0.1 localhost" not in text
-    if b"# stop" in text:
-        break
-print(seen, missed)
-"""
-
-
-def test_a_reader_in_a_tight_loop_never_misses_localhost(hosts: Path) -> None:
-    hosts.write_text("127.0.0.1 localhost n0\n" + PLAIN)
-    rows = [row(i, f"n{i}", f"10.0.{i // 250}.{i % 250 + 1}") for i in range(500)]
-    block = HostsBlock(hosts, "r1")
-    command = [sys.executable, "-c", READER, str(hosts)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == "ready\n"
-        for _ in range(30):
-            block.install(table(*rows), 0)
-            block.remove()
-        edit_hosts(hosts, lambda text: text + "# stop\n")
-        seen, missed = map(int, reader.stdout.readline().split())
-    assert missed == 0
-    assert seen > 30
-
-
 MANY_TIMES = """
 import sys
 from pathlib import Path
 from rendezvous.wire.table import EndpointTable
 from worker.hosts.file import HostsBlock
 block = HostsBlock(Path(sys.argv[1]), sys.argv[2])
-for _ in range(40):
+for _ in range(15):
     block.install(EndpointTable.model_validate_json(sys.argv[3]), 0)
     block.remove()
 """
@@ -298,23 +257,18 @@ class Recorded:
     def __init__(self, before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
         self.before = before
         self.steps: list[tuple[int | None, bytes | None]] = []
-        write, pwrite, truncate = os.write, os.pwrite, os.ftruncate
+        self._record(monkeypatch, "write", lambda data: (None, data))
+        self._record(monkeypatch, "pwrite", lambda data, at: (at, data))
+        self._record(monkeypatch, "ftruncate", lambda size: (size, None))
 
-        def recorded_write(fd: int, data: bytes) -> int:
-            self.steps.append((None, data))
-            return write(fd, data)
+    def _record(self, monkeypatch: pytest.MonkeyPatch, name: str, step: Callable[..., Any]) -> None:
+        real = getattr(os, name)
 
-        def recorded_pwrite(fd: int, data: bytes, at: int) -> int:
-            self.steps.append((at, data))
-            return pwrite(fd, data, at)
+        def recorded(fd: int, *how: Any) -> Any:
+            self.steps.append(step(*how))
+            return real(fd, *how)
 
-        def recorded_truncate(fd: int, size: int) -> None:
-            self.steps.append((size, None))
-            truncate(fd, size)
-
-        monkeypatch.setattr(os, "write", recorded_write)
-        monkeypatch.setattr(os, "pwrite", recorded_pwrite)
-        monkeypatch.setattr(os, "ftruncate", recorded_truncate)
+        monkeypatch.setattr(os, name, recorded)
 
     def states(self) -> Iterator[bytes]:
         """The file after each byte that was written."""
@@ -323,9 +277,8 @@ class Recorded:
             if data is None:
                 del state[at:]
                 yield bytes(state)
-                continue
             start = len(state) if at is None else at
-            for index, byte in enumerate(data, start):
+            for index, byte in enumerate(data or b"", start):
                 state[index : index + 1] = bytes([byte])
                 yield bytes(state)
 
@@ -344,7 +297,9 @@ def test_no_line_is_lost_whenever_the_writer_is_killed(
     block.install(TWO, 0)
     assert all(data is not None for _, data in recorded.steps)  # it cuts nobody's new line off
     newline = b"\n" * bool(content and not content.endswith(b"\n"))
+    localhost = content.startswith(b"127.0.0.1 localhost")
     for state in recorded.states():
+        assert state.startswith(b"127.0.0.1 localhost") is localhost  # no reader misses it
         restored = restored_text(state)
         # The first letters of a marker are not known as such.
         assert restored == content or (content + newline + b"# BEGIN rdzv run=").startswith(
@@ -357,6 +312,7 @@ def test_no_line_is_lost_whenever_the_writer_is_killed(
     block.remove()
     lines = set(whole.split(b"\n"))
     for state in recorded.states():
+        assert state.startswith(b"127.0.0.1 localhost") is localhost
         left = set(restored_text(state).split(b"\n"))
         assert lines <= left
         assert not left & set(TWO_BODY.encode().splitlines())
@@ -382,56 +338,33 @@ sys.stdin.read()
 """
 
 
-class Agent:
+@contextmanager
+def agent(hosts: Path, run: str) -> Iterator[subprocess.Popen[str]]:
     """A process that has a block in the file, until it is killed."""
-
-    def __init__(self, hosts: Path, run: str) -> None:
-        command = [sys.executable, "-c", INSTALL, str(hosts), run, TWO.model_dump_json()]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "installed\n"
-
-    def kill(self) -> None:
-        """Leave a zombie."""
-        self.process.send_signal(signal.SIGKILL)
-        os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+    command = [sys.executable, "-c", INSTALL, str(hosts), run, TWO.model_dump_json()]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "installed\n"
+        yield process
+        process.kill()
 
 
-@pytest.fixture
-def agents(hosts: Path) -> Iterator[tuple[Agent, Agent]]:
+def test_the_block_of_a_killed_process_is_taken_away_and_a_live_ones_stays(hosts: Path) -> None:
     hosts.write_text("127.0.0.1 localhost n0")
-    both = Agent(hosts, "r1"), Agent(hosts, "r2")
-    yield both
-    for agent in both:
-        agent.close()
-
-
-def test_the_block_of_a_killed_process_is_taken_away_and_a_live_ones_stays(
-    hosts: Path, agents: tuple[Agent, Agent]
-) -> None:
-    dead, living = agents
-    assert restore_stale(hosts) == []
-    dead.kill()
-    assert restore_stale(hosts) == ["r1"]
-    text = hosts.read_text()
-    assert text.startswith("127.0.0.1 localhost   \n# BEGIN ")
-    assert f"run=r2 pid={living.process.pid} " in text
-    assert "run=r1" not in text
-    living.kill()
-    assert restore_stale(hosts) == ["r2"]
+    with agent(hosts, "r1") as dead, agent(hosts, "r2") as living:
+        assert restore_stale(hosts) == []
+        dead.kill()
+        os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)  # a zombie
+        assert restore_stale(hosts) == ["r1"]
+        text = hosts.read_text()
+        assert text.startswith("127.0.0.1 localhost   \n# BEGIN ")
+        assert f"run=r2 pid={living.pid} " in text
+        assert "run=r1" not in text
+        living.kill()
+        living.wait()  # no process at all
+        assert restore_stale(hosts) == ["r2"]
     assert hosts.read_text() == "127.0.0.1 localhost n0"
-
-
-def test_a_process_that_was_waited_for_is_gone(hosts: Path, agents: tuple[Agent, Agent]) -> None:
-    for agent in agents:
-        agent.close()
-    assert restore_stale(hosts) == ["r1", "r2"]
 
 
 @pytest.mark.parametrize(
@@ -451,8 +384,7 @@ def test_an_owner_is_gone_only_when_that_is_known(
 ) -> None:
     owner = Owner(**({**asdict(current_owner()), **change}))
     edit_hosts(
-        hosts,
-        lambda text: render_hosts(text, ENTRIES, run="r1", own_names=set(), owner=owner),
+        hosts, partial(render_hosts, entries=ENTRIES, run="r1", own_names=set(), owner=owner)
     )
     assert restore_stale(hosts) == ([] if lives else ["r1"])
     assert (hosts.read_text() == PLAIN) is not lives
