@@ -95,4 +95,14 @@ def complaints(here: Surroundings) -> list[tuple[str, str, str, str]]:
     ]
 
 
+def complaints_of(rows: str) -> dict[str, tuple[str, str, str, str]]:
+    """What `complaints` says, by machine: lines of "MACHINE | CHECK LEVEL | SUBJECT | VALUE"."""
+    found = {}
+    for line in rows.strip().splitlines():
+        name, verdict, subject, value = (word.strip() for word in line.split("|"))
+        check, level = verdict.split()
+        found[name] = (check, level, subject, value)
+    return found
+
+
 VIRTUAL = candidate("docker0", "172.17.0.1", kind=LinkKind.VIRTUAL)

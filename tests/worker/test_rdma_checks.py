@@ -10,23 +10,13 @@ import pytest
 
 from rendezvous.wire.node import RdmaPort
 from tests.support.fake_sysfs import (
-    DOWN,
-    SLOW,
-    UNMANAGED,
-    Addresses,
-    efa_p5,
-    links_of,
-    nd_h100_v5,
     roce_8x400,
-    tcp_only,
 )
-from tests.support.machines import GIB, HEALTHY, complaints, efa, machine, port, roce
-from worker.machine.interfaces import look
+from tests.support.machines import GIB, HEALTHY, complaints, complaints_of, efa, machine, port, roce
 from worker.machine.kernel import ResourceLimits
 from worker.machine.network import Interface, Network
 from worker.machine.rdma import Unopened, look_rdma
-from worker.machine.surroundings import EFA_LIBRARIES, Surroundings, look_around
-from worker.nccl.env import Given
+from worker.machine.surroundings import EFA_LIBRARIES, look_around
 from worker.preflight.checks import check_node
 from worker.preflight.rdma import RDMA_JUDGES, rails, wants_rdma
 
@@ -41,122 +31,87 @@ def half_rate(number: int, **values: Any) -> RdmaPort:
     return port(number, **({"rate_gbps": 200.0, "rate": "200 Gb/sec (2X NDR)"} | values))
 
 
+def rails_with(**values: Any) -> dict[str, Any]:
+    """Eight rails, the first with these values."""
+    return {"rdma": with_first(port(0, **values))}
+
+
 def with_first(first: RdmaPort, make: Any = port) -> list[RdmaPort]:
     """Eight rails, this one in place of the first."""
     return [first, *(make(number) for number in range(1, 8))]
 
 
-WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
-    "a cable is out": (
-        {"rdma": with_first(port(0, state="DOWN", phys_state="Polling", problem="down"))},
-        ("L04", "warn", "mlx5_0:1", "DOWN, Polling"),
-    ),
-    "two ports are switched off": (
-        {
-            "rdma": [
-                *(port(i, state="DOWN", phys_state="Disabled") for i in range(2)),
-                *(port(i) for i in range(2, 8)),
-            ]
-        },
-        ("L04", "warn", "mlx5_0:1, mlx5_1:1", "DOWN, Disabled"),
-    ),
-    "a link that recovers": (
-        {"rdma": with_first(port(0, phys_state="LinkErrorRecovery"))},
-        ("L04", "warn", "mlx5_0:1", "ACTIVE, LinkErrorRecovery"),
-    ),
-    "no subnet manager": (
-        {"rdma": with_first(port(0, state="INIT", lid=0, sm_lid=0))},
-        ("L05", "fail", "mlx5_0:1", "INIT, LID 0, subnet manager none"),
-    ),
-    "no LID": (
-        {"rdma": with_first(port(0, lid=0, problem="no LID"))},
-        ("L05", "fail", "mlx5_0:1", "ACTIVE, LID 0, subnet manager 1"),
-    ),
-    "half the rate": (
-        {"rdma": with_first(port(0, rate_gbps=200.0, rate="200 Gb/sec (2X NDR)"))},
-        ("L06", "fail", "mlx5_0:1", "200 Gb/sec (2X NDR)"),
-    ),
-    "half the rate, of the port that the user names": (
-        {
-            "rdma": [*(port(i) for i in range(3)), half_rate(3), port(4, device="mlx5_bond_0")],
-            "given": {"NCCL_IB_HCA": "^=mlx5_bond_0"},
-        },
-        ("L06", "fail", "mlx5_3:1", "200 Gb/sec (2X NDR)"),
-    ),
-    "one lane everywhere": (
-        {"rdma": [port(0, rate_gbps=100.0, rate="100 Gb/sec (1X NDR)")]},
-        ("L06", "fail", "mlx5_0:1", "100 Gb/sec (1X NDR)"),
-    ),
-    "a limited member": (
-        {"rdma": with_first(port(0, pkeys=[0x7FFF, 0x8000]))},
-        ("L07", "fail", "mlx5_0:1", "0x7fff, 0x8000"),
-    ),
-    "RoCE without an address": (
-        {"rdma": with_first(roce(0, gid_index=None, problem="no GID"), roce)},
-        ("L08", "fail", "mlx5_0:1", "no IPv4 RoCE v2 GID"),
-    ),
-    "the one RoCE port without an address": (
-        {"rdma": [roce(0, gid_index=None, problem="no GID")]},
-        ("L08", "warn", "mlx5_0:1", "no IPv4 RoCE v2 GID"),
-    ),
-    "RoCE without an address of the family that is named": (
-        {
-            "rdma": with_first(roce(0, gid_index=None, problem="no GID"), roce),
-            "given": {"NCCL_IB_ADDR_FAMILY": "AF_INET6"},
-        },
-        ("L08", "fail", "mlx5_0:1", "no IPv6 RoCE v2 GID"),
-    ),
-    "no uverbs nodes": (
-        {"rdma": [port(i, openable=False, problem="uverbs is missing") for i in range(2)]},
-        ("L09", "fail", "mlx5_0:1, mlx5_1:1", "uverbs is missing"),
-    ),
-    "no libibverbs": (
-        {
-            "rdma": [
-                port(0, openable=False, problem="libibverbs cannot be loaded: no such file"),
-            ],
-            "unopened": {"mlx5_0": Unopened("", lacks_library=True)},
-        },
-        ("L10", "fail", "mlx5_0:1", "libibverbs cannot be loaded: no such file"),
-    ),
-    "no driver in libibverbs": (
-        {
-            "rdma": [port(0, openable=False, problem="libibverbs has no driver for it")],
-            "unopened": {"mlx5_0": Unopened("", lacks_library=True)},
-        },
-        ("L10", "fail", "mlx5_0:1", "libibverbs has no driver for it"),
-    ),
-    "EFA without its plugin": (
-        {"rdma": [efa(0), efa(1)], "libraries": NO_EFA},
-        ("L11", "fail", "libnccl-net.so", "cannot open shared object file"),
-    ),
-    "8 MiB may be locked": ({"limits": LOCKED}, ("L12", "fail", "ulimit -l", "8 MiB")),
-    "2 GiB may be locked": (
-        {"limits": replace(LOCKED, memlock_bytes=2 * GIB)},
-        ("L12", "warn", "ulimit -l", "2 GiB"),
-    ),
-    "no peer memory": (
-        {"is_direct": False},
-        ("L13", "warn", "", "no nvidia_peermem, and not the open kernel driver"),
-    ),
-    "a link that flaps": (
-        {"rdma_errors": {"mlx5_3:1": {"link_downed": 1, "symbol_error": 20}}},
-        ("L20", "warn", "mlx5_3:1", "link_downed rose by 1, symbol_error rose by 20"),
-    ),
+def unopenable(problem: str) -> dict[str, Any]:
+    """One port that libibverbs does not open."""
+    rdma = [port(0, openable=False, problem=problem)]
+    return {"rdma": rdma, "unopened": {"mlx5_0": Unopened("", lacks_library=True)}}
+
+
+NO_GID = roce(0, gid_index=None, problem="no GID")
+MISSING = "uverbs is missing"
+NO_LIBRARY = "libibverbs cannot be loaded: no such file"
+NO_DRIVER = "libibverbs has no driver for it"
+SWITCHED_OFF = [port(i, state="DOWN", phys_state="Disabled") for i in range(2)]
+V6 = {"NCCL_IB_ADDR_FAMILY": "AF_INET6"}
+ERRORS = {"mlx5_3:1": {"link_downed": 1, "symbol_error": 20}}
+NAMED = {
+    "rdma": [*(port(i) for i in range(3)), half_rate(3), port(4, device="mlx5_bond_0")],
+    "given": {"NCCL_IB_HCA": "^=mlx5_bond_0"},
 }
 
+CHANGES: dict[str, dict[str, Any]] = {
+    "a cable is out": rails_with(state="DOWN", phys_state="Polling", problem="down"),
+    "two ports are switched off": {"rdma": [*SWITCHED_OFF, *(port(i) for i in range(2, 8))]},
+    "a link that recovers": rails_with(phys_state="LinkErrorRecovery"),
+    "no subnet manager": rails_with(state="INIT", lid=0, sm_lid=0),
+    "no LID": rails_with(lid=0, problem="no LID"),
+    "half the rate": rails_with(rate_gbps=200.0, rate="200 Gb/sec (2X NDR)"),
+    "half the rate, of the port that the user names": NAMED,
+    "one lane everywhere": {"rdma": [port(0, rate_gbps=100.0, rate="100 Gb/sec (1X NDR)")]},
+    "a limited member": rails_with(pkeys=[0x7FFF, 0x8000]),
+    "RoCE without an address": {"rdma": with_first(NO_GID, roce)},
+    "the one RoCE port without an address": {"rdma": [NO_GID]},
+    "RoCE without an IPv6 address": {"rdma": with_first(NO_GID, roce), "given": V6},
+    "no uverbs nodes": {"rdma": [port(i, openable=False, problem=MISSING) for i in range(2)]},
+    "no libibverbs": unopenable(NO_LIBRARY),
+    "no driver in libibverbs": unopenable(NO_DRIVER),
+    "EFA without its plugin": {"rdma": [efa(0), efa(1)], "libraries": NO_EFA},
+    "8 MiB may be locked": {"limits": LOCKED},
+    "2 GiB may be locked": {"limits": replace(LOCKED, memlock_bytes=2 * GIB)},
+    "no peer memory": {"is_direct": False},
+    "a link that flaps": {"rdma_errors": ERRORS},
+}
+COMPLAINTS = """
+a cable is out | L04 warn | mlx5_0:1 | DOWN, Polling
+two ports are switched off | L04 warn | mlx5_0:1, mlx5_1:1 | DOWN, Disabled
+a link that recovers | L04 warn | mlx5_0:1 | ACTIVE, LinkErrorRecovery
+no subnet manager | L05 fail | mlx5_0:1 | INIT, LID 0, subnet manager none
+no LID | L05 fail | mlx5_0:1 | ACTIVE, LID 0, subnet manager 1
+half the rate | L06 fail | mlx5_0:1 | 200 Gb/sec (2X NDR)
+half the rate, of the port that the user names | L06 fail | mlx5_3:1 | 200 Gb/sec (2X NDR)
+one lane everywhere | L06 fail | mlx5_0:1 | 100 Gb/sec (1X NDR)
+a limited member | L07 fail | mlx5_0:1 | 0x7fff, 0x8000
+RoCE without an address | L08 fail | mlx5_0:1 | no IPv4 RoCE v2 GID
+the one RoCE port without an address | L08 warn | mlx5_0:1 | no IPv4 RoCE v2 GID
+RoCE without an IPv6 address | L08 fail | mlx5_0:1 | no IPv6 RoCE v2 GID
+no uverbs nodes | L09 fail | mlx5_0:1, mlx5_1:1 | uverbs is missing
+no libibverbs | L10 fail | mlx5_0:1 | libibverbs cannot be loaded: no such file
+no driver in libibverbs | L10 fail | mlx5_0:1 | libibverbs has no driver for it
+EFA without its plugin | L11 fail | libnccl-net.so | cannot open shared object file
+8 MiB may be locked | L12 fail | ulimit -l | 8 MiB
+2 GiB may be locked | L12 warn | ulimit -l | 2 GiB
+no peer memory | L13 warn | | no nvidia_peermem, and not the open kernel driver
+a link that flaps | L20 warn | mlx5_3:1 | link_downed rose by 1, symbol_error rose by 20
+"""
+WRONG = {name: (CHANGES[name], complaint) for name, complaint in complaints_of(COMPLAINTS).items()}
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_named_and_nothing_else(name: str) -> None:
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_wrong_is_named_with_meaning_and_cure_and_nothing_else(name: str) -> None:
     changes, complaint = WRONG[name]
-    assert complaints(machine(**changes)) == [complaint]
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_comes_with_meaning_and_cure(name: str) -> None:
-    changes, (check, level, subject, _) = WRONG[name]
-    [found] = [f for f in check_node(machine(**changes)) if f.level == level]
-    assert (found.check, found.subject) == (check, subject)
+    here = machine(**changes)
+    assert complaints(here) == [complaint]
+    [found] = [f for f in check_node(here) if f.level == complaint[1]]
     assert found.expected
     assert found.cause
     assert found.fix
@@ -189,89 +144,37 @@ def test_every_check_of_this_file_is_seen_to_complain() -> None:
     assert {c[0] for _, c in WRONG.values()} == {check.id for check in RDMA_JUDGES}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"rdma": [port(0), port(1, device="mlx5_9", hca_type="MT4125", state="DOWN"), port(2)]},
-        {"rdma": [half_rate(i) for i in range(8)]},
-        {"rdma": [*(port(i) for i in range(8)), half_rate(8), half_rate(9)]},
-        {"rdma": [*(port(i) for i in range(8)), half_rate(8, state="INIT", lid=0, sm_lid=0)]},
-        {"rdma": [*(port(i) for i in range(8)), half_rate(8, state="DOWN", phys_state="Polling")]},
-        {"rdma": [*(port(i) for i in range(4)), half_rate(8)]},
-        {"rdma": [port(0), LOST], "given": {"NCCL_IB_HCA": "=mlx5_0"}},
-        {"rdma": [port(0), LOST], "given": {"NCCL_IB_HCA": "^=mlx5_1:1"}},
-        {"rdma": [port(i) for i in range(4)] + [roce(9, hca_type="MT4125", gid_index=None)]},
-        {"rdma": [efa(0)], "libraries": NO_EFA | {EFA_LIBRARIES[1]: ""}},
-        {"rdma": [efa(0)], "libraries": NO_EFA, "given": {"NCCL_NET_PLUGIN": "ofi"}},
-        {"limits": replace(LOCKED, may_lock=True)},
-        {"rdma": []},
-    ],
-    ids=[
-        "spare port",
-        "NDR200",
-        "storage at another rate",
-        "storage without subnet manager",
-        "storage that is down",
-        "a rail for two GPUs, and storage",
-        "a port that is not named",
-        "a port that is excluded",
-        "front end",
-        "EFA",
-        "named plugin",
-        "IPC_LOCK",
-        "no RDMA",
-    ],
-)
-def test_what_is_no_fault_is_not_complained_of(changes: dict[str, Any]) -> None:
-    assert complaints(machine(**changes)) == []
+EIGHT = [port(i) for i in range(8)]
+DOWN_HALF = half_rate(8, state="DOWN", phys_state="Polling")
+NO_FAULT: dict[str, dict[str, Any]] = {
+    "spare port": {"rdma": [port(0), port(1, hca_type="MT4125", state="DOWN"), port(2)]},
+    "NDR200": {"rdma": [half_rate(i) for i in range(8)]},
+    "storage at another rate": {"rdma": [*EIGHT, half_rate(8), half_rate(9)]},
+    "storage without subnet manager": {
+        "rdma": [*EIGHT, half_rate(8, state="INIT", lid=0, sm_lid=0)]
+    },
+    "storage that is down": {"rdma": [*EIGHT, DOWN_HALF]},
+    "a rail for two GPUs, and storage": {"rdma": [*EIGHT[:4], half_rate(8)]},
+    "a port that is not named": {"rdma": [port(0), LOST], "given": {"NCCL_IB_HCA": "=mlx5_0"}},
+    "a port that is excluded": {"rdma": [port(0), LOST], "given": {"NCCL_IB_HCA": "^=mlx5_1:1"}},
+    "front end": {"rdma": [*EIGHT[:4], roce(9, hca_type="MT4125", gid_index=None)]},
+    "EFA": {"rdma": [efa(0)], "libraries": NO_EFA | {EFA_LIBRARIES[1]: ""}},
+    "named plugin": {
+        "rdma": [efa(0)],
+        "libraries": NO_EFA,
+        "given": {"NCCL_NET_PLUGIN": "ofi"},
+    },
+    "IPC_LOCK": {"limits": replace(LOCKED, may_lock=True)},
+    "no RDMA": {"rdma": []},
+}
+
+
+@pytest.mark.parametrize("name", NO_FAULT)
+def test_what_is_no_fault_is_not_complained_of(name: str) -> None:
+    assert complaints(machine(**NO_FAULT[name])) == []
 
 
 # ---- real machines ------------------------------------------------------------------------------
-
-
-def real(root: Path, addresses: Addresses, **changes: Any) -> Surroundings:
-    """The machine of a tree, with eight GPUs."""
-    given = {name: Given(value) for name, value in changes.pop("given", {}).items()}
-    return replace(
-        HEALTHY,
-        facts=HEALTHY.facts.model_copy(update={"rdma": look_rdma(root)}),
-        network=look(root, links=links_of(root, addresses)),
-        given=given,
-        **changes,
-    )
-
-
-def test_the_machines_as_they_should_be_have_nothing_wrong(tmp_path: Path) -> None:
-    made: dict[str, Addresses] = {
-        "nd": nd_h100_v5(tmp_path / "nd"),
-        "nd without IPoIB": nd_h100_v5(tmp_path / "nd without IPoIB", ipoib=False),
-        "roce": roce_8x400(tmp_path / "roce"),
-        "tcp": tcp_only(tmp_path / "tcp"),
-    }
-    for name, addresses in made.items():
-        assert complaints(real(tmp_path / name, addresses)) == [], name
-    loaded = real(tmp_path / "efa", efa_p5(tmp_path / "efa"), libraries={EFA_LIBRARIES[0]: ""})
-    assert complaints(loaded) == []
-
-
-def test_a_degraded_infiniband_machine_has_each_of_its_faults_named(tmp_path: Path) -> None:
-    addresses = nd_h100_v5(tmp_path, bad={2: DOWN, 5: UNMANAGED, 6: SLOW}, without_uverbs=[7])
-    told = [
-        (check, level, subject)
-        for check, level, subject, _ in complaints(real(tmp_path, addresses))
-    ]
-    assert told == [
-        ("L04", "warn", "mlx5_ib2:1"),
-        ("L05", "fail", "mlx5_ib5:1"),
-        ("L06", "fail", "mlx5_ib6:1"),
-        ("L09", "fail", "mlx5_ib7:1"),
-    ]
-
-
-def test_roce_rails_without_addresses_are_all_named_at_once(tmp_path: Path) -> None:
-    here = real(tmp_path, roce_8x400(tmp_path, v4=False))
-    names = "mlx5_0:1, mlx5_3:1, mlx5_4:1, mlx5_5:1 and 4 more"
-    assert complaints(here) == [("L08", "fail", names, "no IPv4 RoCE v2 GID")]
 
 
 def test_of_roce_over_ipv6_its_ipv6_addresses_are_judged(tmp_path: Path) -> None:
@@ -294,14 +197,7 @@ def test_an_index_that_names_no_gid_is_said(tmp_path: Path) -> None:
     assert ("L08", "fail", "no GID at index 9") in found
 
 
-def test_a_container_that_sees_all_devices_and_was_given_none_is_told_so(tmp_path: Path) -> None:
-    here = real(tmp_path, nd_h100_v5(tmp_path, without_uverbs=range(8)))
-    assert {(check, level) for check, level, _, _ in complaints(here)} == {("L09", "fail")}
-
-
-def test_the_accelerated_half_of_a_network_card_is_no_rail(tmp_path: Path) -> None:
-    here = real(tmp_path, nd_h100_v5(tmp_path))
-    assert {p.device for p in rails(here)} == {f"mlx5_ib{i}" for i in range(8)}
+def test_the_accelerated_half_of_a_network_card_is_no_rail() -> None:
     alone = machine(
         rdma=[roce(0, gid_index=None, interface="eth1")],
         network=Network((Interface("eth0"), Interface("eth1", master="eth0"))),
