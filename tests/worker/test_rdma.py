@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -40,15 +41,6 @@ NO_GID = "no IPv4 RoCE v2 GID: its interface has no IPv4 address"
 NOT_GIVEN = "it is not in /dev/infiniband: this container was not given the device"
 
 
-def problems(root: Path) -> dict[str, str]:
-    """What is wrong with each device that NCCL cannot use."""
-    return {port.device: port.problem for port in look_rdma(root) if port.problem}
-
-
-def usable(root: Path) -> list[str]:
-    return [f"{port.device} {port.rate_gbps:g}" for port in look_rdma(root) if not port.problem]
-
-
 def one_port(
     root: Path,
     port: PortFiles,
@@ -76,115 +68,99 @@ def one_port(
 # ---- the four machine types, whole and degraded -------------------------------------------------
 
 
-def test_an_infiniband_machine_has_eight_ports_and_an_accelerated_front_end(
-    trees: Trees,
-) -> None:
-    root, _ = trees(nd_h100_v5)
-    rails = [
-        RdmaPort(
-            device=f"mlx5_ib{i}",
-            link_layer="InfiniBand",
-            hca_type="MT4126",
-            state="ACTIVE",
-            phys_state="LinkUp",
-            rate_gbps=400,
-            rate="400 Gb/sec (4X NDR)",
-            lid=0x420 + i,
-            sm_lid=1,
-            pkeys=[0x801D, 0x7FFF],
-            subnet_prefix="fe80:0000:0000:0000",
-            mtu=2044,
-            firmware="28.39.1002",
-            node_guid=f"0015:5dff:fd34:040{i}",
-            interface=f"ib{i}",
-        )
-        for i in range(8)
-    ]
-    front_end = RdmaPort(
-        device="mlx5_an0",
-        link_layer="Ethernet",
-        hca_type="MT4122",
-        state="ACTIVE",
-        phys_state="LinkUp",
-        rate_gbps=100,
-        rate="100 Gb/sec (4X EDR)",
-        pkeys=[0xFFFF],
-        mtu=1500,
-        firmware="28.39.1002",
-        node_guid="a288:c203:0004:0008",
-        interface="eth1",
-        problem=NO_GID,
-    )
-    assert look_rdma(root) == [front_end, *rails]
-
-
-def test_infiniband_does_not_need_ipoib(trees: Trees) -> None:
-    root, _ = trees(partial(nd_h100_v5, ipoib=False, accelerated=False))
-    assert usable(root) == [f"{rail} 400" for rail in ND_RAILS]
-
-
-def test_an_older_infiniband_machine_has_slower_ports(trees: Trees) -> None:
-    root, _ = trees(partial(nd_h100_v5, bad=dict.fromkeys(range(8), SLOW)))
-    assert usable(root) == [f"{rail} 200" for rail in ND_RAILS]
-    assert problems(root) == {"mlx5_an0": NO_GID}
-
-
-def test_each_fault_of_a_degraded_infiniband_machine_is_named(trees: Trees) -> None:
-    root, _ = trees(partial(nd_h100_v5, bad={2: DOWN, 5: UNMANAGED, 6: SLOW}, without_uverbs=[7]))
-    assert usable(root) == [
-        "mlx5_ib0 400", "mlx5_ib1 400", "mlx5_ib3 400", "mlx5_ib4 400", "mlx5_ib6 200",
-    ]  # fmt: skip
-    assert problems(root) == {
-        "mlx5_an0": NO_GID,
-        "mlx5_ib2": "the port is DOWN and its link Polling: "
-        "nothing answers at the other end of the cable",
-        "mlx5_ib5": "the port is INIT and its link LinkUp: no subnet manager has configured it",
-        "mlx5_ib7": NOT_GIVEN,
+def port_of(build: str, **values: Any) -> RdmaPort:
+    """A port of a whole machine of one of the types."""
+    up = {"state": "ACTIVE", "phys_state": "LinkUp", "firmware": "28.39.1002"}
+    front = {"link_layer": "Ethernet", "rate_gbps": 100.0, "rate": "100 Gb/sec (4X EDR)"}
+    fast = {"rate_gbps": 400.0, "rate": "400 Gb/sec (4X NDR)"}
+    gid = {"gid_index": 3, "gid_type": "RoCE v2"}
+    subnet = "fe80:0000:0000:0000"
+    of_type: dict[str, dict[str, Any]] = {
+        "InfiniBand": {"link_layer": "InfiniBand", "hca_type": "MT4126", "pkeys": [0x801D, 0x7FFF]}
+        | {"sm_lid": 1, "subnet_prefix": subnet, "mtu": 2044}
+        | fast,
+        "front end": {"hca_type": "MT4122", "pkeys": [0xFFFF], "mtu": 1500, "problem": NO_GID}
+        | front,
+        "RoCE": {"link_layer": "Ethernet", "hca_type": "MT4129", "pkeys": [0xFFFF], "mtu": 4220}
+        | gid
+        | fast,
+        "RoCE front end": {"hca_type": "MT4125", "pkeys": [0xFFFF], "mtu": 9000} | gid | front,
     }
+    return RdmaPort.model_validate(up | of_type[build] | values)
+
+
+def test_an_infiniband_machine_has_eight_ports_and_an_accelerated_front_end(trees: Trees) -> None:
+    root, _ = trees(nd_h100_v5)
+    guid, front = "a288:c203:0004:0008", {"device": "mlx5_an0", "interface": "eth1"}
+    assert look_rdma(root) == [
+        port_of("front end", node_guid=guid, **front),
+        *(
+            port_of(
+                "InfiniBand",
+                device=f"mlx5_ib{i}",
+                lid=0x420 + i,
+                node_guid=f"0015:5dff:fd34:040{i}",
+                interface=f"ib{i}",
+            )
+            for i in range(8)
+        ),
+    ]
 
 
 def test_a_roce_machine_has_eight_rails_and_a_front_end_that_does_roce_too(trees: Trees) -> None:
     root, _ = trees(roce_8x400)
-    common = {"link_layer": "Ethernet", "state": "ACTIVE", "phys_state": "LinkUp"}
-    roce = {"pkeys": [0xFFFF], "gid_index": 3, "gid_type": "RoCE v2", "firmware": "28.39.1002"}
     rails = [
-        RdmaPort.model_validate(
-            common
-            | roce
-            | {"device": device, "hca_type": "MT4129", "interface": f"rdma{i}", "mtu": 4220}
-            | {"rate_gbps": 400.0, "rate": "400 Gb/sec (4X NDR)"}
-            | {"node_guid": f"a288:c203:0004:000{i}"}
-        )
+        port_of("RoCE", device=device, interface=f"rdma{i}", node_guid=f"a288:c203:0004:000{i}")
         for i, device in enumerate(ROCE_RAILS)
     ]
-    front_end = RdmaPort.model_validate(
-        common
-        | roce
-        | {"device": "mlx5_2", "hca_type": "MT4125", "interface": "eth0", "mtu": 9000}
-        | {"rate_gbps": 100.0, "rate": "100 Gb/sec (4X EDR)"}
-        | {"node_guid": "a288:c203:0004:0008"}
-    )
+    guid, front = "a288:c203:0004:0008", {"device": "mlx5_2", "interface": "eth0"}
+    front_end = port_of("RoCE front end", node_guid=guid, **front)
     assert look_rdma(root) == [rails[0], front_end, *rails[1:]]
 
 
-def test_rails_without_an_ipv4_address_have_no_gid_that_others_can_reach(trees: Trees) -> None:
-    root, _ = trees(partial(roce_8x400, v4=False))
-    assert usable(root) == ["mlx5_2 100"]
-    assert problems(root) == dict.fromkeys(ROCE_RAILS, NO_GID)
+CABLE = "the port is DOWN and its link Polling: nothing answers at the other end of the cable"
+UNCONFIGURED = "the port is INIT and its link LinkUp: no subnet manager has configured it"
+DISABLED = {"state": "1: DOWN", "phys_state": "3: Disabled"}
 
 
-def test_each_fault_of_a_degraded_roce_machine_is_named(trees: Trees) -> None:
-    disabled = {"state": "1: DOWN", "phys_state": "3: Disabled"}
-    root, _ = trees(partial(roce_8x400, bad={1: DOWN, 2: disabled, 3: SLOW}))
-    assert usable(root) == [
-        "mlx5_0 400", "mlx5_2 100", "mlx5_5 200", "mlx5_6 400", "mlx5_9 400", "mlx5_10 400",
-        "mlx5_11 400",
-    ]  # fmt: skip
-    assert problems(root) == {
-        "mlx5_3": "the port is DOWN and its link Polling: "
-        "nothing answers at the other end of the cable",
-        "mlx5_4": "the port is DOWN and its link Disabled: it is switched off",
-    }
+@pytest.mark.parametrize(
+    ("build", "usable", "problems"),
+    [
+        (
+            partial(nd_h100_v5, ipoib=False, accelerated=False),
+            " ".join(f"{rail}=400" for rail in ND_RAILS),
+            {},
+        ),
+        (
+            partial(nd_h100_v5, bad={2: DOWN, 5: UNMANAGED, 6: SLOW}, without_uverbs=[7]),
+            "mlx5_ib0=400 mlx5_ib1=400 mlx5_ib3=400 mlx5_ib4=400 mlx5_ib6=200",
+            {
+                "mlx5_an0": NO_GID,
+                "mlx5_ib2": CABLE,
+                "mlx5_ib5": UNCONFIGURED,
+                "mlx5_ib7": NOT_GIVEN,
+            },
+        ),
+        (partial(roce_8x400, v4=False), "mlx5_2=100", dict.fromkeys(ROCE_RAILS, NO_GID)),
+        (
+            partial(roce_8x400, bad={1: DOWN, 2: DISABLED, 3: SLOW}),
+            "mlx5_0=400 mlx5_2=100 mlx5_5=200 mlx5_6=400 mlx5_9=400 mlx5_10=400 mlx5_11=400",
+            {
+                "mlx5_3": CABLE,
+                "mlx5_4": "the port is DOWN and its link Disabled: it is switched off",
+            },
+        ),
+        (tcp_only, "", {}),
+    ],
+    ids=["no IPoIB", "degraded InfiniBand", "no IPv4", "degraded RoCE", "no RDMA"],
+)
+def test_each_fault_of_a_machine_is_named_at_its_port(
+    trees: Trees, build: Builder, usable: str, problems: dict[str, str]
+) -> None:
+    ports = look_rdma(trees(build)[0])
+    good = " ".join(f"{port.device}={port.rate_gbps:g}" for port in ports if not port.problem)
+    assert good == usable
+    assert {port.device: port.problem for port in ports if port.problem} == problems
 
 
 def test_an_efa_machine_has_32_ports_that_a_plugin_can_use(trees: Trees) -> None:
@@ -202,13 +178,7 @@ def test_an_efa_machine_has_32_ports_that_a_plugin_can_use(trees: Trees) -> None
         node_guid="a288:c203:0004:0000",
     )
     assert len(ports) == 32
-    assert problems(root) == {}
-
-
-def test_a_machine_without_rdma_has_no_ports(trees: Trees) -> None:
-    root, _ = trees(tcp_only)
-    assert look_rdma(root) == []
-    assert error_counters(root) == {}
+    assert {port.problem for port in ports} == {""}
 
 
 @pytest.mark.parametrize(("build", "count"), [(nd_h100_v5, 9), (roce_8x400, 9), (efa_p5, 32)])
@@ -224,6 +194,12 @@ def test_a_container_that_was_given_no_device_sees_all_and_can_use_none(
 # ---- one port -----------------------------------------------------------------------------------
 
 
+AT, LINK = "the port is", "its link"
+NOT_FINISHED = "the subnet manager has not finished with it"
+RECOVERS, HAS_ERRORS = "6: LinkErrorRecovery", "the link has errors"
+TRAINS = "4: PortConfigurationTraining"
+
+
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
@@ -231,20 +207,11 @@ def test_a_container_that_was_given_no_device_sees_all_and_can_use_none(
         ({"sm_lid": "0x0"}, ""),  # virtual functions of some clouds tell none
         ({"phys_state": ""}, ""),
         ({"state": ""}, "the kernel does not tell its state"),
-        (
-            {"state": "3: ARMED"},
-            "the port is ARMED and its link LinkUp: the subnet manager has not finished with it",
-        ),
-        ({"state": "5: ACTIVE_DEFER"}, "the port is ACTIVE_DEFER and its link LinkUp"),
-        (
-            {"phys_state": "6: LinkErrorRecovery"},
-            "the port is ACTIVE and its link LinkErrorRecovery: the link has errors",
-        ),
-        (
-            {"state": "1: DOWN", "phys_state": "4: PortConfigurationTraining"},
-            "the port is DOWN and its link PortConfigurationTraining",
-        ),
-        ({"state": "1: DOWN", "phys_state": ""}, "the port is DOWN"),
+        ({"state": "3: ARMED"}, f"{AT} ARMED and {LINK} LinkUp: {NOT_FINISHED}"),
+        ({"state": "5: ACTIVE_DEFER"}, f"{AT} ACTIVE_DEFER and {LINK} LinkUp"),
+        ({"phys_state": RECOVERS}, f"{AT} ACTIVE and {LINK} LinkErrorRecovery: {HAS_ERRORS}"),
+        ({"state": "1: DOWN", "phys_state": TRAINS}, f"{AT} DOWN and {LINK} {TRAINS[3:]}"),
+        ({"state": "1: DOWN", "phys_state": ""}, f"{AT} DOWN"),
         ({"lid": "0x0"}, "it has no LID: no subnet manager has configured it"),
         ({"lid": ""}, ""),
         ({"link_layer": ""}, "its link layer is not told, which NCCL does not know"),
@@ -318,24 +285,19 @@ def test_the_gid_is_the_one_that_the_user_asks_nccl_for(
     tmp_path: Path, given: dict[str, str], index: int | None, kind: str
 ) -> None:
     gids = [(LINK_LOCAL_V6, V1, ""), (LINK_LOCAL_V6, V2, ""), (SITE_V6, V1, ""), (SITE_V6, V2, "")]
-    one_port(
-        tmp_path,
-        {"link_layer": "Ethernet"},
-        gids=[*gids, (V4, V2, ""), (EMPTY_GID, "", "")],
-    )
+    gids += [(V4, V2, ""), (EMPTY_GID, "", "")]
+    one_port(tmp_path, {"link_layer": "Ethernet"}, gids=gids)
     wish = gid_wish({name: Given(value) for name, value in given.items()})
     [port] = look_rdma(tmp_path, wish)
     assert (port.gid_index, port.gid_type) == (index, kind)
     assert port.problem == ("" if index is not None else "no GID at index 5")
 
 
+SUBNET = "fec0:0000:0000:0001"
+
+
 @pytest.mark.parametrize(
-    ("gid", "prefix"),
-    [
-        ("fec0:0000:0000:0001:0015:5dff:fd34:0400", "fec0:0000:0000:0001"),
-        ("", ""),
-        ("fe80::1", ""),
-    ],
+    ("gid", "prefix"), [(f"{SUBNET}:0015:5dff:fd34:0400", SUBNET), ("", ""), ("fe80::1", "")]
 )
 def test_the_subnet_prefix_of_infiniband_is_the_first_half_of_its_gid(
     tmp_path: Path, gid: str, prefix: str
@@ -345,14 +307,7 @@ def test_the_subnet_prefix_of_infiniband_is_the_first_half_of_its_gid(
 
 @pytest.mark.parametrize(
     ("rate", "gbps"),
-    [
-        ("2.5 Gb/sec (1X SDR)", 2.5),
-        ("200 Gb/sec (2X NDR)", 200),
-        ("800 Gb/sec (4X XDR)", 800),
-        ("", 0),
-        ("fast", 0),
-        ("9999999999 Gb/sec", 0),
-    ],
+    [("2.5 Gb/sec (1X SDR)", 2.5), ("", 0), ("fast", 0), ("9999999999 Gb/sec", 0)],
 )
 def test_the_rate_is_a_number_and_the_kernels_words(tmp_path: Path, rate: str, gbps: float) -> None:
     port = one_port(tmp_path, {"rate": rate})
@@ -362,9 +317,8 @@ def test_the_rate_is_a_number_and_the_kernels_words(tmp_path: Path, rate: str, g
 def test_a_device_without_uverbs_node_needs_a_kernel_module(tmp_path: Path) -> None:
     one_port(tmp_path, {})
     shutil.rmtree(tmp_path / "sys/class/infiniband/mlx5_0/device/infiniband_verbs")
-    assert problems(tmp_path) == {
-        "mlx5_0": "it has no uverbs node: the kernel module ib_uverbs is not loaded"
-    }
+    words = "it has no uverbs node: the kernel module ib_uverbs is not loaded"
+    assert [port.problem for port in look_rdma(tmp_path)] == [words]
 
 
 def test_a_uverbs_node_that_this_user_may_not_open_is_a_problem() -> None:
