@@ -418,7 +418,7 @@ def test_a_long_list_of_what_exists_is_cut(count: int, more: str) -> None:
 
 def test_a_run_on_one_machine_offers_loopback_and_nothing_else(trees: Trees) -> None:
     choice = choose(see(trees, efa_p5), route="10.1.3.4", loopback=True)
-    common = {"interface": "lo", "kind": LinkKind.LOOPBACK, "mtu": 65536}
+    common: dict[str, Any] = {"interface": "lo", "kind": LinkKind.LOOPBACK, "mtu": 65536}
     loopback = [("127.0.0.1", 8, "loopback, IPv4"), ("::1", 128, "loopback, IPv6")]
     assert choice == AddressChoice(
         [

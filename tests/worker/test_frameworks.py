@@ -155,7 +155,7 @@ def test_a_node_or_a_table_that_a_framework_cannot_use_is_refused(
 
 @pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if name != "bench"])
 def test_no_framework_takes_an_empty_command(framework: str) -> None:
-    with pytest.raises(UsageError, match="^no COMMAND was given"):
+    with pytest.raises(UsageError, match=r"^no COMMAND was given"):
         check_command([], framework)
 
 

@@ -36,29 +36,32 @@ def test_a_launcher_that_is_not_on_the_path_is_named_with_what_installs_it(tmp_p
     assert missing(need, path=tmp_path) == ""
 
 
-def test_a_program_of_the_users_own_is_not_to_be_installed(tmp_path: Path) -> None:
-    assert missing(Need("./x", "", program="./x"), path=tmp_path) == (
-        f"'./x' of COMMAND is not on this node's PATH ({tmp_path})"
-    )
+NOT_ON_PATH = "is not on this node's PATH ({0})"
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("./x", NOT_ON_PATH),
+        ("{0}/x", "is not executable (chmod +x, or name its interpreter)"),
+        (".", "is a folder on this node, and no program"),
+        ("/tmp", "is a folder on this node, and no program"),
+    ],
+)
+def test_a_program_of_the_users_own_is_not_to_be_installed(
+    tmp_path: Path, program: str, words: str
+) -> None:
     (tmp_path / "x").write_text("")
-    program = str(tmp_path / "x")
-    assert missing(Need(program, "", program=program), path=tmp_path) == (
-        f"'{program}' of COMMAND is not executable (chmod +x, or name its interpreter)"
-    )
-
-
-@pytest.mark.parametrize("program", [".", "..", "/tmp", "./"])
-def test_a_folder_is_no_program(tmp_path: Path, program: str) -> None:
-    assert missing(Need(program, "", program=program), path=tmp_path) == (
-        f"'{program}' of COMMAND is a folder on this node, and no program"
-    )
+    program = program.format(tmp_path)
+    told = f"'{program}' of COMMAND {words.format(tmp_path)}"
+    assert missing(Need(program, "", program=program), path=tmp_path) == told
 
 
 @pytest.mark.parametrize("before", ["", "./"])
 def test_an_endless_word_is_cut_where_it_is_named(tmp_path: Path, before: str) -> None:
     words = missing(Need("", "", program=before + "x" * 130_000), path=tmp_path)
     assert words.startswith(f"'{before}xxx")
-    assert words.endswith(f"' of COMMAND is not on this node's PATH ({tmp_path})")
+    assert words.endswith(f"' of COMMAND {NOT_ON_PATH.format(tmp_path)}")
     assert len(words) < 500
 
 
@@ -101,21 +104,16 @@ def test_a_package_is_found_where_pythonpath_or_a_link_of_the_environment_leads(
     assert missing(LIGHTNING, path=path) == ""
 
 
-def test_nothing_is_said_of_a_program_that_is_no_python_or_of_an_unknown_one(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "bin").mkdir()
+def test_a_python_of_which_nothing_is_known_is_not_judged(tmp_path: Path) -> None:
+    interpreter(tmp_path)
+    site(tmp_path).rmdir()
+    assert missing(LIGHTNING, path=tmp_path / "bin") == ""
+    (tmp_path / "bin/python3").unlink()
     script(tmp_path / "bin/python3", "#!/bin/sh")  # a shim: who knows where it leads
     assert missing(LIGHTNING, path=tmp_path / "bin") == ""
     environ = {"PATH": str(tmp_path / "bin")}
     assert has_module("sh", environ, ["lightning"]) is None
     assert has_module("python3", environ, ["lightning"]) is None
-
-
-def test_a_python_without_any_folder_of_packages_is_not_judged(tmp_path: Path) -> None:
-    interpreter(tmp_path)
-    site(tmp_path).rmdir()
-    assert missing(LIGHTNING, path=tmp_path / "bin") == ""
 
 
 # ---- whose mpiexec it is ------------------------------------------------------------------------
@@ -126,68 +124,57 @@ HYDRA = "HYDRA build details:\n    Version:    5.0.2"
 INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b44796a)"
 
 
-def mpi(folder: Path, framework: str, version: str) -> str:
-    """What is said of a launcher of MPI that prints this version."""
-    for name in ("mpiexec", "mpirun"):
-        launcher = folder / name
-        launcher.write_text(f'#!/bin/sh\n[ "$*" = --version ] && echo "{version}"\n')
-        launcher.chmod(0o755)
-    path = f"{folder}:/usr/bin:/bin"
-    return missing_of(FRAMEWORKS[framework].needs(["./prog"]), {"PATH": path})
+def prints(path: Path, text: str) -> None:
+    """A launcher that prints this, whatever it is asked."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'#!/bin/sh\necho "{text}"\n')
+    path.chmod(0o755)
+
+
+def of_mpi(framework: str, *folders: Path) -> str:
+    """What is said of a launcher of MPI in these folders."""
+    needs = FRAMEWORKS[framework].needs(["./prog"])
+    return missing_of(needs, {"PATH": ":".join([*map(str, folders), "/usr/bin:/bin"])})
 
 
 @pytest.mark.parametrize(
-    ("framework", "version", "program", "whose", "wanted", "instead"),
+    ("framework", "version", "whose", "instead"),
     [
-        ("mpich", OPEN_MPI, "mpiexec", "Open MPI", "MPICH", "openmpi"),
-        ("mpich", OPEN_MPI_5, "mpiexec", "Open MPI", "MPICH", "openmpi"),
-        ("intelmpi", OPEN_MPI, "mpiexec", "Open MPI", "Intel MPI", "openmpi"),
-        ("intelmpi", HYDRA, "mpiexec", "MPICH", "Intel MPI", "mpich"),
-        ("openmpi", HYDRA, "mpirun", "MPICH", "Open MPI", "mpich"),
-        ("openmpi", INTEL, "mpirun", "Intel MPI", "Open MPI", "intelmpi"),
+        ("mpich", OPEN_MPI, "Open MPI", "openmpi"),
+        ("mpich", OPEN_MPI_5, "Open MPI", "openmpi"),
+        ("intelmpi", OPEN_MPI, "Open MPI", "openmpi"),
+        ("intelmpi", HYDRA, "MPICH", "mpich"),
+        ("openmpi", HYDRA, "MPICH", "mpich"),
+        ("openmpi", INTEL, "Intel MPI", "intelmpi"),
+        ("mpich", HYDRA, "", ""),
+        ("mpich", INTEL, "", ""),  # it reads what MPICH is told
+        ("intelmpi", INTEL, "", ""),
+        ("openmpi", OPEN_MPI, "", ""),
+        ("openmpi", OPEN_MPI_5, "", ""),
+        ("mpich", "", "", ""),
+        ("mpich", "invalid mpiexec argument --version", "", ""),
     ],
 )
-def test_an_mpiexec_that_would_not_read_the_table_is_refused(
-    tmp_path: Path,
-    framework: str,
-    version: str,
-    program: str,
-    whose: str,
-    wanted: str,
-    instead: str,
+def test_an_mpiexec_that_would_not_read_the_table_is_refused_and_others_are_taken(
+    tmp_path: Path, framework: str, version: str, whose: str, instead: str
 ) -> None:
-    assert mpi(tmp_path, framework, version) == (
-        f"'{tmp_path / program}' is {whose}'s, and would not start processes on the other "
-        f"nodes as {wanted}'s does; use --framework {instead}, or put {wanted}'s first on PATH"
+    program = tmp_path / ("mpirun" if framework == "openmpi" else "mpiexec")
+    prints(program, version)
+    wanted = {"mpich": "MPICH", "intelmpi": "Intel MPI", "openmpi": "Open MPI"}[framework]
+    words = (
+        f"'{program}' is {whose}'s, and would not start processes on the other nodes as "
+        f"{wanted}'s does; use --framework {instead}, or put {wanted}'s first on PATH"
     )
+    assert of_mpi(framework, tmp_path) == (words if whose else "")
 
 
-@pytest.mark.parametrize(
-    ("framework", "version"),
-    [
-        ("mpich", HYDRA),
-        ("mpich", INTEL),  # it reads what MPICH is told
-        ("intelmpi", INTEL),
-        ("openmpi", OPEN_MPI),
-        ("openmpi", OPEN_MPI_5),
-        ("mpich", ""),
-        ("mpich", "invalid mpiexec argument --version"),
-    ],
-)
-def test_an_mpiexec_that_reads_the_table_or_is_not_known_is_taken(
-    tmp_path: Path, framework: str, version: str
-) -> None:
-    assert mpi(tmp_path, framework, version) == ""
-
-
+@pytest.mark.real_time
 def test_an_mpiexec_that_never_tells_its_version_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worker.preflight.needs._VERSION_SECONDS", 0.2)
-    launcher = script(tmp_path / "mpiexec", "#!/bin/sh")
-    launcher.write_text("#!/bin/sh\nexec sleep 60\n")
-    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    assert missing_of(FRAMEWORKS["mpich"].needs(["./prog"]), environ) == ""
+    script(tmp_path / "mpiexec", "#!/bin/sh").write_text("#!/bin/sh\nexec sleep 60\n")
+    assert of_mpi("mpich", tmp_path) == ""
 
 
 WITHOUT_IPV6 = (
@@ -198,36 +185,22 @@ WITHOUT_IPV6 = (
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("told", "at", "words"),
     [
-        (
-            "IPv6 support: no",
-            WITHOUT_IPV6,
-        ),
-        ("IPv6 support: yes", ""),
-        ("", ""),
+        ("IPv6 support: no", "own", WITHOUT_IPV6),
+        ("IPv6 support: yes", "own", ""),
+        ("", "own", ""),
+        ("IPv6 support: no", "other", ""),  # another Open MPI's
     ],
 )
 def test_an_open_mpi_without_ipv6_is_refused_where_the_table_needs_it(
-    tmp_path: Path, told: str, words: str
+    tmp_path: Path, told: str, at: str, words: str
 ) -> None:
     needs = contract("./prog", framework="openmpi", sealed=table(V6), paths=PATHS).needs
-    for name in ("mpirun", "ompi_info"):
-        (tmp_path / name).write_text(f'#!/bin/sh\necho "  {told}"\n')
-        (tmp_path / name).chmod(0o755)
-    said = missing_of(needs, {"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    assert said == (f"'{tmp_path / 'mpirun'}' {words}" if words else "")
-
-
-def test_another_folders_ompi_info_tells_nothing_of_an_open_mpi(tmp_path: Path) -> None:
-    needs = contract("./prog", framework="openmpi", sealed=table(V6), paths=PATHS).needs
-    for name in ("own/mpirun", "other/ompi_info"):
-        path = tmp_path / name
-        path.parent.mkdir()
-        path.write_text("#!/bin/sh\necho 'IPv6 support: no'\n")
-        path.chmod(0o755)
-    environ = {"PATH": f"{tmp_path}/own:{tmp_path}/other:/usr/bin:/bin"}
-    assert missing_of(needs, environ) == ""
+    prints(tmp_path / "own/mpirun", "")
+    prints(tmp_path / at / "ompi_info", f"  {told}")
+    said = missing_of(needs, {"PATH": f"{tmp_path}/own:{tmp_path}/other:/usr/bin:/bin"})
+    assert said == (f"'{tmp_path / 'own/mpirun'}' {words}" if words else "")
 
 
 def test_only_the_node_that_starts_mpiexec_asks_whose_it_is() -> None:

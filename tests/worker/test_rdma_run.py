@@ -203,16 +203,16 @@ def test_the_machine_with_a_fault_is_named_and_no_other(trees: Trees, fault: str
 
 
 @pytest.mark.parametrize(
-    ("builders", "transport"),
+    ("builders", "expected"),
     [
-        (nd(bad={2: DOWN}), ""),
-        (nd(bad={6: SLOW}), "IB"),
-        (with_odd(ND, not_given(ND[ODD])), ""),
-        ([not_given(build) for build in ND], "Socket"),
+        (nd(bad={2: DOWN}), RdmaExpectation("")),
+        (nd(bad={6: SLOW}), RdmaExpectation("IB")),
+        (with_odd(ND, not_given(ND[ODD])), RdmaExpectation("")),
+        ([not_given(build) for build in ND], RdmaExpectation("Socket")),
     ],
     ids=["one port down", "one port slow", "one container without", "all containers without"],
 )
 def test_nothing_is_written_for_nccl_to_hide_a_fault(
-    trees: Trees, builders: Sequence[Builder], transport: str
+    trees: Trees, builders: Sequence[Builder], expected: RdmaExpectation
 ) -> None:
-    assert rdma_of(joins(trees, builders)) == RdmaExpectation(transport)
+    assert rdma_of(joins(trees, builders)) == expected

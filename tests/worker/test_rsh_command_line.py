@@ -15,8 +15,6 @@ from worker.programs import rsh
 from worker.programs.rsh import RefusedError, parse
 from worker.rsh.shims import write_shims
 
-pytestmark = pytest.mark.real_time
-
 
 @pytest.mark.parametrize(
     ("words", "host", "command"),
@@ -76,19 +74,27 @@ def run(*words: str, **env: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_outside_of_a_run_it_says_so_and_exits_as_ssh_does() -> None:
-    assert run("h1", "true") == (
-        255,
-        "rdzv rsh: RDZV_SOCKET is not set: it is for the program of a node of a run\n",
-    )
-
-
-def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
-    path = str(tmp_path / "agent")
-    assert run("h1", "true", RDZV_SOCKET=path) == (
-        255,
-        f"rdzv rsh: no agent of a node at {path}: No such file or directory\n",
-    )
+@pytest.mark.parametrize(
+    ("words", "socket_at", "why"),
+    [
+        (["h1"], "", "RDZV_SOCKET is not set: it is for the program of a node of a run"),
+        (["h1"], "/no/agent", "no agent of a node at /no/agent: No such file or directory"),
+        *(
+            ([host], "/no", f"{host!a} is no name of a host")
+            for host in ('a"b', "a\\b", "ä", "a\nb")
+        ),
+        (
+            ["h1", *["x" * 100_000] * 2],
+            "/no",
+            "COMMAND has 200006 bytes; at most 131071 can be run",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_is_said_and_ends_as_with_ssh(
+    words: list[str], socket_at: str, why: str
+) -> None:
+    env = {"RDZV_SOCKET": socket_at} if socket_at else {}
+    assert run(*words, "true", **env) == (255, f"rdzv rsh: {why}\n")
 
 
 @pytest.mark.parametrize("last", [b"", b'{"exit": 1', b'{"stdout": "eA'])
@@ -103,20 +109,6 @@ def test_an_agent_that_is_gone_in_the_middle_is_no_exit_code(tmp_path: Path, las
             caller.sendall(last)
     gone = "rdzv rsh: this node's agent has gone before the command ended\n"
     assert outcome.result() == (255, gone)
-
-
-@pytest.mark.parametrize("host", ['a"b', "a\\b", "ä", "a\nb"])
-def test_a_host_that_is_no_name_is_refused(host: str) -> None:
-    code, said = run(host, "true", RDZV_SOCKET="/nowhere")
-    assert (code, said) == (255, f"rdzv rsh: {host!a} is no name of a host\n")
-
-
-def test_a_command_that_is_too_long_for_a_shell_is_refused() -> None:
-    long = ["x" * 100_000, "y" * 100_000]
-    assert run("h1", *long, RDZV_SOCKET="/nowhere") == (
-        255,
-        "rdzv rsh: COMMAND has 200001 bytes; at most 131071 can be run\n",
-    )
 
 
 def test_it_imports_next_to_nothing() -> None:

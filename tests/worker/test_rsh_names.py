@@ -5,33 +5,16 @@ from __future__ import annotations
 import pytest
 
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.table import EndpointTable
+from tests.worker.test_hosts_plan import row
+from tests.worker.test_hosts_plan import table as table_of
 from worker.rsh.names import row_of_host
 
 
 def table(*nodes: tuple[str, str]) -> EndpointTable:
     """A table of nodes, by hostname and address."""
-    rows = [
-        TableRow(
-            rank=rank,
-            slot=10 + rank,
-            hostname=hostname,
-            address=address,
-            interface="eth0",
-            prefix_length=24,
-            nproc_per_node=1,
-            mac="",
-        )
-        for rank, (hostname, address) in enumerate(nodes)
-    ]
-    return EndpointTable(
-        run="r",
-        launch_id="l",
-        epoch=1,
-        master_address=nodes[0][1],
-        master_port=1,
-        rows=rows,
-    )
+    rows = [row(rank, *node, slot=10 + rank) for rank, node in enumerate(nodes)]
+    return table_of(*rows, run="r")
 
 
 THREE = table(("h0", "10.0.0.10"), ("h1.a.local", "10.0.0.11"), ("H2", "fd77::12"))
