@@ -4,79 +4,50 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from worker.nccl.conf import read_conf
 from worker.nccl.env import Given, conf_values, network_kind, selects
 
+EXACT = {"exact": True}
+PORT_2 = {"port": 2}
+
 
 @pytest.mark.parametrize(
-    ("words", "name", "taken"),
+    ("name", "how", "takes", "leaves"),
     [
-        ("eth", "eth10", True),
-        ("eth1", "eth10", True),
-        ("=eth1", "eth10", False),
-        ("=eth1", "eth1", True),
-        ("=ib0,eth1:4000", "eth1", True),
-        ("^docker,lo", "eth1", True),
-        ("^docker,lo", "docker0", False),
-        ("^=docker", "docker0", True),
-        ("^=docker0", "docker0", False),
-        ("ib,,", "eth1", False),
-        ("", "eth1", False),
+        ("eth10", {}, "eth eth1", "=eth1 ib,,"),
+        ("eth1", {}, "=eth1 =ib0,eth1:4000 ^docker,lo", ""),
+        ("docker0", {}, "^=docker", "^docker,lo ^=docker0"),
+        (
+            "mlx5_10",
+            PORT_2,
+            "mlx5 mlx5_1 =mlx5_10:2 mlx5_1:2 =mlx5_9:1,mlx5_10:2:0:1 ^=mlx5_1 ^=mlx5_10:1",
+            "=mlx5_1 =mlx5_10:1 mlx5_1:1 ^mlx5_1 ^=mlx5_10:2",
+        ),
+        ("eth1", EXACT, "eth1 ib0,eth1", "eth"),  # Gloo takes whole names
     ],
 )
 def test_a_list_takes_beginnings_unless_a_sign_says_otherwise(
-    words: str, name: str, taken: bool
+    name: str, how: dict[str, Any], takes: str, leaves: str
 ) -> None:
-    assert selects(words, name) is taken
+    assert [words for words in takes.split() if not selects(words, name, **how)] == []
+    assert [words for words in ["", *leaves.split()] if selects(words, name, **how)] == []
 
 
 @pytest.mark.parametrize(
-    ("words", "taken"),
+    ("kind", "names"),
     [
-        ("mlx5", True),
-        ("mlx5_1", True),
-        ("=mlx5_1", False),
-        ("=mlx5_10:2", True),
-        ("=mlx5_10:1", False),
-        ("mlx5_1:2", True),
-        ("mlx5_1:1", False),
-        ("=mlx5_9:1,mlx5_10:2:0:1", True),
-        ("^mlx5_1", False),
-        ("^=mlx5_1", True),
-        ("^=mlx5_10:1", True),
-        ("^=mlx5_10:2", False),
+        ("IB", ["IB", "IBext", "IBext_v8", "gIB", "UCX"]),
+        ("Socket", ["Socket", "FastSocket"]),
+        ("Libfabric", ["Libfabric", "AWS Libfabric"]),
+        ("", ["GPUDirectTCPX_v7", ""]),
     ],
 )
-def test_a_list_of_devices_may_name_a_port_of_each(words: str, taken: bool) -> None:
-    assert selects(words, "mlx5_10", port=2) is taken
-
-
-@pytest.mark.parametrize(("words", "taken"), [("eth1", True), ("ib0,eth1", True), ("eth", False)])
-def test_gloo_takes_whole_names(words: str, taken: bool) -> None:
-    assert selects(words, "eth1", exact=True) is taken
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("IB", "IB"),
-        ("IBext", "IB"),
-        ("IBext_v8", "IB"),
-        ("gIB", "IB"),
-        ("UCX", "IB"),
-        ("Socket", "Socket"),
-        ("FastSocket", "Socket"),
-        ("Libfabric", "Libfabric"),
-        ("AWS Libfabric", "Libfabric"),
-        ("GPUDirectTCPX_v7", ""),
-        ("", ""),
-    ],
-)
-def test_a_networks_name_tells_its_kind(name: str, kind: str) -> None:
-    assert network_kind(name) == kind
+def test_a_networks_name_tells_its_kind(kind: str, names: list[str]) -> None:
+    assert {network_kind(name) for name in names} == {kind}
 
 
 def test_a_file_is_read_line_by_line_as_nccl_does() -> None:

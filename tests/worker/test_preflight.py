@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -64,145 +65,86 @@ def test_a_check_that_is_skipped_says_so_and_nothing_else(check: str) -> None:
 
 # ---- one thing is wrong -------------------------------------------------------------------------
 
-WRONG: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
-    "no address": (
-        {"candidates": (), "address_problem": ("this node has no address", "bring one up")},
-        ("L01", "fail", "", "this node has no address"),
-    ),
-    "bridges only": (
-        {"candidates": (VIRTUAL,)},
-        ("L01", "warn", "docker0", "172.17.0.1 (docker0)"),
-    ),
-    "name is loopback, nobody corrects it": (
-        {"hostname_addresses": ("127.0.1.1",), "hosts": "off"},
-        ("L02", "warn", "gpu-17", "127.0.1.1"),
-    ),
-    "name is loopback, hosts file read-only": (
-        {"hostname_addresses": ("127.0.1.1", "10.0.0.4"), "is_hosts_writable": False},
-        ("L02", "warn", "gpu-17", "127.0.1.1, 10.0.0.4"),
-    ),
-    "names are required, hosts file read-only": (
-        {"hostname_addresses": ("::1",), "hosts": "require", "is_hosts_writable": False},
-        ("L02", "warn", "gpu-17", "::1"),
-    ),
-    "name is unknown": (
-        {"hostname_addresses": (), "hosts": "off"},
-        ("L02", "warn", "gpu-17", "resolves to nothing"),
-    ),
-    "name server is silent": (
-        {"hostname_addresses": None, "is_name_server_silent": True},
-        ("L02", "warn", "gpu-17", NO_ANSWER),
-    ),
-    "port is taken": (
-        {"is_master_port_free": False},
-        ("L03", "warn", "port 29500", "taken by another program"),
-    ),
-    "port is ephemeral": (
-        {"master_port": 40_000},
-        ("L03", "warn", "port 40000", "inside 32768 to 60999"),
-    ),
-    "shm as Docker gives it": (
-        {"shm": Disk("/dev/shm", 64 * MIB, 64 * MIB)},
-        ("L14", "fail", "/dev/shm", "64 MiB free of 64 MiB"),
-    ),
-    "shm with leftovers": (
-        {"shm": Disk("/dev/shm", 100 * MIB, 8 * GIB)},
-        ("L14", "fail", "/dev/shm", "100 MiB free of 8 GiB"),
-    ),
-    "shm is small": (
-        {"shm": Disk("/dev/shm", 512 * MIB, 512 * MIB)},
-        ("L14", "warn", "/dev/shm", "512 MiB free of 512 MiB"),
-    ),
-    "few files": ({"limits": limits(files=1024)}, ("L15", "warn", "ulimit -n", "1024")),
-    "endless stacks": (
-        {"limits": limits(stack_bytes=None)},
-        ("L15", "warn", "ulimit -s", "unlimited"),
-    ),
-    "a GPU is missing": (
-        {"gpus": Gpus("570", gpus().gpus[1:])},
-        ("L16", "warn", "GPUs", "7 of 8"),
-    ),
-    "a GPU fell off the bus": (
-        {"gpus": gpus(Gpu(0, problem="GPU is lost"))},
-        ("L16", "fail", "GPU 0", "GPU is lost"),
-    ),
-    "a GPU has to be exchanged": (
-        {"gpus": gpus(UNREMAPPED)},
-        ("L16", "fail", "GPU 0", UNREMAPPED.problems[0][0]),
-    ),
-    "memory errors": ({"gpus": gpus(FLIPPED)}, ("L16", "warn", "GPU 0", FLIPPED.problems[0][0])),
-    "driver and library differ": (
-        {"gpus": Gpus(problem="NVML: Driver/library version mismatch")},
-        ("L16", "fail", "GPU driver", "NVML: Driver/library version mismatch"),
-    ),
-    "the driver is slow": (
-        {"gpus": Gpus(problem="NVML: no answer within 1 s", is_late=True)},
-        ("L16", "warn", "GPU driver", "NVML: no answer within 1 s"),
-    ),
-    "more processes than GPUs": (
-        {"nproc": 16},
-        ("L16", "warn", "--nproc-per-node", "16 processes and 8 GPUs"),
-    ),
-    "disk of the program is full": (
-        {"disks": (Disk("/work", 10 * MIB, 900 * GIB),)},
-        ("L18", "warn", "/work", "10 MiB free of 900 GiB"),
-    ),
-    "disk of temporary files is full": (
-        {"disks": (Disk("/tmp", 10 * MIB, 900 * GIB),)},
-        ("L18", "fail", "/tmp", "10 MiB free of 900 GiB"),
-    ),
-    "TMPDIR is full": (
-        {"disks": (Disk("/scratch", 0, GIB),), "temporary": "/scratch"},
-        ("L18", "fail", "/scratch", "0 MiB free of 1 GiB"),
-    ),
-    "disk is nearly full": (
-        {"disks": (Disk("/work", 40 * GIB, 900 * GIB),)},
-        ("L18", "warn", "/work", "40 GiB free of 900 GiB"),
-    ),
-    "folder cannot be written": (
-        {"disks": (Disk("/work", 1, 1, "Read-only file system", errno.EROFS),)},
-        ("L18", "warn", "/work", "Read-only file system"),
-    ),
-    "TMPDIR cannot be written": (
-        {"disks": (Disk("/tmp", 0, 0, "Read-only file system", errno.EROFS),)},
-        ("L18", "fail", "/tmp", "Read-only file system"),
-    ),
-    "TMPDIR is another node's": (
-        {
-            "disks": (Disk("/scratch/slurm.7", 0, 0, GONE, errno.ENOENT),),
-            "temporary": "/scratch/slurm.7",
-        },
-        ("L18", "warn", "/scratch/slurm.7", GONE),
-    ),
-    "a disk hangs": (
-        {"disks": (Disk("/tmp", problem=NO_ANSWER),)},
-        ("L18", "warn", "/tmp", NO_ANSWER),
-    ),
-    "clock runs free": (
-        {"clock": Clock(is_synchronised=False, error_seconds=16.0)},
-        ("L19", "warn", "clock", "not synchronised"),
-    ),
-    "two interfaces in one subnet": (
-        {
-            "candidates": (candidate(), candidate("eth1", "10.0.0.5")),
-            "arp": {"eth0": Arp(), "eth1": Arp(1, 2)},
-        },
-        ("L21", "warn", "eth0, eth1", "all in 10.0.0.0/24"),
-    ),
+UNSET = Clock(is_synchronised=False, error_seconds=16.0)
+
+
+def on(*disks: Disk, **how: Any) -> dict[str, Any]:
+    return {"disks": disks, **how}
+
+
+def lacks(path: str, number: int) -> Disk:
+    return Disk(path, 0, 0, os.strerror(number), number)
+
+
+def shm(free: int, total: int) -> Disk:
+    return Disk("/dev/shm", free, total)
+
+
+def name_is(*addresses: str, **how: Any) -> dict[str, Any]:
+    return {"hostname_addresses": addresses, **how}
+
+
+SCRATCH = "/scratch/slurm.7"
+NOBODY = {"candidates": (), "address_problem": ("this node has no address", "bring one up")}
+TWO = {
+    "candidates": (candidate(), candidate("eth1", "10.0.0.5")),
+    "arp": {"eth0": Arp(), "eth1": Arp(1, 2)},
 }
+LATE = Gpus(problem="NVML: no answer within 1 s", is_late=True)
+OTHER_LIBRARY = Gpus(problem="NVML: Driver/library version mismatch")
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("L01 fail | | this node has no address", NOBODY),
+    ("L01 warn | docker0 | 172.17.0.1 (docker0)", {"candidates": (VIRTUAL,)}),
+    ("L02 warn | gpu-17 | 127.0.1.1", name_is("127.0.1.1", hosts="off")),
+    (
+        "L02 warn | gpu-17 | 127.0.1.1, 10.0.0.4",
+        name_is("127.0.1.1", "10.0.0.4", is_hosts_writable=False),
+    ),
+    ("L02 warn | gpu-17 | ::1", name_is("::1", hosts="require", is_hosts_writable=False)),
+    ("L02 warn | gpu-17 | resolves to nothing", name_is(hosts="off")),
+    (
+        f"L02 warn | gpu-17 | {NO_ANSWER}",
+        {"hostname_addresses": None, "is_name_server_silent": True},
+    ),
+    ("L03 warn | port 29500 | taken by another program", {"is_master_port_free": False}),
+    ("L03 warn | port 40000 | inside 32768 to 60999", {"master_port": 40_000}),
+    ("L14 fail | /dev/shm | 64 MiB free of 64 MiB", {"shm": shm(64 * MIB, 64 * MIB)}),
+    ("L14 fail | /dev/shm | 100 MiB free of 8 GiB", {"shm": shm(100 * MIB, 8 * GIB)}),
+    ("L14 warn | /dev/shm | 512 MiB free of 512 MiB", {"shm": shm(512 * MIB, 512 * MIB)}),
+    ("L15 warn | ulimit -n | 1024", {"limits": limits(files=1024)}),
+    ("L15 warn | ulimit -s | unlimited", {"limits": limits(stack_bytes=None)}),
+    ("L16 warn | GPUs | 7 of 8", {"gpus": Gpus("570", gpus().gpus[1:])}),
+    ("L16 fail | GPU 0 | GPU is lost", {"gpus": gpus(Gpu(0, problem="GPU is lost"))}),
+    (f"L16 fail | GPU 0 | {UNREMAPPED.problems[0][0]}", {"gpus": gpus(UNREMAPPED)}),
+    (f"L16 warn | GPU 0 | {FLIPPED.problems[0][0]}", {"gpus": gpus(FLIPPED)}),
+    (f"L16 fail | GPU driver | {OTHER_LIBRARY.problem}", {"gpus": OTHER_LIBRARY}),
+    (f"L16 warn | GPU driver | {LATE.problem}", {"gpus": LATE}),
+    ("L16 warn | --nproc-per-node | 16 processes and 8 GPUs", {"nproc": 16}),
+    ("L18 warn | /work | 10 MiB free of 900 GiB", on(Disk("/work", 10 * MIB, 900 * GIB))),
+    ("L18 fail | /tmp | 10 MiB free of 900 GiB", on(Disk("/tmp", 10 * MIB, 900 * GIB))),
+    (
+        "L18 fail | /scratch | 0 MiB free of 1 GiB",
+        on(Disk("/scratch", 0, GIB), temporary="/scratch"),
+    ),
+    ("L18 warn | /work | 40 GiB free of 900 GiB", on(Disk("/work", 40 * GIB, 900 * GIB))),
+    ("L18 warn | /work | Read-only file system", on(lacks("/work", errno.EROFS))),
+    ("L18 fail | /tmp | Read-only file system", on(lacks("/tmp", errno.EROFS))),
+    (f"L18 warn | {SCRATCH} | {GONE}", on(lacks(SCRATCH, errno.ENOENT), temporary=SCRATCH)),
+    (f"L18 warn | /tmp | {NO_ANSWER}", on(Disk("/tmp", problem=NO_ANSWER))),
+    ("L19 warn | clock | not synchronised", {"clock": UNSET}),
+    ("L21 warn | eth0, eth1 | all in 10.0.0.0/24", TWO),
+]
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_named_and_nothing_else(name: str) -> None:
-    changes, complaint = WRONG[name]
-    assert complaints(machine(**changes)) == [complaint]
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_comes_with_what_is_right_and_how_to_get_there(name: str) -> None:
-    changes, (check, level, _, _) = WRONG[name]
-    [found] = [f for f in check_node(machine(**changes)) if f.level == level]
-    assert found.check == check
+@pytest.mark.parametrize(("complaint", "changes"), WRONG)
+def test_what_is_wrong_is_named_with_what_is_right_and_how_to_get_there(
+    complaint: str, changes: dict[str, Any]
+) -> None:
+    verdict, subject, value = (word.strip() for word in complaint.split("|"))
+    check, level = verdict.split()
+    here = machine(**changes)
+    assert complaints(here) == [(check, level, subject, value)]
+    [found] = [f for f in check_node(here) if f.level == level]
     assert found.expected
     assert found.fix
     assert found.cause or check == "L01"
@@ -210,32 +152,20 @@ def test_what_is_wrong_comes_with_what_is_right_and_how_to_get_there(name: str) 
 
 def test_every_check_of_this_file_is_seen_to_complain() -> None:
     of_rdma = {"L04", "L05", "L06", "L07", "L08", "L09", "L10", "L11", "L12", "L13", "L20"}
-    complained = {complaint[0] for _, complaint in WRONG.values()}
+    complained = {complaint[:3] for complaint, _ in WRONG}
     assert complained == {check.id for check in NODE_CHECKS} - of_rdma - {"L17"}
 
 
 # ---- what is no fault ---------------------------------------------------------------------------
 
 NO_FAULT: dict[str, dict[str, Any]] = {
-    "a name that rdzv corrects": {"hostname_addresses": ("127.0.1.1",)},
-    "all nodes on this machine": {
-        "hostname_addresses": ("127.0.1.1",),
-        "clock": Clock(is_synchronised=False, error_seconds=16.0),
-        "loopback": True,
-    },
-    "half a terabyte left": {"disks": (Disk("/work", 500 * GIB, 9_000 * GIB),)},
-    "a file system without storage": {"disks": (Disk("/sys", 0, 0),)},
+    "a name that rdzv corrects": name_is("127.0.1.1"),
+    "all nodes on this machine": name_is("127.0.1.1", clock=UNSET, loopback=True),
+    "half a terabyte left": on(Disk("/work", 500 * GIB, 9_000 * GIB)),
+    "a file system without storage": on(Disk("/sys", 0, 0)),
     "not rank 0": {"master_port": None, "is_master_port_free": None},
-    "no nvidia-ml-py": {
-        "gpus": Gpus(problem="the package nvidia-ml-py is not installed", is_absent=True)
-    },
-    "a container without NVML": {
-        "gpus": Gpus(problem="NVML: NVML Shared Library Not Found", is_absent=True)
-    },
-    "interfaces that answer for themselves": {
-        "candidates": (candidate(), candidate("eth1", "10.0.0.5")),
-        "arp": {"eth0": Arp(1, 2), "eth1": Arp(1, 2)},
-    },
+    "no nvidia-ml-py": {"gpus": Gpus(problem="nvidia-ml-py is not installed", is_absent=True)},
+    "interfaces that answer for themselves": TWO | {"arp": {"eth0": Arp(1, 2), "eth1": Arp(1, 2)}},
     "two addresses of one interface": {"candidates": (candidate(), candidate("eth0", "10.0.0.5"))},
     "few files and no GPUs": {"limits": limits(files=20_000), "gpus_seen": 0, "gpu_nodes": 0},
 }
