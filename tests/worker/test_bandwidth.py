@@ -52,7 +52,7 @@ def slow_between(*pairs: Pair) -> Speed:
 # --- rounds -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 16, 33, 128])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 128])
 def test_the_rounds_hold_every_pair_once_and_every_node_once_a_round(count: int) -> None:
     rounds = rounds_of(range(count))
     assert sorted(pair for some in rounds for pair in some) == [*combinations(range(count), 2)]
@@ -65,7 +65,7 @@ def test_the_rounds_hold_every_pair_once_and_every_node_once_a_round(count: int)
 # --- who is named -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [3, 4, 5, 16, 128])
+@pytest.mark.parametrize("count", [3, 4, 5, 128])
 @pytest.mark.parametrize("last", [True, False])
 def test_the_one_slow_node_is_named(count: int, last: bool) -> None:
     node = count - 1 if last else 0
@@ -79,31 +79,20 @@ def test_several_slow_nodes_are_named_each() -> None:
 
 
 def test_nodes_as_fast_as_each_other_are_all_good() -> None:
-    assert examine(5, even) == Verdict(
-        [],
-        [],
-        [
-            (
-                "no node is slow: the slowest pair, node 1 (h1) and node 4 (h4), reaches 80% of "
-                "the usual 10 GB/s (slow is below 50%)"
-            )
-        ],
+    words = (
+        "no node is slow: the slowest pair, node 1 (h1) and node 4 (h4), reaches 80% of the usual "
+        "10 GB/s (slow is below 50%)"
     )
+    assert examine(5, even) == Verdict([], [], [words])
 
 
 def test_a_slow_pair_blames_neither_end() -> None:
-    verdict = examine(6, slow_between((1, 4)))
-    assert verdict == Verdict(
-        [],
-        [(1, 4)],
-        [
-            (
-                "node 1 (h1) and node 4 (h4) are slow with each other: 1 GB/s, measured alone, "
-                "where node 1 (h1) and node 2 (h2) reach 10 GB/s; both are good with all others, "
-                "so look at what lies between these two (switch, route, MTU)"
-            )
-        ],
+    words = (
+        "node 1 (h1) and node 4 (h4) are slow with each other: 1 GB/s, measured alone, where "
+        "node 1 (h1) and node 2 (h2) reach 10 GB/s; both are good with all others, so look at what "
+        "lies between these two (switch, route, MTU)"
     )
+    assert examine(6, slow_between((1, 4))) == Verdict([], [(1, 4)], [words])
 
 
 def test_a_node_that_is_slow_with_some_is_measured_again_with_those() -> None:

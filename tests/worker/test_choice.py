@@ -10,6 +10,8 @@ from rendezvous.wire.errors import UsageError
 from worker.contracts import FrameworkChoice, check_command, choose_framework
 from worker.settings import NodeSettings, WorkerSettings, settle_framework
 
+LAUNCH = "python3 -m torch.distributed.launch"
+
 
 @pytest.mark.parametrize(
     ("command", "framework", "launcher"),
@@ -21,11 +23,7 @@ from worker.settings import NodeSettings, WorkerSettings, settle_framework
         ("horovodrun -np 4 python x.py", "horovod", "horovodrun"),
         ("orterun -np 4 ./x", "openmpi", "orterun"),
         ("prterun -np 4 ./x", "openmpi", "prterun"),
-        (
-            "/usr/bin/python3 -m torch.distributed.launch x.py",
-            "torch.distributed.launch",
-            "python3 -m torch.distributed.launch",
-        ),
+        (f"/usr/bin/{LAUNCH} x.py", "torch.distributed.launch", LAUNCH),
     ],
 )
 def test_a_frameworks_own_launcher_chooses_its_contract(
@@ -40,19 +38,15 @@ def test_a_frameworks_own_launcher_chooses_its_contract(
 @pytest.mark.parametrize(
     "command",
     [
-        "train.py --nnodes 9",
-        "./train",
-        "train",
-        "package",
-        "-m package.module",
-        "--max-restarts 3 train.py",
-        "torchrun --tee 3 train.py",
-        "torchrun --no-python ./x.sh",
-        "--no-python bash -c true",
-        "--no-python ./FOO=1",
+        *("train.py --nnodes 9", "./train", "train", "package", "-m package.module"),
+        *("--max-restarts 3 train.py", "torchrun --tee 3 train.py", "torchrun --no-python ./x.sh"),
+        *(
+            "--no-python bash -c true",
+            "--no-python ./FOO=1",
+            "./env --epochs 3",
+            "./dir=1/train.py",
+        ),
         "python -m torch.distributed.run --tee 3 train.py",
-        "./env --epochs 3",
-        "./dir=1/train.py",
     ],
 )
 def test_what_may_be_a_python_script_is_torchruns(command: str) -> None:
@@ -63,15 +57,8 @@ def test_what_may_be_a_python_script_is_torchruns(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "bash -c true",
-        "/bin/sh x",
-        "./x.sh",
-        "env A=1 train.py",
-        "nvidia-smi",
-        "./a.out",
-        "torchrun --tee 3 ./x.sh",
-        "accelerate test",
-        "srun train.py",
+        *("bash -c true", "/bin/sh x", "./x.sh", "env A=1 train.py", "nvidia-smi", "./a.out"),
+        *("torchrun --tee 3 ./x.sh", "accelerate test", "srun train.py"),
     ],
 )
 def test_what_is_no_python_script_is_refused_with_the_command_line_that_works(command: str) -> None:

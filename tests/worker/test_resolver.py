@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,25 +34,27 @@ class Answers:
     __name__ = "answers"
 
 
-@pytest.fixture
-def over() -> Iterator[list[threading.Event]]:
-    events: list[threading.Event] = []
-    yield events
-    for event in events:
-        event.set()
+@contextmanager
+def silent(answers: Answers) -> Iterator[Resolver]:
+    """A resolver that says nothing of some names while the test runs."""
+    try:
+        yield Resolver(answers)
+    finally:
+        answers.over.set()
 
 
-async def answered(resolver: Resolver) -> None:
-    """Wait until the first question is answered."""
+async def begun(answers: Answers) -> Resolver:
+    """A resolver whose first question is answered."""
+    resolver = Resolver(answers)
+    resolver.begin()
     assert resolver._nowhere is not None
     await resolver._nowhere
+    return resolver
 
 
 async def test_each_name_is_asked_for_once_and_told_in_lower_case() -> None:
     answers = Answers({"vault": {"10.96.0.1"}}, set())
-    resolver = Resolver(answers)
-    resolver.begin()
-    await answered(resolver)
+    resolver = await begun(answers)
     resolver.ask(["Vault", "n1", "no.label"])
     found = await resolver.known(["VAULT", "n2"])
     assert found == {"vault": {"10.96.0.1"}, "n1": set(), "n2": set()}
@@ -61,43 +64,36 @@ async def test_each_name_is_asked_for_once_and_told_in_lower_case() -> None:
 
 async def test_where_a_wildcard_leads_is_nobodys_name() -> None:
     answers = Answers({NO_SUCH_NAME: {"10.1.1.1"}, "n1": {"10.1.1.1"}, "db": {"10.2.2.2"}}, set())
-    resolver = Resolver(answers)
-    resolver.begin()
-    await answered(resolver)
+    resolver = await begun(answers)
     assert await resolver.known(["n1", "db"]) == {"n1": set(), "db": {"10.2.2.2"}}
     await resolver.close()
 
 
-async def test_a_silent_resolver_is_asked_once_and_never_waited_for(
-    over: list[threading.Event],
-) -> None:
+async def test_a_silent_resolver_is_asked_once_and_never_waited_for() -> None:
     answers = Answers({}, {NO_SUCH_NAME})
-    over.append(answers.over)
-    resolver = Resolver(answers)
-    resolver.begin()
-    await in_background(answers.begun.wait)
-    resolver.ask(["n1"])
-    waiting = resolver.known(["n1", "n2"])
-    with pytest.raises(StopIteration) as answer:  # it does not even give way to others
-        waiting.send(None)
-    assert answer.value.value == {}
-    assert answers.asked == [NO_SUCH_NAME]
-    await resolver.close()
+    with silent(answers) as resolver:
+        resolver.begin()
+        await in_background(answers.begun.wait)
+        resolver.ask(["n1"])
+        waiting = resolver.known(["n1", "n2"])
+        with pytest.raises(StopIteration) as answer:  # it does not even give way to others
+            waiting.send(None)
+        assert answer.value.value == {}
+        assert answers.asked == [NO_SUCH_NAME]
+        await resolver.close()
 
 
 async def test_one_name_that_is_not_answered_is_waited_for_once(
-    over: list[threading.Event], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("worker.hosts.resolver._WAIT_SECONDS", 0.2)
     answers = Answers({"n1": {"10.0.0.1"}}, {"n2"})
-    over.append(answers.over)
-    resolver = Resolver(answers)
-    resolver.begin()
-    await answered(resolver)
-    assert await resolver.known(["n1", "n2"]) == {"n1": {"10.0.0.1"}}
-    monkeypatch.setattr("worker.hosts.resolver._WAIT_SECONDS", 600)
-    assert await resolver.known(["n1", "n2"]) == {"n1": {"10.0.0.1"}}
-    await resolver.close()
+    with silent(answers):
+        resolver = await begun(answers)
+        assert await resolver.known(["n1", "n2"]) == {"n1": {"10.0.0.1"}}
+        monkeypatch.setattr("worker.hosts.resolver._WAIT_SECONDS", 600)
+        assert await resolver.known(["n1", "n2"]) == {"n1": {"10.0.0.1"}}
+        await resolver.close()
 
 
 async def test_without_a_begin_nothing_is_asked() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
+from tests.worker.test_contracts import table as of_contracts
 from worker.contracts import ProgramOptions, Variable, for_transports, from_table
 from worker.contracts.variables import log_file, table_facts
 from worker.nccl.env import Given, given_by
@@ -16,40 +17,20 @@ CLASS = "eth1, 10.0.0.0/24, Ethernet, IPv4"
 HAS_IB = "every node has usable InfiniBand or RoCE, and NCCL will not use it"
 PORTS = ["mlx5_0:1", "mlx5_1:1"]
 FILE = "/logs/node-1.%p.log"
+UCX, MPI = "UCX_NET_DEVICES", "OMPI_MCA_btl_tcp_if_include"
 ALL = "the interface of the table"
+RDMA = ProgramOptions(require_rdma=True)
 
 
 def table(**changes: Any) -> EndpointTable:
     """Two nodes; `row` changes what is said of rank 1, the rest what is said of both."""
     of_row = changes.pop("row", {})
+    sealed = of_contracts()
     rows = [
-        TableRow.model_validate(
-            {
-                "rank": rank,
-                "slot": rank,
-                "hostname": f"h{rank}",
-                "address": f"10.0.0.{rank + 1}",
-                "interface": f"eth{rank}",
-                "prefix_length": 24,
-                "nproc_per_node": 8,
-                "mac": "",
-                **(of_row if rank else {}),
-            }
-        )
-        for rank in range(2)
+        TableRow.model_validate(one.model_dump() | (of_row if one.rank else {}))
+        for one in sealed.rows
     ]
-    return EndpointTable.model_validate(
-        {
-            "run": "llama",
-            "launch_id": "k7f2a9c1xy",
-            "epoch": 1,
-            "master_address": "10.0.0.1",
-            "master_port": 29500,
-            "network": CLASS,
-            "rows": rows,
-            **changes,
-        }
-    )
+    return sealed.model_copy(update={"network": CLASS, "rows": rows, **changes})
 
 
 def written(
@@ -99,8 +80,7 @@ def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
 
 
 def test_over_ipv6_the_family_is_the_addresses() -> None:
-    six = as_set(written(row={"address": "fd00::2"}))
-    assert six["NCCL_SOCKET_FAMILY"] == "AF_INET6"
+    assert as_set(written(row={"address": "fd00::2"}))["NCCL_SOCKET_FAMILY"] == "AF_INET6"
 
 
 # ---- RDMA ---------------------------------------------------------------------------------------
@@ -126,7 +106,7 @@ def test_the_ports_are_named_exactly_where_the_facts_ask_for_it() -> None:
     ("transport", "net"), [("IB", "IB"), ("", "IB"), ("Libfabric", "AWS Libfabric")]
 )
 def test_required_rdma_makes_a_fall_back_fail_inside_of_nccl(transport: str, net: str) -> None:
-    found = as_set(written(options=ProgramOptions(require_rdma=True), transport=transport))
+    found = as_set(written(options=RDMA, transport=transport))
     assert found["NCCL_NET"] == net
 
 
@@ -138,7 +118,7 @@ def test_required_rdma_and_a_variable_that_forbids_it_cannot_both_hold(
     name: str, value: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        written({name: value}, ProgramOptions(require_rdma=True))
+        written({name: value}, RDMA)
     assert caught.value.message == (
         f"--require-rdma was given, and {name}={value} forbids NCCL to use RDMA"
     )
@@ -148,18 +128,16 @@ def test_required_rdma_and_a_variable_that_forbids_it_cannot_both_hold(
 def test_such_a_variable_in_a_file_is_refused_with_the_file() -> None:
     configured = {"NCCL_NET": Given("Socket", "/etc/nccl.conf")}
     with pytest.raises(UsageError, match=r"NCCL_NET=Socket \(/etc/nccl.conf\) forbids"):
-        written(options=ProgramOptions(require_rdma=True), configured=configured)
+        written(options=RDMA, configured=configured)
 
 
 def test_required_rdma_over_efa_goes_without_verbs() -> None:
-    found = written(
-        {"NCCL_IB_DISABLE": "1"}, ProgramOptions(require_rdma=True), transport="Libfabric"
-    )
+    found = written({"NCCL_IB_DISABLE": "1"}, RDMA, transport="Libfabric")
     assert as_set(found)["NCCL_NET"] == "AWS Libfabric"
 
 
 def test_required_rdma_lets_a_plugin_of_the_users_be() -> None:
-    found = written({"NCCL_NET": "gIB", "NCCL_IB_DISABLE": "0"}, ProgramOptions(require_rdma=True))
+    found = written({"NCCL_NET": "gIB", "NCCL_IB_DISABLE": "0"}, RDMA)
     assert "NCCL_NET" not in as_set(found)
     assert conflicts(found) == {}
 
@@ -236,25 +214,28 @@ def test_what_keeps_nccl_from_what_the_nodes_have_is_said(
 # ---- on request ---------------------------------------------------------------------------------
 
 
-def test_ucx_and_mpi_are_told_only_on_request() -> None:
-    both = ProgramOptions(env_for=("ucx", "mpi"))
-    plain = written(transport="Socket")
-    more = set(as_set(written(options=both, transport="Socket"))) - set(as_set(plain))
-    assert more == {"UCX_NET_DEVICES", "OMPI_MCA_btl_tcp_if_include"}
-    found = as_set(written(options=both, transport="IB", row={"hcas": PORTS}))
-    assert found["UCX_NET_DEVICES"] == "mlx5_0:1,mlx5_1:1,eth1"
-    assert found["OMPI_MCA_btl_tcp_if_include"] == "10.0.0.0/24"
-
-
-def test_ucx_is_not_kept_from_ports_that_nobody_has_named() -> None:
-    assert "UCX_NET_DEVICES" not in as_set(
-        written(options=ProgramOptions(env_for=("ucx",)), transport="IB")
-    )
-
-
-def test_mpi_is_told_the_interface_where_the_nodes_share_no_network() -> None:
-    found = as_set(written(options=ProgramOptions(env_for=("mpi",)), row={"address": "10.0.9.2"}))
-    assert found["OMPI_MCA_btl_tcp_if_include"] == "eth1"
+@pytest.mark.parametrize(
+    ("env_for", "environ", "changes", "more"),
+    [
+        (("ucx", "mpi"), {}, {"transport": "Socket"}, {UCX: "eth1", MPI: "10.0.0.0/24"}),
+        (
+            ("ucx",),
+            {},
+            {"transport": "IB", "row": {"hcas": PORTS}},
+            {UCX: f"{','.join(PORTS)},eth1"},
+        ),
+        (("ucx",), {}, {"transport": "IB"}, {}),  # not kept from ports that nobody has named
+        (("ucx",), {UCX: "mlx5_7:1"}, {}, {}),
+        (("mpi",), {}, {"row": {"address": "10.0.9.2"}}, {MPI: "eth1"}),  # no network in common
+    ],
+)
+def test_ucx_and_mpi_are_told_only_on_request(
+    env_for: Any, environ: dict[str, str], changes: dict[str, Any], more: dict[str, str]
+) -> None:
+    plain = as_set(written(environ, **changes))
+    assert not {UCX, MPI} & set(plain)
+    asked = ProgramOptions(env_for=env_for)
+    assert as_set(written(environ, asked, **changes)) == plain | more
 
 
 def test_mpi_is_told_the_interface_of_an_ipv6_network_whose_subnet_open_mpi_cannot_read() -> None:
@@ -265,12 +246,7 @@ def test_mpi_is_told_the_interface_of_an_ipv6_network_whose_subnet_open_mpi_cann
     ]
     place = table_facts(sealed.model_copy(update={"rows": rows}), rows[1])
     found = as_set(for_transports(place, ProgramOptions(env_for=("mpi",)), {}))
-    assert (place.subnet, found["OMPI_MCA_btl_tcp_if_include"]) == ("fd00::/64", "eth1")
-
-
-def test_what_the_user_set_for_ucx_is_kept() -> None:
-    found = written({"UCX_NET_DEVICES": "mlx5_7:1"}, ProgramOptions(env_for=("ucx",)))
-    assert "UCX_NET_DEVICES" not in as_set(found)
+    assert (place.subnet, found[MPI]) == ("fd00::/64", "eth1")
 
 
 # ---- NCCL's log ---------------------------------------------------------------------------------
