@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from rendezvous.wire.node import Candidate, Facts, LinkKind, RdmaPort
+from tests.support.rows import rows
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Clock, ResourceLimits
 from worker.machine.network import Interface, Network
@@ -95,14 +96,12 @@ def complaints(here: Surroundings) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def complaints_of(rows: str) -> dict[str, tuple[str, str, str, str]]:
+def complaints_of(text: str) -> dict[str, tuple[str, str, str, str]]:
     """What `complaints` says, by machine: lines of "MACHINE | CHECK LEVEL | SUBJECT | VALUE"."""
-    found = {}
-    for line in rows.strip().splitlines():
-        name, verdict, subject, value = (word.strip() for word in line.split("|"))
-        check, level = verdict.split()
-        found[name] = (check, level, subject, value)
-    return found
+    return {
+        name: (*verdict.split(), subject, value)  # type: ignore[misc]
+        for name, verdict, subject, value in rows(text)
+    }
 
 
 VIRTUAL = candidate("docker0", "172.17.0.1", kind=LinkKind.VIRTUAL)

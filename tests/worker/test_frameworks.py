@@ -9,6 +9,7 @@ import pytest
 
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable
+from tests.support.rows import rows
 from tests.worker.test_contracts import V6, contract, table, words
 from worker.contracts import (
     FRAMEWORKS,
@@ -24,6 +25,7 @@ from worker.contracts import (
 from worker.contracts.framework import PROGRAMS
 
 PATHS = Paths("/logs/node", "/opt/rdzv/bin/python", "/logs/node/bin", "/run/rdzv.sock")
+LAUNCH = "torch.distributed.launch"
 STARTER = f"/opt/rdzv/bin/python -I -S {PROGRAMS}/processes.py"
 READ_A_HOSTFILE = ("deepspeed", "openmpi", "mpich", "intelmpi")
 IPV6 = (
@@ -33,6 +35,7 @@ IPV6 = (
 )
 RSH = "/logs/node/bin/rdzv-rsh"
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+INCLUDE = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
 OPEN_MPI = AS_ROOT | {"OMPI_MCA_plm_rsh_agent": RSH, "PRTE_MCA_plm_ssh_agent": RSH}
 
 
@@ -78,6 +81,10 @@ def test_every_node_has_both_hostfiles_and_the_table_by_address_and_in_the_order
         "hostfile": "10.0.0.1 slots=2\n10.0.0.2 slots=1\n",
         "hostfile.mpich": "10.0.0.1:2\n10.0.0.2:1\n",
     }
+    own = {"hostname": "host-1", "address": "10.0.0.2", "interface": "eth1", "hcas": []}
+    own |= {"rank": 1, "slot": 11, "prefix_length": 24, "nproc_per_node": 1}
+    first, second = described.pop("nodes")
+    assert (first["rank"], first["nproc_per_node"], second) == (0, 2, own)
     assert described == {
         "run": "llama",
         "launch_id": "k7f2a9c1xy",
@@ -88,19 +95,6 @@ def test_every_node_has_both_hostfiles_and_the_table_by_address_and_in_the_order
         "world_size": 3,
         "network": "",
         "transport": "",
-        "nodes": [
-            {
-                "rank": rank,
-                "slot": 10 + rank,
-                "hostname": f"host-{rank}",
-                "address": f"10.0.0.{rank + 1}",
-                "interface": f"eth{rank}",
-                "prefix_length": 24,
-                "nproc_per_node": 2 - rank,
-                "hcas": [],
-            }
-            for rank in (0, 1)
-        ],
     }
     files = files_of(table(V6, (2, 2)))
     assert files["hostfile"] == "fd00::1 slots=2\nfd00::2 slots=2\n"
@@ -159,28 +153,28 @@ def test_no_framework_takes_an_empty_command(framework: str) -> None:
         check_command([], framework)
 
 
-@pytest.mark.parametrize(
-    ("framework", "command", "led"),
-    [
-        ("torchrun", "train.py", False),
-        ("env", "mpirun x", False),
-        ("openmpi", "x", True),
-        ("mpich", "x", True),
-        ("intelmpi", "mpiexec x", True),
-        ("deepspeed", "train.py --launcher pdsh", False),
-        ("deepspeed", "--launcher pdsh train.py", True),
-        ("deepspeed", "deepspeed --no_python --launcher=OPENMPI ./x", True),
-        ("horovod", "train.py", False),
-        ("horovod", "/opt/bin/horovodrun -np 4 --verbose python train.py", True),
-    ],
-)
+LED = """
+torchrun  | train.py                                           | no
+env       | mpirun x                                           | no
+openmpi   | x                                                  | led
+mpich     | x                                                  | led
+intelmpi  | mpiexec x                                          | led
+deepspeed | train.py --launcher pdsh                           | no
+deepspeed | --launcher pdsh train.py                           | led
+deepspeed | deepspeed --no_python --launcher=OPENMPI ./x       | led
+horovod   | train.py                                           | no
+horovod   | /opt/bin/horovodrun -np 4 --verbose python train.py | led
+"""
+
+
+@pytest.mark.parametrize(("framework", "command", "led"), rows(LED))
 def test_who_is_led_from_node_0_is_known_from_command_and_framework(
-    framework: str, command: str, led: bool
+    framework: str, command: str, led: str
 ) -> None:
-    assert is_led(framework, command.split()) is led
+    assert is_led(framework, command.split()) is (led == "led")
     for rank in (0, 1):
         made = of(framework, *command.split(), rank=rank, sealed=even())
-        assert (made.argv == []) is (led and rank == 1)
+        assert (made.argv == []) is (led == "led" and rank == 1)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -212,47 +206,27 @@ GIVEN = {
 """What a launcher is given from the table on node 1, which `{}` stands for."""
 
 
-@pytest.mark.parametrize(
-    ("framework", "command", "argv"),
-    [
-        ("launch", "train.py --lr 1", "python3 {} train.py --lr 1"),
-        (
-            "launch",
-            "/a/python3.11 -m torch.distributed.launch --use-env t.py",
-            "/a/python3.11 {} --use-env t.py",
-        ),
-        ("accelerate", "train.py -x", "accelerate {} --multi_gpu train.py -x"),
-        (
-            "accelerate",
-            "/a/accelerate launch --p b t.py",
-            "/a/accelerate {} --multi_gpu --p b t.py",
-        ),
-        ("accelerate", "accelerate launch --cpu x.py", "accelerate {} --cpu x.py"),
-        (
-            "accelerate",
-            "--use_deepspeed x.py",
-            "accelerate {} --deepspeed_multinode_launcher standard --use_deepspeed x.py",
-        ),
-        (
-            "accelerate",
-            "--config_file=a --deepspeed-multinode-launcher standard x.py",
-            "accelerate {} --config_file=a --deepspeed-multinode-launcher standard x.py",
-        ),
-        ("accelerate", "accelerate-launch x.py", "accelerate {} --multi_gpu x.py"),
-        ("lightning", "train.py", "python3 -u train.py"),
-        ("tensorflow", "train.py", "python3 -u train.py"),
-        ("deepspeed", "t.py --deepspeed", "deepspeed {} --no_ssh --node_rank 1 t.py --deepspeed"),
-        (
-            "deepspeed",
-            "/d/deepspeed --module t",
-            "/d/deepspeed {} --no_ssh --node_rank 1 --module t",
-        ),
-    ],
-)
+ARGV = """
+launch     | train.py --lr 1               | python3 {} train.py --lr 1
+launch     | /a/python3.11 -m LAUNCH --use-env t.py | /a/python3.11 {} --use-env t.py
+accelerate | train.py -x                   | accelerate {} --multi_gpu train.py -x
+accelerate | /a/accelerate launch -p b x.py | /a/accelerate {} --multi_gpu -p b x.py
+accelerate | accelerate launch --cpu x.py  | accelerate {} --cpu x.py
+accelerate | --use_deepspeed x.py          | accelerate {} DS standard --use_deepspeed x.py
+accelerate | --config_file=a DS standard x.py | accelerate {} --config_file=a DS standard x.py
+accelerate | accelerate-launch x.py        | accelerate {} --multi_gpu x.py
+lightning  | train.py                      | python3 -u train.py
+tensorflow | train.py                      | python3 -u train.py
+deepspeed  | t.py --deepspeed              | deepspeed {} --no_ssh --node_rank 1 t.py --deepspeed
+deepspeed  | /d/deepspeed --module t       | /d/deepspeed {} --no_ssh --node_rank 1 --module t
+""".replace("DS", "--deepspeed_multinode_launcher").replace("LAUNCH", LAUNCH)
+
+
+@pytest.mark.parametrize(("framework", "command", "argv"), rows(ARGV))
 def test_a_launcher_on_every_node_is_given_the_table_before_the_users_words(
     framework: str, command: str, argv: str
 ) -> None:
-    name = "torch.distributed.launch" if framework == "launch" else framework
+    name = LAUNCH if framework == "launch" else framework
     made = of(name, *command.split(), sealed=even())
     assert made.argv == argv.format(GIVEN.get(framework)).split()
     assert made.path_first == ""
@@ -283,37 +257,30 @@ def test_mpirun_in_command_is_used_as_it_is_and_put_before_anything_else(
     assert made.needs[0].program == made.argv[0]
 
 
-TORCH = "python -m torch.distributed.launch"
+REFUSED = """
+LAUNCH | python -m LAUNCH --nnodes 2 x.py | --nnodes stands in COMMAND
+LAUNCH | python train.py                         | COMMAND names 'python'
+LAUNCH | python -m LAUNCH --use_env | COMMAND names no script or module
+accelerate | --num_processes 4 x.py                    | --num_processes stands in COMMAND
+accelerate | accelerate launch --machine-rank=1 x.py   | --machine-rank=1 stands in COMMAND
+accelerate | --deepspeed_multinode_launcher pdsh x.py  | .* and that launcher goes by ssh
+accelerate | accelerate launch --cpu                   | .* no script or module for acc
+deepspeed  | --num_gpus 4 x.py                         | --num_gpus stands .* rdzv gives deepspeed
+deepspeed  | deepspeed -H hosts x.py                   | -H stands in COMMAND
+deepspeed  | --no_ssh x.py                             | --no_ssh stands in COMMAND
+deepspeed  | --launcher slurm x.py                     | .*--launcher slurm is none that can reach
+deepspeed  | deepspeed --no_ssh_check                  | .* no script or module for deepspeed
+mpich      | mpirun -np 4 -H a,b x                     | -H stands in COMMAND, and rdzv gives mpi
+mpich      | mpirun --mca pml ob1 -x A=1 --hostfile f x | --hostfile stands in COMMAND
+mpich      | mpiexec -genv A 1 -f hosts x              | -f stands in COMMAND
+mpich      | /opt/mpiexec.hydra -launcher-exec ssh x   | -launcher-exec stands in COMMAND
+horovod    | horovodrun -np 4 -H a x                   | -H stands in COMMAND
+horovod    | horovodrun -np 4 --hostfile a x           | --hostfile stands in COMMAND
+horovod    | horovodrun -np 4 --hosts a x              | --hosts stands in COMMAND
+""".replace("LAUNCH", LAUNCH)
 
 
-@pytest.mark.parametrize(
-    ("framework", "command", "message"),
-    [
-        ("torch.distributed.launch", f"{TORCH} --nnodes 2 x.py", "--nnodes stands in COMMAND"),
-        ("torch.distributed.launch", "python train.py", "COMMAND names 'python'"),
-        ("torch.distributed.launch", f"{TORCH} --use_env", "COMMAND names no script or module"),
-        ("accelerate", "--num_processes 4 x.py", "--num_processes stands .* rdzv gives accelerate"),
-        ("accelerate", "accelerate launch --machine-rank=1 x.py", "--machine-rank=1 stands in"),
-        (
-            "accelerate",
-            "--deepspeed_multinode_launcher pdsh x.py",
-            ".* and that launcher goes by ssh",
-        ),
-        ("accelerate", "accelerate launch --cpu", ".* no script or module for accelerate launch"),
-        ("deepspeed", "--num_gpus 4 x.py", "--num_gpus stands .* and rdzv gives deepspeed"),
-        ("deepspeed", "deepspeed -H hosts x.py", "-H stands in COMMAND"),
-        ("deepspeed", "--no_ssh x.py", "--no_ssh stands in COMMAND"),
-        ("deepspeed", "--launcher slurm x.py", ".*--launcher slurm is none that can reach nodes"),
-        ("deepspeed", "deepspeed --no_ssh_check", ".* no script or module for deepspeed"),
-        ("mpich", "mpirun -np 4 -H a,b x", "-H stands in COMMAND, and rdzv gives mpi"),
-        ("mpich", "mpirun --mca pml ob1 -x A=1 --hostfile f x", "--hostfile stands in COMMAND"),
-        ("mpich", "mpiexec -genv A 1 -f hosts x", "-f stands in COMMAND"),
-        ("mpich", "/opt/mpiexec.hydra -launcher-exec /bin/ssh x", "-launcher-exec stands in"),
-        ("horovod", "horovodrun -np 4 -H a x", "-H stands in COMMAND"),
-        ("horovod", "horovodrun -np 4 --hostfile a x", "--hostfile stands in COMMAND"),
-        ("horovod", "horovodrun -np 4 --hosts a x", "--hosts stands in COMMAND"),
-    ],
-)
+@pytest.mark.parametrize(("framework", "command", "message"), rows(REFUSED))
 def test_a_command_that_contradicts_the_contract_is_refused(
     framework: str, command: str, message: str
 ) -> None:
@@ -460,13 +427,9 @@ def test_horovodrun_is_given_the_hosts_and_calls_ssh_by_the_agents(own: str, giv
         (
             "openmpi",
             OPEN_MPI
-            | {
-                "OMPI_MCA_orte_default_hostfile": "/logs/node/hostfile",
-                "PRTE_MCA_prte_default_hostfile": "/logs/node/hostfile",
-                "OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24",
-                "OMPI_MCA_oob_tcp_if_include": "10.0.0.0/24",
-                "PRTE_MCA_prte_if_include": "10.0.0.0/24",
-            },
+            | dict.fromkeys(INCLUDE, "10.0.0.0/24")
+            | {"OMPI_MCA_orte_default_hostfile": "/logs/node/hostfile"}
+            | {"PRTE_MCA_prte_default_hostfile": "/logs/node/hostfile"},
         ),
         (
             "mpich",
@@ -501,7 +464,6 @@ def test_intel_mpi_takes_uneven_numbers_from_a_flag() -> None:
     assert "I_MPI_PERHOST" not in uneven.variables
 
 
-INCLUDE = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
 REGX = {"OMPI_MCA_regx": "naive"}
 
 
@@ -531,39 +493,39 @@ def test_open_mpi_is_told_the_network_as_far_as_the_nodes_share_one(
 
 
 @pytest.mark.parametrize(
-    ("framework", "command", "name"),
+    ("command", "name"),
     [
-        ("mpich", "x", "MPICH"),
-        ("mpich", "mpiexec -np 4 x", "MPICH"),
-        ("intelmpi", "x", "Intel MPI"),
-        ("deepspeed", "--launcher mpich x.py", "MPICH"),
-        ("deepspeed", "--launcher impi x.py", "Intel MPI"),
+        ("mpich x", "MPICH"),
+        ("mpich mpiexec -np 4 x", "MPICH"),
+        ("intelmpi x", "Intel MPI"),
+        ("deepspeed --launcher mpich x.py", "MPICH"),
+        ("deepspeed --launcher impi x.py", "Intel MPI"),
     ],
 )
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_mpi_that_reads_no_ipv6_address_is_refused_on_a_table_of_them(
-    framework: str, command: str, name: str, rank: int
+    command: str, name: str, rank: int
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        of(framework, *command.split(), rank=rank, sealed=ipv6())
+        of(*command.split(), rank=rank, sealed=ipv6())
     assert refused.value.message == IPV6.format(name)
 
 
 @pytest.mark.parametrize(
-    ("framework", "command", "program"),
+    ("command", "program"),
     [
-        ("openmpi", "x", "mpirun"),
-        ("openmpi", "/opt/mpi/bin/mpirun -np 4 x", "/opt/mpi/bin/mpirun"),
-        ("deepspeed", "--launcher openmpi x.py", "mpirun"),
+        ("openmpi x", "mpirun"),
+        ("openmpi /opt/mpi/bin/mpirun -np 4 x", "/opt/mpi/bin/mpirun"),
+        ("deepspeed --launcher openmpi x.py", "mpirun"),
     ],
 )
 @pytest.mark.parametrize("rank", [0, 1])
 def test_open_mpi_is_asked_for_ipv6_on_every_node_of_a_table_with_it_alone(
-    framework: str, command: str, program: str, rank: int
+    command: str, program: str, rank: int
 ) -> None:
-    made = of(framework, *command.split(), rank=rank, sealed=ipv6())
+    made = of(*command.split(), rank=rank, sealed=ipv6())
     assert [need.program for need in made.needs if need.lack] == [program]
-    made = of(framework, *command.split(), rank=rank, sealed=even())
+    made = of(*command.split(), rank=rank, sealed=even())
     assert not [need for need in made.needs if need.lack]
 
 

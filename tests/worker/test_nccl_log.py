@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,8 +23,8 @@ def kinds(log: NcclLog, looks: int = LOOKS) -> list[str]:
     return [verdict.kind for _ in range(looks) for verdict in log.look()]
 
 
-def follow(tmp_path: Path, *, required: bool = False, name: str = "node-0.%p.log") -> NcclLog:
-    return NcclLog(str(tmp_path / name), "IB", required=required)
+def follow(folder: Path, name: str = "node-0.%p.log", **how: Any) -> NcclLog:
+    return NcclLog(str(folder / name), "IB", **({"required": False} | how))
 
 
 def test_what_is_wrong_is_said_once_and_so_is_what_is_well(tmp_path: Path) -> None:
@@ -140,11 +141,8 @@ def test_a_program_that_failed_is_reported_with_what_kept_it_from_its_network(
     assert with_trouble(silent, "why").message == "why"
 
 
-async def test_verdicts_come_as_long_as_they_are_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("worker.nccl.log.LOOK_SECONDS", 0.0)
-    log = follow(tmp_path)
+async def test_verdicts_come_as_long_as_they_are_asked_for(tmp_path: Path) -> None:
+    log = follow(tmp_path, look_seconds=0.0)
     shutil.copy(LOGS / "ib.log", tmp_path / "node-0.1.log")
     async for verdict in log.verdicts():
         assert verdict.kind == "as_expected"

@@ -23,11 +23,8 @@ OWN = ("10.0.0.1", 20_123)
 @pytest.mark.parametrize(
     "place",
     [
-        ("10.0.0.2", 1_024),
-        ("10.0.0.2", 65_535),
-        ("192.0.2.7", 30_000),
-        ("fd00::2", 30_000),
-        ("2001:db8::2", 30_000),
+        *(("10.0.0.2", 1_024), ("10.0.0.2", 65_535), ("192.0.2.7", 30_000)),
+        *(("fd00::2", 30_000), ("2001:db8::2", 30_000)),
     ],
 )
 def test_what_nodes_offer_is_visited(place: tuple[str, int]) -> None:
@@ -54,14 +51,8 @@ def test_what_no_node_offers_is_not(address: str, port: int, words: str) -> None
 @pytest.mark.parametrize(
     "address",
     [
-        "0.0.0.0",
-        "::",
-        "224.0.0.1",
-        "ff02::1",
-        "169.254.169.254",
-        "fe80::1",
-        "255.255.255.255",
-        "::ffff:127.0.0.1",
+        *("0.0.0.0", "::", "224.0.0.1", "ff02::1", "169.254.169.254", "fe80::1"),
+        *("255.255.255.255", "::ffff:127.0.0.1"),
     ],
 )
 def test_of_some_addresses_there_is_no_plan(address: str) -> None:
