@@ -74,90 +74,69 @@ def test_the_one_slow_node_is_named(count: int, last: bool) -> None:
     assert verdict.sentences[0].startswith(f"node {node} (h{node}) is slow: 1 GB/s with node ")
 
 
-def test_several_slow_nodes_are_named_each() -> None:
-    assert sorted(examine(16, slow(3, 9, 12)).slow_nodes) == [3, 9, 12]
+def both(one: Speed, other: Speed) -> Speed:
+    return lambda *pair: min(one(*pair), other(*pair))
 
 
-def test_nodes_as_fast_as_each_other_are_all_good() -> None:
-    words = (
-        "no node is slow: the slowest pair, node 1 (h1) and node 4 (h4), reaches 80% of the usual "
-        "10 GB/s (slow is below 50%)"
-    )
-    assert examine(5, even) == Verdict([], [], [words])
+def twice(*pair: int) -> float:
+    return 2 * slow(2, speed=4.0)(*pair)  # 8 GB/s: more than usual in the first pass
 
 
-def test_a_slow_pair_blames_neither_end() -> None:
-    words = (
-        "node 1 (h1) and node 4 (h4) are slow with each other: 1 GB/s, measured alone, where "
-        "node 1 (h1) and node 2 (h2) reach 10 GB/s; both are good with all others, so look at what "
-        "lies between these two (switch, route, MTU)"
-    )
-    assert examine(6, slow_between((1, 4))) == Verdict([], [(1, 4)], [words])
+PAIR = slow_between((1, 4))
+GOOD = "no node is slow: the slowest pair, node 1 (h1) and node 4 (h4), reaches 80% of the usual 10"
+APART = (
+    "node 1 (h1) and node 4 (h4) are slow with each other: 1 GB/s, measured alone, where node 1 "
+    "(h1) and node 2 (h2) reach 10 GB/s; both are good with all others, so look at what lies "
+    "between these two (switch, route, MTU)"
+)
+CLEARED = (
+    "node 2 (h2) was slow in the first pass and is not when measured alone (8 GB/s with node 0 "
+    "(h0) and 8 GB/s with node 3 (h3); node 0 (h0) and node 3 (h3) reach 10 GB/s): other traffic "
+    "was in its way, or a link that all share"
+)
+WITH_SOME = slow_between((2, 3), (2, 5), (2, 7))
+TWO = "1 GB/s with node 3 (h3) and 1 GB/s with node 5 (h5)"
+MOMENT = "were slow with each other in the first pass and are not"
+SLOW_2 = (
+    "1 GB/s with node 0 (h0) and 1 GB/s with node 3 (h3), measured alone, where node 0 (h0) and "
+    "node 3 (h3) reach 10 GB/s; look at its link (speed, cable, switch port), at what else uses "
+    "its processors, and at 'rdzv doctor' there"
+)
+SPLIT = "the 4 nodes are split: 5 of 6 pairs are slower"
 
 
-def test_a_node_that_is_slow_with_some_is_measured_again_with_those() -> None:
-    verdict = examine(8, slow_between((2, 3), (2, 5), (2, 7)))
-    assert verdict.slow_nodes == [2]
-    assert "1 GB/s with node 3 (h3) and 1 GB/s with node 5 (h5)" in verdict.sentences[0]
-
-
-def test_a_slow_node_and_a_slow_pair_are_told_apart() -> None:
-    def speeds(one: int, other: int) -> float:
-        return min(slow(6)(one, other), slow_between((1, 4))(one, other))
-
-    verdict = examine(8, speeds)
-    assert (verdict.slow_nodes, verdict.slow_pairs) == ([6], [(1, 4)])
-
-
-def test_who_is_slow_only_beside_the_others_is_cleared_by_the_second_pass() -> None:
-    verdict = examine(4, slow(2), alone=even)
-    assert (verdict.slow_nodes, verdict.slow_pairs) == ([], [])
-    assert verdict.sentences == [
-        (
-            "node 2 (h2) was slow in the first pass and is not when measured alone (8 GB/s with "
-            "node 0 (h0) and 8 GB/s with node 3 (h3); node 0 (h0) and node 3 (h3) reach 10 GB/s): "
-            "other traffic was in its way, or a link that all share"
-        )
-    ]
-    assert examine(6, slow_between((1, 4)), alone=even).slow_pairs == []
-
-
-def test_a_pair_that_was_slow_for_a_moment_does_not_hide_the_slow_node() -> None:
-    def first(one: int, other: int) -> float:
-        return min(slow(2)(one, other), slow_between((0, 1))(one, other))
-
-    verdict = examine(4, first, alone=slow(2))
-    assert (verdict.slow_nodes, verdict.slow_pairs) == ([2], [])
-    assert "were slow with each other in the first pass and are not" in verdict.sentences[1]
-
-
-def test_the_second_pass_is_held_against_good_nodes_that_are_alone_as_well() -> None:
-    def twice(one: int, other: int) -> float:
-        return 2 * slow(2, speed=4.0)(one, other)  # 8 GB/s: more than usual in the first pass
-
-    assert examine(4, slow(2, speed=4.0), alone=twice).slow_nodes == [2]
-
-
-@pytest.mark.parametrize("bad", [{2, 3}, {1, 2, 3}])
-def test_a_split_cluster_is_said_to_be_one_and_nobody_is_blamed(bad: set[int]) -> None:
-    verdict = examine(4, slow(*bad))
-    assert (verdict.slow_nodes, verdict.slow_pairs) == ([], [])
-    if bad == {2, 3}:
-        assert verdict.sentences[0].startswith("the 4 nodes are split: 5 of 6 pairs are slower")
+@pytest.mark.parametrize(
+    ("count", "first", "alone", "nodes", "pairs", "words"),
+    [
+        (5, even, None, [], [], GOOD),
+        (16, slow(3, 9, 12), None, [3, 9, 12], [], "is slow: 1 GB/s with node"),
+        (6, PAIR, None, [], [(1, 4)], APART),
+        (8, WITH_SOME, None, [2], [], TWO),
+        (8, both(slow(6), PAIR), None, [6], [(1, 4)], ""),
+        (4, slow(2), even, [], [], CLEARED),
+        (6, PAIR, even, [], [], ""),
+        (4, both(slow(2), slow_between((0, 1))), slow(2), [2], [], MOMENT),
+        (4, slow(2, speed=4.0), twice, [2], [], ""),  # held against nodes that are alone as well
+        (4, slow(2, 3), None, [], [], SPLIT),
+        (4, slow(1, 2, 3), None, [], [], ""),
+        (4, slow(1, speed=0.0), None, [1], [], ""),
+        (3, lambda one, other: 0.0, None, [], [], ""),
+    ],
+)
+def test_who_is_slow_is_named_and_nobody_else(
+    count: int, first: Speed, alone: Speed | None, nodes: list[int], pairs: list[Pair], words: str
+) -> None:
+    verdict = examine(count, first, alone)
+    assert (sorted(verdict.slow_nodes), verdict.slow_pairs) == (nodes, pairs)
+    assert words in "\n".join(verdict.sentences)
 
 
 def test_two_nodes_are_measured_and_cannot_be_told_apart() -> None:
-    assert judge(["a", "b"], {(0, 1): 0.25}, {}, 0.5).sentences == [
-        (
-            "nodes 0 and 1 reach 0.25 GB/s with each other; if that is slow, a third node would "
-            "tell which of them it is"
-        )
-    ]
-
-
-def test_a_link_that_carries_nothing_at_all_is_slow_and_no_fault_of_the_arithmetic() -> None:
-    assert examine(4, slow(1, speed=0.0)).slow_nodes == [1]
-    assert examine(3, lambda one, other: 0.0).slow_nodes == []
+    [said] = judge(["a", "b"], {(0, 1): 0.25}, {}, 0.5).sentences
+    assert said == (
+        "nodes 0 and 1 reach 0.25 GB/s with each other; if that is slow, a third node would tell "
+        "which of them it is"
+    )
 
 
 # --- the page ---------------------------------------------------------------------------------
@@ -202,23 +181,15 @@ def test_the_report_is_a_page_to_read() -> None:
         "2 (h2)   10   10    -   10  slow",
         "3 (h3)  100   90   10    -",
         "",
-        (
-            "node 2 (h2) is slow: 1 GB/s with node 0 (h0) and 1 GB/s with node 3 (h3), measured "
-            "alone, where node 0 (h0) and node 3 (h3) reach 10 GB/s; look at its link (speed, "
-            "cable, switch port), at what else uses its processors, and at 'rdzv doctor' there"
-        ),
+        f"node 2 (h2) is slow: {SLOW_2}",
     ]
 
 
 def test_above_32_nodes_the_report_has_the_rows_of_slow_ones_only() -> None:
-    text = report(result(33, slow(17)))
+    text = report(result(33, slow(17), too_long=1 << 30))
     assert "17 (h17): from 1 to 1, median 1 GB/s\n" in text
     assert "16 (h16): " not in text
     assert "16 (h16)" in report(result(32, slow(17)))
-
-
-def test_what_would_take_too_long_is_said_to_be_left_out() -> None:
-    text = report(result(4, even, too_long=1 << 30))
     assert "1 GiB and more were left out: it would take too long" in text
 
 
