@@ -30,7 +30,6 @@ from tests.support.fake_sysfs import (
     refuse,
     refused,
     roce_8x400,
-    tcp_only,
 )
 from worker.machine.rdma import Unopened, error_counters, look_rdma, open_devices, opened
 from worker.nccl.env import Given, gid_wish
@@ -118,51 +117,6 @@ def test_a_roce_machine_has_eight_rails_and_a_front_end_that_does_roce_too(trees
     assert look_rdma(root) == [rails[0], front_end, *rails[1:]]
 
 
-CABLE = "the port is DOWN and its link Polling: nothing answers at the other end of the cable"
-UNCONFIGURED = "the port is INIT and its link LinkUp: no subnet manager has configured it"
-DISABLED = {"state": "1: DOWN", "phys_state": "3: Disabled"}
-
-
-@pytest.mark.parametrize(
-    ("build", "usable", "problems"),
-    [
-        (
-            partial(nd_h100_v5, ipoib=False, accelerated=False),
-            " ".join(f"{rail}=400" for rail in ND_RAILS),
-            {},
-        ),
-        (
-            partial(nd_h100_v5, bad={2: DOWN, 5: UNMANAGED, 6: SLOW}, without_uverbs=[7]),
-            "mlx5_ib0=400 mlx5_ib1=400 mlx5_ib3=400 mlx5_ib4=400 mlx5_ib6=200",
-            {
-                "mlx5_an0": NO_GID,
-                "mlx5_ib2": CABLE,
-                "mlx5_ib5": UNCONFIGURED,
-                "mlx5_ib7": NOT_GIVEN,
-            },
-        ),
-        (partial(roce_8x400, v4=False), "mlx5_2=100", dict.fromkeys(ROCE_RAILS, NO_GID)),
-        (
-            partial(roce_8x400, bad={1: DOWN, 2: DISABLED, 3: SLOW}),
-            "mlx5_0=400 mlx5_2=100 mlx5_5=200 mlx5_6=400 mlx5_9=400 mlx5_10=400 mlx5_11=400",
-            {
-                "mlx5_3": CABLE,
-                "mlx5_4": "the port is DOWN and its link Disabled: it is switched off",
-            },
-        ),
-        (tcp_only, "", {}),
-    ],
-    ids=["no IPoIB", "degraded InfiniBand", "no IPv4", "degraded RoCE", "no RDMA"],
-)
-def test_each_fault_of_a_machine_is_named_at_its_port(
-    trees: Trees, build: Builder, usable: str, problems: dict[str, str]
-) -> None:
-    ports = look_rdma(trees(build)[0])
-    good = " ".join(f"{port.device}={port.rate_gbps:g}" for port in ports if not port.problem)
-    assert good == usable
-    assert {port.device: port.problem for port in ports if port.problem} == problems
-
-
 def test_an_efa_machine_has_32_ports_that_a_plugin_can_use(trees: Trees) -> None:
     root, _ = trees(efa_p5)
     ports = look_rdma(root)
@@ -181,6 +135,12 @@ def test_an_efa_machine_has_32_ports_that_a_plugin_can_use(trees: Trees) -> None
     assert {port.problem for port in ports} == {""}
 
 
+def test_rails_without_an_ipv4_address_have_no_gid_that_others_can_reach(trees: Trees) -> None:
+    root, _ = trees(partial(roce_8x400, v4=False))
+    found = {port.device: port.problem for port in look_rdma(root) if port.problem}
+    assert found == dict.fromkeys(ROCE_RAILS, NO_GID)
+
+
 @pytest.mark.parametrize(("build", "count"), [(nd_h100_v5, 9), (roce_8x400, 9), (efa_p5, 32)])
 def test_a_container_that_was_given_no_device_sees_all_and_can_use_none(
     trees: Trees, build: Builder, count: int
@@ -197,6 +157,7 @@ def test_a_container_that_was_given_no_device_sees_all_and_can_use_none(
 AT, LINK = "the port is", "its link"
 NOT_FINISHED = "the subnet manager has not finished with it"
 RECOVERS, HAS_ERRORS = "6: LinkErrorRecovery", "the link has errors"
+SWITCHED_OFF = "it is switched off"
 TRAINS = "4: PortConfigurationTraining"
 
 
@@ -212,6 +173,10 @@ TRAINS = "4: PortConfigurationTraining"
         ({"phys_state": RECOVERS}, f"{AT} ACTIVE and {LINK} LinkErrorRecovery: {HAS_ERRORS}"),
         ({"state": "1: DOWN", "phys_state": TRAINS}, f"{AT} DOWN and {LINK} {TRAINS[3:]}"),
         ({"state": "1: DOWN", "phys_state": ""}, f"{AT} DOWN"),
+        (DOWN, f"{AT} DOWN and {LINK} Polling: nothing answers at the other end of the cable"),
+        (DOWN | {"phys_state": "3: Disabled"}, f"{AT} DOWN and {LINK} Disabled: {SWITCHED_OFF}"),
+        (UNMANAGED, f"{AT} INIT and {LINK} LinkUp: no subnet manager has configured it"),
+        (SLOW, ""),
         ({"lid": "0x0"}, "it has no LID: no subnet manager has configured it"),
         ({"lid": ""}, ""),
         ({"link_layer": ""}, "its link layer is not told, which NCCL does not know"),
@@ -382,14 +347,9 @@ def test_a_device_whose_files_cannot_be_read_is_still_listed(
     card = (root / "sys/class/infiniband" / last.device).resolve().parent.parent
     for path in [path for path in card.rglob("*") if path.is_file()]:
         refuse(path)
-    assert look_rdma(root) == [
-        *others,
-        RdmaPort(
-            device=last.device,
-            interface=last.interface,
-            problem="the kernel does not tell its state",
-        ),
-    ]
+    problem = "the kernel does not tell its state"
+    left = RdmaPort(device=last.device, interface=last.interface, problem=problem)
+    assert look_rdma(root) == [*others, left]
 
 
 @pytest.mark.parametrize(
