@@ -1,4 +1,4 @@
-"""Small /sys and /dev trees that look like real GPU nodes, for tests without the hardware.
+"""Small /sys and /dev trees that look like real GPU nodes, as far as rdzv looks at them.
 
 Each builder returns the addresses by interface, of which `links_of` makes what `look` takes. As in
 the real /sys, text files end in a line feed and `class/*/X` are links into `devices/`. Where the
@@ -29,7 +29,6 @@ ETHER, IPOIB, LOOPBACK, NONE = 1, 32, 772, 65534
 EMPTY_GID = ":".join(["0000"] * 8)
 _LO = ["127.0.0.1/8", "::1/128"]
 _VMBUS_NIC = "000d3a00-0001-000d-3a00-0001000d3a00"
-_ND_GPU_DOMAINS = ("0001", "0002", "0003", "0008", "0009", "000a", "000b", "000c")
 _ROCE_RAILS = {0: "0c", 3: "2a", 4: "41", 5: "58", 6: "86", 9: "a5", 10: "bd", 11: "d5"}
 _EFA_BUSES = (79, 96, 113, 130, 147, 164, 181, 198)
 _NO_ERRORS = dict.fromkeys(
@@ -64,19 +63,12 @@ class SysfsTree:
         self.root = root
         self.sys = root / "sys"
         self.node = node
-        self._nets = 0
         self._uverbs = 0
         self.net("lo", link_type=LOOPBACK, mtu=65536, operstate="unknown")
 
-    def pci(self, bus_id: str, *, ids: str, device_class: str, numa: int, parent: str = "") -> Path:
-        """Add a PCI function; `ids` is `vendor:device`, `parent` the bridges above it."""
-        device = self.sys / "devices" / (parent or f"pci{bus_id[:7]}") / bus_id
-        vendor, _, model = ids.partition(":")
-        names = {"vendor": f"0x{vendor}", "device": f"0x{model}", "class": f"0x{device_class}"}
-        _write(device, names | {"current_link_speed": "32.0 GT/s PCIe"})
-        _write(device, {"numa_node": numa, "current_link_width": 16})
-        _link(self.sys / "bus/pci/devices" / bus_id, device)
-        return device
+    def pci(self, bus_id: str, parent: str = "") -> Path:
+        """A PCI function below these bridges."""
+        return self.sys / "devices" / (parent or f"pci{bus_id[:7]}") / bus_id
 
     def net(
         self,
@@ -92,25 +84,21 @@ class SysfsTree:
         over: Sequence[str] = (),
     ) -> Path:
         """Add an interface; `over` names what a bond or VLAN stands on."""
-        self._nets += 1
         base = (device / "net" if device else self.sys / "devices/virtual/net") / name
-        _write(base, {"operstate": operstate, "dev_id": "0x0", "dev_port": "0"})
-        _write(base, {"type": link_type, "mtu": mtu, "ifindex": self._nets})
+        _write(base, {"operstate": operstate, "type": link_type, "mtu": mtu})
         _write(base, {"carrier": int(operstate in ("up", "unknown"))})
-        _write(base, {"addr_len": 20 if link_type == IPOIB else 6})
         if speed is not None:
             _write(base, {"speed": speed})
-        if link_type == IPOIB:
-            _write(base, {"mode": "datagram", "pkey": "0x801d"})
         if bridge:
             (base / "bridge").mkdir()
         if device:
             _link(base / "device", device)
         _link(self.sys / "class/net" / name, base)
-        for upper, lower in [(master, name)] * (master is not None) + [(name, o) for o in over]:
-            self._stack(str(upper), lower)
         if master:
+            _link(self._net(master) / f"lower_{name}", base)
             _link(base / "master", self._net(master))
+        for lower in over:
+            _link(base / f"lower_{lower}", self._net(lower))
         return base
 
     def rdma(
@@ -130,12 +118,9 @@ class SysfsTree:
         """Add an RDMA device with one port; a GID is its text, its type and its interface."""
         base, number = device / "infiniband" / name, self._uverbs
         self._uverbs += 1
-        system = f"a288:c203:00{self.node:02x}"
-        _write(
-            base,
-            {"node_type": node_type, "hca_type": hca_type, "fw_ver": firmware}
-            | {"node_guid": guid or f"{system}:{number:04x}", "sys_image_guid": f"{system}:0000"},
-        )
+        guid = guid or f"a288:c203:00{self.node:02x}:{number:04x}"
+        _write(base, {"node_type": node_type, "hca_type": hca_type})
+        _write(base, {"fw_ver": firmware, "node_guid": guid})
         good = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "lid": "0x0", "sm_lid": "0x0"}
         _write(base / "ports/1", good | dict(port))
         _write(base / "ports/1/counters", _NO_ERRORS)
@@ -143,18 +128,12 @@ class SysfsTree:
         _write_gids(base / "ports/1", gids)
         _link(base / "device", device)
         _link(self.sys / "class/infiniband" / name, base)
-        verbs = device / "infiniband_verbs" / f"uverbs{number}"
-        _write(verbs, {"ibdev": name, "abi_version": 1})
-        _link(self.sys / "class/infiniband_verbs" / verbs.name, verbs)
+        _write(device / "infiniband_verbs" / f"uverbs{number}", {"ibdev": name})
         if uverbs:
-            _write(self.root / "dev/infiniband", {verbs.name: ""})
+            _write(self.root / "dev/infiniband", {f"uverbs{number}": ""})
 
     def _net(self, name: str) -> Path:
         return (self.sys / "class/net" / name).resolve()
-
-    def _stack(self, upper: str, lower: str) -> None:
-        _link(self._net(upper) / f"lower_{lower}", self._net(lower))
-        _link(self._net(lower) / f"upper_{upper}", self._net(upper))
 
 
 def nd_h100_v5(
@@ -172,10 +151,8 @@ def nd_h100_v5(
     vmbus.mkdir(parents=True)
     tree.net("eth0", device=vmbus, speed=100_000)
     addresses["eth0"] = [f"10.0.0.{node}/24", "fe80::20d:3aff:fe00:1/64"]
-    for i, domain in enumerate(_ND_GPU_DOMAINS):
-        tree.pci(f"{domain}:00:00.0", ids="10de:2330", device_class="030200", numa=i // 4)
-        bus_id, guid = f"010{i + 1}:00:00.0", f"0015:5dff:fd34:{node:02x}{i:02x}"
-        device = tree.pci(bus_id, ids="15b3:101e", device_class="020700", numa=i // 4)
+    for i in range(8):
+        device, guid = tree.pci(f"010{i + 1}:00:00.0"), f"0015:5dff:fd34:{node:02x}{i:02x}"
         port = {"link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)", "sm_lid": "0x1"}
         port |= {"lid": f"0x{0x400 + 8 * node + i:x}"} | dict((bad or {}).get(i, {}))
         up = ipoib and port.get("state", "4: ACTIVE") == "4: ACTIVE"
@@ -200,7 +177,7 @@ def nd_h100_v5(
 
 
 def _accelerated_half(tree: SysfsTree) -> Addresses:
-    device = tree.pci("89a3:00:02.0", ids="15b3:101a", device_class="020000", numa=0)
+    device = tree.pci("89a3:00:02.0")
     tree.net("eth1", device=device, speed=100_000, master="eth0")
     gid = "fe80:0000:0000:0000:020d:3aff:fe00:0001"
     tree.rdma(
@@ -220,15 +197,7 @@ def roce_8x400(
     tree, addresses = SysfsTree(root, node), {"lo": list(_LO)}
     for rail, (number, bus) in enumerate(_ROCE_RAILS.items()):
         switch = f"pci0000:{bus}/0000:{bus}:01.0"
-        gpu = f"0000:{int(bus, 16) + 2:02x}:00.0"
-        tree.pci(gpu, ids="10de:2335", device_class="030200", numa=rail // 4, parent=switch)
-        device = tree.pci(
-            f"0000:{bus}:00.0",
-            ids="15b3:1021",
-            device_class="020000",
-            numa=rail // 4,
-            parent=switch,
-        )
+        device = tree.pci(f"0000:{bus}:00.0", parent=switch)
         name, address = f"rdma{rail}", f"10.224.{rail}.{node}"
         port = {"link_layer": "Ethernet", "rate": "400 Gb/sec (4X NDR)"}
         port |= dict((bad or {}).get(rail, {}))
@@ -250,7 +219,7 @@ def roce_8x400(
 
 def _roce_front_end(tree: SysfsTree) -> Addresses:
     parent, address = "pci0000:1f", f"10.140.0.{tree.node}"
-    device = tree.pci("0000:1f:00.0", ids="15b3:101d", device_class="020000", numa=0, parent=parent)
+    device = tree.pci("0000:1f:00.0", parent=parent)
     tree.net("eth0", device=device, mtu=9000, speed=100_000)
     tree.rdma(
         "mlx5_2",
@@ -265,22 +234,15 @@ def _roce_front_end(tree: SysfsTree) -> Addresses:
 def efa_p5(root: Path, *, node: int = 4) -> Addresses:
     """32 EFA devices: no interface of their own, link layer Unknown; one ENA interface."""
     tree = SysfsTree(root, node)
-    ena = tree.pci(
-        "0000:30:00.0", ids="1d0f:ec20", device_class="020000", numa=0, parent="pci0000:30"
-    )
+    ena = tree.pci("0000:30:00.0", parent="pci0000:30")
     tree.net("eth0", device=ena, mtu=9001, speed=-1)
     for gpu, bus in enumerate(_EFA_BUSES):
-        parent, numa = f"pci0000:{bus - 12:02x}", gpu // 4
-        bus_id = f"0000:{bus + 4:02x}:00.0"
-        tree.pci(bus_id, ids="10de:2330", device_class="030200", numa=numa, parent=parent)
         for k in range(4):
-            bus_id = f"0000:{bus + k:02x}:00.0"
+            device = tree.pci(f"0000:{bus + k:02x}:00.0", parent=f"pci0000:{bus - 12:02x}")
             gid = f"fe80:0000:0000:0000:04{node:02x}:{gpu:02x}ff:fe00:{k:04x}"
             tree.rdma(
                 f"rdmap{bus + k}s0",
-                device=tree.pci(
-                    bus_id, ids="1d0f:efa2", device_class="020000", numa=numa, parent=parent
-                ),
+                device=device,
                 hca_type="",
                 node_type="7: unspecified",
                 firmware="0.0.0.0",
