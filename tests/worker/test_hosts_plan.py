@@ -133,12 +133,13 @@ def test_a_name_that_is_not_the_nodes_alone_is_left_out(
 def test_a_name_that_leads_to_its_node_already_is_written(
     current: str, resolved: dict[str, str]
 ) -> None:
-    assert plan(current, **resolved) == plan("")
+    assert plan(current, "n0 n1", 0, **resolved) == plan("")
 
 
 def test_the_own_name_with_another_address_is_left_out_too() -> None:
     made = plan("127.0.1.1 n0\n172.17.0.2 n0\n")
-    assert (written(made), made.own_names) == ("node-0, n1 node-1", {"node-0"})
+    assert written(made) == "node-0, n1 node-1"
+    assert made.own_names == {"node-0"}
 
 
 def test_names_of_another_runs_block_count_and_those_of_the_own_block_do_not() -> None:
