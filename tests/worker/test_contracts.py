@@ -11,6 +11,7 @@ import pytest
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
+from tests.support.rows import rows
 from worker.contracts import (
     NO_PATHS,
     Contract,
@@ -27,11 +28,12 @@ from worker.nccl.env import Given
 V4 = ("10.0.0.1", "10.0.0.2")
 V6 = ("fd00::1", "fd00::2")
 MODULE = "python -m torch.distributed.run"
-LEFT_OUT = "is kept as you set it: it leaves out eth1, the interface of the table"
+KEPT = "is kept as you set it"
+LEFT_OUT = f"{KEPT}: it leaves out eth1, the interface of the table"
 
 
 def table(addresses: tuple[str, ...] = V4, nproc: tuple[int, ...] = (8, 8)) -> EndpointTable:
-    rows = [
+    made = [
         TableRow(
             rank=rank,
             slot=10 + rank,
@@ -50,7 +52,7 @@ def table(addresses: tuple[str, ...] = V4, nproc: tuple[int, ...] = (8, 8)) -> E
         epoch=1,
         master_address=addresses[0],
         master_port=29500,
-        rows=rows,
+        rows=made,
     )
 
 
@@ -181,84 +183,85 @@ def test_a_torchrun_target_keeps_its_words_and_torchruns_other_flags(
     assert made.argv[15:] == command
 
 
-@pytest.mark.parametrize(
-    ("command", "flag"),
-    [
-        ("torchrun --nnodes 2 train.py", "--nnodes"),
-        ("torchrun --nnodes=2 train.py", "--nnodes=2"),
-        ("torchrun --max-restarts 3 --nproc_per_node 2 train.py", "--nproc_per_node"),
-        ("torchrun --tee 3 --standalone train.py", "--standalone"),
-        ("torchrun --rdzv_endpoint h:1 train.py", "--rdzv_endpoint"),
-        ("torchrun --nnode 2 train.py", "--nnode"),
-        ("torchrun -m --node-rank 1 train", "--node-rank"),
-        ("/usr/bin/torchrun --rdzv-conf a=b train.py", "--rdzv-conf"),
-        ("--master-port 1 train.py", "--master-port"),
-    ],
-)
-def test_a_flag_that_would_contradict_the_table_is_refused(command: str, flag: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        check_command(command.split(), "torchrun")
-    assert caught.value.message == (
-        f"{flag} stands in COMMAND, and rdzv gives torchrun this flag from the table"
-    )
-    check_command(shlex.split(caught.value.hint.partition(" -- ")[2]), "torchrun")
+OWNED = """
+torchrun --nnodes 2 train.py | --nnodes | --nnodes 2 -- torchrun train.py
+torchrun -r 3 --nproc_per_node 2 t.py | --nproc_per_node | --nproc-per-node 2 -- torchrun -r 3 t.py
+torchrun --tee 3 --standalone train.py | --standalone | -- torchrun --tee 3 train.py
+torchrun --rdzv_endpoint h:1 train.py | --rdzv_endpoint | -- torchrun train.py
+torchrun --nnode 2 train.py | --nnode | --nnodes 2 -- torchrun train.py
+torchrun -m --node-rank 1 train | --node-rank | -- torchrun -m train
+/usr/bin/torchrun --rdzv-conf a=b train.py | --rdzv-conf | -- /usr/bin/torchrun train.py
+--master-port 1 train.py | --master-port | --master-port 1 -- torchrun train.py
+--standalone --master-port 1 train.py | --standalone | --master-port 1 -- torchrun train.py
+--rdzv-backend c10d --rdzv-id 7 t.py | --rdzv-backend | --rdzv-id 7 -- torchrun t.py
+MODULE --nnodes 2 | --nnodes | --nnodes 2 -- MODULE
+/o/torchrun --nnodes=2 -r 3 -m t -k s | --nnodes=2 | --nnodes 2 -- /o/torchrun -r 3 -m t ...
+""".replace("MODULE", MODULE)
 
 
-@pytest.mark.parametrize(
-    ("command", "works"),
-    [
-        (
-            "/opt/torchrun --nnodes=2 --nproc_per_node 8 --tee 3 --rdzv-endpoint h:1 -m t --key s",
-            "--nnodes 2 --nproc-per-node 8 -- /opt/torchrun --tee 3 -m t ...",
-        ),
-        ("--rdzv-backend c10d --rdzv-id 7 t.py", "--rdzv-id 7 -- torchrun t.py"),
-        ("--standalone --master-port 1 train.py", "--master-port 1 -- torchrun train.py"),
-        (f"{MODULE} --nnodes 2", f"--nnodes 2 -- {MODULE}"),
-    ],
-)
-def test_torchruns_own_flags_are_refused_with_the_command_line_that_works(
-    command: str, works: str
+@pytest.mark.parametrize(("command", "flag", "works"), rows(OWNED))
+def test_a_flag_that_would_contradict_the_table_is_refused_with_the_line_that_works(
+    command: str, flag: str, works: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         check_command(command.split(), "torchrun")
-    assert caught.value.hint == f"use rdzv launch {works}"
-
-
-@pytest.mark.parametrize("python", ["python", "python3", "/usr/bin/python3.11"])
-def test_python_in_front_of_the_script_is_refused_with_what_to_do(python: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        check_command([python, "train.py"], "torchrun")
-    assert caught.value.message == (f"COMMAND names '{python}', and torchrun starts Python itself")
-    assert caught.value.hint == (
-        "give the script alone (-- train.py ...), or use --framework command"
+    launcher = "torch.distributed.run" if MODULE in command else "torchrun"
+    assert caught.value.message == (
+        f"{flag} stands in COMMAND, and rdzv gives {launcher} this flag from the table"
     )
-    check_command([python, "train.py"], "command")
+    assert caught.value.hint == f"use rdzv launch {works}"
+    if command != f"{MODULE} --nnodes 2":  # it lacks a target besides
+        check_command(shlex.split(works.partition("-- ")[2]), "torchrun")
+
+
+PYTHON = (
+    "COMMAND names '{}', and torchrun starts Python itself",
+    "give the script alone (-- train",
+)
+NO_TARGET = ("COMMAND names no script or module for torchrun: ", "for example: -- train.py")
+EMPTY = ("the first word of COMMAND is empty, and names no program", "is a shell variable empty?")
 
 
 @pytest.mark.parametrize(
-    "command", ["torchrun", "torchrun --max-restarts 3", "-m", "torchrun --max-restarts"]
+    ("framework", "command", "words"),
+    [
+        *(("torchrun", [name, "t.py"], PYTHON) for name in ("python", "/usr/bin/python3.11")),
+        *(("torchrun", line.split(), NO_TARGET) for line in ("torchrun", "-m")),
+        ("torchrun", ["torchrun", "--max-restarts", "3"], NO_TARGET),
+        ("torchrun", ["torchrun", "--max-restarts"], NO_TARGET),
+        *((name, ["", "-x"], EMPTY) for name in ("torchrun", "env", "command", "mpich")),
+        ("torchrun", [" ", "-x"], EMPTY),
+    ],
 )
-def test_a_command_without_a_target_is_refused(command: str) -> None:
-    with pytest.raises(UsageError, match=r"^COMMAND names no script or module for torchrun: "):
-        check_command(command.split(), "torchrun")
-
-
-@pytest.mark.parametrize("framework", ["torchrun", "env", "command", "mpich"])
-@pytest.mark.parametrize("word", ["", " "])
-def test_a_command_whose_first_word_is_empty_is_refused(framework: str, word: str) -> None:
+def test_a_command_that_names_nothing_to_start_is_refused_with_what_to_do(
+    framework: str, command: list[str], words: tuple[str, str]
+) -> None:
     with pytest.raises(UsageError) as caught:
-        check_command([word, "--epochs", "3"], framework)
-    assert caught.value.message == "the first word of COMMAND is empty, and names no program"
-    assert caught.value.hint == "is a shell variable empty?"
+        check_command(command, framework)
+    assert caught.value.message.startswith(words[0].format(command[0]))
+    assert caught.value.hint.startswith(words[1])
 
 
 # ---- last words ---------------------------------------------------------------------------------
 
+STARTER = "rdzv: process 3 (local rank 1) failed first, with exit code 1; ending the others"
+RECORD = "E0101 12:00:00.123000 77 torch/distributed/elastic/multiprocessing/api.py:1"
+BEFORE = RECORD.replace("E0101", "W0101") + "] Setting OMP_NUM_THREADS"
+FAILED = f"{RECORD}] failed (exitcode: 1) local_rank: 0 (pid: 78)"
+TRACE = "Traceback (most recent call last):"
 
-def test_what_the_starter_says_of_a_failed_process_does_not_hide_the_programs_last_line() -> None:
-    told = "rdzv: process 3 (local rank 1) failed first, with exit code 1; ending the others"
-    assert last_words(["epoch 1", "ValueError: nan", told]) == [told, "epoch 1", "ValueError: nan"]
-    assert last_words([told]) == [told]
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (["epoch 1", "ValueError: nan", STARTER], [STARTER, "epoch 1", "ValueError: nan"]),
+        ([STARTER], [STARTER]),
+        ([BEFORE, "load", "", "no such file", FAILED, TRACE], ["load", "no such file"]),
+        ([BEFORE, FAILED], [BEFORE, FAILED]),
+    ],
+)
+def test_what_starts_a_program_hides_no_word_of_it(said: list[str], told: list[str]) -> None:
+    assert last_words(said) == told
 
 
 def test_the_rank_of_a_failed_process_is_read_off_what_the_starter_says() -> None:
@@ -279,60 +282,58 @@ def test_another_command_is_started_as_it_is_with_the_same_variables() -> None:
     assert made.notes == []
 
 
-def test_another_command_keeps_what_is_not_from_the_table_and_the_log_says_so() -> None:
-    environ = {"PET_NNODES": "9", "RANK": "3"}
-    made = contract("make", framework="command", environ=environ)
-    assert environ.items() <= made.environment(environ).items()
-    assert made.notes == [
-        "RANK=3 is kept as you set it: it is not from the table, and the same for all of COMMAND",
-        (
-            "PET_NNODES=9 is kept as you set it: a torchrun in COMMAND takes it where no flag says "
-            "otherwise"
-        ),
-    ]
-
-
 # ---- the user's environment ---------------------------------------------------------------------
 
-
-def test_what_the_user_set_for_the_transports_is_kept() -> None:
-    environ = {
-        "NCCL_SOCKET_IFNAME": "^docker0",
-        "NCCL_SOCKET_FAMILY": "AF_INET6",
-        "GLOO_SOCKET_IFNAME": "ib0",
-        "TP_SOCKET_IFNAME": "",
-    }
-    made = contract(environ=environ)
-    assert not set(environ) & set(made.variables)
-    assert environ.items() <= made.environment(environ).items()
-    assert made.notes == [
-        f"GLOO_SOCKET_IFNAME=ib0 {LEFT_OUT}",
-        "NCCL_SOCKET_FAMILY=AF_INET6 is kept as you set it: the addresses of the table are IPv4",
-    ]
+TORCHRUNS = "torchrun's flags come from the table"
 
 
-def test_what_a_platform_guessed_gives_way_to_the_table_and_is_reported() -> None:
-    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    environ |= {"NODE_RANK": "0", "RDZV_ID": "some_uniq_id"}
-    made = contract(environ=environ)
-    assert made.notes == [
-        "MASTER_ADDR is 10.0.0.1 (from the table), not 127.0.0.1",
-        "NODE_RANK is 1 (from the table), not 0",
-        "RDZV_ID is llama (from the table), not some_uniq_id",
-    ]
-    seen = made.environment(environ)
-    assert [seen[name] for name in environ] == ["10.0.0.1", "29500", "1", "llama"]
-
-
-def test_flags_of_torchrun_in_the_environment_are_removed_with_a_note() -> None:
-    environ = {"PET_NNODES": "9", "PET_MASTER_ADDR": "x", "PET_STANDALONE": "1"}
-    environ |= {"PET_MAX_RESTARTS": "3"}
-    made = contract(environ=environ)
-    assert made.environment(environ).keys() & environ.keys() == {"PET_MAX_RESTARTS"}
-    assert made.notes == [
-        f"PET_{name} was removed: torchrun's flags come from the table"
-        for name in ("NNODES", "MASTER_ADDR", "STANDALONE")
-    ]
+@pytest.mark.parametrize(
+    ("framework", "environ", "seen", "notes"),
+    [
+        (
+            "command",
+            {"PET_NNODES": "9", "RANK": "3"},
+            {"PET_NNODES": "9", "RANK": "3"},
+            [
+                f"RANK=3 {KEPT}: it is not from the table, and the same for all of COMMAND",
+                f"PET_NNODES=9 {KEPT}: a torchrun in COMMAND takes it where no flag says otherwise",
+            ],
+        ),
+        (
+            "torchrun",
+            {"NCCL_SOCKET_FAMILY": "AF_INET6", "GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": ""},
+            {"NCCL_SOCKET_FAMILY": "AF_INET6", "GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": ""},
+            [
+                f"GLOO_SOCKET_IFNAME=ib0 {LEFT_OUT}",
+                f"NCCL_SOCKET_FAMILY=AF_INET6 {KEPT}: the addresses of the table are IPv4",
+            ],
+        ),
+        (
+            "torchrun",
+            {"MASTER_ADDR": "x", "MASTER_PORT": "29500", "NODE_RANK": "0", "RDZV_ID": "y"},
+            {"MASTER_ADDR": V4[0], "MASTER_PORT": "29500", "NODE_RANK": "1", "RDZV_ID": "llama"},
+            [
+                "MASTER_ADDR is 10.0.0.1 (from the table), not x",
+                "NODE_RANK is 1 (from the table), not 0",
+                "RDZV_ID is llama (from the table), not y",
+            ],
+        ),
+        (
+            "torchrun",
+            {"PET_NNODES": "9", "PET_STANDALONE": "1", "PET_MAX_RESTARTS": "3"},
+            {"PET_MAX_RESTARTS": "3"},
+            [f"PET_{name} was removed: {TORCHRUNS}" for name in ("NNODES", "STANDALONE")],
+        ),
+    ],
+    ids=["another command", "transports", "what a platform guessed", "torchrun's flags"],
+)
+def test_what_is_kept_replaced_and_removed_of_the_users_is_reported(
+    framework: str, environ: dict[str, str], seen: dict[str, str], notes: list[str]
+) -> None:
+    made = contract("make", framework=framework, environ=environ)
+    found = made.environment(environ)
+    assert {name: found[name] for name in environ if name in found} == seen
+    assert made.notes == notes
 
 
 def test_the_program_sees_the_users_environment_without_our_secrets() -> None:
@@ -365,12 +366,3 @@ def test_making_a_contract_changes_nothing_that_it_is_given() -> None:
 def test_a_slot_that_is_not_in_the_table_has_no_contract() -> None:
     with pytest.raises(UsageError, match="slot 99 is not in the table of epoch 1"):
         contract(rank=89)
-
-
-def test_what_torchrun_says_of_a_failed_worker_hides_no_word_of_the_program() -> None:
-    record = "E0101 12:00:00.123000 77 torch/distributed/elastic/multiprocessing/api.py:1"
-    before = record.replace("E0101", "W0101") + "] Setting OMP_NUM_THREADS"
-    failed = f"{record}] failed (exitcode: 1) local_rank: 0 (pid: 78)"
-    said = [before, "loading", "", "no such file", failed, "Traceback (most recent call last):"]
-    assert last_words(said) == ["loading", "no such file"]
-    assert last_words([before, failed]) == [before, failed]
