@@ -10,6 +10,7 @@ from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.talk.macs import row_mac
 from rendezvous.wire.table import EndpointTable, TableRow
+from tests.worker.test_hosts_plan import row as bare_row
 from worker.agent.table import problem_of
 
 KEYS = RunKeys(bytes(32), "llama", "launch0001")
@@ -25,17 +26,9 @@ def join(slot: int = 1) -> JoinString:
 
 def row(slot: int, address: str, prefix_length: int = 24) -> TableRow:
     """A genuine row."""
-    made = TableRow(
-        rank=slot,
-        slot=slot,
-        hostname=f"n{slot}",
-        address=address,
-        interface="eth0",
-        prefix_length=prefix_length,
-        nproc_per_node=8,
-        mac="",
-    )
-    return sealed(made)
+    made = bare_row(slot, f"n{slot}", address)
+    more = {"prefix_length": prefix_length, "nproc_per_node": 8}
+    return sealed(made.model_copy(update=more))
 
 
 def sealed(row: TableRow, key: bytes = KEYS.row_key) -> TableRow:
@@ -64,12 +57,19 @@ def problem(given: EndpointTable, nnodes: str | None = "3", former: Any = None) 
     return problem_of(given, join(), offered=offered, nnodes=nnodes, former=former)
 
 
-def test_a_table_as_a_registry_makes_it_is_taken() -> None:
-    assert problem(table()) == ""
-    assert problem(table("fd00::4", "fd00::5", "fd00::6")) == ""
-    assert problem(table("127.0.0.1", "127.0.0.2", "127.0.0.3")) == ""
-    assert problem(table(epoch=2), former=table()) == ""
-    assert problem(table(), former=table()) == ""
+@pytest.mark.parametrize(
+    ("given", "former"),
+    [
+        (table(), None),
+        (table("fd00::4", "fd00::5", "fd00::6"), None),
+        (table("127.0.0.1", "127.0.0.2", "127.0.0.3"), None),
+        (table(epoch=2), table()),
+        (table(), table()),
+        *((table(master_port=port), None) for port in (1, 65_535)),
+    ],
+)
+def test_a_table_as_a_registry_makes_it_is_taken(given: EndpointTable, former: Any) -> None:
+    assert problem(given, former=former) == ""
 
 
 @pytest.mark.parametrize(
@@ -86,19 +86,8 @@ def test_a_table_has_as_many_rows_as_the_run_has_nodes(nnodes: str | None, fits:
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.5.5.5"])
 def test_the_loopback_address_of_another_machine_is_refused(address: str) -> None:
     """It would lead this node to itself."""
-    assert problem(table(address, "10.0.0.5", "10.0.0.6")) == (
-        "the row of slot 0 and this node's are not both loopback addresses"
-    )
-
-
-def test_a_row_that_this_node_did_not_sign_is_not_its_own() -> None:
-    said = problem_of(table(), join(), offered={"x"}, nnodes="3", former=None)
-    assert said == "the table does not hold this node as it joined"
-
-
-@pytest.mark.parametrize("port", [1, 65_535])
-def test_every_port_there_is_can_be_the_masters(port: int) -> None:
-    assert problem(table(master_port=port)) == ""
+    words = "the row of slot 0 and this node's are not both loopback addresses"
+    assert problem(table(address, "10.0.0.5", "10.0.0.6")) == words
 
 
 @pytest.mark.parametrize(
@@ -161,16 +150,10 @@ def test_a_row_that_no_node_can_have_made_is_refused(forged: TableRow, words: st
 
 
 @pytest.mark.parametrize(
-    "near",
-    [
-        signed(prefix_length=0),
-        signed(prefix_length=128),
-        signed(nproc_per_node=1),
-        signed(nproc_per_node=4096),
-    ],
+    "near", [*({"prefix_length": n} for n in (0, 128)), *({"nproc_per_node": n} for n in (1, 4096))]
 )
-def test_a_row_at_its_bounds_is_taken(near: TableRow) -> None:
-    assert problem(of_rows(near, OWN), "2") == ""
+def test_a_row_at_its_bounds_is_taken(near: dict[str, Any]) -> None:
+    assert problem(of_rows(signed(**near), OWN), "2") == ""
 
 
 @pytest.mark.parametrize("ranks", [(1, 0), (0, 0), (0, 2), (1, 2)])
@@ -191,7 +174,8 @@ def test_a_slot_or_an_address_that_stands_there_twice_is_refused() -> None:
     assert problem(of_rows(twin, OWN), "2") == "the table holds an address twice"
 
 
-def test_a_table_without_this_node_is_refused() -> None:
+def test_a_table_without_a_row_that_this_node_signed_is_refused() -> None:
     words = "the table does not hold this node as it joined"
     assert problem(of_rows(signed()), "1") == words
     assert problem(of_rows(signed(), row(2, "10.0.0.6").model_copy(update={"rank": 1}))) == words
+    assert problem_of(table(), join(), offered={"x"}, nnodes="3", former=None) == words

@@ -57,6 +57,8 @@ def conflicts(variables: list[Variable]) -> dict[str, str]:
 
 def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
     sealed = table()
+    own = f"this node's interface in the network of all nodes ({CLASS}) ('=': this name alone)"
+    gloo = "the same for Gloo, which else asks for the hostname"
     assert from_table(table_facts(sealed, sealed.rows[1])) + written() == [
         Variable("MASTER_ADDR", "10.0.0.1", "rank 0's address in the table"),
         Variable("MASTER_PORT", "29500", "a port that is free on rank 0's node"),
@@ -64,16 +66,8 @@ def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
         Variable("NNODES", "2", "the nodes of the table"),
         Variable("NPROC_PER_NODE", "8", "the processes of this node"),
         Variable("RDZV_ID", "llama", "the run"),
-        Variable(
-            "NCCL_SOCKET_IFNAME",
-            "=eth1",
-            f"this node's interface in the network of all nodes ({CLASS}) ('=': this name alone)",
-        ),
-        Variable(
-            "GLOO_SOCKET_IFNAME",
-            "eth1",
-            "the same for Gloo, which else asks for the hostname",
-        ),
+        Variable("NCCL_SOCKET_IFNAME", "=eth1", own),
+        Variable("GLOO_SOCKET_IFNAME", "eth1", gloo),
         Variable("TP_SOCKET_IFNAME", "eth1", "the same for TensorPipe (torch's RPC)"),
         Variable("NCCL_SOCKET_FAMILY", "AF_INET", "the table's addresses are of this family"),
     ]
@@ -94,12 +88,9 @@ def test_without_a_wish_nccl_is_told_neither_its_network_nor_its_ports(transport
 
 def test_the_ports_are_named_exactly_where_the_facts_ask_for_it() -> None:
     found = written(transport="IB", row={"hcas": PORTS})
-    [ports] = [one for one in found if one.name == "NCCL_IB_HCA"]
-    assert ports == Variable(
-        "NCCL_IB_HCA",
-        "=mlx5_0:1,mlx5_1:1",
-        "NCCL would take other ports as well, of another kind or rate; all nodes have these",
-    )
+    reason = "NCCL would take other ports as well, of another kind or rate; all nodes have these"
+    ports = Variable("NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1", reason)
+    assert [one for one in found if one.name == "NCCL_IB_HCA"] == [ports]
 
 
 @pytest.mark.parametrize(
@@ -178,10 +169,8 @@ def test_a_variable_of_nccls_files_counts_as_the_users_unless_the_environment_ha
     }
     found = written({"NCCL_SOCKET_FAMILY": "AF_INET"}, configured=configured)
     kept = {one.name: str(one.kept) for one in found if one.kept}
-    assert kept == {
-        "NCCL_SOCKET_IFNAME": "ib0 (/root/.nccl.conf)",
-        "NCCL_SOCKET_FAMILY": "AF_INET",
-    }
+    ib0 = "ib0 (/root/.nccl.conf)"
+    assert kept == {"NCCL_SOCKET_IFNAME": ib0, "NCCL_SOCKET_FAMILY": "AF_INET"}
     assert conflicts(found) == {"NCCL_SOCKET_IFNAME": f"it leaves out eth1, {ALL}"}
 
 
@@ -277,6 +266,5 @@ def test_nccls_log_is_kept_in_files_where_it_is_asked_for(
 
 def test_a_level_that_tells_nothing_is_kept_and_said_where_the_log_is_wanted() -> None:
     found = written({"NCCL_DEBUG": "WARN"}, ProgramOptions(require_rdma=True, nccl_file=FILE))
-    assert conflicts(found) == {
-        "NCCL_DEBUG": "at this level NCCL does not say which network it uses"
-    }
+    words = "at this level NCCL does not say which network it uses"
+    assert conflicts(found) == {"NCCL_DEBUG": words}
