@@ -129,9 +129,8 @@ def test_the_block_of_another_process_of_the_run_stays(hosts: Path) -> None:
 
 def test_a_missing_file_is_not_made(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
-    with pytest.raises(ArmingFailed) as caught:
+    with pytest.raises(ArmingFailed, match=f"^{path} cannot be written: No such file or directory"):
         HostsBlock(path, "r1").install(TWO, 0)
-    assert caught.value.message == f"{path} cannot be written: No such file or directory"
     assert restore_stale(path) == []
     assert not path.exists()
 
@@ -211,30 +210,6 @@ def test_a_file_that_somebody_keeps_open_is_cut_too(hosts: Path) -> None:
         assert hosts.read_text() != PLAIN
         block.remove()
     assert hosts.read_text() == PLAIN
-
-
-MANY_TIMES = """
-import sys
-from pathlib import Path
-from rendezvous.wire.table import EndpointTable
-from worker.hosts.file import HostsBlock
-block = HostsBlock(Path(sys.argv[1]), sys.argv[2])
-for _ in range(15):
-    block.install(EndpointTable.model_validate_json(sys.argv[3]), 0)
-    block.remove()
-"""
-
-
-def test_runs_that_come_and_go_at_the_same_time_leave_the_file_as_it_was(hosts: Path) -> None:
-    hosts.write_text("127.0.0.1 localhost n0\n127.0.1.1 n0")
-    others = [
-        subprocess.Popen(
-            [sys.executable, "-c", MANY_TIMES, str(hosts), f"r{i}", TWO.model_dump_json()]
-        )
-        for i in range(3)
-    ]
-    assert [other.wait() for other in others] == [0, 0, 0]
-    assert hosts.read_text() == "127.0.0.1 localhost n0\n127.0.1.1 n0"
 
 
 class Recorded:
@@ -427,13 +402,9 @@ def test_over_a_bind_mount_the_names_resolve_while_the_block_stands(hosts: Path)
     hosts.write_text("127.0.0.1 localhost n0\n127.0.1.1 n0\n::1 localhost n0")
     seen = attempt('mount --bind "$1" /etc/hosts', "/etc/hosts", str(hosts))
     assert seen["error"] == ""
-    assert seen["resolved"] == {
-        "n0": ["10.0.0.4", "::ffff:10.0.0.4"],
-        "n1": ["10.0.0.5", "::ffff:10.0.0.5"],
-        "node-0": ["10.0.0.4", "::ffff:10.0.0.4"],
-        "node-1": ["10.0.0.5", "::ffff:10.0.0.5"],
-        "localhost": ["127.0.0.1", "::1"],
-    }
+    first, second = (["10.0.0.4", "::ffff:10.0.0.4"], ["10.0.0.5", "::ffff:10.0.0.5"])
+    nodes = {"n0": first, "node-0": first, "n1": second, "node-1": second}
+    assert seen["resolved"] == nodes | {"localhost": ["127.0.0.1", "::1"]}
     assert seen["reverse"] == "n1"
     assert hosts.read_text() == "127.0.0.1 localhost n0\n127.0.1.1 n0\n::1 localhost n0"
 

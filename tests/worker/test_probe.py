@@ -33,7 +33,7 @@ from worker.probe.path_mtu import PathMtu
 in_real_time = pytest.mark.real_time
 
 LAUNCH = f"launch{os.getpid()}"  # tests that run beside each other prefer other ports
-PATIENT = Pace()
+PATIENT = Pace(quick_seconds=20.0, round_seconds=60.0)
 ONCE = Pace(quick_seconds=1.0, silence_seconds=0.0)
 HURRY = Pace(quick_seconds=0.3, again_seconds=0.2, silence_seconds=0.5)
 HOLD_SECONDS = 30.0
@@ -115,6 +115,7 @@ class Middle:
 # --- who answers ------------------------------------------------------------------------------
 
 
+@in_real_time
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 async def test_nodes_reach_each_other_and_learn_what_is_worth_knowing(address: str) -> None:
     with ProbeListener(identity(0)) as first, ProbeListener(identity(1)) as second:
@@ -130,6 +131,7 @@ async def test_nodes_reach_each_other_and_learn_what_is_worth_knowing(address: s
         assert abs(pair.skew_seconds) < 30
 
 
+@in_real_time
 async def test_a_node_is_seen_under_its_address_of_the_plan() -> None:
     """Whichever of its addresses the kernel would take."""
     with ProbeListener(identity(1)) as peer:
@@ -361,7 +363,7 @@ async def test_a_way_that_is_only_slow_is_none() -> None:
     with ProbeListener(identity(1)) as listener:
         back = REPLY_BYTES + len(RECEIPT) + 3_000
         async with serving(Middle(listener.port, back=back).talk) as port:
-            pair = await visit(port, mtu=0)
+            pair = await visit(port, ONCE, mtu=0)
     assert (pair.outcome, pair.detail) == ("ok", "")
 
 
@@ -375,6 +377,7 @@ async def test_a_peer_s_clock_is_compared(ahead: float) -> None:
     assert pair.skew_seconds == pytest.approx(ahead, abs=30)
 
 
+@in_real_time
 @pytest.mark.parametrize(
     ("own", "peer", "found"),
     [
@@ -396,6 +399,7 @@ async def test_the_largest_packet_that_both_interfaces_take_is_tried(
     assert (pair.outcome, pair.path_mtu) == ("ok", found)
 
 
+@in_real_time
 async def test_a_peer_whose_datagrams_vanish_is_good_and_its_packet_size_unknown() -> None:
     with ProbeListener(identity(1)) as listener:
         async with serving(Middle(listener.port).talk) as port:
