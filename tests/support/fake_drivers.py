@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -14,13 +16,20 @@ SOURCES = Path(__file__).parent / "drivers"
 
 
 def install(source: str, library: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Build a library of `drivers/` into `folder`; programs that the test starts will load it."""
+    """Put a library of `drivers/` into `folder`; programs that the test starts will load it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / library).write_bytes(built(source))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+
+
+@cache
+def built(source: str) -> bytes:
+    """A library of `drivers/`, compiled once."""
     compiler = shutil.which("cc")
     if compiler is None:
         give_up("the stand-in for a driver is in C, and there is no compiler")
-    folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", str(folder / library), str(SOURCES / source)],
-        check=True,
-    )
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+    with TemporaryDirectory() as folder:
+        made = Path(folder, "library.so")
+        argv = [compiler, "-shared", "-fPIC", "-o", str(made), str(SOURCES / source)]
+        subprocess.run(argv, check=True)
+        return made.read_bytes()

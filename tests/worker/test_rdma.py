@@ -311,9 +311,8 @@ def test_the_ports_of_a_card_with_two_have_an_interface_each(tmp_path: Path) -> 
     ports = tmp_path / "sys/class/infiniband/mlx4_0/ports"
     shutil.copytree(ports / "1", ports / "2")
     (ports / "not a port").mkdir()
-    assert [(port.port, port.interface) for port in look_rdma(tmp_path)] == [
-        (1, "ens1"), (2, "ens1d1"),
-    ]  # fmt: skip
+    seen = [(port.port, port.interface) for port in look_rdma(tmp_path)]
+    assert seen == [(1, "ens1"), (2, "ens1d1")]
 
 
 def test_more_ports_than_a_join_carries_are_left_out(tmp_path: Path) -> None:
@@ -390,37 +389,37 @@ def test_where_devices_cannot_be_listed_there_are_none(trees: Trees, path: str) 
 # ---- libibverbs ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def libibverbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Give this machine the devices of a text such as "mlx5_0 mlx5_1=13"."""
+ALL = ["mlx5_0", "mlx5_1", "mlx5_2", "rdmap79s0"]
+NOT_OPENED = "libibverbs does not open it:"
+SILENT = Unopened(f"{NOT_OPENED} asking it ends in SIGABRT")
+
+
+@pytest.mark.parametrize(
+    ("devices", "limit_seconds", "unopened"),
+    [
+        (
+            "mlx5_0 mlx5_1=13 mlx5_2=19 unasked=crash",
+            20.0,
+            {
+                "mlx5_1": Unopened("ibv_open_device fails: Permission denied"),
+                "mlx5_2": Unopened("ibv_open_device fails: No such device"),
+                "rdmap79s0": Unopened("libibverbs has no driver for it", lacks_library=True),
+            },
+        ),
+        ("mlx5_0 mlx5_1=crash mlx5_2 rdmap79s0", 20.0, dict.fromkeys(ALL[1:], SILENT)),
+        ("mlx5_0=hang", 0.5, dict.fromkeys(ALL, Unopened(f"{NOT_OPENED} no answer within 0.5 s"))),
+    ],
+)
+def test_each_device_is_opened_or_says_why_not_and_nobody_waits_for_a_driver(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    devices: str,
+    limit_seconds: float,
+    unopened: dict[str, Unopened],
+) -> None:
     fake_drivers.install("ibverbs.c", "libibverbs.so.1", tmp_path / "lib", monkeypatch)
-    return lambda devices: monkeypatch.setenv("FAKE_VERBS", devices)
-
-
-def test_each_device_is_opened_or_says_why_not(libibverbs: Callable[[str], None]) -> None:
-    libibverbs("mlx5_0 mlx5_1=13 mlx5_2=19 unasked=crash")
-    assert open_devices(["mlx5_0", "mlx5_1", "mlx5_2", "rdmap79s0"]) == {
-        "mlx5_1": Unopened("ibv_open_device fails: Permission denied"),
-        "mlx5_2": Unopened("ibv_open_device fails: No such device"),
-        "rdmap79s0": Unopened("libibverbs has no driver for it", lacks_library=True),
-    }
-
-
-def test_a_driver_that_crashes_ends_nothing_but_the_try(
-    libibverbs: Callable[[str], None],
-) -> None:
-    libibverbs("mlx5_0 mlx5_1=crash mlx5_2")
-    silent = Unopened("libibverbs does not open it: asking it ends in SIGABRT")
-    assert open_devices(["mlx5_0", "mlx5_1", "mlx5_2"]) == {"mlx5_1": silent, "mlx5_2": silent}
-
-
-def test_a_driver_that_hangs_is_waited_for_no_longer_than_the_limit(
-    libibverbs: Callable[[str], None],
-) -> None:
-    libibverbs("mlx5_0=hang")
-    assert open_devices(["mlx5_0"], limit_seconds=0.5) == {
-        "mlx5_0": Unopened("libibverbs does not open it: no answer within 0.5 s")
-    }
+    monkeypatch.setenv("FAKE_VERBS", devices)
+    assert open_devices(ALL, limit_seconds) == unopened
 
 
 def test_without_a_libibverbs_that_can_be_loaded_no_device_opens(
