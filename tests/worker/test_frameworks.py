@@ -28,15 +28,7 @@ PATHS = Paths("/logs/node", "/opt/rdzv/bin/python", "/logs/node/bin", "/run/rdzv
 LAUNCH = "torch.distributed.launch"
 STARTER = f"/opt/rdzv/bin/python -I -S {PROGRAMS}/processes.py"
 READ_A_HOSTFILE = ("deepspeed", "openmpi", "mpich", "intelmpi")
-IPV6 = (
-    "the addresses of the table are IPv6, and {} reads 'ADDRESS:PROCESSES' in its host file only "
-    "with IPv4; give the nodes IPv4 addresses (--network chooses, where they have both), or use "
-    "Open MPI"
-)
 RSH = "/logs/node/bin/rdzv-rsh"
-AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-INCLUDE = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
-OPEN_MPI = AS_ROOT | {"OMPI_MCA_plm_rsh_agent": RSH, "PRTE_MCA_plm_ssh_agent": RSH}
 
 
 def of(framework: str, *command: str, **how: Any) -> Contract:
@@ -63,13 +55,6 @@ def with_rows(sealed: EndpointTable, *interfaces: str, **change: Any) -> Endpoin
 
 UNEVEN = table(nproc=(2, 1))
 ALONE = with_rows(table(nproc=(1, 1)), "eth0")
-ONE_MACHINE = table(("127.0.0.1", "127.0.0.2"), (2, 2))
-
-
-def ipv6(second: str = "eth0", addresses: tuple[str, ...] = V6) -> EndpointTable:
-    """Two nodes with IPv6 alone; the second one's interface has this name."""
-    return with_rows(table(addresses, (2, 2)), "eth0", second, prefix_length=64)
-
 
 # ---- what every framework has in common ---------------------------------------------------------
 
@@ -81,8 +66,8 @@ def test_every_node_has_both_hostfiles_and_the_table_by_address_and_in_the_order
         "hostfile": "10.0.0.1 slots=2\n10.0.0.2 slots=1\n",
         "hostfile.mpich": "10.0.0.1:2\n10.0.0.2:1\n",
     }
-    own = {"hostname": "host-1", "address": "10.0.0.2", "interface": "eth1", "hcas": []}
-    own |= {"rank": 1, "slot": 11, "prefix_length": 24, "nproc_per_node": 1}
+    own: dict[str, Any] = {"rank": 1, "slot": 11, "prefix_length": 24, "nproc_per_node": 1}
+    own |= {"hostname": "host-1", "address": "10.0.0.2", "interface": "eth1", "hcas": []}
     first, second = described.pop("nodes")
     assert (first["rank"], first["nproc_per_node"], second) == (0, 2, own)
     assert described == {
@@ -416,193 +401,6 @@ def test_horovodrun_is_given_the_hosts_and_calls_ssh_by_the_agents(own: str, giv
     assert made.argv == words(f"{hosts} {given}{own}python x.py")
     assert made.path_first == "/logs/node/bin"
     assert framework_variables(made) == {"HOROVOD_GLOO_IFACE": "eth0"}
-
-
-# ---- MPI ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("framework", "variables"),
-    [
-        (
-            "openmpi",
-            OPEN_MPI
-            | dict.fromkeys(INCLUDE, "10.0.0.0/24")
-            | {"OMPI_MCA_orte_default_hostfile": "/logs/node/hostfile"}
-            | {"PRTE_MCA_prte_default_hostfile": "/logs/node/hostfile"},
-        ),
-        (
-            "mpich",
-            {
-                "HYDRA_LAUNCHER": "ssh",
-                "HYDRA_LAUNCHER_EXEC": RSH,
-                "HYDRA_HOST_FILE": "/logs/node/hostfile.mpich",
-                "HYDRA_IFACE": "eth0",
-            },
-        ),
-        (
-            "intelmpi",
-            {
-                "I_MPI_HYDRA_BOOTSTRAP": "ssh",
-                "I_MPI_HYDRA_BOOTSTRAP_EXEC": RSH,
-                "I_MPI_HYDRA_HOST_FILE": "/logs/node/hostfile.mpich",
-                "I_MPI_PERHOST": "2",
-                "I_MPI_HYDRA_IFACE": "eth0",
-            },
-        ),
-    ],
-)
-def test_every_mpi_finds_hosts_agent_and_network_in_the_environment(
-    framework: str, variables: dict[str, str]
-) -> None:
-    assert framework_variables(of(framework, "x", rank=0, sealed=even())) == variables
-
-
-def test_intel_mpi_takes_uneven_numbers_from_a_flag() -> None:
-    uneven = of("intelmpi", "mpirun", "-l", "x", rank=0, sealed=UNEVEN)
-    assert uneven.argv == words("mpirun -machinefile /logs/node/hostfile.mpich -l x")
-    assert "I_MPI_PERHOST" not in uneven.variables
-
-
-REGX = {"OMPI_MCA_regx": "naive"}
-
-
-@pytest.mark.parametrize(
-    ("sealed", "environ", "networks"),
-    [
-        (ipv6(), {}, REGX | dict.fromkeys(INCLUDE, "eth0")),
-        (ipv6("eth1"), {}, REGX),  # no interface that a node lacks
-        (ipv6(addresses=("::1", "::1")), {}, {}),
-        (
-            ipv6(),
-            {"OMPI_MCA_regx": "fwd", "OMPI_MCA_btl_tcp_if_exclude": "lo"},
-            dict.fromkeys(INCLUDE[1:], "eth0"),
-        ),
-        (table(("10.0.0.1", "10.0.1.2")), {}, {}),
-    ],
-    ids=["IPv6", "other interfaces", "one machine", "the user's", "several networks"],
-)
-def test_open_mpi_is_told_the_network_as_far_as_the_nodes_share_one(
-    sealed: EndpointTable, environ: dict[str, str], networks: dict[str, str]
-) -> None:
-    made = of("openmpi", "x", rank=0, sealed=sealed, environ=environ)
-    found = framework_variables(made)
-    of_network = {n: v for n, v in found.items() if n.endswith("_include") or n in REGX}
-    assert of_network == networks
-    assert made.environment(environ).items() >= environ.items()
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        ("mpich x", "MPICH"),
-        ("mpich mpiexec -np 4 x", "MPICH"),
-        ("intelmpi x", "Intel MPI"),
-        ("deepspeed --launcher mpich x.py", "MPICH"),
-        ("deepspeed --launcher impi x.py", "Intel MPI"),
-    ],
-)
-@pytest.mark.parametrize("rank", [0, 1])
-def test_an_mpi_that_reads_no_ipv6_address_is_refused_on_a_table_of_them(
-    command: str, name: str, rank: int
-) -> None:
-    with pytest.raises(UsageError) as refused:
-        of(*command.split(), rank=rank, sealed=ipv6())
-    assert refused.value.message == IPV6.format(name)
-
-
-@pytest.mark.parametrize(
-    ("command", "program"),
-    [
-        ("openmpi x", "mpirun"),
-        ("openmpi /opt/mpi/bin/mpirun -np 4 x", "/opt/mpi/bin/mpirun"),
-        ("deepspeed --launcher openmpi x.py", "mpirun"),
-    ],
-)
-@pytest.mark.parametrize("rank", [0, 1])
-def test_open_mpi_is_asked_for_ipv6_on_every_node_of_a_table_with_it_alone(
-    command: str, program: str, rank: int
-) -> None:
-    made = of(*command.split(), rank=rank, sealed=ipv6())
-    assert [need.program for need in made.needs if need.lack] == [program]
-    made = of(*command.split(), rank=rank, sealed=even())
-    assert not [need for need in made.needs if need.lack]
-
-
-def test_open_mpi_starts_the_nodes_of_one_machine_as_one_host() -> None:
-    mine = {"OMPI_MCA_orte_default_hostfile": "mine"}
-    made = of("openmpi", "x", rank=0, sealed=ONE_MACHINE, environ=mine)
-    assert made.argv == words("mpirun -np 4 x")
-    assert framework_variables(made) == OPEN_MPI | {
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    }
-    assert made.notes == ["OMPI_MCA_orte_default_hostfile was removed: all nodes are one machine"]
-
-
-def test_open_mpis_own_variables_of_the_user_are_kept_and_those_of_the_nodes_replaced() -> None:
-    kept = {"OMPI_MCA_btl_tcp_if_exclude": "lo", "OMPI_MCA_oob_tcp_if_include": "ib0"}
-    removed = {"OMPI_MCA_plm": "slurm", "SLURM_JOBID": "7", "LOCAL_RANK": "0"}
-    environ = kept | removed | {"OMPI_MCA_plm_rsh_agent": "ssh"}
-    made = of("openmpi", "x", rank=0, environ=environ)
-    seen = made.environment(environ)
-    agent = {"OMPI_MCA_plm_rsh_agent": RSH}
-    assert {name: seen[name] for name in environ if name in seen} == kept | agent
-    assert "OMPI_MCA_btl_tcp_if_include" not in seen  # both together are an error of mpirun's
-    network = "rdzv would set 10.0.0.0/24, the network of the table"
-    scheduler = "mpirun would take its nodes from there, and not from the table"
-    assert made.notes == [
-        f"OMPI_MCA_plm_rsh_agent is {RSH} (from the table), not ssh",
-        f"OMPI_MCA_oob_tcp_if_include=ib0 is kept as you set it: {network}",
-        "LOCAL_RANK was removed: around mpirun it would be the same for every process",
-        f"SLURM_JOBID was removed: {scheduler}",
-        f"OMPI_MCA_plm was removed: {scheduler}",
-    ]
-
-
-# ---- what a launcher takes to every node --------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "command", ["mpich x", "intelmpi x", "horovod horovodrun x", "deepspeed --launcher pdsh x"]
-)
-def test_what_belongs_to_one_node_is_kept_from_a_launcher_that_takes_it_to_all(
-    command: str,
-) -> None:
-    made = of(*command.split(), rank=0, sealed=even())
-    own = {
-        "NODE_RANK": "0",
-        "RDZV_HOSTFILE": "/logs/node/hostfile",
-        "RDZV_HOSTFILE_MPICH": "/logs/node/hostfile.mpich",
-        "RDZV_TABLE": "/logs/node/table.json",
-        "NCCL_SOCKET_IFNAME": "=eth0",
-        "GLOO_SOCKET_IFNAME": "eth0",
-        "TP_SOCKET_IFNAME": "eth0",
-    }
-    assert made.withheld == own
-    seen = made.environment({"NODE_RANK": "7", "HOME": "/home"})
-    assert not own.keys() & seen.keys()
-    assert {"HOME": "/home", "MASTER_ADDR": "10.0.0.1"}.items() <= seen.items()
-    assert own.items() <= made.served_environment({"NODE_RANK": "7"}).items()
-
-
-def test_what_is_the_same_on_all_nodes_may_be_taken_to_them() -> None:
-    made = of("mpich", "x", rank=0, sealed=with_rows(even(), "eth0", "eth0"))
-    assert "NODE_RANK" in made.withheld
-    assert made.variables["GLOO_SOCKET_IFNAME"] == "eth0"
-    assert made.variables["NPROC_PER_NODE"] == "2"
-    assert of("mpich", "x", rank=0, sealed=UNEVEN).withheld["NPROC_PER_NODE"] == "2"
-    assert of("mpich", "x", rank=0, sealed=ALONE).withheld == {}
-    assert of("openmpi", "x", rank=0).withheld == {}  # gives each rank what its own node says
-
-
-def test_nccls_log_is_kept_where_the_processes_are_told_of_it() -> None:
-    told = [
-        of(name, "x", rank=rank, nccl_log="on", nccl_file="/node.%p.log").nccl_log
-        for name in ("openmpi", "mpich")
-        for rank in (0, 1)
-    ]
-    assert told == ["/node.%p.log", "/node.%p.log", "", "/node.%p.log"]
 
 
 # ---- tensorflow ---------------------------------------------------------------------------------

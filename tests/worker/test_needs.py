@@ -9,7 +9,7 @@ import pytest
 from tests.support.rows import rows
 from tests.worker.test_contracts import V6, contract, table
 from tests.worker.test_user_python import interpreter, script
-from worker.contracts import FRAMEWORKS, Need, Paths, Script, script_of
+from worker.contracts import FRAMEWORKS, Need, Paths, Script, needs_of, script_of
 from worker.machine.user_python import has_module
 from worker.preflight.needs import missing_of, missing_script
 
@@ -297,3 +297,9 @@ def test_a_disk_that_does_not_tell_refuses_nobody(
 
     monkeypatch.setattr("worker.preflight.needs.os.stat", stat)
     assert missing_script(Script("/data/train.py"), {"PATH": ""}) == ""
+
+
+def test_what_only_rank_0_starts_is_needed_there_alone() -> None:
+    command = ["deepspeed", "--launcher", "pdsh", "train.py"]
+    names = [[n.name for n in needs_of("deepspeed", command, leads=r)] for r in (True, False)]
+    assert names == [["deepspeed", "pdsh"], ["deepspeed"]]

@@ -1,0 +1,192 @@
+"""Remote commands that are refused, or not run again: what no node made, and what is too much."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import resource
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rendezvous.talk.macs import command_mac
+from rendezvous.wire.errors import TooManyRequests
+from rendezvous.wire.relay import CommandEnd, CommandExit, CommandStart, Parcel
+from tests.support.waiting import soon
+from tests.worker.test_rsh_remote import DIGEST, KEY, TABLE, Cluster, Process, running, sleeping
+from worker.rsh import exchange, remote
+from worker.rsh.served import ServedShell
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with running() as made:
+        yield made
+
+
+async def test_before_the_go_and_where_it_is_not_allowed_nothing_is_asked() -> None:
+    early = Cluster()
+    assert (await early.run("true")).told == [{"error": "run 'r' is not running yet"}]
+    words = "run 'r' allows no remote commands: launch it with --allow-exec"
+    assert (await Cluster(allowed=False).run("true")).told == [{"error": words}]
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        ({}, '"exec" needs "host" and "command", which is base64'),
+        ({"host": "h1", "command": 5}, '"exec" needs "host" and "command", which is base64'),
+        ({"host": "h1", "command": "ä"}, '"command" is not base64'),
+        ({"host": "h1", "command": "a"}, '"command" is not base64'),
+        ({"host": "h1", "command": ""}, "a command has 1 to 131071 bytes, and no zero among them"),
+        ({"host": "h7", "command": "dHJ1ZQ=="}, "'h7' is no node of run 'r', which has 10.0.0.10"),
+        ({"host": "h1", "command": "AAAA"}, "a command has 1 to 131071 bytes, and no zero"),
+    ],
+)
+async def test_a_request_that_is_none_is_told_so(
+    cluster: Cluster, request_: dict[str, Any], error: str
+) -> None:
+    process = Process()
+    await cluster.nodes[0].serve(request_, process)
+    assert process.told[0]["error"].startswith(error)
+
+
+def start_of(changes: dict[str, Any]) -> CommandStart:
+    """A start for slot 1 from slot 0, but for what the changes say of its MAC."""
+    true: dict[str, Any] = {
+        "digest": DIGEST, "sender": 0, "target": 1, "number": 1, "command": b"touch $MARK"
+    }  # fmt: skip
+    key = changes.pop("key", KEY)
+    mac = command_mac(key, **(true | changes))
+    return CommandStart(number=1, command=base64.b64encode(b"touch $MARK").decode(), mac=mac)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"key": b"x" * 32}, {"digest": "0" * 64}, {"command": b"true"}),
+        *({"sender": 2}, {"target": 2}, {"number": 2}),
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+async def test_a_command_that_no_node_has_made_for_this_one_is_not_run(
+    cluster: Cluster, changes: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a registry could that lies: it holds credentials, and not the key of the run's nodes."""
+    words = "node 1: this command was not made by a node of this run for it"
+    cluster.wire.relay.give(0, [Parcel(peer=1, frame=start_of(dict(changes)))])
+    await soon(lambda: bool(cluster.wire.seen))
+    assert cluster.wire.seen[0].frame == CommandExit(number=1, code=255, message=words)
+    assert cluster.nodes[1]._served == {}
+    assert f"a remote command of slot 0 was not run: {words}" in caplog.text
+
+
+async def test_a_command_that_is_shown_again_is_not_run_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Nor later, when its caller has long forgotten it."""
+    count = tmp_path / "count"
+    await cluster.run(f"echo x >> {count}")
+    [first] = [p for p in cluster.wire.seen if isinstance(p.frame, CommandStart)]
+    await soon(lambda: not cluster.nodes[1]._served)
+    cluster.wire.relay.give(0, [first] * 3)
+    await soon(lambda: cluster.wire.relay.held_bytes == 0)
+    await cluster.run(f"echo y >> {count}")
+    assert count.read_text() == "x\ny\n"
+
+
+async def test_a_command_whose_end_overtakes_its_start_is_not_run(cluster: Cluster) -> None:
+    """The registry may pass on late what its caller has given for a second time, or given up."""
+    for frame in (CommandEnd(number=1), start_of({})):
+        cluster.wire.relay.give(0, [Parcel(peer=1, frame=frame)])
+    assert (await cluster.run("true", own=2)).told == [{"exit": 0}]
+    assert not any(parcel.peer == 0 for parcel in cluster.wire.seen)
+
+
+async def test_a_command_that_was_refused_is_not_run_when_it_is_shown_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its caller was told that it did not run."""
+    monkeypatch.setattr(remote, "MOST_SERVED", 0)
+    refused = await cluster.run(f"touch {tmp_path}/ran")
+    assert refused.told == [{"error": "node 1 runs 0 remote commands already"}]
+    [first] = [p for p in cluster.wire.seen if isinstance(p.frame, CommandStart)]
+    monkeypatch.setattr(remote, "MOST_SERVED", 2)
+    cluster.wire.relay.give(0, [first])
+    await soon(lambda: cluster.wire.relay.held_bytes == 0)
+    await cluster.run("true")
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_more_commands_at_once_than_a_node_takes_are_refused(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote, "MOST_CALLS", 2)
+    monkeypatch.setattr(remote, "MOST_SERVED", 2)
+    for own in (0, 2):
+        cluster.ask("sleep 300", own)
+    await soon(lambda: len(cluster.nodes[1]._served) == 2)
+    third = await cluster.run("true")
+    assert third.told == [{"error": "node 1 runs 2 remote commands already"}]
+    cluster.ask("sleep 300", host="h2")
+    await asyncio.sleep(0)
+    fourth = await cluster.run("true", host="h2")
+    assert fourth.told == [{"error": "this node waits for 2 remote commands already"}]
+
+
+async def test_more_than_may_wait_for_a_registry_that_takes_nothing_is_refused(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "MOST_QUEUED_BYTES", 200_000)
+    long = "true " + " " * 60_000
+    cluster.wire.refused = TooManyRequests("full")
+    told, task = zip(*[cluster.ask(long, host=host) for host in ("h1", "h2")], strict=True)
+    await asyncio.sleep(0)
+    refused = await cluster.run(long)
+    cluster.wire.refused = None
+    await asyncio.wait_for(asyncio.gather(*task), 30)
+    again = await cluster.run(long)
+    sent = [p.frame.number for p in cluster.wire.seen if p.peer == 1]
+    words = "remote commands of 156 KiB wait on slot 0 already, as the registry of run 'r' does not"
+    assert [t["error"].partition(" take")[0] for t in refused.told] == [words]
+    assert [t.told for t in (*told, again)] == [[{"exit": 0}]] * 3
+    assert 2 not in sent  # neither a start nor an end of the one that was refused
+
+
+async def test_a_node_that_has_no_file_left_says_so_and_goes_on(cluster: Cluster) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        told = await cluster.run("true")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    again = await cluster.run("true")
+    words = "node 1 cannot run one more command: Too many open files"
+    assert (told.told, again.told) == ([{"error": words}], [{"exit": 0}])
+
+
+async def test_a_caller_of_whose_end_the_news_was_lost_ends_its_command_all_the_same(
+    cluster: Cluster,
+    tmp_path: Path,
+) -> None:
+    """The registry forgets that it has gone; the target asks after the restart, and is told."""
+    told, task, shell = await sleeping(cluster, tmp_path)
+    cluster.wire.refused = TooManyRequests("full")
+    told.killed.set()
+    await asyncio.wait_for(task, 30)
+    cluster.nodes[0]._exchange._waiting.clear()
+    cluster.wire.restart()
+    cluster.wire.refused = None
+    await soon(lambda: not psutil.pid_exists(shell))
+
+
+async def test_a_shell_that_cannot_be_started_is_no_end_of_the_agent(cluster: Cluster) -> None:
+    cluster.nodes[1].begin(TABLE, DIGEST, ServedShell("node 1", {"PATH": "/nowhere"}, 1.0))
+    told = await cluster.run("true")
+    assert told.told[-1] == {"exit": 127}
+    assert b"cannot start 'sh': not found in any folder of PATH" in told.said("stderr")
