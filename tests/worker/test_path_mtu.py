@@ -18,6 +18,11 @@ from worker.probe.path_mtu import PathMtu
 pytestmark = pytest.mark.real_time
 
 
+@pytest.fixture(autouse=True)
+def soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.probe.path_mtu._WAIT_SECONDS", 0.15)
+
+
 class Narrow(asyncio.DatagramProtocol):
     """A peer behind a way that datagrams over a size do not pass, nor some of the others."""
 

@@ -32,7 +32,7 @@ in_real_time = pytest.mark.real_time
 
 LAUNCH = f"launch{os.getpid()}"  # tests that run beside each other prefer other ports
 PATIENT = Pace(quick_seconds=20.0, round_seconds=60.0)
-ONCE = Pace(quick_seconds=1.0, silence_seconds=0.0)
+ONCE = Pace(quick_seconds=0.5, silence_seconds=0.0)
 HURRY = Pace(quick_seconds=0.3, again_seconds=0.2, silence_seconds=0.5)
 HOLD_SECONDS = 30.0
 
@@ -305,13 +305,13 @@ async def test_a_peer_that_answers_the_second_time_is_good() -> None:
 
 @in_real_time
 async def test_a_round_ends_in_time_and_keeps_what_was_found() -> None:
-    pace = Pace(concurrency=1, quick_seconds=60.0, round_seconds=1.0)
+    pace = Pace(concurrency=1, quick_seconds=60.0, round_seconds=0.5)
     with full_port() as port, ProbeListener(identity(1)) as good:
         where = plan(1, good.port, port, port)
         async with timeout(HOLD_SECONDS):
             found, *pairs = await probe_peers(identity(0), where, [1, 2, 3], pace=pace)
     assert found.outcome == "ok"
-    words = "not settled within the 1 s of a round"
+    words = "not settled within the 0.5 s of a round"
     assert [failed(pair) for pair in pairs] == [("timeout", words)] * 2
 
 

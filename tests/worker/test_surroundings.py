@@ -121,7 +121,7 @@ def test_a_disk_that_hangs_is_named_and_the_others_are_not(tmp_path: Path) -> No
     with failing_disk(tmp_path / "disk") as (folder, _):
         run("fsfreeze", "--freeze", str(folder))
         try:
-            found = around({"PATH": "", "TMPDIR": str(tmp_path)}, 2.0, folders=[folder])
+            found = around({"PATH": "", "TMPDIR": str(tmp_path)}, 1.0, folders=[folder])
         finally:
             run("fsfreeze", "--unfreeze", str(folder))
     by_path = {disk.path: disk.problem for disk in found.disks}
