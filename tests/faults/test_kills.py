@@ -13,7 +13,7 @@ import pytest
 from rendezvous.wire.errors import ExitCode
 from tests.faults.stage import NODES, PHASES, options_and_command, standing_in
 from tests.support.cluster import Cluster, cluster
-from tests.support.launching import Outcome, launch, launching, processes_with
+from tests.support.launching import Outcome, launch, processes_with
 from tests.support.netlab import Lab
 from tests.support.nightly import but_at_night
 from tests.support.record import record
@@ -63,23 +63,6 @@ def test_a_killed_agent_ends_a_running_run_and_is_named(tmp_path: Path) -> None:
     record("agent killed while running", outcome, seconds)
 
 
-@pytest.mark.parametrize("who", but_at_night(["agent", "registry"], "registry"))
-def test_what_is_killed_after_the_result_leaves_the_result_as_it_was(
-    who: str, tmp_path: Path
-) -> None:
-    with standing_in("finished", tmp_path) as stage:
-        killed = time.monotonic()
-        stage.victim(who).kill()
-        stage.let_go()
-        outcome = stage.launched.finish()
-        seconds = time.monotonic() - killed
-        until(lambda: not stage.left())
-    assert outcome.code == 3
-    assert "node 0" in outcome.last_line
-    assert "ended with exit code 3" in outcome.last_line
-    record(f"{who} killed while finished (others in their grace)", outcome, seconds)
-
-
 @pytest.mark.parametrize("phase", but_at_night(PHASES[:4], "running"))
 def test_a_killed_registry_disturbs_nobody(phase: str, tmp_path: Path) -> None:
     with standing_in(phase, tmp_path) as stage:
@@ -125,51 +108,23 @@ def test_a_killed_launcher_takes_the_run_with_it_after_the_go(phase: str, tmp_pa
             stage.let_go()
         until(lambda: not stage.left(), 30)
         seconds = time.monotonic() - killed
-    logs = (stage.launched.folder / "logs").glob("agent-*.log")
-    said = [line for log in logs for line in log.read_text().splitlines() if "SIGTERM" in line]
-    assert said
-    record(f"launcher killed while {phase}", said[0].partition(" WARNING ")[2], seconds)
+    logs = [log.read_text() for log in (stage.launched.folder / "logs").glob("agent-*.log")]
+    assert "SIGTERM" in "".join(logs)
+    record(f"launcher killed while {phase}", "SIGTERM", seconds)
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("who", but_at_night(["agent", "launcher"], "agent"))
-def test_the_workers_of_torchrun_do_not_outlive_a_killed(who: str, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("import pathlib, sys, time\npathlib.Path(sys.argv[1]).touch()\n")
-    with script.open("a") as file:
-        file.write("while True:\n    time.sleep(0.1)\n")
-    mark = tmp_path / "up"
-    options = ("--nnodes", "2", "--nproc-per-node", "2", "--grace", "2")
-    with launching(tmp_path / "s", *options, command=[str(script), str(mark)]) as launched:
-        until(mark.exists, 40)
-        if who == "agent":
-            launched.child("worker", "127.0.0.2").kill()
-            outcome = launched.finish()
-            assert outcome.code == 86
-            assert "was lost: its worker run ended" in outcome.last_line
-        else:
-            launched.process.kill()
-            launched.process.wait()
-        until(lambda: not processes_with(str(tmp_path)), 30)
-
-
-@pytest.mark.netns
-def test_remote_nodes_stay_in_while_their_killed_launcher_is_started_again(tmp_path: Path) -> None:
-    options = ("--framework", "command")
-    with Lab(3) as lab, cluster(lab, tmp_path, *options, command=["echo", "done"]) as run:
-        run.start_workers(1)
-        run.launched.wait_for("joined", 2)
-        run.launcher.kill()
-        run.launcher.wait()
-        time.sleep(2)
-        run.launch()
-        run.start_workers(2)
-        outcome = run.finish()
-    assert outcome.code == 0, outcome.err + str(run.told)
-    assert "resuming launch" in outcome.err
-    assert run.told[1].count("joined run") == 1
-    said = [line for line in run.told[1].splitlines() if "the registry does not answer" in line]
-    record("launcher killed while gathering, a remote node", said[0].partition("]: ")[2])
+@pytest.mark.parametrize("who", but_at_night(["agent", "registry"], "registry"))
+def test_what_is_killed_after_the_result_leaves_the_result_as_it_was(
+    who: str, tmp_path: Path
+) -> None:
+    with standing_in("finished", tmp_path) as stage:
+        stage.victim(who).kill()
+        stage.let_go()
+        outcome = stage.launched.finish()
+        until(lambda: not stage.left())
+    assert outcome.code == 3
+    assert "node 0" in outcome.last_line
+    record(f"{who} killed while finished (others in their grace)", outcome)
 
 
 @pytest.mark.netns

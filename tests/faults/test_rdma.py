@@ -7,7 +7,6 @@ driver libraries that behave as they are told; launcher and workers are real.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,7 +71,6 @@ class Sick:
     tree: dict[str, Any] = field(default_factory=dict)
     devices: bool = True
     verbs: str = " ".join(RAILS)
-    gpus: str = "ok ok"
 
 
 SOUND = Sick("", ())
@@ -87,7 +85,7 @@ def machine(host: Host, folder: Path, what: Sick = SOUND) -> Machine:
     for number in range(2):
         (tree / f"dev/nvidia{number}").symlink_to("/dev/null")
     (tree / "work").mkdir()
-    return Machine(**vars(host), tree=tree, verbs=what.verbs, gpus=what.gpus)
+    return Machine(**vars(host), tree=tree, verbs=what.verbs)
 
 
 @contextmanager
@@ -135,27 +133,13 @@ def test_a_run_that_requires_rdma_lets_nccl_use_nothing_else(
         assert chosen(run) == [f"CHOSEN hca={HCAS} net=IB"] * SIZE
 
 
+IB2_DOWN = ("7 x 400 Gb/s InfiniBand", "mlx5_ib2:1", "Polling")
+IB6_SLOW = ("mlx5_ib6:1", "200 Gb/sec (4X HDR)", "400 Gb/sec (4X NDR)")
 SICK_MACHINES = [
-    Sick(
-        "an InfiniBand port whose cable is out, in a run",
-        ("7 x 400 Gb/s InfiniBand", "mlx5_ib2:1", "Polling"),
-        {"bad": {2: DOWN}},
-    ),
-    Sick(
-        "an InfiniBand port at half its rate, in a run",
-        ("mlx5_ib6:1", "200 Gb/sec (4X HDR)", "400 Gb/sec (4X NDR)"),
-        {"bad": {6: SLOW}},
-    ),
-    Sick(
-        "a container that was given no RDMA device, in a run",
-        ("mlx5_ib0:1", "was not given the device"),
-        devices=False,
-    ),
-    Sick(
-        "libibverbs without the devices' driver, in a run",
-        ("mlx5_ib0:1", "libibverbs has no driver for it"),
-        verbs="",
-    ),
+    Sick("an InfiniBand port whose cable is out", IB2_DOWN, {"bad": {2: DOWN}}),
+    Sick("an InfiniBand port at half its rate", IB6_SLOW, {"bad": {6: SLOW}}),
+    Sick("no RDMA device in a container", ("mlx5_ib0:1", "was not given"), devices=False),
+    Sick("libibverbs without the driver", ("mlx5_ib0:1", "has no driver for it"), verbs=""),
 ]
 
 
@@ -166,10 +150,9 @@ def test_a_sick_machine_is_named_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sick: Sick
 ) -> None:
     with machines(tmp_path, monkeypatch, sick) as run:
-        started = time.monotonic()
         outcome = run.finish()
         said = sentence(outcome)
-        record(sick.fault, said, time.monotonic() - started)
+        record(sick.fault, said)
         assert outcome.code == ExitCode.PREFLIGHT_FAILED, outcome.err
         assert chosen(run) == []
     assert [words for words in ("slot 1 (h1)", *sick.says) if words not in said] == [], said
@@ -181,11 +164,8 @@ def test_a_spare_takes_the_place_of_a_sick_machine(
 ) -> None:
     options = ("--nnodes", str(SIZE - 1), "--spares", "1")
     with machines(tmp_path, monkeypatch, Sick("", (), devices=False), *options) as run:
-        started = time.monotonic()
         outcome = run.finish()
-        said = next(line for line in outcome.err.splitlines() if "without slot 1 (h1)" in line)
-        seconds = time.monotonic() - started
-        record("a container without RDMA devices, `--spares 1`", said.split("; ")[-1], seconds)
         assert outcome.code == 0, outcome.err
+        assert "without slot 1 (h1)" in outcome.err
         assert chosen(run) == [f"CHOSEN hca={HCAS} net="] * (SIZE - 1)
         assert [worker.returncode for worker in run.workers.values()] == [0, 0]
