@@ -45,7 +45,7 @@ def requires_torch() -> str | None:
 @functools.cache
 def requires_faults() -> str | None:
     """Say why no faults can be made here; None when they can."""
-    missing = [tool for tool in ("nft", "iptables", "faketime") if shutil.which(tool) is None]
+    missing = [tool for tool in ("nft", "faketime") if shutil.which(tool) is None]
     return f"faults need: {', '.join(missing)}" if missing else None
 
 

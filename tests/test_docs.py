@@ -137,13 +137,6 @@ def test_a_table_of_the_reference_is_as_the_code_says(name: str) -> None:
     assert found[name] == f"<!-- {name} -->\n{blocks()[name]}<!-- end -->", hint
 
 
-@pytest.mark.parametrize("name", [name for name, _ in commands()])
-def test_every_option_of_every_command_is_documented(name: str) -> None:
-    for option in options_of(dict(commands())[name]):
-        for flag in [*option["opts"], *option["secondary_opts"]]:
-            assert f"`{flag}`" in reference(), flag
-
-
 # ---- the rest of the page -----------------------------------------------------------------------
 
 

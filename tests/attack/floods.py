@@ -1,7 +1,7 @@
 """The floods, each a program of its own: `python -m tests.attack.floods KIND PORT TLS SECONDS`.
 
 Prints one JSON object when it is through: how many connections were made, how many of them the
-registry ended (and the slowest of these, in seconds), how many requests and bytes it took.
+registry ended (and the slowest of these, in seconds), how many requests it took.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ HEAD = f"Host: {SERVER_NAME}\r\n".encode()
 BAD = b"Authorization: Bearer n.0.1." + b"A" * 43 + b"\r\n"
 LOGIN = b"GET /v1/runs/demo/nodes/0/watch HTTP/1.1\r\n" + HEAD + BAD + b"\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\n" + HEAD + b"\r\n"
-MEGABYTE = 2**20
 _PIPELINED = 10
 _MANY = 1_000
 
@@ -35,7 +34,6 @@ class Tally:
     ended: int = 0
     slowest_end: float = 0.0
     requests: int = 0
-    megabytes: float = 0.0
 
 
 @dataclass
@@ -80,28 +78,6 @@ class Flood:
             ended.cancel()
             writer.transport.abort()
 
-    async def large(self, begin: bytes, piece: bytes, size: int) -> None:
-        """Send a beginning and then far too much, for as long as it is taken; again and again."""
-        deadline = time.monotonic() + self.seconds
-        while time.monotonic() < deadline:
-            with contextlib.suppress(ConnectionError, ssl.SSLError):
-                _, writer = await self.connect()
-                opened = time.monotonic()
-                sent = 0
-                try:
-                    writer.write(begin)
-                    while sent < size:
-                        writer.write(piece)
-                        await writer.drain()
-                        sent += len(piece)
-                        self.tally.megabytes += len(piece) / MEGABYTE
-                finally:
-                    writer.transport.abort()
-                    self.tally.ended += sent < size
-                    took = time.monotonic() - opened
-                    self.tally.slowest_end = max(self.tally.slowest_end, took)
-            await asyncio.sleep(0.01)
-
     async def ask(self, request: bytes, end: bytes) -> None:
         """The same request, as fast as it is answered."""
         reader, writer = await self.connect()
@@ -142,43 +118,10 @@ async def _to_end(reader: asyncio.StreamReader) -> None:
             pass
 
 
-def _request(method: str, *headers: bytes) -> bytes:
-    lines = [b"%s /v1/runs/demo/nodes HTTP/1.1" % method.encode(), HEAD.strip(), *headers]
-    return b"\r\n".join([*lines, b"", b""])
-
-
-_JOIN = b"Authorization: Bearer j.0.1." + b"A" * 43
 KINDS: dict[str, tuple[int, Callable[[Flood], Awaitable[None]]]] = {
     "nothing sent": (1000, lambda f: f.slow(b"", b"", quiet=True)),
     "half headers": (1000, lambda f: f.slow(b"GET /v1/runs HTTP/1.1\r\n" + HEAD, b"a: b\r\n")),
-    "half bodies": (
-        1000,
-        lambda f: f.slow(_request("POST", _JOIN, b"Content-Length: 60000"), b"{"),
-    ),
-    "300 MB bodies": (
-        4,
-        lambda f: f.large(
-            _request("POST", _JOIN, b"Content-Length: 300000000"), bytes(65536), 300 * MEGABYTE
-        ),
-    ),
-    "300 MB chunked": (
-        4,
-        lambda f: f.large(
-            _request("POST", _JOIN, b"Transfer-Encoding: chunked"),
-            b"10000\r\n" + bytes(65536) + b"\r\n",
-            300 * MEGABYTE,
-        ),
-    ),
-    "50 MB headers": (
-        4,
-        lambda f: f.large(b"GET / HTTP/1.1\r\n" + HEAD + b"a: ", b"x" * 65536, 50 * MEGABYTE),
-    ),
-    "100,000 headers": (
-        4,
-        lambda f: f.large(b"GET / HTTP/1.1\r\n" + HEAD, b"a: b\r\n" * 10_000, 50 * MEGABYTE),
-    ),
     "bad logins": (20, lambda f: f.ask(LOGIN, b"retryable")),
-    "health checks": (20, lambda f: f.ask(HEALTH, b"ok\n")),
     "answers never read": (200, lambda f: f.deaf(HEALTH)),
     "connect and go": (20, Flood.doors),
 }

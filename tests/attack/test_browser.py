@@ -70,87 +70,41 @@ def _host(value: str) -> Shape:
 
 
 SAME = f"Origin: http://{EVIL}:29600"
-JSON, PLAIN = "Content-Type: application/json", "Content-Type: text/plain;charset=UTF-8"
+JSON = "Content-Type: application/json"
 FORM = "Content-Type: application/x-www-form-urlencoded"
 
+# What the guard makes of a name or a site is in tests/rendezvous/test_guard.py.
 SHAPES = {
     # CVE-2025-62593: DNS rebinding, and a User-Agent of the page's choice
     "rebinding, Chrome": _rebound(SAME, CHROME, JSON, *_fetch("same-origin")),
-    "rebinding, Firefox, forged agent": _rebound(SAME, FORGED, JSON, *_fetch("same-origin")),
-    "rebinding, Safari, forged agent": _rebound(SAME, FORGED, JSON),
+    "rebinding, forged agent": _rebound(SAME, FORGED, JSON),
     "rebinding, GET without an Origin": _rebound(FORGED),
-    "rebinding, no agent": _rebound("User-Agent:"),
-    "rebinding, navigation": _rebound(CHROME, *_fetch("none", "navigate", "document")),
     # CVE-2026-27482: methods that the guard forgot, here with each route's own
     "cross-site, Chrome": _cross(CHROME, JSON, *_fetch("cross-site")),
-    "cross-site, forged agent": _cross(FORGED, JSON),
     "cross-site, to an address": _cross(CHROME, host="Host: 127.0.0.1:29600"),
-    "cross-site, to localhost": _cross(CHROME, host="Host: localhost:29600"),
-    "preflight": _cross(
-        "Access-Control-Request-Method: DELETE",
-        "Access-Control-Request-Headers: authorization",
-        method="OPTIONS",
-    ),
-    "private network preflight": _cross(
-        "Access-Control-Request-Method: PUT",
-        "Access-Control-Request-Private-Network: true",
-        method="OPTIONS",
-    ),
+    "preflight": _cross("Access-Control-Request-Method: DELETE", method="OPTIONS"),
     # Simple requests, which need no preflight
-    "text/plain": _cross(PLAIN, *_fetch("cross-site", "no-cors")),
-    "form post": _cross(FORM, *_fetch("cross-site", "navigate", "document")),
     "form post, null origin": Shape((RIGHT, "Origin: null", FORM)),
     "form post, old browser": Shape(("Host: 127.0.0.1:29600", FORM, f"Referer: https://{EVIL}/")),
-    "beacon": _cross(PLAIN, *_fetch("cross-site", "no-cors", "empty")),
     "image": Shape((RIGHT, *_fetch("cross-site", "no-cors", "image"))),
-    "script": Shape((RIGHT, *_fetch("cross-site", "no-cors", "script"))),
-    "frame": Shape((RIGHT, *_fetch("cross-site", "navigate", "iframe"))),
-    "link": Shape((RIGHT, *_fetch("cross-site", "navigate", "document"), "Sec-Fetch-User: ?1")),
-    "same site": Shape((RIGHT, *_fetch("same-site"))),
-    "same origin": Shape((RIGHT, *_fetch("same-origin"))),
-    "upper case": Shape((RIGHT, "SEC-FETCH-SITE: Cross-Site")),
-    "unknown site": Shape((RIGHT, "Sec-Fetch-Site: something-new")),
     "two sites": Shape((RIGHT, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: none")),
     "two sites, turned": Shape((RIGHT, "Sec-Fetch-Site: none", "Sec-Fetch-Site: cross-site")),
     "empty origin": Shape((RIGHT, "Origin:")),
-    "extension": Shape((RIGHT, "Origin: chrome-extension://abcdefghijklmnop")),
-    "file": Shape((RIGHT, "Origin: file://")),
     "our own origin": Shape((RIGHT, f"Origin: https://{SERVER_NAME}")),
-    "web socket": _cross(
-        "Upgrade: websocket",
-        "Connection: Upgrade",
-        "Sec-WebSocket-Version: 13",
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-    ),
-    "web socket, rebinding": _rebound(SAME, "Upgrade: websocket", "Connection: Upgrade"),
-    # Names of this machine, and what looks like ours
-    "an address": _host("127.0.0.1:29600"),
-    "any address": _host("0.0.0.0:29600"),
-    "IPv6": _host("[::1]:29600"),
-    "a number": _host("2130706433"),
+    "web socket": _cross("Upgrade: websocket", "Connection: Upgrade"),
+    # Names that look like ours
     "a dot at the end": _host(f"{SERVER_NAME}."),
-    "an empty port": _host(f"{SERVER_NAME}:"),
     "two ports": _host(f"{SERVER_NAME}:1:29600"),
     "user and host": _host(f"{SERVER_NAME}@{EVIL}"),
-    "user": _host(f"user@{SERVER_NAME}"),
-    "ours before theirs": _host(f"{SERVER_NAME}.{EVIL}"),
-    "ours behind theirs": _host(f"{EVIL}.{SERVER_NAME}"),
     "a list": _host(f"{SERVER_NAME}, {EVIL}"),
-    "two words": _host(f"{SERVER_NAME} {EVIL}"),
-    "a path": _host(f"{SERVER_NAME}/{EVIL}"),
-    "no name": _host(""),
-    "a port alone": _host(":29600"),
     "full-width": _host("rdzv\uff0einternal"),
     "no host": Shape(()),
-    "no host, HTTP/1.0": Shape((), version="HTTP/1.0"),
     "two hosts": Shape((RIGHT, f"Host: {EVIL}")),
     "two hosts, turned": Shape((f"Host: {EVIL}", RIGHT)),
     "a folded host": Shape((f"Host: {EVIL}\r\n {SERVER_NAME}",)),
     "forwarded": Shape((f"Host: {EVIL}", f"X-Forwarded-Host: {SERVER_NAME}", f"X-Host: {EVIL}")),
-    "forwarded, RFC 7239": Shape((f"Host: {EVIL}", f"Forwarded: host={SERVER_NAME}")),
     "absolute target, other host": Shape((f"Host: {EVIL}",), f"http://{SERVER_NAME}{{path}}"),
     "absolute target, other name": Shape((RIGHT,), f"http://{EVIL}{{path}}", refusals=(404,)),
-    "target of another host": Shape((RIGHT,), f"//{EVIL}{{path}}", refusals=(404,)),
     "overridden method": Shape((f"Host: {EVIL}", "X-HTTP-Method-Override: DELETE"), method="GET"),
     "a tunnel": Shape((RIGHT,), f"{EVIL}:443", method="CONNECT", refusals=(404,)),
     "HTTP/2": Shape((RIGHT,), "*", "HTTP/2.0", "PRI", refusals=(404,)),

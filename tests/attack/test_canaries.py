@@ -303,13 +303,14 @@ def start_changed(scene: Scene, hosts: Hosts, name: str, old: str, new: str, cod
     script.unlink()
 
 
-@pytest.mark.nightly
 @pytest.mark.netns
-@pytest.mark.torch
-@pytest.mark.timeout(300)
+@pytest.mark.faults
+@pytest.mark.timeout(120)
 def test_a_run_by_hand_leaks_nothing(tmp_path: Path) -> None:
+    """Nor what is refused, nor the traceback of a fault."""
     scene = Scene(tmp_path)
-    with by_hand(scene, count=3) as hosts:
+    (tmp_path / "program.py").chmod(0o700)
+    with by_hand(scene, "--framework", "command") as hosts:
         join = join_of(scene)
         words = JoinString.parse(join)
         start_changed(scene, hosts, "stranger", join, _with_other_keys(words), 77)
@@ -317,33 +318,9 @@ def test_a_run_by_hand_leaks_nothing(tmp_path: Path) -> None:
         place, token = words.place, words.token.text()
         bad = [sys.executable, "-c", BAD_REQUESTS, str(place.port), token, join]
         assert hosts.run("bad", 0, bad).count("\n") == 12, scene.outputs["bad"]
-        hosts.start("worker", 1, ["sh", str(submission(scene))])
-        until(lambda: len(programs(hosts.pids())) >= 4, 60)  # two of torchrun, two workers
-        shown = scene.look_at_processes(hosts.pids())
-        opened = {pid: open_files(pid) for pid in programs(hosts.pids())}
         journal = str(scene.state("h0") / "r" / "journal.sqlite")
-        for line in ("status r", "status r --json", "status", "logs r"):
+        for line in ("status r", "status r --json", "logs r", f"replay {journal}"):
             hosts.run(line, 0, [RDZV, *line.split()])
-        hosts.run("replay", 0, [RDZV, "replay", journal])
-        hosts.run("replay --json", 0, [RDZV, "replay", "--json", journal])
-        scene.check(running=True)
-        scene.go.touch()
-        assert hosts.finish("launch") == 1, scene.outputs["launch"]
-        assert hosts.finish("worker") == 1, scene.outputs["worker"]
-        hosts.run("status after it", 0, [RDZV, "status", "r"])
-    assert "it failed" in scene.outputs["launch"]
-    assert shown == {}
-    assert [name for names in opened.values() for name in names if _is_of_rdzv(name)] == []
-    scene.check()
-
-
-@pytest.mark.netns
-@pytest.mark.faults
-@pytest.mark.timeout(120)
-def test_the_traceback_of_a_fault_leaks_nothing(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    (tmp_path / "program.py").chmod(0o700)
-    with by_hand(scene, "--framework", "command") as hosts:
         start_changed(scene, hosts, "fault", "exec ", "ulimit -n 13; exec ", 70)
         assert hosts.finish("launch") == 70, scene.outputs["launch"]
     assert "Traceback" in scene.outputs["fault"]

@@ -28,7 +28,7 @@ from rendezvous.wire.types import Problem
 from tests.attack.fuzz.targets import TARGETS
 from tests.support.driver import FEW
 from tests.support.mangle import mangled_text
-from tests.support.record import ROUNDS
+from tests.support.nightly import ROUNDS
 from tests.support.registry import Launch, Node, Registry, running
 
 OPENAPI = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())

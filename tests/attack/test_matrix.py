@@ -13,7 +13,7 @@ from rendezvous.server.app import make_app
 from rendezvous.server.routes import ROUTES as TABLE
 from rendezvous.server.service import Service
 from rendezvous.talk.credentials import SERVER_NAME
-from tests.attack.stage import GENERATION_2, Stage
+from tests.attack.stage import Stage
 from tests.support.served import Answer, ask
 
 CODES = {
@@ -226,26 +226,6 @@ async def test_the_run_of_somebody_else_looks_like_one_that_is_not_there() -> No
                 assert answers[0] == answers[1], (name, kind)
 
 
-async def test_a_join_with_the_token_of_an_old_generation_is_fenced() -> None:
-    async with staged() as stage:
-        app = application(stage.served.service)
-        body = stage.mine.join(0, attempt=9).model_dump(mode="json")
-        shown = stage.shown["old generation's join"]
-        answer = await ask(app, "POST", "/v1/runs/demo/nodes", shown, body)
-        assert answer.problem == (409, "fenced")
-        assert "slot 0 belongs to generation 2" in answer.json["message"]
-
-
-async def test_a_token_fits_its_own_slot_and_generation_alone() -> None:
-    async with staged() as stage:
-        app = application(stage.served.service)
-        right = stage.mine.join(0, **GENERATION_2).model_dump(mode="json")
-        for slot, generation in ((1, 1), (0, 3), (1, 2), (2, 1), (19_999, 1)):
-            body = right | {"slot": slot, "generation": generation}
-            answer = await ask(app, "POST", "/v1/runs/demo/nodes", stage.shown["join"], body)
-            assert answer.problem == (401, "unauthorized")
-
-
 async def test_a_credential_counts_in_the_authorization_header_alone() -> None:
     async with staged() as stage:
         app = application(stage.served.service)
@@ -278,17 +258,3 @@ async def test_nothing_of_a_body_is_read_before_the_credential_is_right() -> Non
                 url, _ = stage.request(method, path)
                 answer = await ask(app, method, url, None, b"{")
                 assert answer.problem == (401, "unauthorized")
-
-
-async def test_the_answers_to_the_unwelcome_name_no_secret_of_the_run() -> None:
-    async with staged() as stage:
-        url, body = stage.request(*ROUTES["join"])
-        app = application(stage.served.service)
-        answer = await ask(app, "POST", url, stage.shown["wrong join"], body)
-    assert answer.json == {
-        "code": "unauthorized",
-        "message": "this join token is not one of run 'demo', slot 0, generation 2",
-        "hint": "this node was started with the RDZV_JOIN of another launch or slot; in a "
-        "symmetric start, with another RDZV_ID than rank 0",
-        "retryable": False,
-    }

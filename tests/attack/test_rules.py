@@ -32,11 +32,11 @@ def sources() -> dict[str, ast.Module]:
     return found
 
 
-def calls(tree: ast.AST) -> Iterator[tuple[ast.Call, str]]:
+@functools.cache
+def calls(tree: ast.AST) -> list[tuple[ast.Call, str]]:
     """Every call, with the dotted name of what is called, as it is written."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield node, ast.unparse(node.func)
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [(node, ast.unparse(node.func)) for node in found]
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
@@ -73,47 +73,19 @@ def wall_clock(tree: ast.AST) -> Found:
             yield statement, f"from {name}"
 
 
-_LOADERS = {
-    "pickle",
-    "cPickle",
-    "_pickle",
-    "marshal",
-    "shelve",
-    "dill",
-    "cloudpickle",
-    "jsonpickle",
-}
-_SAFE_LOADERS = {"yaml.SafeLoader", "_TextLoader"}  # the second one is a SafeLoader
+_CODE = ("compile", "__import__")
+_LOADERS = {"_pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle"}
 
 
 def code_from_data(tree: ast.AST) -> Found:
-    """What arrives is data and stays data."""
+    """What arrives is data and stays data; ruff (S1, S3, S5, S6) finds eval, pickle and shells."""
     for statement, name in imported(tree):
         if name.split(".")[0] in _LOADERS:
             yield statement, f"import {name}"
     for node, name in calls(tree):
-        if name in ("eval", "exec", "compile", "__import__"):
+        if name in _CODE or name.endswith("create_subprocess_shell"):
             yield node, name
-        elif name.startswith("yaml.") and "load" in name and not _is_safe(name, node):
-            yield node, name
-
-
-def _is_safe(name: str, call: ast.Call) -> bool:
-    return name.startswith("yaml.safe_") or keywords(call).get("Loader") in _SAFE_LOADERS
-
-
-_SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
-
-
-def shell(tree: ast.AST) -> Found:
-    """A program is started by a list of words, and inherits the files that it is given."""
-    for node, name in calls(tree):
-        given = keywords(node)
-        if name in _SHELLS or name.endswith("create_subprocess_shell"):
-            yield node, name
-        elif given.get("shell", "False") != "False":
-            yield node, f"{name}(shell={given['shell']})"
-        elif given.get("close_fds", "True") != "True":
+        elif (given := keywords(node)).get("close_fds", "True") != "True":
             yield node, f"{name}(close_fds={given['close_fds']})"
 
 
@@ -202,16 +174,6 @@ def any_assert(tree: ast.AST) -> Found:
             yield node, ast.unparse(node)
 
 
-def guessable(tree: ast.AST) -> Found:
-    """Keys, ids and names come from `secrets`."""
-    for statement, name in imported(tree):
-        if name == "random" or name == "uuid.uuid1":
-            yield statement, f"import {name}"
-    for node, name in calls(tree):
-        if name.endswith(("tempfile.mktemp", "uuid.uuid1")):
-            yield node, name
-
-
 # ---- the source ---------------------------------------------------------------------------------
 
 _GUARDS = {
@@ -229,45 +191,57 @@ _GUARDS = {
     "worker/agent/table.py",
 }
 
+_NETWORK, _VESSL = "rendezvous/talk/http_network.py", "launcher/schedulers/vessl_api.py"
 # Where a rule is broken, and why that is right.
 ALLOWED = {
-    (wall_clock, "launcher/state/state_dir.py", "time.time"): "for people: how old a launch is",
-    (
-        wall_clock,
-        "worker/program/keeper.py",
-        "time.clock_gettime",
-    ): "the clock of processes' starts",
-    (
-        unverified,
-        "rendezvous/talk/http_network.py",
-        "CERT_NONE",
-    ): "looks at a certificate, sends nothing",
-    (
-        unverified,
-        "rendezvous/talk/http_network.py",
-        "context.check_hostname = False",
-    ): "as CERT_NONE",
-    (guessable, "launcher/run/environment.py", "import random"): "jitter between tries",
-    (guessable, "rendezvous/talk/client.py", "import random"): "jitter between tries",
-    (guessable, "rendezvous/talk/retry.py", "import random"): "jitter between tries",
-    (
-        environment_obeyed,
-        "launcher/schedulers/vessl_api.py",
-        "import http.client",
-    ): "VESSL's own API, by the system's authorities; http.client asks no environment",
+    (wall_clock, "launcher/state/state_dir.py", "time.time"),  # for people: how old a launch is
+    (wall_clock, "worker/program/keeper.py", "time.clock_gettime"),  # that of processes' starts
+    (unverified, _NETWORK, "CERT_NONE"),  # looks at a certificate, sends nothing
+    (unverified, _NETWORK, "context.check_hostname = False"),
+    # VESSL's own API, by the system's authorities; http.client asks no environment
+    (environment_obeyed, _VESSL, "import http.client"),
 }
 
 Rule = Callable[[ast.AST], Found]
-RULES: list[Rule] = [
-    wall_clock,
-    code_from_data,
-    shell,
-    secret_compared,
-    unverified,
-    environment_obeyed,
-    deciding_assert,
-    guessable,
-]
+
+
+def test_where_rights_are_decided_there_is_no_assert() -> None:
+    assert set(sources()) >= _GUARDS
+    assert [(p, what) for p in sorted(_GUARDS) for _, what in any_assert(sources()[p])] == []
+
+
+PLANTED: dict[Rule, list[str]] = {
+    wall_clock: [
+        *("time.time()", "time.time_ns()", "datetime.now()", "datetime.datetime.utcnow()"),
+        *("date.today()", "from time import time", "import time as t, x; x.time.time()"),
+    ],
+    code_from_data: [
+        "from marshal import loads",
+        "def f():\n    import cloudpickle.compat",
+        "compile(x, '', 'exec')",
+        "asyncio.create_subprocess_shell(x)",
+        "subprocess.Popen(x, close_fds=False)",
+    ],
+    secret_compared: [
+        *("token == shown", "shown.secret != expected", "row.mac == mac", "spec.tokens[0] == x"),
+        *("hmac.new(k, x).hexdigest() == y", "a == shown.sha256()", "x if a == row_key else y"),
+    ],
+    unverified: [
+        *("httpx.get(u, verify=False)", "context.verify_mode = ssl.CERT_NONE"),
+        *("context.check_hostname = False", "ssl._create_unverified_context()"),
+        "ssl.wrap_socket(s)",
+    ],
+    environment_obeyed: [
+        *("httpx.AsyncClient(verify=c)", "httpx.Client(trust_env=True)", "httpx.get(u)"),
+        *("ssl.create_default_context()", "import urllib.request"),
+        "from http.client import HTTPSConnection",
+    ],
+    deciding_assert: [
+        *("assert token.matches(x)", "assert slot == 3", "assert (x := check()) is None"),
+    ],
+    any_assert: ["assert x is not None"],
+}
+RULES = [rule for rule in PLANTED if rule is not any_assert]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -281,82 +255,10 @@ def test_the_source_keeps_the_rule(rule: Rule) -> None:
     assert {place for place in ALLOWED if place[0] is rule} <= set(broken), "no exception is stale"
 
 
-def test_where_rights_are_decided_there_is_no_assert() -> None:
-    assert set(sources()) >= _GUARDS
-    assert [(p, what) for p in sorted(_GUARDS) for _, what in any_assert(sources()[p])] == []
-
-
-PLANTED: dict[Rule, list[str]] = {
-    wall_clock: [
-        "time.time()",
-        "time.time_ns()",
-        "datetime.now()",
-        "datetime.datetime.now(datetime.timezone.utc)",
-        "datetime.datetime.utcnow()",
-        "date.today()",
-        "from time import time",
-        "import time as t, x; x.time.time()",
-    ],
-    code_from_data: [
-        "import pickle",
-        "from marshal import loads",
-        "def f():\n    import cloudpickle.compat",
-        "eval(x)",
-        "exec('x')",
-        "yaml.load(x)",
-        "yaml.load(x, Loader=yaml.FullLoader)",
-        "yaml.unsafe_load(x)",
-    ],
-    shell: [
-        "subprocess.run('ls', shell=True)",
-        "subprocess.Popen(x, shell=y)",
-        "os.system(x)",
-        "asyncio.create_subprocess_shell(x)",
-        "subprocess.Popen(x, close_fds=False)",
-    ],
-    secret_compared: [
-        "token == shown",
-        "shown.secret != expected",
-        "row.mac == mac",
-        "hmac.new(k, x).hexdigest() == y",
-        "a == shown.sha256()",
-        "self._admin_sha256 == shown",
-        "spec.tokens[0] == x",
-        "x if a == row_key else y",
-    ],
-    unverified: [
-        "httpx.get(u, verify=False)",
-        "context.verify_mode = ssl.CERT_NONE",
-        "context.check_hostname = False",
-        "ssl._create_unverified_context()",
-        "ssl.wrap_socket(s)",
-    ],
-    environment_obeyed: [
-        "httpx.AsyncClient(verify=c)",
-        "httpx.Client(trust_env=True)",
-        "httpx.get(u)",
-        "ssl.create_default_context()",
-        "import urllib.request",
-        "from http.client import HTTPSConnection",
-    ],
-    deciding_assert: [
-        "assert token.matches(x)",
-        "assert access(run)",
-        "assert slot == 3",
-        "assert (x := check()) is None",
-    ],
-    any_assert: ["assert x is not None"],
-    guessable: ["import random", "from random import choice", "uuid.uuid1()", "tempfile.mktemp()"],
-}
-
-
-@pytest.mark.parametrize(
-    ("rule", "planted"),
-    [(rule, planted) for rule, all_planted in PLANTED.items() for planted in all_planted],
-    ids=lambda value: value if isinstance(value, str) else value.__name__,
-)
-def test_the_rule_catches_what_is_planted(rule: Rule, planted: str) -> None:
-    assert len(list(rule(ast.parse(planted)))) >= 1
+@pytest.mark.parametrize("rule", PLANTED, ids=lambda rule: rule.__name__)
+def test_the_rule_catches_what_is_planted_and_lets_pass_what_is_right(rule: Rule) -> None:
+    assert [planted for planted in PLANTED[rule] if not [*rule(ast.parse(planted))]] == []
+    assert rule is any_assert or list(rule(ast.parse(INNOCENT))) == []
 
 
 INNOCENT = """
@@ -376,11 +278,6 @@ assert isinstance(exc, Error)
 """
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_rule_lets_pass_what_is_right(rule: Rule) -> None:
-    assert list(rule(ast.parse(INNOCENT))) == []
-
-
 def test_the_tests_that_the_security_page_names_are_there() -> None:
     tests = Path(__file__).parents[1]
     text = (tests.parent / "SECURITY.md").read_text(encoding="utf-8")
@@ -389,8 +286,7 @@ def test_the_tests_that_the_security_page_names_are_there() -> None:
     assert [name for name in named if not (tests / name).exists()] == []
 
 
-def test_every_rule_has_planted_faults_and_sees_the_source() -> None:
-    assert set(RULES) <= set(PLANTED)
+def test_every_rule_sees_the_source() -> None:
     assert len(sources()) > 40
     assert {
         "rdzv_command.py",

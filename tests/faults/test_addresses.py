@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tests.faults.networks import Situation
 from tests.support.cluster import Cluster, cluster
 from tests.support.launching import Outcome, shell
 from tests.support.netlab import Lab
-from tests.support.record import record
 
 NO_TORCH = ("--framework", "command", "--submit-retries", "0")
 SHOW = shell("echo CHOSEN $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME $NCCL_SOCKET_FAMILY")
@@ -52,13 +50,10 @@ def sentence(outcome: Outcome) -> str:
     return line
 
 
-def end_of(run: Cluster, fault: str, *last: int) -> Outcome:
+def end_of(run: Cluster, *last: int) -> Outcome:
     """Start these workers (or all), and see the run to its end."""
-    started = time.monotonic()
     run.start_workers(*last)
-    outcome = run.finish()
-    record(fault, outcome, time.monotonic() - started)
-    return outcome
+    return run.finish()
 
 
 IB_FIRST = ("--interface", "ib0", "--interface", "eth0")
@@ -84,7 +79,7 @@ def test_a_run_starts_on_the_first_network_that_is_proven(
     with Lab(3) as lab:
         situation(lab)
         with cluster(lab, tmp_path, *NO_TORCH, *options, command=SHOW) as run:
-            outcome = end_of(run, situation.__name__)
+            outcome = end_of(run)
         assert outcome.code == 0, outcome.err
         assert chosen(run) == told(interface)
     assert says in outcome.err
@@ -109,7 +104,7 @@ def test_a_run_that_cannot_start_names_what_is_wrong(
     with Lab(3) as lab:
         situation(lab)
         with cluster(lab, tmp_path, *NO_TORCH, *options, command=SHOW) as run:
-            outcome = end_of(run, situation.__name__)
+            outcome = end_of(run)
         assert outcome.code == ExitCode.VERIFICATION_FAILED, outcome.err
         assert chosen(run) == []
     said = sentence(outcome)
@@ -133,7 +128,7 @@ def test_an_interface_that_disappears_after_the_join(
             run.start_workers(1)
             run.launched.wait_for("joined", 2)
             lab.remove_interface(lab.hosts[1], interface)
-            outcome = end_of(run, f"{interface} disappears after the join", 2)
+            outcome = end_of(run, 2)
         assert outcome.code == code, outcome.err
         assert chosen(run) == (told("eth0") if code == 0 else [])
     assert says in outcome.err
@@ -145,7 +140,7 @@ def test_a_variable_that_is_not_the_tables_is_told_and_named_where_the_run_fails
     fails = shell("[ $NODE_RANK = 0 ] || exit 3; exec sleep 30")
     with Lab(3) as lab, cluster(lab, tmp_path, *NO_TORCH, command=fails) as run:
         run.workers[1] = run.start(1, ["sh", str(run.script(1))], GLOO_SOCKET_IFNAME="lo")
-        outcome = end_of(run, "GLOO_SOCKET_IFNAME=lo on one node", 2)
+        outcome = end_of(run, 2)
     assert outcome.code == 3
     odd = "slot 1 (h1): GLOO_SOCKET_IFNAME lo, expected eth0: "
     assert f"warning: {odd}" in outcome.err

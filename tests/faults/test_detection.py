@@ -5,19 +5,17 @@ The limits are such that a busy machine keeps them as well; RDZV_ROUNDS=N makes 
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 import pytest
 
 from tests.support.cluster import cluster
 from tests.support.launching import BIN, launch, launching, processes_with
 from tests.support.netlab import Lab
-from tests.support.record import ROUNDS, record
+from tests.support.nightly import ROUNDS
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300 * ROUNDS)]
@@ -60,13 +58,12 @@ while True:
 
 
 def measured(folder: Path, name: str, one: Callable[[Path], list[float]]) -> list[float]:
-    """The seconds of all trials, each in a folder of its own; kept as a figure."""
+    """The seconds of all trials, each in a folder of its own."""
     seconds: list[float] = []
     for number in range(TRIALS):
         (folder / str(number)).mkdir()
         seconds += one(folder / str(number))
-    shown = {"p50": median(seconds), "max": max(seconds)}
-    record(name, json.dumps({"samples": len(seconds), **shown}))
+    print(f"{name}: {sorted(seconds)}")
     return seconds
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from tests.support.disks import failing_disk, fill, no_reserve, run, small_disk
 from tests.support.launching import RDZV, Launched, Outcome, environment, launch, launching, shell
-from tests.support.record import record
 from tests.support.waiting import until
 
 COMMAND = ("--framework", "command", "--nnodes", "2")
@@ -78,7 +77,6 @@ def test_a_disk_that_fills_up_does_not_keep_a_run_from_ending_well(
         assert_ended_well(outcome)
         assert f"{disk}/r/result.json cannot be written: No space left on device" in outcome.err
         assert kinds(launched).count("exited") == 2
-    record("the journal's disk fills up while the programs run and stays full", outcome)
 
 
 def test_a_run_whose_journal_has_no_room_goes_on_once_there_is_room_again(
@@ -108,7 +106,6 @@ def test_a_run_whose_journal_has_no_room_goes_on_once_there_is_room_again(
         after = kinds(launched)
     assert after[: len(before)] == before
     assert (after.count("exited"), after.count("lost")) == (2, 0)
-    record("a full disk and a used-up reserve; later there is room", f"rdzv: {told}")
 
 
 def stay_full(launched: Launched) -> None:
@@ -139,7 +136,6 @@ def test_a_journal_that_can_never_be_written_again_ends_the_run_and_is_named(
         happens(launched)
         outcome = launched.finish()
     assert_named(outcome, disk / "r" / "journal.sqlite", words)
-    record(f"the journal cannot be written for ever ({happens.__name__})", outcome)
 
 
 def test_a_disk_that_fails_in_mid_run_is_named(tmp_path: Path) -> None:
@@ -156,4 +152,3 @@ def test_a_disk_that_fails_in_mid_run_is_named(tmp_path: Path) -> None:
         (tmp_path / "end").touch()
         outcome = launched.finish()
     assert_named(outcome, disk / "r" / "journal.sqlite", "look after that disk (dmesg, mount)")
-    record("the journal's disk fails and turns read-only (orphan time-out 3 s)", outcome)

@@ -16,14 +16,12 @@ import pytest
 
 from tests.support.launching import (
     RDZV,
-    Outcome,
     environment,
     launch,
     launching,
     processes_with,
     shell,
 )
-from tests.support.record import record
 from tests.support.waiting import until
 from worker.program import keeper
 
@@ -59,7 +57,6 @@ def test_whatever_the_programs_are_nothing_of_them_is_left(tmp_path: Path) -> No
         seconds = time.monotonic() - started
     assert outcome.code == 143
     assert not processes_with(mark)
-    record("TERM at the launcher; stopped and deaf programs, with daemons", outcome, seconds)
     assert 1.0 < seconds < 15
 
 
@@ -98,16 +95,13 @@ def test_a_node_whose_agent_stands_still_is_lost_and_ends_when_it_goes_on(tmp_pa
         launched.wait_for_phase("running")
         until(lambda: len(processes_with(f"{tmp_path}/end")) >= 10)
         agent = launched.child("worker", "127.0.0.3")
-        stopped = time.monotonic()
         agent.suspend()
         launched.wait_for_phase("finished")
-        seconds = time.monotonic() - stopped
         os.kill(agent.pid, signal.SIGCONT)
         outcome = launched.finish()
     assert outcome.code == 86
     assert "slot 2) was lost: it was silent for" in outcome.last_line
     until(lambda: not processes_with(str(tmp_path)))
-    record("agent stopped (SIGSTOP), --lease 3", outcome, seconds)
 
 
 # Two launchers at once
@@ -210,5 +204,4 @@ def test_as_first_process_the_launcher_ends_everything_on_term(tmp_path: Path) -
         seconds = time.monotonic() - started
     assert process.returncode == 143, err
     assert not processes_with(mark)
-    record("launcher as PID 1: TERM, deaf programs (grace 1 s)", Outcome(143, "", err), seconds)
     assert seconds < 10

@@ -22,7 +22,6 @@ from tests.support.fake_sysfs import DOWN, SLOW, nd_h100_v5
 from tests.support.launching import Outcome, shell
 from tests.support.netlab import Host, Lab
 from tests.support.nightly import but_at_night
-from tests.support.record import record
 
 pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(180)]
 
@@ -152,7 +151,6 @@ def test_a_sick_machine_is_named_before_anything_starts(
     with machines(tmp_path, monkeypatch, sick) as run:
         outcome = run.finish()
         said = sentence(outcome)
-        record(sick.fault, said)
         assert outcome.code == ExitCode.PREFLIGHT_FAILED, outcome.err
         assert chosen(run) == []
     assert [words for words in ("slot 1 (h1)", *sick.says) if words not in said] == [], said

@@ -31,15 +31,6 @@ started.append(subprocess.Popen(["sh", "-c", words]))
 sys.exit(next(filter(None, [process.wait() for process in started]), 0))
 """
 
-ABORTING_MPIRUN = f"""\
-{MPIRUN.rpartition("sys.exit")[0]}
-import time
-while not os.path.exists("GONE"):
-    time.sleep(0.02)
-sys.exit(1)
-"""
-"""Open MPI's ends when it loses a daemon, without waiting for the others."""
-
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
@@ -72,44 +63,18 @@ def test_what_fails_on_a_serving_node_fails_the_run_with_its_code(
     assert sorted(outcome.out.split("\n")[:-1]) == [f"[0] I am {rank}" for rank in range(3)]
 
 
-def tell_node_2_to_end(tmp_path: Path) -> list[int]:
-    """Once all ranks have said who they are: the processes of the ranks."""
-    files = [tmp_path / f"pid-{rank}" for rank in range(3)]
-    until(lambda: all(file.exists() and file.read_text().strip() for file in files))
-    pids = [int(file.read_text()) for file in files]
-    above = psutil.Process(pids[2]).parents()
-    agent = next(process for process in above if "rdzv_command" in process.cmdline())
-    agent.send_signal(signal.SIGTERM)
-    return pids
-
-
 def test_a_serving_node_that_is_told_to_end_ends_the_run_and_all_that_it_runs(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
     script = f"'echo $$ > {tmp_path}/pid-$NODE_RANK; exec sleep 300'"
     command = ["mpirun", "sh", "-c", script]
     with launching(tmp_path / "s", *LED, command=command, env=env) as run:
-        pids = tell_node_2_to_end(tmp_path)
-        outcome = run.finish()
-    assert outcome.code == 143
-    assert "slot 2) failed: its agent was told to end (SIGTERM)" in outcome.last_line
-    until(lambda: not any(map(psutil.pid_exists, pids)))
-
-
-@pytest.mark.nightly
-def test_a_serving_node_that_is_told_to_end_is_the_cause_of_what_then_fails_on_node_0(
-    tmp_path: Path, env: dict[str, str]
-) -> None:
-    """Its ranks take longer over their end than a verdict waits; mpirun ends before them."""
-    gone, script = tmp_path / "gone", tmp_path / "rank.sh"
-    (tmp_path / "bin" / "mpirun").write_text(ABORTING_MPIRUN.replace("GONE", str(gone)))
-    script.write_text(
-        f"trap 'touch {gone}; sleep 4; exit 0' TERM\n"
-        f"echo $$ > {tmp_path}/pid-$NODE_RANK\n"
-        "while :; do sleep 0.1; done\n"
-    )
-    with launching(tmp_path / "s", *LED, command=["mpirun", "sh", str(script)], env=env) as run:
-        pids = tell_node_2_to_end(tmp_path)
+        files = [tmp_path / f"pid-{rank}" for rank in range(3)]
+        until(lambda: all(file.exists() and file.read_text().strip() for file in files))
+        pids = [int(file.read_text()) for file in files]
+        above = psutil.Process(pids[2]).parents()
+        agent = next(process for process in above if "rdzv_command" in process.cmdline())
+        agent.send_signal(signal.SIGTERM)
         outcome = run.finish()
     assert outcome.code == 143
     assert "slot 2) failed: its agent was told to end (SIGTERM)" in outcome.last_line

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.support.cluster import Cluster, cluster
-from tests.support.launching import RDZV, environment
+from tests.support.launching import RDZV
 from tests.support.netlab import Lab
 from tests.support.waiting import until
 
@@ -176,12 +176,3 @@ def test_a_run_that_was_not_launched_for_it_runs_no_remote_commands(tmp_path: Pa
         assert log == f"rdzv rsh: {words}\ncode 255\n"
         assert not list(run.state(host).rglob("rdzv-rsh"))
     assert not (tmp_path / "never").exists()
-
-
-def test_outside_of_a_run_the_command_says_so(tmp_path: Path) -> None:
-    argv = [RDZV, "rsh", "h1", "true"]
-    bare = subprocess.run(
-        argv, env=environment(tmp_path), capture_output=True, text=True, check=False
-    )
-    words = "RDZV_SOCKET is not set: it is for the program of a node of a run"
-    assert (bare.returncode, bare.stderr) == (255, f"rdzv rsh: {words}\n")

@@ -9,9 +9,9 @@ place, and replacing it by a rename fails with EBUSY.
 
 More to be found on a host: `add_interface` (on the same switch or on another), `add_docker0`.
 
-Faults of the network: `cut` and `mend` (between two hosts), `lose` (at random; needs nft), `delay`
-(which puts packets out of order; needs iptables with NFQUEUE), `link_down`, `remove_interface`,
-`black_hole` (large packets vanish), `firewall`, `intercept` and `nat` (these three need nft).
+Faults of the network: `cut` (between two hosts), `lose` (at random), `link_down`,
+`remove_interface`, `black_hole` (large packets vanish), `firewall`, `intercept` and `nat`; those by
+rules need nft.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -46,7 +45,6 @@ _FIRST_HOST = 10
 _MOST_HOSTS = 200
 _NOBODYS_MAC = "02:00:00:00:00:00"
 _END_SECONDS = 10.0
-_QUEUE = 0
 _counter = itertools.count()
 
 
@@ -272,13 +270,6 @@ class Lab:
         if not one_way:
             _swallow(receiver, sender.addresses[interface], interface)
 
-    def mend(self, sender: Host, receiver: Host, *, interface: str = INTERFACE) -> None:
-        """Let packets pass again between two hosts that were `cut`, both ways."""
-        for host, other in ((sender, receiver), (receiver, sender)):
-            argv = ("neighbour", "delete", other.addresses[interface], "dev", interface)
-            # It is not there where the cut was one-way.
-            subprocess.run(["ip", "-n", host.namespace, *argv], capture_output=True, check=False)
-
     def lose(self, host: Host, percent: float) -> None:
         """Lose so many of a host's packets at random, each way; 0 to lose none, 100 for silence.
 
@@ -293,22 +284,6 @@ class Lab:
         ]
         chain = f"type filter hook forward priority 0\n{''.join(rules)}"
         _nft(self._bridge, "bridge", f"chain forward {{\n{chain}}}\n")
-
-    def delay(self, host: Host, seconds: float, jitter: float = 0.0) -> None:
-        """Delay each packet of a host on its way out and in, by `seconds` -+ `jitter`.
-
-        Packets whose delays differ overtake each other.
-        """
-        module = "tests.support.netqueue"
-        queue = [sys.executable, "-m", module, str(_QUEUE), str(seconds), str(jitter)]
-        process = host.start(queue, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        if process.stdout.readline() != "ready\n":
-            raise OSError(f"no packet queue on {host.name}: {process.stdout.read()}")
-        queued = ("-j", "NFQUEUE", "--queue-num", str(_QUEUE))
-        for way in (("OUTPUT", "-o"), ("INPUT", "-i")):
-            for tool in ("iptables", "ip6tables"):
-                host.run([tool, "-A", *way, INTERFACE, *queued])
 
     def link_down(self, host: Host, interface: str = INTERFACE) -> None:
         """Take a host's interface down: it sees the carrier go, the others only silence."""
@@ -352,22 +327,14 @@ class Lab:
         rules += [f"{stops} meta l4proto tcp reject with tcp reset"] if reject else []
         self._add_rules(host, "filter hook input priority 0", [*rules, f"{stops} drop"])
 
-    def intercept(
-        self, host: Host, to: str, *, ports: str = "1-65535", sender: Host | None = None
-    ) -> None:
-        """Let another program get the TCP connections that are meant for a host.
+    def intercept(self, host: Host, to: str) -> None:
+        """Let another host's address and port get all TCP connections that are meant for a host.
 
-        Args:
-            host: Where it happens, before the host's own programs see them.
-            to: A port of the host (":7000"), or another host's address and port.
-            ports: Of the connections that are taken: one, or "first-last".
-            sender: Whose connections; None for everybody's.
+        It happens on the host, before its own programs see them.
         """
-        whom = f"{self._family} saddr {sender.address} " if sender else ""
-        taken = f'iifname "{INTERFACE}" {whom}tcp dport {ports}'
-        into = f"redirect to {to}" if to.startswith(":") else f"dnat {self._family} to {to}"
+        taken = f'iifname "{INTERFACE}" tcp dport 1-65535 dnat {self._family} to {to}'
         host.run(["sysctl", "-q", "-w", "net.ipv4.ip_forward=1"])
-        self._add_rules(host, "nat hook prerouting priority -100", [f"{taken} {into}"])
+        self._add_rules(host, "nat hook prerouting priority -100", [taken])
         self._add_rules(host, "nat hook postrouting priority 100", ["ct status dnat masquerade"])
 
     def nat(self, host: Host, address: str, *, reachable: bool) -> None:

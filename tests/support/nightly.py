@@ -1,7 +1,8 @@
-"""Which cells of a parametrized test each push tries, and which wait for `make nightly`."""
+"""What each push tries, and what waits for `make nightly`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -9,6 +10,9 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 T = TypeVar("T")
+
+ROUNDS = int(os.environ.get("RDZV_ROUNDS", "1"))
+"""How often a heavy test does its work; 1 is what each push runs."""
 
 
 def but_at_night(cells: Iterable[T], *each_push: T) -> list[ParameterSet]:

@@ -17,9 +17,6 @@ from tests.support.launching import Outcome
 
 _LOG = re.compile(r"log: /\S+")
 
-ROUNDS = int(os.environ.get("RDZV_ROUNDS", "1"))
-"""How often a heavy test does its work; 1 is what each push runs."""
-
 
 def record(fault: str, said: Outcome | str, seconds: float | None = None) -> None:
     """Keep a sentence (of an outcome: its last line), and how long it took from the fault on."""

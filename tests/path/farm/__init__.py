@@ -65,12 +65,6 @@ class Farm:
         """What every worker run does first, in its shell; it knows SLOT and GENERATION."""
         self.has("prologue", script)
 
-    def change_profile(self, old: str, new: str) -> None:
-        """Another profile than the usual one."""
-        text = self.profile.read_text()
-        assert old in text
-        self.profile.write_text(text.replace(old, new))
-
     # --- what it has --------------------------------------------------------------------------
 
     def runs(self) -> list[dict[str, Any]]:
@@ -125,31 +119,22 @@ class Farm:
         self,
         *options: str,
         command: list[str],
-        run: str = "r",
-        state: Path | None = None,
         env: dict[str, str] | None = None,
     ) -> Iterator[Launched]:
         """A launch whose other nodes the farm starts."""
-        argv = [RDZV, "launch", "--rdzv-id", run, "--framework", "command"]
-        argv += ["--scheduler-profile", str(self.profile), "--hosts", "off"]
-        argv += [
-            "--registry-address",
-            f"{_SUBNET}.1",
-            "--address",
-            f"{_SUBNET}.1",
-            *options,
-            "--",
-            *command,
-        ]
+        own = f"{_SUBNET}.1"
+        argv = [RDZV, "launch", "--rdzv-id", "r", "--framework", "command", "--hosts", "off"]
+        argv += ["--scheduler-profile", str(self.profile), "--address", own]
+        argv += ["--registry-address", own, *options, "--", *command]
         process = subprocess.Popen(
             self._inside(argv),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=self.environment(state, **(env or {})),
+            env=self.environment(**(env or {})),
             start_new_session=True,
         )
-        launched = Launched(process, state or self.state, run)
+        launched = Launched(process, self.state, "r")
         try:
             yield launched
         finally:
@@ -157,9 +142,9 @@ class Farm:
                 process.kill()
             process.communicate()
 
-    def environment(self, state: Path | None = None, **env: str) -> dict[str, str]:
+    def environment(self, **env: str) -> dict[str, str]:
         """Of the person who launches."""
-        own = environment(state or self.state, **env)
+        own = environment(self.state, **env)
         prologue = str(self.folder / "prologue")
         return own | {
             "PATH": f"{self._bin}:{own['PATH']}",

@@ -10,8 +10,6 @@ Files in the folder that a test makes are its troubles:
 
     hold-submit     submit waits before it makes the run, until the file is gone
     hold-answer     submit waits after it has made the run
-    lost            submit makes the run, and fails without an id
-    nothing         submit ends with 0, and makes nothing
     refuses         submit says no
     down            every call fails
     stays           kill fails, and says so in the file `stayed`
@@ -125,8 +123,6 @@ def _submit(name: str, spec: str) -> None:
     _wait_while("hold-submit")
     if _has("refuses"):
         sys.exit("farm: error: the account 'nobody' may not use this farm")
-    if _has("nothing"):
-        return
     with _locked():
         number = 1 + max((run["id"] for run in _runs()), default=100)
         kept = FOLDER / f"{number}.sh"
@@ -134,8 +130,6 @@ def _submit(name: str, spec: str) -> None:
         run = {"id": number, "name": name.removeprefix("--name="), "spec": str(kept), "pid": 0}
         _write(run | {"state": "QUEUED", "why": "Quota"})
     _wait_while("hold-answer")
-    if _has("lost"):
-        sys.exit("farm: error: connection reset by peer")
     print(f"submitted {number}")
 
 
