@@ -18,14 +18,12 @@ import pytest
 from rendezvous.wire.errors import ExitCode
 from tests.support import fake_drivers
 from tests.support.cluster import Cluster, cluster
-from tests.support.fake_sysfs import DOWN, SLOW, nd_h100_v5
-from tests.support.launching import Outcome, shell
+from tests.support.fake_sysfs import SLOW, nd_h100_v5
+from tests.support.launching import shell
 from tests.support.netlab import Host, Lab
-from tests.support.nightly import but_at_night
 
 pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(180)]
 
-SIZE, SICK = 3, 1
 RAILS = [f"mlx5_ib{i}" for i in range(8)]
 HCAS = ",".join(f"{rail}:1" for rail in RAILS)
 SHOW = shell("echo CHOSEN hca$NCCL_IB_HCA net=$NCCL_NET")
@@ -43,39 +41,27 @@ class Machine(Host):
     Attributes:
         tree: The folder that holds its `sys` and `dev`.
         verbs: Its RDMA devices as libibverbs knows them; see drivers/ibverbs.c.
-        gpus: Its GPUs as NVML knows them; see drivers/nvml.c.
     """
 
     tree: Path = Path("/")
-    verbs: str = " ".join(RAILS)
-    gpus: str = "ok ok"
+    verbs: str = ""
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        drivers = [f"FAKE_VERBS={self.verbs}", f"FAKE_NVML={self.gpus}", f"FAKE_NODE={self.name}"]
+        drivers = [f"FAKE_VERBS={self.verbs}", "FAKE_NVML=ok ok", f"FAKE_NODE={self.name}"]
         enter = ["env", *drivers, "sh", "-c", ENTER, str(self.tree)]
         return super().command([*enter, *argv])
 
 
 @dataclass(frozen=True)
 class Sick:
-    """What is wrong with one host, and what must be said of it.
+    """What is wrong with one host: its tree, its container's RDMA devices, or their drivers."""
 
-    Attributes:
-        tree: Options of the builder of its tree.
-        devices: Whether its container was given the RDMA devices.
-    """
-
-    fault: str
-    says: tuple[str, ...]
     tree: dict[str, Any] = field(default_factory=dict)
     devices: bool = True
     verbs: str = " ".join(RAILS)
 
 
-SOUND = Sick("", ())
-
-
-def machine(host: Host, folder: Path, what: Sick = SOUND) -> Machine:
+def machine(host: Host, folder: Path, what: Sick) -> Machine:
     """The host, with InfiniBand and two GPUs."""
     tree, node = folder / host.name, int(host.name[1:])
     nd_h100_v5(tree, node=node, **what.tree)
@@ -89,23 +75,19 @@ def machine(host: Host, folder: Path, what: Sick = SOUND) -> Machine:
 
 @contextmanager
 def machines(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    sick: Sick = SOUND,
-    *options: str,
-    command: Sequence[str] = tuple(SHOW),
+    folder: Path, monkeypatch: pytest.MonkeyPatch, sick: Sick, *options: str
 ) -> Iterator[Cluster]:
     """A run on three hosts, of which the second is sick."""
     pytest.importorskip("pynvml")
     for source, library in (("ibverbs.c", "libibverbs.so.1"), ("nvml.c", "libnvidia-ml.so.1")):
         fake_drivers.install(source, library, folder / "lib", monkeypatch)
-    with Lab(SIZE) as lab:
+    with Lab(3) as lab:
         lab.hosts = [
-            machine(host, folder, sick if number == SICK else SOUND)
+            machine(host, folder, sick if number == 1 else Sick())
             for number, host in enumerate(lab.hosts)
         ]
         always = ("--framework", "command", "--submit-retries", "0")
-        with cluster(lab, folder, *always, *options, command=command) as run:
+        with cluster(lab, folder, *always, *options, command=SHOW) as run:
             run.start_workers()
             yield run
 
@@ -117,53 +99,44 @@ def chosen(run: Cluster) -> list[str]:
     return [line for line in lines if line.startswith("CHOSEN ")]
 
 
-def sentence(outcome: Outcome) -> str:
-    """The one line that says why the run failed."""
-    (line,) = [line for line in outcome.err.splitlines() if line.startswith("rdzv: run 'r' failed")]
-    return line
-
-
-def test_a_run_that_requires_rdma_lets_nccl_use_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("sick", "options", "told"),
+    [
+        (Sick(), ("--require-rdma",), [f"CHOSEN hca={HCAS} net=IB"] * 3),
+        (Sick(devices=False), ("--nnodes=2", "--spares=1"), [f"CHOSEN hca={HCAS} net="] * 2),
+    ],
+    ids=["all are sound", "a spare takes the place of the sick one"],
+)
+def test_a_run_of_sound_machines_uses_their_rdma(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sick: Sick,
+    options: tuple[str, ...],
+    told: list[str],
 ) -> None:
-    with machines(tmp_path, monkeypatch, SOUND, "--require-rdma") as run:
+    with machines(tmp_path, monkeypatch, sick, *options) as run:
         outcome = run.finish()
         assert outcome.code == 0, outcome.err
-        assert chosen(run) == [f"CHOSEN hca={HCAS} net=IB"] * SIZE
-
-
-IB2_DOWN = ("7 x 400 Gb/s InfiniBand", "mlx5_ib2:1", "Polling")
-IB6_SLOW = ("mlx5_ib6:1", "200 Gb/sec (4X HDR)", "400 Gb/sec (4X NDR)")
-SICK_MACHINES = [
-    Sick("an InfiniBand port whose cable is out", IB2_DOWN, {"bad": {2: DOWN}}),
-    Sick("an InfiniBand port at half its rate", IB6_SLOW, {"bad": {6: SLOW}}),
-    Sick("no RDMA device in a container", ("mlx5_ib0:1", "was not given"), devices=False),
-    Sick("libibverbs without the driver", ("mlx5_ib0:1", "has no driver for it"), verbs=""),
-]
+        assert chosen(run) == told
+        assert [worker.returncode for worker in run.workers.values()] == [0, 0]
+    assert ("without slot 1 (h1)" in outcome.err) == (len(told) == 2)
 
 
 @pytest.mark.parametrize(
-    "sick", but_at_night(SICK_MACHINES, SICK_MACHINES[1]), ids=lambda sick: sick.fault
+    ("sick", "says"),
+    [
+        (Sick({"bad": {6: SLOW}}), "mlx5_ib6:1"),
+        pytest.param(Sick(verbs=""), "libibverbs has no driver", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_sick_machine_is_named_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sick: Sick
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sick: Sick, says: str
 ) -> None:
     with machines(tmp_path, monkeypatch, sick) as run:
         outcome = run.finish()
-        said = sentence(outcome)
         assert outcome.code == ExitCode.PREFLIGHT_FAILED, outcome.err
         assert chosen(run) == []
-    assert [words for words in ("slot 1 (h1)", *sick.says) if words not in said] == [], said
+    (said,) = [line for line in outcome.err.splitlines() if line.startswith("rdzv: run 'r' failed")]
+    assert "slot 1 (h1)" in said
+    assert says in said
     assert "slot 0 (h0)" not in said
-
-
-def test_a_spare_takes_the_place_of_a_sick_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = ("--nnodes", str(SIZE - 1), "--spares", "1")
-    with machines(tmp_path, monkeypatch, Sick("", (), devices=False), *options) as run:
-        outcome = run.finish()
-        assert outcome.code == 0, outcome.err
-        assert "without slot 1 (h1)" in outcome.err
-        assert chosen(run) == [f"CHOSEN hca={HCAS} net="] * (SIZE - 1)
-        assert [worker.returncode for worker in run.workers.values()] == [0, 0]

@@ -30,19 +30,6 @@ def test_env_starts_a_process_for_each_rank_of_all_nodes(tmp_path: Path) -> None
     ]
 
 
-def test_the_process_of_env_that_failed_first_is_named_with_its_rank_and_code(
-    tmp_path: Path,
-) -> None:
-    script = "import os, sys, time; print('up'); time.sleep(1); rank = int(os.environ['RANK'])\n"
-    script += "sys.exit('the loss is not a number') if rank == 1 else time.sleep(600)"
-    options = (*UNEVEN, "--grace", "2")
-    outcome = launch(tmp_path, *options, command=[sys.executable, "-u", "-c", script])
-    assert outcome.code == 1
-    assert "node 0" in outcome.last_line
-    assert "rank 1 ended" in outcome.last_line
-    assert "'the loss is not a number'" in outcome.last_line
-
-
 def test_every_node_has_its_files_where_its_variables_say(tmp_path: Path) -> None:
     command = shell(
         'echo $RDZV_HOSTFILE; cat "$RDZV_HOSTFILE" "$RDZV_HOSTFILE_MPICH" "$RDZV_TABLE"'
@@ -57,22 +44,6 @@ def test_every_node_has_its_files_where_its_variables_say(tmp_path: Path) -> Non
         assert log.startswith(f"{folder}/hostfile\n{hosts}")
         table = json.loads((folder / "table.json").read_text())
         assert [node["address"] for node in table["nodes"]] == ["127.0.0.1", "127.0.0.2"]
-
-
-def test_a_framework_that_is_not_installed_is_named_with_its_node_and_install_command(
-    tmp_path: Path,
-) -> None:
-    python = tmp_path / "env" / "bin" / "python3.12"
-    (tmp_path / "env" / "lib" / "python3.12" / "site-packages").mkdir(parents=True)
-    python.parent.mkdir()
-    python.write_bytes(b"\x7fELF")
-    python.chmod(0o755)
-    options = ("--framework", "lightning", "--nnodes", "2", "--submit-retries", "0")
-    outcome = launch(tmp_path / "s", *options, command=[str(python), "train.py"])
-    assert outcome.code == 82
-    assert "cannot take part: lightning is not installed for" in outcome.last_line
-    assert f"'{python}' on this node" in outcome.last_line
-    assert "pip install lightning" in outcome.last_line
 
 
 def test_parameter_servers_end_when_the_program_of_node_0_has(tmp_path: Path) -> None:

@@ -139,7 +139,6 @@ def odd_slot(folder: Path, slot: int, script: str) -> tuple[str, str]:
     ("script", "options", "codes", "words"),
     [
         ("exec sleep 60", ("--nnodes", "2:3", "--last-call", "1"), (0,), "run 'r' ok: all 2 nodes"),
-        ("exit 3", ("--nnodes", "3", "--submit-retries", "0"), (83,), "ended before it joined"),
         ("ulimit -n 16", ("--nnodes", "3"), (1, 70), "Too many open files"),
     ],
 )
@@ -351,7 +350,6 @@ def test_status_cancel_and_logs_find_a_run_by_its_state(tmp_path: Path) -> None:
         assert "running on 2 nodes" in status
         assert "127.0.0.2" in status
         until(lambda: "hi" in rdzv(tmp_path, "logs", "r", "--node", "1"))
-        assert "running" in rdzv(tmp_path, "status")
         assert "enough" in rdzv(tmp_path, "cancel", "r", "--reason", "enough")
         outcome = run.finish()
     assert outcome.code == 84
@@ -359,14 +357,18 @@ def test_status_cancel_and_logs_find_a_run_by_its_state(tmp_path: Path) -> None:
     assert "was cancelled: enough" in rdzv(tmp_path, "status", "r")
 
 
-def test_whoever_stops_reading_the_output_does_not_end_the_run(tmp_path: Path) -> None:
-    line = f"{RDZV} launch --nnodes 2 --rdzv-id r --json {' '.join(COMMAND)} -- "
-    script = f"{line} sh -c 'sleep 1; echo done >> {tmp_path}/done' 2>&1 | head -n 1"
+@pytest.mark.parametrize(("option", "error"), [("--json", "2>&-"), ("", "2>&1")])
+def test_whoever_stops_reading_the_output_does_not_end_the_run(
+    tmp_path: Path, option: str, error: str
+) -> None:
+    """Nor does it need a standard error."""
+    line = f"{RDZV} launch --nnodes 1 --rdzv-id r {option} {' '.join(COMMAND)} -- "
+    script = f"{line} sh -c 'sleep 1; echo done > {tmp_path}/done' {error} | head -n 1"
     env, pipe = environment(tmp_path), subprocess.PIPE
     subprocess.run(["sh", "-c", script], env=env, timeout=60, check=True, stdout=pipe)
     until(lambda: (tmp_path / "r" / "result.json").exists())
     assert result(tmp_path)["status"] == "ok"
-    assert (tmp_path / "done").read_text() == "done\n" * 2
+    assert (tmp_path / "done").exists()
 
 
 def test_a_signal_ends_the_run_although_nobody_reads_what_is_said_of_it(tmp_path: Path) -> None:
@@ -378,9 +380,3 @@ def test_a_signal_ends_the_run_although_nobody_reads_what_is_said_of_it(tmp_path
         launched.signal(signal.SIGHUP)
         outcome = launched.finish()
     assert outcome.code == 128 + signal.SIGHUP
-
-
-def test_a_launch_without_any_standard_error_works(tmp_path: Path) -> None:
-    line = f"{RDZV} launch --nnodes 1 --rdzv-id r {' '.join(COMMAND)} -- true 2>&-"
-    done = subprocess.run(["sh", "-c", line], env=environment(tmp_path), timeout=60, check=False)
-    assert done.returncode == 0

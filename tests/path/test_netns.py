@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rendezvous.talk.join_string import JoinString
 from tests.support.cluster import cluster
 from tests.support.netlab import Host, HostsMode, Lab
 
@@ -36,7 +34,7 @@ def original_files(lab: Lab) -> list[bytes]:
     ("hosts_mode", "backend", "count", "ipv6_only"),
     [
         ("debian", "static", 3, False),
-        ("none", "static", 2, True),
+        pytest.param("none", "static", 2, True, marks=pytest.mark.nightly),
         pytest.param("selfonly", "c10d", 2, False, marks=pytest.mark.nightly),
     ],
 )
@@ -62,21 +60,3 @@ def test_nodes_that_know_at_most_their_own_name_train_together(
             assert [r["hostname"] for r in results] == ranks
             assert {r["master_addr"] for r in results} == {lab.hosts[0].address}
         assert original_files(lab) == before
-
-
-def test_a_wrong_token_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
-    options = ("--framework", "command")
-    with Lab(2) as lab, cluster(lab, tmp_path, *options, command=["true"]) as run:
-        text = run.script(1).read_text()
-        good = text.split("RDZV_JOIN=")[1].split()[0]
-        join = JoinString.parse(good)
-        other = replace(join, token=replace(join.token, secret=bytes(32)))
-        forged = tmp_path / "forged.sh"
-        forged.write_text(text.replace(good, other.text()))
-        stranger = run.start(1, ["sh", str(forged)])
-        err, _ = stranger.communicate(timeout=20)
-        run.start_workers()
-        outcome = run.finish()
-    assert stranger.returncode == 77
-    assert "this join token is not one of run 'r', slot 1, generation 1" in err
-    assert outcome.code == 0, outcome.err

@@ -12,8 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.cluster import Cluster, cluster
-from tests.support.launching import RDZV
+from tests.support.cluster import Cluster
 from tests.support.netlab import Lab
 from tests.support.waiting import until
 
@@ -129,15 +128,15 @@ def test_commands_go_on_while_the_registry_is_killed_and_started_again(
 def test_what_a_command_prints_fills_no_memory_on_its_way(run: Running) -> None:
     processes = [run.registry(), psutil.Process(run.workers[1].pid)]
     before = [process.memory_info().rss for process in processes]
-    caller = run.ask(0, "h1", "head -c 20000000 /dev/zero")
+    caller = run.ask(0, "h1", "head -c 10000000 /dev/zero")
     assert caller.stdout is not None
     size, most = 0, before
     while piece := caller.stdout.read(100_000):
         size += len(piece)
         most = [max(m, p.memory_info().rss) for m, p in zip(most, processes, strict=True)]
     caller.communicate()
-    assert (size, caller.returncode) == (20_000_000, 0)
-    assert max(after - old for old, after in zip(before, most, strict=True)) < 12 << 20
+    assert (size, caller.returncode) == (10_000_000, 0)
+    assert max(after - old for old, after in zip(before, most, strict=True)) < 7 << 20
 
 
 def test_an_agent_that_is_killed_takes_its_commands_along_and_the_caller_is_told(
@@ -160,19 +159,3 @@ def test_an_agent_that_is_killed_takes_its_commands_along_and_the_caller_is_told
         late = subprocess.run([rsh, "h1", "true"], capture_output=True, text=True, check=False)
     assert late.returncode == 255
     assert late.stderr.startswith("rdzv rsh: no agent of a node at /")
-
-
-def test_a_run_that_was_not_launched_for_it_runs_no_remote_commands(tmp_path: Path) -> None:
-    asks = f"exec 2>&1; {RDZV} rsh node-0 touch {tmp_path}/never; echo code $?"
-    with Lab(2) as lab:
-        command = ["sh", "-c", asks]
-        with cluster(lab, tmp_path, "--framework", "command", command=command) as run:
-            run.start_workers()
-            outcome = run.finish()
-    assert outcome.code == 0, outcome.err
-    words = "run 'r' allows no remote commands: launch it with --allow-exec"
-    for host in (0, 1):
-        log = (run.state(host) / "r" / "logs" / f"node-{host}.log").read_text()
-        assert log == f"rdzv rsh: {words}\ncode 255\n"
-        assert not list(run.state(host).rglob("rdzv-rsh"))
-    assert not (tmp_path / "never").exists()

@@ -43,23 +43,17 @@ def forms(secret: bytes) -> Iterator[bytes]:
 
 @dataclass
 class Canaries:
-    """The secrets that are searched for, by name, and how much has been searched."""
+    """The secrets that are searched for, by their pieces."""
 
     pieces: dict[bytes, str] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
-    bytes_seen: int = 0
-    files_seen: int = 0
-    processes_seen: set[int] = field(default_factory=set)
 
     def add(self, name: str, secret: bytes) -> None:
         """Look for these bytes."""
-        self.names.add(name)
         for form in forms(secret):
             self._add_pieces(name, form)
 
     def add_text(self, name: str, text: str) -> None:
         """Look for this text, which is written in one way only."""
-        self.names.add(name)
         self._add_pieces(name, text.encode())
 
     def _add_pieces(self, name: str, form: bytes) -> None:
@@ -68,7 +62,6 @@ class Canaries:
 
     def find(self, data: bytes) -> set[str]:
         """Which secrets, or parts of them, stand in the data."""
-        self.bytes_seen += len(data)
         return {name for piece, name in self.pieces.items() if piece in data}
 
     def find_in_files(self, folder: Path) -> dict[str, set[str]]:
@@ -76,7 +69,6 @@ class Canaries:
         found = {}
         for path in files_below(folder):
             with contextlib.suppress(FileNotFoundError):
-                self.files_seen += 1
                 if names := self.find(path.read_bytes()):
                     found[str(path.relative_to(folder))] = names
         return found
@@ -88,17 +80,9 @@ class Canaries:
             for name in ("cmdline", "environ", "comm", "status"):
                 with contextlib.suppress(OSError):
                     data = Path(f"/proc/{pid}/{name}").read_bytes()
-                    self.processes_seen.add(pid)
                     if names := self.find(data):
                         found[f"{pid} {name}: {command_of(pid)}"] = names
         return found
-
-    def summary(self) -> str:
-        """How much has been searched."""
-        return (
-            f"{len(self.names)} secrets in {len(self.pieces)} pieces; {self.bytes_seen} bytes, "
-            f"{self.files_seen} files, {len(self.processes_seen)} processes"
-        )
 
 
 def files_below(folder: Path) -> Iterator[Path]:

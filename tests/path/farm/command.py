@@ -10,7 +10,6 @@ Files in the folder that a test makes are its troubles:
 
     hold-submit     submit waits before it makes the run, until the file is gone
     hold-answer     submit waits after it has made the run
-    refuses         submit says no
     down            every call fails
     stays           kill fails, and says so in the file `stayed`
 """
@@ -121,8 +120,6 @@ def _begin_queued() -> None:
 
 def _submit(name: str, spec: str) -> None:
     _wait_while("hold-submit")
-    if _has("refuses"):
-        sys.exit("farm: error: the account 'nobody' may not use this farm")
     with _locked():
         number = 1 + max((run["id"] for run in _runs()), default=100)
         kept = FOLDER / f"{number}.sh"
