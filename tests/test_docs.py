@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,13 +23,14 @@ from launcher.settings import LaunchSettings
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import Cause, ExitCode
 from rendezvous.wire.table import EndpointTable, TableRow
+from tests.test_packages import modules, tree
 from worker.contracts import Paths, make_contract
 from worker.settings import NodeSettings
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference.md"
 BLOCK = re.compile(r"(<!-- (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-PACKAGES = ("rendezvous", "worker", "launcher")
+
 # ---- the tables ---------------------------------------------------------------------------------
 
 
@@ -141,15 +141,13 @@ def test_a_table_of_the_reference_is_as_the_code_says(name: str) -> None:
 
 
 def test_every_variable_of_ours_that_the_code_names_is_documented() -> None:
-    named: set[str] = set()
-    for package in PACKAGES:
-        spec = importlib.util.find_spec(package)
-        assert spec is not None
-        assert spec.origin is not None
-        for path in Path(spec.origin).parent.rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    named |= set(re.findall(r"RDZV_[A-Z_]*[A-Z]\b", node.value))
+    named = {
+        word
+        for name in modules()
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for word in re.findall(r"RDZV_[A-Z_]*[A-Z]\b", node.value)
+    }
     assert {"RDZV_JOIN", "RDZV_JOIN_FILE", "RDZV_TOKEN", "RDZV_STATE_DIR"} <= named
     assert not {name for name in named if f"`{name}`" not in reference()}
 

@@ -47,31 +47,26 @@ def report(name: str, *, marked: bool, outcome: str = "failed") -> pytest.TestRe
     )
 
 
-def second_run(*reports: pytest.TestReport) -> list[str]:
+MANY = [report(f"a{number}", marked=True) for number in range(MOST + 1)]
+
+
+@pytest.mark.parametrize(
+    ("reports", "again"),
+    [
+        ([report("a", marked=True), report("b", marked=True)], ["a", "b"]),
+        ([report("a", marked=True), report("a", marked=True)], ["a"]),
+        ([report("a", marked=True), report("pure", marked=False)], []),
+        ([report("a", marked=True, outcome="passed")], []),
+        (MANY, []),  # so many at once were not the machine
+    ],
+)
+def test_only_marked_tests_run_again_where_no_other_has_failed(
+    reports: list[pytest.TestReport], again: list[str]
+) -> None:
     failed = Failed()
     for one in reports:
         failed.pytest_runtest_logreport(one)
-    return failed.second_run
-
-
-def test_only_marked_tests_run_again() -> None:
-    assert second_run(report("a", marked=True), report("b", marked=True)) == ["a", "b"]
-
-
-def test_a_test_that_failed_twice_over_runs_again_once() -> None:
-    assert second_run(report("a", marked=True), report("a", marked=True)) == ["a"]
-
-
-def test_nothing_runs_again_where_a_pure_test_failed_too() -> None:
-    assert second_run(report("a", marked=True), report("pure", marked=False)) == []
-
-
-def test_a_test_that_passed_does_not_run_again() -> None:
-    assert second_run(report("a", marked=True, outcome="passed")) == []
-
-
-def test_many_failures_at_once_were_not_the_machine() -> None:
-    assert second_run(*(report(f"a{number}", marked=True) for number in range(MOST + 1))) == []
+    assert failed.second_run == again
 
 
 @pytest.mark.parametrize(("mark", "code"), [("real_time", 0), ("pure", 1)])

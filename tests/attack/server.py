@@ -28,13 +28,7 @@ Handler = Callable[[Request], Answer | Awaitable[Answer]]
 
 @dataclass
 class Server:
-    """A server that is up, and what it was sent.
-
-    Attributes:
-        received: What arrived on each connection; of a TLS server, after decryption.
-        handshakes: Connections on which a TLS server came to speak with its client, or on which
-            any other server was called at all.
-    """
+    """A server that is up, and what it was sent."""
 
     port: int = 0
     received: list[bytearray] = field(default_factory=list)

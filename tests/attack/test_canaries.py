@@ -29,8 +29,6 @@ from tests.support.netlab import Lab
 from tests.support.waiting import until
 from worker.offer.ports import find_free
 
-pytestmark = pytest.mark.real_time
-
 LIMIT_SECONDS = 100.0
 DEBUG = {"RDZV_LOG_LEVEL": "debug", "RDZV_RECORD": "1"}
 
@@ -341,6 +339,7 @@ def test_a_symmetric_start_leaks_nothing(tmp_path: Path) -> None:
 # On this machine, with a standing registry
 
 
+@pytest.mark.real_time
 @pytest.mark.timeout(300)
 def test_a_standing_registry_and_its_launches_leak_nothing(tmp_path: Path) -> None:
     scene = Scene(tmp_path)

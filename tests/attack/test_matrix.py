@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -80,16 +79,6 @@ read                    200  403  403  403  200    200    200   200    200    40
 admin                   200  403  403  403  200    200    200   200    200    200    200  401    401  401   401    401   401  401
 operator                200  200  200  200  200    200    200   200    200    200    200  401    401  401   401    401   401  401
 """  # noqa: E501 (a line is a credential)
-
-OVER = """\
-         status events table checks curves cancel slot refuse join watch report steps give take
-join     404    404    404   404    404    404    404  200    410  401   401    401   401  401
-node     200    200    404   200    200    403    403  401    401  200   200    200   410  410
-read     200    200    404   200    200    403    403  401    401  401   401    401   401  401
-admin    200    200    404   200    200    200    200  401    401  401   401    401   401  401
-operator 200    200    404   200    200    200    200  401    401  401   401    401   401  401
-"""
-"""The same for a run that was cancelled before it had a table."""
 
 CHANGES = ("make", "cancel", "slot", "join", "watch", "report", "steps")
 """The columns whose requests have an effect where they are allowed; a poll renews the lease."""
@@ -170,37 +159,6 @@ async def test_no_route_has_another_method_for_anybody() -> None:
                     answer = await ask(app, method, url, shown, body, source=kind)
                     assert answer.problem == (405, "method_not_allowed"), (method, path, kind)
         assert stage.effects() == before
-
-
-async def test_the_credentials_of_a_run_that_is_over_open_nothing_new() -> None:
-    cells: dict[tuple[str, str], int] = {}
-    async with staged() as stage:
-        app = application(stage.served.service)
-        keys = stage.over.keys
-        shown = {
-            "join": keys.join_token(0, 1),
-            "node": stage.node(stage.over, 0),
-            "read": keys.read,
-            "admin": keys.admin,
-            "operator": stage.shown["operator"],
-        }
-        bodies: dict[str, Any] = {
-            "join": stage.over.join(0, attempt=2).model_dump(mode="json"),
-            "slot": {"generation": 1, "state": "running"},
-        }
-        result = stage.served.host(stage.over).run.result
-        for name, (method, path) in ROUTES.items():
-            if "{run}" not in path or name == "make":
-                continue
-            url, body = stage.request(method, path, "over")
-            body = bodies.get(name, body)
-            answers = [
-                await ask(app, method, url, shown[kind], body, source=f"{kind} {name}")
-                for kind in shown
-            ]
-            cells |= statuses(list(shown), name, answers)
-        assert stage.served.host(stage.over).run.result == result
-    assert drawn(cells) == OVER
 
 
 STRANGERS = ("none", "garbage", "wrong", "replaced", "other run", "future")

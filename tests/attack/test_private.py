@@ -25,8 +25,6 @@ from tests.support.registry import Launch
 from tests.support.waiting import until
 from worker.program.output import make_private
 
-pytestmark = pytest.mark.real_time
-
 NOBODY = 65_534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming somebody else needs root")
 
@@ -101,6 +99,7 @@ def without_rights() -> list[str]:
     return ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]
 
 
+@pytest.mark.real_time
 def test_a_training_program_cannot_look_into_its_agent_and_all_that_is_left_is_private(
     tmp_path: Path,
 ) -> None:
@@ -125,6 +124,7 @@ def test_a_training_program_cannot_look_into_its_agent_and_all_that_is_left_is_p
     assert loose(tmp_path) == []
 
 
+@pytest.mark.real_time
 def test_a_registry_leaves_no_core_file_and_obeys_no_variable_of_the_users(tmp_path: Path) -> None:
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     with launching(
@@ -148,6 +148,7 @@ def test_a_registry_leaves_no_core_file_and_obeys_no_variable_of_the_users(tmp_p
 # What others say
 
 
+@pytest.mark.real_time
 async def test_what_a_registry_says_does_not_move_the_cursor_of_a_terminal(tmp_path: Path) -> None:
     evil = "\\u001b[2J\\u001b]0;owned\\u0007 \\u202e all is well"
 

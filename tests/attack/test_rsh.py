@@ -13,8 +13,6 @@ from tests.attack.stage import Stage
 from tests.attack.test_matrix import staged
 from tests.support.served import ask
 
-pytestmark = pytest.mark.real_time
-
 REFUSED = {
     "replaced launch's node": 410,
     "other slot's node": 403,

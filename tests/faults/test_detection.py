@@ -88,7 +88,9 @@ def killed_agent(folder: Path) -> list[float]:
         victim = launched.child("worker", f"127.0.0.{NODES}")
         killed = time.monotonic()
         victim.kill()
-        launched.finish()
+        outcome = launched.finish()
+        assert outcome.code == 86
+        assert "slot 2) was lost: its worker run ended: pid" in outcome.last_line
         until(lambda: not processes_with(str(folder)))
     return [at - killed for at in times(folder, "told-[01]")]
 

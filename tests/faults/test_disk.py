@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.disks import failing_disk, fill, no_reserve, run, small_disk
-from tests.support.launching import RDZV, Launched, Outcome, environment, launch, launching, shell
+from tests.support.launching import Launched, Outcome, launch, launching, rdzv, shell
 from tests.support.waiting import until
 
 COMMAND = ("--framework", "command", "--nnodes", "2")
@@ -91,10 +90,7 @@ def test_a_run_whose_journal_has_no_room_goes_on_once_there_is_room_again(
             before = kinds(launched)
             launched.child("rendezvous.server").kill()
             time.sleep(4)  # longer than a lease: the beats must go on
-            shown = subprocess.run(
-                [RDZV, "status", "r"], capture_output=True, text=True, env=environment(disk)
-            )
-            assert "running on 2 nodes" in shown.stdout
+            assert "running on 2 nodes" in rdzv(disk, "status", "r")
             (tmp_path / "end").touch()
             until(said(launched, "the registry has not taken in this node's report yet"))
             assert kinds(launched) == before

@@ -38,16 +38,6 @@ def test_a_killed_agent_is_replaced_before_the_go(phase: str, tmp_path: Path) ->
     assert "it is submitted again as generation 2" in outcome.err
 
 
-def test_a_killed_agent_ends_a_running_run_and_is_named(tmp_path: Path) -> None:
-    with standing_in("running", tmp_path) as stage:
-        stage.victim("agent").kill()
-        outcome = stage.launched.finish()
-        until(lambda: not stage.left())
-    assert outcome.code == 86
-    assert "slot 2) was lost: its worker run ended: pid" in outcome.last_line
-    assert "ended with signal 9" in outcome.last_line
-
-
 @pytest.mark.parametrize("phase", but_at_night(PHASES[:4], "running"))
 def test_a_killed_registry_disturbs_nobody(phase: str, tmp_path: Path) -> None:
     with standing_in(phase, tmp_path) as stage:

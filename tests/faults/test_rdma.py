@@ -36,12 +36,7 @@ exec "$@"
 
 @dataclass(frozen=True)
 class Machine(Host):
-    """A host that has the devices of a tree.
-
-    Attributes:
-        tree: The folder that holds its `sys` and `dev`.
-        verbs: Its RDMA devices as libibverbs knows them; see drivers/ibverbs.c.
-    """
+    """A host that has the devices of a tree."""
 
     tree: Path = Path("/")
     verbs: str = ""

@@ -50,30 +50,6 @@ def test_what_cannot_be_ended_is_listed_with_the_command_that_does_it(farm: Farm
     assert farm.living() == []
 
 
-def test_a_launcher_killed_at_a_standing_registry_can_launch_again(farm: Farm) -> None:
-    farm.has("capacity", "0")
-    registry = farm.start_rdzv("serve", "--registry-address", "10.77.0.1")
-    try:
-        assert registry.stderr is not None
-        file = registry.stderr.readline().rsplit("RDZV_REGISTRY_FILE=", 1)[1].strip()
-        env = {"RDZV_REGISTRY_FILE": file}
-        with farm.launching("--nnodes", "2", command=["true"], env=env) as first:
-            farm.run_of("1-1")
-            until(lambda: '"handle": "1' in (first.folder / "worker-runs.jsonl").read_text())
-            kill(first)
-        farm.is_rid_of("capacity")
-        with farm.launching("--nnodes", "2", command=["true"], env=env) as second:
-            outcome = second.finish()
-    finally:
-        registry.terminate()
-        registry.communicate(timeout=20)
-    assert outcome.code == 0, outcome.err
-    assert "its launcher had ended" in outcome.err
-    assert [run["name"][-3:] for run in farm.runs()] == ["1-1", "1-1"]
-    assert farm.runs()[0]["name"] != farm.runs()[1]["name"]
-    assert farm.living() == []
-
-
 # --- killed at every step -------------------------------------------------------------------------
 
 

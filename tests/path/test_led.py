@@ -53,16 +53,6 @@ def test_the_program_of_rank_0_starts_the_others_and_its_end_is_the_runs(
     assert not list((tmp_path / "s" / "r" / "logs").glob("node-[12].log"))  # they have only served
 
 
-def test_what_fails_on_a_serving_node_fails_the_run_with_its_code(
-    tmp_path: Path, env: dict[str, str]
-) -> None:
-    script = "'echo I am $NODE_RANK; exit $(( NODE_RANK * 2 ))'"
-    outcome = launch(tmp_path / "s", *LED, command=["mpirun", "sh", "-c", script], env=env)
-    assert outcome.code == 2
-    assert "run 'r' failed: node 0 (" in outcome.last_line
-    assert sorted(outcome.out.split("\n")[:-1]) == [f"[0] I am {rank}" for rank in range(3)]
-
-
 def test_a_serving_node_that_is_told_to_end_ends_the_run_and_all_that_it_runs(
     tmp_path: Path, env: dict[str, str]
 ) -> None:

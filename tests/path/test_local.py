@@ -23,6 +23,7 @@ from tests.support.launching import (
     launch,
     launching,
     processes_with,
+    rdzv,
     shell,
 )
 from tests.support.waiting import until
@@ -57,13 +58,6 @@ pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
 def until_end(folder: Path) -> str:
     """In a program: it runs until the folder has the file `end`."""
     return f"while [ ! -e {folder}/end ]; do sleep 0.05; done"
-
-
-def rdzv(state: Path, *words: str) -> str:
-    """What another `rdzv` command says, which has to end well."""
-    env = environment(state)
-    argv, pipe = [RDZV, *words], subprocess.PIPE
-    return subprocess.run(argv, stdout=pipe, text=True, timeout=20, env=env, check=True).stdout
 
 
 def result(state: Path) -> dict[str, object]:

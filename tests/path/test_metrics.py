@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.launching import RDZV, environment, launching
+from tests.support.launching import launching, rdzv
 from tests.support.waiting import until
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -24,13 +23,6 @@ os._exit(3 if m.own_rank() == 1 else 0)
 """
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
-
-
-def rdzv(state: Path, *words: str) -> str:
-    """What a person reads who asks."""
-    env, pipe = environment(state), subprocess.PIPE
-    asked = subprocess.run([RDZV, *words], stdout=pipe, text=True, timeout=30, env=env, check=True)
-    return asked.stdout
 
 
 def rows_of(state: Path, rank: int) -> list[dict[str, Any]]:

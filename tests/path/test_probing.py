@@ -43,14 +43,7 @@ def written(path: Path) -> str:
 def probe(
     hosts: Sequence[Host], folder: Path, *networks: Sequence[str], mtu: int = 1_500
 ) -> list[dict[tuple[int, int], PairProbe]]:
-    """What each node finds out about each other, by (from, to), over one network after the other.
-
-    Args:
-        hosts: Where the nodes live.
-        folder: For the nodes to meet.
-        networks: The address of each node.
-        mtu: Of all interfaces.
-    """
+    """What each node finds out about each other, by (from, to), over each of the networks."""
     for slot, host in enumerate(hosts):
         host.start([sys.executable, PROGRAM, str(slot), str(folder)], env={"PYTHONPATH": str(ROOT)})
     ports = [int(written(folder / f"{slot}.port")) for slot in range(len(hosts))]

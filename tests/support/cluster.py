@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -97,15 +97,7 @@ class Cluster:
 
     def registry(self) -> psutil.Process:
         """The registry's process."""
-
-        def find() -> psutil.Process | None:
-            for child in psutil.Process(self.launcher.pid).children():
-                with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-                    if "rendezvous.server" in child.cmdline():
-                        return child
-            return None
-
-        return until(find)
+        return self.launched.child("rendezvous.server")
 
     def results(self, outcome: Outcome) -> list[dict[str, object]]:
         """What every rank printed, by rank; the nodes' logs hold it."""

@@ -33,7 +33,6 @@ from typing import IO, Literal, TypeAlias
 from tests.support.notes import add_note
 
 HostsMode: TypeAlias = Literal["good", "debian", "selfonly", "none"]
-Nameserver: TypeAlias = Literal["none", "silent"]
 
 INTERFACE = "eth0"
 _PREFIX = "rdzvlab"
@@ -50,14 +49,7 @@ _counter = itertools.count()
 
 @dataclass(frozen=True)
 class Host:
-    """One emulated host of a `Lab`.
-
-    Attributes:
-        name: Its hostname, as `gethostname` gives it to what runs there.
-        address: Its address on the interface `INTERFACE`.
-        namespace: The network namespace, as `ip netns` knows it.
-        addresses: By interface; without loopback and docker0.
-    """
+    """One emulated host of a `Lab`."""
 
     name: str
     address: str
@@ -93,18 +85,7 @@ class Host:
         timeout: float = 30.0,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        """Run `argv` to its end and return what it printed.
-
-        Args:
-            argv: The command; it is no shell line.
-            env: Variables on top of the test's own environment.
-            timeout: Seconds; then the command is killed (what it started, at the lab's end).
-            check: Raise when the exit code is not 0.
-
-        Raises:
-            subprocess.CalledProcessError: The command failed; the notes hold its output.
-            subprocess.TimeoutExpired: It did not end in time.
-        """
+        """Run `argv` to its end and return what it printed."""
         done = subprocess.run(
             self.command(argv),
             env={**os.environ, **(env or {})},
@@ -125,13 +106,7 @@ class Host:
         env: Mapping[str, str] | None = None,
         stdout: int | IO[str] | None = None,
     ) -> subprocess.Popen[str]:
-        """Start `argv` and return it running; the lab kills what is left of it at its end.
-
-        Args:
-            argv: The command; it is no shell line.
-            env: Variables on top of the test's own environment.
-            stdout: Where output and errors go, as for `Popen`; the test's own output by default.
-        """
+        """Start `argv` and return it running; the lab kills what is left of it at its end."""
         process = subprocess.Popen(
             self.command(argv),
             env={**os.environ, **(env or {})},
@@ -153,16 +128,9 @@ class Lab:
 
     Nothing leads out of the network, and nothing of it shows in the namespace of the machine, so
     labs can run side by side with equal names and addresses. What a crashed test left behind is
-    removed when the next lab starts.
-
-    Args:
-        hosts: How many (named h0, h1, ...), or their names.
-        ipv6_only: Addresses are fd77::10, fd77::11, ... instead of 10.77.0.10, 10.77.0.11, ...
-            For hosts of several families add the others with `host.run(["ip", "address", ...])`.
-        hosts_mode: Which names /etc/hosts knows beside localhost: all hosts ("good"); the host's
-            own, as 127.0.1.1 ("debian"); the host's own, at its address ("selfonly"); or "none".
-        nameserver: "none" answers nothing at once; "silent" swallows every query, so that each
-            look-up of an unknown name lasts the resolver's full time-out.
+    removed when the next lab starts. `hosts_mode` says which names /etc/hosts knows beside
+    localhost: all hosts ("good"); the host's own, as 127.0.1.1 ("debian"); the host's own, at its
+    address ("selfonly"); or "none".
     """
 
     def __init__(
@@ -171,7 +139,6 @@ class Lab:
         *,
         ipv6_only: bool = False,
         hosts_mode: HostsMode = "none",
-        nameserver: Nameserver = "none",
     ) -> None:
         names = [f"h{index}" for index in range(hosts)] if isinstance(hosts, int) else hosts
         if len(names) > _MOST_HOSTS:
@@ -179,7 +146,6 @@ class Lab:
         self._network = "fd77::" if ipv6_only else "10.77.0."
         self._prefix_length = 64 if ipv6_only else 24
         self._hosts_mode = hosts_mode
-        self._nameserver = f"{self._network}2" if nameserver == "silent" else None
         # The pid in the name tells a later lab whether this one still has an owner.
         self._bridge = f"{_PREFIX}-{os.getpid()}-{next(_counter)}"
         self._losses: dict[int, float] = {}
@@ -217,16 +183,7 @@ class Lab:
         switch: str = "br0",
         mtu: int = 1500,
     ) -> None:
-        """Give a host one more interface.
-
-        Args:
-            host: A host of this lab.
-            interface: A new name on that host.
-            cidr: Its address with the length of its prefix.
-            switch: What it is plugged into: br0 is that of the interfaces eth0, any other name is a
-                network of its own.
-            mtu: In bytes.
-        """
+        """Give a host one more interface, on the switch of eth0 (br0) or on one of its own."""
         if switch not in self._switches:
             self._add_switch(switch)
         port = f"port{len(self._ports)}"
@@ -258,14 +215,7 @@ class Lab:
     def cut(
         self, sender: Host, receiver: Host, *, one_way: bool = False, interface: str = INTERFACE
     ) -> None:
-        """Let packets between two hosts vanish in silence, those of open connections included.
-
-        Args:
-            sender: Its packets no longer reach `receiver`.
-            receiver: Its packets no longer reach `sender`, unless `one_way`. (A TCP connection
-                needs both ways, whoever opens it; see `firewall`.)
-            interface: Of both; what passes through others is not cut.
-        """
+        """Let packets between two hosts vanish in silence, or (`one_way`) the sender's."""
         _swallow(sender, receiver.addresses[interface], interface)
         if not one_way:
             _swallow(receiver, sender.addresses[interface], interface)
@@ -312,15 +262,7 @@ class Lab:
         allow: Sequence[int] = (),
         reject: bool = False,
     ) -> None:
-        """Stop what others begin with a host: connections and datagrams; answers to it do pass.
-
-        Args:
-            host: Where the firewall stands.
-            sender: Whom it stops; None for everybody.
-            interface: Of both.
-            allow: TCP ports that are open all the same.
-            reject: Say so (a TCP reset), instead of silence.
-        """
+        """Stop what others begin with a host: connections and datagrams; answers to it do pass."""
         whom = f"{self._family} saddr {sender.addresses[interface]} " if sender else ""
         rules = [f"tcp dport {port} accept" for port in allow]
         stops = f'iifname "{interface}" {whom}ct state new'
@@ -338,13 +280,7 @@ class Lab:
         self._add_rules(host, "nat hook postrouting priority 100", ["ct status dnat masquerade"])
 
     def nat(self, host: Host, address: str, *, reachable: bool) -> None:
-        """Let a host's connections seem to come from `address`, which is on none of its interfaces.
-
-        Args:
-            host: Behind the translation, by its own `INTERFACE`.
-            address: Unused so far, in the network of `INTERFACE`.
-            reachable: Whether others still reach the host by its own address.
-        """
+        """Let a host's connections seem to come from an address that none of its interfaces has."""
         at = host.run(["cat", f"/sys/class/net/{INTERFACE}/address"]).stdout.strip()
         for other in self.hosts:
             found = ("neighbour", "replace", address, "lladdr", at, "dev", INTERFACE)
@@ -376,8 +312,6 @@ class Lab:
             _ip("netns", "add", host.namespace)
             _ip("-n", host.namespace, "link", "set", "lo", "up")
             self.add_interface(host, INTERFACE, f"{host.address}/{self._prefix_length}")
-            if self._nameserver:
-                _swallow(host, self._nameserver, INTERFACE)
 
     def _add_switch(self, name: str) -> None:
         # Nobody asks for multicast groups here, and neighbour discovery must reach everyone.
@@ -389,8 +323,7 @@ class Lab:
         folder = host.hosts_file.parent
         folder.mkdir(parents=True)
         host.hosts_file.write_text(_LOCALHOST + self._known_names(host))
-        resolver = f"nameserver {self._nameserver}\n" if self._nameserver else ""
-        (folder / "resolv.conf").write_text(resolver)
+        (folder / "resolv.conf").write_text("")
         own = {"hostname": host.name, "machine-id": uuid.uuid4().hex}
         for name, text in own.items():
             if Path("/etc", name).exists():  # a bind mount needs something to cover

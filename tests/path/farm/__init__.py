@@ -27,12 +27,7 @@ _counter = itertools.count()
 
 
 class Farm:
-    """The farm's folder, and the launches that use it.
-
-    Args:
-        folder: A folder of the test's own.
-        namespace: The network namespace; the test's own where it is None.
-    """
+    """The farm's folder, and the launches that use it."""
 
     def __init__(self, folder: Path, namespace: str | None) -> None:
         self.folder = folder / "farm"
