@@ -71,14 +71,17 @@ def tree(name: str) -> ast.Module:
     return ast.parse(modules()[name].read_text(encoding="utf-8"))
 
 
-def imports(name: str) -> Iterator[tuple[str, str]]:
+@cache
+def imports(name: str) -> list[tuple[str, str]]:
     """What a module imports, anywhere in it: module and name, the name empty for a whole module."""
+    found: list[tuple[str, str]] = []
     for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
+            found += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} has a relative import"
-            yield from ((node.module or "", alias.name) for alias in node.names)
+            found += [(node.module or "", alias.name) for alias in node.names]
+    return found
 
 
 @cache

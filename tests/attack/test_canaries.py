@@ -323,7 +323,8 @@ def test_a_symmetric_start_leaks_nothing(tmp_path: Path) -> None:
             "MASTER_ADDR": lab.hosts[0].address,
         }
         hosts.run("cut", 1, command, 2, NODE_RANK="1", **(env | {"RDZV_TOKEN": text[:-3]}))
-        hosts.run("dry run", 0, [*command[:2], "--dry-run", *command[2:]], NODE_RANK="0", **env)
+        dry = [*command[:2], "--dry-run", *command[2:]]
+        hosts.run("dry run", 0, dry, 0, NODE_RANK="0", **env)
         hosts.start("node 0", 0, command, NODE_RANK="0", **env)
         scene.add_launch(scene.state("h0"), 2)
         hosts.start("node 1", 1, command, NODE_RANK="1", **env)
