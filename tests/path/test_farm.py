@@ -5,20 +5,35 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.path.farm import Farm
+from tests.path.farm import Farm, network
 from tests.support.launching import Launched, Outcome, processes_with, shell
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
 
 WAITING = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
+
+
+@pytest.fixture(scope="session")
+def farm_network() -> Iterator[str]:
+    """One network for all farms of a test process, which has one farm at a time."""
+    with network() as name:
+        yield name
+
+
+@pytest.fixture
+def farm(tmp_path: Path, farm_network: str) -> Iterator[Farm]:
+    """A batch system that behaves, with nothing submitted."""
+    made = Farm(tmp_path, farm_network)
+    yield made
+    made.close()
 
 
 def said(launched: Launched, words: str) -> None:
