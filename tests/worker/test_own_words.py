@@ -35,3 +35,8 @@ def test_a_word_is_said_with_its_place_and_how_many_there_are() -> None:
     assert own_word(["a", "b"], 3) == "COMMAND has 2 words here, and no word 3"
     assert own_word(["a"] * 200, 129) == "COMMAND has 200 words here, and differs behind word 128"
     assert len(shown_word(["a" * 5000], 0)) < 300
+
+
+def test_the_longest_words_are_looked_through_at_once() -> None:
+    for word in ("a" * 500_000, "a-" * 250_000, "a://" * 100_000):
+        assert len(shown_word([word], 0)) < 300
