@@ -33,10 +33,11 @@ PURE = {
         *("specs", "symmetric", "template"),
     ),
     "tests/rendezvous": (
-        *("admission", "blame", "certificate", "compare", "credentials", "errors", "events"),
+        *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
+        *("errors", "events"),
         *("interfaces", "join_string", "leases", "macs", "networks", "path_findings", "phases"),
         *("plans", "protocol", "replay", "run_metrics", "schema", "seal", "text_matrix"),
-        *("verifying", "views", "words"),
+        *("verdict", "verifying", "views", "words"),
     ),
     "tests/worker": (
         *("address", "choice", "contracts", "ending", "family", "frameworks"),

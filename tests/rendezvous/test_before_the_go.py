@@ -1,0 +1,378 @@
+"""Before the go: nodes that fail or are lost, min:max, arming, and slots that nobody fills."""
+
+from __future__ import annotations
+
+import pytest
+
+from rendezvous.run import events
+from rendezvous.run.moves import Outcome
+from rendezvous.run.protocol import launcher_gone
+from rendezvous.wire.run import Phase, Result, SlotState
+from tests.support.driver import Drive, in_phase, make_spec
+from tests.support.stories import stories, tell
+
+
+@stories("""
+a node that is lost is submitted again
+    gathering|verifying|arming 3; silent 16 1 -> gathering table=None digest= 1.wanted=2 1.retries=1
+    -> joined,-,-|joined,-,joined|joined,-,joined
+    "…failed before the go: it was silent for 15 s: host, network or agent is down; it is submitted
+    again as generation 2"
+a node that is lost with no retry left ends the run
+    gathering|verifying|arming 3 submit_retries=0; silent 16 1 -> slot=1 hostname=host1
+    -> status=failed exit=86 code=node_lost
+    "…(host1…failed before the go: it was silent for 15 s: host, network or agent is down"
+where nobody can submit again a lost node is waited for once
+    gathering|verifying|arming 3 managed=False; silent 16 1 -> gathering
+    "…; it is waited for, as its platform may start it again"
+    join 1 at=10.0.0.77 attempt=2 -> 1.problem=
+    silent 16 1 -> exit=86 slot=1
+where nobody can submit again a node that was ended may come again
+    gathering|verifying|arming 3 managed=False; exit 1 143 -> gathering
+where nobody can submit again a node that failed may not
+    gathering|verifying|arming 3 managed=False; exit 1 82 -> exit=82 slot=1 code=agent_failed
+an agent that ends is submitted again
+    gathering|verifying|arming 3; exit 1 143 -> gathering 1.wanted=2 1.node=None
+    -> 1.problem='its agent ended with code 143'
+an agent that leaves is submitted again
+    gathering|verifying|arming 3; leave 1 -> gathering 1.wanted=2 1.node=None
+    -> 1.problem='its agent left before the end'
+the replacement completes a new epoch with another table
+    arming; silent 16 1; news 1 submitting 2; join 1 2 at=10.0.0.77 hostname=spare; verify -> arming
+    -> epoch=2 addresses=10.0.0.1,10.0.0.77 1.problem=
+    arm -> running
+a newer generation that takes a slot begins a new epoch
+    verifying|arming; join 1 2 hostname=spare -> verifying epoch=2 joined,joined waiting=0,1
+    "slot 1 (spare) joined from 10.0.0.2 as incarnation 2, in place of host1; 2 of 2 nodes are in"
+a newer generation that takes a slot while gathering disturbs nobody
+    new 3 least=2; gather 0 1 -> seq=1 enough_since=100.0
+    wait 5; join 1 2 -> seq=1 enough_since=100.0
+a join keeps what is known of its worker run
+    new; news 1 running name=rdzv-1 handle=n17; join 1
+    -> 1.name=rdzv-1 1.handle=n17 1.state=running
+retries are counted per slot and not without end
+    new 3 submit_retries=2; news 1 submitting; news 1 failed; news 2 submitting; news 2 failed
+    news 1 submitting 2; news 1 failed 2; news 2 submitting 2; news 2 failed 2
+    -> 1.wanted=3 1.retries=2 2.wanted=3 2.retries=2 0.wanted=1 0.retries=0
+    news 1 submitting 3; news 1 failed 3 detail='no such image' -> exit=83
+    "slot 1 failed before the go: its submission failed: no such image"
+one failure that agent and scheduler tell of costs one retry
+    new; gather 1; news 1 running; exit 1 1 message='its GPU is gone' -> 1.wanted=2
+    news 1 failed detail='exit code 1' -> gathering 1.retries=1 1.wanted=2
+    -> 1.problem='its GPU is gone'
+    "slot 1, generation 1: failed (exit code 1)"
+a node whose worker run ended is submitted again
+    new; gather 1; news 1 ended detail=preempted -> -,-
+    "slot 1 (host1) failed before the go: its worker run ended: preempted; it is submitted again
+    as generation 2"
+a newer worker run that dies does not harm the node that it was to replace
+    arming; news 1 submitting 2; news 1 failed 2 -> arming verified,verified
+    arm -> running
+what the scheduler said of an older worker run is not held against a newer one
+    gathering; news 1 failed detail='bad node'; join 1 2; verify; arm; silent 14 1
+    -> 1.state=none 1.detail= running,running
+a node that is lost while its replacement is on the way costs no retry
+    new; gather 1; news 1 submitting 2; silent 16 1 -> 1.wanted=2 1.retries=0
+    "…; its generation 2 is on the way"
+    join 1 2 -> 1.incarnations=2
+a node that is lost after its replacement died is submitted again
+    new; gather 1; news 1 submitting 2; news 1 failed 2; silent 16 1 -> 1.wanted=3 1.retries=1
+what was never submitted has not ended
+    new 2 submit_retries=0; gather 0; news 1 submitted; news 1 failed detail='no image'
+    "slot 1 failed before the go: its submission failed: no image"
+what was submitted has ended before it joined
+    new 2 submit_retries=0; gather 0; news 1 submitted handle=n17; news 1 failed detail='no image'
+    "slot 1 failed before the go: its worker run ended before it joined: no image"
+without verify the table is sealed as soon as all are in, and again after a loss
+    new 3 verify=False; gather 0 1 -> gathering
+    join 2 -> arming epoch=1 verified,verified,verified
+    leave 1 -> gathering table=None
+    join 1 2 -> arming epoch=2
+    arm -> running
+""")
+def test_losses(story: str) -> None:
+    tell(story)
+
+
+@stories("""
+the last call begins when enough are in and goes on without the others
+    new 4 least=2 last_call_seconds=30; gather 0; wait 100; join 2; wait 29 -> epoch=0
+    wait 1 -> verifying epoch=1
+    "last call is over: 2 nodes are in"
+    verify; arm -> table=0,2
+all that can come are in at once
+    new 3 least=2; gather -> verifying
+a replacement after the last call begins another one
+    new 3 least=2 last_call_seconds=5; gather 0 1; wait 5 -> verifying
+    join 1 2 -> gathering enough_since=105.0
+the last call needs slot 0
+    new 4 least=2; gather 1 2 3; wait 60 -> gathering enough_since=None
+    join 0 -> verifying
+the last call ends when a loss makes them too few
+    new 3 least=2; gather 0 1; silent 16 1 -> enough_since=None
+    wait 60 -> gathering
+a slot that cannot be had is spared when the others are enough
+    new 3 least=2 submit_retries=0; gather 0; news 2 failed
+    "slot 2 failed before the go: its submission failed; the run can spare it"
+    join 1; wait 30 -> verifying
+a slot that cannot be spared ends the run
+    new 3 least=2 submit_retries=0; gather 0; news 2 failed; news 1 failed -> exit=83 slot=1
+slot 0 cannot be spared
+    new 3 least=2 submit_retries=0; gather 1; news 0 failed -> exit=83 slot=0
+a lost node is spared also where nobody can submit again
+    new 3 least=2 managed=False; gather; silent 16 2 -> gathering
+    wait 30 -> verifying joined,joined,-
+a spared slot that is filled after all counts again
+    new 3 least=2 submit_retries=0; gather 0; news 2 failed; join 2 -> 2.given_up=False
+    news 1 failed -> result=None
+    wait 30 -> verifying
+a spared slot that is submitted again counts again
+    new 3 least=2 submit_retries=0; gather 0; news 2 failed; news 2 submitting 2; news 1 failed
+    -> result=None
+a worker run of a slot outside the table dies and the table stays
+    new 3 least=2 submit_retries=0|1 last_call_seconds=1; gather 0 1; wait 1 -> verifying seq=2
+    news 2 failed -> verifying epoch=1 seq=2 2.wanted=1|2 2.given_up=True|False
+a worker run of a slot outside the sealed table dies and the table stays
+    new 3 least=2 submit_retries=0|1 last_call_seconds=1; gather 0 1; wait 1; verify -> arming seq=3
+    news 2 failed -> arming epoch=1 seq=3 2.wanted=1|2 2.given_up=True|False
+a worker run of a slot outside the table dies and training goes on
+    new 3 least=2 submit_retries=0|1 last_call_seconds=1; gather 0 1; wait 1; verify; arm -> seq=4
+    news 2 failed -> running seq=4 running,running,- 2.wanted=1
+    "slot 2, generation 1: failed"
+""")
+def test_min_max(story: str) -> None:
+    tell(story)
+
+
+@stories("""
+a node that does not acknowledge ends the run after the time-out
+    arming 2 arm_timeout_seconds=10; ack 0; wait 10 -> exit=82 code=arming_failed
+    "node 1 (host1, slot 1) did not acknowledge the table within 10 s, though still connected"
+    told "node 1 (host1, slot 1) did not acknowledge…"
+only the first of many slow nodes are named
+    arming 8 arm_timeout_seconds=10; wait 10
+    "…, node 4 (host4, slot 4) and 3 more did not acknowledge…"
+a taken port gives a new epoch with a free one
+    arming; ack 1; refuse 0 port_taken 'master port 29500 is taken' free_port=29507 -> arming
+    -> epoch=2 waiting=0,1 verified,verified port=29507
+    "node 0 (host0, slot 0) cannot start: master port 29500 is taken; new table with master port
+    29507"
+    arm -> running
+a taken port without a free one is followed by the next
+    new 1; join 0 master_port=41000|65535; verify; refuse 0 port_taken taken -> port=41001|29500
+a master port that rank 0 found free is used unless one is fixed
+    new 2 master_port=None|29999; join 0 master_port=41000; join 1 master_port=42000; verify
+    -> port=41000|29999
+another refusal ends the run at once
+    arming; refuse 1 bad_table|hosts|contract 'it has no file' -> exit=82 code=arming_failed slot=1
+    -> rank=1 hostname=host1
+    "node 1 (host1, slot 1) cannot start: it has no file"
+""")
+def test_arming(story: str) -> None:
+    tell(story)
+
+
+def test_ports_are_not_tried_for_ever() -> None:
+    drive = in_phase(Phase.ARMING, 1)
+    for tried in range(32):
+        drive.refuse(0, "port_taken", "taken", free_port=30_000 + tried)
+        assert drive.phase is Phase.ARMING
+    drive.refuse(0, "port_taken", "taken")
+    assert (drive.result.exit_code, drive.run.epoch) == (82, 33)
+
+
+def test_a_fixed_port_that_is_taken_ends_the_run() -> None:
+    drive = in_phase(Phase.ARMING, master_port=29_999)
+    drive.refuse(0, "port_taken", "master port 29999 is taken", free_port=30_000)
+    assert drive.result == Result(
+        status="failed",
+        exit_code=82,
+        code="arming_failed",
+        message="node 0 (host0, slot 0) cannot start: master port 29999 is taken",
+        hint="choose another with --master-port",
+        slot=0,
+        rank=0,
+        hostname="host0",
+    )
+    assert drive.reasons[-1] == drive.result.message
+
+
+@pytest.mark.parametrize(("said", "expected"), [(77, 77), (0, 1)])
+def test_an_exit_with_no_retry_left_never_ends_the_run_well(said: int, expected: int) -> None:
+    drive = in_phase(Phase.ARMING, submit_retries=0)
+    drive.exit(1, said, message="the disk is full", tail=["a", "b"], log="/log")
+    assert drive.result == Result(
+        status="failed",
+        exit_code=expected,
+        code="agent_failed",
+        message="node 1 (host1, slot 1) failed before the go: the disk is full",
+        slot=1,
+        rank=1,
+        hostname="host1",
+        tail=["a", "b"],
+        log="/log",
+    )
+    assert drive.states() == ["verified", "lost"]
+    assert drive.reasons[-1] == drive.result.message
+
+
+# --- the join time-out ----------------------------------------------------------------------------
+
+
+@stories("""
+what fails again and again is named before the end and at it
+    new 2 join_timeout_seconds=5; gather 0; news 1 submitting name=x-1
+    news 1 submitting detail='the API answered 500'
+    waits "…slot 1 being submitted (the API answered 500)"
+    wait 5 -> code=join_timeout
+    "…slot 1 (worker run x-1, generation 1) was still being submitted: the API answered 500"
+    hint "its scheduler has not taken the worker run yet: launch again when it answers"
+where nothing was submitted the launcher knows why
+    new 2 join_timeout_seconds=0.5; gather 0; wait 0.5
+    "run 'r' expected 2 nodes and 1 joined within 0.5 s: slot 1 was never submitted"
+    hint "what its launcher has said before tells why"
+where a worker run was submitted a longer time-out may do
+    new 2 join_timeout_seconds=0.5; gather 0; news 1 submitting; news 1 submitted; wait 0.5
+    hint "launch again with a larger --join-timeout; …"
+where nobody submits a slot has not reached the registry
+    new 3 managed=False join_timeout_seconds=5; gather 0; wait 5
+    "…1 joined within 5 s: slot 1 never reached the registry; slot 2 never reached the registry"
+a scheduler that knows nothing is not quoted
+    new 2 join_timeout_seconds=5; gather 0; news 1 none|unknown; wait 5
+    "…slot 1 never reached the registry"
+only the first five missing slots are described
+    new 9 join_timeout_seconds=5; gather 0; wait 5
+    "…; slot 5 was never submitted; and 3 more"
+five missing slots are all described
+    new 6 join_timeout_seconds=5; gather 0; wait 5
+    "…; slot 5 was never submitted"
+a journal may hold a time-out that is not due today
+    new 3; gather 0; timeout
+    "…: slot 1 was never submitted"
+a trouble of the registry is told instead of blaming who is missing
+    new 9 join_timeout_seconds=5; gather 0; wait 4; timeout trouble='no more connections'
+    "…1 joined within 5 s: no more connections"
+    hint ""
+time in the scheduler's queue does not count
+    new 2 join_timeout_seconds=60; gather 0; news 1 submitting; wait 50
+    news 1 queued detail=Priority; wait 1000; news 1 running; wait 9 -> result=None
+    wait 1 -> code=join_timeout
+the time before each stay in the queue counts
+    new; news 1 running; wait 10; news 1 queued; wait 100 -> 1.waited=10.0
+    news 1 running; wait 20; news 1 queued; wait 100 -> 1.waited=30.0
+news of the same worker run leave its slot's clock alone
+    new 2 join_timeout_seconds=60; gather 0; news 1 submitting; wait 20; news 1 submitted; wait 20
+    news 1 running; wait 20 -> code=join_timeout
+the clock of a filled slot stands
+    new; news 1 submitting; wait 10; join 1; wait 10 -> 1.waited=10.0 1.waiting_since=None
+a new submission starts its slot's clock again
+    new 2 join_timeout_seconds=60; gather 0; wait 50; news 1 submitting 2; wait 59 -> result=None
+    wait 1 -> code=join_timeout
+    "…: slot 1 was still being submitted"
+a slot that was lost starts its clock again and the loss is told
+    new 2 join_timeout_seconds=60; gather 0; news 1 submitting; wait 50; join 1
+    exit 1 1 message='its disk is full'; wait 59 -> result=None
+    wait 1
+    "…slot 1 was still being submitted; before that: its disk is full"
+a slot above the minimum is nobody's fault
+    new 4 least=2 join_timeout_seconds=60; gather 0; news 2 queued; news 3 queued; wait 100
+    -> result=None
+    news 3 running; wait 60 -> result=None
+    news 2 running; wait 60 -> code=join_timeout
+    "run 'r' expected 2:4 nodes and 1 joined within 60 s…"
+slot 0 is waited for while the others are enough
+    new 4 least=2 join_timeout_seconds=60; gather 1 2; wait 30; news 0 submitting 2; wait 40
+    -> result=None
+    wait 20 -> slot=0
+a spared slot does not count among those that may come
+    new 3 least=2 submit_retries=0 join_timeout_seconds=60; gather 0; news 1 queued
+    news 2 failed detail='bad node'; news 1 running; wait 60 -> code=join_timeout
+    "…bad node…"
+a node of another job ends the run at once when its slot is empty
+    new; gather 0; join 1 nnodes=3 -> Mismatch code=mismatch exit=77 slot=1
+    "slot 1 (host1) was started with --nnodes 3, and run 'r' has --nnodes 2"
+    hint "give every node the same --nnodes (NUM_NODES)"
+a node of another job does not harm the node that has the slot
+    new; gather 1; join 1 attempt=2 nnodes=3 -> Mismatch gathering -,joined
+    -> 1.problem="slot 1 (host1) was started with --nnodes 3, and run 'r' has --nnodes 2"
+""")
+def test_who_is_missing(story: str) -> None:
+    tell(story)
+
+
+def test_a_missing_slot_is_named_with_what_is_known_of_it() -> None:
+    drive = Drive(make_spec(4, join_timeout_seconds=600)).gather(0, 1, 3)
+    drive.news(2, SlotState.SUBMITTING, name="rdzv-x-2")
+    drive.news(2, SlotState.RUNNING, detail="node017")
+    drive.wait(599)
+    assert drive.run.result is None
+    drive.wait(1)
+    assert drive.result == Result(
+        status="failed",
+        exit_code=80,
+        code="join_timeout",
+        message=(
+            "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2, "
+            "generation 1) never reached the registry; the scheduler says running: node017"
+        ),
+        hint="see the log of the missing worker run; it must be able to open the registry's "
+        "address",
+        slot=2,
+    )
+    assert drive.outcomes[-1] == Outcome(drive.result.message, 2)
+
+
+def test_without_its_launcher_nothing_is_known_of_the_queue_any_more() -> None:
+    drive = Drive(make_spec(3))
+    for slot, state in ((0, SlotState.RUNNING), (1, SlotState.QUEUED)):
+        drive.news(slot, state, 2)
+    [gone] = launcher_gone(drive.run)
+    assert (gone.slot, gone.news.generation, gone.news.state) == (1, 2, "unknown")
+    assert gone.news.detail == "it was queued when its launcher was last heard of"
+    drive.apply(events.Cancelled(reason="enough"))
+    assert launcher_gone(drive.run) == []
+
+
+# --- refusals of nodes that have not joined -------------------------------------------------------
+
+
+@stories("""
+a node that refuses to join ends the run at once
+    new 2 managed=True|False; gather 0; refuse_to_join 1 -> code=refused exit=2 slot=1
+    -> hostname=host1 status=failed
+    "slot 1 (host1) cannot take part: there is no GPU"
+    hint "ask for one"
+the first node that refuses to join ends the run at once
+    new 2 managed=True|False; gather 1; refuse_to_join 0 -> code=refused exit=2 slot=0
+a node that another machine may cure is submitted again as often as any
+    new; news 1 submitting; refuse_to_join 1 retryable=True -> result=None
+    "…; it is submitted again as generation 2"
+    news 1 failed -> result=None 1.wanted=2
+    news 1 submitting 2; refuse_to_join 1 2 retryable=True -> code=refused slot=1
+a slot that can be spared is dropped where its node refuses
+    new 2 least=1; gather 0; refuse_to_join 1
+    "slot 1 (host1) cannot take part: there is no GPU; the run can spare it"
+    verify; arm -> running
+a slot for which a spare is there is dropped where its node refuses
+    new 2 spares=1; gather 0; refuse_to_join 1
+    "slot 1 (host1) cannot take part: there is no GPU; the run can spare it"
+    join 2; verify; arm -> running
+slot 0 is never spared
+    new 2 least=1|2 spares=0|1; gather 1; refuse_to_join 0 -> slot=0
+a slot that refuses while the others verify is not waited for later
+    new 3 least=2; gather 0 1; wait 31; refuse_to_join 2 -> verifying 2.given_up=True
+    verify; arm -> running
+a launcher's own child that ends before it joins is not waited for
+    new 2 managed=False; gather 1; news 0 running; news 0 failed detail='pid 7: no such option'
+    -> code=scheduler_failed slot=0
+    "…pid 7: no such option"
+""")
+def test_refusals(story: str) -> None:
+    tell(story)
+
+
+def test_a_refusal_that_an_older_version_has_kept_is_replayed_as_it_was() -> None:
+    drive = Drive(make_spec(2, spares=1))
+    kept = events.Refused(slot=1, generation=1, code="mismatch", reason="another job")
+    assert drive.apply(kept).reason == "refused: another job"
+    assert (drive.result.code, drive.result.exit_code) == ("mismatch", 77)
