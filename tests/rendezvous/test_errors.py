@@ -107,3 +107,4 @@ def test_every_exit_code_has_its_help_and_is_no_signals() -> None:
     assert (int(ExitCode.NODE_LOST), str(ExitCode.NODE_LOST.value)) == (86, "86")
     assert max(ExitCode) < 128
     assert NodeLost("x").exit_code is ExitCode.NODE_LOST
+    assert errors.TooLate("x").exit_code == 0

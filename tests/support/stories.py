@@ -165,7 +165,7 @@ def _value_of(drive: Drive, name: str) -> object:
             return run.attempt.enough_since
         case "exit":
             return result and result.exit_code
-        case "code" | "status" | "slot" | "rank" | "worker_rank" | "hostname":
+        case "code" | "status" | "slot" | "rank" | "worker_rank" | "hostname" | "command_word":
             return getattr(result, name, None)
         case _:
             return getattr(run, name)
