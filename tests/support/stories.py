@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from rendezvous.run import events
-from rendezvous.run.views import reason
+from rendezvous.run.views import node_view, reason
 from rendezvous.wire.errors import RequestError
 from rendezvous.wire.node import Finding, Job
 from rendezvous.wire.reports import LeaveReport
@@ -159,6 +159,11 @@ def _value_of(drive: Drive, name: str) -> object:
             return ",".join(map(str, sorted(run.waiting_for)))
         case "out":
             return ",".join(map(str, sorted(run.attempt.left_out)))
+        case "plan":
+            plan = node_view(run, drive.now, 2.0).plan
+            return plan and ",".join(str(peer.slot) for peer in plan.peers)
+        case "released":
+            return ",".join(map(str, node_view(run, drive.now, 2.0).released))
         case "addresses":
             return ",".join(row.address for row in table.rows) if table else None
         case "enough_since":
@@ -185,6 +190,12 @@ def _join(drive: Drive, slot: int, generation: int = 1, **said: Any) -> None:
     if "command" in said:
         job["command_words"] = [sha(word)[:16] for word in said.pop("command").split(",")]
     drive.join(slot, generation, **said, **({"job": Job(**job)} if job else {}))
+
+
+def _offer(drive: Drive, networks: int) -> None:
+    """Every node joins with an address in so many networks."""
+    for slot in range(len(drive.run.slots)):
+        drive.join(slot, addresses=[f"10.{net}.0.{slot + 1}" for net in range(networks)])
 
 
 def _restart(drive: Drive) -> None:
@@ -216,6 +227,7 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "cancel": _try_cancel,
     "close": _close,
     "join": _join,
+    "offer": _offer,
     "restart": _restart,
     "timeout": lambda drive, **trouble: drive.apply(
         events.TimedOut(phase=Phase.GATHERING, **trouble)
