@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from rendezvous.run import events
-from rendezvous.run.views import node_view, reason
+from rendezvous.run.views import node_view, reason, remaining_seconds, run_status
 from rendezvous.wire.errors import RequestError
 from rendezvous.wire.node import Finding, Job
 from rendezvous.wire.reports import LeaveReport
@@ -125,6 +125,8 @@ class _Told:
         run = self.drive.run
         if of == "waits":
             return reason(run, self.drive.now)
+        if of == "board":
+            return run_status(run, self.drive.now, self.drive.leases).reason
         if of == "told":
             return self.drive.reasons[-1]
         if self.error is not None:
@@ -159,6 +161,10 @@ def _value_of(drive: Drive, name: str) -> object:
             return ",".join(map(str, sorted(run.waiting_for)))
         case "out":
             return ",".join(map(str, sorted(run.attempt.left_out)))
+        case "left":
+            return remaining_seconds(run, drive.now)
+        case "ending" | "everyone_left":
+            return getattr(run_status(run, drive.now), name)
         case "plan":
             plan = node_view(run, drive.now, 2.0).plan
             return plan and ",".join(str(peer.slot) for peer in plan.peers)
