@@ -62,8 +62,8 @@ def older(round_: Round) -> Round:
         (
             *(16, [(0, 1), *both((4, 5)), (8, 7)], []),
             (
-                "slot 0 does not reach slot 1, which reaches it, slot 4 and slot 5 do not reach each "
-                "other, slot 8 does not reach slot 7, which reaches it"
+                "slot 0 does not reach slot 1, which reaches it, slot 4 and slot 5 do not reach "
+                "each other, slot 8 does not reach slot 7, which reaches it"
             ),
         ),
         (
@@ -202,16 +202,16 @@ NARROW = (
         (
             {"outcome": "wrong_node", "detail": "slot 3 answers at 10.0.0.3"},
             (
-                "slot 3 answers at 10.0.0.3; most likely two machines have one address, or NAT stands "
-                "between them"
+                "slot 3 answers at 10.0.0.3; most likely two machines have one address, or NAT "
+                "stands between them"
             ),
             "give every machine an address of its own (`arping -D -I eth0 10.0.0.3` shows who",
         ),
         (
             {"outcome": "stranger"},
             (
-                "something answers that is no node of this run; most likely a machine outside the run "
-                "has that address, or a proxy answers for it"
+                "something answers that is no node of this run; most likely a machine outside the "
+                "run has that address, or a proxy answers for it"
             ),
             "see who has it (`arping -D -I eth0 10.0.0.3`), or choose",
         ),
@@ -220,16 +220,16 @@ NARROW = (
             "small messages pass and large ones vanish (packets of up to 1400 bytes pass); "
             + NARROW,
             (
-                "set the MTU of eth0 to what the path carries, on all nodes (ip link set dev eth0 mtu "
-                "1400), or let ICMP 'fragmentation needed' through"
+                "set the MTU of eth0 to what the path carries, on all nodes (ip link set dev eth0 "
+                "mtu 1400), or let ICMP 'fragmentation needed' through"
             ),
         ),
         (
             {"outcome": "black_hole"},
             f"small messages pass and large ones vanish; {NARROW}",
             (
-                "set the MTU of eth0 to what the path carries, on all nodes (ip link set dev eth0 mtu "
-                "1500), or"
+                "set the MTU of eth0 to what the path carries, on all nodes (ip link set dev eth0 "
+                "mtu 1500), or"
             ),
         ),
         (

@@ -6,7 +6,8 @@ import pytest
 
 from rendezvous.run.leases import SWEEP_SECONDS, Leases, Silence, poll_seconds
 
-ONE = (1, 1)
+ONE, TWO, THREE = (1, 1), (2, 1), (3, 1)
+BY_LEASE, BY_CLOSE = [Silence(ONE, 15, closed=False)], [Silence(ONE, 1.0, closed=True)]
 
 
 def swept(leases: Leases, start: float, end: float, *heard: tuple[int, int]) -> list[Silence]:
@@ -21,7 +22,11 @@ def swept(leases: Leases, start: float, end: float, *heard: tuple[int, int]) -> 
     return dead
 
 
-# --- poll lengths ---------------------------------------------------------------------------------
+def heard(*, connection: int | None = None, trust_close: bool = True) -> Leases:
+    """Leases of a node that was heard of at 0, by this connection."""
+    leases = Leases(15, 2, trust_close=trust_close)
+    leases.heard(ONE, 0, **({} if connection is None else {"connection": connection}))
+    return leases
 
 
 @pytest.mark.parametrize(
@@ -32,11 +37,7 @@ def test_polls_are_longer_with_many_nodes_and_shorter_with_a_short_lease(
     nodes: int, lease: float, poll: float
 ) -> None:
     assert poll_seconds(nodes, lease) == pytest.approx(poll)
-
-
-def test_seven_polls_fit_into_every_lease() -> None:
-    for lease in (2.0, 5.0, 15.0):
-        assert 7 * poll_seconds(10, lease) <= lease + 1e-9
+    assert all(7 * poll_seconds(10, seconds) <= seconds + 1e-9 for seconds in (2.0, 5.0, 15.0))
 
 
 def test_a_node_is_kept_for_its_lease_or_seven_polls_whichever_is_longer() -> None:
@@ -45,37 +46,34 @@ def test_a_node_is_kept_for_its_lease_or_seven_polls_whichever_is_longer() -> No
     assert (Leases(15, 4).poll, Leases(15, 4).suspect_after) == (4, 12)
 
 
-# --- silence --------------------------------------------------------------------------------------
+# --- silence, and closed connections --------------------------------------------------------------
 
 
 def test_a_silent_node_is_suspect_after_three_polls_and_dead_after_its_lease() -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0)
+    leases = heard()
     assert swept(leases, 0, 5.75) == []
     assert not leases.is_suspect(ONE, 5.75)
     assert leases.is_suspect(ONE, 6)
     assert swept(leases, 5.75, 14.75) == []
-    assert leases.sweep(15) == [Silence(ONE, 15, closed=False)]
+    assert leases.sweep(15) == BY_LEASE
 
 
-def test_every_request_renews_the_lease() -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0)
+def test_every_request_renews_the_lease_until_the_node_is_forgotten() -> None:
+    leases = heard()
     swept(leases, 0, 14)
     leases.heard(ONE, 14)
     assert swept(leases, 14, 28.75) == []
-    assert leases.sweep(29) == [Silence(ONE, 15, closed=False)]
-
-
-def test_a_node_without_a_lease_is_suspect_and_never_silent() -> None:
-    leases = Leases(15, 2)
-    assert leases.is_suspect(ONE, 0)
+    assert leases.sweep(29) == BY_LEASE
+    leases.heard(ONE, 30)
+    leases.forget(ONE)
+    leases.forget(ONE)
+    assert swept(leases, 30, 50) == []
+    assert leases.is_suspect(ONE, 50)  # without a lease, and never silent
     assert leases.silent_seconds(ONE, 99) == 0
 
 
 def test_a_node_is_in_doubt_from_its_close_until_it_is_back_or_given_up() -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0, connection=1)
+    leases = heard(connection=1)
     assert not leases.is_in_doubt(0)
     leases.closed(ONE, 0, 1)
     assert leases.is_in_doubt(0)
@@ -85,65 +83,39 @@ def test_a_node_is_in_doubt_from_its_close_until_it_is_back_or_given_up() -> Non
     leases.closed(ONE, 2, 2)
     leases.forget(ONE)
     assert not leases.is_in_doubt(2)
-
-
-def test_behind_an_ingress_a_close_raises_no_doubt() -> None:
-    leases = Leases(15, 2, trust_close=False)
-    leases.heard(ONE, 0, connection=1)
-    leases.closed(ONE, 0, 1)
-    assert not leases.is_in_doubt(0)
-
-
-def test_a_forgotten_node_is_judged_no_more() -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0)
-    leases.forget(ONE)
-    leases.forget(ONE)
-    assert swept(leases, 0, 20) == []
-
-
-# --- closed connections ---------------------------------------------------------------------------
+    behind_an_ingress = heard(connection=1, trust_close=False)
+    behind_an_ingress.closed(ONE, 0, 1)
+    assert not behind_an_ingress.is_in_doubt(0)
 
 
 def test_a_node_whose_last_connection_was_closed_is_dead_after_a_second() -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0, connection=7)
-    leases.closed(ONE, 0.5, 7)
-    assert swept(leases, 0.5, 1.25) == []
-    assert leases.sweep(1.5) == [Silence(ONE, 1.0, closed=True)]
-
-
-def test_a_node_whose_requests_all_failed_has_time_to_come_back_before_it_is_suspect() -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0, connection=7)
+    leases = heard(connection=7)
     leases.closed(ONE, 0.5, 7)
     assert not leases.is_suspect(ONE, 1.0)  # its next try comes within half a second
+    assert swept(leases, 0.5, 1.25) == []
     assert leases.is_suspect(ONE, 1.25)
-    leases.heard(ONE, 1.3, connection=8)
-    assert not leases.is_suspect(ONE, 1.3)
+    assert leases.sweep(1.5) == BY_CLOSE
 
 
 def test_a_node_that_comes_back_within_a_second_is_alive() -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0, connection=7)
+    leases = heard(connection=7)
     leases.closed(ONE, 0.5, 7)
     leases.heard(ONE, 1.4, connection=8)
+    assert not leases.is_suspect(ONE, 1.4)
     assert swept(leases, 0.5, 7) == []
 
 
 def test_a_node_that_a_stalled_registry_could_not_hear_has_its_lease() -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0, connection=7)
+    leases = heard(connection=7)
     leases.closed(ONE, 0.5, 7)
     leases.stalled()
     assert swept(leases, 0.5, 14.75) == []
-    assert leases.sweep(15.0) == [Silence(ONE, 15.0, closed=False)]
+    assert leases.sweep(15.0) == BY_LEASE
 
 
 @pytest.mark.parametrize("closed_first", [7, 8])
 def test_a_node_is_alive_while_one_of_its_connections_is_open(closed_first: int) -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0, connection=7)
+    leases = heard(connection=7)
     leases.heard(ONE, 0.1, connection=8)
     leases.closed(ONE, 0.2, closed_first)
     assert not leases.is_suspect(ONE, 0.2)
@@ -154,41 +126,50 @@ def test_a_node_is_alive_while_one_of_its_connections_is_open(closed_first: int)
     ("trust_close", "by_peer"), [(False, True), (True, False)], ids=["ingress", "closed by us"]
 )
 def test_a_close_that_is_not_the_peers_says_nothing(trust_close: bool, by_peer: bool) -> None:
-    leases = Leases(15, 2, trust_close=trust_close)
-    leases.heard(ONE, 0, connection=7)
+    leases = heard(connection=7, trust_close=trust_close)
     leases.closed(ONE, 0.5, 7, by_peer=by_peer)
     assert not leases.is_suspect(ONE, 1)
     assert swept(leases, 0, 14.75) == []
-    assert leases.sweep(15) == [Silence(ONE, 15, closed=False)]
+    assert leases.sweep(15) == BY_LEASE
 
 
 def test_a_close_after_three_silent_polls_is_the_tail_of_an_outage_and_says_nothing() -> None:
-    leases = Leases(15.0, poll=2.0)
-    leases.heard(ONE, 0.0, connection=1)
-    leases.heard((2, 1), 0.1, connection=2)
+    leases = heard(connection=1)
+    leases.heard(TWO, 0.1, connection=2)
     leases.closed(ONE, 6.0, connection=1)
-    leases.closed((2, 1), 6.0, connection=2)
-    assert swept(leases, 6.0, 14.75) == [Silence((2, 1), 1.0, closed=True)]
-    leases.forget((2, 1))
+    leases.closed(TWO, 6.0, connection=2)
+    assert swept(leases, 6.0, 14.75) == [Silence(TWO, 1.0, closed=True)]
+    leases.forget(TWO)
     assert swept(leases, 7.0, 14.75) == []
-    assert swept(leases, 14.75, 20.0) == [Silence(ONE, 15.0, closed=False)]
+    assert swept(leases, 14.75, 20.0) == BY_LEASE
 
 
 def test_the_close_of_a_connection_that_is_not_the_nodes_is_ignored() -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0, connection=7)
+    leases = heard(connection=7)
     leases.closed(ONE, 0.5, 99)
     leases.closed((5, 1), 0.5, 7)
     assert swept(leases, 0, 5) == []
 
 
-def test_after_a_restart_everyone_has_a_full_lease() -> None:
-    leases = Leases(15, 2)
-    leases.heard((9, 9), 0)
-    leases.grant_all([ONE, (2, 3)], 100)
-    assert leases.is_suspect((9, 9), 100)
+def test_after_a_restart_everyone_has_a_full_lease_and_is_unheard_until_it_speaks() -> None:
+    leases = heard()
+    assert not leases.is_unheard(ONE)
+    leases.grant_all([TWO, THREE], 100)
+    assert leases.is_suspect(ONE, 100)
+    assert [leases.is_unheard(key) for key in (ONE, TWO, THREE)] == [False, True, True]
+    assert leases.granted_seconds(103) == 3
     assert swept(leases, 100, 114.75) == []
-    assert [s.key for s in leases.sweep(115)] == [ONE, (2, 3)]
+    assert [s.key for s in leases.sweep(115)] == [TWO, THREE]
+    leases.heard(TWO, 116)
+    assert [leases.is_unheard(key) for key in (TWO, THREE)] == [False, True]
+
+
+def test_nodes_that_are_kept_are_as_silent_as_before_and_others_have_no_lease() -> None:
+    leases = heard()
+    leases.heard(TWO, 0)
+    leases.keep([ONE, THREE], 5)
+    assert [leases.silent_seconds(key, 8) for key in (ONE, TWO, THREE)] == [8, 0, 3]
+    assert leases.is_suspect(TWO, 8)
 
 
 # --- many at once ---------------------------------------------------------------------------------
@@ -212,24 +193,17 @@ def test_when_most_are_silent_together_the_registry_waits_one_more_lease() -> No
 
 
 @pytest.mark.parametrize(
-    ("total", "silent"), [(9, 4), (2, 2), (99, 54)], ids=["44 %", "too few", "54.5 %"]
+    ("total", "silent", "is_holding"),
+    [(9, 4, False), (2, 2, False), (99, 54, False), (3, 3, True), (100, 55, True)],
+    ids=["44 %", "too few", "54.5 %", "three of three", "55 %"],
 )
-def test_when_fewer_are_silent_they_die_in_time(total: int, silent: int) -> None:
+def test_of_how_many_together_the_registry_doubts_itself(
+    total: int, silent: int, is_holding: bool
+) -> None:
     leases, keys = crowd(total)
-    assert [s.key for s in swept(leases, 0, 15.25, *keys[silent:])] == keys[:silent]
-    assert not leases.is_holding(15.25)
-
-
-def test_three_of_three_are_enough_for_doubt() -> None:
-    leases, _ = crowd(3)
-    assert swept(leases, 0, 15) == []
-    assert leases.is_holding(15)
-
-
-def test_at_55_percent_the_registry_doubts_itself() -> None:
-    leases, keys = crowd(100)
-    assert swept(leases, 0, 16, *keys[55:]) == []
-    assert leases.is_holding(16)
+    dead = swept(leases, 0, 15.25, *keys[silent:])
+    assert [s.key for s in dead] == ([] if is_holding else keys[:silent])
+    assert leases.is_holding(15.25) is is_holding
 
 
 def test_nodes_that_are_suspect_at_this_moment_count_for_the_doubt() -> None:
@@ -247,19 +221,13 @@ def test_when_they_begin_to_come_back_the_rest_has_three_polls_to_do_the_same() 
     assert not leases.is_holding(26.25)
 
 
-def test_the_last_to_come_back_is_alive_also_when_the_others_were_in_time() -> None:
-    leases, keys = crowd(9)
-    assert swept(leases, 0, 14) == []
-    assert swept(leases, 14, 16, *keys[1:]) == []
-    assert swept(leases, 16, 40, *keys) == []
-    assert not leases.is_holding(40)
-
-
-def test_those_who_come_back_last_are_alive_too() -> None:
-    leases, keys = crowd(3)
-    swept(leases, 0, 20)
-    assert swept(leases, 20, 24, keys[0]) == []
-    assert swept(leases, 24, 60, *keys) == []
+@pytest.mark.parametrize(("total", "back"), [(9, 14), (3, 20)])
+def test_those_who_come_back_last_are_alive_too(total: int, back: float) -> None:
+    leases, keys = crowd(total)
+    swept(leases, 0, back)
+    first = keys[1:] if total == 9 else keys[:1]
+    assert swept(leases, back, back + 2, *first) == []
+    assert swept(leases, back + 2, 60, *keys) == []
     assert not leases.is_holding(60)
 
 
@@ -272,7 +240,7 @@ def test_a_closed_connection_is_believed_while_the_registry_doubts_itself() -> N
     assert swept(leases, 20, 22, *keys[5:8]) == [Silence(keys[8], 1.0, closed=True)]
 
 
-def test_the_doubt_ends_with_the_silence_and_may_come_again() -> None:
+def test_the_doubt_ends_with_the_silence_and_may_come_again_until_a_restart() -> None:
     leases, keys = crowd(9)
     swept(leases, 0, 20)
     assert leases.is_holding(20)
@@ -281,44 +249,7 @@ def test_the_doubt_ends_with_the_silence_and_may_come_again() -> None:
     assert swept(leases, 100, 120) == []
     assert leases.is_holding(120)
     assert len(swept(leases, 120, 140)) == 9
-
-
-def test_a_restart_ends_the_doubt() -> None:
     leases, keys = crowd(9)
     swept(leases, 0, 20)
     leases.grant_all(keys, 21)
     assert not leases.is_holding(21)
-
-
-def test_who_has_said_nothing_since_a_restart_is_known() -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0)
-    assert not leases.is_unheard(ONE)
-    leases.grant_all([ONE, (2, 1)], 100)
-    leases.heard(ONE, 101)
-    assert [leases.is_unheard(key) for key in (ONE, (2, 1), (3, 1))] == [False, True, False]
-    assert leases.granted_seconds(103) == 3
-
-
-def test_nodes_that_are_kept_are_as_silent_as_before_and_others_have_no_lease() -> None:
-    leases = Leases(15, 2)
-    leases.heard(ONE, 0)
-    leases.heard((2, 1), 0)
-    leases.keep([ONE, (3, 1)], 5)
-    assert [leases.silent_seconds(key, 8) for key in (ONE, (2, 1), (3, 1))] == [8, 0, 3]
-
-
-def test_who_was_heard_of_when_stays_known_for_those_who_stay() -> None:
-    leases, keys = crowd(3)
-    leases.keep([*keys[:2], (9, 1)], 10)
-    assert [leases.silent_seconds(key, 12) for key in (*keys[:2], (9, 1))] == [12, 12, 2]
-    assert leases.is_suspect(keys[2], 12)
-
-
-def test_after_a_restart_a_node_is_unheard_until_it_speaks() -> None:
-    leases, keys = crowd(2)
-    assert not leases.is_unheard(keys[0])
-    leases.grant_all(keys, 21)
-    leases.heard(keys[1], 22)
-    assert [leases.is_unheard(key) for key in (*keys, (9, 9))] == [True, False, False]
-    assert leases.granted_seconds(25) == 4

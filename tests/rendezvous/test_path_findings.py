@@ -95,8 +95,8 @@ TAKEN = "though the interfaces take 1500"
         (
             *(4, lambda a, b: {"source": "192.0.2.7" if a == 2 else f"10.0.0.{a + 1}"}),
             (
-                "X07 2: slot 2 (h2) is seen by the others as 192.0.2.7, which is none of the addresses "
-                "that it offers"
+                "X07 2: slot 2 (h2) is seen by the others as 192.0.2.7, which is none of the "
+                "addresses that it offers"
             ),
         ),
         (16, lambda a, b: {"rtt_ms": 0.9 if 7 in (a, b) else 0.01}, ""),
@@ -220,8 +220,8 @@ ON_TWO = "on slots 0-2, /etc/hosts leads from h3 to "
             *(16, {(7, 3): "10.0.0.6"}),
             [
                 (
-                    "X08 7: on slot 7 (h7), /etc/hosts leads from h3 to 10.0.0.6, which is slot 5 (h5)"
-                    "; slot 3 (h3) is 10.0.0.4"
+                    "X08 7: on slot 7 (h7), /etc/hosts leads from h3 to 10.0.0.6, which is slot 5 "
+                    "(h5); slot 3 (h3) is 10.0.0.4"
                 )
             ],
         ),
