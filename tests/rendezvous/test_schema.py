@@ -48,41 +48,24 @@ def test_an_address_is_kept_in_its_one_form(written: str, kept: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "hostile",
+    ("wire", "values"),
     [
-        "",
-        "node1",
-        "10.0.0",
-        "10.0.0.1/24",
-        "10.0.0.1:80",
-        "010.0.0.1",
-        "10.0.0.1\n",
-        " 10.0.0.1",
-        "10.0.0.1 evil.example",
-        "\uff11\uff10.0.0.1",
-        "[fd00::1]",
-        "fe80::1",
-        "fe80::1%eth0",
-        "fd00::1%0\n10.0.0.9 pypi.org",
-        "::ffff:10.0.0.1",
-        "::",
-        "0.0.0.0",
-        "255.255.255.255",
-        "169.254.169.254",
-        "224.0.0.1",
-        "ff02::1",
-        167772161,
-        10.1,
-        None,
-        True,
-        ["10.0.0.1"],
+        (ADDRESS, ["", "node1", "10.0.0", "10.0.0.1/24", "10.0.0.1:80", "010.0.0.1", "10.0.0.1\n"]),
+        (ADDRESS, [" 10.0.0.1", "10.0.0.1 evil.example", "\uff11\uff10.0.0.1", "[fd00::1]"]),
+        (ADDRESS, ["fe80::1", "fe80::1%eth0", "fd00::1%0\n10.0.0.9 pypi.org", "::ffff:10.0.0.1"]),
+        (ADDRESS, ["::", "0.0.0.0", "255.255.255.255", "169.254.169.254", "224.0.0.1", "ff02::1"]),
+        (ADDRESS, [167772161, 10.1, None, True, ["10.0.0.1"]]),
+        (RUN_ID, ["", "-r", ".", "..", "_r", "a/b", "a b", "a\n", "a" * 64, "ü", "r%2e", "a\x00"]),
+        (WORDS, ["a\nb", "\x1b[2J", "a\x00", "\x7f", "\x9b", "\u2028", "\u202e", "\u2066"]),
+        (DIGEST, ["A" * 64, "a" * 63, "a" * 65, "a" * 64 + "\n", "g" * 64]),
     ],
 )
-def test_what_is_no_reachable_address_is_refused(hostile: Any) -> None:
-    with pytest.raises(ValidationError):
-        ADDRESS.validate_python(hostile, strict=True)
-    with pytest.raises(ValidationError):
-        ADDRESS.validate_json(json.dumps(hostile), strict=True)
+def test_what_is_not_as_agreed_is_refused(wire: TypeAdapter[str], values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(ValidationError):
+            wire.validate_python(value, strict=True)
+        with pytest.raises(ValidationError):
+            wire.validate_json(json.dumps(value), strict=True)
 
 
 @pytest.mark.parametrize(
@@ -123,20 +106,9 @@ def test_run_ids_that_are_taken(good: str) -> None:
     assert RUN_ID.validate_python(good) == good
 
 
-@pytest.mark.parametrize(
-    "bad", ["", "-r", ".", "..", "_r", "a/b", "a b", "a\n", "a" * 64, "ü", "r%2e", "a\x00", "../x"]
-)
-def test_run_ids_that_are_refused(bad: str) -> None:
+def test_the_refusal_of_a_run_id_says_what_it_is_made_of() -> None:
     with pytest.raises(ValidationError, match=r"1 to 63 letters, .* begins with a letter or digit"):
-        RUN_ID.validate_python(bad)
-
-
-@pytest.mark.parametrize(
-    "bad", ["a\nb", "\x1b[2J", "a\x00", "\x7f", "\x9b", "\u2028", "\u202e", "\u2066"]
-)
-def test_words_with_control_characters_are_refused(bad: str) -> None:
-    with pytest.raises(ValidationError):
-        WORDS.validate_python(bad)
+        RUN_ID.validate_python("../x")
 
 
 def test_words_may_be_of_any_language() -> None:
@@ -146,17 +118,6 @@ def test_words_may_be_of_any_language() -> None:
 def test_the_last_lines_of_a_program_are_cleaned_not_refused() -> None:
     report = ExitReport(epoch=1, exit_code=1, tail=["\x1b]0;gotcha\x07", "fine"])
     assert report.tail == ["?]0;gotcha?", "fine"]
-
-
-@pytest.mark.parametrize("bad", ["A" * 64, "a" * 63, "a" * 65, "a" * 64 + "\n", "g" * 64])
-def test_what_is_no_digest_is_refused(bad: str) -> None:
-    with pytest.raises(ValidationError):
-        DIGEST.validate_python(bad)
-
-
-@pytest.mark.parametrize("bad", ["", "two", "2:", ":2", "2:3:4", "-1", "2\n", "٤", "1234567"])
-def test_what_is_no_nnodes_is_refused(bad: str) -> None:
-    assert "nnodes" in refused(Job, {"nnodes": bad})
 
 
 # --- bounds ---------------------------------------------------------------------------------------
@@ -183,9 +144,10 @@ DIGESTS = [sha("t")] * (MAX_NODES + 1)
         (Candidate, CANDIDATE, "reason", ["", "w" * 600], ["w" * 601]),
         (Candidate, CANDIDATE, "mac", ["", "0" * 64], ["0", "0" * 63, "0" * 65]),
         (Job, {}, "nnodes", ["1", "999999", "1:2", "999999:999999"], ["1:1234567", "1234567:1"]),
+        (Job, {}, "nnodes", [], ["", "two", "2:", ":2", "2:3:4", "-1", "2\n", "٤", "1234567"]),
         (Facts, {}, "gpus", [0, 16], [-1]),
         (Facts, {}, "cpus", [0, 4096], [-1]),
-        (JoinRequest, JOIN, "slot", [0, 19_999], [-1, 20_000]),
+        (JoinRequest, JOIN, "slot", [0, 19_999], [-1, 20_000, "1", 1.0, 1.5, True, None, [1]]),
         (JoinRequest, JOIN, "generation", [1, 1_000_000], [0, 1_000_001]),
         (JoinRequest, JOIN, "join_id", ["x" * 16, "-_9" * 20 + "AZaz"], ["x" * 15, "x" * 65]),
         (JoinRequest, JOIN, "join_id", [], ["one-space-in here", " one-in-front-of-it"]),
@@ -214,14 +176,24 @@ DIGESTS = [sha("t")] * (MAX_NODES + 1)
         (RunSpec, SPEC, "spares", [0, 5], [-1, 20_000]),
         (RunSpec, SPEC, "skip", [[], ["L01"] * 64], [["L01"] * 65, ["everything"]]),
         (CommandOutput, OUTPUT, "data", ["", "AAAA", "AAA=", "AA=="], ["A", "AA=", "AA", "A==="]),
-        (ExitReport, EXIT, "exit_code", [0, 255], [-1, 256]),
-        (ExitReport, EXIT, "age_seconds", [0.0, 10_000_000.0], [-0.001, 10_000_000.5]),
+        (ExitReport, EXIT, "exit_code", [0, 255], [-1, 256, 1.0, "1", True]),
+        (ExitReport, EXIT, "age_seconds", [0.0, 10_000_000.0], [-0.001, 10_000_000.5, "1", True]),
+        (ExitReport, EXIT, "age_seconds", [], [float("nan"), float("inf")]),
+        (SlotNews, {"generation": 1}, "state", ["queued"], ["dreaming"]),
+        (RunSpec, SPEC, "master_port", [None, 1], [0]),
+        (RunSpec, SPEC, "read_sha256", [sha("x")], ["x"]),
         (ExitReport, EXIT, "tail", [[], ["l" * 400] * 40], [["l"] * 41, ["l" * 401]]),
         (Limits, {}, "lease_seconds", [2.0, 3600.0], [1.999, 3600.5]),
         (Limits, {}, "submit_retries", [0, 100], [-1, 101]),
-        (RunSpec, SPEC, "launch_id", ["a" * 8, "09az" * 8], ["a" * 7, "a" * 33, "a" * 8 + "\n"]),
+        (
+            RunSpec,
+            SPEC,
+            "launch_id",
+            ["a" * 8, "09az" * 8],
+            ["a" * 7, "A" * 8, "a" * 33, "a" * 8 + "\n"],
+        ),
         (RunSpec, SPEC, "min_nodes", [1, 2], [0]),
-        (RunSpec, SPEC, "max_nodes", [1, 20_000], [0, 20_001]),
+        (RunSpec, SPEC, "max_nodes", [1, 20_000], [0, 20_001, "2", True]),
         (RunSpec, SPEC_OF_MOST, "min_nodes", [20_000], [20_001]),
         (RunSpec, SPEC_OF_MOST, "token_sha256", [[], DIGESTS[1:]], [DIGESTS]),
     ],
@@ -250,23 +222,6 @@ def test_an_address_may_be_written_with_all_its_digits() -> None:
 # --- strictness -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["1", 1.0, 1.5, True, None, [1], -1, 20_000, 10**30])
-def test_a_slot_is_an_integer_in_its_range_and_nothing_that_looks_like_one(value: Any) -> None:
-    told = json.loads(make_join(1).model_dump_json())
-    assert "slot" in refused(JoinRequest, told | {"slot": value})
-
-
-@pytest.mark.parametrize("age", ["NaN", "Infinity", "-1", "1e300", '"1"', "true"])
-def test_an_age_is_a_finite_number_of_seconds(age: str) -> None:
-    with pytest.raises(ValidationError):
-        ExitReport.model_validate_json(f'{{"epoch": 1, "exit_code": 1, "age_seconds": {age}}}')
-
-
-@pytest.mark.parametrize("code", [-1, 256, 1.0, "1", True])
-def test_an_exit_code_is_one_byte(code: Any) -> None:
-    assert "exit_code" in refused(ExitReport, {"epoch": 1, "exit_code": code})
-
-
 def test_a_peers_unknown_keys_are_ignored() -> None:
     told = {"kind": "ack", "epoch": 1, "digest": sha("t"), "invented": {"deep": [1]}}
     report = AckReport.model_validate_json(json.dumps(told))
@@ -275,7 +230,6 @@ def test_a_peers_unknown_keys_are_ignored() -> None:
 
 def test_a_slots_state_may_be_given_as_text() -> None:
     assert SlotNews.model_validate({"generation": 1, "state": "queued"}).state == "queued"
-    assert "state" in refused(SlotNews, {"generation": 1, "state": "dreaming"})
 
 
 def test_messages_do_not_change() -> None:
@@ -301,37 +255,24 @@ def test_limits_may_be_written_as_text() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("join_timeout_seconds", -1),
-        ("join_timeout_seconds", float("nan")),
-        ("lease_seconds", 1),
-        ("lease_seconds", float("nan")),
-        ("lease_seconds", float("inf")),
-        ("submit_retries", -1),
-        ("submit_retries", 1.5),
-    ],
-)
-def test_limits_outside_their_bounds_are_refused(name: str, value: float) -> None:
-    with pytest.raises(ValidationError, match=name):
-        Limits.model_validate({name: value})
+def test_limits_outside_their_bounds_are_refused() -> None:
+    nan = float("nan")
+    for name, values in {
+        "join_timeout_seconds": [-1, nan],
+        "lease_seconds": [1, nan, float("inf")],
+        "submit_retries": [-1, 1.5],
+    }.items():
+        for value in values:
+            with pytest.raises(ValidationError, match=name):
+                Limits.model_validate({name: value})
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
         ({"min_nodes": 3}, "min_nodes is larger than max_nodes"),
-        ({"min_nodes": 0}, "min_nodes"),
-        ({"max_nodes": 20_001}, "max_nodes"),
-        ({"max_nodes": "2"}, "max_nodes"),
-        ({"max_nodes": True}, "max_nodes"),
         ({"token_sha256": [sha("t")]}, "one entry for each slot"),
         ({"token_sha256": [sha("t")] * 2, "spares": 1}, "one entry for each slot"),
-        ({"launch_id": "UPPERCASE"}, "launch_id"),
-        ({"launch_id": "short"}, "launch_id"),
-        ({"master_port": 0}, "master_port"),
-        ({"read_sha256": "x"}, "read_sha256"),
     ],
 )
 def test_a_run_that_cannot_be_is_refused(changes: dict[str, Any], why: str) -> None:
@@ -348,18 +289,23 @@ def test_a_run_has_a_token_for_each_slot_or_none() -> None:
 # --- the table and its bytes ----------------------------------------------------------------------
 
 
+def make_row(rank: int, **changes: Any) -> TableRow:
+    values: dict[str, Any] = {
+        "rank": rank,
+        "slot": rank,
+        "hostname": f"host{rank}",
+        "address": f"10.212.{rank // 250}.{rank % 250}",
+        "interface": "enp100s0f0np0",
+        "prefix_length": 20,
+        "nproc_per_node": 8,
+        "mac": "",
+    }
+    return TableRow(**(values | changes))
+
+
 def big_table(nodes: int) -> EndpointTable:
     rows = [
-        TableRow(
-            rank=rank,
-            slot=rank,
-            hostname=f"ip-10-212-{rank // 250}-{rank % 250}",
-            address=f"10.212.{rank // 250}.{rank % 250}",
-            interface="enp100s0f0np0",
-            prefix_length=20,
-            nproc_per_node=8,
-            mac=sha(str(rank)),
-        )
+        make_row(rank, hostname=f"ip-10-212-{rank // 250}-{rank % 250}", mac=sha(str(rank)))
         for rank in range(nodes)
     ]
     return EndpointTable(
