@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import re
 import shlex
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,29 +14,27 @@ from pydantic import TypeAdapter
 
 from rendezvous.isolated import isolated
 from rendezvous.server.journal import Record, SqliteJournal, read_journal
-from rendezvous.server.replay import replay
+from rendezvous.server.replay import main, replay
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import EventLine, Phase, SlotNews, SlotState
 from tests.support.registry import Launch
 from tests.support.served import FakeClock, Served
 
-pytestmark = pytest.mark.real_time
+WIRE = Path(__file__).parents[1] / "wire"
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    """A service on a journal in a file."""
-    journal = SqliteJournal(tmp_path / "journal.sqlite")
-    made = Served(journal, FakeClock())
-    made.start()
-    yield made
-    await made.end()
-    await journal.close()
+def path(tmp_path: Path) -> Path:
+    """Where a journal may be."""
+    return tmp_path / "journal.sqlite"
 
 
-async def two_runs(served: Served) -> dict[str, list[EventLine]]:
+async def two_runs(path: Path) -> dict[str, list[EventLine]]:
     """Two runs with a bit of everything in them; their events as the registry told them."""
+    journal = SqliteJournal(path)
+    served = Served(journal, FakeClock())
+    served.start()
     first, second = Launch("first"), Launch("second")
     await served.create(second)
     await served.service.slot_news(
@@ -52,30 +48,33 @@ async def two_runs(served: Served) -> dict[str, list[EventLine]]:
     for slot in (0, 1):
         await served.report(first, slot, LeaveReport())
     await served.service.cancel(served.host(second), "enough")
-    return {launch.run: served.host(launch).lines_after(0) for launch in (first, second)}
+    told = {launch.run: served.host(launch).lines_after(0) for launch in (first, second)}
+    await served.end()
+    await journal.close()
+    return told
 
 
-def run_replay(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run it as a program."""
-    command = isolated("rendezvous.server.replay", str(path), *options)
-    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+def printed(
+    path: Path,
+    *options: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> list[str]:
+    """The lines that the program prints."""
+    monkeypatch.setattr("sys.argv", ["replay", str(path), *options])
+    main()
+    return capsys.readouterr().out.splitlines()
 
 
-async def test_a_replay_says_what_the_registry_said(served: Served, tmp_path: Path) -> None:
-    told = await two_runs(served)
+async def test_a_replay_says_what_the_registry_said(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = await two_runs(path)
     found: dict[str, list[EventLine]] = {"first": [], "second": []}
-    for run, line in replay(read_journal(tmp_path / "journal.sqlite")):
+    for run, line in replay(read_journal(path)):
         found[run].append(line)
     assert found == told
-
-
-async def test_it_prints_every_event_in_order_with_its_reason(
-    served: Served, tmp_path: Path
-) -> None:
-    told = await two_runs(served)
-    done = run_replay(tmp_path / "journal.sqlite")
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    lines = printed(path, monkeypatch=monkeypatch, capsys=capsys)
     assert len(lines) == sum(len(of_run) for of_run in told.values())
     assert lines[0] == (
         "    1     0.000 s  second gathering epoch 0: run 'second' was created for 2 nodes"
@@ -84,65 +83,10 @@ async def test_it_prints_every_event_in_order_with_its_reason(
     ends = [line for line in lines if "out of memory" in line]
     assert re.fullmatch(r" +8 +10\.000 s  first running epoch 1: node 1 .* failed: .*", ends[0])
     assert lines[-1].endswith("second finished epoch 0: run 'second' was cancelled: enough")
-
-
-async def test_it_prints_json_lines_for_programs(served: Served, tmp_path: Path) -> None:
-    told = await two_runs(served)
-    done = run_replay(tmp_path / "journal.sqlite", "--json")
-    assert done.returncode == 0
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    for_programs = printed(path, "--json", monkeypatch=monkeypatch, capsys=capsys)
     for run, expected in told.items():
-        of_run = [json.dumps(line) for line in lines if line["run"] == run]
+        of_run = [line for line in for_programs if json.loads(line)["run"] == run]
         assert [TypeAdapter(EventLine).validate_json(line) for line in of_run] == expected
-
-
-def without_last_page(log: bytes) -> bytes:
-    """A write-ahead log that ends in the middle of its last page.
-
-    Frames of the present log carry its salt; older ones, to be written over, lie behind them
-    (https://www.sqlite.org/fileformat2.html#walformat).
-    """
-    head, frame, salt = 32, 24 + 4096, log[16:24]
-    starts = range(head, len(log), frame)
-    ends = itertools.takewhile(lambda at: log[at + 8 : at + 16] == salt, starts)
-    return log[: list(ends)[-1] + 1_000]
-
-
-async def test_a_journal_whose_end_was_cut_off_is_told_up_to_there(
-    served: Served, tmp_path: Path
-) -> None:
-    await two_runs(served)
-    whole = run_replay(tmp_path / "journal.sqlite").stdout.splitlines()
-    copy = tmp_path / "copy.sqlite"
-    copy.write_bytes((tmp_path / "journal.sqlite").read_bytes())
-    log = (tmp_path / "journal.sqlite-wal").read_bytes()
-    (tmp_path / "copy.sqlite-wal").write_bytes(without_last_page(log))
-    done = run_replay(copy)
-    part = done.stdout.splitlines()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert 0 < len(part) < len(whole)
-    assert part == whole[: len(part)]
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "there is no journal at "),
-        (b"", " is no journal of rdzv"),
-        (b"my notes\n" * 1000, "cannot be opened: file is not a database"),
-    ],
-)
-def test_what_is_no_journal_is_told_in_a_sentence(
-    tmp_path: Path, content: bytes | None, words: str
-) -> None:
-    path = tmp_path / "journal.sqlite"
-    if content is not None:
-        path.write_bytes(content)
-    done = run_replay(path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("rdzv: ")
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_an_event_of_another_version_is_told() -> None:
@@ -152,57 +96,44 @@ def test_an_event_of_another_version_is_told() -> None:
 
 @pytest.mark.parametrize("name", ["joined", "left", "timed_out", "lost", "exited", "cancelled"])
 def test_an_event_that_does_not_follow_from_those_before_it_is_told(name: str) -> None:
-    wire = Path(__file__).parents[1] / "wire"
-    created = (wire / "event-created.json").read_bytes()
-    event = (wire / f"event-{name}.json").read_bytes().replace(b'"slot": 1', b'"slot": 17')
+    created = (WIRE / "event-created.json").read_bytes()
+    event = (WIRE / f"event-{name}.json").read_bytes().replace(b'"slot": 1', b'"slot": 17')
     first = [] if name in ("joined", "cancelled") else [Record("a", 1, 0.0, created)]
-    records = [*first, Record("a", 2, 0.0, event)]
     with pytest.raises(UsageError, match="event 2 of run 'a' does not follow from those before it"):
-        list(replay(records))
+        list(replay([*first, Record("a", 2, 0.0, event)]))
 
 
-def test_the_journal_of_somebody_else_cannot_write_to_the_terminal(tmp_path: Path) -> None:
-    wire = Path(__file__).parents[1] / "wire"
-    path = tmp_path / "journal.sqlite"
+async def test_the_journal_of_somebody_else_cannot_write_to_the_terminal(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     journal = SqliteJournal(path)
-    created = (wire / "event-created.json").read_bytes()
-    asyncio.run(
-        journal.append(
-            [
-                Record("llama-7b", 1, 0.0, created),
-                Record("llama-7b", 2, 0.0, b'{"kind": "cancelled", "reason": "a\\u001b[2Jb\\nc"}'),
-            ]
-        )
-    )
-    asyncio.run(journal.close())
-    done = run_replay(path)
-    assert done.returncode == 0
-    assert done.stdout.count("\n") == 2
-    assert "a?[2Jb?c" in done.stdout
+    created = Record("llama-7b", 1, 0.0, (WIRE / "event-created.json").read_bytes())
+    hostile = b'{"kind": "cancelled", "reason": "a\\u001b[2Jb\\nc"}'
+    await journal.append([created, Record("llama-7b", 2, 0.0, hostile)])
+    await journal.close()
+    [_, line] = printed(path, monkeypatch=monkeypatch, capsys=capsys)
+    assert "a?[2Jb?c" in line
 
 
-async def test_a_reader_that_stops_early_is_no_error(served: Served, tmp_path: Path) -> None:
-    await two_runs(served)
-    command = shlex.join(isolated("rendezvous.server.replay", f"{tmp_path}/journal.sqlite"))
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command} | true"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert done.stderr == ""
-
-
-async def test_an_output_without_room_is_told_in_a_sentence(served: Served, tmp_path: Path) -> None:
-    await two_runs(served)
-    command = isolated("rendezvous.server.replay")
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [*command, str(tmp_path / "journal.sqlite")],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=30,
-        )
-    said = "rdzv: standard output cannot be written: No space left on device\n"
-    assert (done.stderr, done.returncode) == (said, 1)
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    ("journal", "output", "code", "words"),
+    [
+        ("no.sqlite", "", 2, "rdzv: there is no journal at "),
+        ("journal.sqlite", " | true", 0, ""),
+        (
+            *("journal.sqlite", " >/dev/full", 1),
+            "rdzv: standard output cannot be written: No space left on device\n",
+        ),
+    ],
+)
+def test_what_the_program_cannot_do_is_told_in_a_sentence(
+    path: Path, journal: str, output: str, code: int, words: str
+) -> None:
+    asyncio.run(two_runs(path))
+    command = shlex.join(isolated("rendezvous.server.replay", str(path.with_name(journal))))
+    script = f"set -o pipefail; {command}{output}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(words)
+    assert bool(words) or not done.stderr
