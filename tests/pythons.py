@@ -36,7 +36,8 @@ PURE = {
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
         *("errors", "events"),
         *("interfaces", "join_string", "leases", "macs", "networks", "path_findings", "phases"),
-        *("plans", "protocol", "replay", "run_metrics", "schema", "seal", "spares", "text_matrix"),
+        *("plans", "protocol", "replay", "run_metrics", "schema", "seal", "spares"),
+        *("rdma", "text_matrix"),
         *("verdict", "verifying", "views", "words"),
     ),
     "tests/worker": (

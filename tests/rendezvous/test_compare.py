@@ -9,72 +9,13 @@ import pytest
 
 from rendezvous.proof.compare import compare
 from rendezvous.proof.findings import finding_text
-from rendezvous.proof.rdma import RdmaExpectation, rdma_of
-from rendezvous.wire.node import Facts, Finding, JoinRequest, RdmaPort
+from rendezvous.wire.node import Facts, Finding, JoinRequest
 from tests.support.driver import make_join, make_spec, sha
+from tests.support.fabric import cluster, efa, facts, infiniband, on, roce, storage, with_port
 
 EIGHT = "8 x 400 Gb/s InfiniBand"
 DOWN = "it is DOWN: nothing answers at the other end"
 NO_KEY = "none that all its ports have"
-
-
-def infiniband(number: int = 0, slot: int = 0, **changes: Any) -> RdmaPort:
-    values: dict[str, Any] = {
-        "device": f"mlx5_ib{number}",
-        "link_layer": "InfiniBand",
-        "hca_type": "MT4126",
-        "state": "ACTIVE",
-        "phys_state": "LinkUp",
-        "rate_gbps": 400.0,
-        "pkeys": [0x801D, 0x7FFF],
-        "subnet_prefix": "fe80:0000:0000:0000",
-        "firmware": "28.39.1002",
-        "node_guid": f"0015:5dff:{slot:04x}:{number:04x}",
-    }
-    return RdmaPort(**(values | changes))
-
-
-def roce(number: int = 0, slot: int = 0, **changes: Any) -> RdmaPort:
-    values: dict[str, Any] = {
-        "device": f"mlx5_{number}",
-        "link_layer": "Ethernet",
-        "hca_type": "MT4129",
-        "pkeys": [0xFFFF],
-        "subnet_prefix": "",
-        "gid_index": 3,
-        "gid_type": "RoCE v2",
-        "mtu": 4220,
-    }
-    return infiniband(number, slot, **(values | changes))
-
-
-def efa(number: int = 0, slot: int = 0) -> RdmaPort:
-    return RdmaPort(device=f"rdmap{number}s0", link_layer="Unknown", state="ACTIVE", rate_gbps=100)
-
-
-def facts(slot: int, ports: Any = infiniband, **changes: Any) -> Facts:
-    """Of a sound machine with eight GPUs and eight ports."""
-    values: dict[str, Any] = {
-        "rdzv_version": "0.1.0",
-        "python_version": "3.12.4",
-        "torch_version": "2.7.1+cu126",
-        "cuda_version": "12.6",
-        "nccl_version": "2.26.2",
-        "driver_version": "570.86.15",
-        "gpus": 8,
-        "gpu_models": ["NVIDIA H100 80GB HBM3"] * 8,
-        "gpu_uuids": [f"GPU-{slot}-{n}" for n in range(8)],
-        "boot_id": f"boot-{slot}",
-        "script_digest": sha("train.py"),
-        "rdma": [ports(n, slot) for n in range(8)],
-    }
-    return Facts(**(values | changes))
-
-
-def cluster(size: int, odd: dict[int, Facts] | None = None, ports: Any = infiniband) -> Any:
-    """So many sound nodes, and those that are not."""
-    own = {slot: facts(slot, ports) for slot in range(size)} | (odd or {})
-    return [make_join(slot, hostname=f"h{slot}", facts=own[slot]) for slot in range(size)]
 
 
 def said(joins: list[JoinRequest], **spec: Any) -> list[str]:
@@ -88,16 +29,6 @@ def said(joins: list[JoinRequest], **spec: Any) -> list[str]:
 def levels(joins: list[JoinRequest], **spec: Any) -> list[str]:
     """Check and level of what is not ok, each once."""
     return sorted({" ".join(line.split()[:2]) for line in said(joins, **spec)})
-
-
-def with_port(slot: int, number: int, ports: Any = infiniband, **changes: Any) -> Facts:
-    """A node of which one port is different."""
-    return facts(slot, rdma=[ports(n, slot, **(changes if n == number else {})) for n in range(8)])
-
-
-def on(slots: Any, make: Any) -> dict[int, Facts]:
-    """The facts of several nodes, of each by its slot."""
-    return {slot: make(slot) for slot in slots}
 
 
 # --- sound runs -----------------------------------------------------------------------------------
@@ -382,12 +313,6 @@ def test_what_is_wrong_on_every_node_is_not_what_makes_the_odd_one() -> None:
 BARE: dict[str, Any] = {"gpus": 0, "gpu_models": [], "gpu_uuids": [], "rdma": []}
 
 
-def storage(slot: int, **changes: Any) -> Facts:
-    """A port of the rails' chip more, at half their rate."""
-    port = infiniband(9, slot, rate_gbps=200.0, **changes)
-    return facts(slot, rdma=[*facts(slot).rdma, port])
-
-
 @pytest.mark.parametrize(
     ("odd", "spec", "expected"),
     [
@@ -438,54 +363,6 @@ def test_fewer_gpus_fail_a_node_that_was_to_use_them_all() -> None:
     joins = cluster(3, {1: facts(1, gpus=4)})
     joins = [join.model_copy(update={"nproc_per_node": 8}) for join in joins]
     assert levels(joins) == ["X03 fail"]
-
-
-# --- what NCCL is to use --------------------------------------------------------------------------
-
-RAILS = [f"mlx5_ib{n}:1" for n in range(8)]
-AN0: dict[str, Any] = {"device": "mlx5_an0", "problem": "no IPv4 RoCE v2 GID"}
-
-
-@pytest.mark.parametrize(
-    ("make", "transport", "hcas"),
-    [
-        (facts, "IB", []),
-        (lambda s: with_port(s, 6, rate_gbps=200.0) if s == 1 else facts(s), "IB", []),
-        (lambda s: storage(s, chosen=False), "IB", []),
-        (storage, "IB", RAILS),
-        (
-            lambda s: facts(s, rdma=[*facts(s, roce).rdma, roce(8, s, hca_type="M", rate_gbps=1)]),
-            *("IB", [f"mlx5_{n}:1" for n in range(8)]),
-        ),
-        (lambda s: facts(s, rdma=[roce(0, s, **AN0), infiniband(0, s)]), "IB", ["mlx5_ib0:1"]),
-        (
-            lambda s: facts(
-                s, rdma=[infiniband(0, s), *(roce(n, s, rate_gbps=25) for n in (1, 2))]
-            ),
-            *("IB", ["mlx5_ib0:1"]),
-        ),
-        (lambda s: facts(s, rdma=[]) if s == 1 else facts(s), "", []),
-        (lambda s: facts(s, rdma=[infiniband(0, 1)]) if s == 1 else facts(s), "", []),
-        (lambda s: facts(s, rdma=[]), "Socket", []),
-        (lambda s: facts(s, rdma=[infiniband(0, s, problem="no uverbs node")]), "Socket", []),
-        (lambda s: facts(s, rdma=[efa(n) for n in range(4)]), "Libfabric", []),
-        (lambda s: facts(s, rdma=[efa(n) for n in range(4 - s // 2)]), "", []),
-    ],
-    ids=[
-        *(
-            "alike",
-            "half the rate",
-            "left out",
-            "storage",
-            "front end",
-            "a broken port",
-        ),
-        *("slow Ethernet", "one without", "fewer", "none", "none that works", "EFA", "fewer EFA"),
-    ],
-)
-def test_what_nccl_should_use(make: Any, transport: Any, hcas: list[str]) -> None:
-    expected = RdmaExpectation(transport, dict.fromkeys(range(3), hcas) if hcas else {})
-    assert rdma_of(cluster(3, on(range(3), make))) == expected
 
 
 def test_efa_devices_are_called_so() -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -20,6 +20,7 @@ from rendezvous.server.metrics import Metrics
 from rendezvous.talk.credentials import SERVER_NAME, hkdf, node_credential
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricRow, RunMetrics
 from rendezvous.wire.run import Phase
+from tests.support.driver import FEW
 from tests.support.registry import Launch
 from tests.support.served import SECRET, FakeClock, Served, ask
 
@@ -72,22 +73,21 @@ def test_the_newest_row_of_each_rank_is_told_by_rank_and_all_rows_in_their_order
     assert steps(series(kept, 4)) == []
 
 
-def test_a_batch_that_is_sent_again_after_a_lost_answer_counts_once() -> None:
+@pytest.mark.parametrize(
+    ("batches", "expected", "kept_steps", "dropped"),
+    [
+        ([(1, 1, 2), (1, 1, 2), (2, 2, 3), (1, 1)], [3, 3, 4, 4], [1, 2, 3], 0),
+        ([(1, 1), (5, 5)], [2, 6], [1, 5], 3),
+    ],
+    ids=["sent again after a lost answer", "dropped by the node"],
+)
+def test_rows_are_numbered_by_their_node(
+    batches: list[tuple[int, ...]], expected: list[int], kept_steps: list[int], dropped: int
+) -> None:
     kept = Metrics()
-    take(kept, 0, batch(1, 1, 2))
-    assert take(kept, 0, batch(1, 1, 2)) == 3
-    assert take(kept, 0, batch(2, 2, 3)) == 4
-    assert take(kept, 0, batch(1, 1)) == 4
-    assert steps(series(kept)) == [(0, 1), (0, 2), (0, 3)]
-    assert newest(kept).dropped == 0
-
-
-def test_rows_that_a_node_had_to_drop_are_counted() -> None:
-    kept = Metrics()
-    take(kept, 0, batch(1, 1))
-    take(kept, 0, batch(5, 5))
-    assert newest(kept).dropped == 3
-    assert steps(series(kept)) == [(0, 1), (0, 5)]
+    assert [take(kept, 0, batch(*each)) for each in batches] == expected
+    assert steps(series(kept)) == [(0, step) for step in kept_steps]
+    assert newest(kept).dropped == dropped
 
 
 def test_the_next_incarnation_of_a_slot_numbers_its_rows_anew() -> None:
@@ -146,49 +146,40 @@ GOOD: dict[str, Any] = {"rank": 0, "step": 1, "values": {"loss": 0.5, "eval/top-
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("field", "values"),
     [
-        {"rank": -1},
-        {"rank": 1.0},
-        {"rank": True},
-        {"rank": 1 << 40},
-        {"step": -1},
-        {"step": "1"},
-        {"step": 1 << 60},
-        {"values": {"": 1.0}},
-        {"values": {"a b": 1.0}},
-        {"values": {"loss\n": 1.0}},
-        {"values": {"é": 1.0}},
-        {"values": {"x" * 65: 1.0}},
-        {"values": {"loss": "0.5"}},
-        {"values": {"loss": None}},
-        {"values": {"loss": math.nan}},
-        {"values": {"loss": math.inf}},
-        {"values": {"loss": {"a": 1.0}}},
-        {"values": {f"v{n}": 1.0 for n in range(33)}},
-        {"values": [["loss", 1.0]]},
+        ("rank", [-1, 1.0, True, 1 << 40]),
+        ("step", [-1, "1", 1 << 60]),
+        ("values", [{name: 1.0} for name in ("", "a b", "loss\n", "é", "x" * 65)]),
+        ("values", [{"loss": value} for value in ("0.5", None, math.nan, math.inf, {"a": 1.0})]),
+        ("values", [{f"v{n}": 1.0 for n in range(33)}, [["loss", 1.0]]]),
     ],
-    ids=str,
 )
-def test_a_row_that_is_not_as_agreed_is_refused(change: dict[str, Any]) -> None:
+def test_a_row_that_is_not_as_agreed_is_refused(field: str, values: list[Any]) -> None:
     MetricRow.model_validate(GOOD)
-    with pytest.raises(ValidationError):
-        MetricRow.model_validate(GOOD | change)
+    for value in values:
+        with pytest.raises(ValidationError):
+            MetricRow.model_validate(GOOD | {field: value})
 
 
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=70),
+    lambda inner: st.dictionaries(st.sampled_from(["loss", "a\x00", "b"]), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@FEW
 @given(
-    st.recursive(
-        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=70),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["do", "rank", "step", "values", "loss", "a\x00"]), inner
-            )
-        ),
-        max_leaves=12,
+    st.fixed_dictionaries(
+        {
+            "rank": st.integers(0, 9) | ANYTHING,
+            "step": st.integers(0, 9) | ANYTHING,
+            "values": st.dictionaries(st.sampled_from(["loss", "b"]), st.floats()) | ANYTHING,
+        }
     )
 )
-@settings(max_examples=200, deadline=None)
+@example(GOOD)
 def test_whatever_is_taken_in_can_be_told_again(value: Any) -> None:
     try:
         row = MetricRow.model_validate(value)
@@ -213,50 +204,49 @@ def test_a_batch_of_the_largest_rows_that_an_agent_sends_fits_into_a_body() -> N
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[tuple[Served, Launch]]:
-    """A run of two nodes that goes."""
+async def served() -> AsyncIterator[tuple[Served, Launch, str]]:
+    """A run of two nodes that goes, and what node 1 shows."""
     served, launch = Served(MemoryJournal(), FakeClock()), Launch("demo")
     served.start()
     await served.bring_to(Phase.RUNNING, launch)
-    yield served, launch
+    yield (
+        served,
+        launch,
+        node_credential(hkdf(SECRET, "nodes"), "demo", launch.keys.launch_id, 1, 1),
+    )
     await served.end()
 
 
+URL = "/v1/runs/demo/nodes/1/metrics"
+
+
 async def test_what_a_node_tells_is_read_by_those_who_may_look(
-    served: tuple[Served, Launch],
+    served: tuple[Served, Launch, str],
 ) -> None:
-    service, launch = served
+    service, launch, node = served
     app = make_app(service.service, allowed_hosts=[SERVER_NAME])
-    node = node_credential(hkdf(SECRET, "nodes"), "demo", launch.keys.launch_id, 1, 1)
-    url = "/v1/runs/demo/nodes/1/metrics"
-    said = batch(1, 7, 8, rank=2, loss=0.5).model_dump(mode="json")
+    host = service.host(launch)
+    before = host.number, host.version, host.news_seq
     service.let_pass(3.0)
-    answer = await ask(app, "POST", url, node, said)
+    said = batch(1, 7, 8, rank=2, loss=0.5).model_dump(mode="json")
+    answer = await ask(app, "POST", URL, node, said)
     assert (answer.status, answer.json) == (200, {"expected": 3})
     told = await ask(app, "GET", "/v1/runs/demo/metrics", launch.keys.read)
     assert [(row["rank"], row["step"], row["slot"]) for row in told.json["rows"]] == [(2, 8, 1)]
     assert told.json["rows"][0]["at_seconds"] == told.json["elapsed_seconds"] >= 3.0
-    told = await ask(app, "GET", "/v1/runs/demo/metrics?after=0", launch.keys.read)
-    assert [row["step"] for row in told.json["rows"]] == [7, 8]
-    told = await ask(app, "GET", "/v1/runs/demo/metrics?after=1", launch.keys.read)
-    assert [row["step"] for row in told.json["rows"]] == [8]
+    for after, expected in ((0, [7, 8]), (1, [8])):
+        told = await ask(app, "GET", f"/v1/runs/demo/metrics?after={after}", launch.keys.read)
+        assert [row["step"] for row in told.json["rows"]] == expected
     assert service.service.counters["metrics"] == 2
-
-
-async def test_metrics_are_in_no_journal_and_wake_nobody(served: tuple[Served, Launch]) -> None:
-    service, launch = served
-    host = service.host(launch)
-    before = host.number, host.version, host.news_seq
-    service.service.take_metrics(host, 0, 1, batch(1, 1))
+    # They are in no journal, and wake nobody.
     assert (host.number, host.version, host.news_seq) == before
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"first":1}', b'{"first":0,"rows":[]}'])
 async def test_a_body_that_is_no_batch_is_refused_without_an_echo(
-    served: tuple[Served, Launch], body: bytes
+    served: tuple[Served, Launch, str], body: bytes
 ) -> None:
-    service, launch = served
+    service, _, node = served
     app = make_app(service.service, allowed_hosts=[SERVER_NAME])
-    node = node_credential(hkdf(SECRET, "nodes"), "demo", launch.keys.launch_id, 1, 1)
-    answer = await ask(app, "POST", "/v1/runs/demo/nodes/1/metrics", node, body)
+    answer = await ask(app, "POST", URL, node, body)
     assert answer.problem == (400, "bad_request")
