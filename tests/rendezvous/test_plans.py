@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from rendezvous.run.arming import plan_without
-from rendezvous.run.events import TimedOut
 from rendezvous.run.gathering import Recovery, recovery_of
 from rendezvous.run.state import NOT_NEEDED, LeftOut, Run
 from rendezvous.run.verifying import (
@@ -25,9 +24,9 @@ from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Phase, Result, Round, SlotState
 from tests.support.driver import Drive, in_phase, make_probe, make_spec
+from tests.support.stories import stories, tell
 
 MEMLOCK = Finding(check="L12", level="fail", subject="memlock", cause="it is too low")
-LOW = LeftOut(Cause.PREFLIGHT_FAILED, "slot 1 (host1): memlock: it is too low")
 LATE = LeftOut(Cause.ARMING_FAILED, "slot 1 (host1) is late")
 
 
@@ -40,14 +39,6 @@ def gathered(bad: int | None = None, nodes: int = 2, **changes: Any) -> Drive:
     return drive
 
 
-def checks(drive: Drive) -> Plan:
-    """What is planned with those that are in; the run stays as it is."""
-    before = copy.deepcopy(drive.run)
-    plan = plan_checks(drive.run, drive.now)
-    assert drive.run == before
-    return plan
-
-
 def said(run: Run, *bad: int) -> None:
     """Slot 0 has not reached these peers in the round that is on; it is over."""
     probing = run.attempt.probing
@@ -58,52 +49,38 @@ def said(run: Run, *bad: int) -> None:
     run.attempt.rounds.append(Round(network=network, verdict="", slots=slots, reports=reports))
 
 
-def test_nodes_that_are_well_are_to_prove_their_addresses() -> None:
-    plan = checks(gathered(spares=1))
-    assert isinstance(plan.step, Verify)
-    assert [sorted(found.members) for found in plan.step.classes] == [[0, 1]]
-    assert plan.left_out == ()
+@pytest.mark.parametrize(
+    ("bad", "spares", "given_up", "step", "out"),
+    [
+        (None, 1, False, Verify, []),
+        (1, 2, False, Verify, [1]),
+        (1, 1, False, GatherMore, []),
+        (0, 1, False, Result, []),
+        (1, 1, True, Result, []),
+    ],
+)
+def test_checks_leave_out_gather_more_or_end_the_run(
+    bad: int | None, spares: int, given_up: bool, step: type[Any], out: list[int]
+) -> None:
+    drive = gathered(bad, spares=spares)
+    drive.run.slots[-1].given_up = given_up
+    before = copy.deepcopy(drive.run)
+    plan = plan_checks(drive.run, drive.now)
+    assert drive.run == before
+    assert type(plan.step) is step
+    assert [slot for group in plan.left_out for slot in group] == out
 
 
-def test_a_node_that_fails_a_check_is_left_out_where_enough_others_are_there() -> None:
-    plan = checks(gathered(bad=1, spares=2))
-    assert isinstance(plan.step, Verify)
-    assert [sorted(found.members) for found in plan.step.classes] == [[0, 2]]
-    assert plan.left_out == ({1: LOW},)
-    assert [f.slot for f in plan.findings if f.level == "fail"] == [1]
-
-
-def test_others_that_may_come_are_waited_for_once_more() -> None:
-    step = checks(gathered(bad=1, spares=1)).step
-    assert isinstance(step, GatherMore)
-    assert [f.slot for f in step.failed] == [1]
-
-
-@pytest.mark.parametrize(("bad", "given_up"), [(0, False), (1, True)])
-def test_without_others_the_run_is_over(bad: int, given_up: bool) -> None:
-    drive = gathered(bad=bad, spares=1)
-    drive.slot(2).given_up = given_up
-    step = checks(drive).step
-    assert isinstance(step, Result)
-    assert (step.code, step.slot) == (Cause.PREFLIGHT_FAILED, bad)
-
-
-def test_a_last_call_that_begins_anew_while_nodes_verify_gathers_again() -> None:
-    """Two are late, and now most of the others prefer a network that the third one lacks."""
-    drive = Drive(make_spec(6, least=3, strict=True))
-    for slot in range(5):
-        preferred = [f"10.9.0.{slot + 1}"] if slot < 2 else []
-        drive.join(slot, addresses=[*preferred, f"10.0.0.{slot + 1}"])
-    drive.wait(30)
-    assert drive.phase is Phase.VERIFYING
-    for slot in range(3):
-        drive.probe(slot)
-    drive.wait(60)
-    assert (drive.phase, drive.run.attempt.left_out) == (Phase.GATHERING, {})
-    assert drive.reasons[-1].partition("the others are waited for once more: ")[2]
-    drive.apply(TimedOut(phase=Phase.VERIFYING))  # as older journals have it at every sweep
-    drive.wait(0.5)
-    assert (drive.phase, drive.run.attempt.enough_since) == (Phase.GATHERING, drive.now - 0.5)
+@stories("""
+a last call that begins anew while nodes verify gathers again
+    new 6 least=3 strict=True; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2; join 2
+    join 3; join 4; wait 30 -> verifying
+    probe 0; probe 1; probe 2; wait 60 -> gathering out=
+    "…the others are waited for once more: …"
+    timeout phase=verifying; wait 0.5 -> gathering enough_since=190.0
+""")
+def test_two_are_late_and_now_most_prefer_a_network_that_the_third_lacks(story: str) -> None:
+    tell(story)
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "join": _join,
     "offer": _offer,
     "restart": _restart,
-    "timeout": lambda drive, **trouble: drive.apply(
-        events.TimedOut(phase=Phase.GATHERING, **trouble)
+    "timeout": lambda drive, phase="gathering", **trouble: drive.apply(
+        events.TimedOut(phase=Phase(phase), **trouble)
     ),
 }
