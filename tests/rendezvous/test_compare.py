@@ -11,11 +11,23 @@ from rendezvous.proof.compare import compare
 from rendezvous.proof.findings import finding_text
 from rendezvous.wire.node import Facts, Finding, JoinRequest
 from tests.support.driver import make_join, make_spec, sha
-from tests.support.fabric import cluster, efa, facts, infiniband, on, roce, storage, with_port
+from tests.support.fabric import machines
+from tests.support.tables import rows
 
 EIGHT = "8 x 400 Gb/s InfiniBand"
-DOWN = "it is DOWN: nothing answers at the other end"
-NO_KEY = "none that all its ports have"
+OLD = sha("old")
+PREFIX = "fe80:0000:0000:0000"
+NO_RDMA = "and --require-rdma asks for one on every node"
+
+
+def said_of(text: str) -> list[str]:
+    """What is found of machines in a run of these options: `require-rdma-- 5; 1 gpus=7`."""
+    option, _, nodes = text.rpartition("-- ")
+    joins = machines(nodes)
+    if option == "use-all-gpus":
+        joins = [join.model_copy(update={"nproc_per_node": 8}) for join in joins]
+    skip = ["X03"] if option == "skip" else []
+    return said(joins, require_rdma=option == "require-rdma", skip=skip)
 
 
 def said(joins: list[JoinRequest], **spec: Any) -> list[str]:
@@ -26,16 +38,8 @@ def said(joins: list[JoinRequest], **spec: Any) -> list[str]:
     return [re.sub(r" \(h\d+\)", "", f"{f.check} {f.level} {f.slot}: {f.cause}") for f in told]
 
 
-def levels(joins: list[JoinRequest], **spec: Any) -> list[str]:
-    """Check and level of what is not ok, each once."""
-    return sorted({" ".join(line.split()[:2]) for line in said(joins, **spec)})
-
-
-# --- sound runs -----------------------------------------------------------------------------------
-
-
 def test_of_a_sound_cluster_every_property_is_told_once() -> None:
-    found = compare(cluster(16), make_spec(16))
+    found = compare(machines("16"), make_spec(16))
     assert {f.level for f in found} == {"ok"}
     assert [(f.check, f.cause.removeprefix("all nodes have ")) for f in found] == [
         ("X02", "NCCL 2.26.2"),
@@ -57,90 +61,53 @@ def test_of_a_sound_cluster_every_property_is_told_once() -> None:
 
 def test_nothing_is_said_where_nothing_is_known_or_nobody_to_compare_with() -> None:
     assert compare([make_join(slot) for slot in range(3)], make_spec(3)) == []
-    assert said(cluster(1)) == []
-    joins = cluster(3, {1: facts(1, nccl_version="", torch_version="")})
+    assert said(machines("1")) == []
+    joins = machines("3; 1 nccl_version= torch_version=")
     assert said(joins) == []
     assert "2 nodes have NCCL 2.26.2" in [f.cause for f in compare(joins, make_spec(3))]
 
 
-# --- one odd value --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "found", "alone", "others"),
-    [
-        ({"nccl_version": "2.19.3"}, "X02 fail", "NCCL 2.19.3", "2.26.2"),
-        ({"torch_version": "2.6.0"}, "X02 fail", "torch 2.6.0", "2.7.1+cu126"),
-        ({"torch_version": "2.7.0+cu126"}, "X02 warn", "torch 2.7.0+cu126", "2.7.1+cu126"),
-        ({"cuda_version": "12.4"}, "X02 warn", "CUDA 12.4", "12.6"),
-        ({"python_version": "3.11.9"}, "X02 warn", "Python 3.11.9", "3.12.4"),
-        ({"rdzv_version": "0.0.9"}, "X02 warn", "rdzv 0.0.9", "0.1.0"),
-        (
-            *({"script_digest": sha("old")}, "X02 warn"),
-            *(f"entry script {sha('old')[:12]}", sha("train.py")[:12]),
-        ),
-        ({"gpus": 7}, "X03 warn", "GPU count 7", "8"),
-        ({"gpu_models": ["A100"] * 8}, "X03 warn", "GPU model A100", "NVIDIA H100 80GB HBM3"),
-        ({"driver_version": "550.1"}, "X03 warn", "NVIDIA driver 550.1", "570.86.15"),
-        ({"rdma": []}, "X04 fail", "RDMA ports none", EIGHT),
-    ],
+@rows(
+    "odd found alone others",
+    f"""
+NCCL | nccl_version=2.19.3 | X02 fail | NCCL 2.19.3 | 2.26.2
+torch | torch_version=2.6.0 | X02 fail | torch 2.6.0 | 2.7.1+cu126
+torch, but for the patch | torch_version=2.7.0 | X02 warn | torch 2.7.0 | 2.7.1+cu126
+CUDA | cuda_version=12.4 | X02 warn | CUDA 12.4 | 12.6
+Python | python_version=3.11.9 | X02 warn | Python 3.11.9 | 3.12.4
+rdzv | rdzv_version=0.0.9 | X02 warn | rdzv 0.0.9 | 0.1.0
+script | script_digest={OLD} | X02 warn | entry script {OLD[:12]} | {sha("train.py")[:12]}
+GPUs | gpus=7 | X03 warn | GPU count 7 | 8
+GPU model | gpu_models="['A100']" | X03 warn | GPU model A100 | NVIDIA H100 80GB HBM3
+driver | driver_version=550.1 | X03 warn | NVIDIA driver 550.1 | 570.86.15
+no RDMA | ports=infiniband:0 | X04 fail | RDMA ports none | {EIGHT}
+EFA | ports=efa:2 | X04 fail | RDMA ports 2 x 100 Gb/s EFA | {EIGHT}
+rate | 6.rate_gbps=200.0 | X04 fail
+    | RDMA ports 7 x 400 Gb/s InfiniBand, 1 x 200 Gb/s InfiniBand | {EIGHT}
+down | 6.state=DOWN 6.problem=DOWN | X04 fail
+    | RDMA ports 7 x 400 Gb/s InfiniBand | {EIGHT} (mlx5_ib6:1: DOWN)
+left out | 6.chosen=False | X04 fail
+    | RDMA ports 7 x 400 Gb/s InfiniBand | {EIGHT} (mlx5_ib6:1: NCCL_IB_HCA leaves it out)
+link layer | 6.link_layer=Ethernet | X04 fail
+    | RDMA ports 7 x 400 Gb/s InfiniBand, 1 x 400 Gb/s RoCE | {EIGHT}
+adapter | 6.hca_type=MT1 | X04 warn | RDMA adapter type MT1, MT4126 | MT4126
+firmware | 6.firmware=28.1 | X04 warn | RDMA firmware 28.1, 28.39.1002 | 28.39.1002
+keys | 6.pkeys=[0x7FFF] | X05 fail
+    | partition key (full member) none that all its ports have | 0x801d
+prefix | 6.subnet_prefix=fe80:1 | X05 warn | InfiniBand subnet prefix {PREFIX}, fe80:1 | {PREFIX}
+GID of RoCE | roce: 6.gid_index=5 | X06 warn | RoCE GID 3 (RoCE v2), 5 (RoCE v2) | 3 (RoCE v2)
+MTU of RoCE | roce: 6.mtu=1500 | X06 warn | MTU of the RoCE ports 1500, 4220 | 4220
+""",
 )
-def test_the_odd_node_is_named(
-    changes: dict[str, Any], found: str, alone: str, others: str
-) -> None:
+def test_the_odd_node_is_named(odd: str, found: str, alone: str, others: str) -> None:
+    kind, _, words = odd.rpartition(": ")
     cause = f"slot 7 is alone with {alone}; the 15 others have {others}"
-    assert said(cluster(16, {7: facts(7, **changes)})) == [f"{found} 7: {cause}"]
-
-
-@pytest.mark.parametrize(
-    ("ports", "changes", "found", "alone", "others"),
-    [
-        (
-            *(infiniband, {"rate_gbps": 200.0}, "X04 fail"),
-            *("RDMA ports 7 x 400 Gb/s InfiniBand, 1 x 200 Gb/s InfiniBand", EIGHT),
-        ),
-        (
-            *(infiniband, {"state": "DOWN", "problem": DOWN}, "X04 fail"),
-            *("RDMA ports 7 x 400 Gb/s InfiniBand", f"{EIGHT} (mlx5_ib6:1: {DOWN})"),
-        ),
-        (
-            *(infiniband, {"chosen": False}, "X04 fail", "RDMA ports 7 x 400 Gb/s InfiniBand"),
-            f"{EIGHT} (mlx5_ib6:1: NCCL_IB_HCA leaves it out)",
-        ),
-        (
-            *(infiniband, {"link_layer": "Ethernet"}, "X04 fail"),
-            *("RDMA ports 7 x 400 Gb/s InfiniBand, 1 x 400 Gb/s RoCE", EIGHT),
-        ),
-        (infiniband, {"hca_type": "M1"}, "X04 warn", "RDMA adapter type M1, MT4126", "MT4126"),
-        (
-            *(infiniband, {"firmware": "28.1"}, "X04 warn", "RDMA firmware 28.1, 28.39.1002"),
-            "28.39.1002",
-        ),
-        (
-            *(infiniband, {"pkeys": [0x7FFF]}, "X05 fail"),
-            *(f"partition key (full member) {NO_KEY}", "0x801d"),
-        ),
-        (
-            *(infiniband, {"subnet_prefix": "fe80:1"}, "X05 warn"),
-            *("InfiniBand subnet prefix fe80:0000:0000:0000, fe80:1", "fe80:0000:0000:0000"),
-        ),
-        (roce, {"gid_index": 5}, "X06 warn", "RoCE GID 3 (RoCE v2), 5 (RoCE v2)", "3 (RoCE v2)"),
-        (roce, {"mtu": 1500}, "X06 warn", "MTU of the RoCE ports 1500, 4220", "4220"),
-    ],
-)
-def test_an_odd_port_is_named_with_its_node(
-    ports: Any, changes: dict[str, Any], found: str, alone: str, others: str
-) -> None:
-    cause = f"slot 7 is alone with {alone}; the 15 others have {others}"
-    odd = {7: with_port(7, 6, ports, **changes)}
-    assert said(cluster(16, odd, ports)) == [f"{found} 7: {cause}"]
+    assert said(machines(f"16 {kind}; 7 {words}")) == [f"{found} 7: {cause}"]
 
 
 def test_what_mends_it_is_said() -> None:
     [finding] = [
-        f
-        for f in compare(cluster(16, {9: facts(9, nccl_version="2.19.3")}), make_spec(16))
-        if f.level != "ok"
+        f for f in compare(machines("16; 9 nccl_version=2.19.3"), make_spec(16)) if f.level != "ok"
     ]
     assert finding == Finding(
         check="X02",
@@ -155,48 +122,49 @@ def test_what_mends_it_is_said() -> None:
     )
 
 
-# --- several odd ones -----------------------------------------------------------------------------
-
-
-NEW = "570.86.15"
-MANY = "v0 on slot 0, v1 on slot 1, v2 on slot 2, v3 on slot 3"
-
-
-@pytest.mark.parametrize(
-    ("size", "odd", "expected"),
-    [
-        (
-            *(6, {2: "1", 5: "1"}),
-            [f"{n}: slot {n} is one of 2 with driver 1; the 4 others have {NEW}" for n in (2, 5)],
-        ),
-        (
-            *(6, {2: "1", 5: "5"}),
-            [
-                f"{n}: slot {n} is alone with driver {d}; 4 others have {NEW}"
-                for n, d in ("21", "55")
-            ],
-        ),
-        (3, {0: "1"}, [f"0: slot 0 is alone with driver 1; the 2 others have {NEW}"]),
-        (
-            *(8, dict.fromkeys(range(4, 8), "1")),
-            [f"None: the nodes are split 4/4 over driver: {NEW} on slots 0-3, 1 on slots 4-7"],
-        ),
-        (
-            *(2, {1: "1"}),
-            [f"None: the nodes are split 1/1 over driver: {NEW} on slot 0, 1 on slot 1"],
-        ),
-        (
-            *(9, {slot: f"v{slot}" for slot in range(9)}),
-            [f"None: the nodes are split 1/1/1/1/1/... over driver: {MANY} and 5 more"],
-        ),
-    ],
-    ids=["alike", "each its own", "of three", "halves", "of two", "many parts"],
+@rows(
+    "nodes expected",
+    f"""
+two alike | 6; 2 driver_version=1; 5 driver_version=1
+    | X03 warn 2: slot 2 is one of 2 with NVIDIA driver 1; the 4 others have 570.86.15
+    & X03 warn 5: slot 5 is one of 2 with NVIDIA driver 1; the 4 others have 570.86.15
+two of their own | 6; 2 driver_version=1; 5 driver_version=5
+    | X03 warn 2: slot 2 is alone with NVIDIA driver 1; 4 others have 570.86.15
+    & X03 warn 5: slot 5 is alone with NVIDIA driver 5; 4 others have 570.86.15
+one of three | 3; 0 driver_version=1
+    | X03 warn 0: slot 0 is alone with NVIDIA driver 1; the 2 others have 570.86.15
+halves | 8; 4-7 driver_version=1
+    | X03 warn None: the nodes are split 4/4 over NVIDIA driver: 570.86.15 on slots 0-3, 1 on slots
+    4-7
+one of two | 2; 1 driver_version=1
+    | X03 warn None: the nodes are split 1/1 over NVIDIA driver: 570.86.15 on slot 0, 1 on slot 1
+many parts | 7; {"; ".join(f"{n} driver_version=v{n}" for n in range(7))}
+    | X03 warn None: the nodes are split 1/1/1/1/1/... over NVIDIA driver: v0 on slot 0, v1 on slot
+    1, v2 on slot 2, v3 on slot 3 and 3 more
+GPUs | 4; 3 boot_id=boot-1 gpu_uuids="['GPU-1-0','GPU-1-1','GPU-1-2']"
+    | X01 fail 3: slot 1, slot 3 have the same GPU GPU-1-0, GPU-1-1 and 1 more
+GPUs of one machine | 2; * boot_id=boot gpu_uuids="['GPU']"
+    | X01 warn 1: slot 0, slot 1 have the same GPU GPU
+a GUID | 4; 3 0.node_guid=0015:5dff:0001:0000
+    | X01 fail 3: slot 1, slot 3 have the same node GUID 0015:5dff:0001:0000
+the GUID of one machine | 4; 3 boot_id=boot-1 0.node_guid=0015:5dff:0001:0000 |
+GUIDs that are none | 4; 2-3 *.node_guid=0000:0000:0000:0000 |
+skipped | skip-- 3; 1 gpus=7 | X03 skipped 1: slot 1 is alone with GPU count 7; the 2 others have 8
+RDMA is required | require-rdma-- 5; 1 *.state=DOWN *.problem='it is DOWN'; 2 ports=infiniband:0
+    | X04 fail 1: slot 1 has no usable RDMA port (mlx5_ib0:1, mlx5_ib1:1 and 6 more: it is DOWN),
+    {NO_RDMA} & X04 fail 2: slot 2 has no usable RDMA port, {NO_RDMA}
+EFA is RDMA | require-rdma-- 3; * ports=efa:8 |
+no common key | 3; * ports=infiniband:1; 0 0.pkeys=[0x8001]; 1 0.pkeys=[0x8002]; 2 0.pkeys=[0x8003]
+    | X05 fail None: the nodes are split 1/1/1 over partition key (full member): 0x8001 on slot 0,
+    0x8002 on slot 1, 0x8003 on slot 2
+nowhere a full member | 4; * *.pkeys=[0x7FFF] |
+wrong on every node | 4; * ports=roce:1 0.problem=x +infiniband1.state=ACTIVE; 1 1.problem=DOWN
+    | X04 fail 1: slot 1 is alone with RDMA ports none; the 3 others have 1 x 400 Gb/s InfiniBand
+    (mlx5_ib1:1: DOWN)
+""",
 )
-def test_several_odd_ones(size: int, odd: dict[int, str], expected: list[str]) -> None:
-    found = said(cluster(size, {s: facts(s, driver_version=own) for s, own in odd.items()}))
-    assert [line.replace("NVIDIA driver", "driver") for line in found] == [
-        f"X03 warn {line}" for line in expected
-    ]
+def test_what_is_said_of_several_nodes(nodes: str, expected: str) -> None:
+    assert " & ".join(said_of(nodes)) == expected
 
 
 def test_names_and_values_of_any_length_fit_the_wire() -> None:
@@ -208,83 +176,19 @@ def test_names_and_values_of_any_length_fit_the_wire() -> None:
     assert {len(f.cause) for f in found if f.subject == "NCCL" and f.level != "ok"} == {600}
 
 
-# --- the same thing twice, and what the person asked for ------------------------------------------
-
-KEYS = "0x8001 on slot 0, 0x8002 on slot 1, 0x8003 on slot 2"
-ZERO = "0000:0000:0000:0000"
-ALL_DOWN = "mlx5_ib0:1, mlx5_ib1:1 and 6 more: it is DOWN"
-NO_RDMA = "and --require-rdma asks for one on every node"
-
-
-@pytest.mark.parametrize(
-    ("odd", "size", "spec", "expected"),
-    [
-        (
-            *({3: facts(3, gpu_uuids=facts(1).gpu_uuids, boot_id="boot-1")}, 4, {}),
-            ["X01 fail 3: slot 1, slot 3 have the same GPU GPU-1-0, GPU-1-1 and 6 more"],
-        ),
-        (
-            *(on((0, 1), lambda s: facts(s, gpu_uuids=["GPU-0"], boot_id="boot")), 2, {}),
-            ["X01 warn 1: slot 0, slot 1 have the same GPU GPU-0"],
-        ),
-        (
-            *({3: with_port(3, 0, node_guid="0015:5dff:0001:0000")}, 4, {}),
-            ["X01 fail 3: slot 1, slot 3 have the same node GUID 0015:5dff:0001:0000"],
-        ),
-        (
-            *({3: facts(3, boot_id="boot-1", rdma=facts(1).rdma)}, 4, {}),
-            [],
-        ),
-        (on((2, 3), lambda s: facts(s, lambda n, s: infiniband(n, s, node_guid=ZERO))), 4, {}, []),
-        (
-            *({1: facts(1, gpus=7)}, 3, {"skip": ["X03"]}),
-            ["X03 skipped 1: slot 1 is alone with GPU count 7; the 2 others have 8"],
-        ),
-        (
-            {
-                1: facts(1, lambda n, s: infiniband(n, s, state="DOWN", problem="it is DOWN")),
-                2: facts(2, rdma=[]),
-            },
-            *(5, {"require_rdma": True}),
-            [
-                f"X04 fail 1: slot 1 has no usable RDMA port ({ALL_DOWN}), {NO_RDMA}",
-                f"X04 fail 2: slot 2 has no usable RDMA port, {NO_RDMA}",
-            ],
-        ),
-        (on(range(3), lambda s: facts(s, efa)), 3, {"require_rdma": True}, []),
-        (
-            *(on(range(3), lambda s: facts(s, rdma=[infiniband(0, s, pkeys=[s + 0x8001])])), 3, {}),
-            [f"X05 fail None: the nodes are split 1/1/1 over partition key (full member): {KEYS}"],
-        ),
-        (on(range(4), lambda s: facts(s, rdma=[infiniband(0, s, pkeys=[0x7FFF])])), 4, {}, []),
-    ],
-    ids=[
-        *("GPUs", "GPUs of one machine", "a GUID", "the GUIDs of one machine", "GUIDs that are 0"),
-        *("skipped", "RDMA is required", "EFA is RDMA", "no common key", "nowhere a full member"),
-    ],
+@rows(
+    "names expected",
+    """
+two | h0 h1 h2 H1 | X01 warn 3: slot 1, slot 3 (H1) have the same hostname h1
+all | box box box box | X01 warn None: slots 0-3 have the same hostname box
+""",
 )
-def test_what_is_there_twice_or_asked_for(
-    odd: dict[int, Facts], size: int, spec: dict[str, Any], expected: list[str]
-) -> None:
-    assert said(cluster(size, odd), **spec) == expected
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (
-            ["h0", "h1", "h2", "H1"],
-            ["X01 warn 3: slot 1, slot 3 (H1) have the same hostname h1"],
-        ),
-        (["box"] * 4, ["X01 warn None: slots 0-3 have the same hostname box"]),
-    ],
-)
-def test_nodes_of_one_name_are_told(names: list[str], expected: list[str]) -> None:
+def test_nodes_of_one_name_are_told(names: str, expected: str) -> None:
     joins = [
         join.model_copy(update={"hostname": name})
-        for join, name in zip(cluster(4), names, strict=True)
+        for join, name in zip(machines("4"), names.split(), strict=True)
     ]
-    assert said(joins) == expected
+    assert said(joins) == [expected]
 
 
 def test_nodes_on_loopback_are_on_one_machine_on_purpose() -> None:
@@ -293,83 +197,36 @@ def test_nodes_on_loopback_are_on_one_machine_on_purpose() -> None:
 
 
 def test_without_rdma_it_is_said_where_to_look() -> None:
-    found = compare(cluster(3, {1: facts(1, rdma=[])}), make_spec(3, require_rdma=True))
+    found = compare(machines("3; 1 ports=infiniband:0"), make_spec(3, require_rdma=True))
     [fix] = [f.fix for f in found if f.level != "ok"]
     assert fix.startswith("see rdzv doctor there: is /dev/infiniband given")
 
 
-def test_what_is_wrong_on_every_node_is_not_what_makes_the_odd_one() -> None:
-    def half(s: int) -> Facts:
-        port = infiniband(0, s, problem="it is DOWN" if s == 1 else "")
-        return facts(s, rdma=[roce(0, s, device="mlx5_an0", problem="no IPv4 RoCE v2 GID"), port])
-
-    [found] = said(cluster(4, on(range(4), half)))
-    assert found.startswith("X04 fail 1: slot 1 is alone with RDMA ports none; the 3 others have ")
-    assert found.endswith(" 1 x 400 Gb/s InfiniBand (mlx5_ib0:1: it is DOWN)")
+BARE = "gpus=0 gpu_models=[] gpu_uuids=[] ports=infiniband:0"
 
 
-# --- what is worth a warning, and no more ---------------------------------------------------------
-
-BARE: dict[str, Any] = {"gpus": 0, "gpu_models": [], "gpu_uuids": [], "rdma": []}
-
-
-@pytest.mark.parametrize(
-    ("odd", "spec", "expected"),
-    [
-        ({1: facts(1, gpus=4)}, {}, ["X03 warn"]),
-        ({0: facts(0, **BARE, driver_version="")}, {}, ["X03 warn"]),
-        (
-            {1: facts(1, rdma=[*facts(1).rdma, roce(9, 1, rate_gbps=100.0)])},
-            {},
-            ["X04 warn"],
-        ),
-        (on(range(3), storage), {}, []),
-        ({1: storage(1, chosen=False, pkeys=[0x7FFF], firmware="1", subnet_prefix="")}, {}, []),
-        (
-            on(range(3), lambda s: facts(s, wants_rdma=False, **({"rdma": []} if s else {}))),
-            {},
-            ["X04 warn"],
-        ),
-        ({1: facts(1, lambda n, s: infiniband(n, s, pkeys=[]))}, {}, []),
-        ({1: facts(1, lambda n, s: roce(n, s, gid_index=None, gid_type=""))}, {"p": roce}, []),
-        (
-            on(range(3), lambda s: facts(s, **BARE, **({"nccl_version": "2.1"} if s == 1 else {}))),
-            {},
-            ["X02 warn"],
-        ),
-        (
-            on(range(3), lambda s: facts(s, gpus=0, rdma=[infiniband(0, s)] if s else [])),
-            {},
-            ["X04 warn"],
-        ),
-        (
-            on(range(3), lambda s: facts(s, gpus=0, rdma=[infiniband(0, s)] if s else [])),
-            {"require_rdma": True},
-            ["X04 fail"],
-        ),
-    ],
-    ids=[
-        *("fewer GPUs", "a bare head node", "a port more", "storage", "storage left out"),
-        *("nobody wants RDMA", "keys not readable", "GIDs not known", "NCCL without GPUs"),
-        *("RDMA without GPUs", "RDMA without GPUs that is required"),
-    ],
+@rows(
+    "nodes expected",
+    f"""
+fewer GPUs | 3; 1 gpus=4 | X03 warn
+fewer GPUs than are to be used | use-all-gpus-- 3; 1 gpus=4 | X03 fail
+a bare head node | 3; 0 {BARE} driver_version= | X03 warn
+a port more | 3; 1 +roce9.rate_gbps=100.0 | X04 warn
+storage on all | 3; * +infiniband9.rate_gbps=200.0 |
+storage that is left out
+    | 3; 1 +infiniband9.rate_gbps=200.0 8.chosen=False 8.pkeys=[0x7FFF] 8.firmware=1
+    8.subnet_prefix= |
+nobody wants RDMA | 3; * wants_rdma=False; 1-2 ports=infiniband:0 | X04 warn
+keys that cannot be read | 3; 1 *.pkeys=[] |
+GIDs that are not known | 3 roce; 1 *.gid_index=None *.gid_type= |
+NCCL without GPUs | 3; * {BARE}; 1 nccl_version=2.1 | X02 warn
+RDMA without GPUs | 3; * gpus=0 ports=infiniband:1; 0 ports=infiniband:0 | X04 warn
+RDMA without GPUs is required
+    | require-rdma-- 3; * gpus=0 ports=infiniband:1; 0 ports=infiniband:0 | X04 fail
+""",
 )
-def test_how_grave_it_is(odd: dict[int, Facts], spec: dict[str, Any], expected: list[str]) -> None:
-    ports = spec.pop("p", infiniband)
-    assert levels(cluster(3, odd, ports), **spec) == expected
-
-
-def test_fewer_gpus_fail_a_node_that_was_to_use_them_all() -> None:
-    joins = cluster(3, {1: facts(1, gpus=4)})
-    joins = [join.model_copy(update={"nproc_per_node": 8}) for join in joins]
-    assert levels(joins) == ["X03 fail"]
-
-
-def test_efa_devices_are_called_so() -> None:
-    odd = on(range(2), lambda s: facts(s, rdma=[efa(0), efa(1)]))
-    assert "all nodes have RDMA ports 2 x 100 Gb/s EFA" in [
-        f.cause for f in compare(cluster(2, odd), make_spec(2))
-    ]
+def test_how_grave_it_is(nodes: str, expected: str) -> None:
+    assert " ".join(sorted({" ".join(line.split()[:2]) for line in said_of(nodes)})) == expected
 
 
 # --- sentences ------------------------------------------------------------------------------------

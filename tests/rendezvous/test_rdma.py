@@ -4,52 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from rendezvous.proof.rdma import RdmaExpectation, rdma_of
-from tests.support.fabric import cluster, efa, facts, infiniband, on, roce, storage, with_port
+from tests.support.fabric import machines
+from tests.support.tables import rows
 
-RAILS = [f"mlx5_ib{n}:1" for n in range(8)]
-AN0: dict[str, Any] = {"device": "mlx5_an0", "problem": "no IPv4 RoCE v2 GID"}
+RAILS = " ".join(f"mlx5_ib{n}:1" for n in range(8))
 
 
-@pytest.mark.parametrize(
-    ("make", "transport", "hcas"),
-    [
-        (facts, "IB", []),
-        (lambda s: with_port(s, 6, rate_gbps=200.0) if s == 1 else facts(s), "IB", []),
-        (lambda s: storage(s, chosen=False), "IB", []),
-        (storage, "IB", RAILS),
-        (
-            lambda s: facts(s, rdma=[*facts(s, roce).rdma, roce(8, s, hca_type="M", rate_gbps=1)]),
-            *("IB", [f"mlx5_{n}:1" for n in range(8)]),
-        ),
-        (lambda s: facts(s, rdma=[roce(0, s, **AN0), infiniband(0, s)]), "IB", ["mlx5_ib0:1"]),
-        (
-            lambda s: facts(
-                s, rdma=[infiniband(0, s), *(roce(n, s, rate_gbps=25) for n in (1, 2))]
-            ),
-            *("IB", ["mlx5_ib0:1"]),
-        ),
-        (lambda s: facts(s, rdma=[]) if s == 1 else facts(s), "", []),
-        (lambda s: facts(s, rdma=[infiniband(0, 1)]) if s == 1 else facts(s), "", []),
-        (lambda s: facts(s, rdma=[]), "Socket", []),
-        (lambda s: facts(s, rdma=[infiniband(0, s, problem="no uverbs node")]), "Socket", []),
-        (lambda s: facts(s, rdma=[efa(n) for n in range(4)]), "Libfabric", []),
-        (lambda s: facts(s, rdma=[efa(n) for n in range(4 - s // 2)]), "", []),
-    ],
-    ids=[
-        *(
-            "alike",
-            "half the rate",
-            "left out",
-            "storage",
-            "front end",
-            "a broken port",
-        ),
-        *("slow Ethernet", "one without", "fewer", "none", "none that works", "EFA", "fewer EFA"),
-    ],
+@rows(
+    "nodes transport hcas",
+    f"""
+alike | 16 | IB |
+half the rate | 3; 1 6.rate_gbps=200.0 | IB |
+left out | 3; * +infiniband9.rate_gbps=200.0 8.chosen=False | IB |
+storage | 3; * +infiniband9.rate_gbps=200.0 | IB | {RAILS}
+the front end | 3 roce; * +roce8.hca_type=M 8.rate_gbps=100.0 | IB | {RAILS.replace("ib", "")}
+a port that does not work, as of an accelerated network
+    | 3; * ports=infiniband:1 +roce8.device=mlx5_an0 1.problem=x | IB | mlx5_ib0:1
+slow Ethernet | 3; * ports=infiniband:1 +roce1.rate_gbps=25.0 +roce2.rate_gbps=25.0 | IB
+    | mlx5_ib0:1
+one without | 3; 1 ports=infiniband:0 | |
+one with fewer | 3; 1 ports=infiniband:1 | |
+none | 3; * ports=infiniband:0 | Socket |
+none that works | 3; * ports=infiniband:1 0.problem=x | Socket |
+EFA | 3; * ports=efa:4 | Libfabric |
+fewer EFA | 3; * ports=efa:4; 2 ports=efa:3 | |
+""",
 )
-def test_what_nccl_should_use(make: Any, transport: Any, hcas: list[str]) -> None:
-    expected = RdmaExpectation(transport, dict.fromkeys(range(3), hcas) if hcas else {})
-    assert rdma_of(cluster(3, on(range(3), make))) == expected
+def test_what_nccl_should_use(nodes: str, transport: Any, hcas: str) -> None:
+    joins = machines(nodes)
+    expected = dict.fromkeys(range(len(joins)), hcas.split()) if hcas else {}
+    assert rdma_of(joins) == RdmaExpectation(transport, expected)

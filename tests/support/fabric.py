@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import shlex
 from typing import Any
 
-from rendezvous.wire.node import Facts, RdmaPort
+from rendezvous.wire.node import Facts, JoinRequest, RdmaPort
 from tests.support.driver import make_join, sha
 
 
@@ -42,8 +44,30 @@ def efa(number: int = 0, slot: int = 0) -> RdmaPort:
     return RdmaPort(device=f"rdmap{number}s0", link_layer="Unknown", state="ACTIVE", rate_gbps=100)
 
 
-def facts(slot: int, ports: Any = infiniband, **changes: Any) -> Facts:
-    """Of a sound machine with eight GPUs and eight ports."""
+KINDS: dict[str, Any] = {"infiniband": infiniband, "roce": roce, "efa": efa}
+
+
+def machines(text: str) -> list[JoinRequest]:
+    """`16 roce; 7 gpus=7 6.mtu=1500`: 16 sound machines with RoCE, and one that is not.
+
+    Slots are `7`, `0-2` or `*`; `6.mtu` is of its port 6, `*.mtu` of all, `+roce9.mtu` of one more,
+    and `ports=efa:4` what it has instead.
+    """
+    first, *clauses = text.split("; ")
+    size, _, kind = first.partition(" ")
+    told: dict[int, list[str]] = {slot: [] for slot in range(int(size))}
+    for clause in clauses:
+        slots, *words = shlex.split(clause)
+        start, _, end = slots.partition("-")
+        for slot in told if slots == "*" else range(int(start), int(end or start) + 1):
+            told[slot] += words
+    return [
+        make_join(slot, hostname=f"h{slot}", facts=_facts(slot, kind or "infiniband", words))
+        for slot, words in told.items()
+    ]
+
+
+def _facts(slot: int, kind: str, words: list[str]) -> Facts:
     values: dict[str, Any] = {
         "rdzv_version": "0.1.0",
         "python_version": "3.12.4",
@@ -56,28 +80,31 @@ def facts(slot: int, ports: Any = infiniband, **changes: Any) -> Facts:
         "gpu_uuids": [f"GPU-{slot}-{n}" for n in range(8)],
         "boot_id": f"boot-{slot}",
         "script_digest": sha("train.py"),
-        "rdma": [ports(n, slot) for n in range(8)],
+        "wants_rdma": True,
     }
-    return Facts(**(values | changes))
+    ports = _ports(slot, f"{kind}:8")
+    for word in words:
+        name, value = word.split("=", 1)
+        number, _, of_port = name.partition(".")
+        if name == "ports":
+            ports = _ports(slot, value)
+        elif not of_port:
+            values[name] = _like(values[name], value)
+        else:
+            if number.startswith("+"):
+                ports.append(KINDS[number[1:-1]](int(number[-1]), slot))
+            for at in (
+                range(len(ports)) if number == "*" else [-1 if "+" in number else int(number)]
+            ):
+                had = ports[at].model_dump()
+                ports[at] = RdmaPort(**(had | {of_port: _like(had[of_port], value)}))
+    return Facts(**values, rdma=ports)
 
 
-def cluster(size: int, odd: dict[int, Facts] | None = None, ports: Any = infiniband) -> Any:
-    """So many sound nodes, and those that are not."""
-    own = {slot: facts(slot, ports) for slot in range(size)} | (odd or {})
-    return [make_join(slot, hostname=f"h{slot}", facts=own[slot]) for slot in range(size)]
+def _ports(slot: int, text: str) -> list[RdmaPort]:
+    kind, _, count = text.partition(":")
+    return [KINDS[kind](number, slot) for number in range(int(count))]
 
 
-def with_port(slot: int, number: int, ports: Any = infiniband, **changes: Any) -> Facts:
-    """A node of which one port is different."""
-    return facts(slot, rdma=[ports(n, slot, **(changes if n == number else {})) for n in range(8)])
-
-
-def on(slots: Any, make: Any) -> dict[int, Facts]:
-    """The facts of several nodes, of each by its slot."""
-    return {slot: make(slot) for slot in slots}
-
-
-def storage(slot: int, **changes: Any) -> Facts:
-    """A port of the rails' chip more, at half their rate."""
-    port = infiniband(9, slot, rate_gbps=200.0, **changes)
-    return facts(slot, rdma=[*facts(slot).rdma, port])
+def _like(default: object, text: str) -> Any:
+    return text if isinstance(default, str) else ast.literal_eval(text)
