@@ -7,7 +7,7 @@ import pytest
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome
 from rendezvous.run.protocol import launcher_gone
-from rendezvous.wire.run import Phase, Result, SlotState
+from rendezvous.wire.run import Phase, Result, SlotNews, SlotState
 from tests.support.driver import Drive, in_phase, make_spec
 from tests.support.stories import stories, tell
 
@@ -326,9 +326,9 @@ def test_without_its_launcher_nothing_is_known_of_the_queue_any_more() -> None:
     drive = Drive(make_spec(3))
     for slot, state in ((0, SlotState.RUNNING), (1, SlotState.QUEUED)):
         drive.news(slot, state, 2)
-    [gone] = launcher_gone(drive.run)
-    assert (gone.slot, gone.news.generation, gone.news.state) == (1, 2, "unknown")
-    assert gone.news.detail == "it was queued when its launcher was last heard of"
+    words = "it was queued when its launcher was last heard of"
+    news = SlotNews(generation=2, state=SlotState.UNKNOWN, detail=words)
+    assert launcher_gone(drive.run) == [events.SlotChanged(slot=1, news=news)]
     drive.apply(events.Cancelled(reason="enough"))
     assert launcher_gone(drive.run) == []
 

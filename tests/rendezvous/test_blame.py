@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -203,9 +204,10 @@ error without words | error | | error | see `rdzv doctor` on h2, or choose
 def test_what_happened_is_told_with_its_likeliest_cause_and_what_to_try(
     outcome: str, detail: str, words: str, hint: str
 ) -> None:
-    size = {"path_mtu": int(detail)} if detail.isdigit() else {}
-    text = {} if size else {"detail": detail}
-    found = verdict(tried(4, into(2, 4), outcome=outcome, **size, **text))
+    told: dict[str, Any] = {"detail": detail}
+    if detail.isdigit():
+        told = {"path_mtu": int(detail)}
+    found = verdict(tried(4, into(2, 4), outcome=outcome, **told))
     assert found.reason == f"slot 2 (h2) cannot be reached by the 3 others over {ETH}: {words}"
     assert found.hint.startswith(hint)
 

@@ -87,7 +87,8 @@ back within a second | 0 heard 1/7; 0.5 closed 1/7; 1.4 heard 1/8; 1.4 alive 1; 
 the registry stalled | 0 heard 1/7; 0.5 closed 1/7; 0.5 stalled; 14.75 quiet; 15 dies 1
 the older one is closed | 0 heard 1/7; 0.1 heard 1/8; 0.2 closed 1/7; 0.2 alive 1; 5 quiet
 the newer one is closed | 0 heard 1/7; 0.1 heard 1/8; 0.2 closed 1/8; 0.2 alive 1; 5 quiet
-closed by the ingress | ingress: 0 heard 1/7; 0.5 closed 1/7; 0.5 none; 1 alive 1; 14.75 quiet; 15 dies 1
+closed by the ingress
+    | ingress: 0 heard 1/7; 0.5 closed 1/7; 0.5 none; 1 alive 1; 14.75 quiet; 15 dies 1
 closed by us | 0 heard 1/7; 0.5 ours 1/7; 1 alive 1; 14.75 quiet; 15 dies 1
 the tail of an outage | 0 heard 1/1; 0.1 heard 2/2; 6 closed 1/1; 6 closed 2/2; 14.75 dies 2 closed
     ; 7 forgets 2; 14.75 quiet; 20 dies 1

@@ -17,7 +17,7 @@ from rendezvous.server.app import make_app
 from rendezvous.server.guard import MAX_BODY_BYTES
 from rendezvous.server.journal import MemoryJournal
 from rendezvous.server.metrics import Metrics
-from rendezvous.talk.credentials import SERVER_NAME, hkdf, node_credential
+from rendezvous.talk.credentials import SERVER_NAME, Credential, hkdf, node_credential
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricRow, RunMetrics
 from rendezvous.wire.run import Phase
 from tests.support.driver import FEW
@@ -204,7 +204,7 @@ def test_a_batch_of_the_largest_rows_that_an_agent_sends_fits_into_a_body() -> N
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[tuple[Served, Launch, str]]:
+async def served() -> AsyncIterator[tuple[Served, Launch, Credential]]:
     """A run of two nodes that goes, and what node 1 shows."""
     served, launch = Served(MemoryJournal(), FakeClock()), Launch("demo")
     served.start()
@@ -221,7 +221,7 @@ URL = "/v1/runs/demo/nodes/1/metrics"
 
 
 async def test_what_a_node_tells_is_read_by_those_who_may_look(
-    served: tuple[Served, Launch, str],
+    served: tuple[Served, Launch, Credential],
 ) -> None:
     service, launch, node = served
     app = make_app(service.service, allowed_hosts=[SERVER_NAME])
@@ -244,7 +244,7 @@ async def test_what_a_node_tells_is_read_by_those_who_may_look(
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"first":1}', b'{"first":0,"rows":[]}'])
 async def test_a_body_that_is_no_batch_is_refused_without_an_echo(
-    served: tuple[Served, Launch, str], body: bytes
+    served: tuple[Served, Launch, Credential], body: bytes
 ) -> None:
     service, _, node = served
     app = make_app(service.service, allowed_hosts=[SERVER_NAME])
