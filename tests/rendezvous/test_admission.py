@@ -164,7 +164,10 @@ a node that does not listen is refused where addresses are to be proven
     new; join 1 probe_port=None -> Mismatch
     "slot 1 (host1) does not listen for its peers' probes…"
 a node need not listen where nobody probes it
-    new 2|1 verify=False|True; join 0 probe_port=None -> 0.incarnations=1
+    new 2 verify=False; join 0 probe_port=None; join 1 probe_port=None -> arming
+a node alone need not listen
+    new 1; join 0 probe_port=None -> verifying plan=
+    verify -> arming
 """)
 def test_joins(story: str) -> None:
     tell(story)
