@@ -154,26 +154,26 @@ async def test_a_log_that_was_cut_off_loses_its_end_and_nothing_else(path: Path)
     assert (found[0], sorted(found), found[-1]) == (1, found, 5)
 
 
-def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
-    path.write_bytes(b"notes of mine\n" * 1000)
-    for opening in (SqliteJournal, read_journal):
-        with pytest.raises(UsageError, match="cannot be opened: file is not a database"):
-            opening(path)
-    assert path.read_bytes() == b"notes of mine\n" * 1000
-
-
 @pytest.mark.parametrize(
-    ("setup", "words"),
+    ("content", "words"),
     [
-        ("PRAGMA user_version=2; CREATE TABLE events (id)", "has journal version 2; .* version 1"),
+        (b"notes of mine\n" * 1000, "cannot be opened: file is not a database"),
+        (
+            "PRAGMA user_version=2; CREATE TABLE events (id)",
+            "has journal version 2; .* version 1",
+        ),
         ("CREATE TABLE photos (id)", "is no journal of rdzv"),
     ],
+    ids=["no database", "another version", "another kind"],
 )
-def test_a_database_of_another_kind_is_refused_and_left_as_it_is(
-    path: Path, setup: str, words: str
+def test_what_is_no_journal_is_refused_and_left_as_it_is(
+    path: Path, content: str | bytes, words: str
 ) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.executescript(setup)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.executescript(content)
     before = path.read_bytes()
     for opening in (SqliteJournal, read_journal):
         with pytest.raises(UsageError, match=words):

@@ -11,6 +11,7 @@ from rendezvous.run.seal import assign_ranks, make_table
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.support.driver import FEW, make_candidate, make_join, sha
+from tests.support.tables import rows
 
 
 def network_of(joins: list[JoinRequest]) -> NetworkClass:
@@ -28,32 +29,28 @@ def ranks(*joins: JoinRequest) -> list[int]:
 # --- ranks ----------------------------------------------------------------------------------------
 
 
-def test_slot_0_is_rank_0_and_the_others_follow_in_natural_order_of_their_names() -> None:
-    names = {0: "node9", 1: "node10", 2: "node2", 3: "a-node", 4: "node2b", 5: "7up"}
-    joins = [make_join(slot, hostname=name) for slot, name in names.items()]
-    assert ranks(*joins) == [0, 5, 3, 2, 4, 1]
-
-
-def test_equal_names_follow_in_order_of_slots() -> None:
-    assert ranks(*(make_join(slot, hostname="same") for slot in (2, 0, 1))) == [0, 1, 2]
-
-
-def test_nodes_of_one_subnet_stand_together_and_those_of_slot_0_first() -> None:
-    subnets = {0: 9, 1: 5, 2: 9, 3: 7, 4: 5, 5: 9}
-    joins = [make_join(slot, addresses=[f"10.0.{net}.{slot + 1}"]) for slot, net in subnets.items()]
-    assert ranks(*joins) == [0, 2, 5, 1, 4, 3]
-
-
-def test_a_requested_rank_is_honoured() -> None:
-    wish = {1: 3, 2: None, 3: 1}
-    joins = [make_join(0), *(make_join(s, requested_rank=r) for s, r in wish.items())]
-    assert ranks(*joins) == [0, 3, 2, 1]
-
-
-def test_with_min_max_requested_ranks_are_closed_up_in_order() -> None:
-    joins = [make_join(0), make_join(1, requested_rank=7), make_join(2, requested_rank=5)]
-    assert ranks(*joins) == [0, 2, 1]
-    assert ranks(*joins, make_join(3)) == [0, 3, 2, 1]
+@rows(
+    "field values expected",
+    """
+natural order of names | hostname | node9 node10 node2 a-node node2b 7up | 0 5 3 2 4 1
+equal names | hostname | same same same | 0 1 2
+subnets stand together | addresses | 10.0.9.1 10.0.5.2 10.0.9.3 10.0.7.4 10.0.5.5 10.0.9.6
+    | 0 2 5 1 4 3
+requested | requested_rank | None 3 None 1 | 0 3 2 1
+requested, and closed up | requested_rank | None 7 5 | 0 2 1
+closed up around the others | requested_rank | None 7 5 None | 0 3 2 1
+""",
+)
+def test_slot_0_is_rank_0_and_the_others_follow(field: str, values: str, expected: str) -> None:
+    read = {
+        "hostname": str,
+        "addresses": lambda text: [text],
+        "requested_rank": lambda text: None if text == "None" else int(text),
+    }[field]
+    own = [{field: read(value)} for value in values.split()]
+    assert ranks(*(make_join(s, **own[s]) for s in reversed(range(len(own))))) == [
+        int(slot) for slot in expected.split()
+    ]
 
 
 @FEW
