@@ -14,7 +14,10 @@ from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.words import seconds_text
 from tests.support.driver import make_join
 from tests.support.mesh import ETH, Pair, both, classes, into, nodes, out_of, tried
+from tests.support.tables import rows
 
+SMALL = "only packets of up to 1400 bytes pass"
+TAKEN = "though the interfaces take 1500"
 Probe = Callable[[int, int], dict[str, Any]]
 
 
@@ -56,61 +59,55 @@ def test_only_what_was_seen_is_praised(round_: Round, checks: list[str]) -> None
     assert [f.check for f in found_in(round_, nodes(len(round_.slots)))] == checks
 
 
-def narrow(*slots: int) -> Probe:
-    return lambda a, b: {"path_mtu": 1400 if {a, b} & set(slots) else 1500}
+def probe_of(text: str) -> Probe:
+    """`7 rtt_ms=12` of all pairs with slot 7, `3=9` of that pair, `*`, `halves`; `ahead 7=42`."""
+    who, *words = text.split()
+    if who == "ahead":
+        skews = {int(slot): float(by) for slot, by in (word.split("=") for word in words)}
+        return lambda a, b: {"skew_seconds": skews.get(b, 0.0) - skews.get(a, 0.0)}
+    (field, value), *other = [(name, float(v)) for name, v in (w.split("=") for w in words)]
+    chosen = {int(slot) for slot in who.split("=")} if who[0].isdigit() else set()
+
+    def probe(a: int, b: int) -> dict[str, Any]:
+        halves = who == "halves" and a // 8 != b // 8
+        if who == "*" or halves or (chosen and chosen <= {a, b}):
+            return {field: int(value) if field == "path_mtu" else value}
+        return dict(other)
+
+    return probe
 
 
-def ahead(skews: dict[int, float]) -> Probe:
-    return lambda a, b: {"skew_seconds": skews.get(b, 0.0) - skews.get(a, 0.0)}
-
-
-SMALL = "only packets of up to 1400 bytes pass"
-TAKEN = "though the interfaces take 1500"
-
-
-@pytest.mark.parametrize(
-    ("size", "probe", "said"),
-    [
-        (16, narrow(7), f"M02 7: {SMALL} between slot 7 (h7) and other nodes, {TAKEN}"),
-        (
-            *(16, lambda a, b: {"path_mtu": 1400 if {a, b} == {3, 9} else 1500}),
-            f"M02 None: {SMALL} between slot 3 (h3) and slot 9 (h9), {TAKEN}",
-        ),
-        (4, narrow(0, 1, 2, 3), f"M02 None: {SMALL} in 12 directed pairs of nodes, {TAKEN}"),
-        (16, ahead({7: 42.0}), "M03 7: the clock of slot 7 (h7) is 42.0 s ahead of the others'"),
-        (16, ahead({7: -2.5}), "M03 7: the clock of slot 7 (h7) is 2.5 s behind the others'"),
-        (16, ahead({7: 86400}), "M03 7: the clock of slot 7 (h7) is 1440 min ahead of the others'"),
-        (
-            *(2, ahead({1: 1.0})),
-            "M03 None: the clock of slot 1 (h1) is 1.0 s ahead of that of slot 0 (h0)",
-        ),
-        (
-            *(4, ahead({2: 60.0, 3: 60.0})),
-            "M03 None: the clock of slot 2 (h2) is 60.0 s ahead of that of slot 0 (h0)",
-        ),
-        (
-            *(16, lambda a, b: {"rtt_ms": 12.0 if 7 in (a, b) else 0.2}),
-            "M04 7: slot 7 (h7) answers in 12 ms, the other nodes in 0.2 ms",
-        ),
-        (
-            *(4, lambda a, b: {"source": "192.0.2.7" if a == 2 else f"10.0.0.{a + 1}"}),
-            (
-                "X07 2: slot 2 (h2) is seen by the others as 192.0.2.7, which is none of the "
-                "addresses that it offers"
-            ),
-        ),
-        (16, lambda a, b: {"rtt_ms": 0.9 if 7 in (a, b) else 0.01}, ""),
-        (16, lambda a, b: {"rtt_ms": 12.0 if {a, b} == {7, 8} else 0.2}, ""),
-        (16, lambda a, b: {"rtt_ms": 12.0 if a // 8 != b // 8 else 0.2}, ""),
-    ],
-    ids=[
-        *("narrow", "narrow between two", "narrow for all", "clock", "slow clock", "wrong day"),
-        *("two clocks", "clocks in halves", "late", "NAT"),
-        *("late by less than a millisecond", "a late pair", "two late halves"),
-    ],
+@rows(
+    "size probe said",
+    f"""
+narrow | 16 | 7 path_mtu=1400 | M02 7: {SMALL} between slot 7 (h7) and other nodes, {TAKEN}
+narrow between two | 16 | 3=9 path_mtu=1400
+    | M02 None: {SMALL} between slot 3 (h3) and slot 9 (h9), {TAKEN}
+narrow for all | 4 | * path_mtu=1400 | M02 None: {SMALL} in 12 directed pairs of nodes, {TAKEN}
+a clock | 16 | ahead 7=42.0 | M03 7: the clock of slot 7 (h7) is 42.0 s ahead of the others'
+a slow clock | 16 | ahead 7=-2.5 | M03 7: the clock of slot 7 (h7) is 2.5 s behind the others'
+another day | 16 | ahead 7=86400 | M03 7: the clock of slot 7 (h7) is 1440 min ahead of the others'
+two clocks | 2 | ahead 1=1.0
+    | M03 None: the clock of slot 1 (h1) is 1.0 s ahead of that of slot 0 (h0)
+clocks in halves | 4 | ahead 2=60 3=60
+    | M03 None: the clock of slot 2 (h2) is 60.0 s ahead of that of slot 0 (h0)
+late | 16 | 7 rtt_ms=12.0 | M04 7: slot 7 (h7) answers in 12 ms, the other nodes in 0.2 ms
+late by less than a millisecond | 16 | 7 rtt_ms=0.9 rtt_ms=0.01 |
+a late pair | 16 | 7=8 rtt_ms=12.0 |
+late halves | 16 | halves rtt_ms=12.0 |
+""",
 )
-def test_a_node_that_stands_out_is_named(size: int, probe: Probe, said: str) -> None:
-    assert shown(size, probe) == [said][: bool(said)]
+def test_a_node_that_stands_out_is_named(size: str, probe: str, said: str) -> None:
+    assert shown(int(size), probe_of(probe)) == [said][: bool(said)]
+
+
+def test_a_node_behind_nat_is_named_with_the_address_that_others_see() -> None:
+    seen = {2: "192.0.2.7"}
+    [said] = shown(4, lambda a, b: {"source": seen.get(a, f"10.0.0.{a + 1}")})
+    assert said == (
+        "X07 2: slot 2 (h2) is seen by the others as 192.0.2.7, which is none of the addresses that"
+        " it offers"
+    )
 
 
 def test_a_node_with_another_mtu_is_named_with_what_mends_it() -> None:
@@ -127,6 +124,10 @@ def test_a_node_with_another_mtu_is_named_with_what_mends_it() -> None:
     )
 
 
+ALL = [(a, b) for a in range(4) for b in range(4) if a != b]
+TWO = into(2, 4) + into(3, 4)
+
+
 def mute(*pairs: Pair) -> Probe:
     """Probes whose datagrams nobody answers in these pairs."""
     return lambda a, b: {"path_mtu": None} if (a, b) in pairs else {}
@@ -135,17 +136,11 @@ def mute(*pairs: Pair) -> Probe:
 @pytest.mark.parametrize(
     ("size", "pairs", "said"),
     [
-        (
-            *(4, both(*[(a, b) for a in range(4) for b in range(a)])),
-            "None: UDP ports 7000, 7001, 7002 and 1 more of all nodes get no answer",
-        ),
+        (4, ALL, "None: UDP ports 7000, 7001, 7002 and 1 more of all nodes get no answer"),
         (4, into(2, 4), "2: UDP port 7002 of slot 2 (h2) gets no answer"),
         (4, out_of(2, 4), "2: slot 2 (h2) gets no answer from the UDP ports of the others"),
         (2, [(0, 1)], "None: UDP port 7001 of slot 1 (h1) gets no answer"),
-        (
-            *(4, into(2, 4) + into(3, 4)),
-            "None: UDP ports 7002, 7003 of slot 2 (h2), slot 3 (h3) get no answer",
-        ),
+        (4, TWO, "None: UDP ports 7002, 7003 of slot 2 (h2), slot 3 (h3) get no answer"),
         (4, [(0, 1), (2, 3)], ""),  # a busy node may answer too late for once
     ],
 )
@@ -207,46 +202,31 @@ def test_seconds_as_text(seconds: float, text: str) -> None:
 
 # --- hostnames ------------------------------------------------------------------------------------
 
-ON_TWO = "on slots 0-2, /etc/hosts leads from h3 to "
+OF_3 = "; slot 3 (h3) is 10.0.0.4"
 
 
-@pytest.mark.parametrize(
-    ("size", "told", "said"),
-    [
-        (3, {}, []),
-        (3, {(0, 1): "10.0.0.2, 192.168.7.2"}, []),
-        (4, {(slot, 3): "192.168.7.3" for slot in range(3)}, []),  # all agree: another one of it
-        (
-            *(16, {(7, 3): "10.0.0.6"}),
-            [
-                (
-                    "X08 7: on slot 7 (h7), /etc/hosts leads from h3 to 10.0.0.6, which is slot 5 "
-                    "(h5); slot 3 (h3) is 10.0.0.4"
-                )
-            ],
-        ),
-        (
-            *(5, {(slot, 3): "10.7.0.1" for slot in range(3)}),
-            [f"X08 None: {ON_TWO}10.7.0.1; slot 3 (h3) is 10.0.0.4"],
-        ),
-        (
-            *(4, {(slot, 3): "127.0.1.1" for slot in range(3)}),
-            [f"X08 None: {ON_TWO}127.0.1.1; slot 3 (h3) is 10.0.0.4"],
-        ),
-        (
-            *(4, {(slot, 3): "::1" for slot in range(3)}),
-            [f"X08 None: {ON_TWO}::1; slot 3 (h3) is 10.0.0.4"],
-        ),
-        (
-            *(4, {(slot, 3): "10.0.0.1" for slot in range(3)}),
-            [f"X08 None: {ON_TWO}10.0.0.1, which is slot 0 (h0); slot 3 (h3) is 10.0.0.4"],
-        ),
-    ],
+@rows(
+    "size reporters address said",
+    f"""
+its own and another of it | 4 | 0 | 10.0.0.4, 192.168.7.2 |
+all agree on another | 4 | 0 1 2 | 192.168.7.3 |
+another node's | 16 | 7 | 10.0.0.6
+    | X08 7: on slot 7 (h7), /etc/hosts leads from h3 to 10.0.0.6, which is slot 5 (h5){OF_3}
+nobody's, and some do not have it | 5 | 0 1 2 | 10.7.0.1
+    | X08 None: on slots 0-2, /etc/hosts leads from h3 to 10.7.0.1{OF_3}
+loopback | 4 | 0 1 2 | 127.0.1.1
+    | X08 None: on slots 0-2, /etc/hosts leads from h3 to 127.0.1.1{OF_3}
+loopback of IPv6 | 4 | 0 1 2 | ::1 | X08 None: on slots 0-2, /etc/hosts leads from h3 to ::1{OF_3}
+all agree on another node's | 4 | 0 1 2 | 10.0.0.1
+    | X08 None: on slots 0-2, /etc/hosts leads from h3 to 10.0.0.1, which is slot 0 (h0){OF_3}
+""",
 )
 def test_hosts_files_that_lead_elsewhere_are_told(
-    size: int, told: dict[Pair, str], said: list[str]
+    size: str, reporters: str, address: str, said: str
 ) -> None:
-    assert shown(size, lambda a, b: {"resolved": told.get((a, b), "")}) == said
+    told = {(int(slot), 3): address for slot in reporters.split()}
+    found = shown(int(size), lambda a, b: {"resolved": told.get((a, b), "")})
+    assert found == [said][: bool(said)]
 
 
 def test_of_very_many_wrong_names_the_first_are_told() -> None:

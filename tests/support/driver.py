@@ -111,8 +111,6 @@ class Drive:
         self.outcomes: list[Outcome] = []
         self.apply(events.Created(run="r", spec=spec))
 
-    # --- events -------------------------------------------------------------------------------
-
     def apply(self, event: Event) -> Outcome:
         """Keep the event, change the run, let the leases follow."""
         self.journal.append((self.now, event))
@@ -203,8 +201,6 @@ class Drive:
         """What a cancel would change just now."""
         return decide_cancel(self.run, why, self.now, self.leases)
 
-    # --- time ---------------------------------------------------------------------------------
-
     def wait(self, seconds: float, *, silent: Collection[int] = ()) -> None:
         """Let time pass, sweep by sweep; every node but the silent ones keeps polling."""
         end = self.now + seconds
@@ -219,8 +215,6 @@ class Drive:
     @staticmethod
     def _gone(slot: Slot) -> bool:
         return slot.node is not None and slot.node.state in (NodeState.LOST, NodeState.LEFT)
-
-    # --- phases -------------------------------------------------------------------------------
 
     def gather(self, *slots: int) -> Drive:
         """These nodes join, all when none is named."""
@@ -239,8 +233,6 @@ class Drive:
         for slot in sorted(self.run.waiting_for):
             self.ack(slot)
         return self
-
-    # --- what tests look at -------------------------------------------------------------------
 
     @property
     def reasons(self) -> list[str]:
