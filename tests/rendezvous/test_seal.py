@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +45,7 @@ closed up around the others | requested_rank | None 7 5 None | 0 3 2 1
 """,
 )
 def test_slot_0_is_rank_0_and_the_others_follow(field: str, values: str, expected: str) -> None:
-    read = {
+    read: dict[str, Callable[[str], Any]] = {
         "hostname": str,
         "addresses": lambda text: [text],
         "requested_rank": lambda text: None if text == "None" else int(text),
