@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
@@ -32,6 +31,12 @@ def ranks(*joins: JoinRequest) -> list[int]:
 # --- ranks ----------------------------------------------------------------------------------------
 
 
+def read(field: str, text: str) -> Any:
+    if field == "requested_rank":
+        return None if text == "None" else int(text)
+    return [text] if field == "addresses" else text
+
+
 @rows(
     "field values expected",
     """
@@ -45,12 +50,7 @@ closed up around the others | requested_rank | None 7 5 None | 0 3 2 1
 """,
 )
 def test_slot_0_is_rank_0_and_the_others_follow(field: str, values: str, expected: str) -> None:
-    read: dict[str, Callable[[str], Any]] = {
-        "hostname": str,
-        "addresses": lambda text: [text],
-        "requested_rank": lambda text: None if text == "None" else int(text),
-    }[field]
-    own = [{field: read(value)} for value in values.split()]
+    own = [{field: read(field, value)} for value in values.split()]
     assert ranks(*(make_join(s, **own[s]) for s in reversed(range(len(own))))) == [
         int(slot) for slot in expected.split()
     ]
