@@ -266,6 +266,7 @@ def _write_many(path: Path, run: str, count: int) -> None:
     asyncio.run(write())
 
 
+@pytest.mark.real_time
 def test_two_processes_that_write_at_once_lose_nothing(path: Path) -> None:
     asyncio.run(SqliteJournal(path).close())  # who makes the file holds it alone for a moment
     fork = multiprocessing.get_context("fork")

@@ -45,6 +45,7 @@ _EITHER = re.compile(r"[^\s|\"'=;]+(?:\|[^\s|\"';]+)+")
 def stories(text: str) -> pytest.MarkDecorator:
     """A test of each story, by the words of its rule."""
     told = re.findall(r"^(\S.*)\n((?:[ ].*\n)+)", text, re.MULTILINE)
+    assert "".join(f"{rule}\n{body}" for rule, body in told) == text.lstrip("\n"), "a line is lost"
     cells = [
         pytest.param(way, id=rule + tag) for rule, body in told for tag, way in _each_way(body)
     ]
