@@ -72,10 +72,10 @@ the time-out is for all networks together
     wait 12; probe 0 1; probe 1 0 -> code=verification_failed
     "…over eth0, 10.0.0.0/24…"
 a node that is lost while verifying begins it all again
-    new; offer 2; probe 0 1; probe 1; leave 1 -> gathering
-    join 1 2 at=10.0.0.2,10.1.0.2 -> epoch=3 network='eth0, 10.0.0.0/24, Ethernet, IPv4'
+    new; offer 2; probe 0 1; probe 1; leave 1 -> gathering rounds=1
+    join 1 2 at=10.0.0.2,10.1.0.2 -> epoch=3 rounds=0 network='eth0, 10.0.0.0/24, Ethernet, IPv4'
 without verify the preferred network is taken unproven
-    new 2 verify=False; offer 2 -> arming network='eth0, 10.0.0.0/24, Ethernet, IPv4'
+    new 2 verify=False; offer 2 -> arming rounds=0 network='eth0, 10.0.0.0/24, Ethernet, IPv4'
 """)
 def test_rounds(story: str) -> None:
     tell(story)

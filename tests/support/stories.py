@@ -173,6 +173,8 @@ def _value_of(drive: Drive, name: str) -> object:
             return ",".join(map(str, node_view(run, drive.now, 2.0).released))
         case "addresses":
             return ",".join(row.address for row in table.rows) if table else None
+        case "rounds":
+            return len(run.attempt.rounds)
         case "enough_since":
             return run.attempt.enough_since
         case "exit":
