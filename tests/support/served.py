@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from starlette.types import ASGIApp, Message
 
-from rendezvous.server.journal import Journal
+from rendezvous.server import sequencer
+from rendezvous.server.journal import Journal, MemoryJournal, Record
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.sequencer import Options
 from rendezvous.server.service import Service
 from rendezvous.talk.credentials import SERVER_NAME, Credential, hkdf, registry_credential
+from rendezvous.wire.errors import StorageFull
 from rendezvous.wire.node import JoinReply
 from rendezvous.wire.reports import AckReport, Report
 from rendezvous.wire.run import Phase, RunStatus
@@ -56,19 +59,66 @@ class FakeClock:
         await asyncio.wait_for(self.was_read.wait(), 5)
 
 
+class TroubledJournal(MemoryJournal):
+    """Keeps records once its gate is open, and refuses them while its disk is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = asyncio.Event()
+        self.open.set()
+        self.is_full = False
+        self.batches: list[int] = []
+        self.refused = 0
+
+    async def append(self, records: list[Record]) -> None:
+        """See the base class."""
+        self.batches.append(len(records))
+        await self.open.wait()
+        self._refuse_when_full()
+        await super().append(records)
+
+    async def drop(self, run: str) -> None:
+        """See the base class."""
+        self._refuse_when_full()
+        await super().drop(run)
+
+    def _refuse_when_full(self) -> None:
+        if self.is_full:
+            self.refused += 1
+            raise StorageFull("the disk is full", hint="free space")
+
+
 class Served:
     """A service that is being served, without a socket."""
 
     def __init__(self, journal: Journal, clock: FakeClock, **options: Any) -> None:
+        self.journal: Any = journal
         self.clock = clock
-        self.service = Service(
-            journal,
-            hkdf(SECRET, "nodes"),
-            OPERATOR.sha256(),
-            clock=clock,
-            options=Options(**options),
-        )
+        self.options = Options(**options)
+        self.service = self._made()
         self.task: asyncio.Task[None] | None = None
+
+    def _made(self) -> Service:
+        key, operator = hkdf(SECRET, "nodes"), OPERATOR.sha256()
+        return Service(self.journal, key, operator, clock=self.clock, options=self.options)
+
+    def recovered(self) -> Service:
+        """What another process would have, from the journal."""
+        made = self._made()
+        made.sequencer.recover()
+        return made
+
+    def is_what_the_journal_says(self, launch: Launch, other: Service | None = None) -> bool:
+        """Whether a registry that is started now would have the same run."""
+        there = (other or self.recovered()).access.run(launch.run, OPERATOR, write=True)
+        return there.run == self.host(launch).run
+
+    async def restart(self, away: float = 0.0) -> None:
+        """The process is killed, and started again on its journal after these seconds."""
+        await self.end()
+        self.clock.seconds += away
+        self.service = self.recovered()
+        self.start()
 
     def let_pass(self, seconds: float) -> None:
         """Let time pass of which the sweep sees the end alone; the registry was awake all along."""
@@ -143,6 +193,15 @@ class Served:
     def reasons(self, launch: Launch) -> list[str]:
         """The run's events, in words."""
         return [line.reason for line in self.host(launch).lines_after(0)]
+
+
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    """For `pytest.fixture`: a service that looks at its clock so often that nobody waits for it."""
+    monkeypatch.setattr(sequencer, "SWEEP_SECONDS", 0.005)
+    made = Served(TroubledJournal(), FakeClock())
+    made.start()
+    yield made
+    await made.end()
 
 
 @dataclass
