@@ -1,0 +1,105 @@
+"""Who is slowed down, and what is told of a connection and of a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from rendezvous.server.answers import problem_response
+from rendezvous.server.connection import CloseReason, Connection
+from rendezvous.server.limiter import MAX_SOURCES, FailedLogins, Strangers
+from rendezvous.wire.errors import Mismatch, TooManyRequests
+
+HERE, THERE = "10.0.0.1", "10.0.0.2"
+
+
+def waits(logins: FailedLogins, source: str, *times: float) -> list[float]:
+    """How long a source has to wait that fails at these times."""
+    return [logins.failed(source, now) for now in times]
+
+
+def test_twenty_failures_at_once_are_allowed_then_one_a_second_until_a_pause() -> None:
+    logins = FailedLogins()
+    assert waits(logins, HERE, *[5.0] * 21) == [0.0] * 20 + [1.0]
+    assert waits(logins, HERE, 5.5, 6.0, 6.0) == [0.5, 0.0, 1.0]
+    assert waits(logins, HERE, *[27.0] * 21) == [0.0] * 20 + [1.0]
+
+
+def test_sources_do_not_share_their_allowance_unless_they_are_one_ipv6_network() -> None:
+    logins = FailedLogins()
+    for number in range(21):
+        logins.failed(HERE, 0.0)
+        logins.failed(f"2001:db8::{number:x}", 0.0)
+    others = (THERE, "2001:db8::ffff", "2001:db8:0:1::1")
+    assert [logins.failed(other, 0.0) for other in others] == [0.0, 1.0, 0.0]
+
+
+def test_the_source_that_failed_longest_ago_is_forgotten_first() -> None:
+    logins = FailedLogins()
+    for source in ("old", "kept"):
+        waits(logins, source, *[0.0] * 20)
+    logins.failed("kept", 1.0)
+    for number in range(MAX_SOURCES - 1):
+        logins.failed(f"10.{number}", 1.0)
+    assert (logins.failed("kept", 1.0), logins.failed("old", 1.0)) == (1.0, 0.0)
+
+
+def test_a_stranger_asks_twice_at_once_then_once_a_second() -> None:
+    strangers, state, told = Strangers(), 0.0, []
+    for now in (5.0, 5.0, 5.0, 6.5, 6.5, 20.0):
+        state, wait = strangers.take(HERE, state, now)
+        told.append(wait)
+    assert told == [0.0, 0.0, 1.0, 0.5, 1.0, 0.0]
+
+
+def test_the_connections_of_a_source_share_what_it_may_ask_and_none_waits_long() -> None:
+    strangers = Strangers()
+    told = [strangers.take(HERE, 0.0, 5.0)[1] for _ in range(12_000)]
+    assert told[:10_000] == [0.0] * 10_000
+    assert 0 < told[10_100] < 0.3
+    assert told[-1] == 1.0
+    assert strangers.take(THERE, 0.0, 5.0)[1] == 0.0
+
+
+def test_who_proves_a_credential_does_not_use_up_what_its_source_may_ask() -> None:
+    strangers = Strangers()
+    told = [strangers.take(HERE, 0.0, 5.0)[1] for _ in range(10_001)]
+    assert (max(told[:-1]), told[-1] > 0) == (0.0, True)
+    strangers.give_back(HERE, 5_000)
+    assert strangers.take(HERE, 0.0, 5.0)[1] == 0.0
+
+
+def test_only_so_many_sources_of_strangers_are_remembered() -> None:
+    strangers = Strangers()
+    for number in range(MAX_SOURCES + 10):
+        strangers.take(f"10.{number}", 0.0, 1.0)
+    assert len(strangers._sources) == MAX_SOURCES
+
+
+async def test_a_callback_is_called_once_also_when_it_is_given_each_time_or_after_the_end() -> None:
+    calls: list[tuple[object, ...]] = []
+
+    def record(*arguments: object) -> None:
+        calls.append(arguments)
+
+    connection = Connection(HERE)
+    for _ in range(3):
+        connection.on_close(record, "node", 2)
+    connection.end(CloseReason.FIN)
+    await asyncio.sleep(0)
+    assert (calls, connection.closed) == ([("node", 2, CloseReason.FIN)], True)
+    connection.on_close(record)
+    await asyncio.sleep(0)
+    assert calls[1:] == [(CloseReason.FIN,)]
+
+
+def test_only_a_word_of_command_that_differs_is_more_than_every_refusal_says() -> None:
+    shape = ["code", "hint", "message", "retryable"]
+    assert sorted(json.loads(problem_response(Mismatch("another --nnodes"))[2])) == shape
+    told = json.loads(problem_response(Mismatch("other words", command_word=3))[2])
+    assert (sorted({*told} - {"command_word"}), told["command_word"]) == (shape, 3)
+
+
+def test_too_many_requests_say_when_to_come_back() -> None:
+    status, headers, _ = problem_response(TooManyRequests("slowly"), retry_after_seconds=2.1)
+    assert (status, dict(headers)[b"retry-after"]) == (429, b"3")
