@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-
 import pytest
 
-from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.dialling import WaitFor, dials_again, next_step
 from rendezvous.talk.failures import Fault, NetworkFailure, unreachable, words_of
 from rendezvous.talk.join_string import RegistryPlace
-from rendezvous.talk.network import Answer, Line, Request, Stream
 from rendezvous.wire.errors import Unavailable
-from tests.support.virtual_time import run_virtually
-
-_HEALTHY = Answer(200, {"x-rdzv": "test"}, b"ok\n")
 
 
 @pytest.mark.parametrize(
@@ -115,98 +106,3 @@ def test_without_tls_a_server_that_says_nothing_of_use_may_speak_tls() -> None:
     assert "; it may speak TLS" in failed(Fault.NOT_HTTP, trust="plain").message
     assert "; it may speak TLS" not in failed(Fault.CLOSED).message
     assert "; it may speak TLS" not in failed(Fault.SILENT, trust="plain").message
-
-
-# Whole dialling, on a clock that jumps
-
-
-class Host:
-    """An address: answers after so many seconds, or fails."""
-
-    def __init__(self, seconds: float, fault: Fault | None = None) -> None:
-        self.seconds = seconds
-        self.fault = fault
-        self.asked_at: list[float] = []
-        self.closed = 0
-
-
-class _Line:
-    def __init__(self, address: str, host: Host) -> None:
-        self.base = f"http://{address}"
-        self._host = host
-
-    async def request(self, request: Request, seconds: float) -> Answer:
-        self._host.asked_at.append(asyncio.get_running_loop().time())
-        await asyncio.sleep(self._host.seconds)
-        if self._host.fault is not None:
-            raise NetworkFailure(self._host.fault)
-        return _HEALTHY
-
-    @asynccontextmanager
-    async def stream(self, request: Request, quiet: float) -> AsyncIterator[Stream]:
-        raise NetworkFailure(Fault.CLOSED)
-        yield
-
-    async def aclose(self) -> None:
-        self._host.closed += 1
-
-
-class Hosts:
-    """A network of these hosts; a name is that of all whose address begins with it."""
-
-    def __init__(self, hosts: Mapping[str, Host]) -> None:
-        self._hosts = hosts
-
-    async def addresses_of(self, name: str, seconds: float) -> list[str]:
-        """See the protocol."""
-        return [address for address in self._hosts if address.startswith(name)]
-
-    async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
-        """See the protocol."""
-        return _Line(address, self._hosts[address])
-
-
-def kept(hosts: Mapping[str, Host], *names: str, late: tuple[str, ...] = ()) -> tuple[str, float]:
-    """The address that is kept, and when."""
-
-    async def connect() -> tuple[str, float]:
-        client = RegistryClient(RegistryPlace(names, 29600), network=Hosts(hosts))
-        client._late |= set(late)
-        base = await client.connect()
-        return base, asyncio.get_running_loop().time()
-
-    return run_virtually(connect())
-
-
-def test_of_those_that_answer_within_a_moment_the_first_is_kept_and_the_others_closed() -> None:
-    hosts = {"a": Host(0.1, Fault.REFUSED), "b": Host(0.5), "c": Host(0.3), "d": Host(9.0)}
-    assert kept(hosts, "a", "b", "c", "d") == ("http://b", 0.5)
-    assert [host.closed for host in hosts.values()] == [1, 0, 1, 1]
-
-
-def test_one_that_is_much_later_is_not_waited_for() -> None:
-    assert kept({"a": Host(0.7), "b": Host(0.3)}, "a", "b") == ("http://b", 0.55)
-
-
-def test_where_an_answer_was_late_is_dialled_later() -> None:
-    hosts = {"a": Host(0.0), "b": Host(0.4)}
-    assert kept(hosts, "a", "b", late=("a",)) == ("http://b", 0.4)
-    assert hosts["a"].asked_at == []
-
-
-def test_the_addresses_of_a_name_are_dialled_one_after_another() -> None:
-    hosts = {"n1": Host(1.0, Fault.FILTERED), "n2": Host(0.5), "n3": Host(0.0)}
-    assert kept(hosts, "n") == ("http://n2", 1.5)
-    assert hosts["n3"].asked_at == []
-
-
-def test_an_address_that_makes_the_client_stumble_is_told_as_well() -> None:
-    class Odd(Hosts):
-        async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
-            raise ValueError("what is that?")
-
-    async def connect() -> None:
-        await RegistryClient(RegistryPlace(("a",), 1), network=Odd({"a": Host(0.0)})).connect()
-
-    with pytest.raises(Unavailable, match=r"no registry at port 1 of a \(a: what is that\?\)"):
-        run_virtually(connect())
