@@ -7,26 +7,24 @@ import copy
 import gzip
 import json
 import random
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 from rendezvous.server.app import make_app
-from rendezvous.server.journal import MemoryJournal, Record
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
-from rendezvous.wire.errors import InternalError, StorageFull
-from rendezvous.wire.node import JoinReply, JoinRequest
+from rendezvous.wire.errors import InternalError
+from rendezvous.wire.node import JoinReply
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport
 from rendezvous.wire.run import Phase, RunReport, RunStatus
 from rendezvous.wire.table import EndpointTable, canonical_json
 from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
-from tests.support.driver import make_probe, make_refusal
+from tests.rendezvous.bad_bodies import join_body, refusals
+from tests.support.driver import make_probe
 from tests.support.mangle import CANARY, mangled
 from tests.support.registry import LIMIT_SECONDS, Launch, is_waiting
-from tests.support.served import OPERATOR, Answer, FakeClock, Served, ask
-from tests.support.waiting import soon
+from tests.support.served import OPERATOR, Answer, Served, ask, serving
 
 
 class Door:
@@ -80,25 +78,7 @@ def view_of(answer: Answer) -> NodeView:
     return NodeView.model_validate_json(answer.body)
 
 
-class FullJournal(MemoryJournal):
-    """Refuses everything once it is full."""
-
-    is_full = False
-
-    async def append(self, records: list[Record]) -> None:
-        """See the base class."""
-        if self.is_full:
-            raise StorageFull("the disk is full", hint="free space")
-        await super().append(records)
-
-
-@pytest.fixture
-async def served() -> AsyncIterator[Served]:
-    """A service whose clock stands still."""
-    made = Served(FullJournal(), FakeClock())
-    made.start()
-    yield made
-    await made.end()
+served = pytest.fixture(serving)
 
 
 @pytest.fixture
@@ -144,61 +124,18 @@ async def test_a_run_goes_from_creation_to_its_end(door: Door) -> None:
     assert (status.result.status, status.everyone_left) == ("ok", True)
 
 
-async def test_a_node_that_refuses_to_join_ends_the_run_and_is_answered_alike_each_time(
-    door: Door,
-) -> None:
-    await door.create()
-    await door.join(0)
-    refusal, token = make_refusal(1).model_dump(), door.launch.token(1)
-    first = await door.ask("POST", "/slots/1/refusal", token, refusal)
-    again = await door.ask("POST", "/slots/1/refusal", token, refusal)
-    assert (first.status, first.json) == (again.status, again.json) == (200, {"seq": 2})
-    result = view_of(await door.watch(0)).result
-    assert result is not None
-    assert (result.slot, result.hostname, result.exit_code) == (1, "host1", 2)
-
-
-async def test_a_poll_is_answered_at_once_when_there_is_news(door: Door) -> None:
-    await door.create()
-    await door.join(0)
-    door.served.poll_long(door.launch)
-    seq = view_of(await door.watch(0)).seq
-    poll = asyncio.create_task(door.watch(0, seq))
-    assert await is_waiting(poll)
-    await door.join(1)
-    assert view_of(await poll).phase is Phase.VERIFYING
-
-
-async def test_a_poll_without_news_ends_after_the_poll_length_with_the_reason(door: Door) -> None:
-    await door.create()
-    await door.join(0)
-    seq = view_of(await door.watch(0)).seq
-    door.served.clock.seconds += 1
-    started = asyncio.get_running_loop().time()
-    view = view_of(await door.watch(0, seq))
-    assert asyncio.get_running_loop().time() - started > 0.25
-    assert (view.seq, view.reason) == (
-        seq,
-        "waiting for 1 of 2 nodes, 599 s left: slot 1 not submitted yet",
-    )
-
-
 async def test_the_table_is_the_same_bytes_for_everyone_and_named_by_its_digest(door: Door) -> None:
     view = await door.arm(3)
     bodies = [(await door.watch(slot)).body for slot in range(3)]
     assert len(set(bodies)) == 1
+    for digest in ("0" * 64, "x", "%0a"):
+        answer = await door.ask("GET", f"/tables/{digest}", door.launch.keys.read)
+        assert answer.problem == (404, "not_found")
     answer = await door.ask("GET", f"/tables/{view.digest}", door.launch.keys.read)
     assert EndpointTable.model_validate_json(answer.body) == view.table
     assert view.table is not None
     assert canonical_json(answer.json) == view.table.canonical()
     assert view.table.digest() == view.digest
-
-
-async def test_a_table_of_another_digest_is_not_there(door: Door) -> None:
-    await door.arm()
-    for digest in ("0" * 64, "x", "%0a"):
-        answer = await door.ask("GET", f"/tables/{digest}", door.launch.keys.read)
-        assert answer.problem == (404, "not_found")
 
 
 async def test_a_large_table_is_compressed_for_those_who_take_it(served: Served) -> None:
@@ -252,19 +189,6 @@ async def test_a_cancelled_run_keeps_the_reason_without_control_characters(door:
     ]
 
 
-async def test_runs_are_listed_for_the_operator(door: Door) -> None:
-    await door.create()
-    listed = (await ask(door.app, "GET", "/v1/runs", OPERATOR)).json["runs"]
-    assert [(run["run"], run["phase"], run["slots"]) for run in listed] == [
-        ("demo", "gathering", [])
-    ]
-
-
-async def test_health_needs_no_credential_and_says_that_it_is_rdzv(door: Door) -> None:
-    answer = await ask(door.app, "GET", "/healthz")
-    assert (answer.status, answer.body, "x-rdzv" in answer.headers) == (200, b"ok\n", True)
-
-
 async def test_metrics_are_prometheus_text(door: Door) -> None:
     await door.create()
     await door.join(0)
@@ -284,9 +208,7 @@ async def test_metrics_are_prometheus_text(door: Door) -> None:
 async def test_a_full_disk_is_answered_507_and_what_is_there_is_served(door: Door) -> None:
     await door.create()
     await door.join(0)
-    journal = door.served.service.sequencer._journal
-    assert isinstance(journal, FullJournal)
-    journal.is_full = True
+    door.served.journal.is_full = True
     answer = await door.join(1)
     assert answer.problem == (507, "storage_full")
     assert (answer.json["hint"], answer.json["retryable"]) == ("free space", True)
@@ -304,10 +226,6 @@ async def test_a_fault_of_the_registry_is_one_500_without_its_cause(
     assert answer.problem == (500, InternalError.code)
     assert "NoneType" not in answer.body.decode()
     assert "NoneType" in caplog.text
-
-
-async def test_a_fault_in_a_reply_is_one_500_as_well(door: Door) -> None:
-    await door.create()
     door.served.host(door.launch).run.spec = None  # type: ignore[assignment]
     answer = await door.ask("GET", "", door.launch.keys.read)
     assert answer.problem == (500, InternalError.code)
@@ -340,141 +258,7 @@ async def test_what_is_not_there_is_no_wrong_credential(served: Served) -> None:
         assert (table.problem, run.problem) == ((404, "not_found"), (404, "not_found"))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/",
-        "/v1",
-        "/docs",
-        "/redoc",
-        "/openapi.json",
-        "/v1/runs/",
-        "/v1/runs/demo/",
-        "/v1/runs/demo/nodes/",
-        "/v1/runs/demo/nodes/0",
-        "/v1/runs/demo/nodes/0/watch/",
-        "/v1/runs/demo/nodes/-1/watch",
-        "/v1/runs/demo/nodes/0/other",
-        "/v1/runs/demo/../demo",
-        "/v1/runs//demo",
-        "//v1/runs/demo",
-        "/V1/runs/demo",
-    ],
-)
-async def test_a_path_that_is_no_route_leads_nowhere(door: Door, path: str) -> None:
-    answer = await ask(door.app, "GET", path, OPERATOR)
-    assert answer.status in (400, 404)
-    answer.problem  # noqa: B018
-
-
 # Bad input: every refusal is a 4xx in the one shape, and says nothing of what was sent
-
-
-def join_body(**changes: Any) -> dict[str, Any]:
-    """A join of slot 0 with changes."""
-    body: dict[str, Any] = Launch("demo").join(0).model_dump(mode="json")
-    return body | changes
-
-
-def candidate(**changes: Any) -> list[dict[str, Any]]:
-    """The only candidate of a join, with changes."""
-    body: dict[str, Any] = join_body()["candidates"][0]
-    return [body | changes]
-
-
-BAD_JOINS: dict[str, Any] = {
-    "nothing": b"",
-    "cut off": b'{"slot": 0, "gen',
-    "a list": [],
-    "null": None,
-    "text": CANARY,
-    "NaN": json.dumps(join_body()).replace('"mtu": 0', '"mtu": NaN').encode(),
-    "infinity": json.dumps(join_body()).replace('"mtu": 0', '"mtu": Infinity').encode(),
-    "an overflow": json.dumps(join_body()).replace('"mtu": 0', '"mtu": 1e999').encode(),
-    "text for a number": join_body(slot="0"),
-    "a float for a number": join_body(slot=0.0),
-    "a boolean for a number": join_body(nproc_per_node=True),
-    "a number for text": join_body(hostname=7),
-    "a huge number": json.dumps(join_body()).replace('"slot": 0', '"slot": ' + "9" * 6000).encode(),
-    "a large number": join_body(nproc_per_node=2**70),
-    "a negative number": join_body(slot=-1),
-    "too deep": b'{"slot":' + b"[" * 30_000,
-    "deep and complete": b'{"slot":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
-    "no UTF-8": json.dumps(join_body(hostname=CANARY)).encode().replace(b"canary", b"can\xff\xfe"),
-    "UTF-16": json.dumps(join_body()).encode("utf-16"),
-    "a lone surrogate": json.dumps(join_body(hostname=f"{CANARY}\ud800")).encode(),
-    "a NUL": join_body(hostname=f"{CANARY}\0"),
-    "an escape sequence": join_body(hostname=f"{CANARY}\x1b[2J"),
-    "a line feed": join_body(hostname=f"{CANARY}\n127.0.0.1 bank"),
-    "a long name": join_body(hostname=CANARY * 100),
-    "no candidate": join_body(candidates=[]),
-    "many candidates": join_body(candidates=candidate() * 65),
-    "a name for an address": join_body(candidates=candidate(address=CANARY)),
-    "a number for an address": join_body(candidates=candidate(address=2130706433)),
-    "an odd kind": join_body(candidates=candidate(kind=CANARY)),
-    "an odd mac": join_body(candidates=candidate(mac=CANARY)),
-    "an odd join id": join_body(join_id=f"{CANARY}/../../x"),
-    "a missing key": {"slot": 0, CANARY: 1},
-}
-BAD_REPORTS: dict[str, Any] = {
-    "nothing": b"",
-    "an unknown kind": {"kind": CANARY},
-    "a kind that is no text": {"kind": {CANARY: 1}},
-    "no kind": {"epoch": 1},
-    "a list": [CANARY],
-    "an odd code": {"kind": "refuse", "epoch": 1, "code": CANARY, "reason": "x"},
-    "no digest": {"kind": "ack", "epoch": 1, "digest": CANARY},
-    "a late age": b'{"kind":"exit","epoch":1,"exit_code":0,"age_seconds":NaN}',
-    "a code out of range": {"kind": "exit", "epoch": 1, "exit_code": 256},
-    "a long tail": {"kind": "exit", "epoch": 1, "exit_code": 1, "tail": [CANARY] * 41},
-    "text for a number": {"kind": "progress", "epoch": "1", "words": CANARY},
-    "an escape sequence": {"kind": "progress", "epoch": 1, "words": f"{CANARY}\x1b]0;x\x07"},
-    "long words": {"kind": "progress", "epoch": 1, "words": CANARY * 100},
-}
-BAD_NEWS: dict[str, Any] = {
-    "nothing": b"",
-    "an odd state": {"generation": 1, "state": CANARY},
-    "too deep": b"[" * 60_000,
-    "no UTF-8": b'{"generation": 1, "state": "queued", "detail": "\xff"}',
-    "NaN": b'{"generation": NaN, "state": "queued"}',
-    "text for a number": {"generation": "1", "state": "queued"},
-    "no digest": {"generation": 1, "state": "submitting", "token_sha256": CANARY},
-}
-BAD_REFUSALS: dict[str, Any] = {
-    "nothing": b"",
-    "an odd code": make_refusal(0).model_dump() | {"code": f"{CANARY} "},
-    "long words": make_refusal(0).model_dump() | {"reason": CANARY * 100},
-    "an escape sequence": make_refusal(0).model_dump() | {"reason": f"{CANARY}\x1b]0;x\x07"},
-    "an end without a failure": make_refusal(0).model_dump() | {"exit_code": 0},
-    "a code out of range": make_refusal(0).model_dump() | {"exit_code": 256},
-}
-BAD_SPECS: dict[str, Any] = {
-    "nothing": b"",
-    "an odd launch": {"launch_id": CANARY.upper()},
-    "no digest": {"read_sha256": CANARY},
-    "other sizes": {"min_nodes": 3},
-    "too few tokens": {"token_sha256": ["0" * 64]},
-    "a lease that is too short": {"limits": {"lease_seconds": 0.1}},
-    "NaN": b'{"launch_id": "abcdefgh", "min_nodes": NaN}',
-    "a key that it does not know": {"secret_value": CANARY},
-}
-
-
-def refusals() -> Iterator[Any]:
-    """Every bad body with the route and the credential that it is sent with."""
-    for name, body in BAD_JOINS.items():
-        yield pytest.param("POST", "/nodes", "join", body, id=f"join: {name}")
-    for name, body in BAD_REPORTS.items():
-        yield pytest.param("POST", "/nodes/0/reports", "node", body, id=f"report: {name}")
-    for name, body in BAD_REFUSALS.items():
-        yield pytest.param("POST", "/slots/0/refusal", "join", body, id=f"refusal: {name}")
-    for name, body in BAD_NEWS.items():
-        yield pytest.param("POST", "/slots/0", "admin", body, id=f"news: {name}")
-    for name, changes in BAD_SPECS.items():
-        body = changes
-        if isinstance(changes, dict):
-            body = Launch("demo").spec(2).model_dump(mode="json") | changes
-        yield pytest.param("PUT", "", "registry", body, id=f"spec: {name}")
 
 
 @pytest.mark.parametrize(("method", "path", "kind", "body"), list(refusals()))
@@ -495,6 +279,26 @@ async def test_bad_input_is_refused_without_an_echo(
     assert CANARY not in answer.body.decode().lower()
     assert CANARY not in caplog.text.lower()
     assert door.served.host(door.launch).run == before
+
+
+PATHS = (
+    *("/", "/v1", "/docs", "/redoc", "/openapi.json", "/v1/runs/", "/v1/runs/demo/"),
+    *("/v1/runs/demo/nodes/", "/v1/runs/demo/nodes/0", "/v1/runs/demo/nodes/0/watch/"),
+    *("/v1/runs/demo/nodes/-1/watch", "/v1/runs/demo/nodes/0/other", "/v1/runs/demo/../demo"),
+    *("/v1/runs//demo", "//v1/runs/demo", "/V1/runs/demo"),
+)
+NAMES = (".", "..", "a b", "é", "-x", "a" * 64, "a\x00b", "a\nb", "%", "a'b")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [*(("GET", path) for path in PATHS), *(("PUT", f"/v1/runs/{name}") for name in NAMES)],
+)
+async def test_a_path_that_is_no_route_leads_nowhere(door: Door, method: str, path: str) -> None:
+    body = door.launch.spec(2).model_dump(mode="json") if method == "PUT" else b""
+    answer = await ask(door.app, method, path, OPERATOR, body)
+    assert answer.problem[0] in (400, 404)
+    assert await door.served.service.statuses() == []
 
 
 @pytest.mark.parametrize(
@@ -524,37 +328,20 @@ async def test_a_bad_query_is_refused_without_an_echo(door: Door, method: str, p
     assert CANARY not in answer.body.decode()
 
 
-@pytest.mark.parametrize(
-    "run", [".", "..", "a b", "é", "-x", "a" * 64, "a\x00b", "a\nb", "%", "a'b"]
-)
-async def test_a_run_id_that_is_none_makes_no_run(door: Door, run: str) -> None:
-    spec = door.launch.spec(2).model_dump(mode="json")
-    answer = await ask(door.app, "PUT", f"/v1/runs/{run}", OPERATOR, spec)
-    assert answer.problem[0] in (400, 404)
-    assert await door.served.service.statuses() == []
-
-
-async def test_of_a_key_that_stands_twice_the_last_one_counts(door: Door) -> None:
+async def test_of_a_key_that_stands_twice_the_last_one_counts_and_new_ones_are_ignored(
+    door: Door,
+) -> None:
     await door.create()
-    body = json.dumps(join_body(hostname="first"))[:-1] + ', "hostname": "last"}'
+    body = json.dumps(join_body(hostname="first", colour=["new"]))[:-1] + ', "hostname": "last"}'
     answer = await door.ask("POST", "/nodes", door.launch.token(0), body.encode())
-    assert answer.status == 200
+    door.nodes[0] = parse_credential(answer.json["credential"])
     status = await door.served.service.status(door.served.host(door.launch))
     assert status.slots[0].hostname == "last"
-
-
-async def test_keys_that_a_newer_worker_sends_are_ignored(door: Door) -> None:
-    await door.create()
-    answer = await door.join(0)
-    body = door.launch.join(1).model_dump(mode="json") | {"colour": ["new"]}
-    answer = await door.ask("POST", "/nodes", door.launch.token(1), body)
-    assert answer.status == 200
-    door.nodes[1] = parse_credential(answer.json["credential"])
-    assert (await door.report(1, {"kind": "leave", "colour": 1})).status == 200
+    assert (await door.report(0, {"kind": "leave", "colour": 1})).status == 200
 
 
 async def test_mangled_requests_never_break_the_registry(served: Served) -> None:
-    """Two thousand requests, each nearly right."""
+    """Six hundred requests, each nearly right."""
     door = Door(served)
     await door.create()
     await door.join(0)
@@ -578,7 +365,7 @@ async def test_mangled_requests_never_break_the_registry(served: Served) -> None
     ):
         good.append(("POST", "/nodes/0/reports", door.nodes[0], report.model_dump(mode="json")))
     statuses: set[int] = set()
-    for number in range(2_000):
+    for number in range(600):
         method, path, shown, body = dice.choice(good)
         text = json.dumps(mangled(dice, body)).encode()
         if dice.random() < 0.1:
@@ -592,23 +379,17 @@ async def test_mangled_requests_never_break_the_registry(served: Served) -> None
     assert served.is_alive
 
 
-async def test_a_join_that_is_refused_for_good_is_told_to_the_people(door: Door) -> None:
+@pytest.mark.parametrize("other", [{"job": {"nnodes": "4"}}, {"facts": {"rdzv_version": "99.0"}}])
+async def test_a_join_that_is_refused_for_good_is_told_to_the_people(
+    door: Door, other: dict[str, Any]
+) -> None:
     await door.create()
-    job = {"nnodes": "4"}
-    body = door.launch.join(0).model_dump(mode="json") | {"job": job}
+    body = door.launch.join(0).model_dump(mode="json") | other
     answer = await door.ask("POST", "/nodes", door.launch.token(0), body)
     assert answer.problem == (409, "mismatch")
     status = await door.ask("GET", "", door.launch.keys.read)
-    assert status.json["slots"][0]["problem"] == answer.json["message"]
-    assert status.json["result"]["message"] == answer.json["message"]
-
-
-async def test_a_node_of_another_major_version_is_refused_and_ends_the_run(door: Door) -> None:
-    await door.create()
-    body = door.launch.join(0).model_dump(mode="json") | {"facts": {"rdzv_version": "99.0.0"}}
-    answer = await door.ask("POST", "/nodes", door.launch.token(0), body)
-    assert (answer.status, answer.json["code"]) == (409, "mismatch")
-    status = await door.ask("GET", "", door.launch.keys.read)
+    if "job" in other:
+        assert status.json["slots"][0]["problem"] == answer.json["message"]
     assert status.json["result"]["message"] == answer.json["message"]
 
 
@@ -621,18 +402,3 @@ async def test_a_node_is_heard_of_with_each_of_its_requests(door: Door) -> None:
         assert host.leases.silent_seconds((0, 1), door.served.service.now()) > 0
         await request
         assert host.leases.silent_seconds((0, 1), door.served.service.now()) == 0
-
-
-async def test_a_request_that_waits_for_the_journal_does_not_stop_the_others(
-    served: Served,
-) -> None:
-    door = Door(served)
-    await door.create(3)
-    await door.join(0)
-    await asyncio.gather(*(door.join(slot) for slot in (1, 2)), door.watch(0))
-    await soon(lambda: served.host(door.launch).run.phase is Phase.VERIFYING)
-
-
-def test_a_join_request_is_the_one_of_the_schema() -> None:
-    """The bad bodies above are bad by what they change alone."""
-    assert JoinRequest.model_validate_json(json.dumps(join_body())).slot == 0
