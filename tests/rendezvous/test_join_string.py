@@ -13,16 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.talk.certificate import (
-    key_from_secret,
-    make_certificate,
-    public_key_pin,
-)
-from rendezvous.talk.credentials import (
-    RunKeys,
-    base64url,
-    registry_credential,
-)
+from rendezvous.talk.certificate import key_from_secret, make_certificate, public_key_pin
+from rendezvous.talk.credentials import RunKeys, base64url, registry_credential
 from rendezvous.talk.join_string import (
     JoinString,
     RegistryPlace,
@@ -45,29 +37,20 @@ REGISTRY = RegistryString(PLACE, registry_credential(SECRET))
 WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
 
 
-WORDS: list[tuple[str, Callable[[], str], Callable[[str], Any], object]] = [
-    ("RDZV_JOIN", JOIN.text, JoinString.parse, JOIN),
-    ("RDZV_REGISTRY", REGISTRY.text, RegistryString.parse, REGISTRY),
-    ("RDZV_TOKEN", lambda: group_token_text(SECRET), parse_group_token, SECRET),
-]
-each_word = pytest.mark.parametrize(("variable", "write", "parse", "meant"), WORDS,
-                                    ids=[w[0] for w in WORDS])  # fmt: skip
+WORDS: dict[str, tuple[Callable[[], str], Callable[[str], Any], object]] = {
+    "RDZV_JOIN": (JOIN.text, JoinString.parse, JOIN),
+    "RDZV_REGISTRY": (REGISTRY.text, RegistryString.parse, REGISTRY),
+    "RDZV_TOKEN": (lambda: group_token_text(SECRET), parse_group_token, SECRET),
+}
+each_word = pytest.mark.parametrize("variable", WORDS)
 
 
 @each_word
-def test_a_word_is_read_back(
-    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
-) -> None:
+def test_a_word_is_read_back_and_neither_yaml_nor_a_shell_touches_it(variable: str) -> None:
+    write, parse, meant = WORDS[variable]
     text = write()
-    assert parse(text) == meant
-    assert parse(f"  {text}\n") == meant
-
-
-@each_word
-def test_a_word_is_one_that_neither_yaml_nor_a_shell_touches(
-    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
-) -> None:
-    assert WORD.match(write())
+    assert parse(text) == parse(f"  {text}\n") == meant
+    assert WORD.match(text)
 
 
 def test_a_join_string_with_a_certificate_and_three_addresses_is_below_a_kilobyte() -> None:
@@ -87,10 +70,10 @@ def test_a_place_is_read_back_from_json(place: RegistryPlace) -> None:
     assert RegistryPlace.from_json(json.loads(json.dumps(place.to_json()))) == place
 
 
-def refused_quietly(parse: Callable[[str], Any], text: str) -> str:
+def refused_quietly(variable: str, text: str) -> str:
     """The refusal of a word; neither it nor its cause may show a key."""
     with pytest.raises(UsageError) as caught:
-        parse(text)
+        WORDS[variable][1](text)
     shown = str(caught.value) + repr(caught.value) + str(caught.value.__cause__)
     for key in (SECRET, JOIN.token.secret, JOIN.row_key, JOIN.probe_key):
         assert base64url(key) not in shown
@@ -99,46 +82,30 @@ def refused_quietly(parse: Callable[[str], Any], text: str) -> str:
 
 
 @each_word
-def test_a_word_that_was_cut_is_refused(
-    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
-) -> None:
-    text = write()
+def test_a_word_that_was_cut_quoted_or_folded_is_refused(variable: str) -> None:
+    text = WORDS[variable][0]()
     for length in {0, 1, 6, 8, 9, 10, 13, 20, len(text) // 2, len(text) - 2, len(text) - 1}:
-        assert variable in refused_quietly(parse, text[:length])
+        assert variable in refused_quietly(variable, text[:length])
+    for spoil in ("{} {}", "{}\n{}", '"{}{}"', "{}ü{}", "{}%{}"):
+        assert variable in refused_quietly(variable, spoil.format(text[:40], text[40:]))
 
 
 @each_word
-def test_a_word_that_was_altered_is_refused(
-    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
-) -> None:
-    text = write()
-    start = text.index("-") + 1
-    for place in range(start, len(text) - 1, 7):
+def test_a_word_that_was_altered_is_refused(variable: str) -> None:
+    text = WORDS[variable][0]()
+    for place in range(text.index("-") + 1, len(text) - 1, 7):
         other = "B" if text[place] == "A" else "A"
-        altered = text[:place] + other + text[place + 1 :]
-        words = refused_quietly(parse, altered)
+        words = refused_quietly(variable, text[:place] + other + text[place + 1 :])
         assert f"{variable} is damaged" in words
         assert f"pass it as a file ({variable}_FILE)" in words
 
 
 @each_word
-@pytest.mark.parametrize("spoil", ["{} {}", "{}\n{}", '"{}{}"', "{}ü{}", "{}%{}"])
-def test_a_word_that_was_quoted_or_folded_is_refused(
-    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object, spoil: str
-) -> None:
-    text = write()
-    assert variable in refused_quietly(parse, spoil.format(text[:40], text[40:]))
-
-
-@each_word
-def test_another_word_is_refused_with_what_it_should_begin_with(
-    variable: str, write: Callable[[], str], parse: Callable[[str], Any], meant: object
-) -> None:
-    for name, other, _, _ in WORDS:
-        if name != variable:
-            words = refused_quietly(parse, other())
-            assert f"{variable} does not begin with 'rdzv" in words
-            assert f"{variable}, or its file in {variable}_FILE" in words
+def test_another_word_is_refused_with_what_it_should_begin_with(variable: str) -> None:
+    for name in WORDS.keys() - {variable}:
+        words = refused_quietly(variable, WORDS[name][0]())
+        assert f"{variable} does not begin with 'rdzv" in words
+        assert f"{variable}, or its file in {variable}_FILE" in words
 
 
 @FEW
@@ -180,7 +147,7 @@ PARTS = json.loads(zlib.decompress(base64.urlsafe_b64decode(JOIN.text()[6:] + "=
 )
 def test_a_join_string_with_a_part_missing_or_odd_is_refused(changes: dict[str, object]) -> None:
     value = {key: part for key, part in (PARTS | changes).items() if part is not None}
-    words = refused_quietly(JoinString.parse, _pack("rdzv1-", value))
+    words = refused_quietly("RDZV_JOIN", _pack("rdzv1-", value))
     assert words.startswith("RDZV_JOIN is whole, but a part of it is missing")
 
 
@@ -198,27 +165,21 @@ def test_the_numbers_of_a_join_string_are_taken_up_to_their_bounds() -> None:
 
 @pytest.mark.parametrize("data", ["[]", "7", "[" * 50_000, '{"a": ' + "1" * 2_000_000 + "}"])
 def test_a_word_that_holds_no_object_or_a_bomb_is_refused(data: str) -> None:
-    refused_quietly(JoinString.parse, _word("rdzv1-", zlib.compress(data.encode())))
+    refused_quietly("RDZV_JOIN", _word("rdzv1-", zlib.compress(data.encode())))
 
 
 @pytest.mark.parametrize(("size", "found"), [(1_000_000, "is whole"), (1_000_001, "is damaged")])
 def test_a_word_is_unpacked_up_to_a_million_bytes(size: int, found: str) -> None:
     packed = zlib.compress(b"{" + b" " * (size - 2) + b"}")
-    assert f"RDZV_JOIN {found}" in refused_quietly(JoinString.parse, _word("rdzv1-", packed))
+    assert f"RDZV_JOIN {found}" in refused_quietly("RDZV_JOIN", _word("rdzv1-", packed))
 
 
 @pytest.mark.parametrize(
-    ("variable", "prefix", "parse"),
-    [
-        ("RDZV_REGISTRY", "rdzvreg1-", RegistryString.parse),
-        ("RDZV_TOKEN", "rdzvtok1-", parse_group_token),
-    ],
+    ("variable", "prefix"), [("RDZV_REGISTRY", "rdzvreg1-"), ("RDZV_TOKEN", "rdzvtok1-")]
 )
 @pytest.mark.parametrize("value", [{}, {"s": "AAAA", "g": "AAAA"}], ids=str)
-def test_the_other_words_need_their_parts_too(
-    variable: str, prefix: str, parse: Callable[[str], Any], value: object
-) -> None:
-    words = refused_quietly(parse, _pack(prefix, value))
+def test_the_other_words_need_their_parts_too(variable: str, prefix: str, value: object) -> None:
+    words = refused_quietly(variable, _pack(prefix, value))
     assert words.startswith(f"{variable} is whole, but a part of it is missing")
 
 
@@ -231,15 +192,8 @@ def _pack(prefix: str, value: object) -> str:
 
 
 def test_what_a_stranger_repeats_has_none_of_our_secret_words() -> None:
-    keys = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
-    place = RegistryPlace(("10.0.0.1",), 29600)
-    token = keys.join_token(1, 1)
-    words = [
-        JoinString(place, "llama", "k7", 1, 1, token, keys.row_key, keys.probe_key).text(),
-        RegistryString(place, registry_credential(b"s" * 32)).text(),
-        group_token_text(b"s" * 32),
-    ]
-    for word in words:
+    for write, _, _ in WORDS.values():
+        word = write()
         assert without_secrets(f'env: "{word}" is odd') == 'env: "(hidden)" is odd'
         assert without_secrets(f"RDZV_JOIN={word[:40]}") == "RDZV_JOIN=(hidden)"
     harmless = "rdzv-k7f2a9c1xy-1-1 of rdzv 1-2, rdzv1 and myrdzv1-x"

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from rendezvous.server import relay
 from rendezvous.server.app import make_app
-from rendezvous.server.journal import MemoryJournal
+from rendezvous.server.live_run import LiveRun
 from rendezvous.server.relay import Relay
-from rendezvous.talk.credentials import SERVER_NAME, Credential, hkdf, node_credential
+from rendezvous.talk.credentials import SERVER_NAME, hkdf, node_credential
 from rendezvous.wire.errors import TooManyRequests
 from rendezvous.wire.relay import (
     COMMAND_PIECE_BYTES,
@@ -28,7 +25,7 @@ from rendezvous.wire.relay import (
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase
 from tests.support.registry import Launch, is_waiting
-from tests.support.served import SECRET, Answer, FakeClock, Served, ask
+from tests.support.served import SECRET, Answer, Served, ask, serving
 
 MAC = "0" * 64
 
@@ -67,16 +64,6 @@ async def test_frames_wait_in_their_order_until_their_node_has_them() -> None:
     assert numbers(await kept.take(2, 0, kept.session)) == [7]
 
 
-async def test_what_a_node_has_is_forgotten() -> None:
-    kept = Relay()
-    kept.give(0, [piece(1, 30_000)])
-    assert kept.held_bytes > 40_000
-    seq = (await kept.take(1, 0, kept.session)).seq
-    kept.close()
-    assert (await kept.take(1, seq, kept.session)).parcels == []
-    assert kept.held_bytes == 0
-
-
 async def test_a_node_that_was_told_of_another_session_has_nothing_yet() -> None:
     kept = Relay()
     kept.give(0, [end(1, 1)])
@@ -85,18 +72,13 @@ async def test_a_node_that_was_told_of_another_session_has_nothing_yet() -> None
     assert Relay().session != kept.session
 
 
-async def test_who_asks_for_more_waits_for_it() -> None:
+async def test_who_waits_is_answered_by_a_frame_or_when_it_is_gone_or_the_run_is_over() -> None:
     kept = Relay()
     asked = asyncio.create_task(kept.take(1, 0, kept.session))
     assert await is_waiting(asked)
-    kept.give(0, [end(1, 1)])
+    kept.give(0, [end(1, 1), end(2, 1)])
     assert numbers(await asked) == [1]
-
-
-async def test_who_waits_is_answered_when_a_node_is_gone_or_the_run_is_over() -> None:
-    kept = Relay()
-    kept.give(0, [end(2, 1)])
-    lost, over = (asyncio.create_task(kept.take(slot, 0, kept.session)) for slot in (1, 3))
+    lost, over = (asyncio.create_task(kept.take(slot, 1, kept.session)) for slot in (1, 3))
     assert await is_waiting(lost)
     kept.forget(1)
     kept.forget(2)
@@ -138,140 +120,110 @@ async def test_what_is_not_taken_is_bounded_and_goes_on_once_it_is() -> None:
 # --- over HTTP ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def served() -> AsyncIterator[Served]:
-    made = Served(MemoryJournal(), FakeClock())
-    made.start()
-    yield made
-    await made.end()
+DEMO = Launch("demo")
+
+served = pytest.fixture(serving)
 
 
-def node(launch: Launch, slot: int) -> Credential:
-    key = hkdf(SECRET, "nodes")
-    return node_credential(key, launch.run, launch.keys.launch_id, slot, 1)
-
-
-async def give(served: Served, launch: Launch, slot: int, *parcels: Parcel) -> Answer:
+async def call(
+    served: Served, method: str, slot: int, query: str = "", body: object = b""
+) -> Answer:
+    """A node's request for the relay."""
     app = make_app(served.service, allowed_hosts=[SERVER_NAME])
+    token = node_credential(hkdf(SECRET, "nodes"), "demo", DEMO.keys.launch_id, slot, 1)
+    return await ask(app, method, f"/v1/runs/demo/nodes/{slot}/{query or 'relay'}", token, body)
+
+
+async def give(served: Served, slot: int, *parcels: Parcel) -> Answer:
     body = {"parcels": [parcel.model_dump() for parcel in parcels]}
-    return await ask(
-        app, "POST", f"/v1/runs/{launch.run}/nodes/{slot}/relay", node(launch, slot), body
-    )
+    return await call(served, "POST", slot, body=body)
 
 
-async def take(served: Served, launch: Launch, slot: int, query: str = "") -> Answer:
-    app = make_app(served.service, allowed_hosts=[SERVER_NAME])
-    path = f"/v1/runs/{launch.run}/nodes/{slot}/relay{query}"
-    return await ask(app, "GET", path, node(launch, slot))
+async def take(served: Served, slot: int) -> Answer:
+    return await call(served, "GET", slot)
+
+
+async def running(served: Served, nodes: int = 2) -> LiveRun:
+    """A run that allows remote commands, and goes."""
+    await served.bring_to(Phase.RUNNING, DEMO, nodes, allow_exec=True)
+    return served.host(DEMO)
 
 
 async def test_a_node_tells_another_one_and_the_registry_says_from_whom(served: Served) -> None:
-    launch = Launch("demo")
-    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
-    given = await give(served, launch, 0, start(1, b"echo hi"))
-    taken = await take(served, launch, 1)
-    mail = RelayMail.model_validate_json(taken.body)
-    assert given.json == {"session": mail.session}
-    assert mail == RelayMail(session=mail.session, seq=1, parcels=[start(0, b"echo hi")])
-
-
-async def test_nothing_of_it_is_journalled_and_nothing_is_kept_where_it_is_not_used(
-    served: Served,
-) -> None:
-    launch = Launch("demo")
-    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
-    host = served.host(launch)
+    host = await running(served)
     before = host.number
     assert host.relay is None
-    await give(served, launch, 0, start(1, b"echo hi"))
-    assert host.number == before
+    given = await give(served, 0, start(1, b"echo hi"))
+    mail = RelayMail.model_validate_json((await take(served, 1)).body)
+    assert given.json == {"session": mail.session}
+    assert mail == RelayMail(session=mail.session, seq=1, parcels=[start(0, b"echo hi")])
+    assert host.number == before  # nothing of it is journalled
     await served.service.cancel(host, "enough")
     assert host.relay is None
 
 
 async def test_who_takes_and_gives_is_no_silent_node(served: Served) -> None:
     """What it asks otherwise may be lost on the way."""
-    launch = Launch("demo")
-    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
+    host = await running(served)
     served.clock.seconds += 5.0
-    await give(served, launch, 0, start(1, b"echo hi"))
-    await take(served, launch, 1)
+    await give(served, 0, start(1, b"echo hi"))
+    await take(served, 1)
     served.clock.seconds += 1.0
-    status = await served.service.status(served.host(launch))
+    status = await served.service.status(host)
     assert [slot.silent_seconds for slot in status.slots[:2]] == [1.0, 1.0]
 
 
-async def refusal(served: Served, launch: Launch, slot: int) -> dict[str, Any]:
-    answers = [await give(served, launch, slot, end(1, 1)), await take(served, launch, slot)]
-    assert answers[0].json == answers[1].json
-    return {"status": answers[0].status, **json.loads(answers[0].body)}
-
-
-async def test_a_run_that_was_not_launched_for_it_passes_nothing_on(served: Served) -> None:
-    launch = Launch("demo")
-    await served.bring_to(Phase.RUNNING, launch)
-    assert await refusal(served, launch, 0) == {
-        "status": 403,
-        "code": "forbidden",
-        "message": "run 'demo' allows no remote commands",
-        "hint": "launch it with --allow-exec",
-        "retryable": False,
-    }
-
-
-@pytest.mark.parametrize("phase", [Phase.VERIFYING, Phase.ARMING])
-async def test_before_the_go_nothing_is_passed_on(served: Served, phase: Phase) -> None:
-    launch = Launch("demo")
-    await served.bring_to(phase, launch, allow_exec=True)
-    told = await refusal(served, launch, 0)
-    words = f"run 'demo' is {phase}: commands run while it is running"
-    assert (told["status"], told["message"]) == (403, words)
-
-
-async def test_after_the_end_nothing_is_passed_on(served: Served) -> None:
-    launch = Launch("demo")
-    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
-    await give(served, launch, 0, start(1, b"echo hi"))
-    await served.service.cancel(served.host(launch), "enough")
-    told = await refusal(served, launch, 1)
-    assert (told["status"], told["code"]) == (410, "run_over")
-    assert told["message"] == "run 'demo' is over: run 'demo' was cancelled: enough"
+@pytest.mark.parametrize(
+    ("phase", "allowed", "over", "status", "words"),
+    [
+        (Phase.RUNNING, False, False, 403, "run 'demo' allows no remote commands"),
+        (Phase.VERIFYING, True, False, 403, "is verifying: commands run while it is running"),
+        (Phase.ARMING, True, False, 403, "is arming: commands run while it is running"),
+        (Phase.RUNNING, True, True, 410, "is over: run 'demo' was cancelled: enough"),
+    ],
+)
+async def test_only_while_a_run_goes_that_allows_it_something_is_passed_on(
+    served: Served, phase: Phase, allowed: bool, over: bool, status: int, words: str
+) -> None:
+    await served.bring_to(phase, DEMO, allow_exec=allowed)
+    if over:
+        await give(served, 0, start(1, b"echo hi"))
+        await served.service.cancel(served.host(DEMO), "enough")
+    for answer in (await give(served, 0, end(1, 1)), await take(served, 0)):
+        assert answer.problem == (status, "run_over" if over else "forbidden")
+        assert words in answer.json["message"]
+        assert (answer.json["hint"] == "launch it with --allow-exec") is not allowed
 
 
 async def test_frames_for_a_node_that_is_gone_are_not_kept(served: Served) -> None:
-    launch = Launch("demo")
-    await served.bring_to(Phase.RUNNING, launch, 3, allow_exec=True)
-    await give(served, launch, 0, start(1, b"true"), start(2, b"true"))
-    held = served.host(launch).relay
+    await running(served, 3)
+    await give(served, 0, start(1, b"true"), start(2, b"true"))
+    held = served.host(DEMO).relay
     assert held is not None
-    await served.report(launch, 1, LeaveReport())
+    await served.report(DEMO, 1, LeaveReport())
     before = held.held_bytes
-    assert (await give(served, launch, 0, start(1, b"true", number=2))).status == 200
-    assert (await give(served, launch, 0, start(19_999, b"true"))).status == 200
+    assert (await give(served, 0, start(1, b"true", number=2))).status == 200
+    assert (await give(served, 0, start(19_999, b"true"))).status == 200
     assert held.held_bytes == before
-    assert (await take(served, launch, 1)).problem == (403, "forbidden")
-    assert (await take(served, launch, 2)).json["seq"] == 1
+    assert (await take(served, 1)).problem == (403, "forbidden")
+    assert (await take(served, 2)).json["seq"] == 1
 
 
 async def test_the_longest_command_passes_and_a_longer_body_does_not(served: Served) -> None:
-    launch = Launch("demo")
-    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
-    assert (await give(served, launch, 0, start(1, b"x" * MAX_COMMAND_BYTES))).status == 200
-    app = make_app(served.service, allowed_hosts=[SERVER_NAME])
-    path = "/v1/runs/demo/nodes/0/relay"
+    await running(served)
+    assert (await give(served, 0, start(1, b"x" * MAX_COMMAND_BYTES))).status == 200
     large = b"{" + b" " * (256 << 10)
-    assert (await ask(app, "POST", path, node(launch, 0), large)).problem == (413, "too_large")
-    other = "/v1/runs/demo/nodes/0/reports"
-    assert (await ask(app, "POST", other, node(launch, 0), large)).problem == (413, "too_large")
+    for query in ("relay", "reports"):
+        answer = await call(served, "POST", 0, query, large)
+        assert answer.problem == (413, "too_large")
     spoilt = {"parcels": [start(1, b"true").model_dump() | {"peer": -1}]}
-    assert (await ask(app, "POST", path, node(launch, 0), spoilt)).problem == (400, "bad_request")
+    assert (await call(served, "POST", 0, body=spoilt)).problem == (400, "bad_request")
 
 
 async def test_who_waits_is_told_that_the_registry_closes(served: Served) -> None:
-    launch = Launch("demo")
-    await served.bring_to(Phase.RUNNING, launch, allow_exec=True)
-    session = (await take(served, launch, 0)).json["session"]
-    asked = asyncio.create_task(take(served, launch, 0, f"?session={session}"))
+    await running(served)
+    session = (await take(served, 0)).json["session"]
+    asked = asyncio.create_task(call(served, "GET", 0, f"relay?session={session}"))
     assert await is_waiting(asked)
     served.service.closing.set()
     assert (await asked).problem == (503, "unavailable")
