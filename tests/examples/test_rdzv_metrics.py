@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
+import itertools
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -18,10 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.waiting import soon
 from worker.program.local_socket import LocalSocket, Request
-
-pytestmark = pytest.mark.real_time
 
 FILE = Path(__file__).parent.parent.parent / "examples" / "rdzv_metrics.py"
 RANKS = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -43,22 +39,22 @@ def rdzv_metrics(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         module._connection.close()
 
 
-@contextlib.contextmanager
-def listening(path: Path, backlog: int = 8) -> Iterator[socket.socket]:
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """A socket in the place of the agent's."""
+    monkeypatch.setenv("RDZV_SOCKET", str(tmp_path / "s"))
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(str(path))
-        sock.listen(backlog)
+        sock.bind(str(tmp_path / "s"))
+        sock.listen(8)
         sock.settimeout(10)
         yield sock
 
 
-def read_line(sock: socket.socket) -> dict[str, Any]:
-    """What the next caller says first."""
-    connection, _ = sock.accept()
+def read_lines(agent: socket.socket, most: int | None = None) -> list[dict[str, Any]]:
+    """What the next caller says, or so many lines of it."""
+    connection, _ = agent.accept()
     with connection, connection.makefile("rb") as file:
-        said: dict[str, Any] = json.loads(file.readline())
-        return said
+        return [json.loads(line) for line in itertools.islice(file, most)]
 
 
 def test_outside_a_run_nothing_happens(rdzv_metrics: ModuleType) -> None:
@@ -67,32 +63,25 @@ def test_outside_a_run_nothing_happens(rdzv_metrics: ModuleType) -> None:
 
 
 def test_a_row_is_one_line_of_json(
-    rdzv_metrics: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rdzv_metrics: ModuleType, agent: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RDZV_SOCKET", str(tmp_path / "s"))
     monkeypatch.setenv("RANK", "3")
-    with listening(tmp_path / "s") as sock:
-        values = {"eval/loss": np.float32(0.5), "bad name\n": 1}
-        assert rdzv_metrics.send(np.int64(7), values, lr=1e-4) is True
-        assert rdzv_metrics.send(8, rank=5) is True
-        connection, _ = sock.accept()
-        with connection, connection.makefile("rb") as file:
-            said = [json.loads(file.readline()) for _ in range(2)]
+    values = {"eval/loss": np.float32(0.5), "bad name\n": 1}
+    assert rdzv_metrics.send(np.int64(7), values, lr=1e-4) is True
+    assert rdzv_metrics.send(8, rank=5) is True
     told = {"eval/loss": 0.5, "bad_name_": 1.0, "lr": 0.0001}
-    assert said == [
+    assert read_lines(agent, 2) == [
         {"do": "metrics", "rank": 3, "step": 7, "values": told},
         {"do": "metrics", "rank": 5, "step": 8, "values": {}},
     ]
 
 
 def test_a_loss_that_is_no_number_any_more_is_seen(
-    rdzv_metrics: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rdzv_metrics: ModuleType, agent: socket.socket
 ) -> None:
-    monkeypatch.setenv("RDZV_SOCKET", str(tmp_path / "s"))
-    with listening(tmp_path / "s") as sock:
-        odd = {"norm": float("inf"), "low": -float("inf"), "x" * 80: float("nan")}
-        rdzv_metrics.send(1, odd, loss=float("nan"))
-        values = read_line(sock)["values"]
+    odd = {"norm": float("inf"), "low": -float("inf"), "x" * 80: float("nan")}
+    rdzv_metrics.send(1, odd, loss=float("nan"))
+    values = read_lines(agent, 1)[0]["values"]
     assert values == {
         "loss/not_finite": 1.0,
         "norm/not_finite": 2.0,
@@ -126,48 +115,41 @@ def test_the_rank_is_the_launcher_s(
 
 
 def test_an_agent_that_does_not_read_holds_nobody_up(
-    rdzv_metrics: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rdzv_metrics: ModuleType, agent: socket.socket
 ) -> None:
-    monkeypatch.setenv("RDZV_SOCKET", str(tmp_path / "s"))
     values = {f"{'x' * 50}{n}": 1.0 for n in range(32)}
-    with listening(tmp_path / "s") as sock:
-        sent = [rdzv_metrics.send(step, values) for step in range(2_000)]
-        assert sent[0] is True
-        assert sent[-1] is False
-        connection, _ = sock.accept()
-        with connection, connection.makefile("rb") as file:
-            assert json.loads(file.readline())["step"] == 0
+    sent = [rdzv_metrics.send(step, values) for step in range(2_000)]
+    assert (sent[0], sent[-1]) == (True, False)
+    assert read_lines(agent, 1)[0]["step"] == 0
 
 
 def test_a_gone_agent_and_a_folder_in_its_place_are_no_errors(
-    rdzv_metrics: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rdzv_metrics: ModuleType, agent: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path in (tmp_path / "none", tmp_path, Path("/" + "x" * 200)):
-        monkeypatch.setenv("RDZV_SOCKET", str(path))
+    def sends(step: int) -> bool:
         monkeypatch.setattr(rdzv_metrics, "_again_at", 0.0)
-        assert rdzv_metrics.send(1, loss=0.5) is False
-    with listening(tmp_path / "s") as sock:
-        monkeypatch.setenv("RDZV_SOCKET", str(tmp_path / "s"))
-        monkeypatch.setattr(rdzv_metrics, "_again_at", 0.0)
-        assert rdzv_metrics.send(1, loss=0.5) is True
-        sock.accept()[0].close()
-        assert rdzv_metrics.send(2, loss=0.5) is False
-        assert rdzv_metrics.send(3, loss=0.5) is False  # not tried again at once
-        monkeypatch.setattr(rdzv_metrics, "_again_at", 0.0)
-        assert rdzv_metrics.send(4, loss=0.5) is True
-        assert read_line(sock)["step"] == 4
+        return bool(rdzv_metrics.send(step, loss=0.5))
+
+    with monkeypatch.context() as elsewhere:
+        for path in (tmp_path / "none", tmp_path, Path("/" + "x" * 200)):
+            elsewhere.setenv("RDZV_SOCKET", str(path))
+            assert sends(1) is False
+    assert sends(1) is True
+    agent.accept()[0].close()
+    assert rdzv_metrics.send(2, loss=0.5) is False
+    assert rdzv_metrics.send(3, loss=0.5) is False  # not tried again at once
+    assert sends(4) is True
+    assert read_lines(agent, 1)[0]["step"] == 4
 
 
 @pytest.mark.parametrize("values", [{"loss": "high"}, {"loss": None}, 7, {3: object()}])
 def test_what_is_no_number_is_no_error(
-    values: Any, rdzv_metrics: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    values: Any, rdzv_metrics: ModuleType, agent: socket.socket
 ) -> None:
-    monkeypatch.setenv("RDZV_SOCKET", str(tmp_path / "s"))
-    with listening(tmp_path / "s"):
-        assert rdzv_metrics.send(1, values) is False
+    assert rdzv_metrics.send(1, values) is False
 
 
-def test_a_forked_process_has_a_connection_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_process_has_a_connection_of_its_own(agent: socket.socket) -> None:
     script = (
         "import os, rdzv_metrics as m\n"
         "m.send(1)\n"
@@ -175,47 +157,15 @@ def test_a_forked_process_has_a_connection_of_its_own(tmp_path: Path) -> None:
         "m.send(2 if pid else 3)\n"
         "pid and os.waitpid(pid, 0)\n"
     )
-    with listening(tmp_path / "s") as sock:
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "RDZV_SOCKET": str(tmp_path / "s")},
-            cwd=FILE.parent,
-            check=True,
-            timeout=30,
-        )
-        said = []
-        for _ in range(2):
-            connection, _ = sock.accept()
-            with connection, connection.makefile("rb") as file:
-                said.append([json.loads(line)["step"] for line in file])
+    subprocess.run([sys.executable, "-c", script], cwd=FILE.parent, check=True, timeout=30)
+    said = [[line["step"] for line in read_lines(agent)] for _ in range(2)]
     assert sorted(said) == [[1, 2], [3]]
 
 
-async def test_what_a_process_says_last_is_heard_by_its_agent(tmp_path: Path) -> None:
-    heard: list[Request] = []
-
-    def take(request: Request) -> str:
-        heard.append(request)
-        return ""
-
-    agent = LocalSocket(take={"metrics": take})
-    path = await agent.open({"TMPDIR": str(tmp_path)})
-    script = "import os, rdzv_metrics as m\nfor n in range(200): m.send(n, loss=n)\nos._exit(0)"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        script,
-        env={**os.environ, "RDZV_SOCKET": path},
-        cwd=FILE.parent,
-    )
-    assert await process.wait() == 0
-    await agent.hear_out(10.0)
-    await agent.close()
-    assert [request["step"] for request in heard] == list(range(200))
-
-
-async def test_a_file_of_the_standard_library_alone_is_all_it_takes(tmp_path: Path) -> None:
-    """In an interpreter without any package, from a copy."""
+async def test_what_a_process_says_last_is_heard_of_a_copy_without_any_package(
+    tmp_path: Path,
+) -> None:
+    """A file of the standard library alone is all it takes."""
     (tmp_path / "rdzv_metrics.py").write_bytes(FILE.read_bytes())
     heard: list[Request] = []
 
@@ -224,15 +174,11 @@ async def test_a_file_of_the_standard_library_alone_is_all_it_takes(tmp_path: Pa
         return ""
 
     agent = LocalSocket(take={"metrics": take})
-    path = await agent.open({"TMPDIR": str(tmp_path)})
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-S",
-        "-c",
-        "import rdzv_metrics; rdzv_metrics.send(1, loss=1)",
-        env={"RDZV_SOCKET": path},
-        cwd=tmp_path,
-    )
+    env = {"RDZV_SOCKET": await agent.open({"TMPDIR": str(tmp_path)})}
+    script = "import os, rdzv_metrics as m\nfor n in range(200): m.send(n, loss=n)\nos._exit(0)"
+    command = [sys.executable, "-S", "-c", script]
+    process = await asyncio.create_subprocess_exec(*command, env=env, cwd=tmp_path)
     assert await process.wait() == 0
-    await soon(lambda: len(heard) == 1)
+    await agent.hear_out(10.0)
     await agent.close()
+    assert [request["step"] for request in heard] == list(range(200))

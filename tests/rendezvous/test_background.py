@@ -11,8 +11,6 @@ import pytest
 
 from rendezvous.background import in_background
 
-pytestmark = pytest.mark.real_time
-
 _HANGS = """
 import asyncio, threading
 from rendezvous.background import in_background
@@ -49,6 +47,7 @@ async def test_the_work_of_somebody_who_is_cancelled_goes_on() -> None:
     assert await asyncio.to_thread(done.wait, 30)
 
 
+@pytest.mark.real_time
 def test_a_process_ends_though_its_work_hangs() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", _HANGS], capture_output=True, text=True, timeout=50

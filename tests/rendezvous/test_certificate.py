@@ -15,9 +15,7 @@ from rendezvous.talk.certificate import (
     pin_of_certificate,
     public_key_pin,
 )
-from rendezvous.talk.credentials import (
-    SERVER_NAME,
-)
+from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.http_network import client_context
 
 SECRET = bytes(range(32))
@@ -101,30 +99,25 @@ def test_the_registrys_own_certificate_is_trusted(tmp_path: Path) -> None:
     assert handshake(client_context(CERTIFICATE.der), server) == "TLSv1.3"
 
 
-def test_another_certificate_with_the_same_name_is_not_trusted(tmp_path: Path) -> None:
-    server = server_context(make_certificate(bytes(32)), tmp_path)
-    with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(client_context(CERTIFICATE.der), server)
+NOT_TRUSTED = ssl.SSLCertVerificationError
 
 
-def test_another_certificate_on_the_same_key_is_not_the_one_that_was_shipped(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("made", "name", "newest", "error", "words"),
+    [
+        (make_certificate(bytes(32)), SERVER_NAME, "TLSv1_3", NOT_TRUSTED, "verify failed"),
+        (make_certificate(SECRET), SERVER_NAME, "TLSv1_3", NOT_TRUSTED, "verify failed"),
+        (CERTIFICATE, "example.org", "TLSv1_3", NOT_TRUSTED, "Hostname mismatch"),
+        (CERTIFICATE, SERVER_NAME, "TLSv1_2", ssl.SSLError, "(?i)protocol"),
+    ],
+    ids=["another key", "another one on the same key", "another name", "an old TLS"],
+)
+def test_a_server_that_is_not_what_was_shipped_is_refused(
+    tmp_path: Path, made: Certificate, name: str, newest: str, error: type[Exception], words: str
 ) -> None:
-    server = server_context(make_certificate(SECRET), tmp_path)
-    with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(client_context(CERTIFICATE.der), server)
-
-
-def test_the_right_certificate_under_another_name_is_not_trusted(tmp_path: Path) -> None:
-    server = server_context(CERTIFICATE, tmp_path)
-    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        handshake(client_context(CERTIFICATE.der), server, "example.org")
-
-
-def test_a_server_that_speaks_only_tls_1_2_is_refused(tmp_path: Path) -> None:
-    server = server_context(CERTIFICATE, tmp_path, newest=ssl.TLSVersion.TLSv1_2)
-    with pytest.raises(ssl.SSLError, match=r"(?i)protocol"):
-        handshake(client_context(CERTIFICATE.der), server)
+    server = server_context(made, tmp_path, ssl.TLSVersion[newest])
+    with pytest.raises(error, match=words):
+        handshake(client_context(CERTIFICATE.der), server, name)
 
 
 def test_the_shipped_certificate_is_the_only_anchor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,18 +34,10 @@ class Keyring:
         return f"the keys of {self.owner}"
 
 
-@frozen
-class Nothing:
-    pass
-
-
 def test_values_of_one_class_are_equal_by_their_fields() -> None:
     assert Point(1, 2) == Point(1, y=2)
     assert Point(1, 2) != Point(2, 1)
-    assert len({Point(1), Point(1), Point(2), Nothing(), Nothing()}) == 3
-
-
-def test_values_of_two_classes_differ() -> None:
+    assert len({Point(1), Point(1), Point(2)}) == 2
     one: Any = Point(1)
     assert one != Place(1)
     assert one != (1, 0)

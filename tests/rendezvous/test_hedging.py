@@ -63,53 +63,39 @@ class Asked:
         return run_virtually(ask())
 
 
-def test_what_is_answered_in_time_is_sent_once() -> None:
-    asked = Asked((1.5, "ok"))
-    assert asked.run() == ("try 0", 1.5)
-    assert (asked.sent_at, asked.late_at) == ([0.0], [])
+NEVER = (1e6, "ok")
 
 
-def test_a_late_one_is_followed_by_two_and_the_first_answer_counts() -> None:
-    asked = Asked((1e6, "ok"), (1e6, "ok"), (0.5, "ok"))
-    assert asked.run() == ("try 2", 3.5)
-    assert (asked.sent_at, asked.late_at, asked.cancelled) == ([0.0, 2.0, 3.0], [2.0, 3.0], [0, 1])
+@pytest.mark.parametrize(
+    ("tries", "told", "at", "sent"),
+    [
+        ([(1.5, "ok")], "try 0", 1.5, [0.0]),
+        ([NEVER, NEVER, (0.5, "ok")], "try 2", 3.5, [0.0, 2.0, 3.0]),
+        ([(20.0, "ok")], "try 0", 20.0, [0.0, 2.0, 3.0]),  # no more than three at a time
+        ([(0.5, "away")], "unavailable try 0", 0.5, [0.0]),
+        # One that fails beside another is followed by a further one after a pause.
+        ([NEVER, *[(0.1, "away")] * 2, (0.1, "ok")], "try 3", 2.9, [0.0, 2.0, 2.4, 2.8]),
+        ([NEVER, (0.5, "fenced")], "fenced try 1", 2.5, [0.0, 2.0]),
+        ([(2.6, "ok"), (0.5, "away")], "try 0", 2.6, [0.0, 2.0]),  # in the pause
+        ([(3.0, "away"), (1.0, "ok")], "try 1", 3.0, [0.0, 2.0]),  # both at the same time
+    ],
+)
+def test_what_is_late_is_sent_again_and_the_first_answer_counts(
+    tries: list[Try], told: str, at: float, sent: list[float]
+) -> None:
+    asked = Asked(*tries)
+    assert asked.run() == (told, pytest.approx(at))
+    assert asked.sent_at == pytest.approx(sent)
+    assert bool(asked.late_at) is (2.0 in sent)
 
 
-def test_no_more_than_three_wait_at_a_time() -> None:
-    asked = Asked((20.0, "ok"))
-    assert asked.run() == ("try 0", 20.0)
-    assert asked.sent_at == [0.0, 2.0, 3.0]
-
-
-def test_one_that_fails_alone_is_told_at_once() -> None:
-    assert Asked((0.5, "away")).run() == ("unavailable try 0", 0.5)
-
-
-def test_one_that_fails_beside_another_is_followed_by_a_further_one_after_a_pause() -> None:
-    asked = Asked((1e6, "ok"), (0.1, "away"), (0.1, "away"), (0.1, "ok"))
-    told, at = asked.run()
-    assert (told, round(at, 3)) == ("try 3", 2.9)
-    assert asked.sent_at == pytest.approx([0.0, 2.0, 2.4, 2.8])
+def test_those_that_wait_are_cancelled_once_there_is_an_answer() -> None:
+    asked = Asked(NEVER, NEVER, (0.5, "ok"))
+    asked.run()
+    assert (asked.cancelled, asked.late_at) == ([0, 1], [2.0, 3.0])
 
 
 def test_after_four_times_its_patience_nothing_more_is_sent() -> None:
     asked = Asked((8.1, "away"), *[(0.8, "away")] * 20)
     assert asked.run()[1] < 10.0
     assert max(asked.sent_at) < 8.0
-
-
-def test_a_refusal_is_told_though_another_try_waits() -> None:
-    asked = Asked((1e6, "ok"), (0.5, "fenced"))
-    assert asked.run() == ("fenced try 1", 2.5)
-    assert asked.cancelled == [0]
-
-
-def test_an_answer_is_taken_though_it_comes_in_the_pause_after_a_failure() -> None:
-    asked = Asked((2.6, "ok"), (0.5, "away"))
-    assert asked.run() == ("try 0", 2.6)
-    assert asked.sent_at == [0.0, 2.0]
-
-
-def test_an_answer_counts_more_than_a_failure_at_the_same_time() -> None:
-    asked = Asked((3.0, "away"), (1.0, "ok"))
-    assert asked.run() == ("try 1", 3.0)

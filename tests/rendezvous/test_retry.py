@@ -40,26 +40,25 @@ def ask(*answers: RdzvError | str, **options: Any) -> tuple[str, float]:
     return run_virtually(work())
 
 
-def test_an_answer_is_returned() -> None:
-    assert ask("here") == ("here", 0.0)
+AWAY = Unavailable("away")
 
 
-def test_a_registry_that_is_away_or_busy_is_asked_again() -> None:
-    assert ask(Unavailable("away"), TooManyRequests("full"), "here") == ("here", 0.5)
-
-
-def test_what_cannot_pass_is_raised_at_once() -> None:
-    assert ask(Unavailable("away"), Fenced("replaced")) == ("fenced: replaced", 0.25)
-
-
-def test_who_asks_says_what_else_may_pass() -> None:
-    assert ask(SlotTaken("held"), "here") == ("slot_taken: held", 0.0)
-    assert ask(SlotTaken("held"), "here", also=(SlotTaken,)) == ("here", 0.25)
-
-
-@pytest.mark.parametrize(("seconds", "ends_at"), [(0.9, 1.0), (1.0, 1.25)])
-def test_the_first_failure_after_the_time_is_the_last(seconds: float, ends_at: float) -> None:
-    assert ask(Unavailable("away"), seconds=seconds) == ("unavailable: away", ends_at)
+@pytest.mark.parametrize(
+    ("answers", "options", "told"),
+    [
+        (["here"], {}, ("here", 0.0)),
+        ([AWAY, TooManyRequests("full"), "here"], {}, ("here", 0.5)),
+        ([AWAY, Fenced("replaced")], {}, ("fenced: replaced", 0.25)),
+        ([SlotTaken("held"), "here"], {}, ("slot_taken: held", 0.0)),
+        ([SlotTaken("held"), "here"], {"also": (SlotTaken,)}, ("here", 0.25)),
+        ([AWAY], {"seconds": 0.9}, ("unavailable: away", 1.0)),
+        ([AWAY], {"seconds": 1.0}, ("unavailable: away", 1.25)),
+    ],
+)
+def test_what_may_pass_is_asked_again_for_so_long(
+    answers: list[RdzvError | str], options: dict[str, Any], told: tuple[str, float]
+) -> None:
+    assert ask(*answers, **options) == told
 
 
 def test_each_failure_before_another_try_is_told() -> None:
@@ -73,7 +72,7 @@ def test_who_asks_may_give_up() -> None:
     def give_up(failure: RdzvError) -> None:
         raise NotFound("enough") from failure
 
-    assert ask(Unavailable("away"), failed=give_up) == ("not_found: enough", 0.0)
+    assert ask(AWAY, failed=give_up) == ("not_found: enough", 0.0)
 
 
 def test_the_pause_is_steady_with_jitter_that_a_seed_gives() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import h11
@@ -24,61 +25,22 @@ from rendezvous.server import http11
 FILE = Path(http11.__file__)
 SERVER = FILE.parent
 
+_PROTOCOL = """
+    _unset_keepalive_if_required app app_state client conn connection_lost connection_made
+    connections cycle data_received flow handle_events loop scheme send_400_response server_state
+    shutdown timeout_keep_alive timeout_keep_alive_handler timeout_keep_alive_task transport
+"""
+_CYCLE = "disconnected keep_alive message_event on_response response_complete response_started"
+_SERVER = "config lifespan server_state servers shutdown started startup"
+_CONNECTION = "next_event our_state receive_data send_failed their_state trailing_data"
+
 USED: dict[type, tuple[str, set[str]]] = {
-    H11Protocol: (
-        "self",
-        {
-            "_unset_keepalive_if_required",
-            "app",
-            "app_state",
-            "client",
-            "conn",
-            "connection_lost",
-            "connection_made",
-            "connections",
-            "cycle",
-            "data_received",
-            "flow",
-            "handle_events",
-            "loop",
-            "scheme",
-            "send_400_response",
-            "server_state",
-            "shutdown",
-            "timeout_keep_alive",
-            "timeout_keep_alive_handler",
-            "timeout_keep_alive_task",
-            "transport",
-        },
-    ),
-    RequestResponseCycle: (
-        "cycle",
-        {
-            "disconnected",
-            "keep_alive",
-            "message_event",
-            "on_response",
-            "response_complete",
-            "response_started",
-        },
-    ),
+    H11Protocol: ("self", {*_PROTOCOL.split()}),
+    RequestResponseCycle: ("cycle", {*_CYCLE.split()}),
     FlowControl: ("flow", {"drain", "write_paused"}),
     ServerState: ("server_state", {"default_headers"}),
-    h11.Connection: (
-        "conn",
-        {
-            "next_event",
-            "our_state",
-            "receive_data",
-            "send_failed",
-            "their_state",
-            "trailing_data",
-        },
-    ),
-    uvicorn.Server: (
-        "self",
-        {"config", "lifespan", "server_state", "servers", "shutdown", "started", "startup"},
-    ),
+    h11.Connection: ("conn", {*_CONNECTION.split()}),
+    uvicorn.Server: ("self", {*_SERVER.split()}),
     LifespanOn: ("lifespan", {"should_exit", "startup", "state"}),
 }
 """By class: the last name of what has its attributes in our code, and which of them are used."""
@@ -165,31 +127,19 @@ def test_what_is_listed_is_used() -> None:
         assert sorted(listed - used) == [], kind.__name__
 
 
-def test_no_other_module_of_the_server_imports_uvicorn_or_h11() -> None:
-    importing = {
-        path.name
-        for path in SERVER.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-        if name.split(".")[0] in ("uvicorn", "h11")
-    }
-    assert importing == {FILE.name}
+def imported() -> Iterator[tuple[str, str]]:
+    """Each name that a module of the server imports, with the module's."""
+    for path in SERVER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+                yield from ((path.name, start + alias.name) for alias in node.names)
 
 
-def test_a_private_name_of_uvicorn_starlette_or_fastapi_is_imported_nowhere() -> None:
-    found = [
-        f"{path.name}: {node.module}.{alias.name}"
-        for path in SERVER.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.ImportFrom)
-        and (node.module or "").split(".")[0] in ("uvicorn", "starlette", "fastapi", "h11")
-        for alias in node.names
-        if "._" in f".{node.module}.{alias.name}"
-    ]
-    assert found == []
+def test_only_one_module_imports_uvicorn_or_h11_and_none_a_private_name() -> None:
+    found = {(path, name) for path, name in imported() if name.split(".")[0] in FOREIGN}
+    assert {path for path, name in found if name.split(".")[0] in FOREIGN[:2]} == {FILE.name}
+    assert [name for _, name in found if "._" in name] == []
+
+
+FOREIGN = ("uvicorn", "h11", "starlette", "fastapi")
