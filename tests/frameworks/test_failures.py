@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,15 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks.environments import ENVIRONMENTS
-from tests.frameworks.lab import EXAMPLES, JOBS, environment_of, launch, left_on, line_of, logs_of
-from tests.support.cluster import Cluster, cluster
+from tests.frameworks.lab import EXAMPLES, JOBS, environment_of, launch, left_on, logs_of
+from tests.support.cluster import cluster
 from tests.support.netlab import Host, Lab
-from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(200)]
-
-WAITS = ("python3", str(JOBS / "mpi_waits.py"))
-OPENMPI = ("--framework", "openmpi", "--nproc-per-node", "2", "--grace", "3")
 
 
 @pytest.fixture
@@ -139,29 +133,3 @@ def test_a_port_that_is_taken_on_one_node_is_given_up_by_all(lab: Lab, tmp_path:
     ports = {json.loads(table.read_text())["master_port"] for table in tables}
     assert len(ports) == 1
     assert ports != {port}
-
-
-@pytest.fixture
-def waiting(lab: Lab, tmp_path: Path) -> Iterator[Cluster]:
-    """Four ranks on two nodes under one mpirun, which wait."""
-    env = environment_of(ENVIRONMENTS["torch"], tmp_path)
-    with cluster(lab, tmp_path, *OPENMPI, command=WAITS, env=env) as run:
-        run.start_workers()
-        until(lambda: logs_of(run).count("waits") == 4, 100)
-        yield run
-
-
-@pytest.mark.frameworks("torch", "mpirun")
-def test_a_rank_that_is_killed_on_another_node_ends_the_run(waiting: Cluster, lab: Lab) -> None:
-    ranks = [pid for pid in lab.hosts[1].pids() if "mpi_waits" in line_of(pid)]
-    os.kill(ranks[-1], signal.SIGKILL)
-    outcome = waiting.finish()
-    assert outcome.code not in (0, 86), outcome.err
-    assert "node 0 (h0, slot 0) failed" in outcome.err
-
-
-@pytest.mark.frameworks("torch", "mpirun")
-def test_a_launch_that_is_interrupted_leaves_nothing_of_mpirun(waiting: Cluster) -> None:
-    waiting.launcher.send_signal(signal.SIGINT)
-    outcome = waiting.finish()
-    assert outcome.code in (84, 130), outcome.err

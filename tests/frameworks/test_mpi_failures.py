@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,15 +75,22 @@ def test_a_node_that_dies_inside_of_mpirun_ends_the_run_and_is_named(tmp_path: P
     assert "run 'r' failed: node 1 (h1, slot 1) was lost" in outcome.last_line
 
 
-def test_a_daemon_of_mpirun_that_is_killed_ends_the_run_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["orted", "program"])
+def test_a_daemon_or_a_rank_that_is_killed_ends_the_run_and_leaves_nothing(
+    tmp_path: Path, name: str
+) -> None:
     with waiting(tmp_path, 0) as (lab, run):
-        (daemon,) = [
-            process
-            for process in psutil.Process(run.workers[1].pid).children(recursive=True)
-            if process.name() == "orted"
-        ]
-        daemon.kill()
+        below = psutil.Process(run.workers[1].pid).children(recursive=True)
+        [process for process in below if process.name() == name][-1].kill()
         outcome = run.finish()
         until(lambda: left_on(lab) == [])
     assert outcome.code not in (0, 86)
     assert "run 'r' failed: node 0 (h0, slot 0) failed" in outcome.last_line
+
+
+def test_a_launch_that_is_interrupted_leaves_nothing_of_mpirun(tmp_path: Path) -> None:
+    with waiting(tmp_path, 0) as (lab, run):
+        run.launcher.send_signal(signal.SIGINT)
+        outcome = run.finish()
+        until(lambda: left_on(lab) == [])
+    assert outcome.code in (84, 130), outcome.err

@@ -14,16 +14,15 @@ import pytest
 from rendezvous.server.app import make_app
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.wire.errors import InternalError
-from rendezvous.wire.node import JoinReply
-from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport
-from rendezvous.wire.run import Phase, RunReport, RunStatus
+from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport
+from rendezvous.wire.run import Phase
 from rendezvous.wire.table import EndpointTable, canonical_json
 from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
 from tests.rendezvous.bad_bodies import join_body, refusals
 from tests.support.driver import make_probe
 from tests.support.mangle import CANARY, mangled
-from tests.support.registry import LIMIT_SECONDS, Launch, is_waiting
+from tests.support.registry import Launch
 from tests.support.served import OPERATOR, Answer, Served, ask, serving
 
 
@@ -90,40 +89,6 @@ def door(served: Served) -> Door:
 # A run
 
 
-async def test_what_was_checked_before_the_go_is_told_to_whoever_may_read(door: Door) -> None:
-    await door.arm()
-    answer = await door.ask("GET", "/report", door.launch.keys.read)
-    report = RunReport.model_validate_json(answer.body)
-    assert (answer.status, report.hostnames) == (200, {0: "host0", 1: "host1"})
-    assert [(tried.verdict, tried.slots) for tried in report.rounds] == [
-        ("every pair works", [0, 1])
-    ]
-    assert (await door.ask("GET", "/report", None)).problem == (401, "unauthorized")
-
-
-async def test_a_run_goes_from_creation_to_its_end(door: Door) -> None:
-    assert RunStatus.model_validate_json((await door.create()).body).phase is Phase.GATHERING
-    replies = [JoinReply.model_validate_json((await door.join(slot)).body) for slot in (0, 1)]
-    assert [(reply.incarnation, reply.poll_seconds, reply.nnodes) for reply in replies] == [
-        (1, 2 / 7, 2)
-    ] * 2
-    assert view_of(await door.watch(0)).phase is Phase.VERIFYING
-    for slot in (0, 1):
-        assert (await door.report(slot, make_probe(1, slot, [1 - slot]))).json == {"seq": 2 + slot}
-    view = view_of(await door.watch(1))
-    assert view.table is not None
-    assert [row.address for row in view.table.rows] == ["127.0.1.1", "127.0.1.2"]
-    for slot in (0, 1):
-        await door.report(slot, AckReport(epoch=1, digest=view.digest))
-    assert view_of(await door.watch(0, view.seq)).phase is Phase.RUNNING
-    for report in (ExitReport(epoch=1, exit_code=0), LeaveReport()):
-        for slot in (0, 1):
-            assert (await door.report(slot, report)).status == 200
-    status = RunStatus.model_validate_json((await door.ask("GET", "", OPERATOR)).body)
-    assert status.result is not None
-    assert (status.result.status, status.everyone_left) == ("ok", True)
-
-
 async def test_the_table_is_the_same_bytes_for_everyone_and_named_by_its_digest(door: Door) -> None:
     view = await door.arm(3)
     bodies = [(await door.watch(slot)).body for slot in range(3)]
@@ -149,17 +114,6 @@ async def test_a_large_table_is_compressed_for_those_who_take_it(served: Served)
     assert small.headers["content-encoding"] == "gzip"
     assert int(small.headers["content-length"]) == len(small.body) < len(plain.body) / 3
     assert gzip.decompress(small.body) == plain.body
-
-
-async def test_status_waits_for_a_newer_version(door: Door) -> None:
-    version = (await door.create()).json["version"]
-    path = f"?after={version}&wait=20"
-    look = asyncio.create_task(door.ask("GET", path, door.launch.keys.read))
-    assert await is_waiting(look)
-    await door.join(0)
-    assert (await asyncio.wait_for(look, LIMIT_SECONDS)).json["version"] == version + 1
-    at_once = await door.ask("GET", f"?after={version}&wait=20", door.launch.keys.read)
-    assert at_once.json["version"] == version + 1
 
 
 async def test_events_are_lines_and_begin_where_asked(door: Door) -> None:

@@ -269,21 +269,6 @@ async def test_of_the_runs_that_have_ended_the_oldest_are_forgotten(
     assert {status.run for status in await served.service.statuses()} == kept
 
 
-async def test_many_runs_at_once_do_not_see_each_other(served: Served) -> None:
-    launches = [Launch(f"run{number}") for number in range(20)]
-    await asyncio.gather(*(served.bring_to(Phase.ARMING, launch, 3) for launch in launches))
-    tables = [served.host(launch).run.table for launch in launches]
-    assert [table and table.run for table in tables] == [launch.run for launch in launches]
-    assert len({served.host(launch).run.digest for launch in launches}) == 20
-    for launch in launches:
-        seen = ["created"] + ["joined"] * 3 + ["probed"] * 3
-        assert kinds(served, launch=launch) == seen
-    await end(served, launches[7])
-    phases = [status.phase for status in await served.service.statuses()]
-    assert (phases.count(Phase.ARMING), phases[7]) == (19, Phase.FINISHED)
-    assert served.service.phases()[Phase.ARMING] == 19
-
-
 # The end of a run
 
 

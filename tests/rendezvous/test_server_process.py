@@ -8,7 +8,6 @@ import json
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -334,15 +333,3 @@ async def test_the_names_of_a_registry_are_those_it_was_told(tmp_path: Path) -> 
             url = f"http://127.0.0.1:{registry.port}/v1/runs"
             statuses.append(httpx.get(url, headers={"host": host}, trust_env=False).status_code)
     assert statuses == [401, 401, 400, 400]
-
-
-async def test_a_registry_can_listen_on_ipv6(tmp_path: Path) -> None:
-    try:
-        probe = socket.create_server(("::1", 0), family=socket.AF_INET6)
-    except OSError:
-        pytest.skip("this machine has no ::1")
-    probe.close()
-    with running(tmp_path, address="::1", tls=True) as registry:
-        async with registry.client() as client:
-            assert await client.runs() == []
-            assert client.base == f"https://[::1]:{registry.port}"
