@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import itertools
 import json
@@ -20,13 +21,14 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Answer, Line, Request, Stream
 from rendezvous.wire.errors import Fenced, Mismatch, RdzvError, RequestError, Unavailable
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
-from rendezvous.wire.run import Phase
-from rendezvous.wire.table import EndpointTable, TableRow, canonical_json
+from rendezvous.wire.table import canonical_json
 from rendezvous.wire.watch import NodeView
 from tests.support.registry import Launch
 from tests.support.virtual_time import run_virtually
 
 WIRE = Path(__file__).parent.parent / "wire"
+VIEW = json.loads((WIRE / "NodeView.json").read_text())
+VIEW["digest"] = hashlib.sha256(canonical_json(VIEW["table"])).hexdigest()
 HEALTHY = Answer(200, {"x-rdzv": "test"}, b"ok\n")
 NEVER = 1e6
 
@@ -179,31 +181,6 @@ def test_dialling_that_is_given_up_leaves_no_connection_behind() -> None:
 # A line that fails, or on which an answer is late
 
 
-def make_view(**changes: Any) -> dict[str, Any]:
-    """A view with a table of two rows, as a registry sends it."""
-    rows = [
-        TableRow(
-            rank=rank,
-            slot=rank,
-            hostname=f"host{rank}",
-            address=f"10.0.0.{rank + 1}",
-            interface="eth0",
-            prefix_length=24,
-            nproc_per_node=1,
-            mac="0" * 64,
-        )
-        for rank in (0, 1)
-    ]
-    table = EndpointTable(
-        run="r", launch_id="l", epoch=1, master_address="10.0.0.1", master_port=29500, rows=rows
-    )
-    view = NodeView(
-        seq=3, phase=Phase.ARMING, epoch=1, reason="x", digest=table.digest(), table=table
-    )
-    sent: dict[str, Any] = view.model_dump(mode="json", exclude_none=True)
-    return sent | changes
-
-
 async def watch(client: RegistryClient) -> NodeView:
     return await client.watch("r", 0, 0, 0.1)
 
@@ -223,7 +200,7 @@ async def runs(client: RegistryClient) -> Any:
 @pytest.mark.parametrize(
     ("ask", "answer"),
     [
-        (watch, make_view()),
+        (watch, VIEW),
         (join, json.loads((WIRE / "JoinReply.json").read_text())),
         (leave, {"seq": 3}),
     ],
@@ -232,14 +209,14 @@ def test_a_nodes_request_is_sent_again_while_its_answer_is_late(
     ask: Callable[[RegistryClient], Awaitable[Any]], answer: dict[str, Any]
 ) -> None:
     reply, _, at = with_client({"a": Host(answer=answer, deaf=1)}, ask)  # type: ignore[arg-type]
-    assert (reply.seq, 1.0 <= at < 1.2) == (3, True)
+    assert (reply.seq, 1.0 <= at < 1.2) == (answer["seq"], True)
 
 
 def test_an_address_where_an_answer_is_late_is_left_for_another() -> None:
     """Small messages may pass there, as those that are dialled with, and large ones vanish."""
-    hosts = {"a": Host(deaf=99), "b": Host(0.1, answer=make_view())}
+    hosts = {"a": Host(deaf=99), "b": Host(0.1, answer=VIEW)}
     view, base, _ = with_client(hosts, watch)
-    assert (view.seq, base) == (3, "http://b")
+    assert (view.seq, base) == (VIEW["seq"], "http://b")
 
 
 def test_a_poll_outlives_refused_connections_and_does_not_hammer() -> None:
@@ -252,8 +229,8 @@ def test_a_poll_outlives_refused_connections_and_does_not_hammer() -> None:
         host.refuses = True
         await asyncio.sleep(3.0)
         assert not poll.done()
-        host.answer = make_view()
-        assert (await poll).seq == 3
+        host.answer = VIEW
+        assert (await poll).seq == VIEW["seq"]
 
     with_client({"a": host}, work)
     assert len(host.dialled_at) > 3
@@ -339,43 +316,40 @@ def test_a_refusal_has_its_hint_and_the_word_that_differs() -> None:
     assert (refusal.value.hint, refusal.value.command_word) == ("look there", 3)
 
 
-GOOD = make_view()
-
-
 def spoilt(**changes: Any) -> dict[str, Any]:
     """The view, with changes to its table."""
-    return GOOD | {"table": GOOD["table"] | changes}
+    return VIEW | {"table": VIEW["table"] | changes}
 
 
 @pytest.mark.parametrize(
     "view",
     [
         spoilt(master_port=29501),
-        spoilt(rows=GOOD["table"]["rows"][:1]),
-        spoilt(rows=GOOD["table"]["rows"][::-1]),
+        spoilt(rows=VIEW["table"]["rows"][:1]),
+        spoilt(rows=VIEW["table"]["rows"][::-1]),
         spoilt(colour="red"),
-        GOOD | {"digest": ""},
+        VIEW | {"digest": ""},
     ],
 )
 def test_a_table_that_does_not_fit_its_digest_is_refused(view: dict[str, Any]) -> None:
-    assert asked_of(GOOD, watch).digest == GOOD["digest"]
+    assert asked_of(VIEW, watch).digest == VIEW["digest"]
     with pytest.raises(Unavailable, match=r"the table received has digest [0-9a-f]{12}, not "):
         asked_of(view, watch)
 
 
 def test_keys_of_a_newer_registry_do_not_break_the_digest() -> None:
-    view = make_view(colour="new")
+    view = copy.deepcopy(VIEW) | {"colour": "new"}
     view["table"] |= {"fabric": {"kind": "ib"}, "alias": ["é", None]}
     view["table"]["rows"][0]["gpu"] = "H200"
     view["digest"] = hashlib.sha256(canonical_json(view["table"])).hexdigest()
     received = asked_of(view, watch)
     assert received.digest == view["digest"]
-    assert [row.hostname for row in received.table.rows] == ["host0", "host1"]
+    assert [row.hostname for row in received.table.rows] == ["gpu-node-16", "gpu-node-17"]
 
 
 def test_a_view_of_an_unknown_phase_is_told_as_another_version() -> None:
     with pytest.raises(Unavailable, match="the registry's answer is no NodeView") as refusal:
-        asked_of(make_view(phase="levitating"), watch)
+        asked_of(VIEW | {"phase": "levitating"}, watch)
     assert refusal.value.hint.startswith("another version of rdzv")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -47,22 +48,12 @@ def test_hkdf_is_that_of_another_implementation(secret: bytes, label: str, lengt
 def test_every_use_has_a_key_of_its_own() -> None:
     runs = [KEYS, RunKeys(SECRET, "other", "launch"), RunKeys(SECRET, "r", "other"),
             RunKeys(bytes(32), "r", "launch")]  # fmt: skip
-    secrets = [
-        secret
-        for keys in runs
-        for secret in (
-            keys.read.secret,
-            keys.admin.secret,
-            keys.row_key,
-            keys.probe_key,
-            *(keys.join_token(slot, gen).secret for slot in (1, 11) for gen in (1, 11)),
-            *(
-                node_credential(keys.secret, keys.run, keys.launch_id, slot, number).secret
-                for slot in (1, 11)
-                for number in (1, 11)
-            ),
-        )
-    ]
+    secrets: list[bytes] = []
+    for keys in runs:
+        secrets += [keys.read.secret, keys.admin.secret, keys.row_key, keys.probe_key]
+        for slot, number in itertools.product((1, 11), (1, 11)):
+            node = node_credential(keys.secret, keys.run, keys.launch_id, slot, number)
+            secrets += [keys.join_token(slot, number).secret, node.secret]
     secrets.append(registry_credential(SECRET).secret)
     assert len(set(secrets)) == len(secrets) == 49
     assert {len(secret) for secret in secrets} == {32}
