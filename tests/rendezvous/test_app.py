@@ -15,12 +15,12 @@ from rendezvous.server.app import make_app
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.wire.errors import InternalError
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport
-from rendezvous.wire.run import Phase
+from rendezvous.wire.run import Phase, RunReport
 from rendezvous.wire.table import EndpointTable, canonical_json
 from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
 from tests.rendezvous.bad_bodies import join_body, refusals
-from tests.support.driver import make_probe
+from tests.support.driver import make_probe, make_refusal
 from tests.support.mangle import CANARY, mangled
 from tests.support.registry import Launch
 from tests.support.served import OPERATOR, Answer, Served, ask, serving
@@ -87,6 +87,35 @@ def door(served: Served) -> Door:
 
 
 # A run
+
+
+async def test_health_needs_no_credential_and_says_that_it_is_rdzv(door: Door) -> None:
+    answer = await ask(door.app, "GET", "/healthz")
+    assert (answer.status, answer.body, "x-rdzv" in answer.headers) == (200, b"ok\n", True)
+
+
+async def test_what_was_checked_is_told_to_whoever_may_read(door: Door) -> None:
+    await door.arm()
+    answer = await door.ask("GET", "/report", door.launch.keys.read)
+    report = RunReport.model_validate_json(answer.body)
+    assert (answer.status, report.hostnames) == (200, {0: "host0", 1: "host1"})
+    assert [(tried.verdict, tried.slots) for tried in report.rounds] == [
+        ("every pair works", [0, 1])
+    ]
+
+
+async def test_a_node_that_refuses_to_join_ends_the_run_and_is_answered_alike_each_time(
+    door: Door,
+) -> None:
+    await door.create()
+    await door.join(0)
+    refusal, token = make_refusal(1).model_dump(), door.launch.token(1)
+    for _ in range(2):
+        answer = await door.ask("POST", "/slots/1/refusal", token, refusal)
+        assert (answer.status, answer.json) == (200, {"seq": 2})
+    result = view_of(await door.watch(0)).result
+    assert result is not None
+    assert (result.slot, result.hostname, result.exit_code) == (1, "host1", 2)
 
 
 async def test_the_table_is_the_same_bytes_for_everyone_and_named_by_its_digest(door: Door) -> None:

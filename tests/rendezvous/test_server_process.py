@@ -28,7 +28,7 @@ from rendezvous.wire.reports import ExitReport, LeaveReport
 from tests.support.registry import START_SECONDS, Launch, Node, Registry, running
 from tests.support.waiting import soon
 
-pytestmark = pytest.mark.real_time
+in_time = pytest.mark.real_time
 
 
 @pytest.fixture
@@ -92,6 +92,7 @@ async def test_the_log_names_run_and_node_and_no_secret(registry: Registry) -> N
 # The end of the process, and its return
 
 
+@in_time
 async def test_sigterm_ends_every_waiting_request_and_the_process(registry: Registry) -> None:
     launch = Launch("parked")
     async with gathered(registry, launch, 2, lease_seconds=3600) as nodes, registry.client() as one:
@@ -113,6 +114,7 @@ async def test_sigint_ends_the_process_without_a_traceback(registry: Registry) -
     assert "Traceback" not in registry.log
 
 
+@in_time
 async def test_a_registry_that_was_killed_carries_on_and_no_table_changes(
     registry: Registry,
 ) -> None:
@@ -144,6 +146,7 @@ async def test_a_registry_that_was_killed_carries_on_and_no_table_changes(
 # Leases by what the kernel says
 
 
+@in_time
 async def test_a_node_whose_connections_are_closed_is_lost_a_second_later(tmp_path: Path) -> None:
     launch = Launch("closed")
     with running(tmp_path, tls=True) as registry:
@@ -175,6 +178,7 @@ async def _reconnect_and_watch(node: Node) -> None:
                 await node.follow(lambda view: view.stop)
 
 
+@in_time
 async def test_behind_an_ingress_a_closed_connection_says_nothing(tmp_path: Path) -> None:
     launch = Launch("ingress")
     with running(tmp_path, trust_close=False) as registry:
@@ -191,6 +195,7 @@ async def test_behind_an_ingress_a_closed_connection_says_nothing(tmp_path: Path
 # What the process needs of its machine
 
 
+@in_time
 async def test_a_connection_without_a_credential_is_paced_and_one_with_it_is_not(
     shared: Registry,
 ) -> None:
@@ -215,6 +220,7 @@ async def test_a_connection_without_a_credential_is_paced_and_one_with_it_is_not
     assert took[1] < 30
 
 
+@in_time
 async def test_a_registry_without_free_descriptors_says_so_to_those_who_come(
     tmp_path: Path,
 ) -> None:
@@ -289,6 +295,7 @@ def test_a_config_that_is_wrong_is_refused_and_not_shown(registry: Registry) -> 
     assert (code != 0, "colour" in log, config["key"] in log) == (True, True, False)
 
 
+@in_time
 async def test_the_registry_goes_with_its_launcher(registry: Registry) -> None:
     registry.end()
     program = (

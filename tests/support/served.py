@@ -48,9 +48,7 @@ class FakeClock:
         """
         end = self.seconds + seconds
         while self.seconds < end:
-            self.seconds = min(end, self.seconds + 0.6)
-            self.was_read.clear()
-            await asyncio.wait_for(self.was_read.wait(), 5)
+            await self.jump(min(end - self.seconds, 0.6))
 
     async def jump(self, seconds: float) -> None:
         """Let it all pass at once."""
