@@ -27,7 +27,7 @@ from tests.support.registry import Launch
 from tests.support.virtual_time import run_virtually
 
 WIRE = Path(__file__).parent.parent / "wire"
-VIEW = json.loads((WIRE / "NodeView.json").read_text())
+VIEW: dict[str, Any] = json.loads((WIRE / "NodeView.json").read_text())
 VIEW["digest"] = hashlib.sha256(canonical_json(VIEW["table"])).hexdigest()
 HEALTHY = Answer(200, {"x-rdzv": "test"}, b"ok\n")
 NEVER = 1e6
