@@ -17,10 +17,10 @@ from urllib.parse import parse_qs, urlsplit
 
 @dataclass
 class Job:
-    """One job: what was posted, and its process."""
+    """One job: its name, its process and what that prints."""
 
     key: str
-    posted: dict[str, Any]
+    name: str
     log: Path
     process: subprocess.Popen[bytes]
     cancelled: bool = False
@@ -29,10 +29,8 @@ class Job:
         """What the API tells of it."""
         code = self.process.poll()
         state = "running" if code is None else "failed" if code else "done"
-        return {"id": self.key, "name": self.posted["name"], "state": self._word(state)}
-
-    def _word(self, state: str) -> str:
-        return "cancelled" if self.cancelled and state != "running" else state
+        word = "cancelled" if self.cancelled and state != "running" else state
+        return {"id": self.key, "name": self.name, "state": word}
 
 
 @dataclass
@@ -42,14 +40,14 @@ class BatchApi:
     Attributes:
         folder: For the jobs' output.
         environ: Environment of the jobs, under what is posted with each.
-        lose: So many answers to a POST are lost: the job is made, and the connection closed.
+        lose: The answer to the next POST is lost: the job is made, and the connection closed.
         broken: Every request is answered with 500.
     """
 
     folder: Path
     environ: dict[str, str]
     jobs: dict[str, Job] = field(default_factory=dict)
-    lose: int = 0
+    lose: bool = False
     broken: bool = False
     url: str = ""
 
@@ -57,24 +55,21 @@ class BatchApi:
         """Make a job, and start it."""
         key = f"j-{len(self.jobs) + 1}"
         log = self.folder / f"{key}.log"
+        environ = self.environ | posted["env"]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                posted["command"],
-                env=self.environ | posted["env"],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                posted["command"], env=environ, stdout=output, stderr=subprocess.STDOUT
             )
-        self.jobs[key] = Job(key, posted, log, process)
+        self.jobs[key] = Job(key, posted["name"], log, process)
         return self.jobs[key]
 
-    def answer(self, method: str, path: str, query: dict[str, list[str]]) -> tuple[int, str]:
+    def answer(self, method: str, target: str) -> tuple[int, str]:
         """Status and body of a request without a body."""
-        words = path.strip("/").split("/")
+        parts = urlsplit(target)
+        words, query = parts.path.strip("/").split("/"), parse_qs(parts.query)
         if words == ["jobs"]:
-            names = query.get("name", [])
-            found = [job.shown() for job in self.jobs.values() if job.posted["name"] in names]
-            return 200, json.dumps(found)
+            named = [job for job in self.jobs.values() if job.name in query.get("name", [])]
+            return 200, json.dumps([job.shown() for job in named])
         job = self.jobs.get(words[1])
         if job is None:
             return 404, json.dumps({"error": "no such job"})
@@ -86,36 +81,23 @@ class BatchApi:
             return 200, "".join(lines[-int(query["lines"][0]) :])
         return 200, json.dumps(job.shown())
 
-    def close(self) -> None:
-        """End what still runs."""
-        for job in self.jobs.values():
-            job.process.kill()
-            job.process.wait()
-
 
 def _handler(api: BatchApi) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        def _send(self, status: int, body: str) -> None:
-            data = body.encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
         def _answer(self) -> None:
-            if api.broken:
-                self._send(500, json.dumps({"error": "the database is down"}))
+            status, body = 500, json.dumps({"error": "the database is down"})
+            if not api.broken and self.command == "POST":
+                posted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, body = 201, json.dumps(api.post(posted).shown())
+            elif not api.broken:
+                status, body = api.answer(self.command, self.path)
+            if api.lose and self.command == "POST":
+                api.lose, self.close_connection = False, True
                 return
-            parts = urlsplit(self.path)
-            if self.command != "POST":
-                self._send(*api.answer(self.command, parts.path, parse_qs(parts.query)))
-                return
-            job = api.post(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            if api.lose:
-                api.lose -= 1
-                self.close_connection = True
-                return
-            self._send(201, json.dumps(job.shown()))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body.encode())))
+            self.end_headers()
+            self.wfile.write(body.encode())
 
         do_GET = do_POST = do_DELETE = _answer
 
@@ -139,4 +121,6 @@ def serving(folder: Path, **environ: str) -> Iterator[BatchApi]:
         server.shutdown()
         thread.join()
         server.server_close()
-        api.close()
+        for job in api.jobs.values():
+            job.process.kill()
+            job.process.wait()

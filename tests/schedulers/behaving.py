@@ -6,19 +6,19 @@ A fake is a file `fakes/NAME.py`, found by its name, for the profile NAME:
     SET = {"HOST": "one"}              # variables that the profile needs; may be left out
     def main(command: str, argv: list[str], store: Store) -> None: ...
 
-A fake of something that is no command, or of a command that asks a server, may have a context
-manager `serving(folder: Path)` that gives further environment variables.
+A fake of something that is no command may have a context manager `serving(folder: Path)` that gives
+further environment variables.
 
 `main` reads its argv as the real command would, and calls `store.create`, `store.listed`,
 `store.get` and `store.cancel`; it prints what the real command prints. The faults happen in here,
-by the names in FAKE_FAULTS, so that every fake has them all:
+so that every fake has them all:
 
     hangs        the submit never comes to anything    hangs-after   once the run is made
     refuses      it says no, with words                refuses-once  only the first time
     nothing      it ends with 0 and makes nothing      lost          it makes the run and fails
     colours      every line is coloured                warning       numbers come before the id
-    slow         it takes its time                     late          listed at the third look
-    no-word      states are words nobody knows         down          nothing can be asked
+    no-word      states are words nobody knows         late          listed at the third look
+    down         nothing can be asked                  short         only the newest is listed
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,42 +43,41 @@ ODD_WORD = "QUIRKY"
 _LATE_LOOKS = 2
 
 
+class Hangs(Exception):
+    """The command does not end by itself."""
+
+
 class Store:
     """The scheduler's own memory: one file for each run, in a folder."""
 
-    def __init__(self, folder: Path, faults: set[str]) -> None:
+    def __init__(self, folder: Path, faults: set[str], stdin: str = "") -> None:
         self.folder = folder
         self.faults = faults
+        self.stdin = stdin
         self.created = False
 
     def create(self, name: str, spec: str = "", first_id: int = 7001) -> dict[str, Any]:
         """Make a run; it is queued. Returns it, with its `id`."""
         if "hangs" in self.faults:
-            time.sleep(1000)
+            raise Hangs
         once = self.folder / "refused"
         if "refuses" in self.faults or ("refuses-once" in self.faults and not once.exists()):
             once.touch()
             sys.exit(REFUSAL)
         if "nothing" in self.faults:
             sys.exit(0)
-        key = self._next_id(first_id)
+        key = first_id + len(list(self.folder.glob("run-*.json")))
         run = {"id": key, "name": name, "state": "queued", "looks": 0, "spec": spec}
         self._write(run)
         self.created = True
         return run
 
-    def _next_id(self, first: int) -> int:
-        for number in range(first, first + 10_000):
-            with contextlib.suppress(FileExistsError):
-                (self.folder / f"id-{number}").touch(exist_ok=False)
-                return number
-        raise AssertionError("no id is free")
-
     def listed(self) -> list[dict[str, Any]]:
         """All runs that are shown, the ended ones too."""
         self._answer()
         paths = sorted(self.folder.glob("run-*.json"))
-        return [run for run in map(self._look, paths) if self._is_shown(run)]
+        shown = [run for run in map(self._look, paths) if self._is_shown(run)]
+        return shown[-1:] if "short" in self.faults else shown
 
     def get(self, key: str) -> dict[str, Any] | None:
         """The run with this id or name; None when there is none."""
@@ -108,32 +108,57 @@ class Store:
         return "late" not in self.faults or run["looks"] >= _LATE_LOOKS
 
     def _write(self, run: dict[str, Any]) -> None:
-        path = self.folder / f"run-{run['id']}.json"
-        new = path.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps(run))
-        new.rename(path)
+        (self.folder / f"run-{run['id']}.json").write_text(json.dumps(run))
+
+
+def options_of(argv: list[str]) -> dict[str, str]:
+    """The options of a command line that are one word each."""
+    return dict(word.lstrip("-").partition("=")[::2] for word in argv if word.startswith("-"))
+
+
+def log_lines(key: str, count: str) -> None:
+    """Print the newest of three lines."""
+    for number in range(3 - int(count), 3):
+        print(f"line {number} of {key}")
+
+
+def note_call(argv: list[str], stdin: str, environ: Mapping[str, str]) -> None:
+    """Keep a call for the test to look at."""
+    call = {"command": argv[0], "argv": argv[1:], "stdin": stdin, "environ": dict(environ)}
+    with Path(environ[FOLDER], "calls.jsonl").open("a") as calls:
+        calls.write(json.dumps(call) + "\n")
+
+
+def play(
+    fake: str, argv: list[str], stdin: str, environ: Mapping[str, str]
+) -> tuple[int | None, str, str]:
+    """Call a command of a fake: its exit code (None: it hangs), and what it has printed."""
+    note_call(argv, stdin, environ)
+    folder, faults = Path(environ[FOLDER]), set(environ.get(FAULTS, "").split(","))
+    store, out, err, code = Store(folder, faults, stdin), io.StringIO(), io.StringIO(), 0
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            load(fake).main(argv[0], argv[1:], store)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+        err.write(ended.code if isinstance(ended.code, str) else "")
+    except Hangs:
+        return None, "", ""
+    if store.created and "hangs-after" in faults:
+        return None, "", ""
+    if store.created and "lost" in faults:
+        return 1, "", LOST
+    return code, _as_printed(out.getvalue(), faults), err.getvalue()
 
 
 def act(fake: str, command: str) -> None:
-    """Be the command of a fake: what its program calls."""
-    folder = Path(os.environ[FOLDER])
-    faults = set(os.environ.get(FAULTS, "").split(","))
-    argv = sys.argv[1:]
-    stdin = sys.stdin.read()
-    sys.stdin = io.StringIO(stdin)
-    call = {"command": command, "argv": argv, "stdin": stdin, "environ": dict(os.environ)}
-    with (folder / "calls.jsonl").open("a") as calls:
-        calls.write(json.dumps(call) + "\n")
-    store, said = Store(folder, faults), io.StringIO()
-    if "slow" in faults:
-        time.sleep(0.3)
-    with contextlib.redirect_stdout(said):
-        _load(fake).main(command, argv, store)
-    if store.created and "hangs-after" in faults:
+    """Be a command of a fake, as a program."""
+    code, out, err = play(fake, [command, *sys.argv[1:]], sys.stdin.read(), os.environ)
+    if code is None:
         time.sleep(1000)
-    if store.created and "lost" in faults:
-        sys.exit(LOST)
-    sys.stdout.write(_as_printed(said.getvalue(), faults))
+    sys.stdout.write(out)
+    sys.stderr.write(err)
+    sys.exit(code)
 
 
 def _as_printed(text: str, faults: set[str]) -> str:
@@ -145,7 +170,8 @@ def _as_printed(text: str, faults: set[str]) -> str:
     return text
 
 
-def _load(path: str) -> Any:
+def load(path: str) -> Any:
+    """The module of a fake."""
     spec = importlib.util.spec_from_file_location("fake", path)
     assert spec is not None
     assert spec.loader is not None

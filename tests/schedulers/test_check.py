@@ -10,36 +10,42 @@ from click.testing import CliRunner, Result
 
 from launcher.cli import main
 from launcher.schedulers.catalog import known_schedulers
+from launcher.schedulers.profile import ProfileScheduler
 from tests.schedulers.behaving import REFUSAL
-from tests.support.bed import OWN, SHIPPED, Bed, settings_of
+from tests.support.bed import OWN, SHIPPED, Bed
 
 BATCH = str(OWN["batch"])
+QUEUE = ("--set", "QUEUE=long")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may have been made is looked for once, and at once."""
+    monkeypatch.setattr(ProfileScheduler, "looks", (0.0,))
 
 
 def rdzv(bed: Bed, *words: str) -> Result:
+    bed.install()
     environ: dict[str, str | None] = {**bed.environ(), "RDZV_TOKEN": None, "RDZV_NNODES": None}
-    return CliRunner().invoke(main, [*words, "--state-dir", str(bed.folder / "runs")], env=environ)
+    return CliRunner().invoke(main, words, env=environ)
 
 
-def check(bed: Bed, profile: str = BATCH, *words: str) -> Result:
-    set_queue = ["--set", f"QUEUE={settings_of('batch')['QUEUE']}"]
-    return rdzv(bed, "schedulers", "check", "--scheduler-profile", profile, *set_queue, *words)
+def check(bed: Bed, *words: str) -> Result:
+    state = ("--state-dir", str(bed.folder / "runs"))
+    return rdzv(bed, "schedulers", "check", *words, *state)
 
 
-def changed(folder: Path, old: str, new: str) -> str:
+def profile(folder: Path, old: str = "", new: str = "") -> tuple[str, str]:
     """A profile like the example with one place changed, beside the example's spec."""
     text = OWN["batch"].read_text()
     assert old in text
-    (folder / "changed.toml").write_text(text.replace(old, new))
+    (folder / "changed.toml").write_text(text.replace(old, new) if old else text)
     (folder / "batch.sh").write_text(OWN["batch"].with_suffix(".sh").read_text())
-    return str(folder / "changed.toml")
+    return "--scheduler-profile", str(folder / "changed.toml")
 
 
 def steps(result: Result) -> list[str]:
     return [line.split()[0] for line in result.stdout.splitlines()]
-
-
-# ---- the list -----------------------------------------------------------------------------------
 
 
 def test_every_scheduler_is_listed_with_its_secret_and_what_is_missing(tmp_path: Path) -> None:
@@ -56,53 +62,49 @@ def test_every_scheduler_is_listed_with_its_secret_and_what_is_missing(tmp_path:
     assert {*SHIPPED, "local", "manual", "external"} <= set(known_schedulers())
 
 
-# ---- the check ----------------------------------------------------------------------------------
-
-
 def test_a_scheduler_that_works_is_proven_step_by_step(tmp_path: Path) -> None:
     bed = Bed("batch", tmp_path)
-    result = check(bed)
+    result = check(bed, "--scheduler-profile", BATCH, *QUEUE)
     assert result.exit_code == 0, result.output
     assert steps(result) == ["prepare", "submit", "find", "see", "cancel", "gone", "the"]
     assert "see      it is queued: because (" in result.stdout
     assert "gone     it is ended: DONE: because (" in result.stdout
-    assert [run["state"] for run in bed.made()] == ["ended"]
+    (run,) = bed.made()
+    assert run["state"] == "ended"
+    # Given no registry it would end by itself.
+    assert "--join-timeout 60" in run["spec"]
+    assert "export RDZV_JOIN=" in run["spec"]
     assert list((tmp_path / "runs").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["local", "manual", "external"])
 def test_the_schedulers_that_are_code_can_be_checked_too(tmp_path: Path, name: str) -> None:
-    result = rdzv(Bed(name, tmp_path), "schedulers", "check", name)
+    result = check(Bed(name, tmp_path), name)
     assert result.exit_code == 0, result.output
     assert result.stdout.endswith(f"the scheduler '{name}' works\n")
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_worker_run_that_is_given_no_registry_ends_by_itself_and_holds_a_join_string(
-    tmp_path: Path,
-) -> None:
-    bed = Bed("batch", tmp_path)
-    check(bed)
-    spec = bed.made()[0]["spec"]
-    assert "--join-timeout 60" in spec
-    assert "export RDZV_JOIN=" in spec
+FIND = (r"'^(\d+) <<NAME>> '", r"'^\d+ (<<NAME>>) '")
 
 
 @pytest.mark.parametrize(
-    ("faults", "step", "words"),
+    ("fault", "change", "step", "words"),
     [
-        ({"refuses"}, "submit", REFUSAL),
-        ({"nothing"}, "submit", "ended with 0, and there is no worker run rdzv-"),
-        ({"no-word"}, "see", "after 0 s it is not submitted or queued or running or ended or"),
+        ("refuses", ("", ""), "submit", REFUSAL),
+        ("nothing", ("", ""), "submit", "ended with 0, and there is no worker run rdzv-"),
+        ("no-word", ("", ""), "see", "after 0 s it is not submitted or queued or running or"),
+        ("", FIND, "find", "its id is 7001, and by its name the id rdzv-"),
     ],
-    ids=["refuses", "nothing", "no-word"],
 )
 def test_the_step_that_fails_is_named_with_the_schedulers_words(
-    tmp_path: Path, faults: set[str], step: str, words: str
+    tmp_path: Path, fault: str, change: tuple[str, str], step: str, words: str
 ) -> None:
-    bed = Bed("batch", tmp_path, faults)
-    once = changed(tmp_path, "retry_submit = true", "retry_submit = false")
-    result = check(bed, once, "--timeout", "0")
+    bed = Bed("batch", tmp_path, {fault})
+    once = profile(tmp_path, *change)
+    path = Path(once[1])
+    path.write_text(path.read_text().replace("retry_submit = true", ""))
+    result = check(bed, *once, *QUEUE, "--timeout", "0")
     assert result.exit_code == 83
     assert f"rdzv: step '{step}' of scheduler 'changed' failed: " in result.stderr
     assert words in result.stderr
@@ -110,27 +112,18 @@ def test_the_step_that_fails_is_named_with_the_schedulers_words(
 
 
 def test_a_missing_command_is_named_and_what_provides_it(tmp_path: Path) -> None:
-    result = check(Bed("batch", tmp_path, installed=False))
+    result = check(Bed("batch", tmp_path, installed=False), *profile(tmp_path), *QUEUE)
     assert result.exit_code == 83
     assert steps(result) == ["prepare"]
     assert "failed: slot 1: the command 'batch' is not on this machine" in result.stderr
     assert "; batch comes with the package batch-client" in result.stderr
 
 
-def test_an_id_that_find_reads_otherwise_is_told(tmp_path: Path) -> None:
-    bed = Bed("batch", tmp_path)
-    result = check(bed, changed(tmp_path, r"'^(\d+) <<NAME>> '", r"'^\d+ (<<NAME>>) '"))
-    assert result.exit_code == 83
-    said = "step 'find' of scheduler 'changed' failed: its id is 7001, and by its name the id rdzv-"
-    assert said in result.stderr
-    assert [run["state"] for run in bed.made()] == ["ended"]
-
-
 def test_a_worker_run_that_cannot_be_ended_is_named_with_the_command_to_do_it(
     tmp_path: Path,
 ) -> None:
     bed = Bed("batch", tmp_path)
-    result = check(bed, changed(tmp_path, '["batch", "kill",', '["false", "kill",'))
+    result = check(bed, *profile(tmp_path, '["batch", "kill",', '["false", "kill",'), *QUEUE)
     assert result.exit_code == 83
     assert "step 'cancel' of scheduler 'changed' failed: slot 1: 'false' ended" in result.stderr
     left = result.stdout.splitlines()[-1]
@@ -154,26 +147,20 @@ def test_a_worker_run_that_cannot_be_ended_is_named_with_the_command_to_do_it(
 def test_what_cannot_be_checked_is_a_usage_error(
     tmp_path: Path, words: list[str], message: str
 ) -> None:
-    result = rdzv(Bed("batch", tmp_path), "schedulers", "check", *words)
+    result = check(Bed("batch", tmp_path), *words)
     assert result.exit_code == 2
     assert message in result.stderr
 
 
-# ---- rdzv launch --------------------------------------------------------------------------------
-
-
-def launch(bed: Bed, *words: str) -> Result:
-    argv = ["launch", "--nnodes", "2", "--dry-run", *words, "--", "train.py"]
-    environ: dict[str, str | None] = {**bed.environ(), "RDZV_TOKEN": None, "RDZV_NNODES": None}
-    return CliRunner().invoke(main, argv, env=environ)
+LAUNCH = ("launch", "--nnodes", "2", "--dry-run")
 
 
 def test_a_dry_run_shows_spec_and_command_of_a_users_profile_and_touches_nothing(
     tmp_path: Path,
 ) -> None:
-    bed = Bed("batch", tmp_path)
-    words = ["--scheduler-profile", os.path.relpath(BATCH), "--set", "QUEUE=long"]
-    result = launch(bed, *words, "--state-dir", str(tmp_path / "runs"))
+    bed, state = Bed("batch", tmp_path), str(tmp_path / "runs")
+    words = ["--scheduler-profile", os.path.relpath(BATCH), *QUEUE, "--state-dir", state]
+    result = rdzv(bed, *LAUNCH, *words, "--", "train.py")
     assert result.exit_code == 0, result.output
     assert "# batch submit --queue=long --name=rdzv-to-be-made-1-1 " in result.stdout
     assert "export RDZV_JOIN=RDZV_JOIN-hidden" in result.stdout
@@ -182,6 +169,7 @@ def test_a_dry_run_shows_spec_and_command_of_a_users_profile_and_touches_nothing
 
 
 def test_a_launch_with_two_schedulers_is_refused(tmp_path: Path) -> None:
-    result = launch(Bed("batch", tmp_path), "--scheduler", "slurm", "--scheduler-profile", BATCH)
+    words = ["--scheduler", "slurm", "--scheduler-profile", BATCH]
+    result = rdzv(Bed("batch", tmp_path), *LAUNCH, *words, "--", "train.py")
     assert result.exit_code == 2
     assert f"--scheduler slurm and --scheduler-profile {BATCH} name two schedulers" in result.stderr

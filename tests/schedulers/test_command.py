@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from contextlib import aclosing
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from launcher.schedulers import command
 from launcher.schedulers.command import CommandRunner, Said, clean
 from rendezvous.wire.errors import SchedulerError
 from tests.support.bed import time_out_once
+from tests.support.waiting import soon
 
 pytestmark = pytest.mark.real_time
 
@@ -28,16 +28,12 @@ def runner(**more: str) -> CommandRunner:
     return CommandRunner({"PATH": os.environ["PATH"], **more})
 
 
-async def run(script: str, *, seconds: float = LIMIT_SECONDS, stdin: str | None = None) -> Said:
-    return await runner().run(["sh", "-c", script], timeout_seconds=seconds, stdin=stdin)
+async def run(script: str, *, stdin: str | None = None) -> Said:
+    return await runner().run(["sh", "-c", script], timeout_seconds=LIMIT_SECONDS, stdin=stdin)
 
 
-async def gone(pid: int) -> None:
-    """Until a process lives no longer."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, f"{pid} still lives"
-        await asyncio.sleep(0.02)
+def lives(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 async def test_a_command_gets_its_words_without_a_shell() -> None:
@@ -63,18 +59,24 @@ def test_what_the_launcher_has_read_and_its_secrets_reach_no_command() -> None:
     assert outside_environment(environ | kept) == kept
 
 
-@pytest.mark.parametrize("text", ["", "x" * 300_000, "it's\nall\tthere, 한국어"])
-async def test_standard_input_is_read_to_its_end(text: str) -> None:
-    assert (await run("wc -c", stdin=text)).out.strip() == str(len(text.encode()))
-
-
-async def test_a_command_that_reads_no_input_does_not_wait() -> None:
-    assert await run("true", stdin="x" * 300_000) == Said(0, "", "")
-    assert await run("cat") == Said(0, "", "")
+@pytest.mark.parametrize(
+    ("script", "stdin", "out"),
+    [
+        ("wc -c", "", "0\n"),
+        ("wc -c", "x" * 300_000, "300000\n"),
+        ("cat", "it's\nall\tthere, 한국어", "it's\nall\tthere, 한국어"),
+        ("true", "x" * 300_000, ""),
+        ("cat", None, ""),
+    ],
+)
+async def test_standard_input_is_read_to_its_end_or_not_at_all(
+    script: str, stdin: str | None, out: str
+) -> None:
+    assert await run(script, stdin=stdin) == Said(0, out, "")
 
 
 async def test_the_end_of_a_long_output_is_kept() -> None:
-    said = await run("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo job 7", seconds=60)
+    said = await run("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo job 7")
     assert said.out.endswith("\njob 7\n")
     assert len(said.out) == 1 << 20
 
@@ -122,37 +124,34 @@ async def test_a_command_at_its_time_limit_is_told_to_end_with_all_that_it_start
     assert said.code is None
     pid, *words = said.out.split()
     assert words == ["child", "told"]
-    await gone(int(pid))
+    await soon(lambda: not lives(int(pid)))
 
 
-async def test_a_command_that_does_not_listen_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "script",
+    [
+        "trap '' TERM; echo $$; : > READY; while :; do sleep 0.1; done",
+        "trap exit TERM; (trap '' TERM; : > READY; exec sleep 1000) & echo $!; wait",
+    ],
+    ids=["itself", "what it has started"],
+)
+async def test_what_does_not_listen_at_the_time_limit_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
+    monkeypatch.setattr(command, "_KILL_SECONDS", 0.2)
     time_out_once(monkeypatch, (tmp_path / "ready").exists)
-    ready = f": > {tmp_path}/ready"
-    said = await run(f"trap '' TERM; echo $$; {ready}; while :; do sleep 0.1; done")
+    said = await run(script.replace("READY", str(tmp_path / "ready")))
     assert said.code is None
-    await gone(int(said.out))
+    await soon(lambda: not lives(int(said.out)))
 
 
-async def test_what_a_command_has_started_is_killed_when_it_does_not_listen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_command_that_leaves_something_in_the_background_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    time_out_once(monkeypatch, (tmp_path / "ready").exists)
-    deaf = f"(trap '' TERM; : > {tmp_path}/ready; exec sleep 1000) & echo $!"
-    said = await run(f"trap 'echo told; exit' TERM; {deaf}; wait")
-    assert (said.code, said.out.split()[1:]) == (None, ["told"])
-    await gone(int(said.out.split()[0]))
-
-
-async def test_a_command_that_leaves_something_in_the_background_has_ended() -> None:
-    started = time.monotonic()
+    monkeypatch.setattr(command, "_DRAIN_SECONDS", 0.1)
     said = await run("sleep 1000 & echo $!")
-    try:
-        assert said.code == 0
-        assert time.monotonic() - started < LIMIT_SECONDS
-    finally:
-        os.kill(int(said.out), signal.SIGKILL)
+    os.kill(int(said.out), signal.SIGKILL)
+    assert said.code == 0
 
 
 async def test_a_command_that_ends_by_a_signal_says_which() -> None:
@@ -161,15 +160,12 @@ async def test_a_command_that_ends_by_a_signal_says_which() -> None:
 
 async def test_a_command_whose_caller_gives_up_is_ended(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    work = asyncio.create_task(run(f"echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 1000"))
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not pid.exists():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
+    work = asyncio.create_task(run(f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 1000"))
+    await soon(pid.exists)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    await gone(int(pid.read_text()))
+    await soon(lambda: not lives(int(pid.read_text())))
 
 
 async def test_a_command_that_is_missing_is_named_with_the_path() -> None:
@@ -199,11 +195,11 @@ async def test_a_command_that_cannot_be_started_says_why(
 
 
 async def test_lines_of_both_outputs_come_at_once_and_closing_ends_the_command() -> None:
-    script = "echo $$; echo '\x1b[31mtwo\x1b[0m' >&2; sleep 1000"
+    script = "echo $$; echo '\x1b[31mtwo\x1b[0m' >&2; exec sleep 1000"
     async with aclosing(runner().lines(["sh", "-c", script])) as lines:
         pid = int(await anext(lines))
         assert await anext(lines) == "two"
-    await gone(pid)
+    await soon(lambda: not lives(pid))
 
 
 async def test_a_last_line_without_an_end_and_one_beyond_measure_come_too() -> None:
@@ -214,13 +210,8 @@ async def test_a_last_line_without_an_end_and_one_beyond_measure_come_too() -> N
 
 
 async def test_lines_of_a_command_that_fails_end_with_its_words() -> None:
-    got: list[str] = []
-
-    async def follow() -> None:
-        async for line in runner().lines(["sh", "-c", "echo one; echo no such pod >&2; exit 4"]):
-            got.append(line)
-
+    lines = runner().lines(["sh", "-c", "echo one; echo no such pod >&2; exit 4"])
+    assert [await anext(lines), await anext(lines)] == ["one", "no such pod"]
     with pytest.raises(SchedulerError) as caught:
-        await follow()
-    assert got == ["one", "no such pod"]
+        await anext(lines)
     assert caught.value.message == "'sh' ended with exit code 4: no such pod"

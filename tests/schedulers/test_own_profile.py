@@ -118,11 +118,10 @@ def test_the_profile_for_nomad_can_be_read_and_gives_its_job(tmp_path: Path) -> 
 # ---- the service --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lost", [0, 1], ids=["", "an answer is lost"])
 def test_a_run_is_launched_by_the_profile_of_the_page(
-    profile: Path, api: BatchApi, tmp_path: Path, lost: int
+    profile: Path, api: BatchApi, tmp_path: Path
 ) -> None:
-    out, api.lose = tmp_path / "out", lost
+    out = tmp_path / "out"
     outcome = launch(
         tmp_path / "state",
         "--nnodes=1",
@@ -137,9 +136,10 @@ def test_a_run_is_launched_by_the_profile_of_the_page(
     assert [job.process.wait(20) for job in api.jobs.values()] == [0]
 
 
-def test_a_check_goes_through_every_step_and_leaves_nothing(
+def test_a_check_goes_through_every_step_finds_what_a_lost_answer_made_and_leaves_nothing(
     profile: Path, api: BatchApi, tmp_path: Path
 ) -> None:
+    api.lose = True
     result = check(profile, api, tmp_path)
     assert result.exit_code == 0, result.output
     steps = [line.split()[0] for line in result.stdout.splitlines()]
@@ -147,15 +147,6 @@ def test_a_check_goes_through_every_step_and_leaves_nothing(
     assert result.stdout.endswith("\nthe scheduler 'own' works\n")
     assert [job.shown()["state"] for job in api.jobs.values()] == ["cancelled"]
     assert list((tmp_path / "state").iterdir()) == []
-
-
-def test_a_job_whose_answer_was_lost_is_found_and_not_made_twice(
-    profile: Path, api: BatchApi, tmp_path: Path
-) -> None:
-    api.lose = 1
-    result = check(profile, api, tmp_path)
-    assert result.exit_code == 0, result.output
-    assert len(api.jobs) == 1
 
 
 def test_a_service_that_is_down_fails_the_first_step_with_its_words(

@@ -1,24 +1,24 @@
-"""A place to try a scheduler in: its fake commands on a PATH, and the runs they have made."""
+"""A place to try a scheduler in: its commands are played here, and the runs they made are kept."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from launcher.plan.plan import Here, Site, Spec, Submission, make_plan
 from launcher.schedulers import command, vessl_api
 from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.command import CommandRunner, Said, clean
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.shipped import PROFILES, specs_folder
@@ -26,19 +26,18 @@ from launcher.settings import LaunchSettings
 from rendezvous import compat
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import JoinString, RegistryPlace
-from tests.schedulers.behaving import FAULTS, FOLDER
+from rendezvous.wire.errors import SchedulerError
+from tests.schedulers.behaving import FAULTS, FOLDER, load, note_call, play
 
-HERE = Path(__file__).parent.parent / "schedulers"
-FAKES = HERE / "fakes"
+ROOT = Path(__file__).parents[2]
+FAKES = ROOT / "tests" / "schedulers" / "fakes"
 SHIPPED = [path.stem for path in sorted(PROFILES.glob("*.toml"))]
-OWN = {"batch": HERE / "data" / "batch.toml"}
+OWN = {"batch": FAKES.parent / "data" / "batch.toml"}
 """Profiles that only the tests have."""
 
-LIMIT_SECONDS = 20.0
 KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
 NOWHERE = RegistryPlace(("127.0.0.1",), 9)
 COMMAND = ["train.py", "--name", 'it\'s a "test"', "$HOME", "", "--", "two\nlines"]
-T = TypeVar("T")
 
 
 def join_text(slot: int = 1, generation: int = 1) -> str:
@@ -79,16 +78,7 @@ def time_out_once(patch: pytest.MonkeyPatch, look: Callable[[], object]) -> None
 def settings_of(fake: str) -> dict[str, str]:
     """The variables that a profile needs, as its fake says."""
     path = FAKES / f"{fake}.py"
-    return getattr(_module(path), "SET", {}) if path.exists() else {}
-
-
-def _module(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return getattr(load(str(path)), "SET", {}) if path.exists() else {}
 
 
 @dataclass
@@ -99,13 +89,16 @@ class Bed:
         name: The scheduler's, or that of a profile of the tests.
         folder: A folder of the test's own.
         faults: What goes wrong; see `tests.schedulers.behaving`.
-        installed: Whether its commands are on the PATH.
+        installed: Whether its commands are there.
+        says: Exit code and output of a command, or of what its first word asks for, whatever the
+            fake would say.
     """
 
     name: str
     folder: Path
     faults: set[str] = field(default_factory=set)
     installed: bool = True
+    says: dict[str, tuple[int, str]] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
     _more: dict[str, str] = field(default_factory=dict)
 
@@ -115,10 +108,9 @@ class Bed:
         self.submissions = self.folder / "state" / "submissions"
         for made in (self.kept, self.bin):
             made.mkdir(exist_ok=True)
-        fake = FAKES / f"{self.name}.py"
-        module = _module(fake) if fake.exists() else None
-        for name in module.COMMANDS if module and self.installed else ():
-            self._install(name, fake)
+        self.fake = FAKES / f"{self.name}.py"
+        module = load(str(self.fake)) if self.fake.exists() else None
+        self.commands: list[str] = module.COMMANDS if module and self.installed else []
         if module is not None and hasattr(module, "serving"):
             self._more = self._stack.enter_context(module.serving(self.kept))
 
@@ -126,14 +118,15 @@ class Bed:
         """End what a fake serves."""
         self._stack.close()
 
-    def _install(self, command: str, fake: Path) -> None:
-        program = self.bin / command
-        program.write_text(
-            f"#!{sys.executable} -IS\n"
-            f"import sys\nsys.path.insert(0, {str(HERE)!r})\n"
-            f"from behaving import act\nact({str(fake)!r}, {command!r})\n"
-        )
-        program.chmod(0o755)
+    def install(self) -> None:
+        """Put its commands on the PATH too, as programs."""
+        for name in self.commands:
+            program = self.bin / name
+            program.write_text(
+                f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+                f"from tests.schedulers.behaving import act\nact({str(self.fake)!r}, {name!r})\n"
+            )
+            program.chmod(0o755)
 
     def environ(self) -> dict[str, str]:
         """The user's environment, with secrets that no command may see."""
@@ -151,9 +144,15 @@ class Bed:
     def scheduler(self) -> Scheduler:
         """A scheduler as a launcher makes it; each call is another launcher's."""
         name = str(OWN[self.name]) if self.name in OWN else self.name
-        made = scheduler_entry(name).make(SchedulerContext(self.submissions, self.environ()))
+        return self.played(
+            scheduler_entry(name).make(SchedulerContext(self.submissions, self.environ()))
+        )
+
+    def played(self, made: Scheduler) -> Scheduler:
+        """The scheduler, whose commands are played, and which waits for nothing."""
         if isinstance(made, ProfileScheduler):
             made.looks, made.try_again_seconds = (0.0, 0.0, 0.0), 0.0
+            made._runner = _Played(made._runner, self)
         return made
 
     def run(self, slot: int = 1, generation: int = 1, *, template: str | None = None) -> Submission:
@@ -189,7 +188,46 @@ class Bed:
         """The runs that the fake has made."""
         return [json.loads(path.read_text()) for path in sorted(self.kept.glob("run-*.json"))]
 
-    def turn(self, state: str) -> None:
+    def turn(self, state: str, **more: Any) -> None:
         """Let all runs of the fake be in this state: queued, running, ended or failed."""
         for run in self.made():
-            (self.kept / f"run-{run['id']}.json").write_text(json.dumps(run | {"state": state}))
+            path = self.kept / f"run-{run['id']}.json"
+            path.write_text(json.dumps(run | {"state": state} | more))
+
+
+class _Played(CommandRunner):
+    """Plays the commands of a bed's fake; other programs are started."""
+
+    def __init__(self, real: CommandRunner, bed: Bed) -> None:
+        super().__init__(real._environ, cwd=real._cwd)
+        self._bed = bed
+
+    def _said(self, argv: Sequence[str], stdin: str | None) -> Said | None:
+        if argv[0] not in self._bed.commands:
+            return None
+        for word in argv[:2]:
+            if word in self._bed.says:
+                note_call(list(argv), stdin or "", self._environ)
+                code, text = self._bed.says[word]
+                return Said(code, "" if code else text, text if code else "")
+        environ = self._environ | {FAULTS: ",".join(sorted(self._bed.faults))}
+        answer = play(str(self._bed.fake), list(argv), stdin or "", environ)
+        return Said(answer[0], *(clean(text.encode()) for text in answer[1:]))
+
+    async def run(
+        self, argv: Sequence[str], *, timeout_seconds: float, stdin: str | None = None
+    ) -> Said:
+        """See the base class; a command that hangs is at its time limit at once."""
+        said = self._said(argv, stdin)
+        return said or await super().run(argv, timeout_seconds=timeout_seconds, stdin=stdin)
+
+    async def lines(self, argv: Sequence[str]) -> AsyncGenerator[str, None]:
+        """See the base class."""
+        if (said := self._said(argv, None)) is None:
+            async for line in super().lines(argv):
+                yield line
+        elif said.code == 0:
+            for line in said.out.splitlines():
+                yield line
+        else:
+            raise SchedulerError(f"'{argv[0]}' {said.ending()}")

@@ -5,12 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.schedulers.behaving import Store
+from tests.schedulers.behaving import Store, log_lines, options_of
 
 COMMANDS = ["docker"]
 SET = {"IMAGE": "registry/image:tag"}
@@ -20,10 +17,9 @@ SAYS = {"queued": "running", "running": "running", "ended": "exited", "failed": 
 
 def main(command: str, argv: list[str], store: Store) -> None:
     """See `tests.schedulers.behaving`."""
-    verb, words = argv[0], argv[1:]
+    verb, key = argv[0], argv[-1]
     # What follows the image is the container's.
-    own = itertools.takewhile(lambda word: word.startswith("-"), words)
-    options = dict(word.removeprefix("--").partition("=")[::2] for word in own)
+    options = options_of(list(itertools.takewhile(lambda word: word.startswith("-"), argv[1:])))
     if verb == "run":
         variables = Path(options["env-file"]).read_text()
         print(store.create(options["name"], variables, FIRST_ID)["id"])
@@ -32,25 +28,12 @@ def main(command: str, argv: list[str], store: Store) -> None:
         for run in store.listed():
             if re.search(pattern, "/" + run["name"]):
                 print(run["id"])
-    elif verb == "stop" and not store.cancel(words[-1]) and store.get(words[-1]) is None:
-        _unknown(words[-1])
-    elif verb in ("inspect", "logs"):
-        _tell(store, verb, words[-1], options)
-
-
-def _tell(store: Store, verb: str, key: str, options: dict[str, str]) -> None:
-    run = store.get(key)
-    if run is None:
-        _unknown(key)
-    elif verb == "inspect":
-        state = SAYS.get(run["state"], run["state"])
-        print(f"{state}|exit code {int(run['state'] == 'failed')} ")
-    else:
-        for number in range(3 - int(options["tail"]), 3):
-            print(f"line {number} of {key}", file=sys.__stdout__, flush=True)
-        if "follow" in options:
-            time.sleep(1000)
-
-
-def _unknown(key: str) -> None:
-    sys.exit(f"Error response from daemon: No such container: {key}")
+    elif verb != "stop" or not store.cancel(key):
+        run = store.get(key)
+        if run is None:
+            sys.exit(f"Error response from daemon: No such container: {key}")
+        if verb == "inspect":
+            state = SAYS.get(run["state"], run["state"])
+            print(f"{state}|exit code {int(run['state'] == 'failed')} ")
+        elif verb == "logs":
+            log_lines(key, options["tail"])

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
-import time
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.schedulers.behaving import Store
+from tests.schedulers.behaving import Store, log_lines
 
 COMMANDS = ["ssh"]
 SET = {"HOST": "n1"}
@@ -24,33 +21,19 @@ def main(command: str, argv: list[str], store: Store) -> None:
     if destination != "ssh://n1":
         sys.exit(f"ssh: Could not resolve hostname {destination}: Name or service not known")
     if remote == "exec sh -s":
-        spec = sys.stdin.read()
-        print("rdzv: worker run", store.create(_name(spec), spec)["id"])
+        print("rdzv: worker run", store.create(_name(store.stdin), store.stdin)["id"])
     elif "kill -s" in remote:
         store.cancel(_id(remote))
-    elif "tail -n" in remote and "running|" not in remote:
-        _print_log(remote)
+    elif "running|" in remote:
+        run = store.get(_id(remote))
+        # A host has no queue.
+        state = {"queued": "running"}.get(run["state"], run["state"]) if run else ""
+        print(f"{state}|as the host says" if run else "none")
+    elif "tail -n" in remote:
+        log_lines(_name(remote), remote.split("tail -n ")[1].split()[0])
     else:
-        _tell(store, remote)
-
-
-def _tell(store: Store, remote: str) -> None:
-    """Answer what looks for a worker run, or asks how it is."""
-    if "running|" not in remote:
         run = store.get(_name(remote))
         print(f"rdzv: worker run {run['id']}" if run else "none")
-    elif (run := store.get(_id(remote))) is None:
-        print("none")
-    else:
-        state = "running" if run["state"] == "queued" else run["state"]  # a host has no queue
-        print(f"{state}|as the host says")
-
-
-def _print_log(remote: str) -> None:
-    for number in range(int(remote.split("tail -n ")[1].split()[0])):
-        print(f"line {number} of {_name(remote)}", file=sys.__stdout__, flush=True)
-    if "-F" in remote:
-        time.sleep(1000)
 
 
 def _name(text: str) -> str:

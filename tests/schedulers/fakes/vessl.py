@@ -1,18 +1,12 @@
-"""VESSL's command 0.1.199, as far as worker runs need it: `vessl run create`, `list`, `read` ...
-
-A list shows the newest FAKE_PAGE runs.
-"""
+"""VESSL's command 0.1.199, as far as worker runs need it: `vessl run create`, `list`, `read` ..."""
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.schedulers.behaving import Store
+from tests.schedulers.behaving import Store
 
 COMMANDS = ["vessl"]
 SET = {
@@ -21,24 +15,24 @@ SET = {
     "REPOSITORY": "git://github.com/acme/rdzv.git",
 }
 WORDS = {"queued": "pending", "running": "running", "ended": "completed", "failed": "failed"}
+UNKNOWN = "vessl.util.exception.VesslApiException: NotFound (404): There is no such run."
 
 
 def main(command: str, argv: list[str], store: Store) -> None:
     """See `tests.schedulers.behaving`."""
-    assert command == "vessl"
     verb, words = argv[1], argv[2:]
     sys.stderr.write("\x1b[36mOrganization: acme\x1b[0m\n\x1b[36mProject: llama\x1b[0m\n")
     if verb == "create":
         _create(store, Path(words[words.index("-f") + 1]))
     elif verb == "list":
         print("  \x1b[1mID\x1b[0m  \x1b[1mName\x1b[0m  \x1b[1mType\x1b[0m  Status  Created")
-        for run in store.listed()[-int(os.environ.get("FAKE_PAGE", "1000")) :]:
+        for run in store.listed():
             state = WORDS.get(run["state"], run["state"])
             print(f" {run['id']}  {run['name']}  batch  {state}  2026-09-05 12:30:45+00:00  ")
     elif not words[-1].isdigit():
         sys.exit(f"Error: Invalid value for 'RUN_ID': '{words[-1]}' is not a valid integer.")
     elif verb == "terminate" and not store.cancel(words[-1]):
-        sys.exit("vessl.util.exception.VesslApiException: NotFound (404): There is no such run.")
+        sys.exit(UNKNOWN)
     elif verb == "read":
         _read(store, words[-1])
     elif verb == "logs":
@@ -57,9 +51,10 @@ def _create(store: Store, spec: Path) -> None:
 
 
 def _read(store: Store, key: str) -> None:
+    store.faults = store.faults - {"short"}  # that is the list's
     run = store.get(key)
     if run is None:
-        sys.exit("vessl.util.exception.VesslApiException: NotFound (404): There is no such run.")
+        sys.exit(UNKNOWN)
     reason = "Exit code 1" if run["state"] == "failed" else ""
     print(f" \x1b[36mID\x1b[0m {run['id']}\n \x1b[36mName\x1b[0m {run['name']}")
     print(f" Status {WORDS.get(run['state'], run['state'])}\n Status reason {reason}")
