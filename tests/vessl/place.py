@@ -7,7 +7,6 @@ import ctypes
 import os
 import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +16,19 @@ import rdzv_command
 from launcher.schedulers.shipped import specs_folder
 from tests.support.launching import BIN
 from tests.support.netlab import Host, Lab
-from tests.vessl.service import FINAL, Cluster, Run, Vessl
+from tests.support.waiting import until
+from tests.vessl.service import FINAL, Cluster, Vessl
 
 CLONE_NEWNET = 0x40000000
 LIMIT_SECONDS = 100.0
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+TOOLS = "/usr/bin:/bin:/usr/sbin:/sbin"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+YOURS = {
+    "your-cluster": "gpu-cluster",
+    'NUM_NODES: "2"': 'NUM_NODES: "3"',
+    'GPUS_PER_NODE: "8"': 'GPUS_PER_NODE: "1"',
+    "launch -- /rdzv/examples/digits.py": "launch --framework command -- sh /code/train.sh",
+}
 
 
 @dataclass
@@ -42,20 +49,33 @@ class Place:
         """The person's environment."""
         home = self.folder / "person"
         home.mkdir(exist_ok=True)
-        return {
-            **self.vessl.environ(),
-            "VESSL_DATA_COLLECTION_OPT_OUT": "true",
-            "ENABLE_SENTRY": "false",
-            "HOME": str(home),
-            "RDZV_STATE_DIR": str(home / "state"),
-            **more,
-        }
+        quiet = {"VESSL_DATA_COLLECTION_OPT_OUT": "true", "ENABLE_SENTRY": "false"}
+        own = {"HOME": str(home), "RDZV_STATE_DIR": str(home / "state")}
+        return self.vessl.environ() | quiet | own | more
 
     def told(self) -> str:
         """All that the runs have said, for a test that has failed."""
         runs = self.vessl.runs.values()
         lines = [f"{run.name} {run.status}: {line}" for run in runs for _, line in run.lines]
         return "\n".join(lines)
+
+    def finish(self) -> list[str]:
+        """Wait until all runs are over; their statuses, the launcher's first."""
+        runs = self.vessl.runs
+        until(lambda: all(run.status in FINAL for run in list(runs.values())), LIMIT_SECONDS)
+        return [run.status for run in runs.values()]
+
+
+def launcher_spec(folder: Path, script: str, **changes: str) -> Path:
+    """The shipped launcher spec as a person has filled it in, and the program that it runs."""
+    (folder / "code").mkdir()
+    (folder / "code" / "train.sh").write_text(script)
+    text = (specs_folder() / "launcher.yaml").read_text()
+    for old, new in {**YOURS, **changes}.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "launcher.yaml").write_text(text)
+    return folder / "launcher.yaml"
 
 
 def checkout(folder: Path) -> Path:
@@ -78,13 +98,13 @@ def serving(
     """A cluster of so many nodes, the API, and a person.
 
     Args:
-        folder: A folder of the test's own.
+        folder: A folder of the test's own; what it has as `code` is imported as /code/.
         nodes: The runs are started on these, in turn.
         path: Further folders of the runs' PATH.
         mounts: Further folders that the runs' specs import, by the place in the run.
         more: Further variables of all runs.
     """
-    imported = {"/rdzv/": f"{checkout(folder)}/"}
+    imported = {"/rdzv/": f"{checkout(folder)}/", "/code/": f"{folder}/code/"}
     imported |= {mount: f"{place}/" for mount, place in (mounts or {}).items()}
     with Lab(["api", "person", *(f"n{number}" for number in range(nodes))]) as lab:
         environ = {
@@ -95,12 +115,12 @@ def serving(
         }
         cluster = Cluster(folder / "cluster", environ, imported, lab.hosts[2:])
         cluster.folder.mkdir()
-        with Vessl(cluster=cluster, listener=listen_on(lab.hosts[0])) as vessl:
+        with Vessl(cluster=cluster, listener=_listen_on(lab.hosts[0])) as vessl:
             environ["VESSL_API_HOST"] = vessl.host
             yield Place(vessl, lab.hosts[1], folder)
 
 
-def listen_on(host: Host) -> socket.socket:
+def _listen_on(host: Host) -> socket.socket:
     """A listening socket on an emulated host; it belongs there, whoever serves it."""
     found: list[socket.socket] = []
 
@@ -114,14 +134,3 @@ def listen_on(host: Host) -> socket.socket:
     thread.start()
     thread.join()
     return found[0]
-
-
-def outcome_of(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """The exit code and the output of what was started on a host."""
-    out, _ = process.communicate(timeout=LIMIT_SECONDS)
-    return process.returncode, out
-
-
-def living(vessl: Vessl) -> list[Run]:
-    """The runs that are not over."""
-    return [run for run in vessl.runs.values() if run.status not in FINAL]

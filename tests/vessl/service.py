@@ -1,6 +1,5 @@
 """A stand-in for VESSL's API that behaves: what is created is listed, read, logged and terminated.
 
-It answers what VESSL's published client needs, on a socket of this machine or of an emulated host.
 With a `Cluster` it also starts the runs: the `run:` of the spec as a process, with the `env:` of
 the spec, and the statuses follow the process.
 
@@ -18,11 +17,10 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -35,7 +33,6 @@ ORGANIZATION = "acme"
 FIRST_ID = 369_367_263_402
 ECHO = "This is no good:"
 FINAL = ("completed", "failed", "terminated")
-_GRACE_SECONDS = 20.0
 _STEP_SECONDS = 0.02
 
 
@@ -49,28 +46,15 @@ for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-    (
-        "float",
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|nan)",
-        "-+.0123456789",
-    ),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|\.nan", "-+.0123456789"),
 ):
     _Reader.add_implicit_resolver(
         f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first)
     )
-
-
-def _int(_: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
-    text = str(node.value)
-    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
-
-
-def _float(_: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
-    return float(str(node.value).replace(".inf", "inf").replace(".nan", "nan"))
-
-
-_Reader.add_constructor("tag:yaml.org,2002:int", _int)
-_Reader.add_constructor("tag:yaml.org,2002:float", _float)
+_Reader.add_constructor(
+    "tag:yaml.org,2002:int", lambda _, node: int(node.value, 0 if node.value[1:2] in "ox" else 10)
+)
+_Reader.add_constructor("tag:yaml.org,2002:float", lambda _, node: float(node.value.lstrip(".")))
 
 
 def read_spec(text: str) -> Any:
@@ -93,13 +77,11 @@ class Run:
 
     id: int
     project: str
-    text: str
     spec: dict[str, Any]
     status: str = "pending"
     reason: str = ""
     lines: list[tuple[float, str]] = field(default_factory=list)
     process: subprocess.Popen[str] | None = None
-    told_to_end: bool = False
 
     @property
     def name(self) -> str:
@@ -108,73 +90,56 @@ class Run:
 
     def view(self) -> dict[str, Any]:
         """What the API shows of it."""
+        cluster = (self.spec.get("resources") or {}).get("cluster", "")
+        inner = {"command": [], "env_vars": [], "ports": []}
+        inner |= {"service_account_name": "", "termination_protection": False}
+        spec = {"title": self.name, "type": "batch", "description": "", "spec": inner}
         return {
             "id": self.id,
             "status": self.status,
             "status_reason": self.reason,
-            "message": str(self.spec.get("description", "")),
+            "message": "",
             "create_dt": "2026-09-05T12:30:45.123456Z",
             "immutable_slug": f"slug-{self.id}",
             "is_starred": False,
             "histories": [],
             "tags": [],
             "organization": {"name": ORGANIZATION},
-            "run_spec": {
-                "title": self.name,
-                "type": "batch",
-                "description": "",
-                "cluster": {"name": (self.spec.get("resources") or {}).get("cluster", "")},
-                "spec": {
-                    "command": [],
-                    "env_vars": [],
-                    "ports": [],
-                    "service_account_name": "",
-                    "termination_protection": False,
-                },
-            },
+            "run_spec": spec | {"cluster": {"name": cluster}},
         }
 
 
 @dataclass
 class Cluster:
-    """What runs are started on: each on a host of its own, where there are any.
+    """What runs are started on: each on an emulated host, in turn.
 
     Attributes:
-        folder: Of the runs' logs and configuration files.
+        folder: Of the runs' configuration files.
         environ: What every run has in its environment, beside the variables of its spec.
         mounts: Where the folders that a spec imports lie on this machine.
-        hosts: Emulated hosts, taken in turn.
+        hosts: The hosts.
     """
 
     folder: Path
     environ: dict[str, str]
-    mounts: dict[str, str] = field(default_factory=dict)
-    hosts: list[Host] = field(default_factory=list)
+    mounts: dict[str, str]
+    hosts: list[Host]
     _taken: Any = field(default_factory=itertools.count)
 
     def start(self, run: Run, account: dict[str, str]) -> subprocess.Popen[str]:
         """Start the run's command, as the platform does: a file that `sh` reads."""
         home = self.folder / str(run.id)
         home.mkdir()
-        config = home / "config.toml"
+        config, script, command = home / "config.toml", home / "run.sh", str(run.spec["run"])
         lines = [f"{key} = {json.dumps(value)}" for key, value in account.items()]
         config.write_text("\n".join(["[user]", *lines, ""]))
-        command = str(run.spec["run"])
         for mount, place in self.mounts.items():
             command = re.sub(rf"(?<!\S){mount}", place, command)
-        script = home / "run.sh"
         script.write_text(command + "\n")
-        argv = ["sh", str(script)]
-        if self.hosts:
-            argv = self.hosts[next(self._taken) % len(self.hosts)].command(argv)
+        own = {"HOME": str(home), "VESSL_RUN_INITIAL_CONFIG": str(config)}
         return subprocess.Popen(
-            argv,
-            env={
-                **self.environ,
-                "HOME": str(home),
-                "VESSL_RUN_INITIAL_CONFIG": str(config),
-                **environment_of(run.spec),
-            },
+            self.hosts[next(self._taken) % len(self.hosts)].command(["sh", str(script)]),
+            env=self.environ | own | environment_of(run.spec),
             cwd=home,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -188,46 +153,35 @@ class Vessl:
     """The service; a context manager that serves.
 
     Args:
-        projects: Those of the one organization.
         cluster: What starts the runs; without one their statuses stay what a test sets.
         listener: A socket to serve on.
 
     Attributes:
         runs: By id, in the order of their creation.
         requests: Method and path of each request.
-        told: Each request that was answered with an error, for a test to look at.
+        pages: The most runs of one list.
+        errors: Statuses for the next creations, which make nothing; ECHO repeats what it was sent.
+        lose_answers: So many creations are served, and the connection is closed.
+        lose_reads: So many reads of one run fail.
+        stuck: While it is set, nothing is answered.
+        hidden: So many lists do not show anything.
     """
 
     def __init__(
-        self,
-        *,
-        projects: tuple[str, ...] = ("llama", "other"),
-        clusters: tuple[str, ...] = ("gpu-cluster",),
-        cluster: Cluster | None = None,
-        listener: socket.socket | None = None,
+        self, *, cluster: Cluster | None = None, listener: socket.socket | None = None
     ) -> None:
-        self.projects, self.clusters, self.cluster = projects, clusters, cluster
+        self.projects: tuple[str, ...] = ("llama", "other")
+        self.clusters: tuple[str, ...] = ("gpu-cluster",)
+        self.cluster = cluster
         self.runs: dict[int, Run] = {}
         self.requests: list[str] = []
-        self.headers: list[dict[str, str]] = []
         self.pages = 1000
-        """The most runs of one list."""
         self.knows_pages = True
         self.errors: list[Any] = []
-        """Statuses for the next creations, which make nothing; ECHO repeats what it was sent."""
-        self.lose_answers = 0
-        """So many creations are served, and the connection is closed."""
-        self.lose_reads = 0
-        """So many reads of one run fail."""
+        self.lose_answers = self.lose_reads = self.hidden = 0
         self.stuck = threading.Event()
-        """While it is set, nothing is answered."""
-        self.hidden = 0
-        """So many lists do not show anything."""
-        self.pending: Callable[[Run], bool] = lambda run: False
-        """Runs that stay pending."""
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._closing = threading.Event()
         self._server = _Server(self, listener)
 
     @property
@@ -238,41 +192,23 @@ class Vessl:
 
     def account(self, project: str = "llama") -> dict[str, str]:
         """What a configuration file of the client holds."""
-        return {
-            "access_token": TOKEN,
-            "default_organization": ORGANIZATION,
-            "default_project": project,
-        }
+        found = {"access_token": TOKEN, "default_organization": ORGANIZATION}
+        return found | {"default_project": project}
 
-    def environ(self, project: str = "llama", **more: str) -> dict[str, str]:
+    def environ(self) -> dict[str, str]:
         """The variables of a person with an account."""
-        return {
-            "VESSL_API_HOST": self.host,
-            "VESSL_ACCESS_TOKEN": TOKEN,
-            "VESSL_DEFAULT_ORGANIZATION": ORGANIZATION,
-            "VESSL_DEFAULT_PROJECT": project,
-            **more,
-        }
-
-    def named(self, part: str) -> list[Run]:
-        """The runs with this in their name."""
-        return [run for run in list(self.runs.values()) if part in run.name]
+        account = {f"VESSL_{key.upper()}": value for key, value in self.account().items()}
+        return account | {"VESSL_API_HOST": self.host}
 
     def posts(self) -> list[str]:
         """The creations that were asked for."""
         return [line for line in self.requests if line.endswith("create_from_yaml")]
 
     def __enter__(self) -> Vessl:
-        self._serve(self._server.serve_forever, _STEP_SECONDS)
+        self._in_thread(self._server.serve_forever, _STEP_SECONDS)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._closing.set()
+    def __exit__(self, *error: object) -> None:
         self.stuck.clear()
         for run in list(self.runs.values()):
             if run.process is not None and run.process.poll() is None:
@@ -282,12 +218,10 @@ class Vessl:
             thread.join(20)
         self._server.server_close()
 
-    def _serve(self, target: Callable[..., None], *args: object) -> None:
+    def _in_thread(self, target: Any, *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
         self._threads.append(thread)
         thread.start()
-
-    # --- what requests do ---------------------------------------------------------------------
 
     def create(self, project: str, text: str) -> Run:
         """Make a run; raises ValueError for what is no spec."""
@@ -295,43 +229,27 @@ class Vessl:
         if not isinstance(spec, dict) or "image" not in spec:
             raise ValueError("image is required")
         with self._lock:
-            run = Run(FIRST_ID + len(self.runs), project, text, spec)
+            run = Run(FIRST_ID + len(self.runs), project, spec)
             run.lines.append((time.time(), f"Run {run.name} was created."))
             self.runs[run.id] = run
         if self.cluster is not None:
-            self._serve(self._live, run)
+            self._in_thread(self._live, run, self.cluster)
         return run
 
     def terminate(self, run: Run) -> None:
         """End a run; one that never started is over at once."""
-        run.told_to_end = True
         with self._lock:  # else the end of its process may come in between, and be forgotten
-            process = run.process
-            if run.status in FINAL:
-                return
-            run.status = "terminated" if process is None else "stopping"
-        if process is not None:
-            _signal(process, signal.SIGTERM)
+            run.status = "terminated" if run.process is None else "stopping"
+            if run.process is not None:
+                _signal(run.process, signal.SIGTERM)
 
-    def evict(self, run: Run) -> None:
-        """Take a run's node away, as for a spot instance."""
-        assert run.process is not None
-        run.reason = "Preempted: the node was reclaimed"
-        _signal(run.process, signal.SIGKILL)
-
-    def _live(self, run: Run) -> None:
+    def _live(self, run: Run, cluster: Cluster) -> None:
         """A run's life on the cluster."""
-        assert self.cluster is not None
-        while self.pending(run) and run.status == "pending":
-            if self._closing.wait(_STEP_SECONDS):
+        with self._lock:
+            if run.status != "pending":
                 return
-        if run.status != "pending":
-            return
-        run.status = "initializing"
-        run.process = process = self.cluster.start(run, self.account(run.project))
-        if run.told_to_end:
-            _signal(process, signal.SIGTERM)
-        run.status = "stopping" if run.told_to_end else "running"
+            run.process = process = cluster.start(run, self.account(run.project))
+            run.status = "running"
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
@@ -339,24 +257,19 @@ class Vessl:
         code = process.wait()
         _signal(process, signal.SIGKILL)  # a pod's other processes go with its first
         with self._lock:
-            if run.told_to_end:
-                run.status = "terminated"
-            else:
-                run.status = "completed" if code == 0 else "failed"
-                run.reason = run.reason or (f"Exit code {code}" if code else "")
+            ended = "completed" if code == 0 else "failed"
+            run.status = "terminated" if run.status == "stopping" else ended
+            run.reason = f"Exit code {code}" if code else ""
 
 
 def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 # --- the wire ---------------------------------------------------------------------------------
 
-_ORGANIZATION_PATH = re.compile(r"/api/v1/organizations/([^/]+)(?:/(projects|clusters))?$")
-_PROJECT_PATH = re.compile(r"/api/v1/organizations/([^/]+)/projects/([^/]+)/(.+)$")
+_PATH = re.compile(r"/api/v1/organizations/([^/]+)(?:/(projects|clusters)(?:/([^/]+)/(.+))?)?$")
 _RUN_PATH = re.compile(r"run_executions/(\d+)(?:/(terminate|logs))?$")
 
 
@@ -390,64 +303,24 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing."""
 
-    def do_GET(self) -> None:
-        """See the base class."""
-        self._do("GET")
-
-    def do_POST(self) -> None:
-        """See the base class."""
-        self._do("POST")
-
-    def do_DELETE(self) -> None:
-        """See the base class."""
-        self._do("DELETE")
-
-    def _do(self, method: str) -> None:
-        vessl = self.server.vessl
-        size = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(size) or b"{}") if size else {}
-        place = urlsplit(self.path)
-        vessl.requests.append(f"{method} {place.path}")
-        vessl.headers.append(dict(self.headers.items()))
+    def _do(self) -> None:
+        vessl, place = self.server.vessl, urlsplit(self.path)
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+        vessl.requests.append(f"{self.command} {place.path}")
         while vessl.stuck.is_set():
             time.sleep(_STEP_SECONDS)
         query = {key: values[0] for key, values in parse_qs(place.query).items()}
+        status, answer = 200, None
         try:
             if self.headers.get("Authorization") != f"Token {TOKEN}":
                 raise _Refusal(401, "Unauthorized", "Invalid token.")
-            answer = self._answer(vessl, method, place.path, query, body)
+            answer = _answer(vessl, place.path, query, body)
         except _Refusal as refusal:
-            self._send(refusal.status, refusal.body)
+            status, answer = refusal.status, refusal.body
         except ConnectionAbortedError:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
-        else:
-            self._send(200, answer)
-
-    def _answer(
-        self, vessl: Vessl, method: str, path: str, query: dict[str, str], body: dict[str, Any]
-    ) -> Any:
-        if path == "/api/v1/accounts/me":
-            return {"username": "person", "email": "person@example.com"}
-        if of_organization := _ORGANIZATION_PATH.match(path):
-            return _of_organization(vessl, *of_organization.groups())
-        of_project = _PROJECT_PATH.match(path)
-        if of_project is None:
-            raise _Refusal(404, "NotFound")
-        organization, project, rest = of_project.groups()
-        if organization != ORGANIZATION or project not in vessl.projects:
-            raise _Refusal(404, "NotFound", "There is no such project.")
-        if (method, rest) == ("POST", "run/spec/create_from_yaml"):
-            return _created(vessl, project, body)
-        if rest == "run_executions":
-            return _listed(vessl, project, query)
-        of_run = _RUN_PATH.match(rest)
-        run = vessl.runs.get(int(of_run[1])) if of_run else None
-        if of_run is None or run is None or run.project != project:
-            raise _Refusal(404, "NotFound", "There is no such run.")
-        return _of_run(vessl, run, of_run[2], query)
-
-    def _send(self, status: int, answer: Any) -> None:
+            return
         data = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -455,15 +328,29 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
+    do_GET = do_POST = do_DELETE = _do
 
-def _of_organization(vessl: Vessl, organization: str, what: str | None) -> Any:
-    if organization != ORGANIZATION:
-        raise _Refusal(404, "NotFound", "There is no such organization.")
-    if what == "projects":
-        return {"results": [{"id": 1, "name": name} for name in vessl.projects]}
-    if what == "clusters":
-        return {"clusters": [{"id": 1, "name": name} for name in vessl.clusters]}
-    return {"id": 1, "name": ORGANIZATION}
+
+def _answer(vessl: Vessl, path: str, query: dict[str, str], body: dict[str, Any]) -> Any:
+    if path == "/api/v1/accounts/me":
+        return {"username": "person", "email": "person@example.com"}
+    found = _PATH.match(path)
+    if found is None or found[1] != ORGANIZATION or found[3] not in (None, *vessl.projects):
+        raise _Refusal(404, "NotFound", "There is no such organization or project.")
+    _, what, project, rest = found.groups()
+    if project is None:
+        names = vessl.clusters if what == "clusters" else vessl.projects
+        rows = [{"id": 1, "name": name} for name in names]
+        return {"id": 1, "name": ORGANIZATION, "results": rows, "clusters": rows}
+    if rest == "run/spec/create_from_yaml":
+        return _created(vessl, project, body)
+    if rest == "run_executions":
+        return _listed(vessl, project, query)
+    of_run = _RUN_PATH.match(rest)
+    run = vessl.runs.get(int(of_run[1])) if of_run else None
+    if of_run is None or run is None or run.project != project:
+        raise _Refusal(404, "NotFound", "There is no such run.")
+    return _of_run(vessl, run, of_run[2], query)
 
 
 def _created(vessl: Vessl, project: str, body: dict[str, Any]) -> Any:
@@ -471,10 +358,7 @@ def _created(vessl: Vessl, project: str, body: dict[str, Any]) -> Any:
         raise _Refusal(422, "InvalidSpec", f"{vessl.errors.pop()} {body['yaml_spec']}")
     if vessl.errors:
         raise _Refusal(vessl.errors.pop(0), "InternalServerError", "Something went wrong.")
-    try:
-        run = vessl.create(project, body["yaml_spec"])
-    except (ValueError, yaml.YAMLError) as exc:
-        raise _Refusal(400, "InvalidSpec", str(exc)) from exc
+    run = vessl.create(project, body["yaml_spec"])
     if vessl.lose_answers:
         vessl.lose_answers -= 1
         raise ConnectionAbortedError
@@ -482,10 +366,8 @@ def _created(vessl: Vessl, project: str, body: dict[str, Any]) -> Any:
 
 
 def _listed(vessl: Vessl, project: str, query: dict[str, str]) -> Any:
-    if vessl.hidden:
-        vessl.hidden -= 1
-        return {"results": []}
-    runs = [run for run in reversed(vessl.runs.values()) if run.project == project]
+    vessl.hidden -= bool(hidden := vessl.hidden)
+    runs = [run for run in reversed(vessl.runs.values()) if run.project == project and not hidden]
     start = int(query.get("offset", 0)) if vessl.knows_pages else 0
     size = min(int(query.get("limit", vessl.pages)), vessl.pages)
     return {"results": [run.view() for run in runs[start : start + size]]}
@@ -496,26 +378,17 @@ def _of_run(vessl: Vessl, run: Run, what: str | None, query: dict[str, str]) -> 
         if run.status in FINAL:
             raise _Refusal(409, "Conflict", "The run is over.")
         vessl.terminate(run)
-        return run.view()
-    if what == "logs":
-        after = float(query.get("log_start") or 0)
-        rows = [row for row in run.lines if row[0] >= after]
+    elif what == "logs":
+        rows = [row for row in run.lines if row[0] >= float(query.get("log_start") or 0)]
+        told = {"entity": "", "metadata": {}, "source": "container", "stream": "stdout"}
         limit = int(query.get("log_limit") or 0)
-        rows = rows[-limit:] if limit else rows
-        return {"logs": [_log_row(*row) for row in rows]}
-    if vessl.lose_reads:
+        return {
+            "logs": [
+                told | {"timestamp": at, "message": line, "type": "log"}
+                for at, line in rows[-limit:]
+            ]
+        }
+    elif vessl.lose_reads:
         vessl.lose_reads -= 1
         raise _Refusal(500, "InternalServerError", "Something went wrong.")
     return run.view()
-
-
-def _log_row(at: float, line: str) -> dict[str, Any]:
-    return {
-        "timestamp": at,
-        "message": line,
-        "entity": "",
-        "metadata": {},
-        "source": "container",
-        "stream": "stdout",
-        "type": "log",
-    }

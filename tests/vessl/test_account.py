@@ -20,51 +20,38 @@ def config(path: Path, who: str) -> str:
     return str(path)
 
 
-def account(who: str, *, project: str | None = None, token: str | None = None) -> Account:
+def account(who: str, project: str = "", token: str = "") -> Account:
     """The account of one source."""
-    return Account(
-        "https://api.vessl.ai", f"org-{who}", project or f"project-{who}", token or f"token-{who}"
-    )
+    project, token = project or f"project-{who}", token or f"token-{who}"
+    return Account("https://api.vessl.ai", f"org-{who}", project, token)
 
 
 def test_each_source_counts_where_no_earlier_one_speaks(tmp_path: Path) -> None:
-    nothing = tmp_path / "token_file"
-    environ = {
-        "HOME": str(tmp_path),
-        "VESSL_RUN_INITIAL_CONFIG": config(tmp_path / "run", "run"),
-    }
-    assert find_account(environ, nothing) == account("run")
-    config(tmp_path / ".vessl" / "config", "home")
-    assert find_account(environ, nothing) == account("home")
-    environ["VESSL_CONFIG_PATH"] = config(tmp_path / "config", "config")
-    assert find_account(environ, nothing) == account("config")
-    environ["VESSL_PROJECT_NAME"] = "project-name"
-    assert find_account(environ, nothing) == account("config", project="project-name")
-    environ["VESSL_DEFAULT_PROJECT"] = "project-var"
-    assert find_account(environ, nothing) == account("config", project="project-var")
-    environ["VESSL_CREDENTIALS_FILE"] = config(tmp_path / "credentials", "credentials")
-    assert find_account(environ, nothing) == account("credentials")
-    environ |= {"VESSL_ACCESS_TOKEN": "token-var", "VESSL_DEFAULT_ORGANIZATION": "org-var"}
-    assert find_account(environ, nothing) == account(
-        "var", project="project-credentials", token="token-var"
-    )
-
-
-def test_inside_a_run_its_newest_token_counts(tmp_path: Path) -> None:
     newest = tmp_path / "token_file"
-    newest.write_text("token-newest\n")
-    environ = {"VESSL_RUN_INITIAL_CONFIG": config(tmp_path / "run", "run")}
+    environ = {"HOME": str(tmp_path)}
+    environ["VESSL_RUN_INITIAL_CONFIG"] = config(tmp_path / "run", "run")
+    assert find_account(environ, newest) == account("run")
+    newest.write_text("token-newest\n")  # inside a run the token is renewed, and only the run's
     assert find_account(environ, newest) == account("run", token="token-newest")
-    environ["VESSL_ACCESS_TOKEN"] = "token-var"
-    assert find_account(environ, newest).token == "token-var"
-    assert find_account({"HOME": str(tmp_path), **environ}, newest).organization == "org-run"
-
-
-def test_the_token_of_another_file_is_not_the_runs(tmp_path: Path) -> None:
-    newest = tmp_path / "token_file"
-    newest.write_text("token-newest")
     config(tmp_path / ".vessl" / "config", "home")
-    assert find_account({"HOME": str(tmp_path)}, newest).token == "token-home"
+    assert find_account(environ, newest) == account("home")
+    environ["VESSL_CONFIG_PATH"] = config(tmp_path / "config", "config")
+    assert find_account(environ, newest) == account("config")
+    environ["VESSL_PROJECT_NAME"] = "project-name"
+    assert find_account(environ, newest) == account("config", project="project-name")
+    environ["VESSL_DEFAULT_PROJECT"] = "project-var"
+    assert find_account(environ, newest) == account("config", project="project-var")
+    environ["VESSL_CREDENTIALS_FILE"] = config(tmp_path / "credentials", "credentials")
+    assert find_account(environ, newest) == account("credentials")
+    environ |= {"VESSL_ACCESS_TOKEN": "token-var", "VESSL_DEFAULT_ORGANIZATION": "org-var"}
+    assert find_account(environ, newest) == account("var", project="project-credentials")
+
+
+def test_inside_a_run_a_token_that_is_given_counts_before_the_newest(tmp_path: Path) -> None:
+    (tmp_path / "newest").write_text("token-newest\n")
+    environ = {"VESSL_RUN_INITIAL_CONFIG": config(tmp_path / "run", "run"), "HOME": str(tmp_path)}
+    environ["VESSL_ACCESS_TOKEN"] = "token-var"
+    assert find_account(environ, tmp_path / "newest") == account("run", token="token-var")
 
 
 def test_what_is_missing_is_named_with_how_to_set_it(tmp_path: Path) -> None:
@@ -91,6 +78,7 @@ def test_a_file_that_is_no_toml_is_named_and_not_shown(tmp_path: Path) -> None:
 
 def test_the_token_is_not_in_what_an_account_shows(tmp_path: Path) -> None:
     environ = {"VESSL_CONFIG_PATH": config(tmp_path / "config", "home")}
-    assert "token-home" not in repr(find_account(environ, tmp_path / "none"))
     environ["VESSL_API_HOST"] = "http://127.0.0.1:8080/"
-    assert find_account(environ, tmp_path / "none").host == "http://127.0.0.1:8080"
+    found = find_account(environ, tmp_path / "none")
+    assert "token-home" not in repr(found)
+    assert found.host == "http://127.0.0.1:8080"

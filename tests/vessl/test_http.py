@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +19,8 @@ from rendezvous.talk.certificate import make_certificate
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
 from tests.support.bed import Bed, join_text, time_out_once
+from tests.support.waiting import soon
 from tests.vessl.service import ECHO, FIRST_ID, TOKEN, Vessl, environment_of
-
-pytestmark = pytest.mark.real_time
 
 Made = Callable[..., VesslHttpScheduler]
 
@@ -34,10 +33,9 @@ def vessl() -> Iterator[Vessl]:
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Iterator[Bed]:
+def bed(tmp_path: Path) -> Bed:
     """Gives worker runs."""
-    with contextlib.closing(Bed("vessl-http", tmp_path)) as made:
-        yield made
+    return Bed("vessl", tmp_path)
 
 
 @pytest.fixture
@@ -45,20 +43,19 @@ def made(vessl: Vessl, tmp_path: Path) -> Made:
     """Makes a scheduler for a person with an account, and further variables."""
 
     def make(**more: str) -> VesslHttpScheduler:
-        environ = {**vessl.environ(), **more}
-        scheduler = VesslHttpScheduler(SchedulerContext(tmp_path, environ))
+        scheduler = VesslHttpScheduler(SchedulerContext(tmp_path, vessl.environ() | more))
         scheduler.looks, scheduler.try_again_seconds = (0.0, 0.0, 0.0), 0.0
         return scheduler
 
     return make
 
 
-async def refused(scheduler: VesslHttpScheduler, bed: Bed) -> SchedulerError:
+async def refused(scheduler: VesslHttpScheduler, bed: Bed, **run: Any) -> SchedulerError:
     """The error of a submit."""
     with pytest.raises(SchedulerError) as caught:
-        await scheduler.submit(bed.run(), join_text())
+        await scheduler.submit(bed.run(**run), join_text())
     assert TOKEN not in str(caught.value)
-    assert join_text() not in str(caught.value)
+    assert "rdzv1-" not in str(caught.value)
     return caught.value
 
 
@@ -67,32 +64,26 @@ async def test_a_spec_is_sent_as_it_is(vessl: Vessl, made: Made, bed: Bed) -> No
     handle = await made().submit(bed.run(template=template), join_text())
     run = vessl.runs[int(handle)]
     assert run.name == bed.run().name
-    assert environment_of(run.spec) == {
-        "TAG": "12e4567",
-        "MODE": "0755",
-        "RDZV_JOIN": join_text(),
-    }
-    assert vessl.headers[-1]["Authorization"] == f"Token {TOKEN}"
+    sent = {"TAG": "12e4567", "MODE": "0755", "RDZV_JOIN": join_text()}
+    assert environment_of(run.spec) == sent
 
 
-@pytest.mark.parametrize("count", [1, 2])
-async def test_a_server_error_is_tried_again_once_no_run_is_found(
-    vessl: Vessl, made: Made, bed: Bed, count: int
+@pytest.mark.parametrize(
+    ("errors", "hidden", "lost", "posts"),
+    [
+        ([500], 0, 0, 2),
+        ([500, 503], 0, 0, 3),
+        ([429, 429], 0, 0, 3),
+        ([], 0, 1, 1),
+        ([], 2, 1, 1),
+    ],
+)
+async def test_a_run_is_made_once_whatever_is_answered_at_first(
+    vessl: Vessl, made: Made, bed: Bed, errors: list[int], hidden: int, lost: int, posts: int
 ) -> None:
-    vessl.errors = [500, 503][:count]
+    vessl.errors, vessl.hidden, vessl.lose_answers = errors, hidden, lost
     assert await made().submit(bed.run(), join_text()) == str(FIRST_ID)
-    assert len(vessl.runs) == 1
-
-
-async def test_server_errors_without_end_are_told(vessl: Vessl, made: Made, bed: Bed) -> None:
-    vessl.errors = [500] * 10
-    error = await refused(made(), bed)
-    assert error.message == (
-        f"slot 1: VESSL's API ({vessl.host}) answered 500: InternalServerError Something went "
-        f"wrong.; there is no run {bed.run().name}"
-    )
-    assert error.hint == SERVICE_FAILS
-    assert len(vessl.posts()) == 3
+    assert (len(vessl.runs), len(vessl.posts())) == (1, posts)
 
 
 async def test_a_failed_try_is_told_at_once(vessl: Vessl, made: Made, bed: Bed) -> None:
@@ -104,20 +95,6 @@ async def test_a_failed_try_is_told_at_once(vessl: Vessl, made: Made, bed: Bed) 
 
     await made().submit(bed.run(), join_text(), trouble=trouble)
     assert heard == [("500", 1), ("429", 2)]
-
-
-async def test_too_many_requests_are_tried_again(vessl: Vessl, made: Made, bed: Bed) -> None:
-    vessl.errors = [429, 429]
-    assert await made().submit(bed.run(), join_text()) == str(FIRST_ID)
-
-
-@pytest.mark.parametrize("hidden", [0, 2])
-async def test_a_run_whose_answer_was_lost_is_found_by_its_name(
-    vessl: Vessl, made: Made, bed: Bed, hidden: int
-) -> None:
-    vessl.lose_answers, vessl.hidden = 1, hidden
-    assert await made().submit(bed.run(), join_text()) == str(FIRST_ID)
-    assert len(vessl.posts()) == 1
 
 
 async def test_a_run_that_is_listed_too_late_is_an_error_and_found_afterwards(
@@ -142,80 +119,70 @@ async def test_a_slow_api_is_given_up_and_its_run_is_found_afterwards(
     error = await refused(scheduler, bed)
     assert "did not answer within 0.3 s; whether worker run" in error.message
     vessl.stuck.clear()
-    while len(vessl.runs) < 2:
-        await asyncio.sleep(0.02)
+    await soon(lambda: len(vessl.runs) == 2)
     assert await made().find(bed.run()) == str(FIRST_ID + 1)
     assert len(vessl.posts()) == 2
 
 
-async def test_what_was_certainly_not_submitted_is_told_apart(
-    vessl: Vessl, made: Made, bed: Bed
+@pytest.mark.parametrize(
+    ("errors", "certain", "words", "posts"),
+    [
+        ([500] * 3, False, "answered 500: InternalServerError Something went wrong.; there is", 3),
+        ([500, 429, 429], False, "answered 500", 3),
+        ([429] * 3, True, "answered 429", 3),
+        ([422], True, "answered 422: InternalServerError Something went wrong.", 1),
+        ([ECHO], True, 'RDZV_JOIN: "(hidden)"', 1),
+    ],
+)
+async def test_a_submit_that_fails_says_how_often_it_was_tried_and_whether_it_is_certain(
+    vessl: Vessl,
+    made: Made,
+    bed: Bed,
+    errors: list[object],
+    certain: bool,
+    words: str,
+    posts: int,
 ) -> None:
-    for errors, certain in (([422], True), ([429] * 3, True), ([500, 429, 429], False)):
-        vessl.errors = errors
-        error = await refused(made(), bed)
-        assert isinstance(error, NothingSubmitted) is certain, error
-    assert isinstance(await refused(made(VESSL_ACCESS_TOKEN="wrong"), bed), NothingSubmitted)
-
-
-async def test_an_api_that_repeats_the_spec_makes_no_secret_known(
-    vessl: Vessl, made: Made, bed: Bed
-) -> None:
-    vessl.errors = [ECHO]
+    vessl.errors = errors
     template = "env: {RDZV_JOIN: <<RDZV_JOIN>>}\nimage: i\nresources: {}\n"
-    with pytest.raises(SchedulerError, match=r'RDZV_JOIN: "\(hidden\)"') as caught:
-        await made().submit(bed.run(template=template), join_text())
-    assert "rdzv1-" not in str(caught.value)
+    error = await refused(made(), bed, template=template)
+    assert error.message.startswith(f"slot 1: VESSL's API ({vessl.host}) answered ")
+    assert words in error.message
+    assert isinstance(error, NothingSubmitted) is certain
+    assert (error.hint == SERVICE_FAILS) is (posts == 3)
+    assert len(vessl.posts()) == posts
 
 
-async def test_all_runs_of_a_name_are_ended_with_it(vessl: Vessl, made: Made, bed: Bed) -> None:
-    first = await made().submit(bed.run(), join_text())
-    second = await made().submit(bed.run(), join_text())
-    other = await made().submit(bed.run(2), join_text(2))
-    await made().cancel(bed.run(), first, grace_seconds=1.0)
-    states = {run.id: run.status for run in vessl.runs.values()}
-    assert states == {int(first): "terminated", int(second): "terminated", int(other): "pending"}
-
-
-async def test_an_api_that_is_away_is_named(made: Made, bed: Bed) -> None:
-    with socket.socket() as held:  # and not listened on
-        held.bind(("127.0.0.1", 0))
-        host = f"http://127.0.0.1:{held.getsockname()[1]}"
-        error = await refused(made(VESSL_API_HOST=host), bed)
-    assert error.message.startswith(f"slot 1: VESSL's API ({host}): ")
-    assert "refused" in error.message
-
-
-@pytest.mark.parametrize("host", ["ftp://127.0.0.1", "api.vessl.ai", "https://:443"])
-async def test_an_address_that_is_none_is_refused(made: Made, bed: Bed, host: str) -> None:
-    error = await refused(made(VESSL_API_HOST=host), bed)
-    assert f"VESSL_API_HOST is '{host}'" in error.message
+@pytest.mark.parametrize(
+    ("variables", "words", "hint"),
+    [
+        ({"VESSL_ACCESS_TOKEN": "wrong"}, "401: Unauthorized Invalid token.", "VESSL_ACCESS_TOKEN"),
+        ({"VESSL_DEFAULT_PROJECT": "nope"}, "answered 404", "VESSL_DEFAULT_PROJECT"),
+        ({"VESSL_API_HOST": "ftp://h"}, "VESSL_API_HOST is 'ftp://h'", "begins with https://"),
+        ({"VESSL_API_HOST": "api.ai"}, "VESSL_API_HOST is 'api.ai'", "begins with https://"),
+        ({"VESSL_API_HOST": "https://:443"}, "VESSL_API_HOST is 'https://:443'", "begins with"),
+        ({"VESSL_API_HOST": "http://127.0.0.1:9"}, "API (http://127.0.0.1:9): ", ""),
+        ({"VESSL_ACCESS_TOKEN": ""}, "without the access token", "vessl configure"),
+    ],
+)
+async def test_an_account_that_is_not_taken_is_told_with_where_to_look(
+    vessl: Vessl, made: Made, bed: Bed, variables: dict[str, str], words: str, hint: str
+) -> None:
+    error = await refused(made(HOME="/nonexistent", **variables), bed)
+    assert isinstance(error, NothingSubmitted)
+    assert words in error.message
+    assert hint in error.hint
+    assert vessl.runs == {}
 
 
 async def test_a_stranger_with_a_certificate_of_its_own_gets_no_token(
     made: Made, bed: Bed, tmp_path: Path
 ) -> None:
-    with Impostor(tmp_path) as (host, read):
+    with impostor(tmp_path) as (host, read):
         error = await refused(made(VESSL_API_HOST=host), bed)
     assert "cannot be trusted: self-signed certificate" in error.message
     assert "SSL_CERT_FILE" in error.hint
     assert read == []
-
-
-async def test_a_wrong_token_is_told_with_where_to_look(made: Made, bed: Bed) -> None:
-    error = await refused(made(VESSL_ACCESS_TOKEN="wrong"), bed)
-    assert "answered 401: Unauthorized Invalid token." in error.message
-    assert "VESSL_ACCESS_TOKEN" in error.hint
-
-
-async def test_a_wrong_project_is_told_and_no_other_one_is_taken(
-    vessl: Vessl, made: Made, bed: Bed
-) -> None:
-    vessl.projects = ("other",)
-    error = await refused(made(), bed)
-    assert "answered 404" in error.message
-    assert "VESSL_DEFAULT_PROJECT" in error.hint
-    assert vessl.runs == {}
 
 
 async def test_an_unknown_cluster_is_told_with_the_known_ones(
@@ -228,20 +195,11 @@ async def test_an_unknown_cluster_is_told_with_the_known_ones(
     assert vessl.posts() == []
 
 
-async def test_without_an_account_nothing_is_asked(vessl: Vessl, bed: Bed, tmp_path: Path) -> None:
-    scheduler = VesslHttpScheduler(SchedulerContext(tmp_path, {"HOME": str(tmp_path)}))
-    error = await refused(scheduler, bed)
-    assert "without the access token (VESSL_ACCESS_TOKEN)" in error.message
-    assert vessl.requests == []
-
-
-async def test_a_spec_that_vessl_refuses_is_told_in_its_words(
-    vessl: Vessl, made: Made, bed: Bed
-) -> None:
-    vessl.errors = [422]
-    error = await refused(made(), bed)
-    assert "answered 422: InternalServerError Something went wrong." in error.message
-    assert len(vessl.posts()) == 1
+async def test_all_runs_of_a_name_are_ended_with_it(vessl: Vessl, made: Made, bed: Bed) -> None:
+    first, second, _ = [await made().submit(bed.run(slot), join_text()) for slot in (1, 1, 2)]
+    assert first != second
+    await made().cancel(bed.run(), first, grace_seconds=1.0)
+    assert [run.status for run in vessl.runs.values()] == ["terminated", "terminated", "pending"]
 
 
 def test_what_is_no_spec_is_refused_before_anything_is_asked(made: Made, bed: Bed) -> None:
@@ -269,13 +227,8 @@ async def test_a_run_is_described_in_vessls_words(
 ) -> None:
     handle = await made().submit(bed.run(), join_text())
     vessl.runs[int(handle)].status, vessl.runs[int(handle)].reason = status, reason
+    vessl.lose_reads = 1  # it is asked again
     assert await made().describe(bed.run(), handle) == Description(expected, words)
-
-
-async def test_a_read_that_fails_once_is_asked_again(vessl: Vessl, made: Made, bed: Bed) -> None:
-    handle = await made().submit(bed.run(), join_text())
-    vessl.lose_reads = 1
-    assert (await made().describe(bed.run(), handle)).state is SlotState.QUEUED
 
 
 async def test_an_api_that_does_not_answer_says_nothing_of_a_run(
@@ -287,23 +240,18 @@ async def test_an_api_that_does_not_answer_says_nothing_of_a_run(
         await made().describe(bed.run(), handle)
 
 
-async def test_a_run_on_a_later_page_is_found(vessl: Vessl, made: Made, bed: Bed) -> None:
-    vessl.pages = 100
+@pytest.mark.parametrize(("pages", "lists"), [(True, 3), (False, 2)])
+async def test_a_run_is_looked_for_on_later_pages_and_not_for_ever(
+    vessl: Vessl, made: Made, bed: Bed, pages: bool, lists: int
+) -> None:
+    vessl.pages, vessl.knows_pages = 100, pages
     handle = await made().submit(bed.run(), join_text())
     for number in range(250):
         vessl.create("llama", f"image: i\nname: other-{number}\n")
-    assert await made().find(bed.run()) == handle
+    assert await made().find(bed.run()) == (handle if pages else None)
     assert await made().find(bed.run(3)) is None
-
-
-async def test_a_server_that_knows_no_pages_is_not_asked_for_ever(
-    vessl: Vessl, made: Made, bed: Bed
-) -> None:
-    vessl.knows_pages = False
-    for number in range(120):
-        vessl.create("llama", f"image: i\nname: other-{number}\n")
-    assert await made().find(bed.run()) is None
-    assert len([line for line in vessl.requests if line.endswith("/run_executions")]) == 2
+    asked = [line for line in vessl.requests if line.endswith("/run_executions")]
+    assert len(asked) == 2 * lists
 
 
 async def test_logs_are_followed_until_the_run_is_over(
@@ -321,53 +269,40 @@ async def test_logs_are_followed_until_the_run_is_over(
         if line == "lines":
             run.status = "completed"
     assert found == ["line 8", "line 9", "two", "lines"]
-    assert [line async for line in made().logs(bed.run(), handle, lines=1, follow=False)] == [
-        "two",
-        "lines",
-    ]
+    newest = made().logs(bed.run(), handle, lines=1, follow=False)
+    assert [line async for line in newest] == ["two", "lines"]
 
 
 async def test_the_command_that_ends_a_run_by_hand_shows_no_token(
     vessl: Vessl, made: Made, bed: Bed
 ) -> None:
-    words = made().cancel_words(bed.run(), "4711")
-    assert words == (
+    assert made().cancel_words(bed.run(), "4711") == (
         'curl -X POST -H "Authorization: Token $VESSL_ACCESS_TOKEN" '
         f"{vessl.host}/api/v1/organizations/acme/projects/llama/run_executions/4711/terminate"
     )
 
 
-class Impostor:
-    """A server with a certificate that nobody has signed; it keeps what it is told."""
+@contextlib.contextmanager
+def impostor(folder: Path) -> Iterator[tuple[str, list[bytes]]]:
+    """A server with a certificate that nobody has signed: its address, and what it is told."""
+    certificate, read = make_certificate(b"s" * 32), list[bytes]()
+    (folder / "impostor.pem").write_bytes(certificate.key_pem + certificate.pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "impostor.pem")
 
-    def __init__(self, folder: Path) -> None:
-        made = make_certificate(b"s" * 32)
-        (folder / "impostor.pem").write_bytes(made.key_pem + made.pem)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "impostor.pem")
-        self._context = context
-        self._read: list[bytes] = []
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._serve)
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client = listener.accept()[0]
+                with (
+                    contextlib.suppress(ssl.SSLError),
+                    context.wrap_socket(client, server_side=True) as stream,
+                ):
+                    read.append(stream.recv(1000))
 
-    def __enter__(self) -> tuple[str, list[bytes]]:
-        self._thread.start()
-        return f"https://127.0.0.1:{self._socket.getsockname()[1]}", self._read
-
-    def __exit__(self, *exc: object) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._socket.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._socket.accept()
-            except OSError:
-                return
-            with client:
-                try:
-                    with self._context.wrap_socket(client, server_side=True) as stream:
-                        self._read.append(stream.recv(1000))
-                except OSError:
-                    continue
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}", read
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
