@@ -39,16 +39,15 @@ class Compose:
     folder: Path
     mounts: list[str]
 
-    def adapt(self, *, command: list[str] | None = None, **variables: str) -> None:
+    def adapt(self, script: str = "") -> None:
         """Say, in the file that compose adds by itself, what is different here.
 
-        The image is the tests' own, and torch comes from this machine. Further on, another
-        command and further variables for launcher and workers.
+        The image is the tests' own, and torch comes from this machine; or a shell's script runs.
         """
-        environment = {"PATH": USER_PATH, **variables}
-        service: dict[str, Any] = {"environment": environment, "volumes": self.mounts}
-        if command:  # compose fills in $VARIABLE itself
-            service["command"] = [word.replace("$", "$$") for word in command]
+        service: dict[str, Any] = {"environment": {"PATH": USER_PATH}, "volumes": self.mounts}
+        if script:  # compose fills in $VARIABLE itself
+            service["command"] = ["sh", "-c", script.replace("$", "$$")]
+            service["environment"]["RDZV_FRAMEWORK"] = "command"
         self._override(service | {"image": IMAGE})
 
     def adapt_build(self, base: str) -> None:

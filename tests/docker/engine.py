@@ -93,10 +93,6 @@ class Engine:
         found: list[dict[str, Any]] = json.loads(self.docker("inspect", container))
         return found[0]
 
-    def hosts_file(self, container: str) -> str:
-        """The text of a container's /etc/hosts, whether it runs or has ended."""
-        return Path(self.look(container)["HostsPath"]).read_text()
-
     def remove_all(self) -> None:
         """End and remove all containers, with their volumes."""
         if found := self.containers():

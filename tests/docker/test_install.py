@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,10 +94,9 @@ def test_several_tasks_install_once_and_what_is_different_is_installed_anew(tmp_
     (wheel,) = tmp_path.glob("rdzv-*.whl")
     argv = ["sh", str(ROOT / "specs/install.sh"), str(wheel)]
     more = {"RDZV_VENV": str(tmp_path / "own")}
-    env = os.environ | more
-    tasks = [subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [task.communicate(timeout=250)[0] for task in tasks]
-    assert said == [f"{tmp_path}/own/command\n"] * 3
+    with ThreadPoolExecutor() as pool:
+        tasks = [pool.submit(run, *argv, **more) for _ in range(3)]
+    assert [task.result() for task in tasks] == [f"{tmp_path}/own/command\n"] * 3
     command = tmp_path / "own/command/rdzv"
     made = command.lstat().st_mtime_ns
     wheel.touch()

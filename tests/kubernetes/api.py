@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import json
 import math
+import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,17 +31,8 @@ KINDS = {
 VERBS = {"POST": "create", "DELETE": "delete"}
 JOB_NAME = "batch.kubernetes.io/job-name"
 NOW = "2026-01-01T00:00:00Z"
-UNSCHEDULABLE = {
-    "phase": "Pending",
-    "conditions": [
-        {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": "0/4 nodes are available: 4 Insufficient nvidia.com/gpu.",
-        }
-    ],
-}
+UNSCHEDULED = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+CONDITION = {"type": "PodScheduled", "status": "False", "message": UNSCHEDULED}
 QUOTA = 'pods "POD" is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=8, used: 16'
 
 
@@ -49,7 +41,9 @@ class Refused(Exception):
 
     def __init__(self, status: int, reason: str, words: str, details: Object | None = None) -> None:
         super().__init__(words)
-        self.status, self.reason, self.words, self.details = status, reason, words, details or {}
+        self.status = status
+        self.body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status}
+        self.body |= {"reason": reason, "message": words, "details": details or {}}
 
 
 @dataclass
@@ -60,16 +54,15 @@ class Cluster:
         rules: The rules of a Role; each request must be allowed by one.
         quota: How many pods there may be; one more is an event instead.
         why: What that event says.
-        trouble: Called with each request's verb and resource; may raise Refused, or answer late.
-        check: Called with each object before it is made; may raise Refused.
+        fails: By verb and resource: what the next requests are answered with.
+        lost: What is created is created, and nobody is told.
         asked: Verb and resource of all requests so far.
     """
 
     rules: list[Object]
     quota: float = math.inf
     why: str = QUOTA
-    trouble: Callable[[str, str], None] = lambda verb, resource: None
-    check: Callable[[Object], None] = lambda made: None
+    fails: dict[tuple[str, str], list[Refused]] = field(default_factory=dict)
     lost: bool = False
     asked: set[tuple[str, str]] = field(default_factory=set)
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
@@ -79,17 +72,16 @@ class Cluster:
         """Raise Refused unless a rule of the Role allows it."""
         self.asked.add((verb, resource))
         if not any(verb in r["verbs"] and resource in r["resources"] for r in self.rules):
-            who = f'User "launcher" cannot {verb} resource "{resource}"'
-            words = f"{_plural(resource)} is forbidden: {who}"
-            raise Refused(403, "Forbidden", words)
-        self.trouble(verb, resource)
+            words = f'User "launcher" cannot {verb} resource "{resource}"'
+            raise Refused(403, "Forbidden", f"{_plural(resource)} is forbidden: {words}")
+        if fails := self.fails.get((verb, resource)):
+            raise fails.pop()
 
     def create(self, resource: str, made: Object) -> Object:
         """Keep an object; a Job gets its pod."""
         name = made["metadata"]["name"]
         if (resource, name) in self.objects:
             raise Refused(409, "AlreadyExists", f'{_plural(resource)} "{name}" already exists')
-        self.check(made)
         made["metadata"] |= {"namespace": "default", "uid": f"uid-{resource}-{name}"}
         self.objects[resource, name] = made
         if resource == "jobs":
@@ -110,54 +102,43 @@ class Cluster:
                     job["made"].append(pod)
                     self._make_pod(job, pod)
                 else:
-                    self._say_why(job, pod)
-
-    def _say_why(self, job: Object, pod: str) -> None:
-        name = job["metadata"]["name"]
-        self.objects["events", f"{pod}.1"] = {
-            "metadata": {"name": f"{pod}.1", "namespace": "default"},
-            "involvedObject": {"kind": "Job", "name": name},
-            "reason": "FailedCreate",
-            "message": "Error creating: " + self.why.replace("POD", pod),
-        }
+                    self.objects["events", f"{pod}.1"] = {
+                        "metadata": {"name": f"{pod}.1", "namespace": "default"},
+                        "involvedObject": {"kind": "Job", "name": name},
+                        "reason": "FailedCreate",
+                        "message": "Error creating: " + self.why.replace("POD", pod),
+                    }
 
     def _make_pod(self, job: Object, pod: str) -> None:
-        name, template = job["metadata"]["name"], job["spec"]["template"]
-        labels = template.get("metadata", {}).get("labels", {}) | {JOB_NAME: name}
-        self.objects["pods", pod] = {
-            "metadata": {
-                "name": pod,
-                "namespace": "default",
-                "labels": labels,
-                "ownerReferences": [{"uid": job["metadata"]["uid"]}],
-            },
-            "spec": copy.deepcopy(template["spec"]),
-            "status": UNSCHEDULABLE,
-        }
+        template = copy.deepcopy(job["spec"]["template"])
+        labels = template.get("metadata", {}).get("labels", {})
+        metadata = {"name": pod, "namespace": "default"}
+        metadata["labels"] = labels | {JOB_NAME: job["metadata"]["name"]}
+        status = {"phase": "Pending", "conditions": [CONDITION]}
+        found = {"metadata": metadata, "spec": template["spec"], "status": status}
+        self.objects["pods", pod] = found
 
     def delete(self, resource: str, name: str) -> None:
         """Take an object away: a Job not before its pods."""
         found = self.get(resource, name)
-        for pod in self._pods_of(found):
+        found["metadata"]["deletionTimestamp"] = NOW
+        pods = self._pods_of(name) if resource == "jobs" else []
+        for pod in pods:
             pod["metadata"]["deletionTimestamp"] = NOW
             if pod["status"]["phase"] != "Running":
-                del self.objects["pods", pod["metadata"]["name"]]
-        found["metadata"]["deletionTimestamp"] = NOW
-        if not self._pods_of(found):
+                self.end_grace(pod["metadata"]["name"])
+        if not pods:
             del self.objects[resource, name]
 
-    def _pods_of(self, owner: Object) -> list[Object]:
-        reference = {"uid": owner["metadata"]["uid"]}
-        pods = self.listed("pods", {})
-        return [pod for pod in pods if reference in pod["metadata"]["ownerReferences"]]
+    def _pods_of(self, job: str) -> list[Object]:
+        return self.listed("pods", {"labelSelector": [f"{JOB_NAME}={job}"]})
 
     def end_grace(self, name: str) -> None:
         """A pod that is being deleted has ended, and its Job goes with it."""
         with self.lock:
-            del self.objects["pods", name]
-            for job in self.listed("jobs", {}):
-                if "deletionTimestamp" in job["metadata"] and not self._pods_of(job):
-                    del self.objects["jobs", job["metadata"]["name"]]
+            job = self.objects.pop(("pods", name))["metadata"]["labels"][JOB_NAME]
+            if not self._pods_of(job) and "deletionTimestamp" in self.get("jobs", job)["metadata"]:
+                del self.objects["jobs", job]
 
     def get(self, resource: str, name: str) -> Object:
         """An object by its name."""
@@ -166,41 +147,20 @@ class Cluster:
         return self.objects[resource, name]
 
     def listed(self, resource: str, query: Mapping[str, list[str]]) -> list[Object]:
-        """What the label and field selectors of a query choose."""
-        labels, fields = (
-            [term.split("=") for term in query.get(key, [""])[0].split(",") if term]
-            for key in ("labelSelector", "fieldSelector")
-        )
-        return [
-            found
-            for (kind, _), found in self.objects.items()
-            if kind == resource
-            and all(found["metadata"].get("labels", {}).get(key) == value for key, value in labels)
-            and all(_field(found, key) == value for key, value in fields)
-        ]
+        """What the label selector of a query chooses; field selectors choose events, and so all."""
+        terms = query.get("labelSelector", [""])[0].split(",")
+        wanted = dict(term.split("=") for term in terms if term).items()
+        found = [item for (kind, _), item in self.objects.items() if kind == resource]
+        return [item for item in found if wanted <= item["metadata"].get("labels", {}).items()]
 
     def names(self, resource: str) -> list[str]:
         """The names of what there is."""
         with self.lock:
             return [name for kind, name in self.objects if kind == resource]
 
-    def pod(self, **status: Any) -> None:
-        """Let the one pod that there is be in this state."""
-        with self.lock:
-            (pod,) = (found for (kind, _), found in self.objects.items() if kind == "pods")
-            pod["status"] = status
-            pod["spec"]["nodeName"] = "gpu-17"
-
 
 def _plural(resource: str) -> str:
     return f"{resource}.batch" if resource == "jobs" else resource
-
-
-def _field(found: Object, path: str) -> Any:
-    value: Any = found
-    for key in path.split("."):
-        value = value.get(key, {})
-    return value
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -209,34 +169,32 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     cluster: ClassVar[Cluster]
 
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def do_DELETE(self) -> None:
-        self._answer()
-
     def log_message(self, *args: Any) -> None:
         """Silent."""
 
-    def _answer(self) -> None:
+    def _do(self) -> None:
         url = urlsplit(self.path)
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length) or b"{}")
+        status = 201 if self.command == "POST" else 200
+        answer: Object | str
         try:
             with self.cluster.lock:
                 answer = self._found(url.path.strip("/").split("/"), parse_qs(url.query), body)
         except Refused as exc:
-            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": exc.status}
-            words = {"reason": exc.reason, "message": exc.words, "details": exc.details}
-            self._send(exc.status, status | words)
-            return
-        if self.command == "POST" and self.cluster.lost:
+            status, answer = exc.status, exc.body
+        if status == 201 and self.cluster.lost:
             self.close_connection = True  # done, and nobody is told
             return
-        self._send(201 if self.command == "POST" else 200, answer)
+        data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+        kind = "text/plain" if isinstance(answer, str) else "application/json"
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_DELETE = _do
 
     def _found(self, path: list[str], query: Mapping[str, list[str]], body: Object) -> Object | str:
         if "namespaces" not in path:
@@ -244,7 +202,8 @@ class _Handler(BaseHTTPRequestHandler):
         resource, *rest = path[path.index("namespaces") + 2 :]
         if len(rest) == 2:
             self.cluster.allow("get", f"{resource}/{rest[1]}")
-            return _log(rest[0], query)
+            lines = [f"line {number} of {rest[0]}\n" for number in range(5)]
+            return "".join(lines[-int(query["tailLines"][0]) :])
         verb = VERBS.get(self.command, "get" if rest else "list")
         self.cluster.allow(verb, resource)
         version, kind = KINDS[resource]
@@ -257,20 +216,6 @@ class _Handler(BaseHTTPRequestHandler):
             return {"apiVersion": version, "kind": kind} | self.cluster.get(resource, rest[0])
         items = self.cluster.listed(resource, query)
         return {"apiVersion": version, "kind": f"{kind}List", "metadata": {}, "items": items}
-
-    def _send(self, status: int, answer: Object | str) -> None:
-        data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
-        self.send_response(status)
-        kind = "text/plain" if isinstance(answer, str) else "application/json"
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-
-def _log(pod: str, query: Mapping[str, list[str]]) -> str:
-    lines = [f"line {number} of {pod}\n" for number in range(5)]
-    return "".join(lines[-int(query["tailLines"][0]) :])
 
 
 def _discovery(path: list[str]) -> Object | str:
@@ -298,20 +243,26 @@ def _discovery(path: list[str]) -> Object | str:
 
 
 @contextmanager
-def serving(cluster: Cluster, folder: Path) -> Iterator[Path]:
-    """Serve the cluster on loopback; gives the kubeconfig that names it."""
+def serving(
+    cluster: Cluster, folder: Path, listener: socket.socket | None = None
+) -> Iterator[Path]:
+    """Serve the cluster on loopback, or on a socket; gives the kubeconfig that names it."""
     handler = type("Handler", (_Handler,), {"cluster": cluster})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler, bind_and_activate=listener is None)
+    if listener is not None:
+        server.socket.close()
+        server.socket, server.server_address = listener, listener.getsockname()
+    else:
+        listener = server.socket
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
+    address, port = listener.getsockname()[:2]
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "it",
-        "clusters": [
-            {"name": "it", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
-        ],
+        "clusters": [{"name": "it", "cluster": {"server": f"http://{address}:{port}"}}],
         "contexts": [{"name": "it", "context": {"cluster": "it", "user": ""}}],
     }
     path = folder / "kubeconfig"

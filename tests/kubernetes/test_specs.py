@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from launcher.cli import main
+from launcher.plan.plan import Submission
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.symmetric.adopt import adopt
 from launcher.symmetric.claim import Host, Value
-from rendezvous.isolated import isolated
 from tests.support.bed import join_text
 from tests.support.kubernetes_specs import UGLY, documents, expected, shipped, worker_run
 
@@ -26,48 +28,37 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 DUMP = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
 
 
-def scheduler(folder: Path) -> ProfileScheduler:
+OPTIONS = ["worker", "--nnodes", "4", "--nproc-per-node", "1", "--hosts", "off", "--"]
+
+
+def rendered(folder: Path, run: Submission) -> list[Any]:
     made = scheduler_entry("kubernetes").make(SchedulerContext(folder, {}))
     assert isinstance(made, ProfileScheduler)
-    return made
-
-
-def test_a_worker_run_is_a_secret_and_a_job_of_one_pod(tmp_path: Path) -> None:
-    run = worker_run(["train.py", "--lr", "1e-4"], passed=["a b"])
-    rendered = scheduler(tmp_path).render(run, join_text())
-    words = "exec env 'VALUE_0=a b' rdzv worker --nnodes 4 --nproc-per-node 1 --hosts off --"
-    assert documents(rendered) == expected(f"{words} train.py --lr 1e-4\n", join_text())
+    return documents(made.render(run, join_text()))
 
 
 @pytest.mark.parametrize("value", UGLY)
-def test_a_value_arrives_in_the_image_the_command_and_the_environment_as_it_was(
-    value: str, tmp_path: Path
-) -> None:
-    run = worker_run(["train.py", value], image=value, passed=[value], run="llama")
-    found = documents(scheduler(tmp_path).render(run, join_text()))
+def test_a_worker_run_is_a_secret_and_a_job_of_one_pod(value: str, tmp_path: Path) -> None:
+    found = rendered(tmp_path, worker_run(["train.py", value], image=value, passed=[value]))
     script = found[0]["stringData"]["run.sh"]
+    words = ["exec", "env", f"VALUE_0={value}", "rdzv", *OPTIONS, "train.py", value]
+    assert shlex.split(script) == words
     assert found == expected(script, join_text(), image=value)
-    command, environ = executed(script, tmp_path)
-    options = ["worker", "--nnodes", "4", "--nproc-per-node", "1", "--hosts", "off", "--"]
-    assert command == [*options, "train.py", value]
-    assert environ["VALUE_0"] == value
 
 
-def executed(script: str, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Words and environment of the `rdzv` that a script executes."""
-    program, path = folder / "rdzv", folder / "run.sh"
+def test_the_script_hands_every_word_and_variable_on_as_it_was(tmp_path: Path) -> None:
+    run = worker_run(["train.py", "--password=hush", *UGLY], passed=["hush", *UGLY])
+    secret, job = rendered(tmp_path, run)
+    program = tmp_path / "rdzv"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(DUMP)} "$@"\n')
     program.chmod(0o755)
-    path.write_text(script)
-    env = {"PATH": f"{folder}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
-    out = subprocess.run(["sh", str(path)], env=env, check=True, capture_output=True, text=True)
-    command, environ = json.loads(out.stdout)
-    return command, environ
-
-
-def test_nothing_of_the_secret_and_of_the_users_words_stands_in_the_job(tmp_path: Path) -> None:
-    run = worker_run(["train.py", "--password=hush"], passed=["hush"])
-    job = documents(scheduler(tmp_path).render(run, join_text()))[1]
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+    argv = ["sh", "-c", secret["stringData"]["run.sh"]]
+    said = subprocess.run(argv, env=env, check=True, capture_output=True, text=True).stdout
+    command, environ = json.loads(said)
+    assert command == [*OPTIONS, "train.py", "--password=hush", *UGLY]
+    assert [environ[f"VALUE_{number}"] for number in range(len(UGLY) + 1)] == ["hush", *UGLY]
+    # Nothing of the secret and of the user's words stands in the Job.
     assert join_text() not in json.dumps(job)
     assert "hush" not in json.dumps(job)
 
@@ -103,19 +94,13 @@ def test_the_launchers_role_lets_it_neither_read_secrets_nor_change_anything() -
 def test_the_launchers_command_shows_what_it_would_submit(tmp_path: Path) -> None:
     spec = shipped("launcher.yaml")[-1]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    shown = rdzv([*container["command"][1:2], "--dry-run", *container["command"][2:]], tmp_path)
-    assert shown.returncode == 0, shown.stderr
+    words = [*container["command"][1:2], "--dry-run", *container["command"][2:]]
+    shown = CliRunner().invoke(main, words, env={"HOME": str(tmp_path)})
+    assert shown.exit_code == 0, shown.output
     made = [text for text in shown.stdout.split("\n") if text.startswith("kind: ")]
     assert made == ["kind: Secret", "kind: Job"]
-    limits = {"nvidia.com/gpu": 8}
-    assert container["resources"]["limits"] == limits
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
     assert f"--set=IMAGE={container['image']}" in container["command"]
-
-
-def rdzv(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8"}
-    argv = isolated("rdzv_command", *words)
-    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30)
 
 
 def test_each_pod_of_the_symmetric_job_adopts_its_place() -> None:

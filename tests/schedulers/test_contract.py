@@ -86,8 +86,6 @@ async def test_worker_runs_are_submitted_described_found_and_cancelled(bed: Bed)
     scheduler = bed.scheduler()
     handles = [await scheduler.submit(bed.run(slot), join_text(slot)) for slot in (1, 2)]
     assert handles[0] != handles[1]
-    lines = [line async for line in scheduler.logs(bed.run(), handles[0], lines=2, follow=False)]
-    assert bool(lines) is scheduler.keeps_logs
     other = bed.scheduler() if isinstance(scheduler, ProfileScheduler) else scheduler
     assert await other.find(bed.run()) == (handles[0] if other.finds else None)
     await other.cancel(bed.run(), handles[0], grace_seconds=5.0)
@@ -99,6 +97,14 @@ async def test_worker_runs_are_submitted_described_found_and_cancelled(bed: Bed)
     assert [child for child in after if child not in before] == []
     texts = [path.read_text() for path in bed.files()]
     assert [text for text in texts if join_text() in text or join_text(2) in text] == []
+
+
+async def test_the_newest_lines_of_the_logs_come_where_there_are_any(bed: Bed) -> None:
+    scheduler = bed.scheduler()
+    handle = await scheduler.submit(bed.run(), join_text())
+    lines = [line async for line in scheduler.logs(bed.run(), handle, lines=2, follow=False)]
+    assert bool(lines) is scheduler.keeps_logs
+    await scheduler.cancel(bed.run(), handle, grace_seconds=5.0)
 
 
 async def test_only_a_worker_run_of_exactly_that_name_is_found(bed: Bed) -> None:

@@ -33,7 +33,6 @@ class Slurm:
 
     lab: Lab
     folder: Path
-    controller: subprocess.Popen[str] | None = None
 
     @property
     def login(self) -> Host:
@@ -70,20 +69,10 @@ class Slurm:
         until(lambda: self.state_of(job) not in alive, seconds)
         return self.state_of(job)
 
-    def start_controller(self) -> None:
-        """Start slurmctld, on what it remembers."""
-        self.controller = self.daemon(self.login, "slurmctld", "-D")
-
-    def stop_controller(self) -> None:
-        """End slurmctld: jobs go on, and nobody can ask or submit."""
-        assert self.controller is not None
-        self.controller.terminate()
-        self.controller.wait(_UP_SECONDS)
-
-    def daemon(self, host: Host, *argv: str) -> subprocess.Popen[str]:
+    def daemon(self, host: Host, *argv: str) -> None:
         """Start a daemon on a host; it ends with the lab."""
         env = self.environment(self.folder / "state")
-        return host.start(argv, env=env, stdout=subprocess.DEVNULL)
+        host.start(argv, env=env, stdout=subprocess.DEVNULL)
 
     def is_idle(self) -> bool:
         """Whether every node is there and free."""
@@ -174,7 +163,7 @@ def _start(cluster: Slurm) -> None:
     munged += [f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed"]
     cluster.daemon(cluster.login, *munged)
     until((folder / "munge.socket").exists, _UP_SECONDS)
-    cluster.start_controller()
+    cluster.daemon(cluster.login, "slurmctld", "-D")
     for host in cluster.nodes:
         cluster.daemon(host, "slurmd", "-D", "-N", host.name)
     until(cluster.is_idle, _UP_SECONDS)

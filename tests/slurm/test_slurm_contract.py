@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launcher.plan.plan import Submission
+from launcher.schedulers.contract import Scheduler
 from rendezvous.wire.run import SlotState
 from tests.schedulers.test_contract import (
     described,
-    logs,
     test_a_handle_that_the_scheduler_never_had_is_not_running_and_can_be_cancelled,
-    test_a_worker_run_is_submitted_described_and_cancelled,
-    test_another_launcher_finds_a_worker_run_by_its_name_and_cancels_it,
     test_only_a_worker_run_of_exactly_that_name_is_found,
-    test_two_worker_runs_have_two_handles,
+    test_worker_runs_are_submitted_described_found_and_cancelled,
 )
 from tests.slurm.cluster import PROGRAMS, Slurm
 from tests.support.bed import Bed, join_text
 from tests.support.launching import RDZV
-from tests.support.waiting import until
+from tests.support.waiting import soon
 
 __all__ = [
     "test_a_handle_that_the_scheduler_never_had_is_not_running_and_can_be_cancelled",
-    "test_a_worker_run_is_submitted_described_and_cancelled",
-    "test_another_launcher_finds_a_worker_run_by_its_name_and_cancels_it",
     "test_only_a_worker_run_of_exactly_that_name_is_found",
-    "test_two_worker_runs_have_two_handles",
+    "test_worker_runs_are_submitted_described_found_and_cancelled",
 ]
 
 pytestmark = [
@@ -52,45 +47,37 @@ class LoginHost(Bed):
         name = f"{run.name}-{zlib.crc32(str(self.folder).encode()):x}"
         return replace(run, name=name, variables=run.variables | {"NAME": name})
 
+    def played(self, made: Scheduler) -> Scheduler:
+        """See the base class: they are not played."""
+        return made
+
 
 @pytest.fixture
 def bed(cluster: Slurm, tmp_path: Path) -> Iterator[Bed]:
     """The real commands on the PATH in place of the fake ones."""
     made = LoginHost("slurm", tmp_path)
-    inside = f"exec ip netns exec {cluster.login.namespace}"
-    for program in made.bin.iterdir():
-        program.write_text(
+    for name in made.commands:
+        (made.bin / name).write_text(
             f"#!/bin/sh\nexport SLURM_CONF={cluster.folder}/slurm.conf\n"
-            f'{inside} {shutil.which(program.name)} "$@"\n'
+            f'exec ip netns exec {cluster.login.namespace} {shutil.which(name)} "$@"\n'
         )
+        (made.bin / name).chmod(0o755)
     (made.bin / "rdzv").symlink_to(RDZV)
     yield made
     cluster.end_all_jobs()
 
 
-@pytest.fixture
-def faulty(bed: Bed) -> Callable[..., Bed]:
-    """The same; a real Slurm has no faults to order."""
-    return lambda: bed
-
-
-async def test_what_a_job_prints_can_be_read_while_it_runs(bed: Bed) -> None:
+async def test_what_a_job_prints_can_be_read_while_it_runs_and_why_it_failed_is_told(
+    bed: Bed,
+) -> None:
     scheduler, run = bed.scheduler(), bed.run(template="#!/bin/sh\nseq 3\nexec sleep 600\n")
     handle = await scheduler.submit(run, join_text())
+    failing = bed.run(2, template="#!/bin/sh\nexit 3\n")
+    failed = await scheduler.submit(failing, join_text())
     await described(bed, handle, SlotState.RUNNING)
-    printed = bed.folder / "state" / "submissions"  # Slurm calls a job running before it prints
-    await asyncio.to_thread(until, lambda: [p for p in printed.glob("*.log") if _has_3(p)])
-    followed = logs(bed, handle, follow=True)
+    logs = bed.submissions.glob  # Slurm calls a job running before it prints
+    await soon(lambda: [p for p in logs("*.log") if p.read_text().endswith("3\n")])
+    followed = scheduler.logs(run, handle, lines=2, follow=True)
     assert [await anext(followed), await anext(followed)] == ["2", "3"]
-    await followed.aclose()
-
-
-def _has_3(log: Path) -> bool:
-    return log.read_text().endswith("3\n")
-
-
-async def test_a_job_that_fails_is_told_with_slurms_reason(bed: Bed) -> None:
-    run = bed.run(template="#!/bin/sh\nexit 3\n")
-    handle = await bed.scheduler().submit(run, join_text())
-    found = await described(bed, handle, SlotState.FAILED)
-    assert found.detail == "FAILED: NonZeroExitCode"
+    await followed.aclose()  # type: ignore[attr-defined]
+    assert (await described(bed, failed, SlotState.FAILED)).detail == "FAILED: NonZeroExitCode"

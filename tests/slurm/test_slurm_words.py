@@ -16,10 +16,7 @@ OTHERS = "112|RUNNING|n0\n12|PENDING|(Priority)\n121|FAILED|(TimeLimit)\n"
 
 def bed_of(folder: Path, command: str, printed: str) -> Bed:
     """A bed in which one of Slurm's commands prints a text, whatever it is asked."""
-    bed = Bed("slurm", folder)
-    (folder / "printed").write_text(printed)
-    (bed.bin / command).write_text(f"#!/bin/sh\nexec cat {folder / 'printed'}\n")
-    return bed
+    return Bed("slurm", folder, says={command: (0, printed)})
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,7 @@ async def test_a_job_that_squeue_no_longer_lists_has_ended(tmp_path: Path) -> No
     scheduler = bed.scheduler()
     scheduler.poll_seconds = 0.0
     await scheduler.describe(bed.run(), "12")
-    (tmp_path / "printed").write_text("112|RUNNING|n0\n")
+    bed.says["squeue"] = (0, "112|RUNNING|n0\n")
     assert (await scheduler.describe(bed.run(), "12")).state is SlotState.ENDED
 
 

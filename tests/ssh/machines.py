@@ -29,7 +29,6 @@ class Machines:
 
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.hosts = lab.hosts
-        self.lab = lab
         self.state = folder / "state"
         self.config = folder / "ssh_config"
         self.known_hosts = folder / "known_hosts"
@@ -39,7 +38,9 @@ class Machines:
         for host in self.hosts:
             self.home(host).mkdir()
             _make_key(self._host_key(host))
-            self.know(host)
+            key = self._host_key(host).with_suffix(".pub").read_text()
+            with self.known_hosts.open("a") as file:
+                file.write(f"{host.name} {key}")
         self.config.write_text(
             f"IdentityFile {folder / 'user_key'}\nIdentitiesOnly yes\n"
             f"UserKnownHostsFile {self.known_hosts}\nGlobalKnownHostsFile /dev/null\n"
@@ -52,31 +53,18 @@ class Machines:
     def _host_key(self, host: Host) -> Path:
         return self._folder / f"key-{host.name}"
 
-    def know(self, host: Host, key_of: Host | None = None) -> None:
-        """Put the host's key (or another's, as a wrong one) among those that the user knows."""
-        key = self._host_key(key_of or host).with_suffix(".pub").read_text()
-        with self.known_hosts.open("a") as file:
-            file.write(f"{host.name} {key}")
-
-    def serve(self, *hosts: Host, path: str = "", keys: str = "user_key.pub") -> None:
-        """Start sshd on these hosts, and wait until it listens.
-
-        Args:
-            hosts: All of them when none is given.
-            path: The PATH there; one that holds rdzv when not given.
-            keys: The file of the keys that may log in.
-        """
-        words = f"HOME={{}} PATH={path or environment(self.state)['PATH']}"
-        logs = [self._start_server(host, words, keys) for host in hosts or self.hosts]
+    def serve(self, *hosts: Host) -> None:
+        """Start sshd on these hosts, or on all, and wait until it listens."""
+        logs = [self._start_server(host) for host in hosts or self.hosts]
         for log in logs:
             until(partial(_listens, log))
 
-    def _start_server(self, host: Host, environ: str, keys: str) -> Path:
+    def _start_server(self, host: Host) -> Path:
         config, log = (self._folder / f"sshd-{host.name}{suffix}" for suffix in (".conf", ".log"))
         config.write_text(
             f"HostKey {self._host_key(host)}\n"
-            f"AuthorizedKeysFile {self._folder / keys}\n"
-            f"SetEnv {environ.format(self.home(host))}\n"
+            f"AuthorizedKeysFile {self._folder}/user_key.pub\n"
+            f"SetEnv HOME={self.home(host)} PATH={environment(self.state)['PATH']}\n"
             "StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n"
             "KbdInteractiveAuthentication no\nPidFile none\nMaxStartups 100\n"
         )
@@ -105,11 +93,6 @@ class Machines:
         """Call `rdzv` on h0 to its end."""
         return self.hosts[0].run([RDZV, *argv], env=environment(self.state), check=False)
 
-    def options(self, *hosts: Host) -> list[str]:
-        """What names the hosts, and how ssh reaches them."""
-        names = ",".join(host.name for host in hosts)
-        return ["--rdzv-id", RUN, "--hostlist", names, *self.ssh]
-
     @property
     def ssh(self) -> list[str]:
         """What tells ssh where the user's keys are."""
@@ -117,13 +100,10 @@ class Machines:
 
     def launch(self, *options: str, command: Sequence[str]) -> Launched:
         """Launch on all hosts, from h0; programs come as they are and are no torchrun's."""
-        words = [*self.options(*self.hosts), "--framework", "command", *options]
-        return self.start_launch(*words, command=command)
-
-    def start_launch(self, *options: str, command: Sequence[str]) -> Launched:
-        """Launch with these options alone, from h0."""
+        names = ",".join(host.name for host in self.hosts)
+        words = ["--rdzv-id", RUN, "--hostlist", names, *self.ssh, "--framework", "command"]
         process = self.hosts[0].start(
-            [RDZV, "launch", *options, "--", *command],
+            [RDZV, "launch", *words, *options, "--", *command],
             env=environment(self.state),
             stdout=subprocess.PIPE,
         )
@@ -176,16 +156,10 @@ def _listens(log: Path) -> bool:
 
 
 @contextmanager
-def machines(count: int, folder: Path) -> Iterator[Machines]:
-    """So many hosts, without sshd as yet: see `serve`."""
-    with Lab(count, hosts_mode="good") as lab:
-        yield Machines(lab, folder)
-
-
-@contextmanager
 def served_machines(count: int, folder: Path) -> Iterator[Machines]:
     """So many hosts, with sshd on each."""
-    with machines(count, folder) as made:
+    with Lab(count, hosts_mode="good") as lab:
+        made = Machines(lab, folder)
         made.serve()
         yield made
 

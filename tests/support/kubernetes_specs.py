@@ -80,6 +80,12 @@ def shipped(name: str) -> list[Any]:
     return documents((FOLDER / name).read_text(encoding="utf-8"))
 
 
+def rules() -> list[Any]:
+    """What the shipped Role lets a launcher do."""
+    found: list[Any] = next(o for o in shipped("launcher.yaml") if o["kind"] == "Role")["rules"]
+    return found
+
+
 def expected(script: str, join: str, *, image: str = IMAGE, run: str = "llama") -> list[Any]:
     """What the template stands for, for slot 1."""
     name = "rdzv-12e4567890-1-1"

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
-import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +12,11 @@ from pathlib import Path
 import rdzv_command
 from launcher.schedulers.shipped import specs_folder
 from tests.support.launching import BIN
+from tests.support.listening import listen_on
 from tests.support.netlab import Host, Lab
 from tests.support.waiting import until
 from tests.vessl.service import FINAL, Cluster, Vessl
 
-CLONE_NEWNET = 0x40000000
 LIMIT_SECONDS = 100.0
 TOOLS = "/usr/bin:/bin:/usr/sbin:/sbin"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -115,22 +112,6 @@ def serving(
         }
         cluster = Cluster(folder / "cluster", environ, imported, lab.hosts[2:])
         cluster.folder.mkdir()
-        with Vessl(cluster=cluster, listener=_listen_on(lab.hosts[0])) as vessl:
+        with Vessl(cluster=cluster, listener=listen_on(lab.hosts[0])) as vessl:
             environ["VESSL_API_HOST"] = vessl.host
             yield Place(vessl, lab.hosts[1], folder)
-
-
-def _listen_on(host: Host) -> socket.socket:
-    """A listening socket on an emulated host; it belongs there, whoever serves it."""
-    found: list[socket.socket] = []
-
-    def listen() -> None:
-        with open(f"/run/netns/{host.namespace}", "rb") as namespace:
-            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), "setns")
-        found.append(socket.create_server((host.address, 0), backlog=128))
-
-    thread = threading.Thread(target=listen)
-    thread.start()
-    thread.join()
-    return found[0]
