@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from launcher.cli import main
 from launcher.symmetric.adopt import adopt
 from launcher.symmetric.claim import Host
 from rendezvous.isolated import isolated
@@ -47,25 +49,23 @@ def test_a_worker_run_is_a_command_job_of_one_node_with_every_value_as_it_was(
 
 def test_the_launchers_command_shows_what_it_would_submit(tmp_path: Path) -> None:
     words = shlex.split(shipped("launcher.yaml")["command"].partition("exec rdzv ")[2])
-    argv = isolated("rdzv_command", words[0], "--dry-run", *words[1:])
+    argv = [words[0], "--dry-run", *words[1:]]
     argv = [word.replace("$AZUREML_RUN_ID", "mild_hat_1").replace("$PWD", "/code") for word in argv]
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
-    shown = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30)
-    assert shown.returncode == 0, shown.stderr
+    shown = CliRunner().invoke(main, argv, env={"HOME": str(tmp_path)})
+    assert shown.exit_code == 0, shown.output
     assert 'display_name: "mild_hat_1 slot 1"' in shown.stdout
 
 
 def test_each_node_of_the_symmetric_job_adopts_its_place() -> None:
     job = shipped("symmetric.yaml")
     assert job["distribution"] == {"type": "pytorch", "process_count_per_instance": 1}
-    count = job["resources"]["instance_count"]
-    for rank in range(count):
+    for rank in range(job["resources"]["instance_count"]):
         # As Azure ML sets them for such a distribution.
         environ = {
             "AZUREML_RUN_ID": "mild_hat_1",
             "MASTER_ADDR": "10.0.0.4",
             "MASTER_PORT": "6105",
-            "WORLD_SIZE": str(count),
+            "WORLD_SIZE": "4",
             "NODE_RANK": str(rank),
             "RANK": str(rank),
             "LOCAL_RANK": "0",
@@ -98,23 +98,18 @@ def test_the_symmetric_jobs_first_line_puts_a_new_token_into_a_file_of_ones_own(
     assert (tmp_path / "job1.yaml").stat().st_mode & 0o777 == 0o600
 
 
-async def test_no_command_of_azure_asks_or_tells_anybody(tmp_path: Path) -> None:
+async def test_no_command_of_azure_asks_or_tells_anybody_and_what_has_ended_is_not_cancelled(
+    tmp_path: Path,
+) -> None:
     bed = Bed("azureml", tmp_path)
-    await bed.scheduler().submit(bed.run(), join_text())
-    (call,) = bed.calls()
+    scheduler = bed.scheduler()
+    handle = await scheduler.submit(bed.run(), join_text())
     wanted = {
         "AZURE_CORE_ONLY_SHOW_ERRORS": "true",
         "AZURE_CORE_NO_COLOR": "true",
         "AZURE_CORE_COLLECT_TELEMETRY": "false",
         "AZURE_EXTENSION_USE_DYNAMIC_INSTALL": "no",
     }
-    assert {name: call["environ"][name] for name in wanted} == wanted
-    assert call["argv"][:3] == ["ml", "job", "create"]
-
-
-async def test_a_job_that_has_ended_already_needs_no_cancelling(tmp_path: Path) -> None:
-    bed = Bed("azureml", tmp_path)
-    scheduler = bed.scheduler()
-    handle = await scheduler.submit(bed.run(), join_text())
+    assert wanted.items() <= bed.calls()[0]["environ"].items()
     bed.turn("ended")
     await scheduler.cancel(bed.run(), handle, grace_seconds=0.0)

@@ -15,23 +15,14 @@ import pytest
 from tests.docker.compose import PIN, ROOT
 from tests.support.launching import environment
 
+INSTALL = ROOT / "specs" / "install.sh"
 # What a training program of the user sees: its own interpreter, and its own old pydantic.
-PROGRAM = """
-import os, sys, pydantic
-rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
-print(f"rank {rank} of {size}: {pydantic.VERSION} in {sys.prefix}")
-"""
+PROGRAM = "import os, sys, pydantic; print(os.environ['RANK'], pydantic.VERSION, sys.prefix)"
 # What torchrun does of its work here: one worker, with its rank, by the user's interpreter.
 TORCHRUN = """#!{python}
 import os, runpy, sys
-words = iter(sys.argv[1:])
-for word in words:
-    if not word.startswith("--"):
-        break
-    flags = locals().setdefault("flags", {{}})
-    flags[word] = next(words)
-os.environ.update(RANK=flags["--node-rank"], WORLD_SIZE=flags["--nnodes"])
-runpy.run_path(word, run_name="__main__")
+os.environ["RANK"] = sys.argv[sys.argv.index("--node-rank") + 1]
+runpy.run_path(sys.argv[-1], run_name="__main__")
 """
 
 pytestmark = [pytest.mark.schedulers("flock"), pytest.mark.timeout(300)]
@@ -39,52 +30,43 @@ pytestmark = [pytest.mark.schedulers("flock"), pytest.mark.timeout(300)]
 
 def run(*argv: str | Path, **env: str) -> str:
     """What a command prints, in the user's environment."""
-    done = subprocess.run(
-        argv, env=os.environ | env, capture_output=True, text=True, timeout=200, check=False
-    )
+    done = subprocess.run(argv, env=os.environ | env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of a user's environment with an old pydantic, and a torchrun."""
-    home = tmp_path_factory.mktemp("user")
+def refused(**env: str) -> str:
+    """What is said where rdzv cannot be installed."""
+    argv = ["unshare", "--net", "sh", str(INSTALL)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True)
+    assert (done.returncode == 0, done.stdout) == (False, "")
+    return done.stderr
+
+
+def test_the_users_pins_stay_and_the_child_is_the_torchrun_on_the_users_path(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "user"
     run(sys.executable, "-m", "venv", home)
     run(home / "bin" / "pip", "install", "--quiet", PIN)
     torchrun = home / "bin" / "torchrun"
     torchrun.write_text(TORCHRUN.format(python=home / "bin" / "python"))
     torchrun.chmod(0o755)
-    return home / "bin"
-
-
-def test_the_users_pins_stay_and_the_child_is_the_torchrun_on_the_users_path(
-    user: Path, tmp_path: Path
-) -> None:
     (tmp_path / "constraints").write_text(f"{PIN}\n")
     (tmp_path / "train.py").write_text(PROGRAM)
-    path = f"{user}:/usr/bin:/bin"
+    path = f"{home}/bin:/usr/bin:/bin"
     image = {"PIP_CONSTRAINT": str(tmp_path / "constraints"), "PYTHONPATH": str(ROOT)}
-    before = run(user / "pip", "freeze", "--all")
-    folder = run(
-        "sh", ROOT / "specs/install.sh", RDZV_VENV=str(tmp_path / "own"), PATH=path, **image
-    )
+    before = run(home / "bin" / "pip", "freeze", "--all")
+    folder = run("sh", INSTALL, RDZV_VENV=str(tmp_path / "own"), PATH=path, **image)
     assert folder == f"{tmp_path}/own/command\n"
     assert os.listdir(folder.strip()) == ["rdzv"]
     env = environment(tmp_path / "state", **image) | {"PATH": f"{path}:{folder.strip()}"}
-    launched = subprocess.run(
-        ["rdzv", "launch", "--nnodes", "2", "--", "train.py"],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    argv = ["rdzv", "launch", "--nnodes", "2", "--", "train.py"]
+    launched = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert launched.returncode == 0, launched.stderr
-    said = [f"[{rank}] rank {rank} of 2: 1.10.24 in {user.parent}" for rank in range(2)]
+    said = [f"[{rank}] {rank} 1.10.24 {home}" for rank in range(2)]
     assert sorted(launched.stdout.splitlines()) == said
-    assert run(user / "pip", "freeze", "--all") == before
+    assert run(home / "bin" / "pip", "freeze", "--all") == before
     assert PIN in before.splitlines()
 
 
@@ -92,7 +74,7 @@ def test_several_tasks_install_once_and_what_is_different_is_installed_anew(tmp_
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     run(*pip, "--wheel-dir", tmp_path, ROOT)
     (wheel,) = tmp_path.glob("rdzv-*.whl")
-    argv = ["sh", str(ROOT / "specs/install.sh"), str(wheel)]
+    argv = ["sh", str(INSTALL), str(wheel)]
     more = {"RDZV_VENV": str(tmp_path / "own")}
     with ThreadPoolExecutor() as pool:
         tasks = [pool.submit(run, *argv, **more) for _ in range(3)]
@@ -107,23 +89,20 @@ def test_several_tasks_install_once_and_what_is_different_is_installed_anew(tmp_
     run(*argv, **more)
     assert command.lstat().st_mtime_ns > made
     assert command.resolve() == tmp_path / "own/venv/bin/rdzv"
+    # An image that holds this one, other sources, and no index.
+    path = f"{command.parent}:{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin"
+    said = refused(PATH=path, RDZV_VENV=str(tmp_path / "home"), PIP_RETRIES="0")
+    assert f"the one at {command} has other code or worker specs" in said
+    assert said.splitlines()[-1].startswith("install.sh: rdzv could not be installed from ")
 
 
 def test_an_old_python_alone_is_refused_with_what_to_do(tmp_path: Path) -> None:
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
-    old = bin_folder / "python3"
-    old.write_text("#!/bin/sh\nexit 1\n")
-    old.chmod(0o755)
-    for tool in ("sh", "id", "mkdir", "dirname", "flock", "rm"):
+    (bin_folder / "python3").write_text("#!/bin/sh\nexit 1\n")
+    (bin_folder / "python3").chmod(0o755)
+    for tool in ("sh", "id", "mkdir", "dirname", "flock", "rm", "unshare"):
         (bin_folder / tool).symlink_to(str(shutil.which(tool)))
-    done = subprocess.run(
-        ["sh", ROOT / "specs/install.sh"],
-        env={"PATH": str(bin_folder), "RDZV_VENV": str(tmp_path / "own")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "rdzv needs Python 3.10 or later, and finds none here" in done.stderr
-    assert "RDZV_PYTHON" in done.stderr
+    said = refused(PATH=str(bin_folder), RDZV_VENV=str(tmp_path / "own"))
+    assert "rdzv needs Python 3.10 or later, and finds none here" in said
+    assert "RDZV_PYTHON" in said

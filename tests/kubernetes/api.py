@@ -25,7 +25,6 @@ KINDS = {
     "secrets": ("v1", "Secret"),
     "pods": ("v1", "Pod"),
     "events": ("v1", "Event"),
-    "services": ("v1", "Service"),
     "jobs": ("batch/v1", "Job"),
 }
 VERBS = {"POST": "create", "DELETE": "delete"}
@@ -85,29 +84,28 @@ class Cluster:
         made["metadata"] |= {"namespace": "default", "uid": f"uid-{resource}-{name}"}
         self.objects[resource, name] = made
         if resource == "jobs":
-            made["status"], made["made"] = {}, []
+            made["status"], made["made"] = {}, False
             made["spec"]["selector"] = {"matchLabels": {JOB_NAME: name}}
             self.make_pods()
         return made
 
     def make_pods(self) -> None:
-        """Each Job gets the pods that it has none of yet, or an event that says why it does not."""
+        """Each Job gets the pod that it has not yet, or an event that says why it does not."""
         for job in self.listed("jobs", {}):
-            name, count = job["metadata"]["name"], job["spec"].get("completions")
-            indices = [f"-{index}" for index in range(count)] if count else [""]
-            for pod in [f"{name}{index}-x7k2p" for index in indices]:
-                if pod in job["made"] or "deletionTimestamp" in job["metadata"]:
-                    continue
-                if len(self.names("pods")) < self.quota:
-                    job["made"].append(pod)
-                    self._make_pod(job, pod)
-                else:
-                    self.objects["events", f"{pod}.1"] = {
-                        "metadata": {"name": f"{pod}.1", "namespace": "default"},
-                        "involvedObject": {"kind": "Job", "name": name},
-                        "reason": "FailedCreate",
-                        "message": "Error creating: " + self.why.replace("POD", pod),
-                    }
+            name = job["metadata"]["name"]
+            pod = f"{name}-x7k2p"
+            if job["made"] or "deletionTimestamp" in job["metadata"]:
+                continue
+            job["made"] = len(self.names("pods")) < self.quota
+            if job["made"]:
+                self._make_pod(job, pod)
+            else:
+                self.objects["events", f"{pod}.1"] = {
+                    "metadata": {"name": f"{pod}.1", "namespace": "default"},
+                    "involvedObject": {"kind": "Job", "name": name},
+                    "reason": "FailedCreate",
+                    "message": "Error creating: " + self.why.replace("POD", pod),
+                }
 
     def _make_pod(self, job: Object, pod: str) -> None:
         template = copy.deepcopy(job["spec"]["template"])

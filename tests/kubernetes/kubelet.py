@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kubernetes.api import Cluster, serving
+from tests.support.launching import BIN
 from tests.support.netlab import Host
 
 
@@ -53,7 +52,8 @@ class Kubelet:
             return [name for name in self.cluster.names("jobs") if name not in jobs]
 
     def _start(self, name: str, pod: dict[str, Any]) -> None:
-        host = self._host_for(name)
+        busy = [host for host, process in self.running.values() if process.poll() is None]
+        host = next((host for host in self.hosts if host not in busy), None)
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
         secret = self.cluster.objects.get(("secrets", volumes["rdzv"]["secret"]["secretName"]))
         if host is None or secret is None:
@@ -62,17 +62,13 @@ class Kubelet:
         (mount,) = (m["mountPath"] for m in container["volumeMounts"] if m["name"] == "rdzv")
         place = self.folder / name
         place.mkdir()
-        coded = {name: base64.b64decode(text) for name, text in secret.get("data", {}).items()}
-        written = {name: text.encode() for name, text in secret.get("stringData", {}).items()}
-        for file, content in (coded | written).items():
-            (place / file).write_bytes(content)
+        for file, text in secret["stringData"].items():
+            (place / file).write_text(text)
         # The machine is one for all hosts: the mount has another path on each.
         argv = [word.replace(mount, str(place)) for word in container["command"]]
         own = {entry["name"]: entry["value"] for entry in container["env"]}
         env = {key: value.replace(mount, str(place)) for key, value in own.items()}
-        if index := re.search(r"-(\d+)-x7k2p$", name) if host.name in name else None:
-            env["JOB_COMPLETION_INDEX"] = index[1]
-        env |= {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+        env |= {"PATH": f"{BIN}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
         env["RDZV_STATE_DIR"] = str(place / "state")
         with (place / "log").open("wb") as log:
             process = subprocess.Popen(
@@ -81,13 +77,6 @@ class Kubelet:
         self.running[name] = (host, process)
         pod["spec"]["nodeName"] = host.name
         pod["status"] = {"phase": "Running"}
-
-    def _host_for(self, pod: str) -> Host | None:
-        """A free host; for a pod of an Indexed Job the one with its name, JOB-INDEX."""
-        busy = [host for host, process in self.running.values() if process.poll() is None]
-        free = [host for host in self.hosts if host not in busy]
-        named = [host for host in free if pod == f"{host.name}-x7k2p"]
-        return next(iter([*named, *free]), None)
 
     def _look_after(self, name: str, pod: dict[str, Any]) -> None:
         process, deleted = self.running[name][1], "deletionTimestamp" in pod["metadata"]

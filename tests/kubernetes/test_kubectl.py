@@ -59,7 +59,8 @@ class Ground:
 
     def pod(self, **status: Any) -> None:
         """Let the pod be in this state."""
-        self.cluster.objects["pods", POD] |= {"status": status, "spec": {"nodeName": "gpu-17"}}
+        pod = self.cluster.objects["pods", POD]
+        pod["status"], pod["spec"]["nodeName"] = status, "gpu-17"
 
 
 @pytest.fixture

@@ -9,21 +9,16 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from click.testing import CliRunner, Result
 from pydantic import BaseModel
 
-from launcher.cli import main
 from launcher.plan.plan import HIDDEN, Site, Spec, make_plan
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile_file import Profile
 from launcher.settings import LaunchSettings
-from tests.schedulers.batch_api import BatchApi, serving
+from tests.schedulers.batch_api import serving
 from tests.support.launching import environment, launch
 from tests.support.missing import give_up
-
-pytestmark = pytest.mark.real_time
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "schedulers.md").read_text(encoding="utf-8")
@@ -40,28 +35,6 @@ def written(folder: Path, section: str) -> Path:
     path = folder / "own.toml"
     path.write_text(blocks["toml"])
     return path
-
-
-@pytest.fixture
-def profile(tmp_path: Path) -> Path:
-    """The profile for an API."""
-    if shutil.which("curl") is None:
-        give_up("curl is not installed")
-    return written(tmp_path, "A scheduler of your own")
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[BatchApi]:
-    """The service."""
-    (tmp_path / "jobs").mkdir()
-    with serving(tmp_path / "jobs", **environment(tmp_path / "their-state")) as made:
-        yield made
-
-
-def check(profile: Path, api: BatchApi, folder: Path, *words: str) -> Result:
-    argv = ["schedulers", "check", "--scheduler-profile", str(profile), *words]
-    argv += ["--set", f"API={api.url}", "--state-dir", str(folder / "state")]
-    return CliRunner().invoke(main, argv, env={"PATH": environment(folder)["PATH"]})
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -118,43 +91,23 @@ def test_the_profile_for_nomad_can_be_read_and_gives_its_job(tmp_path: Path) -> 
 # ---- the service --------------------------------------------------------------------------------
 
 
-def test_a_run_is_launched_by_the_profile_of_the_page(
-    profile: Path, api: BatchApi, tmp_path: Path
+def test_a_run_is_launched_once_by_the_profile_of_the_page_though_an_answer_is_lost(
+    tmp_path: Path,
 ) -> None:
+    if shutil.which("curl") is None:
+        give_up("curl is not installed")
     out = tmp_path / "out"
-    outcome = launch(
-        tmp_path / "state",
-        "--nnodes=1",
-        "--no-local-node",
-        f"--scheduler-profile={profile}",
-        f"--set=API={api.url}",
-        "--framework=command",
-        command=["sh", "-c", f"echo node $NODE_RANK > {out}"],
-    )
+    with serving(**environment(tmp_path / "their-state")) as api:
+        api.lose = True
+        outcome = launch(
+            tmp_path / "state",
+            "--nnodes=1",
+            "--no-local-node",
+            f"--scheduler-profile={written(tmp_path, 'A scheduler of your own')}",
+            f"--set=API={api.url}",
+            "--framework=command",
+            command=["sh", "-c", f"echo node $NODE_RANK > {out}"],
+        )
+        assert [job.process.wait(20) for job in api.jobs.values()] == [0]
     assert outcome.code == 0, outcome.err
     assert out.read_text() == "node 0\n"
-    assert [job.process.wait(20) for job in api.jobs.values()] == [0]
-
-
-def test_a_check_goes_through_every_step_finds_what_a_lost_answer_made_and_leaves_nothing(
-    profile: Path, api: BatchApi, tmp_path: Path
-) -> None:
-    api.lose = True
-    result = check(profile, api, tmp_path)
-    assert result.exit_code == 0, result.output
-    steps = [line.split()[0] for line in result.stdout.splitlines()]
-    assert steps == ["prepare", "submit", "find", "see", "logs", "cancel", "gone", "the"]
-    assert result.stdout.endswith("\nthe scheduler 'own' works\n")
-    assert [job.shown()["state"] for job in api.jobs.values()] == ["cancelled"]
-    assert list((tmp_path / "state").iterdir()) == []
-
-
-def test_a_service_that_is_down_fails_the_first_step_with_its_words(
-    profile: Path, api: BatchApi, tmp_path: Path
-) -> None:
-    api.broken = True
-    result = check(profile, api, tmp_path)
-    assert result.exit_code == 83
-    assert "step 'submit' of scheduler 'own' failed: slot 1: 'curl' ended with" in result.stderr
-    assert "the database is down" in result.stderr
-    assert "is not known, since slot 1: 'curl' ended with exit code 22" in result.stderr

@@ -91,9 +91,14 @@ class Run:
     def view(self) -> dict[str, Any]:
         """What the API shows of it."""
         cluster = (self.spec.get("resources") or {}).get("cluster", "")
-        inner = {"command": [], "env_vars": [], "ports": []}
+        inner: dict[str, Any] = {"command": [], "env_vars": [], "ports": []}
         inner |= {"service_account_name": "", "termination_protection": False}
-        spec = {"title": self.name, "type": "batch", "description": "", "spec": inner}
+        spec: dict[str, Any] = {
+            "title": self.name,
+            "type": "batch",
+            "description": "",
+            "spec": inner,
+        }
         return {
             "id": self.id,
             "status": self.status,

@@ -19,8 +19,8 @@ def main(command: str, argv: list[str], store: Store) -> None:
     if verb == "submit":
         print(f"job {store.create(options['name'], Path(key).read_text())['id']} submitted")
     elif verb == "list":
-        for run in store.listed():
-            print(f"{run['id']} {run['name']} {run['state']}")
+        for each in store.listed():
+            print(f"{each['id']} {each['name']} {each['state']}")
     elif verb == "kill" and not store.cancel(key):
         sys.exit("no such job")
     elif verb in ("show", "output"):

@@ -25,9 +25,9 @@ def main(command: str, argv: list[str], store: Store) -> None:
         print(store.create(options["name"], variables, FIRST_ID)["id"])
     elif verb == "ps":
         pattern = options["filter"].removeprefix("name=")
-        for run in store.listed():
-            if re.search(pattern, "/" + run["name"]):
-                print(run["id"])
+        for each in store.listed():
+            if re.search(pattern, "/" + each["name"]):
+                print(each["id"])
     elif verb != "stop" or not store.cancel(key):
         run = store.get(key)
         if run is None:

@@ -25,9 +25,9 @@ def main(command: str, argv: list[str], store: Store) -> None:
     options = options_of(argv)
     verb, *rest = [word for word in argv if not word.startswith("-")]
     if command == "sh":
-        for run in store.listed():
-            status = STATUS.get(run["state"], f"{run['state']}|")
-            print(f"{run['name']}|NoPod|no pod was made yet\n{run['name']}|{status}")
+        for each in store.listed():
+            status = STATUS.get(each["state"], f"{each['state']}|")
+            print(f"{each['name']}|NoPod|no pod was made yet\n{each['name']}|{status}")
     elif verb == "create":
         _create(store)
     elif verb == "get":
