@@ -62,12 +62,21 @@ def test_every_scheduler_is_listed_with_its_secret_and_what_is_missing(tmp_path:
     assert {*SHIPPED, "local", "manual", "external"} <= set(known_schedulers())
 
 
-def test_a_scheduler_that_works_is_proven_step_by_step(tmp_path: Path) -> None:
+# What waits is said to run: then its logs can be read.
+RUNS = ('queued = ["WAITING"]\nrunning = ["ACTIVE"]', 'running = ["WAITING"]')
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "logs"), [(("", ""), "queued", []), (RUNS, "running", ["logs"])]
+)
+def test_a_scheduler_that_works_is_proven_step_by_step(
+    tmp_path: Path, change: tuple[str, str], state: str, logs: list[str]
+) -> None:
     bed = Bed("batch", tmp_path)
-    result = check(bed, "--scheduler-profile", BATCH, *QUEUE)
+    result = check(bed, *profile(tmp_path, *change), *QUEUE)
     assert result.exit_code == 0, result.output
-    assert steps(result) == ["prepare", "submit", "find", "see", "cancel", "gone", "the"]
-    assert "see      it is queued: because (" in result.stdout
+    assert steps(result) == ["prepare", "submit", "find", "see", *logs, "cancel", "gone", "the"]
+    assert f"see      it is {state}: because (" in result.stdout
     assert "gone     it is ended: DONE: because (" in result.stdout
     (run,) = bed.made()
     assert run["state"] == "ended"
@@ -117,6 +126,14 @@ def test_a_missing_command_is_named_and_what_provides_it(tmp_path: Path) -> None
     assert steps(result) == ["prepare"]
     assert "failed: slot 1: the command 'batch' is not on this machine" in result.stderr
     assert "; batch comes with the package batch-client" in result.stderr
+
+
+def test_what_a_scheduler_that_is_down_may_have_made_is_named(tmp_path: Path) -> None:
+    bed = Bed("batch", tmp_path, {"lost", "down"})
+    result = check(bed, *profile(tmp_path), *QUEUE)
+    assert result.exit_code == 83
+    assert "step 'submit' of scheduler 'changed' failed: slot 1: 'batch' ended" in result.stderr
+    assert f"the worker run {bed.made()[0]['name']} may be left" in result.stdout
 
 
 def test_a_worker_run_that_cannot_be_ended_is_named_with_the_command_to_do_it(

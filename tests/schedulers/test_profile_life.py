@@ -277,13 +277,21 @@ async def test_the_grace_is_told_in_whole_seconds_and_never_cut(tmp_path: Path) 
     assert made.scheduler().cancel_words(made.run(), handle) == f"batch kill --grace=0 {handle}"
 
 
-@pytest.mark.parametrize("follow", [False, True])
-async def test_logs_are_the_newest_lines_and_can_be_followed(tmp_path: Path, follow: bool) -> None:
-    made = bench(tmp_path)
+NO_FOLLOW = (BATCH[BATCH.index("follow = ") :], "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "follow", "followed"),
+    [([], False, False), ([], True, True), ([NO_FOLLOW], True, False)],
+)
+async def test_logs_are_the_newest_lines_and_are_followed_where_they_can_be(
+    tmp_path: Path, changes: list[Changes], follow: bool, followed: bool
+) -> None:
+    made = bench(tmp_path, changed(*changes))
     handle = await made.submit()
     lines = made.scheduler().logs(made.run(), handle, lines=2, follow=follow)
     assert [line async for line in lines] == [f"line 1 of {handle}", f"line 2 of {handle}"]
-    assert ("--follow" in made.calls()[-1]["argv"]) is follow
+    assert ("--follow" in made.calls()[-1]["argv"]) is followed
 
 
 async def test_after_a_restart_the_name_is_enough(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ class _Played(CommandRunner):
             async for line in super().lines(argv):
                 yield line
         elif said.code == 0:
-            for line in said.out.splitlines():
+            for line in f"{said.err}{said.out}".splitlines():
                 yield line
         else:
             raise SchedulerError(f"'{argv[0]}' {said.ending()}")
