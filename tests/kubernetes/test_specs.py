@@ -22,7 +22,7 @@ from launcher.schedulers.profile import ProfileScheduler
 from launcher.symmetric.adopt import adopt
 from launcher.symmetric.claim import Host, Value
 from tests.support.bed import join_text
-from tests.support.kubernetes_specs import UGLY, documents, expected, shipped, worker_run
+from tests.support.kubernetes_specs import UGLY, documents, shipped, worker_run
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 DUMP = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
@@ -38,12 +38,16 @@ def rendered(folder: Path, run: Submission) -> list[Any]:
 
 
 @pytest.mark.parametrize("value", UGLY)
-def test_a_worker_run_is_a_secret_and_a_job_of_one_pod(value: str, tmp_path: Path) -> None:
+def test_every_value_is_only_where_it_belongs_and_as_it_was(value: str, tmp_path: Path) -> None:
+    """What a plain worker run is, whole, stands in tests/launcher/data/specs/kubernetes.txt."""
+    plain = rendered(tmp_path, worker_run(["train.py", "v"], image="v", passed=["v"]))
     found = rendered(tmp_path, worker_run(["train.py", value], image=value, passed=[value]))
-    script = found[0]["stringData"]["run.sh"]
     words = ["exec", "env", f"VALUE_0={value}", "rdzv", *OPTIONS, "train.py", value]
-    assert shlex.split(script) == words
-    assert found == expected(script, join_text(), image=value)
+    assert shlex.split(found[0]["stringData"].pop("run.sh")) == words
+    del plain[0]["stringData"]["run.sh"]
+    plain[1]["spec"]["template"]["spec"]["containers"][0]["image"] = value
+    assert found == plain
+    assert found[0]["stringData"] == {"join": join_text()}
 
 
 def test_the_script_hands_every_word_and_variable_on_as_it_was(tmp_path: Path) -> None:
@@ -138,7 +142,7 @@ def test_the_symmetric_job_is_ended_by_rdzv_and_not_by_kubernetes() -> None:
 
 @pytest.mark.parametrize("name", ["launcher.yaml", "symmetric.yaml", "worker.yaml.tpl"])
 def test_every_pod_has_shared_memory_and_a_grace_above_rdzvs_own(name: str, tmp_path: Path) -> None:
-    made: list[Any] = expected("", "") if name.endswith(".tpl") else shipped(name)
+    made = rendered(tmp_path, worker_run()) if name.endswith(".tpl") else shipped(name)
     pods = [found["spec"]["template"]["spec"] for found in made if found["kind"] == "Job"]
     assert pods
     for pod in pods:

@@ -127,6 +127,9 @@ def _is_of(process: psutil.Process, leader: int) -> bool:
     return False
 
 
+IN_ONE_SHELL = pytest.mark.parametrize("place", SHELLS[:1], indirect=True)
+
+
 @pytest.fixture(params=SHELLS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """A place whose hosts have each shell in turn as `sh`."""
@@ -201,11 +204,13 @@ async def test_every_word_and_variable_arrives_as_it_is(place: Place, tmp_path: 
     assert argv[argv.index("--") + 1 :] == words
 
 
+@IN_ONE_SHELL
 async def test_a_folder_that_the_host_does_not_have_is_no_obstacle(place: Place) -> None:
     await place.submit(place.run(cwd="/nonexistent/project"))
     assert f"\nPWD={place.home}\n" in await place.read("environ")
 
 
+@IN_ONE_SHELL
 async def test_a_worker_run_that_is_submitted_several_times_is_started_once(place: Place) -> None:
     first, *others = await asyncio.gather(*(place.submit() for _ in range(4)))
     await place.end(first)
@@ -213,6 +218,7 @@ async def test_a_worker_run_that_is_submitted_several_times_is_started_once(plac
     assert place.log.read_text().count("begun") == 1
 
 
+@IN_ONE_SHELL
 def test_half_of_a_script_does_nothing(place: Place) -> None:
     text = place.scheduler.render(place.run(), JOIN)
     environ = {**os.environ, "PATH": f"{place.bin}:{os.environ['PATH']}", "HOME": str(place.folder)}
@@ -233,6 +239,7 @@ async def test_a_worker_that_is_cancelled_gets_the_grace_to_end_by_itself(place:
     await place.scheduler.cancel(place.run(), handle, grace_seconds=20.0)
 
 
+@IN_ONE_SHELL
 async def test_a_worker_that_does_not_end_is_killed_after_the_grace(place: Place) -> None:
     place.write("rdzv", STUBBORN)
     handle = await place.submit()
@@ -243,6 +250,7 @@ async def test_a_worker_that_does_not_end_is_killed_after_the_grace(place: Place
     await soon(lambda: not place.session(handle))  # killed at once, they end one by one
 
 
+@IN_ONE_SHELL
 async def test_a_worker_whose_shell_is_killed_is_told_to_end(place: Place) -> None:
     place.write("rdzv", f'exec {shlex.quote(sys.executable)} -c "$PROGRAM" "$@"\n')
     program = (
@@ -264,6 +272,7 @@ async def refused(place: Place) -> SchedulerError:
     return caught.value
 
 
+@IN_ONE_SHELL
 async def test_a_host_without_rdzv_is_named_with_what_to_do(place: Place) -> None:
     (place.bin / "rdzv").unlink()
     error = await refused(place)
@@ -271,6 +280,7 @@ async def test_a_host_without_rdzv_is_named_with_what_to_do(place: Place) -> Non
     assert "install it on that host" in error.hint
 
 
+@IN_ONE_SHELL
 async def test_a_home_folder_that_takes_no_log_is_told(place: Place) -> None:
     place.home.mkdir(parents=True)
     (place.home / ".local").write_text("a file")
