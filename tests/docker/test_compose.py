@@ -92,10 +92,3 @@ def test_up_ends_with_the_cause_when_compose_ends_all_since_a_worker_was_killed(
         outcome = up.result()
     assert outcome.code == ExitCode.NODE_LOST, outcome.out + outcome.err
     assert victim[:12] in engine.logs(launcher)[-1]
-
-
-def test_up_passes_on_the_exit_code_of_the_first_node_that_fails(compose: Compose) -> None:
-    compose.adapt(f"test $NODE_RANK = 0 || exit 7; {WAIT}")
-    outcome = compose.run("up", "--exit-code-from", "launcher", WORKERS="1")
-    assert outcome.code == 7, outcome.out + outcome.err
-    assert compose.exit_codes() == {"launcher": [7], "worker": [7]}

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from launcher.schedulers.shipped import specs_folder
-from rendezvous.wire.errors import ExitCode
 from tests.slurm.cluster import PROGRAMS, Slurm
 from tests.support.launching import RDZV, Outcome, other_rdzv
 from tests.support.waiting import until
@@ -147,18 +146,6 @@ def test_a_job_that_slurm_refuses_ends_the_launch_at_once_with_slurms_words(
         outcome = launch.finish()
     assert outcome.code not in (0, 80)
     assert "invalid partition specified: gpus" in outcome.last_line
-
-
-def test_jobs_that_slurm_packs_on_one_machine_are_refused_with_its_flag(
-    cluster: Slurm, tmp_path: Path
-) -> None:
-    spec = tmp_path / "worker.sbatch"
-    spec.write_text((SPECS / "worker.sbatch").read_text().replace("#SBATCH --exclusive\n", ""))
-    options = (*WORKERS, "2", "--worker-spec", str(spec))
-    with launching(cluster, tmp_path, *options, command=["true"]) as launch:
-        outcome = launch.finish()
-    assert outcome.code == ExitCode.VERIFICATION_FAILED
-    assert "sbatch --exclusive" in outcome.last_line
 
 
 def all_at_once(

@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +33,6 @@ class Machines:
         self.config = folder / "ssh_config"
         self.known_hosts = folder / "known_hosts"
         self._folder = folder
-        self._servers: dict[str, subprocess.Popen[str]] = {}
         _make_key(folder / "user_key")
         for host in self.hosts:
             self.home(host).mkdir()
@@ -53,9 +52,9 @@ class Machines:
     def _host_key(self, host: Host) -> Path:
         return self._folder / f"key-{host.name}"
 
-    def serve(self, *hosts: Host) -> None:
-        """Start sshd on these hosts, or on all, and wait until it listens."""
-        logs = [self._start_server(host) for host in hosts or self.hosts]
+    def serve(self) -> None:
+        """Start sshd on all hosts, and wait until it listens."""
+        logs = [self._start_server(host) for host in self.hosts]
         for log in logs:
             until(partial(_listens, log))
 
@@ -69,23 +68,10 @@ class Machines:
             "KbdInteractiveAuthentication no\nPidFile none\nMaxStartups 100\n"
         )
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        log.unlink(missing_ok=True)
         with log.open("w") as file:
             argv = [SSHD, "-D", "-e", "-f", str(config)]
-            self._servers[host.name] = host.start(argv, stdout=file)
+            host.start(argv, stdout=file)
         return log
-
-    def end_servers(self, *hosts: Host) -> None:
-        """End sshd on these hosts, with the connections that it serves."""
-        for host in hosts or self.hosts:
-            server = self._servers[host.name]
-            connections = psutil.Process(server.pid).children(recursive=True)
-            server.kill()
-            server.wait()
-            for process in connections:
-                with suppress(psutil.NoSuchProcess):
-                    if process.name() == "sshd":
-                        process.kill()
 
     # --- launching ----------------------------------------------------------------------------
 

@@ -101,32 +101,6 @@ def test_a_host_whose_key_is_unknown_is_refused(tmp_path: Path) -> None:
     assert not re.search(r"^h2\b", made.known_hosts.read_text(), re.M)
 
 
-def test_a_run_goes_on_when_its_hosts_cannot_be_asked_any_more(tmp_path: Path) -> None:
-    with served_machines(3, tmp_path) as made:
-        launched = made.launch(command=gated(tmp_path))
-        wait_for_programs(made)
-        made.end_servers(made.hosts[1], made.hosts[2])
-        until(
-            lambda: "Connection refused" in made.rdzv("status", RUN, "--json").stdout, LIMIT_SECONDS
-        )
-        (tmp_path / "end").touch()
-        until(lambda: "rank 0 ends" in (launched.folder / "logs/node-0.log").read_text())
-        made.serve(made.hosts[1], made.hosts[2])  # now it can be seen that nothing is left there
-        outcome = launched.finish(LIMIT_SECONDS)
-        made.wait_until_idle()
-        logs = [made.worker_log(host) for host in made.hosts[1:]]
-    assert outcome.code == 0, outcome.out
-    assert [f"\nrank {rank} ends\n" in log for rank, log in enumerate(logs, 1)] == [True, True]
-
-
-def test_a_launcher_killed_after_the_go_leaves_nothing(tmp_path: Path) -> None:
-    with served_machines(3, tmp_path) as made:
-        launched = made.launch(command=gated(tmp_path))
-        wait_for_programs(made)
-        launched.signal(signal.SIGKILL)
-        made.wait_until_idle()
-
-
 def test_a_launch_that_is_interrupted_ends_programs_that_do_not_listen(tmp_path: Path) -> None:
     stubborn = ["sh", "-c", 'trap "" TERM; echo "on $(hostname)"; while :; do sleep 0.1; done']
     with served_machines(3, tmp_path) as made:
