@@ -60,7 +60,11 @@ def test_the_users_pins_stay_and_the_child_is_the_torchrun_on_the_users_path(
     folder = run("sh", INSTALL, RDZV_VENV=str(tmp_path / "own"), PATH=path, **image)
     assert folder == f"{tmp_path}/own/command\n"
     assert os.listdir(folder.strip()) == ["rdzv"]
-    env = environment(tmp_path / "state", **image) | {"PATH": f"{path}:{folder.strip()}"}
+    # An image that holds it needs no index, wherever another one would be put.
+    held = {"PATH": f"{path}:{folder.strip()}:/usr/sbin", "RDZV_VENV": str(tmp_path / "other")}
+    assert run("unshare", "--net", "sh", INSTALL, **held, **image) == folder
+    assert os.listdir(tmp_path / "other") == ["lock"]
+    env = environment(tmp_path / "state", **image) | {"PATH": held["PATH"]}
     argv = ["rdzv", "launch", "--nnodes", "2", "--", "train.py"]
     launched = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert launched.returncode == 0, launched.stderr
@@ -91,7 +95,8 @@ def test_several_tasks_install_once_and_what_is_different_is_installed_anew(tmp_
     assert command.resolve() == tmp_path / "own/venv/bin/rdzv"
     # An image that holds this one, other sources, and no index.
     path = f"{command.parent}:{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin"
-    said = refused(PATH=path, RDZV_VENV=str(tmp_path / "home"), PIP_RETRIES="0")
+    pip = {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0"}
+    said = refused(PATH=path, RDZV_VENV=str(tmp_path / "home"), **pip)
     assert f"the one at {command} has other code or worker specs" in said
     assert said.splitlines()[-1].startswith("install.sh: rdzv could not be installed from ")
 
