@@ -95,8 +95,8 @@ def test_several_tasks_install_once_and_what_is_different_is_installed_anew(tmp_
     assert command.resolve() == tmp_path / "own/venv/bin/rdzv"
     # An image that holds this one, other sources, and no index.
     path = f"{command.parent}:{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin"
-    pip = {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0"}
-    said = refused(PATH=path, RDZV_VENV=str(tmp_path / "home"), **pip)
+    alone = {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0"}
+    said = refused(PATH=path, RDZV_VENV=str(tmp_path / "home"), **alone)
     assert f"the one at {command} has other code or worker specs" in said
     assert said.splitlines()[-1].startswith("install.sh: rdzv could not be installed from ")
 
