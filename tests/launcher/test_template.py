@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-import textwrap
 from typing import Any
 
 import pytest
@@ -20,52 +19,11 @@ ANY_TEXT = st.text(max_size=40)
 SHELL_TEXT = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=40)
 
 UGLY = [
-    "",
-    " ",
-    "a: b",
-    "abc #def",
-    "- x",
-    "@x",
-    "%x",
-    "`x`",
-    "a|b&c",
-    'it\'s "quoted"',
-    "C:\\temp",
-    "two\nlines",
-    "\n",
-    "\n\nx\n\n",
-    " lead\ntrail ",
-    "tab\there",
-    "\r\n",
-    "---",
-    "... ",
-    "*a",
-    "&a",
-    "!!int 3",
-    "<<",
-    "=",
-    "~",
-    "null",
-    "yes",
-    "on",
-    "NO",
-    "1:30",
-    "12:30:45",
-    "0755",
-    "0o17",
-    "1e3",
-    "12e4567",
-    "1_000",
-    "0x1F",
-    ".inf",
-    "2026-09-05",
-    "{a: b}",
-    "[a]",
-    "\x85\u2028\u2029\ufeff\xa0",
-    "\x00\x01\x7f",
-    "노드 😀",
-    "<<NAME>>",
-    "<<OTHER>>",
+    *("", " ", "a: b", "abc #def", "- x", "@x", "%x", "`x`", "a|b&c", 'it\'s "quoted"'),
+    *("C:\\temp", "two\nlines", "\n", "\n\nx\n\n", " lead\ntrail ", "tab\there", "\r\n", "---"),
+    *("... ", "*a", "&a", "!!int 3", "<<", "=", "~", "null", "yes", "on", "NO", "1:30"),
+    *("12:30:45", "0755", "0o17", "1e3", "12e4567", "1_000", "0x1F", ".inf", "2026-09-05"),
+    *("{a: b}", "[a]", "\x85\u2028\u2029\ufeff\xa0", "\x00\x01\x7f", "노드 😀", "<<NAME>>"),
 ]
 
 
@@ -85,12 +43,6 @@ def render_shell(template: str, **variables: Value) -> str:
     return render(template, variables, source="job.sh")
 
 
-def words_of(script: str) -> list[str]:
-    """What the real shell makes of a script that prints words, each ended by NUL."""
-    output = subprocess.run(["bash", "-c", script], check=True, capture_output=True).stdout
-    return output.decode().split("\0")[:-1]
-
-
 def refusal(template: str, source: str, **variables: Value) -> str:
     with pytest.raises(TemplateError) as caught:
         render(template, variables, source=source)
@@ -100,36 +52,25 @@ def refusal(template: str, source: str, **variables: Value) -> str:
 # Forms
 
 
-@pytest.mark.parametrize(
-    ("filename", "form"),
-    [
-        ("worker.yaml", Form.YAML),
-        ("specs/worker.YML", Form.YAML),
-        ("worker.yaml.tpl", Form.YAML),
-        ("job.json", Form.JSON),
-        ("job.json.tpl", Form.JSON),
-        ("run.sh", Form.SHELL),
-        ("run.sbatch.tpl", Form.SHELL),
-        ("run.slurm", Form.SHELL),
-        ("notes.txt", Form.TEXT),
-        ("hosts.env", Form.TEXT),
-        ("yaml", Form.TEXT),
-        ("some.yaml/README", Form.TEXT),
-    ],
-)
-def test_form_follows_the_file_name(filename: str, form: Form) -> None:
-    assert form_of(filename) is form
+FORMS = {
+    Form.YAML: "worker.yaml specs/worker.YML worker.yaml.tpl",
+    Form.JSON: "job.json job.json.tpl",
+    Form.SHELL: "run.sh run.sbatch.tpl run.slurm",
+    Form.TEXT: "notes.txt hosts.env yaml some.yaml/README",
+}
 
 
-def test_a_given_form_wins_over_the_file_name() -> None:
+@pytest.mark.parametrize(("form", "names"), FORMS.items())
+def test_form_follows_the_file_name_unless_it_is_given(form: Form, names: str) -> None:
+    assert [form_of(name) for name in names.split()] == [form] * len(names.split())
     assert render("echo <<X>>", {"X": "a b"}, source="job.txt", form=Form.SHELL) == "echo 'a b'"
 
 
 # YAML: values
 
 
-@given(ANY_TEXT)
-@settings(max_examples=150)
+@given(ANY_TEXT | st.sampled_from(UGLY))
+@settings(max_examples=100)
 def test_yaml_reads_back_any_string_from_every_place(value: str) -> None:
     rendered = yaml_of(
         "bare: <<V>>\n"
@@ -158,64 +99,36 @@ def test_yaml_reads_back_any_string_from_every_place(value: str) -> None:
     }
 
 
-@pytest.mark.parametrize("value", UGLY)
-def test_yaml_reads_back_ugly_strings(value: str) -> None:
-    template = "a: <<V>>\nb: |\n  <<V>>\n? <<V>>\n: - x <<V>> y\n"
-    assert yaml_of(template, V=value) == {"a": value, "b": f"{value}\n", value: [f"x {value} y"]}
-
-
-@pytest.mark.parametrize("value", ["12e4567", "1e3", "0o17", "yes", "on", "1:30", "0x1F", "2", "~"])
-def test_yaml_quotes_every_string_so_that_no_version_of_yaml_takes_it_for_something_else(
-    value: str,
-) -> None:
+@pytest.mark.parametrize("value", ["12e4567", "1e3", "0o17", "yes", "1:30", "0x1F", "2", "~"])
+def test_yaml_quotes_every_string_for_all_versions_of_yaml(value: str) -> None:
     assert render_yaml("a: <<V>>\nb: '<<V>>'\n", V=value) == f'a: "{value}"\nb: "{value}"\n'
 
 
-def test_yaml_keeps_an_integer_where_the_placeholder_is_bare() -> None:
+def test_yaml_keeps_an_integer_where_the_placeholder_is_bare_unless_a_tag_says_otherwise() -> None:
     rendered = render_yaml("a: <<N>>\nb: '<<N>>'\nc: n<<N>>\nd: 1<<N>>\n? <<N>>\n: [<<N>>]\n", N=4)
     assert rendered == 'a: 4\nb: "4"\nc: "n4"\nd: "14"\n4:\n- 4\n'
-
-
-def test_yaml_gives_an_explicit_tag_the_last_word() -> None:
     template = "a: !!str <<N>>\nb: &x !!str <<N>>\nc: !!int <<S>>\nd: &y <<N>>\n"
     assert yaml_of(template, N=4, S="5") == {"a": "4", "b": "4", "c": 5, "d": 4}
-
-
-def test_yaml_writes_negative_and_large_integers_as_integers() -> None:
     assert yaml_of("[<<A>>, <<B>>]", A=-3, B=10**30) == [-3, 10**30]
 
 
-# YAML: lists
-
-
-@given(st.lists(ANY_TEXT, max_size=4))
-@settings(max_examples=50)
-def test_yaml_splices_a_list_into_a_sequence(command: list[str]) -> None:
-    template = "flow: [rdzv, worker, --, <<C>>]\nblock:\n- sh\n- <<C>>\n- '<<C>>'\n- end\n"
-    assert yaml_of(template, C=command) == {
-        "flow": ["rdzv", "worker", "--", *command],
-        "block": ["sh", *command, *command, "end"],
-    }
-
-
-def test_yaml_writes_a_list_as_one_quoted_line_elsewhere() -> None:
+def test_yaml_splices_a_list_into_a_sequence_and_writes_one_quoted_line_elsewhere() -> None:
     command = ["python", "a b.py", "it's", ""]
     line = shlex.join(command)
+    spliced = "flow: [rdzv, --, <<C>>]\nblock:\n- sh\n- <<C>>\n- '<<C>>'\n- end\n"
+    assert yaml_of(spliced, C=command) == {
+        "flow": ["rdzv", "--", *command],
+        "block": ["sh", *command, *command, "end"],
+    }
     template = "run: <<C>>\nitem: [exec <<C>>]\nscript: |\n  cd /x\n  rdzv worker -- <<C>>\n"
     assert yaml_of(template, C=command) == {
         "run": line,
         "item": [f"exec {line}"],
         "script": f"cd /x\nrdzv worker -- {line}\n",
     }
-
-
-def test_yaml_treats_a_shared_scalar_by_each_of_its_places() -> None:
-    template = "first: &c <<C>>\nsecond: [x, *c]\nthird: *c\n"
-    assert yaml_of(template, C=["a", "b"]) == {
-        "first": "a b",
-        "second": ["x", "a", "b"],
-        "third": "a b",
-    }
+    shared = "first: &c <<C>>\nsecond: [x, *c]\nthird: *c\n"  # by each of its places
+    spread = {"first": "a b", "second": ["x", "a", "b"], "third": "a b"}
+    assert yaml_of(shared, C=["a", "b"]) == spread
 
 
 def test_yaml_never_expands_a_value_again() -> None:
@@ -229,38 +142,28 @@ def test_yaml_never_expands_a_value_again() -> None:
 
 def test_yaml_keeps_what_is_no_placeholder() -> None:
     template = """\
-    octal: 0755
-    time: 12:30
-    times: [12:30, 12:30:45, {on}, ~, ]
-    words: [on, yes, NO, "on", '1e3', 1e3, 0o17]
-    date: 2026-09-05
-    float: 1.10
-    nothing:
-    ? [a, b]
-    : complex
-    '': empty
-    long: plain text that
-      goes on
+octal: 0755
+time: 12:30
+times: [12:30, 12:30:45, {on}, ~, "on", '1e3', 0o17]
+nothing:
+? [a, b]
+: complex
+long: plain text that
+  goes on
 
-      and on
-    folded: >-
-      a
-      b
+  and on
+folded: >-
+  a
+  b
 
-       c
-    script: |
-      if a; then
-        b	c
-      fi
+   c
+keep: |+
+  a	b
 
-    keep: |+
-      x
-
-    indented: |2
-         y
-    custom: !Ref [x, !Sub "${y}"]
-    """
-    template = textwrap.dedent(template)
+indented: |2
+     y
+custom: !Ref [x, !Sub "${y}"]
+"""
     rendered = render_yaml(template)
     assert tree(rendered) == tree(template)
     assert "time: 12:30\n" in rendered
@@ -282,13 +185,9 @@ def tree(text: str) -> list[Any]:
 
 
 NO_BRACKET = st.text(st.characters(exclude_characters="<", codec="utf-8"), max_size=40)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.dates()
 DATA = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.dates()
-    | NO_BRACKET,
+    SCALARS | NO_BRACKET,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NO_BRACKET, inner, max_size=3),
     max_leaves=8,
 )
@@ -296,7 +195,7 @@ DATA = st.recursive(
 
 @given(st.lists(DATA, min_size=1, max_size=3), st.sampled_from([None, True, False]), st.booleans())
 @example(data=[None, None], flow=None, unicode=True)
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_yaml_keeps_any_data_of_any_documents(
     data: list[Any], flow: bool | None, unicode: bool
 ) -> None:
@@ -304,12 +203,9 @@ def test_yaml_keeps_any_data_of_any_documents(
     assert list(yaml.safe_load_all(render_yaml(template))) == list(yaml.safe_load_all(template))
 
 
-def test_yaml_keeps_a_script_as_a_readable_block() -> None:
-    template = 'run: |\n  cat > x <<EOF\n  <<A>>: "q"\n  EOF\n  sh x\n'
-    assert render_yaml(template, A="노드") == template.replace("<<A>>", "노드")
-
-
-def test_yaml_keeps_anchors_aliases_and_merge_keys() -> None:
+def test_yaml_keeps_scripts_anchors_merge_keys_order_and_documents() -> None:
+    script = 'run: |\n  cat > x <<EOF\n  <<A>>: "q"\n  EOF\n  sh x\n'
+    assert render_yaml(script, A="노드") == script.replace("<<A>>", "노드")
     template = """
 base: &base {image: <<IMAGE>>, env: {N: <<N>>}}
 one:
@@ -319,51 +215,33 @@ two:
   <<: [*base, {extra: <<IMAGE>>}]
   image: other
 """
-    rendered = yaml_of(template, IMAGE="a: b", N=2)
     base = {"image": "a: b", "env": {"N": 2}}
-    assert rendered == {
-        "base": base,
-        "one": {**base, "name": "one"},
-        "two": {**base, "image": "other", "extra": "a: b"},
-    }
+    two = {**base, "image": "other", "extra": "a: b"}
+    rendered = yaml_of(template, IMAGE="a: b", N=2)
+    assert rendered == {"base": base, "one": {**base, "name": "one"}, "two": two}
+    itself = yaml_of("&a [<<X>>, *a]", X="x")
+    assert itself[0] == "x"
+    assert itself[1] is itself
+    several = "# <<NOT_A_VARIABLE>>\nz: <<A>>\na: 1 # <<x>>\n---\nkind: Service\n---\n- <<A>>\n"
+    assert render_yaml(several, A="v") == 'z: "v"\na: 1\n---\nkind: Service\n---\n- "v"\n'
 
 
-def test_yaml_keeps_an_anchor_that_holds_itself() -> None:
-    rendered = yaml_of("&a [<<X>>, *a]", X="x")
-    assert rendered[0] == "x"
-    assert rendered[1] is rendered
+NO_YAML = "the template is not YAML: "
 
 
-def test_yaml_keeps_key_order_and_documents() -> None:
-    template = (
-        "# comment <<NOT_A_VARIABLE>>\nz: <<A>>\na: 1 # <<x>>\n---\nkind: Service\n---\n- <<A>>\n"
-    )
-    assert render_yaml(template, A="v") == 'z: "v"\na: 1\n---\nkind: Service\n---\n- "v"\n'
-
-
-def test_yaml_refuses_a_key_that_a_value_makes_twice() -> None:
-    """It is told as it is written: the value may be a secret."""
-    said = refusal("env:\n  A: 1\n  <<K>>: 2\n", "spec.yaml", K="A")
-    assert said == "spec.yaml:3: the key '<<K>>' stands twice in one mapping"
-
-
-def test_yaml_that_does_not_parse_is_an_error_with_its_place() -> None:
-    said = refusal("name: x\nrun: a: b\n", "spec.yaml")
-    assert said.splitlines()[0] == (
-        "spec.yaml:2:7: the template is not YAML: mapping values are not allowed here"
-    )
-
-
-def test_yaml_with_a_control_character_is_an_error_with_its_place() -> None:
-    said = refusal("name: x\nrun: a\x01\n", "spec.yaml")
-    assert said.splitlines()[0] == (
-        "spec.yaml:2:7: the template is not YAML: the character '\\x01'"
-    )
-
-
-@pytest.mark.parametrize("template", ['a: "\\U00110000"', "[" * 5000])
-def test_yaml_that_breaks_the_parser_itself_is_an_error(template: str) -> None:
-    assert refusal(template, "spec.yaml").startswith("spec.yaml: the template is not YAML: ")
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        # as it is written: the value may be a secret
+        ("env:\n  A: 1\n  <<K>>: 2\n", ":3: the key '<<K>>' stands twice in one mapping"),
+        ("name: x\nrun: a: b\n", f":2:7: {NO_YAML}mapping values are not allowed here"),
+        ("name: x\nrun: a\x01\n", f":2:7: {NO_YAML}the character '\\x01'"),
+        ('a: "\\U00110000"', f": {NO_YAML}"),
+        pytest.param("[" * 2000, f": {NO_YAML}", id="deep"),
+    ],
+)
+def test_yaml_refusals_name_the_place(template: str, said: str) -> None:
+    assert refusal(template, "spec.yaml", K="A").startswith(f"spec.yaml{said}")
 
 
 @pytest.mark.parametrize(
@@ -373,8 +251,6 @@ def test_yaml_that_breaks_the_parser_itself_is_an_error(template: str) -> None:
         ("a: |\n  one\n  <<X>>\n", 3),
         ("a: >\n  one\n  two\n\n  three <<X>>\n", 5),
         ('a: "one\n  two\n  <<X>>"\n', 3),
-        ("a: one\n  <<A>>\n  <<X>>\n", 3),
-        ("# c\n\n<<X>>: a\n", 3),
         ("a: 1\n---\nb: [1,\n  <<X>>]\n", 4),
         ("a: &x !!str\n  <<X>>\n", 2),
         ('a: "\\x3c<X>>"\n', 1),
@@ -389,35 +265,21 @@ def test_yaml_errors_name_the_line_of_the_template(template: str, line: int) -> 
 # JSON
 
 
-@given(ANY_TEXT)
-def test_json_reads_back_any_string_from_every_place(value: str) -> None:
+@given(ANY_TEXT, st.lists(ANY_TEXT, max_size=3))
+@settings(max_examples=40)
+def test_json_reads_back_any_value_from_every_place(value: str, command: list[str]) -> None:
     template = '{"a": "<<V>>", "b": <<V>>, "c": "x <<V>> y", "d": ["<<V>>"], "e": {"<<V>>": 1}}'
-    assert json_of(template, V=value) == {
-        "a": value,
-        "b": value,
-        "c": f"x {value} y",
-        "d": [value],
-        "e": {value: 1},
-    }
-
-
-def test_json_keeps_an_integer_where_the_placeholder_is_bare() -> None:
-    template = '{"a": <<N>>, "b": "<<N>>", "c": "\\"<<N>>\\"", "d": [<<N>>, 1.5, null, true]}'
-    assert json_of(template, N=4) == {"a": 4, "b": "4", "c": '"4"', "d": [4, 1.5, None, True]}
-
-
-@given(st.lists(ANY_TEXT, max_size=3))
-def test_json_splices_a_list_into_an_array_and_joins_it_elsewhere(command: list[str]) -> None:
+    each = {"a": value, "b": value, "c": f"x {value} y", "d": [value], "e": {value: 1}}
+    assert json_of(template, V=value) == each
     template = '{"a": ["rdzv", "<<C>>", [<<C>>]], "b": "<<C>>", "c": ["exec <<C>>"]}'
     line = shlex.join(command)
-    assert json_of(template, C=command) == {
-        "a": ["rdzv", *command, command],
-        "b": line,
-        "c": [f"exec {line}"],
-    }
+    rendered = json_of(template, C=command)
+    assert rendered == {"a": ["rdzv", *command, command], "b": line, "c": [f"exec {line}"]}
 
 
-def test_json_is_written_in_the_order_of_the_template() -> None:
+def test_json_keeps_order_and_an_integer_where_the_placeholder_is_bare() -> None:
+    template = '{"a": <<N>>, "b": "<<N>>", "c": "\\"<<N>>\\"", "d": [<<N>>, 1.5, null, true]}'
+    assert json_of(template, N=4) == {"a": 4, "b": "4", "c": '"4"', "d": [4, 1.5, None, True]}
     rendered = render('{"z": "<<A>>", "a": []}', {"A": "노드"}, source="job.json")
     assert rendered == '{\n  "z": "\\ub178\\ub4dc",\n  "a": []\n}\n'
 
@@ -425,28 +287,27 @@ def test_json_is_written_in_the_order_of_the_template() -> None:
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        ('{"a": 1,\n "a": 2}', "job.json:2: the key 'a' stands twice in one object"),
-        ('{"a": {"b": 1},\n "b": 2,\n "<<K>>": 3}', "job.json:3: the key '<<K>>' stands twice in"),
-        ('{"a": <<K>>,\n "b": <<K>> 2}', "job.json:2:13: the template is not JSON: Expecting ','"),
-        ('{"a": NaN}', "job.json: the template is not JSON: NaN is not a number in JSON"),
-        ('{"a": 1e999}', "job.json: the template is not JSON: Out of range"),
-        ('{"a": "b', "job.json:1:7: the template is not JSON: Unterminated string"),
-        ('{\n"a": [1,\n"\\"<<X>>"]}', "job.json:3: <<X>> has no variable"),
-        ('{\n"a": [1,\n<<X>>]}', "job.json:3: <<X>> has no variable"),
-        ('{\n"<<X>>": 1}', "job.json:2: <<X>> has no variable"),
-        ('{"a": "< <X>>",\n"b": "<<k>>"}', "job.json:1: <X>> looks like a placeholder"),
+        ('{"a": 1,\n "a": 2}', ":2: the key 'a' stands twice in one object"),
+        ('{"a": {"b": 1},\n "b": 2,\n "<<K>>": 3}', ":3: the key '<<K>>' stands twice in"),
+        ('{"a": <<K>>,\n "b": <<K>> 2}', ":2:13: the template is not JSON: Expecting ','"),
+        ('{"a": NaN}', ": the template is not JSON: NaN is not a number in JSON"),
+        ('{"a": 1e999}', ": the template is not JSON: Out of range"),
+        ('{"a": "b', ":1:7: the template is not JSON: Unterminated string"),
+        ('{\n"a": [1,\n"\\"<<X>>"]}', ":3: <<X>> has no variable"),
+        ('{\n"a": [1,\n<<X>>]}', ":3: <<X>> has no variable"),
+        ('{"a": "< <X>>",\n"b": "<<k>>"}', ":1: <X>> looks like a placeholder"),
     ],
 )
 def test_json_refusals_name_the_place(template: str, said: str) -> None:
-    assert refusal(template, "job.json", K="b").startswith(said)
+    assert refusal(template, "job.json", K="b").startswith(f"job.json{said}")
 
 
 # Shell
 
 
 @given(SHELL_TEXT, st.lists(SHELL_TEXT, max_size=3))
-@example(value="$(echo no) `no` \\ ' \"", command=["a b", "$HOME", ""])
-@settings(max_examples=60, deadline=None)
+@example(value="$(echo no) `no` \\ ' \"", command=["a b", "$HOME", "", "a\nb"])
+@settings(max_examples=25, deadline=None)
 def test_shell_reads_back_any_value_where_the_placeholder_stands_alone(
     value: str, command: list[str]
 ) -> None:
@@ -461,52 +322,59 @@ def test_shell_reads_back_any_value_where_the_placeholder_stands_alone(
         V=value,
         C=command,
     )
-    assert words_of(script) == [
-        value,
-        shlex.join(command),
-        value,
-        f"--name={value}",
-        "it's",
-        *command,
-        "8",
-        "x",
-        "end",
-    ]
+    output = subprocess.run(["bash", "-c", script], check=True, capture_output=True).stdout
+    words = [value, shlex.join(command), value, f"--name={value}", "it's", *command]
+    assert output.decode().split("\0") == [*words, "8", "x", "end", ""]
+
+
+DIRECTIVE, INSIDE, GLUED = "a comment or a directive", "inside of quotes, a comment", "glued to"
 
 
 @pytest.mark.parametrize(
     ("template", "why"),
     [
-        ("#SBATCH --job-name=<<V>>", "stands in a comment or a directive"),
-        ("#SBATCH --job-name <<V>>", "stands in a comment or a directive"),
-        ("echo # see <<V>>", "stands inside of quotes, a comment or a heredoc"),
-        ('echo "<<V>>"', "stands inside of quotes, a comment or a heredoc"),
-        ('echo "a <<V>> b"', "stands inside of quotes, a comment or a heredoc"),
-        ("echo 'a <<V>> b'", "stands inside of quotes, a comment or a heredoc"),
-        ("echo $'\\' <<V>> b'", "stands inside of quotes, a comment or a heredoc"),
-        ("echo `echo <<V>> b`", "stands inside of quotes, a comment or a heredoc"),
-        ("bash -c '\n<<V>>\n'", "stands inside of quotes, a comment or a heredoc"),
-        ('bash -c "\necho \\"\n<<V>>\n"', "stands inside of quotes, a comment or a heredoc"),
-        ('A="$(echo "\n<<V>>\n")"', "stands inside of quotes, a comment or a heredoc"),
-        ("cat <<EOF\n <<V>>\nEOF\n", "stands inside of quotes, a comment or a heredoc"),
-        ("cat <<'E-F' >x <<-\"Q\"\nE-F\n <<V>>\n\tQ\n", "stands inside of quotes, a comment"),
-        ("echo x<<V>>", "is glued to other text"),
-        ("echo <<V>>/bin", "is glued to other text"),
-        ("echo $(<<V>>)", "is glued to other text"),
-        ("echo --<<V>>=3", "is glued to other text"),
-        ("echo '<<V>>", "stands inside of quotes, a comment or a heredoc"),
+        ("#SBATCH --job-name=<<V>>", DIRECTIVE),
+        ("echo # see <<V>>", INSIDE),
+        ('echo "<<V>>"', INSIDE),
+        ("echo 'a <<V>> b'", INSIDE),
+        ("echo $'\\' <<V>> b'", INSIDE),
+        ("echo `echo <<V>> b`", INSIDE),
+        ('bash -c "\necho \\"\n<<V>>\n"', INSIDE),
+        ('A="$(echo "\n<<V>>\n")"', INSIDE),
+        ("cat <<EOF\n <<V>>\nEOF\n", INSIDE),
+        ("cat <<'E-F' >x <<-\"Q\"\nE-F\n <<V>>\n\tQ\n", INSIDE),
+        ("echo '<<V>>", INSIDE),
+        ("echo x<<V>>", GLUED),
+        ("echo $(<<V>>)", GLUED),
+        ("echo --<<V>>=3", GLUED),
     ],
 )
 def test_shell_inserts_only_harmless_values_where_it_cannot_quote(template: str, why: str) -> None:
     said = refusal(template, "job.sbatch", V="a b")
     line = template[: template.index("<<V>>")].count("\n") + 1
-    assert said.startswith(
-        f"job.sbatch:{line}: the value of V has the character ' ' in it, and <<V>> {why}"
-    )
+    assert said.startswith(f"job.sbatch:{line}: the value of V has the character ' ' in it, and")
+    assert why in said
     assert "V=<<V>> on a line of its own" in said
     assert "a b" not in said
     harmless = "_Az09./:@%+=,-"
     assert render_shell(template, V=harmless) == template.replace("<<V>>", harmless)
+
+
+@pytest.mark.parametrize(
+    ("template", "items", "said"),
+    [
+        ('echo "<<V>>"', ["a", "$b"], "has the character '$' in it"),
+        ('echo "<<V>>"', ["a", ""], "is empty"),
+        ('echo "<<V>>"', [], "is empty"),
+        ("#SBATCH --x=<<V>>", ["a\nrm"], "has the character '\\n' in it"),
+        ("echo <<V>>", ["a", "b\0"], "has a NUL in it, which no shell can hold"),
+        ("#SBATCH --x=<<V>>", ["a", "b\0"], "has a NUL in it, which no shell can hold"),
+    ],
+)
+def test_shell_refuses_a_list_that_it_cannot_write(
+    template: str, items: list[str], said: str
+) -> None:
+    assert f"job.sh:1: the value of V {said}" in refusal(template, "job.sh", V=items)
 
 
 def test_shell_takes_placeholders_again_after_quotes_comments_and_heredocs_end() -> None:
@@ -521,31 +389,8 @@ if [ "$((1<<4))" = 16 ]; then (exec "$VENV/bin/rdzv" worker --id='x' -- <<C>> );
     assert render_shell(template, NAME="job-1", C=["a b"]) == template.replace(
         "<<NAME>>", "job-1"
     ).replace("<<C>>", "'a b'")
-
-
-def test_shell_gives_an_empty_list_no_word_and_an_empty_string_one() -> None:
     assert render_shell("echo <<L>> <<S>>", L=[], S="") == "echo  ''"
-
-
-def test_shell_takes_a_list_without_quoting_only_when_every_item_is_harmless() -> None:
     assert render_shell('echo "<<L>>"', L=["a", "-b"]) == 'echo "a -b"'
-    assert "has the character '$' in it" in refusal('echo "<<L>>"', "job.sh", L=["a", "$b"])
-    assert "is empty" in refusal('echo "<<L>>"', "job.sh", L=["a", ""])
-    assert "is empty" in refusal('echo "<<L>>"', "job.sh", L=[])
-
-
-@pytest.mark.parametrize("template", ["echo <<V>>", 'echo "<<V>>"', "#SBATCH --x=<<V>>"])
-def test_shell_never_takes_a_nul(template: str) -> None:
-    said = refusal(template, "job.sh", V=["a", "b\0"])
-    assert said == "job.sh:1: the value of V has a NUL in it, which no shell can hold"
-
-
-def test_shell_takes_a_line_break_alone_and_refuses_it_in_a_directive() -> None:
-    assert words_of(render_shell("printf '%s\\0' <<V>> x", V="a\nb")) == ["a\nb", "x"]
-    assert "has the character '\\n' in it" in refusal("#SBATCH --x=<<V>>", "j.sh", V="a\nrm")
-
-
-def test_shell_never_expands_a_value_again() -> None:
     assert render_shell("echo <<A>> <<B>>", A="<<B>>", B="$x") == "echo '<<B>>' '$x'"
 
 
@@ -571,95 +416,54 @@ SOURCES = ["spec.yaml", "spec.json", "job.sh", "notes.txt"]
 
 def in_form(source: str, text: str) -> str:
     """A template of that form with `text` in its third line."""
-    return {
-        "spec.yaml": f"a: 1\nb: |\n  {text}\n",
-        "spec.json": '[1,\n2,\n"' + text + '"]',
-        "job.sh": f"a\nb\n{text}\n",
-        "notes.txt": f"a\nb\n{text}\n",
-    }[source]
+    plain = f"a\nb\n{text}\n"
+    forms = {"spec.yaml": f"a: 1\nb: |\n  {text}\n", "spec.json": '[1,\n2,\n"' + text + '"]'}
+    return forms.get(source, plain)
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_an_unknown_placeholder_is_refused_with_the_known_ones_and_the_closest(source: str) -> None:
+def test_what_has_no_value_or_no_utf8_is_refused_in_every_form(source: str) -> None:
     template = in_form(source, "<<NNODES>> <<NODE_RNAK>>")
     assert refusal(template, source, NODE_RANK=1, NNODES=2) == (
         f"{source}:3: <<NODE_RNAK>> has no variable of that name; known are NNODES, NODE_RANK\n"
         "did you mean <<NODE_RANK>>?"
     )
-
-
-def test_an_unknown_placeholder_is_refused_when_there_are_no_variables() -> None:
-    assert refusal("<<X>>", "x.txt") == (
-        "x.txt:1: <<X>> has no variable of that name; no variables are known here"
-    )
+    none = "<<V>> has no variable of that name; no variables are known here"
+    assert refusal(in_form(source, "<<V>>"), source) == f"{source}:3: {none}"
+    said = refusal(in_form(source, "<<V>>"), source, V=["ok", "\udcff"])
+    assert said.startswith(f"{source}:3: the value of V has bytes in it that are not UTF-8")
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize(
-    "written",
-    [
-        "<<node_rank>>",
-        "<<Node_Rank>>",
-        "<< NODE_RANK >>",
-        "<<NODE_RANK >>",
-        "<< NODE_RANK>>",
-        "<<NODE_RANK>",
-        "<NODE_RANK>>",
-        "<<NODE_RANK",
-        "<<NODE-RANK>>",
-        "<<NODE RANK>>",
-        "<<node.rank>>",
-        "<<${NODE_RANK}>>",
-        "<<<NODE_RANK>>>",
-        "<<_NODE_RANK>>",
+def test_what_only_looks_like_a_placeholder_is_refused(source: str) -> None:
+    for written in (
+        *("<<node_rank>>", "<<Node_Rank>>", "<< NODE_RANK >>", "<<NODE_RANK >>", "<< NODE_RANK>>"),
+        *("<<NODE_RANK>", "<NODE_RANK>>", "<<NODE_RANK", "<<NODE-RANK>>", "<<NODE RANK>>"),
+        *("<<node.rank>>", "<<${NODE_RANK}>>", "<<<NODE_RANK>>>", "<<_NODE_RANK>>"),
         "<<1NODE_RANK>>",
-    ],
-)
-def test_what_only_looks_like_a_placeholder_is_refused(source: str, written: str) -> None:
-    said = refusal(in_form(source, f"echo {written} x"), source, NODE_RANK=1)
-    shown = written.removesuffix(">") if written.endswith(">>>") else written
-    assert said.startswith(f"{source}:3: {shown} looks like a placeholder and is none: ")
-    assert said.endswith("known are NODE_RANK\ndid you mean <<NODE_RANK>>?")
+    ):
+        said = refusal(in_form(source, f"echo {written} x"), source, NODE_RANK=1)
+        shown = written.removesuffix(">") if written.endswith(">>>") else written
+        assert said.startswith(f"{source}:3: {shown} looks like a placeholder and is none: ")
+        assert said.endswith("known are NODE_RANK\ndid you mean <<NODE_RANK>>?")
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize(
-    "text",
-    [
-        "cat <<EOF",
-        "cat <<EOF >x",
-        "cat <<-EOF | tee y",
-        "cat <<<word >>x",
-        "cat <<< $x",
-        "cat <<'EOF' >>x",
-        "x=$((1<<N)) $((y << 2 >> 1))",
-        "(x << n) | (y >> m)",
-        "std::cout << x << y",
-        "Map<K,Set<T>> x<y>z",
-        "a <b >>c",
-        "<< <>> >> <<>>",
-    ],
-)
-def test_heredocs_here_strings_and_shifts_are_no_placeholders(source: str, text: str) -> None:
-    template = in_form(source, text)
-    rendered = render(template, {"NODE_RANK": 1}, source=source)
-    assert text in (rendered if source != "spec.json" else json.loads(rendered)[2])
+def test_heredocs_here_strings_and_shifts_are_no_placeholders(source: str) -> None:
+    for text in (
+        *("cat <<EOF", "cat <<EOF >x", "cat <<-EOF | tee y", "cat <<<word >>x", "cat <<< $x"),
+        *("cat <<'EOF' >>x", "x=$((1<<N)) $((y << 2 >> 1))", "(x << n) | (y >> m)"),
+        *("std::cout << x << y", "Map<K,Set<T>> x<y>z", "a <b >>c", "<< <>> >> <<>>"),
+    ):
+        rendered = render(in_form(source, text), {"NODE_RANK": 1}, source=source)
+        assert text in (rendered if source != "spec.json" else json.loads(rendered)[2])
 
 
 @pytest.mark.parametrize("opening", ["cat <<EOF >> x", "cat << EOF >> x", "cat <<-EOF>x"])
 def test_a_heredoc_with_a_redirection_is_known_by_the_line_that_ends_it(opening: str) -> None:
     script = f"{opening}\n<<V>>\nEOF\n"
     assert render_shell(script, V="v") == f"{opening}\nv\nEOF\n"
-    assert yaml_of("run: |\n  " + script.replace("\n", "\n  "), V="v") == {
-        "run": f"{opening}\nv\nEOF\n"
-    }
     assert "looks like a placeholder" in refusal("cat <<EOF >> x\n<<V>>\n", "job.sh", V="v")
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_value_that_is_not_utf8_is_refused(source: str) -> None:
-    said = refusal(in_form(source, "<<V>>"), source, V=["ok", "\udcff"])
-    assert said.startswith(f"{source}:3: the value of V has bytes in it that are not UTF-8")
 
 
 def test_placeholders_are_listed_with_their_lines() -> None:
@@ -667,10 +471,3 @@ def test_placeholders_are_listed_with_their_lines() -> None:
     in_text = [("IN_COMMENT", 1), ("A", 2), ("B", 5), ("A", 5)]
     assert placeholders(template) == in_text
     assert placeholders(template, form=Form.YAML) == in_text[1:]
-
-
-def test_rendering_changes_neither_variables_nor_lists() -> None:
-    variables: dict[str, Value] = {"C": ["a", "b"], "N": 1}
-    for source, template in [("s.yaml", "[<<C>>, <<N>>]"), ("s.json", "[<<C>>, <<N>>]")]:
-        render(template, variables, source=source)
-    assert variables == {"C": ["a", "b"], "N": 1}
