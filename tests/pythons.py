@@ -29,7 +29,7 @@ PURE = {
     "tests/launcher": (
         *("adopt", "dry_run", "environment", "hostlist", "metrics", "options", "plan", "preview"),
         "recordings",
-        *("run_course", "run_ending", "run_ground", "run_slots"),
+        *("run_course", "run_ending", "run_ground", "run_signals", "run_slots"),
         *("specs", "symmetric", "template"),
     ),
     "tests/rendezvous": (

@@ -9,21 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from launcher.cli import main
 from launcher.plan.dry_run import planned, planned_lines
 from launcher.plan.plan import Plan, Site, Spec, make_plan
 from launcher.settings import LaunchSettings
 from launcher.show.variables import table_lines
-from launcher.state.state_dir import StateDir
-from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
+from tests.launcher.command import LAUNCH_ID, launched, rdzv
 from tests.support.registry import Launch, Node, running
 from worker.contracts import FRAMEWORKS, Paths, ProgramOptions, make_contract
 
-LAUNCH_ID = "k7f2a9c1xy"
 KEPT = [
     "# What is set on the node itself of NCCL, Gloo, TensorPipe, UCX and MPI, or in its nccl.conf,",
     "# is kept in place of these, and the node's log says so.",
@@ -66,20 +62,6 @@ def table() -> EndpointTable:
         transport="IB",
         rows=rows,
     )
-
-
-def rdzv(*words: str, state: Path) -> Result:
-    return CliRunner().invoke(main, [*words, "--state-dir", str(state)], prog_name="rdzv")
-
-
-def state_of_run(root: Path, place: RegistryPlace, **settings: Any) -> StateDir:
-    state = StateDir(root, "llama")
-    state.acquire()
-    options = {**settings, "command": ["train.py"]}
-    state.write_record(LAUNCH_ID, "local", place, owns_registry=True, options=options)
-    state.secret()
-    state.release()
-    return state
 
 
 # ---- the dry run --------------------------------------------------------------------------------
@@ -128,16 +110,13 @@ def test_the_dry_run_shows_what_the_options_and_the_launchers_environment_change
 
 
 def test_a_variable_that_forbids_what_is_required_is_refused_before_anything_is_submitted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("NCCL_NET", "Socket")
-    words = ["launch", "--nnodes", "2", "--require-rdma", "--rdzv-id", "llama"]
-    result = CliRunner().invoke(
-        main, [*words, "--state-dir", str(tmp_path), "--", "train.py"], prog_name="rdzv"
-    )
+    words = ["launch", "--nnodes", "2", "--require-rdma", "--state-dir", str(tmp_path), "t.py"]
+    result = rdzv(*words, env={"NCCL_NET": "Socket"})
     assert result.exit_code == 2
     assert "NCCL_NET=Socket forbids NCCL to use RDMA" in result.stderr
-    assert not (tmp_path / "llama").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- the sealed table ---------------------------------------------------------------------------
@@ -201,7 +180,9 @@ def test_a_rank_that_is_not_in_the_table_is_named_with_those_that_are() -> None:
 
 
 def test_after_the_run_its_table_is_still_known(tmp_path: Path) -> None:
-    state = state_of_run(tmp_path, RegistryPlace(("127.0.0.1",), 1), require_rdma=True)
+    state = launched(tmp_path, require_rdma=True, command=["train.py"])
+    needs = "rdzv: --env needs a RUN\n      rdzv status RUN --env RANK\n"
+    assert rdzv("status", "--env", "0", state=tmp_path).stderr == needs
     result = rdzv("status", "llama", "--env", "0", state=tmp_path)
     assert result.exit_code == 2
     assert "run 'llama' has no endpoint table: " in result.stderr
@@ -212,18 +193,9 @@ def test_after_the_run_its_table_is_still_known(tmp_path: Path) -> None:
     assert f"table {table().digest()[:12]}\n" in result.stdout
 
 
-def test_env_needs_a_run_and_its_rank_is_a_number(tmp_path: Path) -> None:
-    result = rdzv("status", "--env", "0", state=tmp_path)
-    assert (result.exit_code, result.stderr) == (
-        2,
-        "rdzv: --env needs a RUN\n      rdzv status RUN --env RANK\n",
-    )
-    assert rdzv("status", "llama", "--env", "-1", state=tmp_path).exit_code == 2
-
-
 async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> None:
     with running(tmp_path) as registry:
-        state = state_of_run(tmp_path / "state", registry.place)
+        state = launched(tmp_path / "state", registry.place, command=["train.py"])
         launch = Launch("llama", LAUNCH_ID, state.secret())
         await registry.create(launch, 2)
         ask = ("status", "llama", "--env", "1")

@@ -5,50 +5,32 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import psutil
 import pytest
 
-from launcher.cli import main
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import JoinString, RegistryPlace
+from tests.support.waiting import SECONDS, until
 
 pytestmark = pytest.mark.real_time
 
-RDZV = Path(sys.executable).parent / "rdzv"
-LIMIT_SECONDS = 45.0
+RDZV = str(Path(sys.executable).parent / "rdzv")
 ATTEMPTS = 20
 REPLAY = "rendezvous.server.replay"
 KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
-JOIN = JoinString(
-    RegistryPlace(("127.0.0.1",), 9),
-    *(KEYS.run, KEYS.launch_id, 0, 1),
-    KEYS.join_token(0, 1),
-    KEYS.row_key,
-    KEYS.probe_key,
-).text()
+TOKEN = KEYS.join_token(0, 1)
+PLACE = RegistryPlace(("127.0.0.1",), 9)
+JOIN = JoinString(PLACE, "llama", "k7f2a9c1xy", 0, 1, TOKEN, KEYS.row_key, KEYS.probe_key).text()
 USERS_MODULES = (
-    "worker",
-    "launcher",
-    "rendezvous",
-    "specs",
-    "click",
-    "httpx",
-    "psutil",
-    "pydantic",
-    "yaml",
-    "asyncio",
-    "logging",
-    "json",
+    *("worker", "launcher", "rendezvous", "specs", "click", "httpx", "psutil", "pydantic", "yaml"),
+    *("asyncio", "logging", "json"),
 )
 SEEN = """
 import os, sys
@@ -76,64 +58,42 @@ def environment(state: Path, **more: str) -> dict[str, str]:
     return {**kept, "RDZV_STATE_DIR": str(state), "PYTHONPATH": ".", **more}
 
 
-def rdzv(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(RDZV), *words],
-        cwd=folder,
-        env=environment(folder.parent / "state", **env),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-    )
-
-
-def until(check: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not (found := check()):
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-    return found
+def rdzv(
+    folder: Path, *words: str, stdout: int = subprocess.PIPE, **env: str
+) -> subprocess.CompletedProcess[str]:
+    environ = environment(folder.parent / "state", **env)
+    pipes = {"stdout": stdout, "stderr": subprocess.PIPE}
+    return subprocess.run([RDZV, *words], cwd=folder, env=environ, text=True, timeout=45, **pipes)
 
 
 # ---- the user's modules -------------------------------------------------------------------------
 
 
-def test_the_folder_would_disturb_a_plain_program(folder: Path) -> None:
+def test_what_loads_all_or_starts_a_module_works_in_a_folder_with_modules_of_our_names(
+    folder: Path,
+) -> None:
     plain = [sys.executable, "-c", "import click"]
     done = subprocess.run(plain, cwd=folder, env={"PYTHONPATH": "."}, capture_output=True)
     assert done.stderr == b"of the user\n"
+    dry = rdzv(folder, "launch", "--nnodes", "2", "--dry-run", "--", "train.py", RDZV_TOKEN="")
+    assert (dry.stderr, dry.returncode) == ("", 0)
+    assert dry.stdout.startswith("# slot 0, by local: ")
+    replayed = rdzv(folder, "replay", "./nosuch")
+    assert (replayed.stderr, replayed.returncode) == ("rdzv: there is no journal at nosuch\n", 2)
 
 
-@pytest.mark.parametrize("name", [*main.commands])
-def test_every_command_works_in_a_folder_with_modules_of_our_names(folder: Path, name: str) -> None:
-    done = rdzv(folder, name, "--help")
-    assert done.stderr == ""
-    assert done.stdout.startswith(f"Usage: rdzv {name} ")
-    assert done.returncode == 0
-
-
-def test_a_command_that_loads_everything_works_there_as_well(folder: Path) -> None:
-    done = rdzv(folder, "launch", "--nnodes", "2", "--dry-run", "--", "train.py")
-    assert (done.stderr, done.returncode) == ("", 0)
-    assert done.stdout.startswith("# slot 0, by local: ")
-
-
-def test_replay_which_starts_another_module_works_there_as_well(folder: Path) -> None:
-    done = rdzv(folder, "replay", "./nosuch")
-    assert (done.stderr, done.returncode) == ("rdzv: there is no journal at nosuch\n", 2)
-
-
-def test_the_program_sees_the_users_environment_and_modules(folder: Path) -> None:
+def test_the_program_sees_the_users_environment_and_modules_though_our_output_has_no_room(
+    folder: Path,
+) -> None:
     (folder / "seen.py").write_text(SEEN)
     words = ["two words", "", "--help", "$HOME", "it's"]
     extra = {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "MINE": "x\ny"}
-    done = rdzv(
-        folder,
-        *("launch", "--nnodes", "1", "--framework", "command", "--rdzv-id", "llama"),
-        *("--", sys.executable, "seen.py", "seen", *words),
-        **extra,
-    )
+    run = ("launch", "--nnodes", "1", "--json", "--framework", "command", "--rdzv-id", "llama")
+    with open("/dev/full", "wb") as output:
+        program = (sys.executable, "seen.py", "seen", *words)
+        done = rdzv(folder, *run, "--", *program, stdout=output.fileno(), **extra)
     assert done.returncode == 0, done.stderr
+    assert "ok: all 1 nodes ended with exit code 0" in done.stderr
     seen, argv, launcher, worker = ast.literal_eval((folder / "seen").read_text())
     assert argv == words
     assert (launcher, worker) == (str(folder / "launcher.py"), str(folder / "worker.py"))
@@ -161,75 +121,42 @@ def test_the_program_sees_the_users_environment_and_modules(folder: Path) -> Non
 # ---- secrets ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def worker(folder: Path) -> Iterator[psutil.Popen]:
-    """A worker that was given its join string in a variable, and looks for its registry."""
-    log = folder.parent / "log"
-    with (
-        log.open("wb") as stderr,
-        psutil.Popen(
-            [
-                str(RDZV),
-                "worker",
-                "--nnodes",
-                "1",
-                "--loopback",
-                "--hosts",
-                "off",
-                "--framework",
-                "command",
-                "--",
-                "true",
-            ],
-            cwd=folder,
-            env=environment(folder.parent / "state", RDZV_JOIN=JOIN),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-        ) as process,
-    ):
-        try:
-            until(lambda: b"cannot join yet" in log.read_bytes() or process.poll() is not None)
-            assert process.poll() is None, log.read_text()
-            yield process
-        finally:
-            process.terminate()
-
-
-def test_the_join_string_is_in_no_environment_and_on_no_command_line(worker: psutil.Popen) -> None:
-    processes = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
-    for process in processes:
-        folder = Path(f"/proc/{process.pid}")
-        assert JOIN.encode() not in (folder / "environ").read_bytes()
-        assert b"RDZV_JOIN=" not in (folder / "environ").read_bytes()
-        assert JOIN.encode() not in (folder / "cmdline").read_bytes()
-
-
-def test_the_file_that_carried_the_join_string_is_closed_once_it_is_read(
-    worker: psutil.Popen,
+def test_the_join_string_is_in_no_environment_on_no_command_line_and_in_no_open_file(
+    folder: Path,
 ) -> None:
-    links = []
-    for path in Path(f"/proc/{worker.pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it tries to connect meanwhile
-            links.append(os.readlink(path))
-    assert links
-    assert not [link for link in links if "memfd:rdzv" in link]
+    words = "worker --nnodes 1 --loopback --hosts off --framework command -- true"
+    with begun(folder, RDZV, *words.split(), RDZV_JOIN=JOIN) as process:
+        assert "cannot join yet" in said(process)
+        worker = psutil.Process(process.pid)
+        for each in [worker, *worker.children(recursive=True)]:
+            proc = Path(f"/proc/{each.pid}")
+            for name in ("environ", "cmdline"):
+                assert JOIN.encode() not in (proc / name).read_bytes()
+            assert b"RDZV_JOIN=" not in (proc / "environ").read_bytes()
+        links = []
+        for path in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it tries to connect meanwhile
+                links.append(os.readlink(path))
+        assert links
+        assert not [link for link in links if "memfd:rdzv" in link]
 
 
-def test_a_secret_that_is_set_to_nothing_is_not_set(folder: Path) -> None:
-    join = folder.parent / "join"
-    join.write_text("rdzv1-damaged")
-    assert "RDZV_JOIN is not set" in rdzv(folder, "worker", "--", "x", RDZV_JOIN="").stderr
-    done = rdzv(folder, "worker", "--", "x", RDZV_JOIN="", RDZV_JOIN_FILE=str(join))
-    assert "RDZV_JOIN is damaged: 13 characters" in done.stderr
-    done = rdzv(folder, "launch", "--nnodes", "1", "--dry-run", "--", "x", RDZV_TOKEN="")
-    assert (done.stderr, done.returncode) == ("", 0)
-
-
-def test_a_variable_beats_its_file(folder: Path) -> None:
-    env = {"RDZV_JOIN": "rdzv1-ten", "RDZV_JOIN_FILE": "/nonexistent"}
-    done = rdzv(folder, "worker", "--", "x", **env)
-    assert re.match(r"rdzv: RDZV_JOIN is damaged: 9 characters", done.stderr)
+@pytest.mark.parametrize(
+    ("variable", "file", "says"),
+    [
+        ("", None, "RDZV_JOIN is not set"),
+        ("", "rdzv1-damaged", "RDZV_JOIN is damaged: 13 characters"),
+        ("rdzv1-ten", "rdzv1-damaged", "RDZV_JOIN is damaged: 9 characters"),
+    ],
+)
+def test_a_variable_that_is_set_beats_its_file(
+    folder: Path, variable: str, file: str | None, says: str
+) -> None:
+    env = {"RDZV_JOIN": variable}
+    if file is not None:
+        (folder.parent / "join").write_text(file)
+        env["RDZV_JOIN_FILE"] = str(folder.parent / "join")
+    assert rdzv(folder, "worker", "--", "x", **env).stderr.startswith(f"rdzv: {says}")
 
 
 # ---- standard output ----------------------------------------------------------------------------
@@ -238,50 +165,21 @@ def test_a_variable_beats_its_file(folder: Path) -> None:
 NO_ROOM = "rdzv: standard output cannot be written: No space left on device\n"
 
 
-@pytest.fixture
-def full() -> Iterator[BinaryIO]:
+@pytest.mark.parametrize(
+    "words", ["--help", "token new", "doctor --json", "launch --nnodes 1 --dry-run -- x"]
+)
+def test_a_command_whose_output_has_no_room_says_so(folder: Path, words: str) -> None:
     with open("/dev/full", "wb") as output:
-        yield output
-
-
-@pytest.mark.parametrize("words", ["--help", "schedulers", "token new", "status", "doctor --json"])
-def test_a_command_whose_output_has_no_room_says_so(
-    full: BinaryIO, folder: Path, words: str
-) -> None:
-    assert written_to(full, folder, *words.split()) == (NO_ROOM, 1)
-
-
-def test_a_dry_run_whose_output_has_no_room_says_so(full: BinaryIO, folder: Path) -> None:
-    dry = ("launch", "--nnodes", "1", "--dry-run", "--", "x")
-    assert written_to(full, folder, *dry) == (NO_ROOM, 1)
-
-
-def test_a_launch_goes_on_when_its_output_has_no_room(full: BinaryIO, folder: Path) -> None:
-    run = ("launch", "--nnodes", "1", "--json", "--framework", "command", "--", "true")
-    said, code = written_to(full, folder, *run)
-    assert "ok: all 1 nodes ended with exit code 0" in said
-    assert code == 0
+        done = rdzv(folder, *words.split(), stdout=output.fileno())
+    assert (done.stderr, done.returncode) == (NO_ROOM, 1)
 
 
 def test_a_command_whose_reader_has_seen_enough_is_silent(folder: Path) -> None:
     read, write = os.pipe()
     os.close(read)
     with open(write, "wb") as output:
-        assert written_to(output, folder, "--help") == ("", 1)
-
-
-def written_to(output: BinaryIO, folder: Path, *words: str) -> tuple[str, int]:
-    """What a command says beside its output, and its exit code."""
-    done = subprocess.run(
-        [str(RDZV), *words],
-        cwd=folder,
-        env=environment(folder.parent / "state"),
-        stdout=output,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=LIMIT_SECONDS,
-    )
-    return done.stderr, done.returncode
+        done = rdzv(folder, "--help", stdout=output.fileno())
+    assert (done.stderr, done.returncode) == ("", 1)
 
 
 # ---- Ctrl-C -------------------------------------------------------------------------------------
@@ -326,12 +224,12 @@ def is_loaded(process: subprocess.Popen[str]) -> bool:
 def interrupted(process: subprocess.Popen[str]) -> tuple[str, int]:
     """What it still says on Ctrl-C, and its exit code as a shell tells it."""
     process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=LIMIT_SECONDS)[1]
+    rest = process.communicate(timeout=SECONDS)[1]
     return rest, process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 def test_ctrl_c_while_the_command_is_loaded_leaves_no_traceback(folder: Path) -> None:
-    with begun(folder, str(RDZV), "worker", "--", "x", RDZV_JOIN_FILE=str(folder)) as process:
+    with begun(folder, RDZV, "worker", "--", "x", RDZV_JOIN_FILE=str(folder)) as process:
         until(lambda: is_loading(process, "rdzv_command"))
         rest, code = interrupted(process)
         assert rest in ("", f"rdzv: no join string is in {folder} yet\n")  # it was quick
@@ -340,13 +238,13 @@ def test_ctrl_c_while_the_command_is_loaded_leaves_no_traceback(folder: Path) ->
 
 def test_ctrl_c_ends_a_worker_that_waits_for_its_join_string(folder: Path) -> None:
     empty = {"RDZV_JOIN_FILE": str(folder)}
-    with begun(folder, str(RDZV), "worker", "--", "x", **empty) as process:
+    with begun(folder, RDZV, "worker", "--", "x", **empty) as process:
         assert said(process) == f"rdzv: no join string is in {folder} yet\n"
         assert interrupted(process) == ("", 128 + signal.SIGINT)
 
 
 def test_ctrl_c_ends_a_standing_registry_that_is_loaded(folder: Path) -> None:
-    with begun(folder, str(RDZV), "serve", "--port", str(free_port())) as process:
+    with begun(folder, RDZV, "serve", "--port", str(free_port())) as process:
         assert "launchers use it with RDZV_REGISTRY_FILE" in said(process)
         until(lambda: is_loading(process, "rendezvous.server"))
         assert interrupted(process) == ("", 128 + signal.SIGINT)
@@ -354,14 +252,14 @@ def test_ctrl_c_ends_a_standing_registry_that_is_loaded(folder: Path) -> None:
 
 def test_ctrl_c_while_a_replay_is_loaded_leaves_no_traceback(folder: Path) -> None:
     for _ in range(ATTEMPTS):
-        with begun(folder, str(RDZV), "replay", "./nosuch") as process:
+        with begun(folder, RDZV, "replay", "./nosuch") as process:
             until(lambda: process.poll() is not None or is_loading(process, REPLAY))
             process.send_signal(signal.SIGSTOP)
             if process.poll() is not None or is_loaded(process):  # it was quick
                 continue
             process.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGCONT)
-            rest = process.communicate(timeout=LIMIT_SECONDS)[1]
+            rest = process.communicate(timeout=SECONDS)[1]
             assert (rest, process.returncode) == ("", 128 + signal.SIGINT)
             return
     raise AssertionError("it was never met while it was loaded")
@@ -369,14 +267,14 @@ def test_ctrl_c_while_a_replay_is_loaded_leaves_no_traceback(folder: Path) -> No
 
 def test_ctrl_c_that_the_shell_has_turned_off_stays_off(folder: Path) -> None:
     """As `nohup`, and `&` in a script, have it."""
-    shell = ("sh", "-c", "trap '' INT; exec \"$0\" worker -- x", str(RDZV))
+    shell = ("sh", "-c", "trap '' INT; exec \"$0\" worker -- x", RDZV)
     with begun(folder, *shell, RDZV_JOIN_FILE=str(folder)) as process:
         assert said(process) == f"rdzv: no join string is in {folder} yet\n"
         process.send_signal(signal.SIGINT)
         (folder / "new").write_text("rdzv1-damaged")
         (folder / "new").rename(folder / "1.join")  # whole, as it is looked for meanwhile
         assert said(process).startswith("rdzv: RDZV_JOIN is damaged")
-        assert process.wait(LIMIT_SECONDS) == 2
+        assert process.wait(SECONDS) == 2
 
 
 def free_port() -> int:

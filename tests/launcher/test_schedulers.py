@@ -9,8 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +25,15 @@ from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
 from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
+from rendezvous.compat import timeout
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
+from tests.support.waiting import SECONDS, soon
 
 pytestmark = pytest.mark.real_time
 
-LIMIT_SECONDS = 40.0
 PLAIN_FILE = "/proc/self/environ"
 LIVING = (SlotState.SUBMITTED, SlotState.QUEUED, SlotState.RUNNING)
 KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
@@ -77,21 +77,14 @@ def worker_run(
     return plan.submission(slot, generation)
 
 
-async def until(check: Callable[[], Any]) -> Any:
-    """What the check returns as soon as that is true."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not (found := check()):
-        assert time.monotonic() < deadline, "waited too long"
-        await asyncio.sleep(0.02)
-    return found
-
-
 async def ended(scheduler: Scheduler, handle: str) -> Description:
     """The description of a worker run, once it lives no longer."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while (found := await scheduler.describe(own_run(spec("true")), handle)).state in LIVING:
-        assert time.monotonic() < deadline, f"still {found}"
-        await asyncio.sleep(0.02)
+    found = Description(SlotState.RUNNING)
+
+    async with timeout(SECONDS):
+        while found.state in LIVING:
+            await asyncio.sleep(0.02)
+            found = await scheduler.describe(own_run(spec("true")), handle)
     return found
 
 
@@ -127,34 +120,20 @@ async def dumped(folder: Path, template: str, environ: Mapping[str, str]) -> dic
     return found
 
 
-async def test_a_local_worker_run_gets_its_words_as_they_are(folder: Path) -> None:
-    template = "argv: [PROGRAM, <<COMMAND>>, 0755, yes, 1.10, ~, 12:30, '<<IMAGE>>']"
-    found = await dumped(folder, template, {})
-    assert found["argv"] == [*COMMAND, "0755", "yes", "1.10", "~", "12:30", "registry/image:tag"]
-
-
-async def test_a_local_worker_run_gets_the_launchers_environment_and_its_specs(
+async def test_a_local_worker_run_gets_its_words_and_the_launchers_environment_and_its_specs(
     folder: Path,
 ) -> None:
-    template = "argv: [PROGRAM]\nenv: {<<: {A: on, B: <<SLOT>>}, HOME: /h}"
+    """What the launcher itself has read does not count again for its nodes."""
+    argv = "argv: [PROGRAM, <<COMMAND>>, 0755, yes, 1.10, ~, 12:30, '<<IMAGE>>']"
+    template = f"{argv}\nenv: {{<<: {{A: on, B: <<SLOT>>}}, HOME: /h}}"
     environ = {"HOME": "/root", "PYTHONPATH": ".", "NUM_NODES": "4", "RDZV_STATE_DIR": "/state"}
-    found = (await dumped(folder, template, environ))["env"]
-    del found["RDZV_JOIN_FILE"]
-    found.pop("LC_CTYPE", None)  # Python's own, where no locale is set
-    assert found == environ | {"A": "on", "B": "1", "HOME": "/h"}
-
-
-async def test_what_the_launcher_has_read_does_not_count_again_for_its_nodes(folder: Path) -> None:
-    read = {
-        "RDZV_CONFIG": "/etc/launch.toml",
-        "RDZV_HOSTS": "require",
-        "RDZV_NNODES": "9",
-        "RDZV_ADDRESS": "10.0.0.1",
-        "RDZV_LOG_LEVEL": "debug",
-        "NODE_RANK": "0",
-    }
-    found = await dumped(folder, "argv: [PROGRAM]", {"LC_ALL": "C.UTF-8", **read})
-    assert set(found["env"]) == {"LC_ALL", "RDZV_JOIN_FILE"}
+    read = ("CONFIG", "HOSTS", "NNODES", "ADDRESS", "LOG_LEVEL")
+    own = {f"RDZV_{name}": "9" for name in read} | {"NODE_RANK": "0"}
+    found = await dumped(folder, template, environ | own)
+    assert found["argv"] == [*COMMAND, "0755", "yes", "1.10", "~", "12:30", "registry/image:tag"]
+    del found["env"]["RDZV_JOIN_FILE"]
+    found["env"].pop("LC_CTYPE", None)  # Python's own, where no locale is set
+    assert found["env"] == environ | {"A": "on", "B": "1", "HOME": "/h"}
 
 
 @pytest.mark.parametrize("has_variable", [True, False])
@@ -193,9 +172,7 @@ def test_a_secret_where_others_can_read_it_is_refused(folder: Path, template: st
         ("", " is no mapping"),
         ("argv: []", "argv: List should have at least 1 item"),
         ("argv: rdzv worker", "argv: Input should be a valid list"),
-        ("argv: [[a]]", "argv.0: Input should be a valid string"),
         ("argv: [a]\nenv: {A: [b]}", "env.A: Input should be a valid string"),
-        ("argv: [a]\nenv: [A]", "env: Input should be a valid dictionary"),
         ("argv: [a]\nimage: b", "image: Extra inputs are not permitted"),
         ("argv: [a]\n---\nargv: [b]", " is not one YAML document: "),
     ],
@@ -214,10 +191,9 @@ def test_what_the_local_scheduler_cannot_start_is_refused(
     [
         (["/nonexistent/rdzv"], "'/nonexistent/rdzv' cannot be started: No such file or directory"),
         ([PLAIN_FILE], f"'{PLAIN_FILE}' cannot be started: Permission denied"),
-        (["true", "a\0b"], "'true' cannot be started: embedded null byte"),
         (["true", "x" * 150_000], "'true' cannot be started: Argument list too long"),
     ],
-    ids=["missing", "not executable", "NUL", "too long"],
+    ids=["missing", "not executable", "too long"],
 )
 async def test_a_program_that_cannot_be_started_is_named(
     folder: Path, argv: list[str], message: str
@@ -263,15 +239,15 @@ async def test_a_wrapped_local_worker_run_ends_with_all_that_it_started(
     folder: Path, tmp_path: Path
 ) -> None:
     scheduler, pids = local(folder), tmp_path / "pids"
-    script = f"sleep 1000 & echo $! > {pids}.new; mv {pids}.new {pids}; wait"
-    run = own_run(spec("sh", "-c", script))
+    run = own_run(
+        spec("sh", "-c", f"sleep 1000 & echo $! > {pids}.new; mv {pids}.new {pids}; wait")
+    )
     handle = await scheduler.submit(run, join_text(1))
-    await until(pids.exists)
+    await soon(pids.exists)
     await scheduler.cancel(run, handle, grace_seconds=50.0)
     words = f"pid {handle} ended with signal {int(signal.SIGTERM)}"
     assert await scheduler.describe(run, handle) == Description(SlotState.FAILED, words)
-    sleeper = int(pids.read_text())
-    await until(lambda: not lives(sleeper))
+    await soon(lambda: not lives(int(pids.read_text())))
 
 
 def lives(pid: int) -> bool:
@@ -288,21 +264,15 @@ def manual(folder: Path) -> ManualScheduler:
     return ManualScheduler(SchedulerContext(folder, {}))
 
 
-async def test_the_script_of_a_manual_worker_run_can_be_read_by_its_owner_alone(
-    folder: Path,
-) -> None:
-    handle = await manual(folder).submit(worker_run("manual"), join_text(1))
-    assert handle == str(folder / "slot-1.sh")
-    assert stat.S_IMODE(Path(handle).stat().st_mode) == 0o600
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    found = await manual(folder).describe(worker_run("manual"), handle)
-    assert found == Description(SlotState.SUBMITTED, f"start it with: sh {handle}")
-
-
 async def test_the_script_of_a_manual_worker_run_starts_rdzv_with_the_words_as_they_are(
     folder: Path, tmp_path: Path
 ) -> None:
     handle = await manual(folder).submit(worker_run("manual"), join_text(1))
+    assert handle == str(folder / "slot-1.sh")
+    modes = [stat.S_IMODE(Path(path).stat().st_mode) for path in (handle, folder)]
+    assert modes == [0o600, 0o700]
+    found = await manual(folder).describe(worker_run("manual"), handle)
+    assert found == Description(SlotState.SUBMITTED, f"start it with: sh {handle}")
     program, out = tmp_path / "bin" / "rdzv", tmp_path / "out.json"
     program.parent.mkdir()
     program.write_text(
@@ -319,20 +289,11 @@ async def test_the_script_of_a_manual_worker_run_starts_rdzv_with_the_words_as_t
 
 async def test_a_new_generation_replaces_the_script_of_its_slot(folder: Path) -> None:
     scheduler = manual(folder)
-    first = await scheduler.submit(worker_run("manual"), join_text(1))
-    second = await scheduler.submit(worker_run("manual", generation=2), join_text(1, 2))
-    assert first == second
-    assert join_text(1, 2) in Path(second).read_text()
-    assert await scheduler.find(worker_run("manual")) is None
-
-
-async def test_ending_a_replaced_generation_leaves_the_script_of_the_newer_one(
-    folder: Path,
-) -> None:
-    scheduler = manual(folder)
     old, new = worker_run("manual"), worker_run("manual", generation=2)
     handle = await scheduler.submit(old, join_text(1))
-    await scheduler.submit(new, join_text(1, 2))
+    assert await scheduler.submit(new, join_text(1, 2)) == handle
+    assert join_text(1, 2) in Path(handle).read_text()
+    assert await scheduler.find(old) is None
     assert (await scheduler.describe(old, handle)).state is SlotState.ENDED
     await scheduler.cancel(old, handle, grace_seconds=0.0)
     assert (await scheduler.describe(new, handle)).state is SlotState.SUBMITTED

@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from launcher.cli import main
 from launcher.settings import LaunchSettings
 from launcher.symmetric.slurm_address import address_in
 from launcher.symmetric.start import settle, symmetric_join
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import group_token_text
+from tests.launcher.command import rdzv
 from tests.support import environments as env
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.usefixtures("bare")
 
 TOKEN = group_token_text(new_secret())
-NO_TOKEN = "there is no RDZV_TOKEN"
-
-
-@pytest.fixture(autouse=True)
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing is set where the tests run, and what a command does to logging ends with it."""
-    for name in [*os.environ]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("RDZV_STATE_DIR", str(tmp_path / "state"))
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
-def rdzv(*words: str, environ: dict[str, str] | None = None) -> Result:
-    return CliRunner().invoke(main, words, prog_name="rdzv", env=environ)
+TASKS = env.SRUN | {"SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": "8"}
+TASKS |= {"SLURM_STEP_NODELIST": "gpu-c07", "SLURM_STEP_NUM_NODES": "1"}
 
 
 def launch(*options: str, environ: dict[str, str], code: int = 0) -> list[str]:
     """What is said of a dry run: nothing is started, and no place is dialled."""
-    result = rdzv("launch", "--dry-run", *options, "--", "train.py", environ=environ)
+    result = rdzv("launch", "--dry-run", *options, "--", "train.py", env=environ)
     assert result.exit_code == code, result.output
     assert result.stdout.startswith("# slot 0") is (code == 0)
     return result.stderr.splitlines()
@@ -89,13 +69,8 @@ def test_slurm_is_asked_where_rank_0_is_and_its_name_comes_second(
     settings = settle(LaunchSettings(), environ, {}, say=said.append)
     addresses = ("10.3.0.3", "gpu-c03") if "10.3.0.3" in where else ("gpu-c03",)
     assert symmetric_join(settings, TOKEN).place.addresses == addresses
-
-
-def test_slurm_is_not_asked_for_an_address_that_was_given(tmp_path: Path) -> None:
-    (tmp_path / "scontrol").write_text('#!/bin/sh\necho "NodeAddr=10.3.0.3"\n')
-    (tmp_path / "scontrol").chmod(0o755)
-    environ = env.SRUN | {"RDZV_TOKEN": TOKEN, "PATH": str(tmp_path), "MASTER_ADDR": "10.9.9.9"}
-    assert "rank 0 at 10.9.9.9, run" in launch(environ=environ)[0]
+    given = environ | {"MASTER_ADDR": "10.9.9.9"}  # then Slurm is not asked
+    assert "rank 0 at 10.9.9.9, run" in launch(environ=given)[0]
 
 
 # ---- with a token -------------------------------------------------------------------------------
@@ -108,16 +83,13 @@ def test_a_node_says_what_it_has_adopted() -> None:
             "(by Slurm; see rdzv doctor --env)"
         )
     ]
-
-
-def test_a_node_that_was_told_everything_adopts_nothing() -> None:
     given = {"NUM_NODES": "4", "NODE_RANK": "2", "MASTER_ADDR": "gpu-c03", "RDZV_ID": "mine"}
     assert launch(environ=env.SRUN | given | {"RDZV_TOKEN": TOKEN}) == []
 
 
 def test_of_the_nodes_that_a_platform_tells_the_spares_are_a_part() -> None:
     environ = env.SRUN | {"RDZV_TOKEN": TOKEN}
-    result = rdzv("launch", "--dry-run", "--spares", "1", "--", "train.py", environ=environ)
+    result = rdzv("launch", "--dry-run", "--spares", "1", "--", "train.py", env=environ)
     assert "--nnodes 3" in result.stdout
     *_, message = launch("--spares", "4", environ=environ, code=2)
     assert message == "rdzv: --spares 4 leaves no node of 4 (SLURM_STEP_NUM_NODES)"
@@ -140,20 +112,11 @@ def test_a_file_gives_values_as_well(tmp_path: Path) -> None:
     assert message == "rdzv: SLURM_NODEID 2 is not in 0 to 1 (--config is 2)"
 
 
-def test_what_is_missing_is_named_with_how_this_platform_is_told_to_give_it() -> None:
-    environ = env.OPEN_MPI | {"RDZV_TOKEN": TOKEN, "RDZV_ID": "mine"}
-    message, hint = launch(environ=environ, code=2)
-    assert message == (
-        "rdzv: a symmetric start (RDZV_TOKEN) needs MASTER_ADDR (--master-addr) on this node"
-    )
-    assert "mpirun -x MASTER_ADDR=" in hint
-
-
 def test_a_shell_that_names_nothing_is_told_all_five_variables() -> None:
     message, hint = launch(environ={"RDZV_TOKEN": TOKEN}, code=2)
-    assert message == (
-        "rdzv: a symmetric start (RDZV_TOKEN) needs NUM_NODES (--nnodes) and NODE_RANK "
-        "(--node-rank) and RDZV_ID (--rdzv-id) and MASTER_ADDR (--master-addr) on this node"
+    assert message.endswith(
+        "NUM_NODES (--nnodes) and NODE_RANK (--node-rank) and RDZV_ID "
+        "(--rdzv-id) and MASTER_ADDR (--master-addr) on this node"
     )
     assert "every node needs RDZV_TOKEN, RDZV_ID, NUM_NODES and MASTER_ADDR" in hint
 
@@ -168,7 +131,7 @@ def test_a_shell_that_names_nothing_is_told_all_five_variables() -> None:
     ],
 )
 def test_a_value_that_cannot_be_is_refused(changed: dict[str, str], words: str) -> None:
-    result = rdzv("launch", "--", "true", environ=env.SRUN | {"RDZV_TOKEN": TOKEN} | changed)
+    result = rdzv("launch", "--", "true", env=env.SRUN | {"RDZV_TOKEN": TOKEN} | changed)
     assert words in result.stderr
     assert "nonsense" not in result.stderr
     assert result.exit_code == 2
@@ -180,10 +143,8 @@ def test_a_value_that_cannot_be_is_refused(changed: dict[str, str], words: str) 
 @pytest.mark.parametrize(
     ("environ", "options", "words"),
     [
-        (env.SRUN, ["--nnodes", "4"], "this is node 2 of 4 (Slurm: SLURM_NODEID)"),
         (env.SRUN, [], "this is node 2 of 4 (Slurm: SLURM_NODEID)"),
         (env.OPEN_MPI, ["--nnodes", "4"], "this is node 1 of 4 (Open MPI: OMPI_COMM_WORLD_RANK)"),
-        (env.INDEXED_JOB, ["--nnodes", "4"], "this is node 2 (Kubernetes Indexed Job: JOB_COMPL"),
         (
             env.INDEXED_JOB | {"JOB_COMPLETION_INDEX": "0"},
             ["--nnodes", "4"],
@@ -191,6 +152,7 @@ def test_a_value_that_cannot_be_is_refused(changed: dict[str, str], words: str) 
         ),
         (env.PYTORCHJOB | {"RANK": "0"}, ["--nnodes", "3"], "this is node 0 of 3 (RANK and WORLD"),
         (env.AZUREML_PYTORCH | {"NODE_RANK": "0", "RANK": "0"}, [], "this is node 0 of 3 (Azure"),
+        (TASKS, ["--nnodes", "4"], "srun starts several tasks on a node"),
         (env.AZUREML_PYTORCH, ["--scheduler", "manual"], "NODE_RANK is 2 and there is no RDZV_TO"),
     ],
 )
@@ -199,16 +161,7 @@ def test_one_of_several_nodes_does_not_run_the_whole_job_by_itself(
 ) -> None:
     message, hint = launch(*options, environ=environ, code=2)
     assert message.startswith(f"rdzv: {words}")
-    assert NO_TOKEN in message
-    assert "rdzv token new" in hint
-
-
-def test_one_of_several_tasks_on_a_node_does_not_either() -> None:
-    one = {"SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "gpu-c07", "SLURM_STEP_NUM_NODES": "1"}
-    environ = env.SRUN | one | {"SLURM_STEP_TASKS_PER_NODE": "8"}
-    message, hint = launch("--nnodes", "4", environ=environ, code=2)
-    assert message.startswith("rdzv: srun starts several tasks on a node")
-    assert "srun --ntasks-per-node=1" in hint
+    assert "rdzv token new" in hint or "srun --ntasks-per-node=1" in hint
 
 
 @pytest.mark.parametrize(
@@ -218,16 +171,11 @@ def test_one_of_several_tasks_on_a_node_does_not_either() -> None:
         (env.SRUN, ["--nnodes", "4", "--scheduler", "local"]),
         (env.SRUN, ["--nnodes", "4", "--scheduler", "manual"]),
         (env.SRUN | {"RDZV_SCHEDULER": "manual"}, ["--nnodes", "4"]),
-        (env.SRUN, ["--nnodes", "4", "--no-local-node", "--scheduler", "manual"]),
         (env.SBATCH, ["--nnodes", "4"]),
-        (env.SALLOC, ["--nnodes", "4"]),
         (env.SHELL, ["--nnodes", "4"]),
-        (env.KUBERNETES, ["--nnodes", "4"]),
         (env.INDEXED_JOB | {"JOB_COMPLETION_INDEX": "0"}, ["--nnodes", "1"]),
         (env.AZUREML | {"AZUREML_NODE_COUNT": "1"}, ["--nnodes", "4"]),
-        (env.PYTORCHJOB | {"RANK": "0", "WORLD_SIZE": "1"}, ["--nnodes", "4"]),
         (env.SHELL | {"NODE_RANK": "0", "MASTER_ADDR": "10.0.0.4"}, ["--nnodes", "4"]),
-        (env.SHELL | {"TF_CONFIG": "{"}, ["--nnodes", "4"]),
     ],
 )
 def test_who_is_alone_or_knows_what_starts_the_others_may_launch(
@@ -240,24 +188,25 @@ def test_who_is_alone_or_knows_what_starts_the_others_may_launch(
 
 
 def test_the_doctor_shows_what_is_adopted_from_where() -> None:
-    environ = env.SKYPILOT | {"RDZV_TOKEN": TOKEN, "RDZV_ID": "mine"}
-    result = rdzv("doctor", "--env", environ=environ)
-    seen = "SKYPILOT_CLUSTER_INFO, SKYPILOT_NUM_GPUS_PER_NODE, SKYPILOT_TASK_ID"
+    environ = env.SKYPILOT | {"RDZV_TOKEN": TOKEN, "RDZV_ID": "mine", "NUM_NODES": "4"}
+    result = rdzv("doctor", "--env", env=environ)
+    seen = "SKYPILOT_CLUSTER_INFO, SKYPILOT_NUM_GPUS_PER_NODE, SKYPILOT_NUM_NODES"
     assert result.stdout.splitlines() == [
         "platform   SkyPilot",
         "node rank  1         SKYPILOT_NODE_RANK",
-        "nodes      2         SKYPILOT_NUM_NODES",
+        "nodes      4         NUM_NODES",
         "rank 0     10.0.0.5  SKYPILOT_NODE_IPS (its first address)",
         "run        mine      RDZV_ID",
         "token      set       RDZV_TOKEN",
-        f"also set   RDZV_STATE_DIR, {seen}",
-        "ready      'rdzv launch' would be node 1 of 2",
+        "note       the number of nodes is 4 (NUM_NODES), and SkyPilot says 2 (SKYPILOT_NUM_NODES)",
+        f"also set   RDZV_STATE_DIR, {seen}, SKYPILOT_TASK_ID",
+        "ready      'rdzv launch' would be node 1 of 4",
     ]
     assert (result.stderr, result.exit_code) == ("", 0)
 
 
 def test_the_doctor_says_what_is_missing_and_exits_with_1() -> None:
-    result = rdzv("doctor", "--env", environ=env.SBATCH)
+    result = rdzv("doctor", "--env", env=env.SBATCH)
     lines = result.stdout.splitlines()
     assert lines[:6] == [
         "platform   none: nothing is adopted",
@@ -286,24 +235,16 @@ def test_the_doctor_says_what_is_missing_and_exits_with_1() -> None:
 )
 def test_the_doctor_refuses_what_a_launch_would_refuse(changed: dict[str, str], words: str) -> None:
     environ = env.SRUN | {"RDZV_TOKEN": TOKEN} | changed
-    result = rdzv("doctor", "--env", environ=environ)
+    result = rdzv("doctor", "--env", env=environ)
     assert f"refused    {words}" in result.stdout
     assert result.exit_code == 1
-    launched = rdzv("launch", "--", "true", environ=environ | {"RDZV_TOKEN": TOKEN, **changed})
+    launched = rdzv("launch", "--", "true", env=environ | {"RDZV_TOKEN": TOKEN, **changed})
     assert launched.exit_code == 2
-
-
-def test_the_doctor_shows_a_difference_and_goes_on() -> None:
-    environ = env.SRUN | {"RDZV_TOKEN": TOKEN, "NODE_RANK": "1"}
-    result = rdzv("doctor", "--env", environ=environ)
-    note = "note       the node rank is 1 (NODE_RANK), and Slurm says 2 (SLURM_NODEID)"
-    assert note in result.stdout.splitlines()
-    assert result.exit_code == 0
 
 
 def test_the_doctor_tells_it_as_json() -> None:
     environ = env.TRAINJOB | {"RDZV_TOKEN": TOKEN}
-    result = rdzv("doctor", "--env", "--json", environ=environ)
+    result = rdzv("doctor", "--env", "--json", env=environ)
     assert json.loads(result.stdout) == {
         "ok": False,
         "platform": "Kubeflow",
@@ -328,13 +269,12 @@ def test_the_doctor_tells_it_as_json() -> None:
 def test_the_doctor_shows_no_secret() -> None:
     secrets = {"RDZV_TOKEN": TOKEN, "RDZV_JOIN": "rdzv1-secret", "SM_HPS": "hidden-value"}
     for words in (["--env"], ["--env", "--json"], [], ["--json"]):
-        result = rdzv("doctor", *words, environ=env.SAGEMAKER | secrets)
-        assert not {"secret", "hidden-value", TOKEN} & set(result.output.replace('"', " ").split())
+        result = rdzv("doctor", *words, env=env.SAGEMAKER | secrets)
         assert TOKEN not in result.output
         assert "rdzv1-secret" not in result.output
         assert "hidden-value" not in result.output
 
 
 def test_a_name_that_could_move_the_cursor_is_shown_without() -> None:
-    result = rdzv("doctor", "--env", environ=env.SRUN | {"MASTER_ADDR": "a\x1b[2Jb"})
+    result = rdzv("doctor", "--env", env=env.SRUN | {"MASTER_ADDR": "a\x1b[2Jb"})
     assert "\x1b" not in result.stdout

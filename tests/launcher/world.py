@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+import functools
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -53,6 +55,16 @@ def on_virtual_time(work: Coroutine[Any, Any, None], seconds: float = 1_000.0) -
         task.result()
     finally:
         loop.dispose()
+
+
+def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test on a clock that jumps."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        on_virtual_time(test(*args, **kwargs))
+
+    return run
 
 
 @dataclass
@@ -337,6 +349,16 @@ class World(LaunchEnvironment):
             return await launch.go()
         finally:
             state.release()
+
+    @asynccontextmanager
+    async def going(self, told: int = 6, **settings: Any) -> AsyncIterator[asyncio.Task[Outcome]]:
+        """A launch of which so much was told; its run ends well unless it has ended."""
+        task = asyncio.create_task(self.go(**settings))
+        await self.until(lambda: len(self.registry.told) >= told)
+        yield task
+        if self.registry.result is None:
+            self.registry.end()
+        await task
 
     async def run(self, **settings: Any) -> int:
         """All that `rdzv launch` does; returns the exit code."""
