@@ -139,7 +139,7 @@ TOO_SHORT = (
         ("--lease 1", "1.0: Input should be greater than or equal to 2"),
         ("--skip L06 --skip L99", f"'L99': {NO_CHECK.format('L19')}"),
         ("--skip P01", f"'P01': {NO_CHECK.format('X01')}"),
-        ("--verify-timeout 5", f"5.0: {TOO_SHORT} peers are silent"),
+        ("--verify-timeout 5", f"5.0: {TOO_SHORT} are silent"),
     ],
 )
 def test_a_value_out_of_range_names_the_flag_and_what_it_takes(words: str, message: str) -> None:

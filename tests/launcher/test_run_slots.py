@@ -18,108 +18,123 @@ from tests.launcher.drive import FOREIGN, LOCAL, OVER, SILENT, SLURM, Drive, fac
 ONE, TWO, ONE_AGAIN = Key(1, 1), Key(2, 1), Key(1, 2)
 NEVER_LOOKS = Starter("vessl", 1.0, finds=False)
 KEEPS = Starter("vessl", 1.0, keeps_logs=True)
+SUBMITTING, RUNNING, FAILED = SlotState.SUBMITTING, SlotState.RUNNING, SlotState.FAILED
+ENDED, GO = SlotState.ENDED, Phase.RUNNING
 
 
 def resumed(*left: Left, facts_: LaunchFacts | None = None) -> Drive:
-    """A launch that a killed launcher had begun."""
+    """A launch that a killed launcher had begun; slot 1 is looked for where one was left."""
     former = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
     drive = Drive.new(facts_, OnDisk(former, own=left)).begin()
     drive.take(said.Done(drive.open(do.OpenFormer).id))
     drive.status(slot(1))
     drive.answer(do.CreateRun)
     drive.take(said.Done(drive.open(do.Establish).id))
+    if left:
+        drive.status(slot(1))
     return drive
 
 
-def news(drive: Drive, key: Key) -> list[tuple[str, str, str]]:
+def asked(numbers: range = range(1, 2), told: int = 0) -> Drive:
+    """The registry wants these slots, and has heard so of the first of them."""
+    drive = Drive.new().following()
+    drive.status(*(slot(number, 0, 1) for number in numbers))
+    for number in numbers[:told]:
+        drive.answer(do.TellSlot, Key(number, 1))
+    return drive
+
+
+def replaced(drive: Drive, phase: Phase = Phase.GATHERING) -> list[do.Action]:
+    """The registry wants the next generation of slot 1, and has heard that it comes."""
+    drive.status(slot(1, 1, 2, rank=1 if phase is GO else None), phase=phase)
+    return drive.answer(do.TellSlot, ONE_AGAIN)
+
+
+def troubled(drive: Drive, number: int) -> list[do.Action]:
+    return drive.take(said.SubmitTroubled(number, ONE, "busy"))
+
+
+def later(drive: Drive, state: SlotState, detail: str = "") -> list[do.Action]:
+    """A second later slot 1's run is described so."""
+    drive.wait(1.0)
+    return drive.described(ONE, state, detail)
+
+
+def news(drive: Drive, key: Key = ONE) -> list[tuple[str, str, str]]:
     """What the registry was told of a worker run."""
     told = [action.news for action in drive.of(do.TellSlot) if action.key == key]
     return [(each.state.value, each.handle, each.detail) for each in told]
 
 
+def keys(drive: Drive, kind: type[do.Action]) -> list[Key]:
+    return [action.key for action in drive.of(kind)]  # type: ignore[attr-defined]
+
+
 # --- submitting
 
 
-def test_54_a_wanted_generation_is_told_to_the_registry_before_anything_else() -> None:
-    drive = Drive.new().following()
-    drive.status(slot(1, 0, 1))
-    assert drive.of(do.TellSlot) == [do.TellSlot(drive.open(do.TellSlot).id, ONE, News(SUBMITTING))]
-    assert drive.of(do.WriteIntent) == []
-    assert drive.of(do.Submit) == []
-
-
-SUBMITTING = SlotState.SUBMITTING
-
-
-def test_54_a_generation_is_asked_for_once_however_often_it_is_wanted() -> None:
-    drive = Drive.new().following()
+def test_54_56_intent_ledger_submission_id_news_description_in_this_order() -> None:
+    drive = asked()
     for _ in range(3):
-        drive.status(slot(1, 0, 1), slot(2, 0, 1))
-    assert [action.key for action in drive.of(do.TellSlot)] == [ONE, TWO]
-
-
-def test_56_intent_ledger_submission_id_news_description_in_this_order() -> None:
-    drive = Drive.new().following()
-    drive.status(slot(1, 0, 1))
-    assert drive.answer(do.TellSlot) == [do.WriteIntent(drive.open(do.WriteIntent).id, ONE)]
+        drive.status(slot(1, 0, 1), slot(2, 0, 1))  # asked for once, however often it is wanted
+    assert keys(drive, do.TellSlot) == [ONE, TWO]
+    assert drive.open(do.TellSlot, ONE).news == News(SUBMITTING)
+    assert drive.of(do.WriteIntent) == []
+    assert drive.answer(do.TellSlot, ONE) == [do.WriteIntent(drive.open(do.WriteIntent).id, ONE)]
     assert drive.written(ONE) == [do.Submit(drive.open(do.Submit).id, ONE)]
     assert drive.submitted(ONE, "100") == [
         do.Note(ONE, "100", gone=False),
         do.TellSlot(drive.open(do.TellSlot).id, ONE, News(SlotState.SUBMITTED, "100")),
     ]
-    assert drive.answer(do.TellSlot) == [do.Describe(drive.open(do.Describe).id, ONE, "100")]
+    describe = drive.answer(do.TellSlot, ONE)
+    assert describe == [do.Describe(drive.open(do.Describe).id, ONE, "100")]
 
 
 def test_56_a_local_worker_run_needs_no_ledger() -> None:
-    drive = Drive.new().following()
-    drive.status(slot(0, 0, 1))
-    assert drive.answer(do.TellSlot) == [do.Submit(drive.open(do.Submit).id, Key(0, 1))]
-    assert drive.submitted(Key(0, 1), "77")[0] == do.TellSlot(
-        drive.open(do.TellSlot).id, Key(0, 1), News(SlotState.SUBMITTED, "77")
-    )
+    drive = asked(range(1))
+    key = Key(0, 1)
+    assert drive.answer(do.TellSlot) == [do.Submit(drive.open(do.Submit).id, key)]
+    told = do.TellSlot(0, key, News(SlotState.SUBMITTED, "77"))
+    first = drive.submitted(key, "77")[0]
+    assert isinstance(first, do.TellSlot)
+    assert (first.key, first.news) == (told.key, told.news)
 
 
-def test_57_a_run_that_is_over_has_nothing_submitted() -> None:
-    drive = Drive.new().following()
-    drive.status(slot(1, 0, 1))
+def test_57_a_run_that_is_over_has_nothing_submitted_and_stops_nothing() -> None:
+    drive = asked()
     assert drive.refuse(do.TellSlot, OVER) == []
     assert drive.machine.slots.shared.runs == {}
     drive.wait(60)
     assert drive.of(do.WriteIntent) == []
+    drive = Drive.new().submitting(ONE)
+    drive.submitted(ONE, "101")
+    drive.refuse(do.TellSlot, OVER, ONE)
+    assert drive.open(do.Describe).key == ONE
 
 
 def test_58_news_that_nobody_answers_are_told_again_with_jitter_for_ever() -> None:
-    drive = Drive.new().following()
-    drive.status(slot(1, 0, 1))
+    drive = asked()
     for _ in range(50):
         drive.take(said.Unanswered(drive.open(do.TellSlot).id, SILENT, jitter=0.5))
-        assert (
-            drive.all_open(do.TellSlot)
-            == []
-            == [action for action in drive.wait(0.3) if isinstance(action, do.TellSlot)]
-        )
+        meanwhile = drive.all_open(do.TellSlot) + drive.wait(0.3)
+        assert not [action for action in meanwhile if isinstance(action, do.TellSlot)]
         drive.wait(0.06)
         assert drive.open(do.TellSlot).news.state is SUBMITTING
 
 
 def test_59_without_a_ledger_nothing_is_submitted_and_each_reason_is_said_once() -> None:
-    drive = Drive.new().following()
-    drive.status(slot(1, 0, 1))
-    drive.answer(do.TellSlot)
+    drive = asked(told=1)
     for error in ("full", "full", "gone"):
         drive.take(said.NotWritten(drive.open(do.WriteIntent).id, error, jitter=1.0))
         drive.wait(0.6)
     assert drive.said() == [LedgerUnwritable("full"), LedgerUnwritable("gone")]
     assert drive.of(do.Submit) == []
     drive.written(ONE)
-    assert [action.key for action in drive.of(do.Submit)] == [ONE]
+    assert keys(drive, do.Submit) == [ONE]
 
 
 def test_56_sixteen_are_submitted_at_once_and_the_rest_when_a_place_is_free() -> None:
-    drive = Drive.new().following()
-    drive.status(*(slot(number, 0, 1) for number in range(1, 41)))
-    for number in range(1, 41):
-        drive.answer(do.TellSlot, Key(number, 1))
+    drive = asked(range(1, 41), told=40)
     assert len(drive.all_open(do.WriteIntent)) == 16
     for action in drive.all_open(do.WriteIntent):
         drive.written(action.key)
@@ -132,18 +147,14 @@ def test_56_sixteen_are_submitted_at_once_and_the_rest_when_a_place_is_free() ->
 def test_d11_nothing_that_waits_for_its_turn_is_submitted_after_the_end_has_begun(
     ends: str,
 ) -> None:
-    drive = Drive.new().following()
-    slots = [slot(number, 0, 1) for number in range(1, 41)]
-    drive.status(*slots)
-    for number in range(1, 31):
-        drive.answer(do.TellSlot, Key(number, 1))
+    drive = asked(range(1, 41), told=30)
     for action in drive.all_open(do.WriteIntent)[:8]:
         drive.written(action.key)
     before = len(drive.of(do.Submit))
     if ends == "signal":
         drive.signal()
     elif ends == "result":
-        drive.came(over(*slots, left=False))
+        drive.came(over(*(slot(number, 0, 1) for number in range(1, 41)), left=False))
     else:
         drive.refuse(do.AskStatus, FOREIGN)
     for submission in drive.all_open(do.Submit):
@@ -153,23 +164,31 @@ def test_d11_nothing_that_waits_for_its_turn_is_submitted_after_the_end_has_begu
     assert drive.all_open(do.WriteIntent) == []
 
 
-def test_d11_a_newer_generation_takes_the_older_one_out_of_the_queue() -> None:
-    drive = Drive.new().following()
-    drive.status(slot(1, 0, 1))
-    drive.answer(do.TellSlot)
+def test_54_d11_a_newer_generation_takes_the_older_one_out_of_the_queue() -> None:
+    drive = asked(told=1)
     drive.status(slot(1, 1, 2))
     assert drive.all_open(do.WriteIntent) == []
     drive.answer(do.TellSlot, ONE_AGAIN)
     drive.written(ONE_AGAIN)
-    assert [action.key for action in drive.of(do.Submit)] == [ONE_AGAIN]
+    assert keys(drive, do.Submit) == [ONE_AGAIN]
+    drive = asked(range(1, 20), told=19)
+    drive.status(slot(18, 1, 2))  # one of those that wait for their turn
+    for key in (ONE, TWO):
+        drive.written(key)
+        drive.submitted(key, "101")
+    assert Key(17, 1) in keys(drive, do.WriteIntent)
+    assert Key(18, 1) not in keys(drive, do.WriteIntent)
 
 
-def test_62_a_submission_that_fails_is_told_and_may_exist_all_the_same() -> None:
+def test_62_a_submission_that_fails_may_exist_all_the_same_and_is_ended_by_its_name() -> None:
     drive = Drive.new().submitting(ONE)
     drive.submit_failed(ONE, "error 500")
-    assert news(drive, ONE)[-1] == ("failed", "", "error 500")
+    assert news(drive)[-1] == ("failed", "", "error 500")
     assert not drive.machine.slots.shared.runs[ONE].gone
     assert drive.of(do.Note) == []
+    drive.answer(do.TellSlot, ONE)
+    replaced(drive)
+    assert drive.open(do.Find).key == ONE
 
 
 def test_62_what_was_refused_for_certain_is_noted_as_gone_before_it_is_told() -> None:
@@ -177,127 +196,63 @@ def test_62_what_was_refused_for_certain_is_noted_as_gone_before_it_is_told() ->
     told = drive.submit_failed(ONE, certain=True)
     assert [type(action) for action in told] == [do.Note, do.TellSlot]
     assert told[0] == do.Note(ONE, "", gone=True)
-
-
-def test_62_one_that_may_exist_is_ended_by_its_name_when_the_next_generation_comes() -> None:
     drive = Drive.new().submitting(ONE)
-    drive.submit_failed(ONE)
-    drive.answer(do.TellSlot, ONE)
-    drive.status(slot(1, 1, 2))
-    drive.answer(do.TellSlot, ONE_AGAIN)
-    assert drive.open(do.Find).key == ONE
+    replaced(drive, GO)
+    assert drive.all_open(do.WriteIntent) == []
+    drive.submit_failed(ONE, certain=True)  # and the newer one goes on
+    assert drive.open(do.WriteIntent).key == ONE_AGAIN
 
 
 def test_63_a_further_try_waits_until_the_registry_has_heard_of_the_first() -> None:
     drive = Drive.new().submitting(ONE)
     number = drive.open(do.Submit).id
-    drive.take(said.SubmitTroubled(number, ONE, "error 500"))
-    assert news(drive, ONE)[-1] == ("submitting", "", "error 500")
+    troubled(drive, number)
+    assert news(drive)[-1] == ("submitting", "", "busy")
     assert drive.answer(do.TellSlot, ONE) == [do.TryAgain(number)]
 
 
-def test_63_nothing_is_tried_again_for_a_run_that_is_over() -> None:
+def test_63_nothing_is_tried_again_after_the_end_or_a_signal() -> None:
     drive = Drive.new().submitting(ONE)
     number = drive.open(do.Submit).id
-    drive.take(said.SubmitTroubled(number, ONE, "error 500"))
+    troubled(drive, number)
     assert drive.refuse(do.TellSlot, OVER, ONE) == [do.BreakOff(number)]
     drive.signal()
     assert not drive.machine.slots.shared.runs[ONE].gone
-
-
-def test_63_nothing_is_tried_again_after_a_signal() -> None:
     drive = Drive.new().submitting(ONE)
-    number = drive.open(do.Submit).id
     drive.signal()
-    assert drive.take(said.SubmitTroubled(number, ONE, "error 500")) == [do.BreakOff(number)]
+    assert troubled(drive, number) == [do.BreakOff(number)]
+    drive = Drive.new().submitting(ONE)
+    troubled(drive, number)
+    assert do.BreakOff(number) in drive.signal()
+    drive = Drive.new().submitting(ONE)
+    drive.end()
+    assert drive.machine.slots.end.settling
+    troubled(drive, number)
+    assert drive.machine.slots.end.ending
 
 
 def test_53_a_registry_that_refuses_to_hear_of_a_slot_ends_the_launch() -> None:
-    drive = Drive.new().following()
-    drive.status(slot(1, 0, 1))
+    drive = asked()
     drive.refuse(do.TellSlot, FOREIGN)
     assert drive.machine.course.stage == "failing"
 
 
-def test_63_nothing_waits_for_its_next_try_after_a_signal() -> None:
+def test_63_a_slot_that_is_left_out_or_replaced_is_not_tried_again_but_looked_for() -> None:
     drive = Drive.new().submitting(ONE)
     number = drive.open(do.Submit).id
-    drive.take(said.SubmitTroubled(number, ONE, "error 500"))
-    assert do.BreakOff(number) in drive.signal()
-
-
-def test_63_a_slot_that_is_left_out_at_the_go_is_not_tried_again_but_looked_for() -> None:
-    drive = Drive.new().submitting(ONE)
-    number = drive.open(do.Submit).id
-    drive.status(slot(1, 1, 1), phase=Phase.RUNNING)
-    ended = drive.take(said.SubmitTroubled(number, ONE, "busy"))
+    drive.status(slot(1, 1, 1), phase=GO)
+    ended = troubled(drive, number)
     assert ended == [do.BreakOff(number), do.Find(drive.open(do.Find).id, ONE)]
-
-
-def test_63_nor_one_whose_trouble_the_registry_was_being_told() -> None:
     drive = Drive.new().submitting(ONE)
-    number = drive.open(do.Submit).id
-    drive.take(said.SubmitTroubled(number, ONE, "busy"))
-    drive.status(slot(1, 1, 1), phase=Phase.RUNNING)
+    troubled(drive, number)
+    drive.status(slot(1, 1, 1), phase=GO)
     drive.answer(do.TellSlot, ONE)
     assert drive.of(do.TryAgain) == []
     assert drive.open(do.Find).key == ONE
-
-
-def test_63_one_that_a_newer_generation_replaces_is_looked_for_when_its_try_has_failed() -> None:
     drive = Drive.new().submitting(ONE)
-    number = drive.open(do.Submit).id
-    drive.status(slot(1, 1, 2))
-    drive.answer(do.TellSlot, ONE_AGAIN)
-    drive.take(said.SubmitTroubled(number, ONE, "busy"))
+    replaced(drive)
+    troubled(drive, number)
     assert drive.open(do.Find).key == ONE
-
-
-def test_63_everything_ends_as_soon_as_the_last_submission_has_failed() -> None:
-    drive = Drive.new().submitting(ONE)
-    number = drive.open(do.Submit).id
-    drive.end()
-    assert drive.machine.slots.end.settling
-    drive.take(said.SubmitTroubled(number, ONE, "busy"))
-    assert drive.machine.slots.end.ending
-
-
-def test_54_a_signal_between_intent_and_ledger_takes_it_out_of_the_queue() -> None:
-    drive = Drive.new().following()
-    drive.status(*(slot(number, 0, 1) for number in range(1, 20)))
-    for number in range(1, 20):
-        drive.answer(do.TellSlot, Key(number, 1))
-    drive.status(slot(18, 1, 2))  # one of those that wait for their turn
-    drive.written(ONE)
-    drive.submitted(ONE, "101")
-    assert Key(17, 1) in {action.key for action in drive.all_open(do.WriteIntent)}
-    drive.written(TWO)
-    drive.submitted(TWO, "102")
-    assert Key(18, 1) not in {action.key for action in drive.of(do.WriteIntent)}
-
-
-def test_62_an_older_one_that_was_refused_for_certain_lets_the_newer_one_go_on() -> None:
-    drive = Drive.new().submitting(ONE)
-    drive.status(slot(1, 1, 2, rank=1), phase=Phase.RUNNING)
-    drive.answer(do.TellSlot, ONE_AGAIN)
-    assert drive.all_open(do.WriteIntent) == []
-    drive.submit_failed(ONE, certain=True)
-    assert drive.open(do.WriteIntent).key == ONE_AGAIN
-
-
-def test_news_that_a_finished_run_does_not_want_stop_nothing() -> None:
-    drive = Drive.new().submitting(ONE)
-    drive.submitted(ONE, "101")
-    drive.refuse(do.TellSlot, OVER, ONE)
-    assert drive.open(do.Describe).key == ONE
-
-
-def test_67_after_a_signal_nothing_is_submitted_in_place_of_what_is_not_there() -> None:
-    drive = resumed(Left(ONE, SLURM, ""))
-    drive.status(slot(1))
-    drive.signal()
-    drive.found(ONE, None)
-    assert drive.of(do.TellSlot) == []
 
 
 # --- older generations
@@ -306,31 +261,26 @@ def test_67_after_a_signal_nothing_is_submitted_in_place_of_what_is_not_there() 
 def test_60_d10_before_the_go_the_older_one_is_ended_beside_the_newer_one() -> None:
     """The registry refuses the older one's node in any case."""
     drive = Drive.new().running(ONE)
-    drive.status(slot(1, 1, 2))
-    begun = drive.answer(do.TellSlot, ONE_AGAIN)
-    assert [type(action) for action in begun] == [do.Describe, do.WriteIntent]
-    drive.described(ONE, SlotState.RUNNING)
-    assert drive.open(do.CancelWorkerRun) == do.CancelWorkerRun(
-        drive.open(do.CancelWorkerRun).id, ONE, "101", 12.0
-    )
+    assert [type(action) for action in replaced(drive)] == [do.Describe, do.WriteIntent]
+    drive.described(ONE, RUNNING)
+    cancel = drive.open(do.CancelWorkerRun)
+    assert cancel == do.CancelWorkerRun(cancel.id, ONE, "101", 12.0)
 
 
 def test_60_d10_from_the_go_on_the_newer_one_waits_until_the_older_one_is_gone() -> None:
     drive = Drive.new().running(ONE)
-    drive.status(slot(1, 1, 2, rank=1), phase=Phase.RUNNING)
-    begun = drive.answer(do.TellSlot, ONE_AGAIN)
-    assert [type(action) for action in begun] == [do.Describe]
-    drive.described(ONE, SlotState.RUNNING)
+    assert [type(action) for action in replaced(drive, GO)] == [do.Describe]
+    drive.described(ONE, RUNNING)
     drive.told(ONE)
     drive.wait(0.2)
-    gone = drive.described(ONE, SlotState.ENDED)
-    assert gone == [do.Note(ONE, "101", True), do.WriteIntent(gone[1].id, ONE_AGAIN)]  # type: ignore[union-attr]
+    note, write = drive.described(ONE, ENDED)
+    assert note == do.Note(ONE, "101", True)
+    assert write == do.WriteIntent(drive.open(do.WriteIntent).id, ONE_AGAIN)
 
 
 def test_60_d10_an_older_one_that_cannot_be_ended_is_said_and_not_waited_for_for_ever() -> None:
     drive = Drive.new().running(ONE)
-    drive.status(slot(1, 1, 2, rank=1), phase=Phase.RUNNING)
-    drive.answer(do.TellSlot, ONE_AGAIN)
+    replaced(drive, GO)
     drive.now += 100
     done = drive.take(said.SchedulerSilent(drive.open(do.Describe, ONE).id, "down"))
     assert [type(a) for a in done if not isinstance(a, do.FetchMetrics)] == [do.Say, do.WriteIntent]
@@ -339,12 +289,11 @@ def test_60_d10_an_older_one_that_cannot_be_ended_is_said_and_not_waited_for_for
 
 def test_d13_one_that_is_replaced_while_it_is_being_submitted_is_ended_by_its_id() -> None:
     drive = Drive.new().submitting(ONE)
-    drive.status(slot(1, 1, 2))
-    drive.answer(do.TellSlot, ONE_AGAIN)
+    replaced(drive)
     assert drive.all_open(do.Find) == []
     drive.submitted(ONE, "101")
     assert drive.open(do.Describe) == do.Describe(drive.open(do.Describe).id, ONE, "101")
-    drive.described(ONE, SlotState.RUNNING)
+    drive.described(ONE, RUNNING)
     assert drive.open(do.CancelWorkerRun).handle == "101"
 
 
@@ -353,20 +302,18 @@ def test_d13_one_that_is_replaced_while_it_is_being_submitted_is_ended_by_its_id
 
 def test_70_one_that_has_failed_is_submitted_again_when_the_registry_wants_it() -> None:
     drive = Drive.new().running(ONE)
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.FAILED, "PREEMPTED")
+    later(drive, FAILED, "PREEMPTED")
     drive.answer(do.TellSlot, ONE)
     before = len(drive.of(do.TellSlot))
     drive.status(slot(1))
     drive.wait(600.0)
     assert len(drive.of(do.TellSlot)) == before
     drive.status(slot(1, wanted=2))
-    assert drive.open(do.TellSlot, Key(1, 2)).news == do.News(SlotState.SUBMITTING)
+    assert drive.open(do.TellSlot, ONE_AGAIN).news == News(SUBMITTING)
 
 
 def test_55_65_what_a_former_launcher_has_submitted_is_found_and_taken_up() -> None:
     drive = resumed(Left(ONE, SLURM, ""))
-    drive.status(slot(1))
     assert drive.found(ONE, "101") == [
         do.Note(ONE, "101", gone=False, whole=True),
         do.Describe(drive.open(do.Describe).id, ONE, "101"),
@@ -376,36 +323,38 @@ def test_55_65_what_a_former_launcher_has_submitted_is_found_and_taken_up() -> N
 
 def test_65_an_id_is_enough_where_its_scheduler_says_that_it_lives() -> None:
     drive = resumed(Left(ONE, NEVER_LOOKS, "101"))
-    drive.status(slot(1))
     drive.found(ONE, None)
     drive.described(ONE, SlotState.QUEUED)
     assert drive.machine.slots.shared.runs[ONE].step == "described"
 
 
-@pytest.mark.parametrize("state", [SlotState.UNKNOWN, SlotState.ENDED, SlotState.FAILED])
+@pytest.mark.parametrize("state", [SlotState.UNKNOWN, ENDED, FAILED])
 def test_67_one_that_is_not_there_is_submitted_as_the_next_generation(state: SlotState) -> None:
     drive = resumed(Left(ONE, SLURM, "101"))
-    drive.status(slot(1))
     drive.found(ONE, None)
     drive.described(ONE, state)
-    assert drive.open(do.TellSlot) == do.TellSlot(
-        drive.open(do.TellSlot).id, ONE_AGAIN, News(SUBMITTING)
+    assert (drive.open(do.TellSlot).key, news(drive, ONE_AGAIN)) == (
+        ONE_AGAIN,
+        [("submitting", "", "")],
     )
 
 
-def test_67_a_local_one_has_died_with_its_launcher() -> None:
+def test_67_a_local_one_has_died_with_its_launcher_and_none_follows_after_a_signal() -> None:
     drive = resumed(facts_=facts())
     drive.status(slot(0))
     drive.found(Key(0, 1), None)
     assert drive.open(do.TellSlot).key == Key(0, 2)
+    drive = resumed(Left(ONE, SLURM, ""))
+    drive.signal()
+    drive.found(ONE, None)
+    assert drive.of(do.TellSlot) == []
 
 
 def test_65_a_scheduler_that_does_not_answer_is_asked_again_and_nothing_is_submitted() -> None:
     drive = resumed(Left(ONE, SLURM, "101"))
-    drive.status(slot(1))
     for _ in range(3):
         drive.take(said.SchedulerSilent(drive.open(do.Find).id, "error 500"))
-        assert news(drive, ONE)[-1] == ("unknown", "101", "error 500")
+        assert news(drive)[-1] == ("unknown", "101", "error 500")
         drive.answer(do.TellSlot)
         assert drive.all_open(do.Find) == []
         drive.wait(1.0)
@@ -415,7 +364,6 @@ def test_65_a_scheduler_that_does_not_answer_is_asked_again_and_nothing_is_submi
 
 def test_66_68_one_that_is_replaced_while_it_is_looked_for_is_ended() -> None:
     drive = resumed(Left(ONE, SLURM, "101"))
-    drive.status(slot(1))
     looking = drive.open(do.Find)
     assert do.BreakOff(looking.id) in drive.status(slot(1, 1, 2))
     drive.answer(do.TellSlot, ONE_AGAIN)
@@ -434,52 +382,39 @@ def test_71_a_scheduler_that_serves_others_is_asked_less_often(
 ) -> None:
     drive = Drive.new(facts(here=starter, others=starter))
     drive.running(*(Key(number, 1) for number in range(slots)))
-    drive.now += 0.0
-    asked = [action for action in drive.wait(pause - 0.01) if isinstance(action, do.Describe)]
-    assert asked == []
-    asked = [action for action in drive.wait(0.02) if isinstance(action, do.Describe)]
-    assert len(asked) == slots
+    for seconds, count in ((pause - 0.01, 0), (0.02, slots)):
+        done = drive.wait(seconds)
+        assert len([action for action in done if isinstance(action, do.Describe)]) == count
 
 
 def test_72_the_same_is_not_told_twice_and_other_words_after_a_second() -> None:
     drive = Drive.new().running(ONE)
-    told = len(news(drive, ONE))
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.RUNNING)
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.RUNNING, "on n17")
-    assert news(drive, ONE)[told:] == [("running", "101", "on n17")]
-
-
-def test_72_other_words_within_a_second_are_not_told() -> None:
-    fast = Starter("slurm", 0.5)
-    drive = Drive.new(facts(others=fast)).running(ONE)
-    told = len(news(drive, ONE))
+    told = len(news(drive))
+    later(drive, RUNNING)
+    later(drive, RUNNING, "on n17")
+    assert news(drive)[told:] == [("running", "101", "on n17")]
+    drive = Drive.new(facts(others=Starter("slurm", 0.5))).running(ONE)
     drive.wait(0.5)
-    drive.described(ONE, SlotState.RUNNING, "on n17")
-    assert len(news(drive, ONE)) == told
+    drive.described(ONE, RUNNING, "on n17")  # within a second they are not
+    assert len(news(drive)) == told
 
 
 def test_72_a_queue_is_told_again_before_the_registry_forgets_it() -> None:
     drive = Drive.new().running(ONE)
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.QUEUED, "2nd")
+    later(drive, SlotState.QUEUED, "2nd")
     drive.answer(do.TellSlot, ONE)
-    told = len(news(drive, ONE))
-    for _ in range(32):
-        drive.wait(1.0)
-        drive.described(ONE, SlotState.QUEUED, "2nd")
-        if drive.all_open(do.TellSlot, ONE):
-            break
-    assert drive.now >= 31.0
-    assert news(drive, ONE)[told:] == [("queued", "101", "2nd")]
+    told = len(news(drive))
+    while not drive.all_open(do.TellSlot, ONE):
+        later(drive, SlotState.QUEUED, "2nd")
+    assert 31.0 <= drive.now <= 33.0
+    assert news(drive)[told:] == [("queued", "101", "2nd")]
 
 
 def test_73_a_scheduler_that_does_not_answer_is_told_as_unknown_and_ends_nothing() -> None:
     drive = Drive.new().running(ONE)
     drive.wait(1.0)
     drive.take(said.SchedulerSilent(drive.open(do.Describe).id, "error 500"))
-    assert news(drive, ONE)[-1] == ("unknown", "101", "error 500")
+    assert news(drive)[-1] == ("unknown", "101", "error 500")
     drive.answer(do.TellSlot, ONE)
     drive.wait(1.0)
     assert drive.open(do.Describe).key == ONE
@@ -487,10 +422,8 @@ def test_73_a_scheduler_that_does_not_answer_is_told_as_unknown_and_ends_nothing
 
 def test_74_one_that_is_over_is_noted_then_told_and_not_asked_about_again() -> None:
     drive = Drive.new().running(ONE)
-    drive.wait(1.0)
-    told = drive.described(ONE, SlotState.FAILED, "OOM")
-    assert told[0] == do.Note(ONE, "101", gone=True)
-    assert news(drive, ONE)[-1] == ("failed", "101", "OOM")
+    assert later(drive, FAILED, "OOM")[0] == do.Note(ONE, "101", gone=True)
+    assert news(drive)[-1] == ("failed", "101", "OOM")
     drive.answer(do.TellSlot, ONE)
     drive.wait(60)
     assert drive.all_open(do.Describe) == []
@@ -498,32 +431,27 @@ def test_74_one_that_is_over_is_noted_then_told_and_not_asked_about_again() -> N
 
 def test_d12_one_whose_node_is_there_is_not_believed_to_be_over() -> None:
     drive = Drive.new().running(ONE)
-    here = slot(1, node=NodeState.RUNNING, rank=1)
-    drive.status(here, phase=Phase.RUNNING)
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.ENDED, "not in the list")
+    drive.status(slot(1, node=NodeState.RUNNING, rank=1), phase=GO)
+    later(drive, ENDED, "not in the list")
     assert drive.of(do.Note)[-1].gone is False
-    assert news(drive, ONE)[-1][0] == "ended"
+    assert news(drive)[-1][0] == "ended"
     drive.answer(do.TellSlot, ONE)
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.ENDED, "not in the list")  # asked about all the same
+    later(drive, ENDED, "not in the list")  # asked about all the same
     drive.came(over(slot(1, node=NodeState.LEFT)))
     drive.part()
-    drive.described(ONE, SlotState.RUNNING)
+    drive.described(ONE, RUNNING)
     drive.wait(3.0)
-    drive.described(ONE, SlotState.RUNNING)
+    drive.described(ONE, RUNNING)
     assert drive.open(do.CancelWorkerRun).key == ONE
 
 
 def test_d12_it_is_believed_once_its_node_has_left() -> None:
     drive = Drive.new().running(ONE)
-    drive.status(slot(1, node=NodeState.RUNNING, rank=1), phase=Phase.RUNNING)
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.ENDED)
+    drive.status(slot(1, node=NodeState.RUNNING, rank=1), phase=GO)
+    later(drive, ENDED)
     drive.answer(do.TellSlot, ONE)
-    drive.status(slot(1, node=NodeState.LEFT, rank=1), phase=Phase.RUNNING)
-    drive.wait(1.0)
-    assert drive.described(ONE, SlotState.ENDED) == [do.Note(ONE, "101", gone=True)]
+    drive.status(slot(1, node=NodeState.LEFT, rank=1), phase=GO)
+    assert later(drive, ENDED) == [do.Note(ONE, "101", gone=True)]
     drive.wait(60)
     assert drive.all_open(do.Describe) == []
 
@@ -531,38 +459,30 @@ def test_d12_it_is_believed_once_its_node_has_left() -> None:
 def test_75_a_replaced_one_is_not_described_any_more() -> None:
     drive = Drive.new().running(ONE)
     drive.wait(1.0)
-    asked = drive.open(do.Describe)
-    assert do.BreakOff(asked.id) in drive.status(slot(1, 1, 2))
+    describe = drive.open(do.Describe)
+    assert do.BreakOff(describe.id) in drive.status(slot(1, 1, 2))
 
 
-def test_76_77_one_that_ends_before_the_go_is_told_with_its_last_line() -> None:
+def test_76_77_one_that_ends_is_told_with_its_last_line_until_the_go() -> None:
     drive = Drive.new(facts(others=KEEPS)).running(ONE)
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.FAILED, "ImagePullBackOff")
+    later(drive, FAILED, "ImagePull")
     drive.take(said.LineRead(drive.open(do.ReadLastLine).id, "no such image"))
-    assert drive.open(do.TellSlot).news == News(
-        SlotState.FAILED, "101", "ImagePullBackOff", "no such image"
-    )
-
-
-def test_77_after_the_go_the_agents_words_are_enough() -> None:
+    assert drive.open(do.TellSlot).news == News(FAILED, "101", "ImagePull", "no such image")
     drive = Drive.new(facts(others=KEEPS)).running(ONE)
-    drive.status(slot(1, rank=1, node=NodeState.LOST), phase=Phase.RUNNING)
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.FAILED)
+    drive.status(slot(1, rank=1, node=NodeState.LOST), phase=GO)
+    later(drive, FAILED)
     assert drive.of(do.ReadLastLine) == []
 
 
 def test_77_one_that_runs_and_does_not_call_is_told_again_with_its_last_line() -> None:
     drive = Drive.new(facts(others=KEEPS)).running(ONE, TWO)
-    late = [slot(1, state=SlotState.RUNNING, seconds=20.0)]
-    late += [slot(2, state=SlotState.RUNNING, seconds=20.0, node=NodeState.JOINED)]
-    drive.status(*late)
+    here = slot(2, state=RUNNING, seconds=20.0, node=NodeState.JOINED)
+    drive.status(slot(1, state=RUNNING, seconds=20.0), here)
     for _ in range(32):
         drive.wait(1.0)
         for action in drive.all_open(do.Describe):
-            drive.described(action.key, SlotState.RUNNING)
-    assert [action.key for action in drive.of(do.ReadLastLine)] == [ONE]
+            drive.described(action.key, RUNNING)
+    assert keys(drive, do.ReadLastLine) == [ONE]
 
 
 # --- released
@@ -571,51 +491,41 @@ def test_77_one_that_runs_and_does_not_call_is_told_again_with_its_last_line() -
 def test_78_from_the_go_on_a_worker_run_without_a_rank_is_ended_once() -> None:
     drive = Drive.new().running(ONE, TWO)
     for _ in range(2):
-        drive.status(slot(1), slot(2, rank=1), phase=Phase.RUNNING)
+        drive.status(slot(1), slot(2, rank=1), phase=GO)
     assert [action.key for action in drive.all_open(do.Describe)] == [ONE]
-    drive.described(ONE, SlotState.RUNNING)
+    drive.described(ONE, RUNNING)
     assert drive.all_open(do.CancelWorkerRun) == []  # it may end by itself
     drive.wait(3.2)
-    drive.described(ONE, SlotState.RUNNING)
+    drive.described(ONE, RUNNING)
     assert [action.key for action in drive.all_open(do.CancelWorkerRun)] == [ONE]
-
-
-def test_78_nothing_is_submitted_for_a_slot_that_the_table_goes_without() -> None:
     drive = Drive.new().following()
-    drive.status(slot(1, 1, 2), slot(2, rank=1), phase=Phase.RUNNING)
+    drive.status(slot(1, 1, 2), slot(2, rank=1), phase=GO)  # and nothing is submitted for it
     assert drive.of(do.TellSlot) == []
 
 
 def test_d14_one_that_cannot_be_ended_is_tried_again_ever_more_rarely() -> None:
-    drive = Drive.new().running(ONE)
-    begun = []
+    drive, begun = Drive.new().running(ONE), []
     for _ in range(300):
         before = len(drive.of(do.Describe))
-        drive.status(slot(1), phase=Phase.RUNNING)
+        drive.status(slot(1), phase=GO)
         if len(drive.of(do.Describe)) > before:
             begun.append(drive.now)
         for action in drive.all_open(do.Describe):
             drive.now += 100  # it is late
             drive.take(said.SchedulerSilent(action.id, "you may not"))
         drive.wait(2.0)
-    pauses = [later - earlier for earlier, later in pairwise(begun)]
-    assert pauses == [160.0, 220.0, 340.0]
-
-
-# --- what a scheduler says of an end
+    assert [after - earlier for earlier, after in pairwise(begun)] == [160.0, 220.0, 340.0]
 
 
 def test_how_a_worker_run_ended_is_known_unless_this_launch_has_ended_it() -> None:
-    keys = [Key(number, 1) for number in (1, 2, 3)]
-    drive = Drive.new().running(*keys)
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.FAILED, "CANCELLED")
-    drive.described(Key(3, 1), SlotState.FAILED)
+    drive = Drive.new().running(ONE, TWO, Key(3, 1))
+    later(drive, FAILED, "CANCELLED")
+    drive.described(Key(3, 1), FAILED)
     drive.signal()
     drive.signal()
-    drive.described(TWO, SlotState.RUNNING)
+    drive.described(TWO, RUNNING)
     drive.told(TWO)
     drive.wait(1.0)
-    drive.described(TWO, SlotState.FAILED, "CANCELLED by me")
+    drive.described(TWO, FAILED, "CANCELLED by me")
     words = [drive.machine.slots.words_of_end(number) for number in (1, 2, 3, 4)]
     assert words == ["CANCELLED", "", "", ""]
