@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from launcher.cli import main
 from launcher.run.bench import draw
 from launcher.settings import BenchSettings
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
+from tests.launcher.command import rdzv
 from worker.contracts import ProgramOptions, check_command, make_contract
 from worker.contracts.framework import PROGRAMS
 
@@ -30,17 +29,12 @@ RESULT = {
 }
 
 
-@pytest.fixture(autouse=True)
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of ours is set where the tests run, and runs live in a folder of the test."""
-    for name in [name for name in os.environ if name.startswith("RDZV_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("RDZV_STATE_DIR", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("bare")
 
 
 def bench(*words: str) -> Result:
     """Call it; what is refused starts nothing."""
-    return CliRunner().invoke(main, ["bench", "--nnodes", "2", *words], prog_name="rdzv")
+    return rdzv("bench", "--nnodes", "2", *words)
 
 
 # --- what is started --------------------------------------------------------------------------

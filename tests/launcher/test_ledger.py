@@ -26,11 +26,8 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "worker-runs.jsonl")
 
 
-def test_a_launch_that_submitted_nothing_has_no_entries(ledger: Ledger) -> None:
-    assert (ledger.entries(), ledger.left()) == ([], [])
-
-
 def test_what_became_known_last_counts_and_what_is_gone_is_not_left(ledger: Ledger) -> None:
+    assert (ledger.entries(), ledger.left()) == ([], [])
     first, second, third = entry(2), entry(1), entry(1, 2)
     for each in (first, second, third):
         ledger.begin(each)
@@ -44,6 +41,7 @@ def test_what_became_known_last_counts_and_what_is_gone_is_not_left(ledger: Ledg
 
 def test_a_worker_run_comes_back_as_its_scheduler_needs_it(ledger: Ledger) -> None:
     ledger.begin(entry(3))
+    assert stat.S_IMODE(ledger.path.stat().st_mode) == 0o600
     [found] = ledger.entries()
     assert found.run == WorkerRun(3, 1, "rdzv-k7f2-3-1", VARIABLES | {"SLOT": 3}, "w.sh")
 
@@ -61,11 +59,6 @@ def test_what_the_last_release_has_written_is_read(ledger: Ledger) -> None:
         '"COMMAND": ["x"]}, "source": "w.sh", "starter": "slurm", "handle": "17", "gone": false, '
         '"former": true}\n'
     )
-
-
-def test_only_its_owner_can_read_it(ledger: Ledger) -> None:
-    ledger.begin(entry(1))
-    assert stat.S_IMODE(ledger.path.stat().st_mode) == 0o600
 
 
 def test_children_of_the_launcher_are_not_written_down(ledger: Ledger) -> None:

@@ -94,6 +94,26 @@ def submitted(state: StateDir, number: int, handle: str, *, starter: str = "") -
     state.ledger.note(replace(entry, handle=handle))
 
 
+class Following:
+    """Logs that are followed, and what was shown of them so far."""
+
+    def __init__(self, state: StateDir, capsys: pytest.CaptureFixture[str]) -> None:
+        state.acquire()
+        self._state, self._capsys, self.out = state, capsys, ""
+        self._task = asyncio.create_task(show(state, follow=True))
+
+    async def until(self, text: str) -> None:
+        async with timeout(20):
+            while text not in self.out:
+                self.out += self._capsys.readouterr().out
+                await asyncio.sleep(0.02)
+
+    async def end(self) -> str:
+        self._state.release()
+        assert await asyncio.wait_for(self._task, 20) == 0
+        return self.out + self._capsys.readouterr().out
+
+
 async def show(
     state: StateDir, *, node: int | None = None, rank: int | None = None, follow: bool = False
 ) -> int:
@@ -125,11 +145,12 @@ async def test_a_node_elsewhere_is_found_by_its_rank_or_that_of_one_of_its_proce
     rank: int | None,
     handle: str,
 ) -> None:
-    sealed(state)
+    sealed(state, hostname="gpu-17")
     submitted(state, 1, "17")
     submitted(state, 2, "18")
     assert await show(state, node=node, rank=rank) == 0
-    assert capsys.readouterr().out.endswith(f"queue {handle})\n2 lines of {handle}\n")
+    host = "slot 2, gpu-17" if handle == "18" else "slot 1"
+    assert capsys.readouterr().out.endswith(f"({host}, queue {handle})\n2 lines of {handle}\n")
 
 
 @pytest.mark.parametrize("which", [{"rank": 4}, {"node": 1}, {}])
@@ -142,44 +163,25 @@ async def test_a_log_has_the_name_of_its_host(
     assert capsys.readouterr().out == f"==> {state.logs}/node-1.log (gpu-17)\n1\n"
 
 
-async def test_a_host_elsewhere_is_named_beside_its_slot(
-    state: StateDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sealed(state, hostname="gpu-17")
-    submitted(state, 2, "18")
-    assert await show(state, rank=4) == 0
-    assert capsys.readouterr().out.startswith("==> rdzv-k7f2-2-1 (slot 2, gpu-17, queue 18)\n")
-
-
+@pytest.mark.real_time
 async def test_a_host_that_becomes_known_is_named_from_then_on(
     state: StateDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    state.acquire()
-    paths = [state.logs / f"node-{node}.log" for node in (0, 1)]
-    for path in paths:
-        path.write_text("1\n")
-    following = asyncio.create_task(show(state, follow=True))
-    out = ""
-
-    async def until(text: str) -> None:
-        nonlocal out
-        async with timeout(20):
-            while text not in out:
-                out += capsys.readouterr().out
-                await asyncio.sleep(0.05)
-
-    await until(f"==> {paths[1]}\n1\n")
+    path = state.logs / "node-1.log"
+    path.write_text("1\n")
+    following = Following(state, capsys)
+    await following.until(f"==> {path}\n1\n")
     sealed(state, hostname="gpu-17")
     for number in itertools.count(2):  # it looks once a second
-        with paths[1].open("a") as file:
+        with path.open("a") as file:
             file.write(f"{number}\n")
-        await until(f"{number}\n")
-        if "(gpu-17)" in out:
+        await following.until(f"{number}\n")
+        if "(gpu-17)" in following.out:
             break
-    state.release()
-    assert await asyncio.wait_for(following, 20) == 0
-    assert out.count("==> ") == 3
-    assert out.endswith(f"==> {paths[1]} (gpu-17)\n{number}\n")
+        await asyncio.sleep(0.1)
+    out = await following.end()
+    assert out.count("==> ") == 2
+    assert out.endswith(f"==> {path} (gpu-17)\n{number}\n")
 
 
 async def test_before_there_are_ranks_a_node_is_a_slot(
@@ -198,20 +200,21 @@ async def test_a_rank_that_nobody_has_is_refused(state: StateDir) -> None:
         await show(state, rank=6)
 
 
-async def test_a_scheduler_that_keeps_no_logs_is_named(state: StateDir) -> None:
-    submitted(state, 1, "x.sh", starter="manual")
+@pytest.mark.parametrize(
+    ("handle", "starter", "says"),
+    [
+        ("x.sh", "manual", "the scheduler 'manual' keeps no logs of rdzv-k7f2-1-1"),
+        ("", "", "the id of rdzv-k7f2-1-1 at 'queue' is not known"),
+    ],
+)
+async def test_why_a_worker_run_has_no_log_is_said(
+    state: StateDir, handle: str, starter: str, says: str
+) -> None:
+    submitted(state, 1, handle, starter=starter)
     with pytest.raises(UsageError) as caught:
         await show(state, node=1)
-    assert caught.value.message == (
-        f"there is no node-1.log in {state.logs}, "
-        "and the scheduler 'manual' keeps no logs of rdzv-k7f2-1-1"
-    )
-
-
-async def test_a_worker_run_without_an_id_is_named(state: StateDir) -> None:
-    submitted(state, 1, "")
-    with pytest.raises(UsageError, match="the id of rdzv-k7f2-1-1 at 'queue' is not known"):
-        await show(state, node=1)
+    assert caught.value.message.startswith(f"there is no node-1.log in {state.logs}, and")
+    assert says in caught.value.message
 
 
 async def test_what_cannot_be_read_is_said_and_the_rest_is_shown(
@@ -225,38 +228,24 @@ async def test_what_cannot_be_read_is_said_and_the_rest_is_shown(
     assert "no such run" in shown.err
 
 
+@pytest.mark.real_time
 async def test_logs_are_followed_while_the_launcher_lives_also_those_that_come_later(
     state: StateDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    state.acquire()
-    following = asyncio.create_task(show(state, follow=True))
-    out = ""
-
-    async def until(text: str) -> None:
-        nonlocal out
-        async with timeout(20):
-            while text not in out:
-                out += capsys.readouterr().out
-                await asyncio.sleep(0.05)
-
-    await asyncio.sleep(0.1)
+    following = Following(state, capsys)
+    await asyncio.sleep(0.05)
     with (state.logs / "node-0.log").open("w", buffering=1) as file:
         file.write("1\n2\n3\nha")
-        await until("3\n")
+        await following.until("3\n")
         file.write("lf\nlast\n")
-        await until("last\n")
+        await following.until("last\n")
         submitted(state, 1, "17")
-        await until("2 lines of 17\n")
-        state.release()
-        assert await asyncio.wait_for(following, 20) == 0
-    assert out == (
+        await following.until("2 lines of 17\n")
+    assert await following.end() == (
         f"==> {state.logs}/node-0.log\n3\nhalf\nlast\n"
         "==> rdzv-k7f2-1-1 (slot 1, queue 17)\n2 lines of 17\n"
     )
-
-
-async def test_of_a_run_that_is_over_and_has_no_logs_there_is_nothing_to_follow(
-    state: StateDir,
-) -> None:
-    with pytest.raises(UsageError, match="there is no"):
+    (state.logs / "node-0.log").unlink()
+    state.ledger.path.unlink()
+    with pytest.raises(UsageError, match="there is no"):  # and nothing to follow
         await show(state, follow=True)

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.cli import main
 from launcher.run import inputs as of_a_launch
 from launcher.run.ground import Former, OnDisk, Wanted
 from launcher.run.recorded import CODEC as LAUNCH
@@ -31,6 +30,7 @@ from rendezvous.talk.join_string import group_token_text
 from rendezvous.talk.secret_words import HIDDEN
 from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.node import JoinReply, JoinRequest
+from tests.launcher.command import rdzv
 from tests.support.recordings import (
     CODECS,
     STORED,
@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("codec", "kind"), KINDS, ids=[f"{c.of}-{k.__name__}" for c, k in KINDS])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_every_input_is_read_back_as_it_was(
     codec: Codec, kind: type, folder: Path, data: st.DataObject
@@ -156,7 +156,7 @@ def test_the_machines_still_do_what_they_did_in_a_stored_recording(name: str) ->
 
 
 def run_replay(path: Path, *options: str) -> Result:
-    return CliRunner().invoke(main, ["replay", str(path), *options])
+    return rdzv("replay", str(path), *options)
 
 
 def changed(path: Path, line_number: int, /, **changes: Any) -> None:

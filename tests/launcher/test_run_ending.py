@@ -18,6 +18,7 @@ from rendezvous.wire.run import Phase, SlotState
 from tests.launcher.drive import SLURM, Drive, facts, slot
 
 ONE, TWO = Key(1, 1), Key(2, 1)
+RUNNING, UNKNOWN = SlotState.RUNNING, SlotState.UNKNOWN
 GRACE = 12.0  # ten of the run's, and what the agent needs beyond
 BLIND = Starter("vessl", 1.0, finds=False)
 HERE = Starter("local", 0.1, loopback=True)
@@ -81,55 +82,49 @@ class Ending:
 def test_81_with_an_id_it_is_described_told_once_with_the_grace_and_believed_when_over() -> None:
     end = Ending().begin()
     assert end.open() == do.Describe(1, ONE, "100")
-    end.described(SlotState.RUNNING)
+    end.described(RUNNING)
     assert end.open() == do.CancelWorkerRun(2, ONE, "100", GRACE)
-    end.answer(said.RunTold).wait(0.2).described(SlotState.RUNNING)
+    end.answer(said.RunTold).wait(0.2).described(RUNNING)
     assert end.ended == [] == list(end.desk.open)
     end.wait(0.4).described(SlotState.ENDED)
     assert [(each.key, each.gone) for each in end.ended] == [(ONE, True)]
 
 
 def test_81_the_pause_doubles_up_to_the_schedulers_own() -> None:
-    end, pauses = Ending().begin().described(SlotState.RUNNING).answer(said.RunTold), []
+    end, pauses = Ending().begin().described(RUNNING).answer(said.RunTold), []
     for _ in range(5):
         before = end.now
         due = end.desk.due()
         assert due is not None
         end.wait(due - before)
         pauses.append(round(end.now - before, 1))
-        end.described(SlotState.RUNNING)
+        end.described(RUNNING)
     assert pauses == [0.2, 0.4, 0.8, 1.0, 1.0]
 
 
 def test_81_it_is_told_again_after_twenty_seconds() -> None:
-    end = Ending().begin().described(SlotState.RUNNING).answer(said.RunTold)
+    end = Ending().begin().described(RUNNING).answer(said.RunTold)
     while end.asks() if end.desk.open else True:
         if not end.desk.open:
             end.wait(0.1)
         elif end.asks() == "Describe":
-            end.described(SlotState.RUNNING)
+            end.described(RUNNING)
         else:
             break
     assert 20.0 < end.now < 22.0
     assert end.asks() == "CancelWorkerRun"
 
 
-def test_80_one_that_runs_may_end_by_itself_and_one_that_is_queued_is_told_at_once() -> None:
-    end = Ending().begin(ONE, by_itself=60.0).begin(TWO, handle="101", by_itself=60.0)
-    end.described(SlotState.RUNNING).described(SlotState.QUEUED, key=TWO)
+@pytest.mark.parametrize("state", [RUNNING, UNKNOWN])
+def test_80_one_that_may_run_may_end_by_itself_and_one_that_is_queued_is_told_at_once(
+    state: SlotState,
+) -> None:
+    end = Ending().begin(ONE, BLIND, by_itself=60.0).begin(TWO, handle="101", by_itself=60.0)
+    end.described(state).described(SlotState.QUEUED, key=TWO)
     assert end.asks(TWO) == "CancelWorkerRun"
     end.wait(0.2)
     assert end.asks(ONE) == "Describe"
-    end.wait(60).described(SlotState.RUNNING)
-    assert end.asks(ONE) == "CancelWorkerRun"
-
-
-def test_80_one_whose_state_nobody_knows_may_run_and_may_end_by_itself() -> None:
-    starter = Starter("lazy", 1.0, finds=False)
-    end = Ending().begin(ONE, starter=starter, by_itself=60.0).described(SlotState.UNKNOWN)
-    end.wait(0.2)
-    assert end.asks(ONE) == "Describe"
-    end.wait(60).described(SlotState.UNKNOWN)
+    end.wait(60).described(state)
     assert end.asks(ONE) == "CancelWorkerRun"
 
 
@@ -158,7 +153,7 @@ def test_82_where_nobody_can_look_it_is_hopeless_at_once() -> None:
 def test_83_in_no_known_state_it_is_gone_only_if_it_is_not_listed_either(
     listed: str | None, asks: str
 ) -> None:
-    end = Ending().begin().described(SlotState.UNKNOWN)
+    end = Ending().begin().described(UNKNOWN)
     assert end.asks() == "Find"
     end.answer(said.Found, listed)
     assert [each.gone for each in end.ended] == ([] if listed else [True])
@@ -166,7 +161,7 @@ def test_83_in_no_known_state_it_is_gone_only_if_it_is_not_listed_either(
 
 
 def test_83_where_nobody_can_look_no_known_state_is_not_the_end() -> None:
-    end = Ending().begin(starter=BLIND).described(SlotState.UNKNOWN)
+    end = Ending().begin(starter=BLIND).described(UNKNOWN)
     assert end.asks() == "CancelWorkerRun"
 
 
@@ -179,17 +174,17 @@ def test_84_one_that_is_over_is_not_told_and_its_own_end_is_kept(state: SlotStat
 
 
 def test_84_how_one_ended_that_was_told_to_says_nothing() -> None:
-    end = Ending().begin().described(SlotState.RUNNING).answer(said.RunTold).wait(0.2)
+    end = Ending().begin().described(RUNNING).answer(said.RunTold).wait(0.2)
     assert end.described(SlotState.FAILED, "CANCELLED").ended[0].over is None
 
 
 def test_85_it_is_given_up_after_its_time_with_how_it_stands() -> None:
-    end = Ending().begin().described(SlotState.RUNNING, "on n17").answer(said.RunTold)
+    end = Ending().begin().described(RUNNING, "on n17").answer(said.RunTold)
     end.now += GRACE + 60.1
-    end.wait(0).described(SlotState.RUNNING, "on n17").answer(said.RunTold)  # once more
+    end.wait(0).described(RUNNING, "on n17").answer(said.RunTold)  # once more
     (left,) = end.ended
     assert not left.gone
-    assert left.stand == Stand(StandKind.STATE, SlotState.RUNNING, "on n17")
+    assert left.stand == Stand(StandKind.STATE, RUNNING, "on n17")
 
 
 def test_85_a_scheduler_that_does_not_answer_is_asked_again_and_its_words_are_kept() -> None:
@@ -203,24 +198,24 @@ def test_85_a_scheduler_that_does_not_answer_is_asked_again_and_its_words_are_ke
 
 
 def test_85_why_it_could_not_be_told_is_kept_though_it_is_known_to_run() -> None:
-    end = Ending().begin().described(SlotState.RUNNING)
+    end = Ending().begin().described(RUNNING)
     end.answer(said.SchedulerSilent, "you may not end this run").wait(0.2)
     end.now += GRACE + 60.1
-    end.described(SlotState.RUNNING).answer(said.SchedulerSilent, "you may not end this run")
+    end.described(RUNNING).answer(said.SchedulerSilent, "you may not end this run")
     assert end.ended[0].stand == Stand(StandKind.SILENT, detail="you may not end this run")
 
 
 def test_85_one_that_was_told_in_the_end_and_runs_on_is_said_to_run() -> None:
-    end = Ending().begin().described(SlotState.RUNNING)
+    end = Ending().begin().described(RUNNING)
     end.answer(said.SchedulerSilent, "error 500").wait(0.2)
-    end.described(SlotState.RUNNING).answer(said.RunTold)
+    end.described(RUNNING).answer(said.RunTold)
     end.now += GRACE + 60.1
-    end.wait(0).described(SlotState.RUNNING, "on n17").answer(said.RunTold)
-    assert end.ended[0].stand == Stand(StandKind.STATE, SlotState.RUNNING, "on n17")
+    end.wait(0).described(RUNNING, "on n17").answer(said.RunTold)
+    assert end.ended[0].stand == Stand(StandKind.STATE, RUNNING, "on n17")
 
 
 def test_85_a_hurry_breaks_off_the_gentle_cancel_and_tells_it_without_a_grace() -> None:
-    end = Ending().begin().described(SlotState.RUNNING)
+    end = Ending().begin().described(RUNNING)
     gentle = end.open()
     end.desk.flush()
     end.hurry()
@@ -228,11 +223,12 @@ def test_85_a_hurry_breaks_off_the_gentle_cancel_and_tells_it_without_a_grace() 
         do.BreakOff(gentle.id),  # type: ignore[union-attr]
         do.CancelWorkerRun(3, ONE, "100", 0.0),
     ]
+    assert end.hurry().desk.flush() == []  # a second one changes nothing
 
 
 def test_85_a_hurry_tells_again_what_was_told_gently() -> None:
-    end = Ending().begin().described(SlotState.RUNNING).answer(said.RunTold).hurry()
-    end.described(SlotState.RUNNING)
+    end = Ending().begin().described(RUNNING).answer(said.RunTold).hurry()
+    end.described(RUNNING)
     assert end.open() == do.CancelWorkerRun(4, ONE, "100", 0.0)
 
 
@@ -246,7 +242,7 @@ def test_82_85_in_a_hurry_the_two_looks_are_a_second_apart_all_the_same() -> Non
 
 
 def test_85_in_a_hurry_nothing_is_waited_for_and_after_eight_seconds_it_is_given_up() -> None:
-    end = Ending().hurry().begin(by_itself=60.0).described(SlotState.RUNNING)
+    end = Ending().hurry().begin(by_itself=60.0).described(RUNNING)
     assert end.open() == do.CancelWorkerRun(2, ONE, "100", 0.0)
     end.wait(7.9)
     assert end.ended == []
@@ -269,23 +265,17 @@ def test_81_a_child_that_takes_its_whole_grace_holds_up_no_other() -> None:
     end = Ending()
     for number in range(20):
         end.begin(Key(number, 1), HERE)
-        end.described(SlotState.RUNNING, key=Key(number, 1))
+        end.described(RUNNING, key=Key(number, 1))
     end.begin(Key(30, 1))
     assert end.asks(Key(30, 1)) == "Describe"
 
 
 def test_81_one_that_is_ended_already_has_its_whole_time_from_now_on() -> None:
-    end = Ending().begin().described(SlotState.RUNNING).answer(said.RunTold)
+    end = Ending().begin().described(RUNNING).answer(said.RunTold)
     end.now = 70.0
     end.ends.extend(ONE, end.now)
-    end.wait(0).described(SlotState.RUNNING).answer(said.RunTold)
+    end.wait(0).described(RUNNING).answer(said.RunTold)
     assert end.ended == []
-
-
-def test_85_a_second_hurry_changes_nothing() -> None:
-    end = Ending().begin().described(SlotState.RUNNING).hurry()
-    end.desk.flush()
-    assert end.hurry().desk.flush() == []
 
 
 def test_86_those_that_still_wait_for_their_turn_are_given_up_in_a_hurry_too() -> None:

@@ -32,8 +32,6 @@ from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
 from tests.support.waiting import SECONDS, soon
 
-pytestmark = pytest.mark.real_time
-
 PLAIN_FILE = "/proc/self/environ"
 LIVING = (SlotState.SUBMITTED, SlotState.QUEUED, SlotState.RUNNING)
 KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
@@ -50,11 +48,8 @@ os.rename(sys.argv[1] + ".new", sys.argv[1])
 
 def join_text(slot: int, generation: int = 1) -> str:
     """What a worker run gets: a registry at a port where nobody listens."""
-    token = KEYS.join_token(slot, generation)
-    run, launch_id = KEYS.run, KEYS.launch_id
-    return JoinString(
-        NOWHERE, run, launch_id, slot, generation, token, KEYS.row_key, KEYS.probe_key
-    ).text()
+    keys = (KEYS.join_token(slot, generation), KEYS.row_key, KEYS.probe_key)
+    return JoinString(NOWHERE, KEYS.run, KEYS.launch_id, slot, generation, *keys).text()
 
 
 def worker_run(
@@ -80,7 +75,6 @@ def worker_run(
 async def ended(scheduler: Scheduler, handle: str) -> Description:
     """The description of a worker run, once it lives no longer."""
     found = Description(SlotState.RUNNING)
-
     async with timeout(SECONDS):
         while found.state in LIVING:
             await asyncio.sleep(0.02)
@@ -120,6 +114,7 @@ async def dumped(folder: Path, template: str, environ: Mapping[str, str]) -> dic
     return found
 
 
+@pytest.mark.real_time
 async def test_a_local_worker_run_gets_its_words_and_the_launchers_environment_and_its_specs(
     folder: Path,
 ) -> None:
@@ -136,6 +131,7 @@ async def test_a_local_worker_run_gets_its_words_and_the_launchers_environment_a
     assert found["env"] == environ | {"A": "on", "B": "1", "HOME": "/h"}
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("has_variable", [True, False])
 async def test_the_secret_of_a_local_worker_run_is_in_no_environment_and_on_no_disk(
     folder: Path, has_variable: bool
@@ -203,6 +199,7 @@ async def test_a_program_that_cannot_be_started_is_named(
     assert caught.value.message == f"slot 3: {message}"
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("script", "state", "words"),
     [
@@ -219,6 +216,7 @@ async def test_how_a_local_worker_run_ended_is_told(
     assert await ended(scheduler, handle) == Description(state, f"pid {handle} ended with {words}")
 
 
+@pytest.mark.real_time
 async def test_of_an_agents_log_only_what_this_worker_run_has_said_is_its_cause(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -235,6 +233,7 @@ async def test_of_an_agents_log_only_what_this_worker_run_has_said_is_its_cause(
     assert (await ended(scheduler, other)).detail == words
 
 
+@pytest.mark.real_time
 async def test_a_wrapped_local_worker_run_ends_with_all_that_it_started(
     folder: Path, tmp_path: Path
 ) -> None:
