@@ -48,7 +48,7 @@ from launcher.run.values import (
 )
 from launcher.schedulers.description import Description
 from rendezvous.wire.errors import NotFound, RunOver, StorageFull, TooManyRequests, Unavailable
-from rendezvous.wire.run import NodeState, Phase, SlotState
+from rendezvous.wire.run import NodeState, Phase, SlotState, SlotStatus
 from tests.launcher.drive import FOREIGN, SILENT, SLURM, Drive, facts, over, slot, status
 
 FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
@@ -139,120 +139,119 @@ def test_24_who_could_still_hear(node: NodeState | None, silent: float | None, t
 # --- the way there
 
 
-def test_26_28_with_nothing_former_the_ground_is_made_at_once() -> None:
-    assert Drive.new().begin().done == [do.Establish(1, Fresh())]
+def drive_on(found: OnDisk | None = None, wanted: Wanted = WANTED) -> Drive:
+    return Drive.new(facts(owns=not wanted.standing), found, wanted).begin()
 
 
-def test_17_a_standing_registry_is_a_ground_of_its_own() -> None:
-    drive = Drive.new(facts(owns=False), wanted=STANDING).begin()
-    assert drive.done == [do.Establish(1, Fresh())]
+def silent(drive: Drive, kind: type[do.Action], seconds: float, trouble: Trouble = SILENT) -> None:
+    """Nobody answers this as long as it is asked."""
+    while drive.machine.course.refused is None and drive.all_open(kind):
+        drive.refuse(kind, trouble)
+        drive.wait(seconds)
 
 
-def test_19_what_was_launched_on_another_host_is_not_resumed_and_that_is_said() -> None:
-    drive = Drive.new(found=OnDisk(replace(FORMER, host="h2")), wanted=WANTED).begin()
-    assert drive.said() == [BeginsAnew(Why.OTHER_HOST, "h2")]
-    assert made(drive) == Fresh()
+def child_ends_for_good(drive: Drive) -> None:
+    for _ in range(5):
+        drive.take(said.ChildEnded(drive.open(do.StartChild).id, 1, "no room"))
+        drive.wait(0.7)
+
+
+def taken_up(found: OnDisk | None = None, wanted: Wanted = WANTED) -> Drive:
+    """The former launch is the same one."""
+    drive = asking(found, wanted)
+    drive.came(status(slot(1), version=17))
+    drive.answer(do.CreateRun)
+    return drive
+
+
+def cancelling(*slots: SlotStatus) -> Drive:
+    """The former run is under way, and being cancelled."""
+    drive = asking()
+    drive.came(status(*slots, phase=Phase.RUNNING, version=4))
+    return drive
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "words"),
+    [
+        (None, WANTED, []),  # rules 26, 28
+        (None, STANDING, []),
+        (OnDisk(replace(FORMER, host="h2")), WANTED, [BeginsAnew(Why.OTHER_HOST, "h2")]),
+    ],
+)
+def test_17_19_26_28_where_nobody_is_asked_the_ground_is_made_at_once(
+    found: OnDisk | None, wanted: Wanted, words: list[BeginsAnew]
+) -> None:
+    drive = drive_on(found, wanted)
+    assert (drive.said(), made(drive)) == (words, Fresh())
+    assert kinds(drive.done)[-1] == "Establish"
 
 
 def test_20_the_former_port_is_tried_for_ten_seconds() -> None:
-    drive = Drive.new(None, OnDisk(FORMER), WANTED).begin()
-    tries = 0
-    while drive.all_open(do.OpenFormer):
-        tries += 1
-        drive.refuse(do.OpenFormer, TAKEN)
-        drive.wait(0.2)
-    assert tries in (51, 52)
+    drive = drive_on(OnDisk(FORMER))
+    silent(drive, do.OpenFormer, 0.2, TAKEN)
+    assert len(drive.of(do.OpenFormer)) in (51, 52)
     assert drive.said() == [BeginsAnew(Why.PORT_HELD, TAKEN.message)]
     assert made(drive) == Fresh()
 
 
-def test_21_the_former_registry_is_started_and_asked_until_it_answers() -> None:
+def test_21_the_former_registry_is_started_and_asked_for_ten_seconds() -> None:
     drive = asking()
     assert kinds(drive.last) == ["StartChild", "AskStatus"]
     drive.refuse(do.AskStatus, SILENT)
     assert kinds(drive.wait(0.05)) == ["AskStatus"]
-
-
-def test_21_for_ten_seconds() -> None:
-    drive = asking()
-    while drive.all_open(do.AskStatus):
-        drive.refuse(do.AskStatus, SILENT)
-        drive.wait(0.5)
+    silent(drive, do.AskStatus, 0.5)
     assert 10.0 <= drive.now < 11.0
     assert drive.said() == [BeginsAnew(Why.SILENT)]
     assert made(closed(drive)) == Fresh()
 
 
-def test_21_a_registry_that_does_not_know_the_run_is_not_asked_again() -> None:
+def test_21_a_registry_that_does_not_know_the_run_or_ends_for_good_is_not_asked_again() -> None:
     drive = asking()
     drive.refuse(do.AskStatus, FOREIGN)
     assert drive.said() == [BeginsAnew(Why.SILENT)]
-
-
-def test_21_one_that_ends_again_and_again_is_not_waited_for() -> None:
     drive = asking()
-    for _ in range(5):
-        drive.take(said.ChildEnded(drive.open(do.StartChild).id, 1, "no room"))
-        drive.wait(0.7)
+    child_ends_for_good(drive)
     assert drive.said() == [BeginsAnew(Why.SILENT)]
-
-
-def test_21_a_former_launch_that_is_over_is_not_resumed() -> None:
     drive = asking()
-    drive.came(over(reason="it is over"))
+    drive.came(over(reason="it is over"))  # and a launch that is over is not resumed
     assert drive.said() == [BeginsAnew(Why.OVER, "it is over")]
     assert made(closed(drive)) == Fresh()
 
 
 def test_22_d2_the_same_launch_is_taken_up_with_the_registry_that_was_asked() -> None:
-    drive = asking()
-    drive.came(status(slot(1), version=17))
-    drive.answer(do.CreateRun)
+    drive = taken_up()
     assert drive.said() == [Resumes("k7f2a9c1xy", "waiting")]
     assert made(drive) == Resumed(16)
     drive.take(said.Done(drive.open(do.Establish).id))
     assert drive.of(do.CloseChild) == []
     assert len(drive.of(do.StartChild)) == 1
     assert drive.machine.course.stage == "following"
-
-
-def test_d9_a_resumed_launch_shows_only_what_happens_from_then_on() -> None:
-    drive = asking()
-    drive.came(status(slot(1), version=17))
-    drive.answer(do.CreateRun)
-    drive.take(said.Done(drive.open(do.Establish).id))
-    assert (
-        drive.open(do.FollowEvents).after == 16
-    )  # events so far: the version is 1 before the first
+    # D9: only what happens from then on; the version is 1 before the first event
+    assert drive.open(do.FollowEvents).after == 16
 
 
 def test_d1_a_port_that_has_no_effect_is_said() -> None:
-    drive = asking(wanted=replace(WANTED, port=30_000))
-    drive.came(status(slot(1)))
-    drive.answer(do.CreateRun)
+    drive = taken_up(wanted=replace(WANTED, port=30_000))
     assert drive.said()[0] == PortKept(30_000, 29_600)
+    for port in (None, 29_600):
+        drive = taken_up(wanted=replace(WANTED, port=port))
+        assert [type(sentence) for sentence in drive.said()] == [Resumes]
 
 
-@pytest.mark.parametrize("port", [None, 29_600])
-def test_d1_the_same_port_is_not_worth_a_word(port: int | None) -> None:
-    drive = asking(wanted=replace(WANTED, port=port))
-    drive.came(status(slot(1)))
-    drive.answer(do.CreateRun)
-    assert [type(sentence) for sentence in drive.said()] == [Resumes]
-
-
-def test_23_another_job_ends_the_former_one() -> None:
+def test_22_23_another_job_ends_the_former_one() -> None:
     drive = asking()
     drive.came(status(slot(1)))
+    drive.refuse(do.CreateRun, SILENT)  # the comparison is tried again while there is time
+    assert kinds(drive.wait(0.05)) == ["CreateRun"]
     drive.refuse(do.CreateRun, EXISTS)
     assert drive.said() == [EndsFormer(Phase.GATHERING, Why.OTHER_OPTIONS)]
     assert drive.open(do.CancelRun).reason is Why.OTHER_OPTIONS
 
 
-def test_24_its_nodes_have_fifteen_seconds_to_hear_of_it() -> None:
-    drive = asking()
+def test_24_its_nodes_have_fifteen_seconds_to_hear_of_it_unless_they_have_left() -> None:
+    drive = cancelling(slot(1, node=NodeState.RUNNING, silent=0.0))
     here = status(slot(1, node=NodeState.RUNNING, silent=0.0), phase=Phase.RUNNING, version=4)
-    drive.came(here)
     drive.take(said.StatusCame(drive.open(do.CancelRun).id, here))
     while drive.all_open(do.AskStatus):
         assert drive.open(do.AskStatus).wait == 1.0
@@ -260,93 +259,60 @@ def test_24_its_nodes_have_fifteen_seconds_to_hear_of_it() -> None:
         drive.came(here)
     assert drive.now == 15.0
     assert kinds(drive.last) == ["CloseChild"]
-
-
-def test_24_nobody_waits_for_nodes_that_have_left() -> None:
-    drive = asking()
-    drive.came(status(phase=Phase.RUNNING))
+    drive = cancelling()
     drive.take(said.StatusCame(drive.open(do.CancelRun).id, over(slot(1, node=NodeState.LEFT))))
     assert kinds(drive.last) == ["CloseChild"]
 
 
 def test_24_a_registry_that_goes_away_meanwhile_stops_nothing() -> None:
-    drive = asking()
-    drive.came(status(phase=Phase.RUNNING))
+    drive = cancelling()
     for _ in range(100):
         if drive.all_open(do.CancelRun):
             drive.refuse(do.CancelRun, SILENT)
             drive.wait(0.5)
     assert made(closed(drive)) == Fresh()
+    drive = cancelling(slot(1, node=NodeState.RUNNING))
+    child_ends_for_good(drive)
+    assert drive.said() == [EndsFormer(Phase.RUNNING, Why.RUNNING)]
+
+
+OTHERS = OnDisk(replace(FORMER, owns_registry=False))
+SAME = OnDisk(replace(FORMER, owns_registry=False, same_registry=True), (LEFT,))
 
 
 def test_17_a_killed_launchers_run_at_a_standing_registry_is_ended() -> None:
-    former = replace(FORMER, owns_registry=False)
-    drive = asking(OnDisk(former), STANDING)
+    drive = asking(OTHERS, STANDING)
     assert drive.of(do.StartChild) == []
     drive.came(status(slot(1)))
     assert drive.said() == [EndsFormer(Phase.GATHERING, Why.RUNNING)]
     drive.take(said.StatusCame(drive.open(do.CancelRun).id, over()))
     assert made(drive) == Fresh()
-
-
-def test_17_a_standing_registry_that_does_not_know_it_is_no_reason_to_say_anything() -> None:
-    drive = asking(OnDisk(replace(FORMER, owns_registry=False)), STANDING)
-    drive.refuse(do.AskStatus, FOREIGN)
-    assert drive.said() == []
-    assert made(drive) == Fresh()
-
-
-def test_17_nothing_is_ended_while_the_registry_of_both_launches_does_not_answer() -> None:
-    former = replace(FORMER, owns_registry=False, same_registry=True)
-    drive = asking(OnDisk(former, (LEFT,)), STANDING)
-    while drive.machine.course.refused is None:
-        drive.refuse(do.AskStatus, SILENT)
-        drive.wait(1.0)
-    assert 20.0 < drive.now < 23.0
-    assert drive.said() == [StandingWaits("nobody answers"), FormerStays(FORMER.launch_id)]
-    assert drive.of(do.End)[-1].outcome.refused == SILENT
-    assert not drive.of(do.Describe)
-    assert not drive.of(do.Establish)
-
-
-def test_17_nor_when_it_does_not_answer_that_the_former_run_is_cancelled() -> None:
-    former = replace(FORMER, owns_registry=False, same_registry=True)
-    drive = asking(OnDisk(former, (LEFT,)), STANDING)
-    drive.came(status(slot(1)))
-    while drive.machine.course.refused is None:
-        drive.refuse(do.CancelRun, SILENT)
-        drive.wait(1.0)
-    assert 15.0 < drive.now < 18.0
-    assert not drive.of(do.Describe)
-    assert not drive.of(do.Establish)
-
-
-def test_17_a_former_launch_at_another_registry_that_is_silent_is_ended() -> None:
-    former = replace(FORMER, owns_registry=False)
-    drive = asking(OnDisk(former), STANDING)
-    while not drive.all_open(do.Establish):
-        drive.refuse(do.AskStatus, SILENT)
-        drive.wait(1.0)
+    drive = asking(OTHERS, STANDING)
+    drive.refuse(do.AskStatus, FOREIGN)  # one that does not know it is not worth a word
+    assert (drive.said(), made(drive)) == ([], Fresh())
+    drive = asking(OTHERS, STANDING)
+    silent(drive, do.AskStatus, 1.0)  # nor another one that is silent
     assert 10.0 < drive.now < 13.0
-    assert drive.said() == []
+    assert (drive.said(), made(drive)) == ([], Fresh())
 
 
-def test_22_the_comparison_is_tried_again_while_there_is_time() -> None:
-    drive = asking()
-    drive.came(status(slot(1)))
-    drive.refuse(do.CreateRun, SILENT)
-    assert kinds(drive.wait(0.05)) == ["CreateRun"]
-
-
-def test_24_a_registry_that_ends_for_good_while_its_nodes_leave_changes_nothing() -> None:
-    drive = asking()
-    drive.came(status(slot(1, node=NodeState.RUNNING), phase=Phase.RUNNING))
-    for _ in range(5):
-        drive.take(said.ChildEnded(drive.open(do.StartChild).id, 1, "no room"))
-        drive.wait(0.7)
-        if not drive.all_open(do.CancelRun):
-            break
-    assert drive.said() == [EndsFormer(Phase.RUNNING, Why.RUNNING)]
+@pytest.mark.parametrize(("asks", "least", "most"), [(True, 20.0, 23.0), (False, 15.0, 18.0)])
+def test_17_nothing_is_ended_while_the_registry_of_both_launches_does_not_answer(
+    asks: bool, least: float, most: float
+) -> None:
+    drive = asking(SAME, STANDING)
+    if asks:
+        silent(drive, do.AskStatus, 1.0)
+        assert drive.said() == [StandingWaits("nobody answers"), FormerStays(FORMER.launch_id)]
+        assert drive.of(do.End)[-1].outcome.refused == SILENT
+    else:
+        drive.came(status(slot(1)))
+        while drive.machine.course.refused is None:
+            drive.refuse(do.CancelRun, SILENT)
+            drive.wait(1.0)
+    assert least < drive.now < most
+    assert not drive.of(do.Describe)
+    assert not drive.of(do.Establish)
 
 
 # --- beside the launch
@@ -408,9 +374,7 @@ def test_27_d5_what_could_not_be_ended_is_said_and_stays_in_the_ledger() -> None
 
 
 def test_26_what_is_resumed_is_not_ended() -> None:
-    drive = asking(OnDisk(FORMER, left=(LEFT,), own=(Left(Key(1, 1), SLURM, "100"),)))
-    drive.came(status(slot(1)))
-    drive.answer(do.CreateRun)
+    drive = taken_up(OnDisk(FORMER, left=(LEFT,), own=(Left(Key(1, 1), SLURM, "100"),)))
     drive.take(said.Done(drive.open(do.Establish).id))
     assert list(drive.machine.slots.shared.runs) == [Key(1, 1)]
     assert drive.machine.ends.ends == {}
