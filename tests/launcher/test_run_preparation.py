@@ -18,7 +18,7 @@ from launcher.settings import LaunchSettings
 from rendezvous.talk.join_string import group_token_text
 from rendezvous.wire.errors import UsageError
 from tests.launcher.fleet import Fleet
-from tests.launcher.world import Port, World, on_virtual_time
+from tests.launcher.world import Port, World, virtual
 
 TOKEN = group_token_text(bytes(32))
 
@@ -57,17 +57,14 @@ def test_01_a_run_without_a_name_gets_one_that_nobody_else_has(world: World) -> 
     ],
     ids=str,
 )
-def test_02_06_what_is_wrong_is_refused_before_anything_exists(
+@virtual
+async def test_02_06_what_is_wrong_is_refused_before_anything_exists(
     world: World, wrong: dict[str, object]
 ) -> None:
-    on_virtual_time(refused(world, **wrong))
+    with pytest.raises(UsageError):
+        await world.run(**wrong)
     assert not world.root.exists()
     assert (world.signal, world.log, world.fleet.asked) == (None, [], 0)
-
-
-async def refused(world: World, **settings: object) -> None:
-    with pytest.raises(UsageError):
-        await world.run(**settings)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +109,8 @@ def test_04_slot_0_is_started_here_unless_there_is_to_be_no_node_here(
 
 
 @pytest.mark.parametrize(("nnodes", "slots"), [("1", [0]), ("2", [0, 1]), ("6", [0, 1, 5])])
-def test_06_what_could_not_be_submitted_is_found_before_the_lock(
+@virtual
+async def test_06_what_could_not_be_submitted_is_found_before_the_lock(
     world: World, nnodes: str, slots: list[int]
 ) -> None:
     tried = []
@@ -124,7 +122,8 @@ def test_06_what_could_not_be_submitted_is_found_before_the_lock(
         return ""
 
     world.fleet.prepare = refuse_last  # type: ignore[method-assign]
-    on_virtual_time(refused(world, nnodes=nnodes))
+    with pytest.raises(UsageError):
+        await world.run(nnodes=nnodes)
     assert tried == [(slot, HIDDEN) for slot in slots]
     assert not world.root.exists()
 
@@ -138,18 +137,16 @@ def test_06_what_could_not_be_submitted_is_found_before_the_lock(
         ({}, True, []),
     ],
 )
-def test_07_who_has_a_rank_and_no_token_hears_that_all_nodes_run_here(
+@virtual
+async def test_07_who_has_a_rank_and_no_token_hears_that_all_nodes_run_here(
     world: World, settings: dict[str, object], loopback: bool, said: list[str]
 ) -> None:
     world.fleet = replace(world.fleet, loopback=loopback)
 
-    async def work() -> None:
-        task = asyncio.create_task(world.run(**settings))
-        await world.until(lambda: world.registry.spec)
-        world.registry.end()
-        assert await task == 0
-
-    on_virtual_time(work())
+    task = asyncio.create_task(world.run(**settings))
+    await world.until(lambda: world.registry.spec)
+    world.registry.end()
+    assert await task == 0
     assert world.said == said
 
 

@@ -25,7 +25,7 @@ from rendezvous.shell import Recorder
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import RegistryPlace
-from rendezvous.wire.errors import RdzvError, RunExists, Unavailable
+from rendezvous.wire.errors import RdzvError, RunExists
 from rendezvous.wire.metrics import RunMetrics
 from rendezvous.wire.run import (
     EventLine,
@@ -74,7 +74,6 @@ class Registry:
     Attributes:
         spec: What the run was created with.
         told: What it heard of worker runs.
-        wanted: The generation that each slot wants.
         down: Why it does not answer.
         asked: The calls, in order.
     """
@@ -82,7 +81,6 @@ class Registry:
     slots: int = 2
     spec: RunSpec | None = None
     told: list[tuple[int, SlotNews]] = field(default_factory=list)
-    wanted: dict[int, int] = field(default_factory=dict)
     phase: Phase = Phase.GATHERING
     result: Result | None = None
     digest: str = ""
@@ -128,7 +126,7 @@ class Registry:
         return SlotStatus(
             slot=number,
             generation=news.generation if news else 0,
-            wanted_generation=self.wanted.get(number, 1),
+            wanted_generation=1,
             state=news.state if news else SlotState.NONE,
             rank=number if self.phase is Phase.RUNNING else None,
         )
@@ -254,7 +252,6 @@ class World(LaunchEnvironment):
     echoed: list[tuple[str, bool]] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
-    held: set[int] = field(default_factory=set)
     signal: Callable[[int], None] | None = None
 
     def jitter(self) -> float:
@@ -281,8 +278,6 @@ class World(LaunchEnvironment):
         self.signal = tell
 
     def listen(self, port: int, *, address: str, exact: bool) -> Socket:
-        if port in self.held:
-            raise Unavailable(f"port {port} is held")
         self.log.append(f"port {port} opened")
         return Port(self, port)
 
