@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,9 @@ OWN = ["n0.cluster.example", "localhost", "127.0.0.1", "::1", "10.0.0.5", "fd00:
         ("n1", Host("n1")),
         ("10.0.0.7", Host("10.0.0.7")),
         ("n1:8", Host("n1", slots=8)),
-        ("[fd00::7]", Host("fd00::7")),
+        ("fd00::7", Host("fd00::7")),
         ("[fd00::7]:8", Host("fd00::7", slots=8)),
-        ("ada.l@n1:8", Host("n1", slots=8, user="ada.l")),
+        ("ada.l@gpu_box-3.example:8", Host("gpu_box-3.example", slots=8, user="ada.l")),
     ],
 )
 def test_an_item_of_a_list_is_a_host(text: str, host: Host) -> None:
@@ -35,7 +36,6 @@ def test_an_item_of_a_list_is_a_host(text: str, host: Host) -> None:
 @pytest.mark.parametrize(
     ("line", "host"),
     [
-        ("n1 slots=8", Host("n1", slots=8)),
         ("  n1\tslots = 8  max_slots=16  # the new one", Host("n1", slots=8)),
         ("n1 user=ada port=2222 slots=2", Host("n1", slots=2, user="ada", port=2222)),
     ],
@@ -44,24 +44,11 @@ def test_a_line_of_a_file_may_say_more(line: str, host: Host) -> None:
     assert read_hostfile(f"# a comment\n\n{line}\n", "hosts") == [host]
 
 
-def test_a_list_is_read_in_its_order_whether_in_one_option_or_in_several() -> None:
+def test_a_list_is_read_in_its_order_and_a_host_that_is_named_again_has_more_slots() -> None:
     assert [host.name for host in read_hostlist(["n2, n10", "n1"])] == ["n2", "n10", "n1"]
-
-
-@pytest.mark.parametrize(
-    ("lines", "slots"),
-    [
-        (["n1:4", "n2:2", "N1:4"], [8, 2]),
-        (["n1", "n1:3", "n1", "n2"], [5, None]),
-    ],
-)
-def test_a_host_that_is_named_again_has_more_slots(
-    lines: list[str], slots: list[int | None]
-) -> None:
-    found = read_hostfile("\n".join(lines), "hosts")
-    assert [(host.name, host.slots) for host in found] == list(
-        zip(["n1", "n2"], slots, strict=True)
-    )
+    for text, slots in (("n1:4\nn2:2\nN1:4", [8, 2]), ("n1\nn1:3\nn1\nn2", [5, None])):
+        found = read_hostfile(text, "hosts")
+        assert [(host.name, host.slots) for host in found] == [("n1", slots[0]), ("n2", slots[1])]
 
 
 @pytest.mark.parametrize(
@@ -92,119 +79,85 @@ def test_a_list_with_a_hole_is_refused(text: str) -> None:
         read_hostlist([text])
 
 
-@pytest.mark.parametrize(
-    ("host", "text"),
-    [
-        (Host("n1", slots=8), "n1"),
-        (Host("n1", user="ada", port=2222), "ada@n1:2222"),
-        (Host("fd00::7"), "[fd00::7]"),
-        (Host("fd00::7", port=22), "[fd00::7]:22"),
-    ],
-)
-def test_where_ssh_goes_to(host: Host, text: str) -> None:
-    assert host.destination == text
+def test_where_ssh_goes_to() -> None:
+    assert Host("n1", slots=8).destination == "n1"
+    assert Host("n1", user="ada", port=2222).destination == "ada@n1:2222"
+    assert Host("fd00::7").destination == "[fd00::7]"
+    assert Host("fd00::7", port=22).destination == "[fd00::7]:22"
 
 
-@pytest.mark.parametrize(
-    ("name", "is_here"),
-    [
-        ("n0", True),
-        ("N0.cluster.example", True),
-        ("n0.cluster.elsewhere", False),
-        ("n00", False),
-        ("localhost", True),
-        ("10.0.0.5", True),
-        ("fd00:0::5", True),
-        ("10.0.0.50", False),
-        ("127.0.0.2", False),
-    ],
-)
-def test_this_machine_is_known_by_its_names_and_addresses(name: str, is_here: bool) -> None:
-    assert Host(name).is_one_of(OWN) is is_here
+def test_this_machine_is_known_by_its_names_and_addresses() -> None:
+    for name in ("n0", "N0.cluster.example", "localhost", "10.0.0.5", "fd00:0::5"):
+        assert Host(name).is_one_of(OWN), name
+    for name in ("n0.cluster.elsewhere", "n00", "10.0.0.50", "127.0.0.2"):
+        assert not Host(name).is_one_of(OWN), name
 
 
 def placed(
-    names: str, *, nnodes: str | None = None, local_node: bool = True, spares: int = 0
-) -> list[str]:
+    names: str, nnodes: str | None = None, *, local_node: bool = True, spares: int = 0
+) -> str:
     hosts = read_hostlist([names])
     found = place(hosts, nnodes=nnodes, local_node=local_node, own_names=OWN, spares=spares)
-    return [host.name for host in found]
+    return ",".join(host.name for host in found)
 
 
 @pytest.mark.parametrize(
-    ("names", "nnodes", "expected"),
+    ("names", "nnodes", "more", "expected"),
     [
-        ("n0,n1,n2", None, ["n0", "n1", "n2"]),
-        ("n1,n0,n2", "3", ["n0", "n1", "n2"]),
-        ("n1,n2,10.0.0.5", "2:3", ["10.0.0.5", "n1", "n2"]),
-        ("n1,n2", "3", ["localhost", "n1", "n2"]),
-        ("n1,n2", "2:3", ["localhost", "n1", "n2"]),
-        ("localhost", None, ["localhost"]),
+        ("n0,n1,n2", None, {}, "n0,n1,n2"),
+        ("n1,n0,n2", "3", {}, "n0,n1,n2"),  # this machine gets slot 0, the others follow
+        ("n1,n2,10.0.0.5", "2:3", {}, "10.0.0.5,n1,n2"),
+        ("n1,n2", "3", {}, "localhost,n1,n2"),
+        ("n1,n2", "2:3", {}, "localhost,n1,n2"),
+        ("localhost", None, {}, "localhost"),
+        ("n1,n2,n3", None, {"local_node": False}, "n1,n2,n3"),
+        ("n1,n0,n2", "3", {"local_node": False}, "n1,n0,n2"),
+        ("n0,n1,n2", "2", {"spares": 1}, "n0,n1,n2"),
+        ("n1,n2", "2", {"spares": 1}, "localhost,n1,n2"),
     ],
 )
-def test_this_machine_gets_slot_0_and_the_others_follow_in_their_order(
-    names: str, nnodes: str | None, expected: list[str]
+def test_every_slot_gets_its_machine(
+    names: str, nnodes: str | None, more: dict[str, Any], expected: str
 ) -> None:
-    assert placed(names, nnodes=nnodes) == expected
+    assert placed(names, nnodes, **more) == expected
 
 
-def test_without_a_node_here_the_order_is_that_of_the_list() -> None:
-    for nnodes in (None, "3"):
-        assert placed("n1,n0,n2", local_node=False, nnodes=nnodes) == ["n1", "n0", "n2"]
-
-
-@pytest.mark.parametrize("nnodes", [None, "2", "4"])
-def test_a_list_that_may_or_may_not_mean_this_machine_is_refused(nnodes: str | None) -> None:
-    with pytest.raises(UsageError) as caught:
-        placed("n1,n2", nnodes=nnodes)
-    assert caught.value.message == (
-        "slot 0 runs on this machine (n0.cluster.example), and the hosts do not name it: they are "
-        "2: n1, n2"
-    )
-    assert caught.value.hint == (
-        "with --no-local-node all nodes are started on these hosts; --nnodes 3 adds this machine "
-        "to them; an entry that is this machine under another name can be written as localhost"
-    )
-
-
-@pytest.mark.parametrize(("nnodes", "local_node"), [("2", True), ("4", False), ("2:4", True)])
-def test_another_number_of_nodes_is_refused(nnodes: str, local_node: bool) -> None:
-    with pytest.raises(UsageError) as caught:
-        placed("n0,n1,n2", nnodes=nnodes, local_node=local_node)
-    assert caught.value.message == (
-        f"--nnodes {nnodes} does not fit the hosts, which are 3: n0, n1, n2"
-    )
-    assert caught.value.hint == "give --nnodes 3, or leave it away"
-
-
-def test_spares_have_machines_of_their_own() -> None:
-    assert placed("n0,n1,n2", nnodes="2", spares=1) == ["n0", "n1", "n2"]
-    assert placed("n1,n2", nnodes="2", spares=1) == ["localhost", "n1", "n2"]
-    with pytest.raises(UsageError) as caught:
-        placed("n0,n1,n2", nnodes="3", spares=1)
-    assert caught.value.message == (
-        "--nnodes 3 with --spares 1 does not fit the hosts, which are 3: n0, n1, n2"
-    )
-    assert caught.value.hint == "give --nnodes 2, or leave it away"
-    with pytest.raises(UsageError, match="--spares 1 leaves no node of the hosts: 1: n0"):
-        placed("n0", spares=1)
-
-
-def test_a_machine_that_is_named_in_two_ways_is_refused() -> None:
-    with pytest.raises(UsageError, match="n0 and 10\\.0\\.0\\.5 are both this machine"):
-        placed("n0,n1,10.0.0.5")
+UNNAMED = (
+    "slot 0 runs on this machine (n0.cluster.example), and the hosts do not name it: they are "
+    "2: n1, n2"
+)
+ADDS = (
+    "with --no-local-node all nodes are started on these hosts; --nnodes 3 adds this machine "
+    "to them; an entry that is this machine under another name can be written as localhost"
+)
+NO_FIT, THREE = "does not fit the hosts, which are 3: n0, n1, n2", "give --nnodes 3, or leave it"
 
 
 @pytest.mark.parametrize(
-    ("names", "expected"),
-    [("n1,n2", None), ("n1:8,n2:8", "8"), ("n1:8,n2:4,n3:8", "8,4,8"), ("n1:2", "2")],
+    ("names", "nnodes", "more", "message", "hint"),
+    [
+        *(("n1,n2", nnodes, {}, UNNAMED, ADDS) for nnodes in (None, "2", "4")),
+        ("n0,n1,n2", "2", {}, f"--nnodes 2 {NO_FIT}", THREE),
+        ("n0,n1,n2", "2:4", {}, f"--nnodes 2:4 {NO_FIT}", THREE),
+        ("n0,n1,n2", "4", {"local_node": False}, f"--nnodes 4 {NO_FIT}", THREE),
+        ("n0,n1,n2", "3", {"spares": 1}, f"--nnodes 3 with --spares 1 {NO_FIT}", "give --nnodes 2"),
+        ("n0", None, {"spares": 1}, "--spares 1 leaves no node of the hosts: 1: n0", ""),
+        ("n0,n1,10.0.0.5", None, {}, "n0 and 10.0.0.5 are both this machine", ""),
+    ],
 )
-def test_slots_are_processes(names: str, expected: str | None) -> None:
-    found = processes_of(read_hostlist([names]))
-    assert (found and str(found)) == expected
+def test_hosts_that_do_not_fit_are_refused(
+    names: str, nnodes: str | None, more: dict[str, Any], message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        placed(names, nnodes, **more)
+    assert caught.value.message.startswith(message)
+    assert caught.value.hint.startswith(hint)
 
 
-def test_slots_on_some_hosts_alone_are_refused() -> None:
+def test_slots_are_processes_of_all_hosts_or_of_none() -> None:
+    for names, expected in (("n1,n2", None), ("n1:8,n2:8", "8"), ("n1:8,n2:4,n3:8", "8,4,8")):
+        found = processes_of(read_hostlist([names]))
+        assert (found and str(found)) == expected
     with pytest.raises(UsageError) as caught:
         processes_of(read_hostlist(["n1:8,n2"]))
     assert caught.value.message == "n2 has no number of slots, and other hosts have one"
@@ -213,21 +166,31 @@ def test_slots_on_some_hosts_alone_are_refused() -> None:
 # ---- from the options ----------------------------------------------------------------------------
 
 
-def test_options_say_more_than_the_hosts_do(tmp_path: Path) -> None:
-    own = tmp_path / "own.toml"
-    settings = LaunchSettings(hostlist=["localhost,n1,n2"], spares=1, scheduler_profile=own)
+@pytest.mark.parametrize(
+    ("given", "nnodes", "processes", "starter"),
+    [
+        ({"hostlist": ["localhost:8,n1:4"]}, "2", "8,4", "ssh"),
+        ({"hostlist": ["localhost,n1,n2"], "spares": 1}, "2", None, "ssh"),
+        (
+            {"hostlist": ["localhost:8,n1"], "nproc_per_node": "1", "nnodes": "1:2"},
+            *("1:2", "1", "ssh"),
+        ),
+        ({"hostlist": ["localhost,n1"], "scheduler": "manual"}, "2", None, "manual"),
+        ({"hostlist": ["localhost,n1"], "scheduler_profile": "o.toml"}, "2", None, "o.toml"),
+        ({"nnodes": "2"}, "2", None, "local"),
+    ],
+)
+def test_options_say_more_than_the_hosts_do(
+    given: dict[str, Any], nnodes: str, processes: str | None, starter: str
+) -> None:
+    settings = LaunchSettings.model_validate(given)
     found, hosts = on_named_hosts(settings)
-    assert (found.nnodes, len(hosts), found.starter) == ("2", 3, str(own))
-    assert on_named_hosts(LaunchSettings(nnodes="2")) == (LaunchSettings(nnodes="2"), ())
-    settings = LaunchSettings(hostlist=["localhost:8,n1:4"])
-    found, hosts = on_named_hosts(settings)
-    assert hosts == ("localhost", "n1")
-    assert (found.nnodes, found.nproc_per_node, found.scheduler) == ("2", "8,4", "ssh")
-    settings = LaunchSettings(
-        hostlist=["localhost:8,n1"], nproc_per_node="1", scheduler="manual", nnodes="1:2"
+    assert (found.nnodes, found.nproc_per_node, Path(found.starter).name) == (
+        nnodes,
+        processes or settings.nproc_per_node,
+        starter,
     )
-    found, hosts = on_named_hosts(settings)
-    assert (found.nnodes, found.nproc_per_node, found.scheduler) == ("1:2", "1", "manual")
+    assert len(hosts) == len(given.get("hostlist", [""])[0].split(",")) * ("hostlist" in given)
 
 
 @pytest.mark.parametrize(
@@ -252,20 +215,14 @@ def test_the_hosts_slots_count_unless_processes_are_asked_for() -> None:
     for env, count in (({}, "8"), ({"GPUS_PER_NODE": "4"}, "4")):
         shown = rdzv("launch", *hosts, "--", "train.py", env=env).stdout
         assert "ssh://n1" in shown
-        assert "rdzv worker --parent $$" in shown
         assert f"--nnodes 2 --nproc-per-node {count} " in shown
 
 
 def test_every_slot_has_its_host_and_its_variable_cannot_be_set_otherwise() -> None:
     def plan(**settings: object) -> Plan:
-        return make_plan(
-            LaunchSettings.model_validate({"nnodes": "3", **settings}),
-            ["train.py"],
-            {},
-            Site(Spec("worker.sh", ""), hosts=("n0", "ada@n1", "[fd00::7]:22")),
-            run="llama",
-            launch_id="k7f2a9c1xy",
-        )
+        site = Site(Spec("worker.sh", ""), hosts=("n0", "ada@n1", "[fd00::7]:22"))
+        given = LaunchSettings.model_validate({"nnodes": "3", **settings})
+        return make_plan(given, ["train.py"], {}, site, run="llama", launch_id="k7f2a9c1xy")
 
     hosts = [plan().submission(slot, 1).variables["HOST"] for slot in range(3)]
     assert hosts == ["n0", "ada@n1", "[fd00::7]:22"]
