@@ -63,12 +63,6 @@ def options(made: Plan, slot: int = 1) -> str:
     return " ".join(made.worker_options(slot))
 
 
-def refusal(environ: Mapping[str, str] | None = None, **settings: Any) -> UsageError:
-    with pytest.raises(UsageError) as caught:
-        plan(environ, **settings)
-    return caught.value
-
-
 # ---- worker runs --------------------------------------------------------------------------------
 
 
@@ -108,10 +102,7 @@ def test_slot_0_of_another_scheduler_is_started_here_from_the_local_spec() -> No
         *("--log-dir", "/state/llama/logs", "--log-level", "warning"),
         *("--address", "10.0.0.1"),
     ]
-
-
-def test_without_a_local_node_slot_0_is_like_the_others() -> None:
-    made = plan(local_node=False, address=["10.0.0.1"])
+    made = plan(local_node=False, address=["10.0.0.1"])  # without a local node it is as the others
     first, second = made.submission(0, 1), made.submission(1, 1)
     assert (first.source, first.template) == (second.source, second.template)
     assert first.variables["WORKER_OPTIONS"] == second.variables["WORKER_OPTIONS"]
@@ -220,24 +211,10 @@ def test_loopback_addresses_are_distinct_and_valid_for_every_slot() -> None:
 
 def test_the_times_of_the_settings_are_the_runs_limits() -> None:
     assert plan().limits() == Limits()
-    made = plan(
-        join_timeout=1.0,
-        last_call=2.0,
-        verify_timeout=33.0,
-        arm_timeout=4.0,
-        lease=5.0,
-        grace=6.0,
-        submit_retries=7,
-    )
-    assert made.limits() == Limits(
-        join_timeout_seconds=1.0,
-        last_call_seconds=2.0,
-        verify_timeout_seconds=33.0,
-        arm_timeout_seconds=4.0,
-        lease_seconds=5.0,
-        grace_seconds=6.0,
-        submit_retries=7,
-    )
+    times = {"join_timeout": 1.0, "last_call": 2.0, "verify_timeout": 33.0, "arm_timeout": 4.0}
+    times |= {"lease": 5.0, "grace": 6.0}
+    limits = {f"{name}_seconds": value for name, value in times.items()}
+    assert plan(**times, submit_retries=7).limits() == Limits(**limits, submit_retries=7)
 
 
 def test_spares_are_worker_runs_of_their_own_and_no_nodes_of_the_job() -> None:
@@ -245,9 +222,6 @@ def test_spares_are_worker_runs_of_their_own_and_no_nodes_of_the_job() -> None:
     assert (made.slots, made.nnodes, made.processes.of(2)) == (3, "2", 4)
     assert made.own_variables(2, 1)["NUM_NODES"] == 2
     assert "--spares" not in options(made, 2)
-    assert (
-        "has 2 entries for 3 nodes" in refusal(nnodes="2", spares=1, nproc_per_node="8,8").message
-    )
 
 
 # ---- sizes --------------------------------------------------------------------------------------
@@ -290,11 +264,6 @@ def test_what_is_no_size_of_a_run_is_refused(text: str | None, message: str) -> 
     assert caught.value.hint.startswith("give --nnodes 4, or --nnodes 2:4")
 
 
-def test_processes_for_another_number_of_nodes_are_refused() -> None:
-    error = refusal(nproc_per_node="2,1,1")
-    assert error.message == "--nproc-per-node 2,1,1 has 3 entries for 4 nodes"
-
-
 # ---- variables ----------------------------------------------------------------------------------
 
 
@@ -308,32 +277,44 @@ def test_what_nccl_and_ucx_are_told_reaches_the_workers_unasked() -> None:
     ]
 
 
-def test_a_variable_that_is_not_set_cannot_be_passed() -> None:
-    error = refusal({"HF_TOKEN": "x"}, pass_env=["HF_TOKENS"])
-    assert error.message == "--pass-env HF_TOKENS: the variable is not set here"
-    assert error.hint == "did you mean HF_TOKEN?"
-    assert refusal({}, pass_env=["X"]).hint == "set it, or leave the option away"
-
-
 def test_a_set_variable_may_hold_anything_behind_the_first_equals_sign() -> None:
     assert plan(set=["A=", "B1_C=x=y z\n'\"$"]).extra == {"A": "", "B1_C": "x=y z\n'\"$"}
 
 
-@pytest.mark.parametrize("setting", ["image=secret", "=secret", "1A=secret", "A-B=secret", "IMAGE"])
-def test_a_setting_without_a_name_in_capitals_is_refused_and_its_value_not_shown(
-    setting: str,
+NO_NAME = "is not NAME=VALUE with a NAME in capitals"
+UNSET = "--pass-env {}: the variable is not set here"
+ENTRIES = "has {} entries for {} nodes"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "hint"),
+    [
+        ({"nproc_per_node": "2,1,1"}, f"--nproc-per-node 2,1,1 {ENTRIES.format(3, 4)}", ""),
+        (
+            {"nnodes": "2", "spares": 1, "nproc_per_node": "8,8"},
+            *(f"--nproc-per-node 8,8 {ENTRIES.format(2, 3)}", ""),
+        ),
+        ({"pass_env": ["HF_TOKENS"]}, UNSET.format("HF_TOKENS"), "did you mean HF_TOKEN?"),
+        ({"pass_env": ["X"]}, UNSET.format("X"), "set it, or leave the option away"),
+        *(
+            ({"set": [f"{name}=secret"]}, f"--set {name} {NO_NAME}", "")
+            for name in ("image", "", "1A", "A-B")
+        ),
+        ({"set": ["IMAGE"]}, f"--set IMAGE {NO_NAME}", ""),
+        *(
+            ({"set": [f"{name}=1"]}, f"--set {name}: rdzv itself gives this variable to each w", "")
+            for name in plan().submission(1, 1).variables
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_and_no_value_is_shown(
+    settings: dict[str, Any], message: str, hint: str
 ) -> None:
-    error = refusal(set=[setting])
-    assert (
-        error.message == f"--set {setting.split('=')[0]} is not NAME=VALUE with a NAME in capitals"
-    )
-    assert "secret" not in str(error)
-
-
-def test_a_setting_cannot_take_the_place_of_what_rdzv_gives() -> None:
-    for name in plan().submission(1, 1).variables:
-        error = refusal(set=[f"{name}=1"])
-        assert error.message == f"--set {name}: rdzv itself gives this variable to each worker run"
+    with pytest.raises(UsageError) as caught:
+        plan({"HF_TOKEN": "x"}, **settings)
+    assert caught.value.message.startswith(message)
+    assert caught.value.hint.startswith(hint)
+    assert "secret" not in str(caught.value)
 
 
 def test_an_option_that_changes_nothing_is_told() -> None:
