@@ -324,7 +324,7 @@ def test_what_is_no_list_of_nodes_is_refused_at_once(text: str) -> None:
         expand(text)
 
 
-@given(st.text(st.sampled_from("an019[]-, ") | st.characters(codec="utf-8"), max_size=30))
+@given(st.text(st.characters(codec="utf-8"), max_size=30))
 def test_no_text_breaks_the_reading_of_a_list(text: str) -> None:
     try:
         names = expand(text)
@@ -416,6 +416,7 @@ def test_values_that_cannot_be_are_refused_with_where_they_come_from(
     [
         (LOCAL | {"RANK": "0"}, RUN, ""),
         (env.SHELL, given_by("1", "2", "localhost"), ""),  # somebody gives it himself
+        (env.SHELL, given_by("0", "2", "127.0.0.1"), ""),
         (AZURE_0 | FAR, {}, "AZ_BATCH_MASTER_NODE 203.0.113.7 is no address of this node ("),
         (
             *(AZURE_0 | {"AZ_BATCH_MASTER_NODE": "203.0.113.7"}, given_by("0", "3", "203.0.113.7")),

@@ -85,6 +85,10 @@ def test_on_one_machine_the_addresses_are_known_and_ports_follow_each_other() ->
     ) in shown
 
 
+def test_what_nodes_can_start_is_let_be() -> None:
+    check_start(plan(framework="openmpi"))
+
+
 def test_a_number_that_is_counted_on_the_node_is_said_to_be_one() -> None:
     last = lines(nproc_per_node="gpu")[-1]
     assert last == "# (with 1 process a node: how many there are is counted on the node)"

@@ -54,6 +54,7 @@ def test_01_a_run_without_a_name_gets_one_that_nobody_else_has(world: World) -> 
         {"hostlist": ["h[1-"]},
         {"pass_env": ["NOT_SET_ANYWHERE"]},
         {"set": ["small=1"]},
+        {"framework": "accelerate", "nproc_per_node": "2,1"},
     ],
     ids=str,
 )
