@@ -28,7 +28,7 @@ GATHERING = "waiting for 2 of 4 nodes, 50 s left: slot 2 queued 4 min (Resources
 
 def slot(number: int, **values: Any) -> SlotStatus:
     detail = f"pid {1000 + number}"
-    defaults = {"generation": 1, "wanted_generation": 1, "state": SlotState.RUNNING}
+    defaults: dict[str, Any] = {"generation": 1, "wanted_generation": 1, "state": SlotState.RUNNING}
     return SlotStatus(slot=number, **(defaults | {"detail": detail} | values))
 
 

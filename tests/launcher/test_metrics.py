@@ -243,7 +243,8 @@ async def tell(node: Node, first: int, *steps: int) -> None:
         while True:
             with contextlib.suppress(Unavailable):
                 batch = MetricBatch(first=first, rows=rows)
-                return await node.client.send_metrics("llama", node.slot, batch)
+                await node.client.send_metrics("llama", node.slot, batch)
+                return
             await asyncio.sleep(0.05)
 
 

@@ -211,7 +211,12 @@ def test_loopback_addresses_are_distinct_and_valid_for_every_slot() -> None:
 
 def test_the_times_of_the_settings_are_the_runs_limits() -> None:
     assert plan().limits() == Limits()
-    times = {"join_timeout": 1.0, "last_call": 2.0, "verify_timeout": 33.0, "arm_timeout": 4.0}
+    times: dict[str, Any] = {
+        "join_timeout": 1.0,
+        "last_call": 2.0,
+        "verify_timeout": 33.0,
+        "arm_timeout": 4.0,
+    }
     times |= {"lease": 5.0, "grace": 6.0}
     limits = {f"{name}_seconds": value for name, value in times.items()}
     assert plan(**times, submit_retries=7).limits() == Limits(**limits, submit_retries=7)

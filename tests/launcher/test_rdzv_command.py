@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -62,8 +63,15 @@ def rdzv(
     folder: Path, *words: str, stdout: int = subprocess.PIPE, **env: str
 ) -> subprocess.CompletedProcess[str]:
     environ = environment(folder.parent / "state", **env)
-    pipes = {"stdout": stdout, "stderr": subprocess.PIPE}
-    return subprocess.run([RDZV, *words], cwd=folder, env=environ, text=True, timeout=45, **pipes)
+    return subprocess.run(
+        [RDZV, *words],
+        cwd=folder,
+        env=environ,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=SECONDS,
+    )
 
 
 # ---- the user's modules -------------------------------------------------------------------------
@@ -152,7 +160,7 @@ def test_the_join_string_is_in_no_environment_on_no_command_line_and_in_no_open_
 def test_a_variable_that_is_set_beats_its_file(
     folder: Path, variable: str, file: str | None, says: str
 ) -> None:
-    env = {"RDZV_JOIN": variable}
+    env: dict[str, Any] = {"RDZV_JOIN": variable}
     if file is not None:
         (folder.parent / "join").write_text(file)
         env["RDZV_JOIN_FILE"] = str(folder.parent / "join")
