@@ -27,8 +27,17 @@ PACKAGES = ("hypothesis", "matplotlib", "nvidia-ml-py", "psutil", "pytest", "pyy
 """Of the extra `test`, those whose names begin so."""
 PURE = {
     "tests/launcher": (
-        *("adopt", "dry_run", "environment", "hostlist", "metrics", "options", "plan", "preview"),
-        "recordings",
+        *(
+            "adopt",
+            "dry_run",
+            "environment",
+            "hostlist",
+            "metrics",
+            "options",
+            "placeholders",
+            "plan",
+        ),
+        *("preview", "recordings", "run_describing"),
         *("run_course", "run_ending", "run_ground", "run_signals", "run_slots"),
         *("specs", "symmetric", "template"),
     ),

@@ -156,6 +156,7 @@ def test_40_a_creation_that_is_not_answered_is_tried_again_soon_and_given_up_in_
     assert drive.all_open(do.CreateRun) == []
     assert kinds(drive.wait(0.05)) == ["CreateRun"]
     silent(drive, do.CreateRun, "creating", 1.0)
+    assert drive.said() == []
     assert 20.0 < drive.now < 23.0
     assert failure(drive) == NotCreated(20.0, SILENT, standing=False)
 
@@ -187,6 +188,7 @@ def test_42_43_a_launcher_that_cannot_go_on_tells_its_nodes_and_waits_a_moment()
     drive = following()
     drive.refuse(do.AskStatus, FOREIGN)  # rule 45: the registry has forgotten the run
     assert drive.open(do.CancelRun).reason == ByFailure(Refusal(FOREIGN))
+    assert drive.all_open(do.FollowEvents) == []
     here = status_of(HERE, version=4)
     cancelled(drive, here)
     assert drive.open(do.AskStatus) == do.AskStatus(drive.open(do.AskStatus).id, 4, 0.5)
@@ -202,15 +204,11 @@ def test_42_43_a_launcher_that_cannot_go_on_tells_its_nodes_and_waits_a_moment()
 # --- following
 
 
-def test_44_the_next_status_is_asked_for_above_the_last_version() -> None:
+def test_44_a_registry_that_does_not_answer_is_asked_again_with_jitter_until_it_is_lost() -> None:
     drive = following()
     assert drive.open(do.AskStatus) == do.AskStatus(drive.open(do.AskStatus).id, -1, 2.0)
     drive.status(version=7)
-    assert drive.open(do.AskStatus).after == 7
-
-
-def test_44_a_registry_that_does_not_answer_is_asked_again_with_jitter_until_it_is_lost() -> None:
-    drive = following()
+    assert drive.open(do.AskStatus).after == 7  # above the last version
     drive.take(said.Unanswered(drive.open(do.AskStatus).id, SILENT, jitter=1.0))
     drive.wait(0.49)
     assert drive.all_open(do.AskStatus) == []
@@ -375,11 +373,7 @@ def test_51_events_go_on_after_the_last_one_that_was_shown_and_end_nothing() -> 
     drive.wait(0.2)
     assert stage(drive) == "following"
     assert drive.all_open(do.FollowEvents)
-
-
-def test_52_metrics_are_kept_each_second() -> None:
-    drive = following()
-    drive.wait(1.0)
+    drive.wait(1.0 - drive.now)  # rule 52: metrics are kept each second
     drive.answer(do.FetchMetrics)
     assert drive.all_open(do.FetchMetrics) == []
     drive.wait(1.0)
