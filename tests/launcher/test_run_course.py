@@ -188,7 +188,8 @@ def test_42_43_a_launcher_that_cannot_go_on_tells_its_nodes_and_waits_a_moment()
     drive = following()
     drive.refuse(do.AskStatus, FOREIGN)  # rule 45: the registry has forgotten the run
     assert drive.open(do.CancelRun).reason == ByFailure(Refusal(FOREIGN))
-    assert drive.all_open(do.FollowEvents) == []
+    drive.wait(1.1)
+    assert drive.all_open(do.FollowEvents) == [] == drive.all_open(do.FetchMetrics)
     here = status_of(HERE, version=4)
     cancelled(drive, here)
     assert drive.open(do.AskStatus) == do.AskStatus(drive.open(do.AskStatus).id, 4, 0.5)
