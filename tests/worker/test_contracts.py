@@ -258,6 +258,7 @@ TRACE = "Traceback (most recent call last):"
         ([STARTER], [STARTER]),
         ([BEFORE, "load", "", "no such file", FAILED, TRACE], ["load", "no such file"]),
         ([BEFORE, FAILED], [BEFORE, FAILED]),
+        (["nan", RECORD.replace(" torch/", " .venv/lib/torch/") + "] Sending"], ["nan"]),
     ],
 )
 def test_what_starts_a_program_hides_no_word_of_it(said: list[str], told: list[str]) -> None:

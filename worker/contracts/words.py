@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_TORCHRUN_RECORD = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ torch/distributed/")
+_TORCHRUN_RECORD = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ (?:\S*/)?torch/distributed/")
+"""Its path is relative to a folder of `sys.path`: with PYTHONPATH=. an environment is before it."""
 _WORKER_FAILED = re.compile(_TORCHRUN_RECORD.pattern + r".*\] failed \(exitcode: ")
 
 _STARTER = re.compile(r"rdzv: process (?P<rank>\d{1,9}) \(local rank \d+\) failed first")
