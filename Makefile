@@ -8,12 +8,13 @@ WORKERS ?= 2
 # For tests that mostly wait: for a lease, an engine, a scheduler's next look.
 WAITING ?= 4
 SCHEDULES ?= 200000
-SHARE := not faults and not frameworks and not fuzz and not schedulers and not nightly
+SHARE := not faults and not frameworks and not fuzz and not planted and not schedulers and not nightly
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
 FAULTS := tests/faults tests/path tests/attack tests/test_netlab.py
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/slurm tests/ssh tests/vessl
 FRAMEWORKS := tests/frameworks
 FUZZ := tests/attack
+PLANTED := tests/simulation
 EVERYDAY := -n $(WORKERS) -m "$(SHARE)"
 # Nothing is compiled at installation, which takes as long as the rest of it: the first import keeps it.
 PIP_INSTALL := -m pip install --quiet --no-compile --constraint $(abspath constraints.txt)
@@ -21,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo test coverage test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
+.PHONY: demo test coverage test-planted test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -46,6 +47,10 @@ coverage: $(INSTALLED)
 ## The core of it on the oldest and the newest Python, and the coverage of what decides.
 test-pythons: $(INSTALLED)
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons 3.10 3.13
+
+## Every planted bug, and the seeds that take long: what the everyday suite tries some of.
+test-planted: $(INSTALLED)
+	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
 
 ## Real faults in real processes.
 test-faults: $(INSTALLED)

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("mark", ["faults", "schedulers", "frameworks", "fuzz"])
+@pytest.mark.parametrize("mark", ["faults", "schedulers", "frameworks", "fuzz", "planted"])
 def test_no_test_of_a_share_lies_where_it_does_not_look(mark: str) -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     [listed] = re.findall(rf"^{mark.upper()} := (.*)$", text, re.M)

@@ -27,7 +27,7 @@ from tests.simulation.history import Violation
 from tests.simulation.planted import BUGS
 from tests.simulation.progress import Kept, Totals, kept_in, version_of_code
 from tests.simulation.schedule import Schedule, from_json
-from tests.simulation.search import forget_all_but, search
+from tests.simulation.search import keep, search, stored
 from tests.simulation.shrink import shrink
 from tests.simulation.world import simulate
 
@@ -95,7 +95,7 @@ def _run(arguments: argparse.Namespace, first: int, kept: Kept | None) -> int:
                 break
     _summary(totals, time.monotonic() - start)
     if kept is not None:
-        print(kept.words(), flush=True)
+        print(kept.progress.words(kept.version), flush=True)
     return _explain(totals.failed) if totals.failed else off.code
 
 
@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _search(text: str, most: int) -> int:
-    forget_all_but(BUGS)
+    keep({name: found for name, found in stored().items() if name in BUGS})
     bugs = [bug for name, bug in BUGS.items() if text in name]
     missed = search(bugs, most, lambda words: print(words, flush=True))
     print(f"{len(bugs) - len(missed)} of {len(bugs)} are caught; not caught: {missed or 'none'}")

@@ -60,39 +60,32 @@ class RecordingClient(RegistryClient):
     process: Process
 
     async def connect(self) -> str:
-        """See the base class."""
         self.process.doors.may_break("connect")
         return await super().connect()
 
     async def close(self) -> None:
-        """See the base class."""
         self.process.doors.may_break("close_client")
         await super().close()
 
     async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
-        """See the base class."""
         self.process.doors.may_break("send_metrics")
         return await super().send_metrics(run, slot, batch)
 
     async def relay_take(self, run: str, slot: int, after: int, session: str) -> RelayMail:
-        """See the base class."""
         self.process.doors.may_break("relay_take")
         return await super().relay_take(run, slot, after, session)
 
     async def join(self, run: str, request: JoinRequest) -> JoinReply:
-        """See the base class."""
         self.process.doors.may_break("join")
         reply = await super().join(run, request)
         self.process.note_join(request.join_id, reply)
         return reply
 
     async def refuse(self, run: str, slot: int, refusal: Refusal) -> ReportReply:
-        """See the base class."""
         self.process.told_refusal = True
         return await super().refuse(run, slot, refusal)
 
     async def watch(self, run: str, slot: int, after: int, poll: float) -> NodeView:
-        """See the base class."""
         self.process.doors.may_break("watch")
         view = await super().watch(run, slot, after, poll)
         self.process.note_view(view)
@@ -175,7 +168,6 @@ class Process:
 
     @property
     def name(self) -> str:
-        """How it is named in violations."""
         return f"{self.machine.name} (incarnation {self.incarnation})"
 
     @property
@@ -185,18 +177,15 @@ class Process:
 
     @property
     def token(self) -> Credential:
-        """With which it joins."""
         return self.join.token
 
     @property
     def index(self) -> int:
-        """The place of its launch in the schedule."""
         return self.facts.index
 
     # --- life ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Let it live."""
         self.machine.run(self._live())
 
     async def _live(self) -> None:
@@ -234,7 +223,6 @@ class Process:
         )
 
     def tell_to_end(self, number: int = signal.SIGTERM) -> None:
-        """Send it a signal that ends it."""
         if self.ended is not None or not self.machine.alive:
             return
         self.signals_told += 1 if number != signal.SIGQUIT else 2
@@ -249,7 +237,6 @@ class Process:
             self.die(silent=False)
 
     def pass_on(self, number: int) -> None:
-        """Send it a signal that is meant for its program."""
         program = self.program
         if program is not None and program.main_ended is None and self.machine.handlers:
             self.passed.append(number)
@@ -308,14 +295,12 @@ class Process:
             self.note_program_end(137, was_told=True)
 
     def note_join(self, join_id: str, reply: JoinReply) -> None:
-        """The registry has taken it in."""
         self.incarnation = reply.incarnation
         self.heard_at = self.world.loop.time()
         self.facts.owners[self.slot, reply.incarnation] = self
         self.world.history.judge(invariants.OF_JOINS, self, join_id)
 
     def note_view(self, view: NodeView) -> None:
-        """It was told this."""
         self.world.history.judge(invariants.OF_VIEWS, self, view)
         self.heard_at = self.world.loop.time()
         self.views_at.append(self.heard_at)
@@ -331,7 +316,6 @@ class Process:
             self._note_start()
 
     def note_report(self, report: Report) -> None:
-        """It tells this, for the first time or again."""
         if isinstance(report, ExitReport | LeaveReport):
             self.told_end |= isinstance(report, ExitReport)
             self.spoke_without_parent |= self.parent_is_gone and self.started_at is None
@@ -366,7 +350,6 @@ class Process:
         self.started_at = self.world.loop.time()
 
     def note_program_end(self, code: int, *, was_told: bool) -> None:
-        """Its main process has ended."""
         if self.program_code is None:
             self.program_code = 0 if self.serves and was_told else code
             self.program_ended_at = self.world.loop.time()
@@ -473,7 +456,6 @@ class Process:
             loop.call_later(seconds, self.fail_program, 134, context=context)
 
     def fail_program(self, code: int) -> None:
-        """Something makes the program fail."""
         if self.program is not None:
             call, context = self.program.end_by_itself, self.machine.context
             self.world.loop.call_soon(call, code, context=context)

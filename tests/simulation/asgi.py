@@ -77,7 +77,6 @@ class _Exchange:
         self._body = b""
 
     async def receive(self) -> Message:
-        """The body, then the end of the connection."""
         if not self._read:
             self._read = True
             return {"type": "http.request", "body": self._request.body or b"", "more_body": False}
@@ -90,7 +89,6 @@ class _Exchange:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """A part of the answer."""
         if message["type"] == "http.response.start":
             self._status, self._headers = message["status"], list(message.get("headers", []))
             if self._pass_on is not None:
@@ -101,7 +99,6 @@ class _Exchange:
             self._body += message.get("body", b"")
 
     async def answer(self, whole: bytes) -> bool:
-        """A whole answer at once: see `Connection.answer`."""
         head, _, self._body = whole.partition(b"\r\n\r\n")
         first, *lines = head.split(b"\r\n")
         self._status = int(first.split(b" ")[1])
@@ -111,7 +108,6 @@ class _Exchange:
         return True
 
     def answered(self) -> Answer:
-        """What the client reads of it."""
         headers = {name.decode().lower(): value.decode() for name, value in self._headers}
         zipped = headers.get("content-encoding") == "gzip"
         return Answer(self._status, headers, gzip.decompress(self._body) if zipped else self._body)

@@ -39,7 +39,6 @@ class Disk:
         self._at_drop = at_drop
 
     def commit(self, records: list[Record]) -> None:
-        """Keep the records, all or none."""
         new = {(record.run, record.number): record for record in records}
         if len(new) < len(records) or not new.keys().isdisjoint(self.records):
             raise StorageFull("the journal holds a record of that run and number already")
@@ -48,12 +47,10 @@ class Disk:
         self._at_commit("after", records)
 
     def renew(self) -> None:
-        """The journal is deleted, and another one begun."""
         self.records = {}
         self.journal += 1
 
     def drop(self, run: str) -> None:
-        """Forget a run."""
         self._at_drop(run)
         self.records = {key: record for key, record in self.records.items() if key[0] != run}
 
@@ -67,7 +64,6 @@ class SimulatedJournal:
         self._number = disk.journal
 
     async def append(self, records: list[Record]) -> None:
-        """See the protocol."""
         disk, now = self._disk, asyncio.get_running_loop().time()
         await asyncio.sleep(disk.slow_seconds if now < disk.slow_until else _WRITE_SECONDS)
         self._check_space()
@@ -87,11 +83,9 @@ class SimulatedJournal:
             raise StorageFull(FULL)
 
     def read(self, run: str | None = None) -> Iterator[Record]:
-        """See the protocol."""
         yield from [one for one in self._disk.records.values() if run in (None, one.run)]
 
     async def drop(self, run: str) -> None:
-        """See the protocol."""
         await asyncio.sleep(_WRITE_SECONDS)
         self._check_space()
         if self._number == self._disk.journal:

@@ -241,7 +241,6 @@ class Doors:
 
 
 def _look_at(thread: asyncio.Future[Any]) -> None:
-    """Nobody may have waited for it."""
     if not thread.cancelled():
         thread.exception()
 
@@ -268,7 +267,6 @@ class _HostsFile:
         own_slot: int,
         resolved: Mapping[str, AbstractSet[str]] | None = None,
     ) -> str | None:
-        """Write the table's names."""
         self._doors.may_break("install")
         is_refused = self._process.world.marked("hosts refused", self._process) is not None
         if not (is_refused and self._process.needs_hosts):  # else it goes on by address
@@ -279,7 +277,6 @@ class _HostsFile:
         return None
 
     def remove(self) -> None:
-        """Take them away."""
         fault = self._process.world.marked("names kept", self._process)
         self._process.keeps_names = True
         self._doors.may_break("remove")
@@ -307,7 +304,6 @@ class _Socket:
         self._speaking: asyncio.Task[None] | None = None
 
     async def open(self, environ: Mapping[str, str]) -> str:
-        """Listen."""
         world, process = self._process.world, self._process
         if world.marked("no socket", process) is not None:
             process.troubled |= process.launch.led  # its remote commands need one
@@ -330,11 +326,9 @@ class _Socket:
                 self._take({"rank": 0, "step": step, "values": {"loss": 1.0 / step}})
 
     async def hear_out(self, seconds: float) -> None:
-        """Nobody has anything more to say."""
         self._doors.may_break("hear_out")
 
     async def close(self) -> None:
-        """Answer nobody."""
         if self._speaking is not None:
             self._speaking.cancel()
         self._doors.may_break("close_socket")
@@ -348,7 +342,6 @@ class _NcclLog:
         self._doors = doors
 
     async def verdicts(self) -> AsyncIterator[NetworkVerdict]:
-        """What is to be said of it."""
         await asyncio.sleep(1.5)
         self._doors.may_break("verdicts")
         fault = self._process.world.marked("falls back", self._process)
@@ -361,7 +354,6 @@ class _NcclLog:
         await forever()
 
     def trouble(self) -> str:
-        """What stands between the program and its network."""
         self._doors.may_break("trouble")
         return "a port is down"
 

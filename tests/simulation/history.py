@@ -110,15 +110,12 @@ class Wait:
     since: float | None = None
 
     def seconds(self, at: float) -> float:
-        """How long it is by now."""
         return self.waited + (0.0 if self.since is None else at - self.since)
 
     def begin_anew(self, at: float) -> None:
-        """Another node is awaited."""
         self.waited, self.since = 0.0, at
 
     def count(self, at: float, *, counts: bool) -> None:
-        """The slot is awaited from now on, or is not."""
         if counts and self.since is None:
             self.since = at
         elif not counts and self.since is not None:
@@ -223,7 +220,6 @@ class History:
         self.world: World
 
     def fail(self, invariant: str, words: str) -> None:
-        """Note that an invariant does not hold."""
         if self.violation is None:
             self.violation = Violation(invariant, words, self.now())
             self._halt()
@@ -243,11 +239,9 @@ class History:
                 self.fail(invariant.__name__, wrong)
 
     def of(self, run: Run) -> Facts:
-        """What happened to the launch that has this run."""
         return self.facts[run.spec.launch_id]
 
     def view_of(self, data: bytes) -> NodeView:
-        """The view in an answer that many get."""
         if data not in self._views:
             self._views[data] = NodeView.model_validate_json(data)
         return self._views[data]
@@ -255,7 +249,6 @@ class History:
     # --- what the journal gets ----------------------------------------------------------------
 
     def recorded(self, record: Record) -> None:
-        """One more fact is durable."""
         from tests.simulation import invariants
 
         event = load_event(record.body)
@@ -295,7 +288,6 @@ class History:
             facts.stopped_at = self.now()
 
     def registry_until(self) -> float:
-        """Until when there was a registry, or is."""
         away_since, back = self.gaps[-1] if self.gaps else (self.now(), 0.0)
         return away_since if back > self.now() else self.now()
 
@@ -308,7 +300,6 @@ class History:
         self.last_at.clear()
 
     def dropped(self, run: str) -> None:
-        """A run is forgotten as a whole."""
         from tests.simulation import promises
 
         if run in self.runs:
@@ -319,7 +310,6 @@ class History:
     # --- what the registry says ---------------------------------------------------------------
 
     def answered(self, request: Request, answer: Answer) -> None:
-        """An answer leaves the registry."""
         from tests.simulation import invariants
 
         said = self._said(request, answer)

@@ -61,7 +61,6 @@ class Broken(Exception):
 
 
 def group_token(index: int) -> str:
-    """What the equal nodes of a launch share."""
     return group_token_text(hashlib.sha256(b"group %d" % index).digest())
 
 
@@ -117,7 +116,6 @@ class Launcher:
         self.outcome: Result | str = ""
 
     def begin(self) -> None:
-        """Let it live."""
         self.machine.run(self._live())
 
     async def _live(self) -> None:
@@ -174,7 +172,6 @@ class Launcher:
         return RegistryString(place_of(self.launch.addresses), self.world.operator).text()
 
     def belongs_to(self, index: int) -> bool:
-        """Whether it is one of this launch."""
         return self.index == index
 
     def note_launch(self, folder: Folder) -> None:
@@ -184,7 +181,6 @@ class Launcher:
         self.launch_id = record.launch_id
 
     def note_status(self, status: RunStatus) -> None:
-        """What it knows of the run by now."""
         self.seen, now = status, self.world.loop.time()
         self.shown_at = now if self.shown_at is None else self.shown_at
         self.first_version = self.first_version or status.version
@@ -204,7 +200,6 @@ class Launcher:
     # --- what happens to it -------------------------------------------------------------------
 
     def tell_to_end(self, number: int) -> None:
-        """Send it a signal that ends it."""
         if self.ended or not self.machine.alive:
             return
         now = self.world.loop.time()
@@ -216,7 +211,6 @@ class Launcher:
             self.hurried_at = now
 
     def die(self) -> None:
-        """SIGKILL."""
         if not self.ended:
             self.was_killed = True
             self._end()
@@ -239,7 +233,6 @@ class SimulatedBoard:
         self._launcher = launcher
 
     def status(self, status: RunStatus) -> None:
-        """See the protocol."""
         launcher = self._launcher
         launcher.world.may_break(launcher.index, "board")
         launcher.note_status(status)
@@ -250,11 +243,9 @@ class SimulatedBoard:
             launcher.world.history.facts[status.launch_id].told.append(status.result)
 
     def event(self, line: EventLine) -> None:
-        """See the protocol."""
         self._launcher.events.append(line.number)
 
     def say(self, text: str) -> None:
-        """See the protocol."""
         self._launcher.said.append(text)
 
     def close(self) -> None:
@@ -271,14 +262,12 @@ class Folder(StateDir):
 
     @property
     def ledger(self) -> Ledger:
-        """See the base class."""
         return FullLedger(self.path / "worker-runs.jsonl", self._is_full)
 
     def _is_full(self) -> bool:
         return self._world.loop.time() < self._world.folder_full_until
 
     def write(self, name: str, data: bytes) -> Path:
-        """See the base class."""
         if name == "result.json":
             self._world.may_break(self._launcher.index, "result")
         if self._is_full():
@@ -310,39 +299,31 @@ class SimulatedEnvironment(LaunchEnvironment):
         self._world = launcher.world
 
     def jitter(self) -> float:
-        """See the base class."""
         return self._launcher.draw.random()
 
     def launch_id(self) -> str:
-        """See the base class."""
         return self._world.new_launch(self._launcher.index)
 
     def secret(self) -> bytes:
-        """See the base class."""
         return hashlib.sha256(b"secret %d" % len(self._world.history.facts)).digest()
 
     def hostname(self) -> str:
-        """See the base class."""
         more = ".other" if self._launcher.again == "host" else ""
         return f"launcher{self._launcher.index}{more}"
 
     def addresses(self) -> list[str]:
-        """See the base class."""
         return list(ADDRESSES[: self._launcher.launch.addresses])
 
     def recorder(self, state: StateDir) -> Recorder | None:
-        """See the base class."""
         if self._world.recordings is None:
             return None
         return self._world.recorder(CODEC, self._launcher.machine.name)
 
     def state(self, root: Path, run: str) -> StateDir:
-        """See the base class."""
         self._launcher.folder = Folder(root, self._launcher)
         return self._launcher.folder
 
     def scheduler(self, starter: str, context: SchedulerContext) -> Scheduler:
-        """See the base class."""
         if starter == "local":
             return self._launcher.children
         if self._launcher.again == "gone" and starter == _FORMER:
@@ -350,44 +331,36 @@ class SimulatedEnvironment(LaunchEnvironment):
         return self._world.schedulers[self._launcher.index]
 
     def echo(self, words: str) -> None:
-        """See the base class."""
         self._launcher.said.append(words)
 
     def board(self, *, json_events: bool) -> Board:
-        """See the base class."""
         return self._launcher.board
 
     def client(
         self, place: RegistryPlace, credential: Credential, request_seconds: float
     ) -> RegistryClient:
-        """See the base class."""
         launcher = self._launcher
         return self._world.client(place, launcher.path, launcher.door, credential, request_seconds)
 
     def keeper(
         self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]
     ) -> MetricsKeeper:
-        """See the base class."""
         return _NoMetrics(self._launcher)
 
     # --- a registry of its own ----------------------------------------------------------------
 
     def listen(self, port: int, *, address: str, exact: bool) -> Socket:
-        """See the base class."""
         return self._world.registries.listen(self._launcher, port, exact=exact)
 
     def configure(self, state: StateDir, secret: bytes, *, tls: bool) -> RegistryPlace:
-        """See the base class."""
         return RegistryPlace((), 0, "certificate", Identity.of(secret).proof)
 
     async def start_registry(self, state: StateDir, sock: Socket) -> Child:
-        """See the base class."""
         self._world.may_break(self._launcher.index, "registry")
         self._launcher.registry_starts.append(self._world.loop.time())
         return self._world.registries.start_child(self._launcher, state)
 
     def registry_words(self, state: StateDir) -> str:
-        """See the base class."""
         return "it was killed"
 
 
@@ -398,5 +371,4 @@ class _NoMetrics:
         self._launcher = launcher
 
     async def fetch(self) -> None:
-        """See the protocol."""
         self._launcher.world.may_break(self._launcher.index, "keeper")

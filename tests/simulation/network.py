@@ -75,7 +75,6 @@ class Path:
         return self.light > 1
 
     def delay(self) -> float:
-        """Seconds that the next message takes."""
         seconds = 0.0003 + 0.002 * self.random.random()
         if self.late:
             self.late -= 1
@@ -83,7 +82,6 @@ class Path:
         return seconds
 
     def is_cut(self, now: float) -> bool:
-        """Whether no connection can be opened."""
         return now < self.cut_up_until or now < self.cut_down_until
 
     def has_lost(self, address: str, now: float) -> bool:
@@ -133,7 +131,6 @@ class Wire:
         path.open.append(self)
 
     def fail(self) -> None:
-        """The client sees that it is gone."""
         self.broken = True
         if self in self.path.open:
             self.path.open.remove(self)
@@ -168,11 +165,9 @@ class Network:
 
     @property
     def paths(self) -> list[Path]:
-        """Of all hosts."""
         return list(self._paths.values())
 
     def door(self, path: Path) -> Door:
-        """The network for a process on that host."""
         return Door(self._loop, self, path)
 
     def is_cut(self, path: Path, address: str) -> bool:
@@ -205,7 +200,6 @@ class Network:
             self._later(path.delay() + 0.01, self._arrive_again, path, request)
 
     def stream(self, wire: Wire, request: Request, stream: SimulatedStream) -> None:
-        """Send a request whose answer comes bit by bit."""
         if not (wire.forgotten or self._is_lost(wire, "up")):
             self._later(wire.path.delay(), self._arrive_for_stream, wire, request, stream)
 
@@ -345,17 +339,14 @@ class Door:
         self.traffic = Traffic()
 
     async def addresses_of(self, name: str, seconds: float) -> list[str]:
-        """See the protocol; there are no names here."""
         if name not in ADDRESSES + LOOPBACK:
             raise NetworkFailure(Fault.NO_NAME, "there are no names")
         return [name]
 
     async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
-        """See the protocol."""
         return SimulatedLine(self, place, address, seconds)
 
     async def connect(self, place: RegistryPlace, address: str, seconds: float) -> Wire:
-        """Open a connection."""
         give_up_at = self._loop.time() + seconds
         while self._network.is_cut(self._path, address):
             await asyncio.sleep(min(_SYN_SECONDS, seconds))
@@ -390,13 +381,11 @@ class Door:
         return answer
 
     def stream(self, wire: Wire, request: Request, quiet: float) -> SimulatedStream:
-        """Send a request whose answer comes bit by bit."""
         stream = SimulatedStream(self._loop, wire, quiet)
         self._network.stream(wire, request, stream)
         return stream
 
     def hang_up(self, wire: Wire) -> None:
-        """Close a connection."""
         if not wire.broken:
             self._network.hang_up(wire)
 
@@ -406,7 +395,6 @@ class Door:
             self.hang_up(wire)
 
     def process_ended(self) -> None:
-        """The host closes what its process has left open."""
         for wire in self._wires:
             self.hang_up(wire)
         self._wires.clear()
@@ -425,7 +413,6 @@ class SimulatedLine:
         self.base = f"https://{address}:{place.port}"
 
     async def request(self, request: Request, seconds: float) -> Answer:
-        """See the protocol."""
         wire = self._kept() or await self._door.connect(self._place, self._address, self._seconds)
         self._used.append(wire)
         try:
@@ -443,7 +430,6 @@ class SimulatedLine:
 
     @contextlib.asynccontextmanager
     async def stream(self, request: Request, quiet: float) -> AsyncIterator[SimulatedStream]:
-        """See the protocol."""
         wire = await self._door.connect(self._place, self._address, self._seconds)
         self._used.append(wire)
         try:
@@ -455,7 +441,6 @@ class SimulatedLine:
             self._door.hang_up(wire)
 
     async def aclose(self) -> None:
-        """See the protocol."""
         for wire in self._idle + self._used:
             self._door.hang_up(wire)
 

@@ -48,7 +48,6 @@ class Bug:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """The code has the bug within."""
         with ExitStack() as undo:
             for file in dict.fromkeys(edit.file for edit in self.edits):
                 plant(file, [edit for edit in self.edits if edit.file == file], undo)
@@ -140,7 +139,6 @@ def _taken_over(now: Any, real: Any, false: Any) -> Any:
 
 
 def _text_of(code: CodeType) -> tuple[Any, ...]:
-    """What a code does; not on which line it stands."""
     constants = tuple(
         _text_of(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts
     )

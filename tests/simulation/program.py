@@ -90,7 +90,6 @@ class SimulatedProgram:
     # --- what happens to it -------------------------------------------------------------------
 
     def end_by_itself(self, code: int) -> None:
-        """It ends well, or one of its ranks fails."""
         if self._is_ending():
             return
         if code:
@@ -155,21 +154,17 @@ class SimulatedProgram:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing is left of it."""
         return self._gone.done()
 
     # --- what its agent does ------------------------------------------------------------------
 
     def signal(self, number: int) -> None:
-        """See the protocol."""
         self.signals.append(number)
 
     async def wait(self) -> Ending:
-        """See the protocol."""
         return await asyncio.shield(self._gone)
 
     async def stop(self) -> Ending:
-        """See the protocol."""
         if not self._was_told:
             self._was_told = True
             if self.main_ended is None:
@@ -180,7 +175,6 @@ class SimulatedProgram:
         return await self.wait()
 
     def kill_now(self) -> None:
-        """See the protocol."""
         self._was_told = self.was_killed = True
         self._leftover = 0.0
         self._later(0.01, self._main_ends, _KILLED)
@@ -188,7 +182,6 @@ class SimulatedProgram:
 
 
 def draw_course(draw: random.Random, seconds: float, code: int, ranks: int) -> Course:
-    """How a program goes: mostly without ado."""
     return Course(
         seconds=seconds,
         code=code,

@@ -1,11 +1,8 @@
 """How far the search for failing schedules has come, in all: `build/simulate/progress.json`.
 
 The file is written anew after each chunk of seeds, all or nothing, so that a search can be broken
-off at any moment: what was not finished is run again by the next one, and no seed is left out. A
-seed that failed stays written down until it passes.
-
-A seed says which schedule was run only together with the code that drew and ran it, so that what
-was run is counted for each version of the code as well.
+off at any moment and no seed is left out. A seed that failed stays written down until it passes.
+What was run is counted for each version of the code as well: only with it a seed is a schedule.
 """
 
 from __future__ import annotations
@@ -41,31 +38,20 @@ class Totals:
     failed: list[tuple[int, Violation]] = field(default_factory=list)
 
     def add(self, other: Totals) -> None:
-        """Count these as well."""
-        self.schedules += other.schedules
-        self.events += other.events
-        self.records += other.records
-        self.seconds += other.seconds
-        self.faults += other.faults
-        self.failed += other.failed
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
 
 
 @dataclass(frozen=True)
 class Progress:
     """What was run in all; a failed seed that is run again is not counted again.
 
-    Attributes:
-        next_seed: All before it were run.
-        seconds: On the virtual clock.
-        faults: How often each kind befell a schedule.
-        versions: How many schedules were run on each version of the code, the newest last.
-        failed: The invariant that did not hold, by seed.
+    `versions` counts the schedules on each version of the code, the newest last; `failed` has the
+    invariant that did not hold, by seed.
     """
 
     next_seed: int = 0
     schedules: int = 0
-    seconds: float = 0.0
-    faults: Mapping[str, int] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[int, str] = field(default_factory=dict)
 
@@ -73,33 +59,24 @@ class Progress:
         """With the next seeds, which have come to `part`; raises ValueError for any others."""
         if chunk.start != self.next_seed or part.schedules != len(chunk):
             raise ValueError(f"{part.schedules} of {chunk} do not follow {self.next_seed - 1}")
-        older = {name: count for name, count in self.versions.items() if name != version}
-        return Progress(
-            chunk.stop,
-            self.schedules + part.schedules,
-            self.seconds + part.seconds,
-            dict(Counter(self.faults) + part.faults),
-            older | {version: self.versions.get(version, 0) + part.schedules},
-            {**self.failed, **_invariants(part)},
-        )
+        versions = dict(self.versions)
+        versions[version] = versions.pop(version, 0) + part.schedules
+        schedules = self.schedules + part.schedules
+        return Progress(chunk.stop, schedules, versions, {**self.failed, **_invariants(part)})
 
     def replayed(self, part: Totals) -> Progress:
         """With what came of the failed seeds, run again: those that pass are taken out."""
         return replace(self, failed=_invariants(part))
 
-    def words(self, version: str) -> Iterator[str]:
-        """The lines that tell of it."""
-        count, here = sum(self.faults.values()), self.versions.get(version, 0)
-        yield (
-            f"in all {self.schedules} schedules, {self.seconds / 3600:.1f} virtual hours, "
-            f"{count} faults of {len(self.faults)} kinds; the next seed is {self.next_seed}"
-        )
-        others = f", {self.schedules - here} on {len(self.versions.keys() - {version})} others"
-        yield f"{here} of them on this version of the code ({version})" + (
-            others if here < self.schedules else ""
-        )
-        for seed, invariant in self.failed.items():
-            yield f"seed {seed} has failed ({invariant}), and is run again first next time"
+    def words(self, version: str) -> str:
+        """What was run in all, and what has failed, in lines."""
+        here = self.versions.get(version, 0)
+        lines = [
+            f"seed {seed} has failed ({invariant}), and is run again first next time"
+            for seed, invariant in self.failed.items()
+        ]
+        whole = f"in all {self.schedules} schedules, {here} of them on this version of the code"
+        return "\n".join([f"{whole} ({version}); the next seed is {self.next_seed}", *lines])
 
 
 def _invariants(part: Totals) -> dict[int, str]:
@@ -110,63 +87,39 @@ _PROGRESS = TypeAdapter(Progress)
 
 
 class Kept:
-    """The progress in its folder.
-
-    Args:
-        folder: Where its file is, or will be.
-        version: Of the code that is searched.
-    """
+    """The progress in its folder, and the version of the code that is searched."""
 
     def __init__(self, folder: Path, version: str) -> None:
         self.version = version
         self._file = folder / FILE
-        self._progress = _read(self._file)
-
-    @property
-    def progress(self) -> Progress:
-        """As it is in the file."""
-        return self._progress
+        self.progress = _read(self._file)
 
     def take(self, chunk: range, part: Totals) -> None:
-        """Write down what came of the next seeds."""
-        self._write(self._progress.after(chunk, part, self.version))
+        self._write(self.progress.after(chunk, part, self.version))
 
     def replayed(self, part: Totals) -> None:
-        """Write down what came of the failed seeds, run again."""
-        self._write(self._progress.replayed(part))
-
-    def words(self) -> str:
-        """What was run in all."""
-        return "\n".join(self._progress.words(self.version))
+        self._write(self.progress.replayed(part))
 
     def _write(self, progress: Progress) -> None:
         unfinished = self._file.with_suffix(".new")
         unfinished.write_bytes(_PROGRESS.dump_json(progress, indent=1) + b"\n")
         unfinished.replace(self._file)
-        self._progress = progress
+        self.progress = progress
 
 
 @contextmanager
 def kept_in(folder: Path, version: str) -> Iterator[Kept]:
-    """The progress in this folder, for one search at a time.
-
-    Raises:
-        SystemExit: Another search goes on there, or its file is none of ours.
-    """
+    """The progress in this folder, for one search at a time; raises SystemExit for a second one,
+    and for a file that is none of ours."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder, os.O_RDONLY)
     try:
-        _lock(lock, folder)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield Kept(folder, version)
-    finally:
-        os.close(lock)
-
-
-def _lock(descriptor: int, folder: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise SystemExit(f"another search goes on in {folder}; give a --seed") from None
+    finally:
+        os.close(lock)
 
 
 def _read(file: Path) -> Progress:
@@ -190,7 +143,6 @@ def digest(folders: Iterable[Path]) -> str:
     for folder in folders:
         for file in sorted(folder.rglob("*.py")):
             if not file.name.startswith("test_"):
-                source = file.read_bytes()
-                name = file.relative_to(folder.parent).as_posix()
+                name, source = file.relative_to(folder.parent).as_posix(), file.read_bytes()
                 found.update(f"{name} {len(source)}\n".encode() + source)
     return found.hexdigest()[:12]

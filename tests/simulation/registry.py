@@ -52,13 +52,11 @@ class Identity:
 
     @staticmethod
     def of(secret: bytes) -> Identity:
-        """That of a launch's own registry."""
         key = hkdf(secret, "registry key for node credentials")
         return Identity(key, registry_credential(secret).sha256(), hashlib.sha256(secret).digest())
 
     @staticmethod
     def standing(secret: bytes) -> Identity:
-        """That of a standing registry."""
         return Identity(hkdf(secret, "nodes"), registry_credential(secret).sha256(), PROOF)
 
 
@@ -88,7 +86,6 @@ class Registries:
         self.longest_away = 0.0
 
     def start(self, identity: Identity, port: int = PORT) -> Registry:
-        """Start a process on what is durable."""
         world = self._world
         self._boots += 1
         machine = Machine(world.loop, f"registry#{self._boots}")
@@ -111,7 +108,6 @@ class Registries:
             self._world.history.fail("the_registry_never_fails_inside", words)
 
     def end(self, registry: Registry) -> None:
-        """This process is no more."""
         world = self._world
         registry.machine.kill()
         if world.network.registry is registry:
@@ -119,7 +115,6 @@ class Registries:
             world.network.registry_died()
 
     def crash(self, down: float, identity: Identity) -> None:
-        """Kill it where it stands; 0 seconds: for ever."""
         world, registry = self._world, self._world.network.registry
         if registry is None:
             return
@@ -135,7 +130,6 @@ class Registries:
             world.later(down, self.start, identity)
 
     def is_away(self, seconds: float) -> None:
-        """It answers nobody for so long, or keeps nothing."""
         self.longest_away = max(self.longest_away, seconds)
 
     # --- as the child of a launcher -----------------------------------------------------------
@@ -150,7 +144,6 @@ class Registries:
         return SimulatedSocket(free[0], lambda: self.let_port_go(launcher))
 
     def hold_port(self, seconds: float) -> None:
-        """Another program takes the port, once it is free."""
         if PORT in self._holders.values():
             loop = self._world.loop
             loop.call_later(_LOOK_SECONDS, self.hold_port, seconds, context=loop.nobody)
@@ -159,7 +152,6 @@ class Registries:
         self._world.later(seconds, self.let_port_go, "another program")
 
     def let_port_go(self, holder: object) -> None:
-        """Whoever it is listens no longer."""
         self._holders.pop(holder, None)
 
     def start_child(self, launcher: Launcher, state: StateDir) -> SimulatedChild:
@@ -201,7 +193,6 @@ class Registries:
             self._child = None
 
     def parent_died(self, launcher: Launcher) -> None:
-        """The kernel tells the registry's process."""
         self.let_port_go(launcher)
         if self._child is not None and self._child.launcher is launcher:
             self._child.be_bereft()
@@ -215,11 +206,9 @@ class SimulatedSocket:
         self._close = close
 
     def getsockname(self) -> tuple[str, int]:
-        """See the protocol."""
         return "", self._port
 
     def close(self) -> None:
-        """See the protocol."""
         self._close()
 
 
@@ -236,11 +225,9 @@ class SimulatedChild:
         self.port = PORT
 
     async def wait(self) -> int:
-        """See the protocol."""
         return await asyncio.shield(self.over)
 
     async def end(self, kill_after: float) -> None:
-        """See the protocol."""
         self._world.may_break(self.launcher.index, "close")
         if self.over.done():
             return
@@ -260,7 +247,6 @@ class SimulatedChild:
         await asyncio.sleep(_CLOSE_SECONDS)
 
     def died(self, code: int) -> None:
-        """Its process has ended."""
         if not self.over.done():
             self.over.set_result(code)
             self._world.registries.let_go(self)

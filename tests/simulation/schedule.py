@@ -110,17 +110,14 @@ class Launch:
 
     @property
     def framework(self) -> Any:
-        """What launches the programs."""
         return "openmpi" if self.led else "torchrun" if self.ranks_each else "command"
 
     @property
     def command(self) -> list[str]:
-        """COMMAND."""
         return ["mpirun", "train"] if self.led else ["train.py"]
 
     @property
     def slots(self) -> int:
-        """How many places there are."""
         return self.nodes + self.spares
 
 
@@ -155,16 +152,13 @@ class Schedule:
     keep_finished: float = 3_600.0
 
     def without(self, faults: tuple[Fault, ...]) -> Schedule:
-        """The same with these faults only."""
         return replace(self, faults=faults)
 
     def to_json(self) -> str:
-        """The schedule as a file."""
         return json.dumps(asdict(self), indent=1)
 
 
 def from_json(text: str) -> Schedule:
-    """The inverse of `Schedule.to_json`."""
     value = json.loads(text)
     return Schedule(
         value["seed"],

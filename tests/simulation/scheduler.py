@@ -50,7 +50,6 @@ class Submitted:
     listed_at: float = 0.0
 
     def described(self) -> Description:
-        """What the scheduler says of it."""
         if self.state is SlotState.RUNNING and self.process and self.process.ended is not None:
             code = self.process.ended
             self.state = SlotState.FAILED if code else SlotState.ENDED
@@ -59,7 +58,6 @@ class Submitted:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left."""
         return self.described().state in OVER
 
 
@@ -97,11 +95,9 @@ class SimulatedScheduler:
         self.hangs_until = 0.0
 
     def prepare(self, run: Submission, join: str) -> str:
-        """See the protocol."""
         return f"start {run.name}"
 
     async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
-        """See the protocol."""
         self._may_break("submit")
         await asyncio.sleep(_CALL_SECONDS)
         while self.busy:
@@ -153,7 +149,6 @@ class SimulatedScheduler:
         return next((x.handle for x in names if not x.is_over), None)
 
     async def describe(self, run: WorkerRun, handle: str) -> Description:
-        """See the protocol."""
         self._may_break("describe")
         await self._answer()
         found = self._of(handle)
@@ -163,7 +158,6 @@ class SimulatedScheduler:
         return Description(SlotState.UNKNOWN, "no such run") if found is None else found.described()
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
-        """See the protocol."""
         self._may_break("cancel")
         self.world.judge_cancel(self, self._of(handle), grace_seconds)
         await self._answer()
@@ -176,30 +170,25 @@ class SimulatedScheduler:
             self.world.spawn(_end(found, grace_seconds))
 
     def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
-        """See the protocol."""
         return f"end {handle}" if handle else ""
 
     async def logs(
         self, run: WorkerRun, handle: str, *, lines: int, follow: bool
     ) -> AsyncIterator[str]:
-        """See the protocol."""
         await self._answer()
         if self.log_hangs:
             await forever()
         yield f"the last line of {run.name}"
 
     def silence(self, seconds: float) -> None:
-        """Answer nobody for so long."""
         self.silent_until = self.world.loop.time() + seconds
         self.was_silent = True
 
     def hang(self, seconds: float) -> None:
-        """Take so long for what is asked from now on."""
         self.hangs_until = self.world.loop.time() + seconds
         self.was_silent = True
 
     def preempt(self, slot: int) -> None:
-        """Take the machine of a slot away."""
         self.preempted = True
         for run in self.runs:
             if run.slot == slot and run.state in (SlotState.QUEUED, SlotState.RUNNING):
@@ -227,7 +216,6 @@ class SimulatedScheduler:
 
 
 async def _end(run: Submitted, grace: float) -> None:
-    """TERM, grace, KILL."""
     if run.process is None:
         run.state, run.detail = SlotState.ENDED, "cancelled"
         return
@@ -255,14 +243,12 @@ class SimulatedChildren(SimulatedScheduler):
         run.process = self.world.start_process(run.join)
 
     async def describe(self, run: WorkerRun, handle: str) -> Description:
-        """See the protocol."""
         found = self._of(handle)
         if found is None:
             return Description(SlotState.ENDED, "it ended with its launcher")
         return found.described()
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
-        """See the protocol; the child's end is waited for."""
         found = self._of(handle)
         if found is None or found.process is None or found.is_over:
             return
@@ -276,7 +262,6 @@ class SimulatedChildren(SimulatedScheduler):
         """A process table is always at hand."""
 
     def parent_died(self) -> None:
-        """The kernel tells them."""
         for run in self.runs:
             if run.process is not None:
                 run.process.tell_to_end()

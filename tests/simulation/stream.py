@@ -54,18 +54,15 @@ class SimulatedStream:
     # --- the client's end ---------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Wait for the head."""
         while not self.status:
             await self._wait()
 
     async def read(self) -> bytes:
-        """See the protocol."""
         while not self._ended:
             await self._wait()
         return b"".join(self._parts)
 
     async def lines(self) -> AsyncIterator[str]:
-        """See the protocol."""
         rest = b""
         while True:
             while self._parts:

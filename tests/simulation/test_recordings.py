@@ -11,7 +11,7 @@ from tests.simulation.world import World
 from tests.support.recordings import replayed
 
 
-@pytest.mark.parametrize("seed", [*range(12), 221, 1_012, 4_061, 118_187])
+@pytest.mark.parametrize("seed", [*range(1, 12, 2), 221, 4_061, 118_187])
 def test_a_replay_finds_what_each_of_a_schedule_did(seed: int, tmp_path: Path) -> None:
     world = World(generate(seed))
     world.recordings = {}

@@ -21,24 +21,26 @@ from tests.simulation.schedule import Fault, Launch, Schedule, from_json
 from tests.simulation.search import stored
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World, simulate
-from tests.support.nightly import but_at_night
 from tests.support.virtual_time import Machine, VirtualLoop
 
 
-@pytest.mark.parametrize("first", but_at_night(range(0, 100, 50), 0))
-def test_every_invariant_holds_in_these_schedules(first: int) -> None:
-    assert run_seeds(range(first, first + 50)).failed == []
+def test_every_invariant_holds_in_these_schedules() -> None:
+    assert run_seeds(range(40)).failed == []
 
 
-_FOUND = [529, 1_013, 1_016, 1_153, 2_162, 2_614, 117_157]
-_FOUND += [221, 318, 1_012, 1_157, 1_709, 4_001, 4_061, 4_644, 5_071]
+_FOUND = [1_013, 1_016, 1_153, 2_162, 2_614, 117_157]
+_FOUND += [221, 318, 1_157, 1_709, 4_001, 4_061, 4_644, 5_071]
 _FOUND += [118_187, 118_574, 121_943, 122_102, 124_057, 124_146, 126_102, 140_006, 141_194]
 _FOUND += [141_788, 142_338, 142_463, 142_708, 143_604, 148_744, 615_325]
-_FOUND += [160_688, 161_017, 164_936, 166_062, 166_496, 167_991, 169_107, 171_216]
+_FOUND += [160_688, 161_017, 166_062, 166_496, 167_991, 169_107, 171_216]
 _FOUND += [172_808, 172_896, 174_129, 176_365]
 
 
-@pytest.mark.parametrize("seed", _FOUND)
+_LONG = [pytest.param(seed, marks=pytest.mark.planted) for seed in (529, 1_012, 164_936)]
+"""Hundreds of thousands of steps each."""
+
+
+@pytest.mark.parametrize("seed", [*_FOUND, *_LONG])
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     """Seeds that have shown a defect, of the product or of its judge."""
     assert simulate(generate(seed)).violation is None
@@ -52,9 +54,7 @@ def test_a_schedule_without_faults_ends_well() -> None:
 
 
 def test_a_schedule_runs_the_same_way_each_time() -> None:
-    for seed in (6, 52, 103):
-        first, second = simulate(generate(seed)), simulate(generate(seed))
-        assert first == second
+    assert simulate(generate(52)) == simulate(generate(52))
 
 
 def test_a_schedule_is_plain_values() -> None:
@@ -64,7 +64,7 @@ def test_a_schedule_is_plain_values() -> None:
 
 
 def test_every_kind_of_fault_is_drawn_and_can_be_read() -> None:
-    faults = [fault for seed in range(3_000) for fault in generate(seed).faults]
+    faults = [fault for seed in range(600) for fault in generate(seed).faults]
     assert {fault.what for fault in faults} == KINDS.keys()
     assert all(words(fault).strip() for fault in faults)
 
@@ -115,14 +115,7 @@ def test_nothing_is_over_while_the_registry_is_stopped() -> None:
 
 def test_what_a_stopped_registry_has_received_is_read_though_the_network_forgets_it() -> None:
     launch = Launch(
-        run="r0",
-        at=0.0,
-        nodes=3,
-        least=3,
-        verify=True,
-        retries=2,
-        lease=15.0,
-        join_timeout=20.0,
+        *("r0", 0.0, 3, 3, True, 2, 15.0, 20.0),
         queue=(1.114, 0.642, 0.366),
         boot=(0.696, 0.423, 0.591),
         program=((3.698, 0), (3.543, 0), (3.845, 0)),

@@ -106,7 +106,6 @@ class World:
     # --- the course of things -----------------------------------------------------------------
 
     def run(self) -> Report:
-        """Simulate to the end, or to the first violation."""
         with _keep_finished(self.schedule.keep_finished), _quiet(), _folder() as folder:
             self.folder = folder
             for index, launch in enumerate(self.schedule.launches):
@@ -173,11 +172,9 @@ class World:
     # --- the registry -------------------------------------------------------------------------
 
     def start_registry(self) -> None:
-        """Start the standing registry."""
         self.registries.start(_STANDING)
 
     def crash_registry(self, down: float) -> None:
-        """Kill it where it stands; 0 seconds: for ever."""
         self.registries.crash(down, _STANDING)
 
     # --- launches -----------------------------------------------------------------------------
@@ -204,7 +201,6 @@ class World:
         launcher.begin()
 
     def new_launch(self, index: int) -> str:
-        """The id of a launch that begins."""
         launch_id = f"launch{len(self.history.facts):04d}"
         facts = Facts(self.schedule.launches[index], launch_id, index)
         self.history.facts[launch_id] = facts
@@ -230,7 +226,6 @@ class World:
             raise Broken(part)
 
     def judge_submission(self, scheduler: SimulatedScheduler, run: Submitted) -> None:
-        """A worker run comes to exist."""
         is_child = scheduler not in self.schedulers
         for launcher in self.live_launchers(scheduler.index):
             self.history.judge(invariants.OF_SUBMISSIONS, launcher, run, is_child=is_child)
@@ -238,13 +233,11 @@ class World:
     def judge_cancel(
         self, scheduler: SimulatedScheduler, run: Submitted | None, grace: float
     ) -> None:
-        """A launcher tells a worker run to end."""
         for launcher in self.live_launchers(scheduler.index):
             if run is not None:
                 self.history.judge(invariants.OF_RUN_ENDS, launcher, run, grace)
 
     def live_launchers(self, index: int) -> list[Launcher]:
-        """Those of a launch that have not ended."""
         return [x for x in self.launchers if x.belongs_to(index) and not x.ended]
 
     def cancel(self, index: int) -> None:
@@ -271,7 +264,6 @@ class World:
             Machine(self.loop, "a person").run(self._clear(last))
 
     async def _clear(self, last: Launcher) -> None:
-        """What `rdzv cancel` does then."""
         folder = Folder(self.folder / str(last.index), last)
         context = SchedulerContext(folder.path, {})
         outside = SimulatedEnvironment(last)
@@ -296,13 +288,11 @@ class World:
         seconds: float = REQUEST_SECONDS,
         kind: type[RegistryClient] = RegistryClient,
     ) -> RegistryClient:
-        """The client of a process on this host."""
         return kind(place, credential, request_seconds=seconds, network=door, draw=path.random)
 
     # --- nodes --------------------------------------------------------------------------------
 
     def start_process(self, join: JoinString) -> Process:
-        """A worker run's agent begins."""
         facts, number = self.history.facts[join.launch_id], len(self.history.processes)
         facts.began_at[number] = self.loop.time()
         self._calm_at = max(self._calm_at, self.loop.time())  # it may have been queued for minutes
@@ -312,11 +302,9 @@ class World:
         return process
 
     def start_twin(self, process: Process) -> None:
-        """A second worker run with the token of the first."""
         self.start_process(process.join)
 
     def marked(self, what: str, process: Process) -> Fault | None:
-        """What goes wrong with this node, if that does."""
         return self.marks.get((what, process.index, process.slot))
 
     def reaches(self, process: Process, peer: int, interface: str) -> bool:
@@ -331,11 +319,9 @@ class World:
         return self.marked("unreachable", process) is None or peer != follower
 
     def leaves_out(self, process: Process, peers: list[int]) -> int | None:
-        """The peer of which a node says nothing."""
         return peers[0] if self.marked("silent probes", process) and peers else None
 
     def arming_seconds(self, process: Process) -> float:
-        """How long a node takes to prepare."""
         mark = self.marks.pop(("slow arm", process.index, process.slot), None)
         process.was_slow |= mark is not None
         return 0.003 if mark is None else mark.seconds
@@ -423,7 +409,6 @@ def _kind_of(record: Record) -> str:
 
 @contextmanager
 def _keep_finished(seconds: float) -> Iterator[None]:
-    """How long the registry keeps finished runs."""
     with mock.patch.object(sequencer, "_KEEP_FINISHED_SECONDS", seconds):
         yield
 
@@ -451,5 +436,4 @@ def _quiet() -> Iterator[None]:
 
 
 def simulate(schedule: Schedule) -> Report:
-    """Run a schedule."""
     return World(schedule).run()
