@@ -8,17 +8,16 @@ spoke_without_parent, program_ended_at, was_paused`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rendezvous.wire.reports import AckReport, Report
+from rendezvous.wire.watch import NodeView
+from tests.simulation.history import History, Wrong
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
-    from tests.simulation.history import History
     from tests.simulation.world import World
 
-Wrong = str | None
 
 ORPHAN_SECONDS = 60.0
 """Of the agents here; after so long a node gives its registry up."""
@@ -37,17 +36,17 @@ _MOST_VIEWS = 40
 
 
 def a_table_is_acknowledged_after_it_was_armed_for(
-    history: History, process: Process, report: Report
+    history: History, process: Process, told: Report
 ) -> Wrong:
     """A node acknowledges the table that its hosts file and its program are ready for."""
-    if not isinstance(report, AckReport) or set(report.digest) == {"0"}:
+    if not isinstance(told, AckReport) or set(told.digest) == {"0"}:
         return None
-    if process.unready or process.armed_for.get(report.digest) != report.epoch:
-        return f"{process.name} acknowledges {report.digest[:12]} of epoch {report.epoch}"
+    if process.unready or process.armed_for.get(told.digest) != told.epoch:
+        return f"{process.name} acknowledges {told.digest[:12]} of epoch {told.epoch}"
     return None
 
 
-def news_are_asked_for_in_peace(history: History, process: Process) -> Wrong:
+def news_are_asked_for_in_peace(history: History, process: Process, view: NodeView) -> Wrong:
     """A watch waits for what is new; it is no question without end."""
     now = history.now()
     lately = [at for at in process.views_at if at > now - 1.0]
@@ -135,7 +134,9 @@ def a_program_that_is_told_to_stop_has_its_grace(history: History, world: World)
     return None
 
 
-def a_program_starts_on_the_table_that_was_agreed_to(history: History, process: Process) -> Wrong:
+def a_program_starts_on_the_table_that_was_agreed_to(
+    history: History, process: Process, digest: str
+) -> Wrong:
     """A node that is told to start on another table than it has acknowledged does not."""
     if not process.serves and process.go_digest != process.acked:
         return f"{process.name}: {process.go_digest[:12]} is not {process.acked[:12]}"
@@ -209,23 +210,3 @@ def who_has_lost_its_launcher_is_silent(history: History, world: World) -> Wrong
 
 def _ended_itself(process: Process) -> bool:
     return process.ended is not None and not process.was_killed
-
-
-OF_AGENT_REPORTS: list[Callable[..., Wrong]] = [a_table_is_acknowledged_after_it_was_armed_for]
-OF_AGENT_VIEWS: list[Callable[..., Wrong]] = [news_are_asked_for_in_peace]
-OF_AGENT_STARTS: list[Callable[..., Wrong]] = [a_program_starts_on_the_table_that_was_agreed_to]
-OF_AGENT_ENDS: list[Callable[..., Wrong]] = [
-    a_node_leaves_no_names,
-    a_node_outlives_its_program,
-    a_node_ends_with_what_it_knows,
-    a_program_that_is_told_to_stop_has_its_grace,
-    a_registry_is_given_up_in_time,
-    a_node_tries_to_join_until_its_time_out,
-    who_cannot_take_part_says_so,
-    who_cannot_go_on_says_so,
-    who_cannot_go_on_ends_with_that,
-    a_part_that_breaks_costs_nothing,
-    who_is_in_a_hurry_does_not_wait,
-    a_signal_for_a_program_reaches_it,
-    who_has_lost_its_launcher_is_silent,
-]

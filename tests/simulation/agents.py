@@ -35,7 +35,6 @@ from rendezvous.wire.run import Phase, Result
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan, ProbeReport
 from rendezvous.wire.watch import NodeView
-from tests.simulation import agent_promises, invariants
 from tests.simulation.agent_promises import ORPHAN_SECONDS, UNFORESEEN
 from tests.simulation.doors import Doors, Unforeseen
 from tests.simulation.history import Facts, Failure
@@ -99,7 +98,7 @@ class RecordingClient(RegistryClient):
         report = self.process.world.told_by(self.process, report)
         self.process.note_report(report)
         reply = await super().report(run, slot, report)
-        self.process.world.history.judge(invariants.OF_REPORTS, self.process, report)
+        self.process.world.history.judge(process=self.process, report=report)
         return reply
 
 
@@ -298,13 +297,12 @@ class Process:
         self.incarnation = reply.incarnation
         self.heard_at = self.world.loop.time()
         self.facts.owners[self.slot, reply.incarnation] = self
-        self.world.history.judge(invariants.OF_JOINS, self, join_id)
+        self.world.history.judge(process=self, join_id=join_id)
 
     def note_view(self, view: NodeView) -> None:
-        self.world.history.judge(invariants.OF_VIEWS, self, view)
         self.heard_at = self.world.loop.time()
         self.views_at.append(self.heard_at)
-        self.world.history.judge(agent_promises.OF_AGENT_VIEWS, self)
+        self.world.history.judge(process=self, view=view)
         self.seq, self.epoch = view.seq, view.epoch
         if view.result is not None and self.result is None:
             self.result = view.result
@@ -321,7 +319,7 @@ class Process:
             self.spoke_without_parent |= self.parent_is_gone and self.started_at is None
         if isinstance(report, ExitReport) and report.exit_code == ExitCode.PREFLIGHT_FAILED:
             self.note_failure()
-        self.world.history.judge(agent_promises.OF_AGENT_REPORTS, self, report)
+        self.world.history.judge(process=self, told=report)
         told = (self.slot, self.incarnation, getattr(report, "digest", ""))
         if isinstance(report, AckReport) and told not in self.facts.acks:
             self.acked = report.digest
@@ -344,8 +342,7 @@ class Process:
         return view
 
     def _note_start(self) -> None:
-        self.world.history.judge(invariants.OF_STARTS, self, self.acked)
-        self.world.history.judge(agent_promises.OF_AGENT_STARTS, self)
+        self.world.history.judge(process=self, digest=self.acked)
         self.facts.starts.append((self.slot, self.incarnation, self.acked))
         self.started_at = self.world.loop.time()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from rendezvous.run import events
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+Wrong = str | None
+Judge = Callable[..., Wrong]
 _NOT_JUDGED = ("/healthz", "/reports", "/refusal", "/report", "/relay", "/metrics")
 
 
@@ -147,7 +151,7 @@ class Facts:
     on_failure: list[Callable[[int], None]] = field(default_factory=list)
     known_at: dict[tuple[int, int], float] = field(default_factory=dict)
     stopped_at: float | None = None
-    before: Before | None = None
+    before: Before = field(init=False)
     there: Before | None = None
     waits: list[Wait] = field(default_factory=list)
     waits_before: list[Wait] = field(default_factory=list)
@@ -187,18 +191,16 @@ class Facts:
         return self.queued.get(slot, 0.0) + at - self.queued_since.get(slot, at)
 
 
-def by_kind(
-    invariants: list[Callable[..., str | None]],
-) -> dict[type, list[Callable[..., str | None]]]:
-    """Which of these invariants are about an event of a kind: what they take as `event` says it."""
-    about: dict[Callable[..., str | None], tuple[type, ...]] = {}
-    for invariant in invariants:
-        taken = get_type_hints(invariant)["event"]
-        about[invariant] = get_args(taken) or (taken,)
-    return {
-        kind: [invariant for invariant in invariants if issubclass(kind, about[invariant])]
-        for kind in get_args(get_args(Event)[0])
-    }
+@functools.cache
+def judges(about: tuple[str, ...], kind: type | None) -> list[Judge]:
+    """Who judges what has these names; of events, those who take one of this kind."""
+    from tests.simulation.invariants import ALL
+
+    asked = [judge for judge in ALL if tuple(signature(judge).parameters)[1:] == about]
+    if kind is None:
+        return asked
+    taken = {judge: get_type_hints(judge)["event"] for judge in asked}
+    return [judge for judge in asked if issubclass(kind, get_args(taken[judge]) or taken[judge])]
 
 
 class History:
@@ -214,6 +216,7 @@ class History:
         self.records = 0
         self.numbers: list[tuple[str, int]] = []
         self.last_at: dict[str, float] = {}
+        self.at = 0.0
         self.gaps: list[tuple[float, float]] = []
         self.kinds: Counter[str] = Counter()
         self._views: dict[bytes, NodeView] = {}
@@ -224,19 +227,17 @@ class History:
             self.violation = Violation(invariant, words, self.now())
             self._halt()
 
-    def judge(
-        self, invariants: list[Callable[..., str | None]], *arguments: Any, **more: Any
-    ) -> None:
-        """Ask some invariants; each answers with what is wrong, or with nothing."""
-        for invariant in invariants:
+    def judge(self, **about: Any) -> None:
+        """Ask the judges of what has these names; each answers with what is wrong, or nothing."""
+        kind = type(about["event"]) if "event" in about else None
+        for judge in judges(tuple(about), kind):
             try:
-                wrong = invariant(self, *arguments, **more)
+                wrong = judge(self, **about)
             except Exception:  # noqa: BLE001 (it would look like a failure of the registry)
-                name = f"the_judge_does_not_fail: {invariant.__name__}"
-                self.fail(name, traceback.format_exc())
+                self.fail(f"the_judge_does_not_fail: {judge.__name__}", traceback.format_exc())
                 return
             if wrong:
-                self.fail(invariant.__name__, wrong)
+                self.fail(judge.__name__, wrong)
 
     def of(self, run: Run) -> Facts:
         return self.facts[run.spec.launch_id]
@@ -249,8 +250,6 @@ class History:
     # --- what the journal gets ----------------------------------------------------------------
 
     def recorded(self, record: Record) -> None:
-        from tests.simulation import invariants
-
         event = load_event(record.body)
         self.records += 1
         if record.number == 1:  # a run of this name may have been forgotten as a whole
@@ -258,8 +257,9 @@ class History:
         self.numbers.append((record.run, record.number))
         self.kinds[event.kind] += 1
         former = self.runs.get(record.run)
-        kind = type(event)
-        self.judge(invariants.OF_RECORDS_BY_KIND[kind], former, event, record)
+        self.at = record.at
+        if former is not None:
+            self.judge(run=former, event=event)
         self.last_at[record.run] = record.at
         if isinstance(event, events.Created):
             self.runs[record.run] = create(record.run, event.spec, record.at)
@@ -271,7 +271,7 @@ class History:
         apply(run, event, record.at)
         self._note(run, event, record.at)
         note(self, facts, run, event, record.at)
-        self.judge(invariants.OF_STATES_BY_KIND[kind], run, event, record.at)
+        self.judge(run=run, event=event, at=record.at)
 
     def _note(self, run: Run, event: Event, at: float) -> None:
         facts = self.of(run)
@@ -300,21 +300,17 @@ class History:
         self.last_at.clear()
 
     def dropped(self, run: str) -> None:
-        from tests.simulation import promises
-
         if run in self.runs:
             facts = self.of(self.runs[run])
             facts.forgotten = True
-            self.judge(promises.OF_DROPS, self.runs[run], facts)
+            self.judge(run=self.runs[run], facts=facts)
 
     # --- what the registry says ---------------------------------------------------------------
 
     def answered(self, request: Request, answer: Answer) -> None:
-        from tests.simulation import invariants
-
         said = self._said(request, answer)
         if said is not None:
-            self.judge(invariants.OF_ANSWERS, said)
+            self.judge(said=said)
 
     def _said(self, request: Request, answer: Answer) -> NodeView | JoinReply | RunStatus | None:
         path = request.target.partition("?")[0]
@@ -338,7 +334,6 @@ class History:
 
 def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> None:
     """Take down when something began and what was told, for the promises about time."""
-    assert facts.before is not None
     now = history.now()
     told = (run.phase, run.epoch, run.digest)
     if isinstance(event, events.Created):
@@ -364,7 +359,6 @@ def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> N
 
 
 def _note_nodes(facts: Facts, run: Run, event: Event, now: float) -> None:
-    assert facts.before is not None
     if isinstance(event, events.Lost):
         facts.lost_at.append(now)
     if isinstance(event, events.Lost | events.Left):
@@ -384,7 +378,6 @@ def _note_nodes(facts: Facts, run: Run, event: Event, now: float) -> None:
 def _note_failures(facts: Facts, event: Event) -> None:
     """Which worker runs of a slot failed before the go; none that the run had given up, or that
     another one was replacing already."""
-    assert facts.before is not None
     if facts.before.phase in (Phase.RUNNING, Phase.FINISHED):
         return
     slot, generation = -1, 0
@@ -401,7 +394,6 @@ def _note_failures(facts: Facts, event: Event) -> None:
 
 
 def _note_waits(facts: Facts, run: Run, event: Event, at: float) -> None:
-    assert facts.before is not None
     if isinstance(event, events.SlotChanged):
         wait = facts.waits[event.slot]
         facts.generation_before = wait.generation

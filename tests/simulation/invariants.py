@@ -7,7 +7,8 @@ failed first, was disturbed, and what was durable when something was told.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import sys
+from inspect import isfunction, signature
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import OVER, Run
 from rendezvous.run.views import reason
-from rendezvous.server.journal import Record
 from rendezvous.wire.errors import InternalError
 from rendezvous.wire.node import JoinReply
 from rendezvous.wire.reports import AckReport, ExitReport, Report
@@ -23,7 +23,7 @@ from rendezvous.wire.run import NodeState, Phase, Result, RunStatus
 from rendezvous.wire.watch import NodeView
 from tests.simulation import agent_promises, launch_promises, promises
 from tests.simulation.disk import FULL, LIE
-from tests.simulation.history import Facts, Failure, History, News, by_kind
+from tests.simulation.history import Facts, Failure, History, Judge, News, Wrong
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -34,38 +34,30 @@ _SOMEBODY = re.compile(rf"\b(slots?|node|rank) \d+|last call|{FULL}|{LIE}")
 _STOP_SECONDS = 8.0
 _LONG_LEASE_SECONDS = 15.0
 
-Wrong = str | None
-
 
 # --- of each record, before it is applied ---------------------------------------------------------
 
 
-def a_live_run_is_never_replaced(
-    history: History, run: Run | None, event: Event, record: Record
-) -> Wrong:
+def a_live_run_is_never_replaced(history: History, run: Run, event: Event) -> Wrong:
     """A run id is given to another launch only after the former one is finished."""
-    if isinstance(event, events.Created) and run is not None and run.phase is not Phase.FINISHED:
+    if isinstance(event, events.Created) and run.phase is not Phase.FINISHED:
         return f"{run.id} was {run.phase}"
     return None
 
 
-def the_registrys_time_never_goes_back(
-    history: History, run: Run | None, event: Event, record: Record
-) -> Wrong:
+def the_registrys_time_never_goes_back(history: History, run: Run, event: Event) -> Wrong:
     """The times of a run never fall, also not over a restart."""
-    last_at = history.last_at.get(record.run, 0.0)
+    last_at = history.last_at.get(run.id, 0.0)
     # Once a run is forgotten as a whole, one of its name may begin on a clock that begins anew.
-    if record.at < last_at and not isinstance(event, events.Created):
-        return f"{record.at} after {last_at}"
+    if history.at < last_at and not isinstance(event, events.Created):
+        return f"{history.at} after {last_at}"
     return None
 
 
 def a_stale_incarnation_changes_nothing(
-    history: History, run: Run | None, event: events.NodeEvent, record: Record
+    history: History, run: Run, event: events.NodeEvent
 ) -> Wrong:
     """What an older incarnation, or one that was given up, says is never taken in."""
-    if run is None:
-        return None
     node = run.slots[event.slot].node
     if node is None or node.incarnation != event.incarnation:
         said = f"{type(event).__name__} of slot {event.slot}, incarnation {event.incarnation}"
@@ -75,12 +67,8 @@ def a_stale_incarnation_changes_nothing(
     return None
 
 
-def a_stale_generation_changes_nothing(
-    history: History, run: Run | None, event: Event, record: Record
-) -> Wrong:
+def a_stale_generation_changes_nothing(history: History, run: Run, event: Event) -> Wrong:
     """Once a newer worker run is wanted or known, an older one cannot have the slot."""
-    if run is None:
-        return None
     if isinstance(event, events.Joined):
         slot = run.slots[event.request.slot]
         if event.request.generation < max(slot.wanted, slot.generation):
@@ -93,14 +81,9 @@ def a_stale_generation_changes_nothing(
 
 
 def an_old_epochs_report_changes_nothing(
-    history: History,
-    run: Run | None,
-    event: events.Probed | events.Acked | events.ArmRefused,
-    record: Record,
+    history: History, run: Run, event: events.Probed | events.Acked | events.ArmRefused
 ) -> Wrong:
     """Probe results, acknowledgements and refusals count for the epoch that they are about."""
-    if run is None:
-        return None
     if event.report.epoch != run.epoch:
         return f"{event.kind} of epoch {event.report.epoch} in epoch {run.epoch}"
     if isinstance(event, events.Acked) and event.report.digest != run.digest:
@@ -108,26 +91,18 @@ def an_old_epochs_report_changes_nothing(
     return None
 
 
-def a_join_is_taken_once(
-    history: History, run: Run | None, event: events.Joined, record: Record
-) -> Wrong:
+def a_join_is_taken_once(history: History, run: Run, event: events.Joined) -> Wrong:
     """The same join again is the same incarnation, however often and late it comes."""
-    if run is None:
-        return None
     if event.request.join_id in history.of(run).joined:
         return f"{event.request.join_id} became a second incarnation"
     return None
 
 
-def a_live_holder_keeps_its_slot(
-    history: History, run: Run | None, event: events.Joined, record: Record
-) -> Wrong:
+def a_live_holder_keeps_its_slot(history: History, run: Run, event: events.Joined) -> Wrong:
     """Within a generation nobody displaces a node that is alive and was not disturbed.
 
     A lost message may be enough: with a short lease three polls are over before the next try.
     """
-    if run is None:
-        return None
     slot = run.slots[event.request.slot]
     holder = slot.live_node()
     if holder is None or holder.join.generation < event.request.generation:
@@ -141,12 +116,8 @@ def a_live_holder_keeps_its_slot(
     return f"{process.name} was displaced by {event.request.join_id}"
 
 
-def no_live_node_is_given_up(
-    history: History, run: Run | None, event: events.Lost, record: Record
-) -> Wrong:
+def no_live_node_is_given_up(history: History, run: Run, event: events.Lost) -> Wrong:
     """A node that runs and whose network works (a lost message is no matter) is never lost."""
-    if run is None:
-        return None
     process = history.of(run).owners.get((event.slot, event.incarnation))
     if process is None or not process.machine.alive or is_troubled(process):
         return None
@@ -160,29 +131,13 @@ def is_troubled(process: Process) -> bool:
     return process.troubled or process.path.is_troubled
 
 
-def a_refusal_displaces_nobody(
-    history: History, run: Run | None, event: events.Refused, record: Record
-) -> Wrong:
+def a_refusal_displaces_nobody(history: History, run: Run, event: events.Refused) -> Wrong:
     """A node that refuses to join speaks for no other: not for a live one, nor for a newer one."""
-    if run is None or event.exit_code is None:
+    if event.exit_code is None:
         return None
     slot = run.slots[event.slot]
     stale = event.generation < max(slot.wanted, slot.generation)
     return f"{event} of {slot}" if stale or slot.live_node() is not None else None
-
-
-OF_RECORDS: list[Callable[..., Wrong]] = [
-    a_live_run_is_never_replaced,
-    the_registrys_time_never_goes_back,
-    a_stale_incarnation_changes_nothing,
-    a_stale_generation_changes_nothing,
-    an_old_epochs_report_changes_nothing,
-    a_join_is_taken_once,
-    a_live_holder_keeps_its_slot,
-    a_refusal_displaces_nobody,
-    no_live_node_is_given_up,
-    *promises.OF_RECORDS,
-]
 
 
 # --- of each state, after a record ----------------------------------------------------------------
@@ -340,27 +295,6 @@ def a_time_out_has_somebody_who_is_late(
     return f"{run.result}"
 
 
-OF_STATES: list[Callable[..., Wrong]] = [
-    ranks_are_0_to_n_minus_1,
-    nobody_is_twice_in_a_table,
-    a_table_never_changes_within_its_epoch,
-    a_table_holds_those_who_are_there,
-    a_table_stands_on_proven_pairs,
-    a_sick_node_is_in_no_table,
-    the_epoch_never_goes_back,
-    the_go_needs_every_acknowledgement,
-    the_result_never_changes,
-    every_wait_has_a_reason,
-    a_time_out_has_somebody_who_is_late,
-    a_led_run_is_over_with_its_leader,
-    time_in_the_schedulers_queue_does_not_count,
-    *promises.OF_STATES,
-]
-
-
-OF_RECORDS_BY_KIND, OF_STATES_BY_KIND = by_kind(OF_RECORDS), by_kind(OF_STATES)
-
-
 # --- of what the registry answers -----------------------------------------------------------------
 
 
@@ -391,12 +325,6 @@ def _view_is_durable(history: History, view: NodeView) -> Wrong:
 def the_registry_never_fails_inside(history: History, said: Any) -> Wrong:
     """No request makes the registry fail; it refuses, or it cannot write."""
     return repr(said) if isinstance(said, InternalError) else None
-
-
-OF_ANSWERS: list[Callable[..., Wrong]] = [
-    nothing_is_told_that_a_crash_could_take_back,
-    the_registry_never_fails_inside,
-]
 
 
 # --- of what nodes and launchers see --------------------------------------------------------------
@@ -440,16 +368,6 @@ def all_are_told_one_result(history: History, process: Process, view: NodeView) 
     return None
 
 
-OF_JOINS: list[Callable[..., Wrong]] = [an_incarnation_is_one_node]
-OF_VIEWS: list[Callable[..., Wrong]] = [
-    news_never_go_back,
-    a_table_is_what_its_digest_says,
-    every_view_has_a_reason,
-    all_are_told_one_result,
-    *promises.OF_VIEWS,
-]
-
-
 def nobody_starts_before_all_acknowledged(history: History, process: Process, digest: str) -> Wrong:
     """When a program starts, each node of its table has acknowledged that table."""
     table = process.facts.sealed.get(digest)
@@ -470,13 +388,6 @@ def all_start_on_one_table_and_each_slot_once(
         if slot == process.slot:
             return f"{process.name} starts, as incarnation {incarnation} did before"
     return None
-
-
-OF_STARTS: list[Callable[..., Wrong]] = [
-    nobody_starts_before_all_acknowledged,
-    all_start_on_one_table_and_each_slot_once,
-    *promises.OF_STARTS,
-]
 
 
 def no_acknowledged_fact_is_lost(history: History, process: Process, report: Report) -> Wrong:
@@ -503,16 +414,6 @@ def what_a_launcher_sees_has_a_reason(history: History, status: RunStatus) -> Wr
     if waits and status.remaining_seconds is None:
         return f"{status.phase} with no end: {status.reason}"
     return None
-
-
-OF_REPORTS: list[Callable[..., Wrong]] = [no_acknowledged_fact_is_lost]
-OF_STATUSES: list[Callable[..., Wrong]] = [
-    what_a_launcher_sees_has_a_reason,
-    *promises.OF_STATUSES,
-]
-OF_CANCELS, OF_DROPS = promises.OF_CANCELS, promises.OF_DROPS
-OF_LAUNCHERS, OF_SUBMISSIONS = launch_promises.OF_LAUNCHERS, launch_promises.OF_SUBMISSIONS
-OF_SHOWN, OF_RUN_ENDS = launch_promises.OF_SHOWN, launch_promises.OF_RUN_ENDS
 
 
 # --- at the end -----------------------------------------------------------------------------------
@@ -715,42 +616,13 @@ def a_released_node_ends_well(history: History, world: World) -> Wrong:
     return None
 
 
-OF_ENDS: list[Callable[..., Wrong]] = [
-    every_run_ends,
-    every_process_ends,
-    no_fact_is_lost_in_the_end,
-    the_journal_gives_the_live_state,
-    submissions_are_bounded,
-    an_undisturbed_run_ends_well,
-    a_good_end_means_that_every_program_ended_well,
-    the_first_cause_is_the_first,
-    a_failure_stops_everybody_soon,
-    everybody_is_told_the_result,
-    nobody_who_was_released_is_to_blame,
-    a_released_node_ends_well,
-    *promises.OF_ENDS,
-    *agent_promises.OF_AGENT_ENDS,
-    *launch_promises.OF_LAUNCH_ENDS,
+_MODULES = [sys.modules[__name__], promises, agent_promises, launch_promises]
+ALL: list[Judge] = [
+    judge
+    for module in _MODULES
+    for judge in vars(module).values()
+    if isfunction(judge) and judge.__module__ == module.__name__
+    if next(iter(signature(judge).parameters), "") == "history" and judge.__name__[0] != "_"
 ]
-
-ALL = [
-    *OF_RECORDS,
-    *OF_STATES,
-    *OF_ANSWERS,
-    *OF_JOINS,
-    *OF_VIEWS,
-    *OF_STARTS,
-    *OF_REPORTS,
-    *agent_promises.OF_AGENT_REPORTS,
-    *agent_promises.OF_AGENT_VIEWS,
-    *agent_promises.OF_AGENT_STARTS,
-    *OF_STATUSES,
-    *OF_CANCELS,
-    *OF_DROPS,
-    *OF_LAUNCHERS,
-    *OF_SUBMISSIONS,
-    *OF_SHOWN,
-    *OF_RUN_ENDS,
-    *OF_ENDS,
-]
-"""Every invariant; its name and its first line are what a person reads."""
+"""Every invariant; its name and its first line are what a person reads, its parameters say when it
+is asked."""

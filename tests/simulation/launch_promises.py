@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from launcher.schedulers.description import OVER
@@ -19,14 +18,12 @@ from rendezvous.wire.run import Phase, Result, RunStatus
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.faults import PARTS
-from tests.simulation.history import History
+from tests.simulation.history import History, Wrong
 
 if TYPE_CHECKING:
     from tests.simulation.launchers import Launcher
     from tests.simulation.scheduler import Submitted
     from tests.simulation.world import World
-
-Wrong = str | None
 
 _SIGNALS = 128
 _AT_ONCE_SECONDS = 16.0
@@ -625,51 +622,3 @@ def a_registry_that_comes_back_is_awaited(history: History, world: World) -> Wro
         if own and lost and not troubled and launcher.hurried_at is None:
             return f"{launcher.machine.name}: {outcome}"
     return None
-
-
-OF_SUBMISSIONS: list[Callable[..., Wrong]] = [
-    a_submission_is_on_record_first,
-    nothing_is_submitted_after_the_end,
-    what_lives_is_not_submitted_again,
-    nobody_is_submitted_beside_another_after_the_go,
-    nobody_is_submitted_for_a_slot_that_is_left_out,
-]
-OF_SHOWN: list[Callable[..., Wrong]] = [
-    what_is_wanted_is_submitted,
-    former_remains_stay_on_record,
-    what_is_replaced_is_ended,
-    a_launch_begins_in_time,
-    a_former_run_is_over_before_another_one_begins,
-    a_launch_that_forms_waits_for_its_journal_only_so_long,
-    a_launcher_that_is_told_to_end_does_not_go_on,
-]
-OF_RUN_ENDS: list[Callable[..., Wrong]] = [
-    a_worker_run_has_its_grace,
-    a_node_may_end_by_itself,
-    only_what_is_over_is_ended,
-]
-OF_LAUNCHERS: list[Callable[..., Wrong]] = [
-    a_launcher_tells_the_registrys_result,
-    a_launch_that_did_not_end_well_says_so,
-    events_are_shown_once_and_in_order,
-    a_person_is_told_of_trouble,
-    it_ends_soon_when_told_twice,
-    an_exit_code_is_that_of_its_code,
-    a_signal_is_heeded,
-    a_healthy_launch_ends_soon,
-    a_launch_is_not_kept_by_a_silent_node,
-    the_ledger_is_right_at_the_end,
-    a_launch_is_taken_up_where_it_can_be,
-    a_launcher_leaves_no_run_behind,
-    nothing_is_said_again_and_again,
-    a_registry_is_not_started_for_ever,
-    every_event_is_shown,
-    a_resumed_launch_shows_what_is_new,
-]
-OF_LAUNCH_ENDS: list[Callable[..., Wrong]] = [
-    nothing_is_left_at_a_scheduler,
-    what_was_ended_by_hand_is_gone,
-    late_nodes_of_a_group_hear_of_the_end,
-    children_end_with_their_launcher,
-    a_registry_that_comes_back_is_awaited,
-]

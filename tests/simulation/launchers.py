@@ -38,7 +38,6 @@ from rendezvous.talk.join_string import (
 )
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
 from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunStatus
-from tests.simulation import invariants
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.network import ADDRESSES, BESIDE, PORT, place_of
@@ -135,7 +134,7 @@ class Launcher:
             self.outcome, self.exit_code = exc.code, int(exc.exit_code)
         except Broken:
             self.outcome, self.exit_code = "broken", int(ExitCode.INTERNAL)
-        self.world.history.judge(invariants.OF_LAUNCHERS, self)
+        self.world.history.judge(launcher=self)
         self._end()
 
     def _settings(self) -> LaunchSettings:
@@ -236,8 +235,8 @@ class SimulatedBoard:
         launcher = self._launcher
         launcher.world.may_break(launcher.index, "board")
         launcher.note_status(status)
-        launcher.world.history.judge(invariants.OF_STATUSES, status)
-        launcher.world.history.judge(invariants.OF_SHOWN, launcher, status)
+        launcher.world.history.judge(status=status)
+        launcher.world.history.judge(launcher=launcher, status=status)
         if status.result is not None and launcher.told is None:
             launcher.told, launcher.told_at = status.result, launcher.world.loop.time()
             launcher.world.history.facts[status.launch_id].told.append(status.result)

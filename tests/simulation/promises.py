@@ -18,25 +18,21 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import NOT_NEEDED, Run
-from rendezvous.server.journal import Record
 from rendezvous.wire.errors import ExitCode, RunExists, Unauthorized
 from rendezvous.wire.run import DEFAULT_MASTER_PORT, NodeState, Phase, RunStatus, SlotState
 from rendezvous.wire.table import TableRow
 from rendezvous.wire.watch import NodeView
-from tests.simulation.history import Facts, History
+from tests.simulation.history import Facts, History, Wrong
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
     from tests.simulation.schedule import Launch
     from tests.simulation.world import World
-
-Wrong = str | None
 
 _LATE = 0.75
 """Two sweeps and a commit: so late may come what time brings."""
@@ -93,12 +89,8 @@ def _is_troubled(process: Process) -> bool:
 # --- of each record, before it is applied: leases and who may speak -------------------------------
 
 
-def a_node_is_given_up_for_a_reason(
-    history: History, run: Run | None, event: events.Lost, record: Record
-) -> Wrong:
+def a_node_is_given_up_for_a_reason(history: History, run: Run, event: events.Lost) -> Wrong:
     """A lost node said nothing for its lease, or closed its connection, or its worker run ended."""
-    if run is None:
-        return None
     facts = history.of(run)
     process = _owner(facts, event.slot, event.incarnation)
     if process is None:
@@ -124,12 +116,8 @@ def _read_after_a_stall(history: History, closed_at: float, launch: Launch) -> b
     return any(end <= closed_at < end + suspect_after(launch) - 0.5 for _, end in stalls)
 
 
-def most_nodes_are_not_given_up_together(
-    history: History, run: Run | None, event: events.Lost, record: Record
-) -> Wrong:
+def most_nodes_are_not_given_up_together(history: History, run: Run, event: events.Lost) -> Wrong:
     """When most nodes are silent, nobody is given up for a lease more: it may be the registry."""
-    if run is None:
-        return None
     facts, now = history.of(run), history.now()
     launch = facts.launch
     process = _owner(facts, event.slot, event.incarnation)
@@ -156,11 +144,9 @@ def most_nodes_are_not_given_up_together(
 
 
 def a_holder_is_displaced_only_when_suspect(
-    history: History, run: Run | None, event: events.Joined, record: Record
+    history: History, run: Run, event: events.Joined
 ) -> Wrong:
     """Within a generation a slot is free after three silent polls, or 0.75 s after a close."""
-    if run is None:
-        return None
     facts, slot = history.of(run), run.slots[event.request.slot]
     holder = slot.live_node()
     if holder is None or holder.join.generation < event.request.generation:
@@ -175,12 +161,8 @@ def a_holder_is_displaced_only_when_suspect(
     return None if is_suspect or is_closed else f"{process.name} was heard {silent:.2f} s ago"
 
 
-def a_node_of_another_job_is_not_taken(
-    history: History, run: Run | None, event: events.Joined, record: Record
-) -> Wrong:
+def a_node_of_another_job_is_not_taken(history: History, run: Run, event: events.Joined) -> Wrong:
     """Size, framework, COMMAND and version of a node are those of its run."""
-    if run is None:
-        return None
     request, spec = event.request, run.spec
     sizes = {str(spec.max_nodes), f"{spec.min_nodes}:{spec.max_nodes}", None}
     digests = {history.of(run).command, request.job.command_digest} - {""}
@@ -193,23 +175,17 @@ def a_node_of_another_job_is_not_taken(
     return f"slot {request.slot}: {wrong}" if any(wrong) else None
 
 
-def a_rank_can_be_had(
-    history: History, run: Run | None, event: events.Joined, record: Record
-) -> Wrong:
+def a_rank_can_be_had(history: History, run: Run, event: events.Joined) -> Wrong:
     """Nobody joins who asks for a rank beyond the run, or for rank 0 without being slot 0."""
-    if run is None:
-        return None
     rank, slot = event.request.requested_rank, event.request.slot
     if rank is None or (rank < run.spec.slots and (rank == 0) == (slot == 0)):
         return None
     return f"slot {slot} asks for rank {rank}"
 
 
-def a_clash_names_both(
-    history: History, run: Run | None, event: events.Refused, record: Record
-) -> Wrong:
+def a_clash_names_both(history: History, run: Run, event: events.Refused) -> Wrong:
     """A node that asks for another one's rank is refused with the names of both."""
-    if run is None or event.exit_code is not None:
+    if event.exit_code is not None:
         return None
     launch, mine = history.of(run).launch, history.of(run).launch.ranks[event.slot]
     marks = history.world.marks
@@ -224,14 +200,9 @@ def a_clash_names_both(
 
 
 def a_report_counts_once(
-    history: History,
-    run: Run | None,
-    event: events.Probed | events.Acked | events.Exited,
-    record: Record,
+    history: History, run: Run, event: events.Probed | events.Acked | events.Exited
 ) -> Wrong:
     """What a node says again of one epoch, or of its end, changes nothing."""
-    if run is None:
-        return None
     facts = history.of(run)
     epoch = 0 if isinstance(event, events.Exited) else event.report.epoch
     key = (event.kind, event.slot, event.incarnation, epoch)
@@ -240,12 +211,8 @@ def a_report_counts_once(
     return f"{key}" if known else None
 
 
-def a_worker_run_ends_once(
-    history: History, run: Run | None, event: events.SlotChanged, record: Record
-) -> Wrong:
+def a_worker_run_ends_once(history: History, run: Run, event: events.SlotChanged) -> Wrong:
     """A worker run that has ended is not said to live; none is submitted for a finished run."""
-    if run is None:
-        return None
     slot, news = run.slots[event.slot], event.news
     if run.phase is Phase.FINISHED and news.state is SlotState.SUBMITTING:
         return f"slot {slot.index}, generation {news.generation}"
@@ -255,11 +222,9 @@ def a_worker_run_ends_once(
 
 
 def a_launcher_that_lives_is_believed(
-    history: History, run: Run | None, event: events.SlotChanged, record: Record
+    history: History, run: Run, event: events.SlotChanged
 ) -> Wrong:
     """What it said of the queue holds as long as it lives and can be heard."""
-    if run is None:
-        return None
     if event.news.state is not SlotState.UNKNOWN or run.slots[event.slot].state is not (
         SlotState.QUEUED
     ):
@@ -277,14 +242,12 @@ def a_launcher_that_lives_is_believed(
     return f"slot {event.slot} was taken out of the queue"
 
 
-def a_cancel_does_not_hide_a_failure(
-    history: History, run: Run | None, event: events.Cancelled, record: Record
-) -> Wrong:
+def a_cancel_does_not_hide_a_failure(history: History, run: Run, event: events.Cancelled) -> Wrong:
     """A run that a node had failed is not 'cancelled', unless the first to end was told to end.
 
     A registry that ends after its launcher has no time for a verdict.
     """
-    if run is None or run.phase is not Phase.RUNNING or "launcher was killed" in event.reason:
+    if run.phase is not Phase.RUNNING or "launcher was killed" in event.reason:
         return None
     facts, now = history.of(run), history.now()
     for failure in facts.failures:
@@ -320,32 +283,16 @@ def _cancel_overlooked(facts: Facts, now: float) -> Wrong:
     return None
 
 
-OF_RECORDS: list[Callable[..., Wrong]] = [
-    a_node_is_given_up_for_a_reason,
-    most_nodes_are_not_given_up_together,
-    a_holder_is_displaced_only_when_suspect,
-    a_node_of_another_job_is_not_taken,
-    a_rank_can_be_had,
-    a_clash_names_both,
-    a_report_counts_once,
-    a_worker_run_ends_once,
-    a_launcher_that_lives_is_believed,
-    a_cancel_does_not_hide_a_failure,
-]
-
-
 # --- of each state, after a record: gathering -----------------------------------------------------
 
 
 def _missing(facts: Facts, run: Run) -> list[int]:
-    assert facts.before is not None
     return [slot.index for slot in run.slots if slot.index not in facts.before.nodes]
 
 
 def the_last_call_lasts_its_time(history: History, run: Run, event: Event, at: float) -> Wrong:
     """It begins when enough are in, ends after its time, and not before others who may come."""
     facts = history.of(run)
-    assert facts.before is not None
     if isinstance(event, events.LastCallOver):
         since = facts.last_enough_since
         if since is None or at - since < _LAST_CALL_SECONDS - 0.01:
@@ -363,7 +310,6 @@ def nobody_comes_after_the_last_call(
 ) -> Wrong:
     """A slot that was empty when the nodes were gathered stays so, unless they gather again."""
     facts = history.of(run)
-    assert facts.before is not None
     if facts.before.phase is Phase.GATHERING:
         return None
     again = run.phase is Phase.GATHERING or run.epoch > facts.before.epoch
@@ -375,7 +321,6 @@ def nobody_comes_after_the_last_call(
 def a_join_time_out_is_in_time(history: History, run: Run, event: Event, at: float) -> Wrong:
     """It ends the run once slots that it cannot spare were awaited for the time, not later."""
     facts = history.of(run)
-    assert facts.before is not None
     if run.phase not in (Phase.GATHERING, Phase.FINISHED) or facts.before.phase is not (
         Phase.GATHERING
     ):
@@ -398,7 +343,6 @@ def a_join_time_out_is_in_time(history: History, run: Run, event: Event, at: flo
 def checks_wait_for_others(history: History, run: Run, event: Event, at: float) -> Wrong:
     """Sick nodes end a run only when too few others are there and too few may still come."""
     facts = history.of(run)
-    assert facts.before is not None
     sick = [
         slot.index
         for slot in run.slots
@@ -442,7 +386,6 @@ def _failing(event: Event) -> int | None:
 def a_slot_has_its_retries(history: History, run: Run, event: Event, at: float) -> Wrong:
     """Before the go a failed node ends the run only when it may not be tried again, nor spared."""
     facts, slot = history.of(run), _failing(event)
-    assert facts.before is not None
     if not run.spec.managed:  # nobody submits: whoever comes again comes by itself
         return None
     if slot is None or facts.before.phase not in _BEFORE_GO or run.phase is Phase.RUNNING:
@@ -462,7 +405,6 @@ def a_slot_has_its_retries(history: History, run: Run, event: Event, at: float) 
 def _goes_on_without_it(
     facts: Facts, run: Run, event: Event, slot: int, *, again: bool, spared: bool
 ) -> Wrong:
-    assert facts.before is not None
     emptied = slot in facts.before.nodes and run.slots[slot].node is None
     refused = isinstance(event, events.Refused)
     if not emptied and not refused:
@@ -488,7 +430,6 @@ def who_is_out_already_does_not_fail(
     """The end of a worker run that is replaced already, or given up, changes nothing."""
     facts = history.of(run)
     before = facts.before
-    assert before is not None
     if event.news.state not in _DEAD:
         return None
     slot, generation = event.slot, event.news.generation
@@ -506,7 +447,6 @@ def the_schedulers_word_is_not_enough(
 ) -> Wrong:
     """It ends no node after the go, and before the go only one of the worker run that ended."""
     facts = history.of(run)
-    assert facts.before is not None
     before = facts.before
     if before.phase is Phase.RUNNING and (run.phase is not Phase.RUNNING or run.stop > before.stop):
         return f"{event.news.state} of slot {event.slot} ends a running run"
@@ -523,7 +463,6 @@ def the_schedulers_word_is_not_enough(
 def the_master_is_rank_0(history: History, run: Run, event: Event, at: float) -> Wrong:
     """Its address is that of the table's first row, its port the one asked for or known free."""
     facts = history.of(run)
-    assert facts.before is not None
     table, launch = run.table, history.of(run).launch
     if table is None or table is facts.before.table:
         return None
@@ -539,7 +478,6 @@ def the_master_is_rank_0(history: History, run: Run, event: Event, at: float) ->
 def ranks_are_as_asked_for(history: History, run: Run, event: Event, at: float) -> Wrong:
     """Requested ranks are honoured, and closed up in order where there are fewer nodes."""
     facts = history.of(run)
-    assert facts.before is not None
     if run.table is None or run.table is facts.before.table:
         return None
     asked = {row.rank: facts.launch.ranks[row.slot] for row in run.table.rows if row.slot}
@@ -555,7 +493,6 @@ def other_ranks_follow_subnet_and_name(
 ) -> Wrong:
     """Of nodes that ask for no rank those of a subnet stand together, by the number in a name."""
     facts = history.of(run)
-    assert facts.before is not None
     if run.table is None or run.table is facts.before.table:
         return None
     rows = [row for row in run.table.rows if row.slot and facts.launch.ranks[row.slot] is None]
@@ -593,7 +530,6 @@ def as_few_as_can_be_are_left_out(
     """The network is taken on which most nodes really reach each other; if enough do, one is."""
     facts = history.of(run)
     before = facts.before
-    assert before is not None
     silent = any(what == "silent probes" for what, _, _ in history.world.marks)
     if before.phase is not Phase.VERIFYING or silent:
         return None
@@ -630,7 +566,6 @@ def a_node_that_cannot_arm_is_left_out(
     """Who is late to verify or to arm, or refuses, ends the run only when it cannot be spared."""
     facts = history.of(run)
     before = facts.before
-    assert before is not None
     if run.phase is not Phase.FINISHED or before.phase not in (Phase.VERIFYING, Phase.ARMING):
         return None
     if isinstance(event, events.TimedOut):
@@ -655,7 +590,6 @@ def a_node_that_cannot_arm_is_left_out(
 def a_phase_has_its_time(history: History, run: Run, event: Event, at: float) -> Wrong:
     """Verifying a network and arming a table take as long as they may, neither less nor more."""
     facts = history.of(run)
-    assert facts.before is not None
     if facts.before.phase not in (Phase.VERIFYING, Phase.ARMING):
         return None
     lasted = at - facts.phase_before_at
@@ -670,7 +604,6 @@ def the_verdict_is_in_its_time(history: History, run: Run, event: Event, at: flo
     """It falls 2 s after the first failure is known, or when every program has ended."""
     facts = history.of(run)
     before = facts.before
-    assert before is not None
     if facts.stop_at is None or run.table is None or not facts.starts:
         return None
     ended_now = run.phase is Phase.FINISHED and before.phase is Phase.RUNNING
@@ -734,7 +667,6 @@ def nobody_is_waited_for_for_ever(history: History, run: Run, event: Event, at: 
 def the_exit_code_is_the_causes(history: History, run: Run, event: Event, at: float) -> Wrong:
     """The result's exit code is that of the program it names, or the one of its kind of cause."""
     facts, result = history.of(run), run.result
-    assert facts.before is not None
     if result is None or facts.before.phase is Phase.FINISHED:
         return None
     if (result.status == "ok") != (result.exit_code == 0):
@@ -754,7 +686,6 @@ def who_has_ended_well_is_not_lost(
 ) -> Wrong:
     """A node that goes after its program has ended well, and that was told, fails nothing."""
     facts = history.of(run)
-    assert facts.before is not None
     if facts.before.stop or not run.stop:
         return None
     owner = _owner(facts, event.slot, event.incarnation)
@@ -768,7 +699,6 @@ def a_loss_after_the_go_stops_all(
 ) -> Wrong:
     """A node of the table that goes before its program has ended ends the run."""
     facts = history.of(run)
-    assert facts.before is not None
     if facts.before.phase is not Phase.RUNNING:
         return None
     in_table = run.table is not None and run.table.row_of_slot(event.slot) is not None
@@ -777,34 +707,10 @@ def a_loss_after_the_go_stops_all(
     return f"slot {event.slot}" if in_table and here and not told and not run.stop else None
 
 
-OF_STATES: list[Callable[..., Wrong]] = [
-    the_last_call_lasts_its_time,
-    nobody_comes_after_the_last_call,
-    a_join_time_out_is_in_time,
-    checks_wait_for_others,
-    a_slot_has_its_retries,
-    who_is_out_already_does_not_fail,
-    the_schedulers_word_is_not_enough,
-    the_master_is_rank_0,
-    ranks_are_as_asked_for,
-    other_ranks_follow_subnet_and_name,
-    nobody_is_superfluous_while_there_is_room,
-    as_few_as_can_be_are_left_out,
-    a_node_that_cannot_arm_is_left_out,
-    a_phase_has_its_time,
-    the_verdict_is_in_its_time,
-    the_verdict_waits_for_the_silent,
-    nobody_is_waited_for_for_ever,
-    the_exit_code_is_the_causes,
-    who_has_ended_well_is_not_lost,
-    a_loss_after_the_go_stops_all,
-]
-
-
 # --- of what nodes and launchers see --------------------------------------------------------------
 
 
-def the_newest_worker_run_starts(history: History, process: Process, view: NodeView) -> Wrong:
+def the_newest_worker_run_starts(history: History, process: Process, digest: str) -> Wrong:
     """A newer worker run that asks for a slot has it at once, though an older one lives there."""
     facts, now = process.facts, history.now()
     for other in history.processes:
@@ -816,9 +722,6 @@ def the_newest_worker_run_starts(history: History, process: Process, view: NodeV
         if facts.began_at[other.number] + 1.0 < asked and facts.began_at[other.number] + 2.0 < now:
             return f"{process.name} starts, and {other.name} waits"
     return None
-
-
-OF_STARTS: list[Callable[..., Wrong]] = [the_newest_worker_run_starts]
 
 
 def a_displaced_node_is_told_nothing(history: History, process: Process, view: NodeView) -> Wrong:
@@ -865,13 +768,6 @@ def news_come_at_once(history: History, process: Process, view: NodeView) -> Wro
     return f"{process.name}: {late:.2f} s late" if process.seq and late > 0.25 else None
 
 
-OF_VIEWS: list[Callable[..., Wrong]] = [
-    a_displaced_node_is_told_nothing,
-    an_empty_poll_takes_its_time,
-    news_come_at_once,
-]
-
-
 def everyone_left_means_it(history: History, status: RunStatus) -> Wrong:
     """All have left when no node is there that wants to know the result."""
     run = history.runs.get(status.run)
@@ -889,18 +785,12 @@ def everyone_left_means_it(history: History, status: RunStatus) -> Wrong:
     return None
 
 
-OF_STATUSES: list[Callable[..., Wrong]] = [everyone_left_means_it]
-
-
 def a_cancel_ends_the_run(history: History, facts: Facts) -> Wrong:
     """Once a cancel is answered, the run is over, or is ending of a failure."""
     run = history.runs[facts.launch.run]
     if run.spec.launch_id != facts.launch_id or run.phase is Phase.FINISHED or run.stop:
         return None
     return f"{run.id} is {run.phase}"
-
-
-OF_CANCELS: list[Callable[..., Wrong]] = [a_cancel_ends_the_run]
 
 
 def a_finished_run_is_kept(history: History, run: Run, facts: Facts) -> Wrong:
@@ -917,9 +807,6 @@ def a_finished_run_is_kept(history: History, run: Run, facts: Facts) -> Wrong:
         if mine and waits and not over and (slot, incarnation) not in facts.off_at:
             return f"{owner.name} does not know the result"
     return None
-
-
-OF_DROPS: list[Callable[..., Wrong]] = [a_finished_run_is_kept]
 
 
 # --- at the end -----------------------------------------------------------------------------------
@@ -1089,16 +976,3 @@ def who_is_gone_has_left(history: History, world: World) -> Wrong:
             if over and node.state not in (NodeState.LOST, NodeState.LEFT):
                 return f"{owner.name} is {node.state}, and gone since {owner.gone.at:.2f}"
     return None
-
-
-OF_ENDS: list[Callable[..., Wrong]] = [
-    a_dead_node_is_missed,
-    the_scheduler_hastens_a_loss,
-    the_verdict_is_not_put_off,
-    who_comes_too_late_is_not_needed,
-    a_former_launch_is_remembered,
-    a_launch_is_refused_for_another_only,
-    who_dies_right_after_its_join_is_missed,
-    a_finished_run_is_forgotten,
-    who_is_gone_has_left,
-]

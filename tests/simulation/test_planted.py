@@ -27,7 +27,7 @@ def test_every_planted_bug_has_a_schedule_that_shows_it() -> None:
     assert CAUGHT.keys() == BUGS.keys()
 
 
-@pytest.mark.parametrize("name", map(but_planted, CAUGHT))
+@pytest.mark.parametrize("name", [but_planted(name) for name in CAUGHT])
 def test_a_planted_bug_is_caught(name: str) -> None:
     seed, invariant = CAUGHT[name]
     violation = shown(BUGS[name], seed)

@@ -30,7 +30,7 @@ from rendezvous.wire.node import Job, JoinRequest
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.reports import Report as NodeReport
 from rendezvous.wire.run import Phase
-from tests.simulation import invariants, network
+from tests.simulation import network
 from tests.simulation.agents import GRACE_SECONDS, Process
 from tests.simulation.disk import Disk
 from tests.simulation.faults import KINDS
@@ -116,7 +116,7 @@ class World:
             self.later(_LOOK_SECONDS, self._look)
             self.loop.drive(_MOST_SECONDS)
             if self.history.violation is None:
-                self.history.judge(invariants.OF_ENDS, self)
+                self.history.judge(world=self)
             violation = self.history.violation
             self.loop.dispose()
         return Report(
@@ -228,14 +228,14 @@ class World:
     def judge_submission(self, scheduler: SimulatedScheduler, run: Submitted) -> None:
         is_child = scheduler not in self.schedulers
         for launcher in self.live_launchers(scheduler.index):
-            self.history.judge(invariants.OF_SUBMISSIONS, launcher, run, is_child=is_child)
+            self.history.judge(launcher=launcher, run=run, is_child=is_child)
 
     def judge_cancel(
         self, scheduler: SimulatedScheduler, run: Submitted | None, grace: float
     ) -> None:
         for launcher in self.live_launchers(scheduler.index):
             if run is not None:
-                self.history.judge(invariants.OF_RUN_ENDS, launcher, run, grace)
+                self.history.judge(launcher=launcher, run=run, grace=grace)
 
     def live_launchers(self, index: int) -> list[Launcher]:
         return [x for x in self.launchers if x.belongs_to(index) and not x.ended]
@@ -255,7 +255,7 @@ class World:
         with contextlib.suppress(RdzvError):
             async with self.client(place, path, self.network.door(path), keys.admin) as person:
                 await person.cancel(run, "enough")
-                self.history.judge(invariants.OF_CANCELS, self.history.facts[record.launch_id])
+                self.history.judge(facts=self.history.facts[record.launch_id])
 
     def clear(self, index: int) -> None:
         """A person ends what a killed launcher has left, where none has come after it."""
