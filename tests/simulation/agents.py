@@ -124,19 +124,14 @@ class Process:
         self.door = world.network.door(self.path)
         self.draw = random.Random(f"{world.schedule.seed} process {number}")
         self.ended: int | None = None
-        self.troubled = False
-        self.was_paused = False
-        self.stuck = False
-        self.stops_unasked = False
-        self.fault = ""
-        self.released = False
-        self.was_slow = False
-        self.incarnation = 0
-        self.seq = 0
-        self.epoch = 0
+        self.troubled = self.was_paused = self.stuck = self.stops_unasked = self.released = False
+        self.was_slow = self.signal_told = self.was_killed = self.told_refusal = False
+        self.needs_hosts = self.parent_is_gone = self.spoke_without_parent = self.told_end = False
+        self.keeps_names = False
+        self.fault = self.acked = self.unfit = self.unready = self.go_digest = ""
+        self.incarnation = self.seq = self.epoch = self.signal = self.signals_told = 0
         self.armed: EndpointTable | None = None
         self.armed_for: dict[str, int] = {}
-        self.acked = ""
         self.result: Result | None = None
         self.started_at: float | None = None
         self.failed_at: float | None = None
@@ -145,24 +140,10 @@ class Process:
         self.program: SimulatedProgram | None = None
         self.program_code: int | None = None
         self.program_ended_at: float | None = None
-        self.signal_told = False
-        self.signal = 0
-        self.signals_told = 0
-        self.was_killed = False
-        self.told_refusal = False
-        self.needs_hosts = False
-        self.signalled_at = 0.0
+        self.signalled_at = self.heard_at = 0.0
         self.hurried_at: float | None = None
-        self.parent_is_gone = False
-        self.spoke_without_parent = False
         self.passed: list[int] = []
-        self.unfit = ""
-        self.unready = ""
-        self.told_end = False
-        self.keeps_names = False
-        self.go_digest = ""
         self.doors = Doors(self)
-        self.heard_at = 0.0
         self.views_at: deque[float] = deque(maxlen=100)
 
     @property

@@ -28,11 +28,8 @@ class Disk:
         at_drop: Callable[[str], None] = lambda run: None,
     ) -> None:
         self.records: dict[tuple[str, int], Record] = {}
-        self.full_until = 0.0
-        self.slow_until = 0.0
-        self.slow_seconds = 0.0
-        self.lies = 0
-        self.failed = 0
+        self.full_until = self.slow_until = self.slow_seconds = 0.0
+        self.lies = self.failed = 0
         self.journal = 0
         """Counts the journals; what is written to one that is deleted is nowhere."""
         self._at_commit = at_commit

@@ -48,6 +48,9 @@ class Kind:
     doors: tuple[str, ...] = ()
 
 
+Apply = Callable[["World", Fault], None]
+
+
 def _path(world: World, fault: Fault) -> Path:
     return world.network.path(fault.launch, fault.slot)
 
@@ -63,10 +66,6 @@ def _processes(world: World, fault: Fault) -> list[Process]:
 
 
 # --- the registry and its disk --------------------------------------------------------------------
-
-
-def _crash(world: World, fault: Fault) -> None:
-    world.crash_registry(fault.seconds)
 
 
 def _pause_registry(world: World, fault: Fault) -> None:
@@ -87,8 +86,7 @@ def _fill_disk(world: World, fault: Fault) -> None:
 
 
 def _slow_disk(world: World, fault: Fault) -> None:
-    world.disk.slow_until = world.loop.time() + fault.seconds
-    world.disk.slow_seconds = 0.3
+    world.disk.slow_until, world.disk.slow_seconds = world.loop.time() + fault.seconds, 0.3
     world.registry_was_down = True
 
 
@@ -100,16 +98,13 @@ def _lying_disk(world: World, fault: Fault) -> None:
 # --- the network ----------------------------------------------------------------------------------
 
 
-def _lose_up(world: World, fault: Fault) -> None:
-    path = _path(world, fault)
-    path.lose_up += fault.count
-    path.light += fault.count
+def _lose(way: str) -> Apply:
+    def apply(world: World, fault: Fault) -> None:
+        path = _path(world, fault)
+        setattr(path, way, getattr(path, way) + fault.count)
+        path.light += fault.count
 
-
-def _lose_down(world: World, fault: Fault) -> None:
-    path = _path(world, fault)
-    path.lose_down += fault.count
-    path.light += fault.count
+    return apply
 
 
 def _double(world: World, fault: Fault) -> None:
@@ -124,21 +119,14 @@ def _late(world: World, fault: Fault) -> None:
         path.light += 2
 
 
-def _cut_up(world: World, fault: Fault) -> None:
-    path = _path(world, fault)
-    path.cut_up_until = world.loop.time() + fault.seconds
-    path.light += 2
+def _cut(*ways: str) -> Apply:
+    def apply(world: World, fault: Fault) -> None:
+        path = _path(world, fault)
+        for way in ways:
+            setattr(path, way, world.loop.time() + fault.seconds)
+            path.light += 2
 
-
-def _cut_down(world: World, fault: Fault) -> None:
-    path = _path(world, fault)
-    path.cut_down_until = world.loop.time() + fault.seconds
-    path.light += 2
-
-
-def _cut(world: World, fault: Fault) -> None:
-    _cut_up(world, fault)
-    _cut_down(world, fault)
+    return apply
 
 
 def _cut_address(world: World, fault: Fault) -> None:
@@ -194,9 +182,14 @@ def _echo(world: World, fault: Fault) -> None:
 # --- nodes ----------------------------------------------------------------------------------------
 
 
-def _kill(world: World, fault: Fault) -> None:
-    for process in _processes(world, fault)[-1:]:
-        process.die(silent=False)
+def _newest(act: Callable[[World, Fault, Process], object]) -> Apply:
+    """To the newest process of the slot."""
+
+    def apply(world: World, fault: Fault) -> None:
+        for process in _processes(world, fault)[-1:]:
+            act(world, fault, process)
+
+    return apply
 
 
 def _host_down(world: World, fault: Fault) -> None:
@@ -204,26 +197,14 @@ def _host_down(world: World, fault: Fault) -> None:
         process.die(silent=True)
 
 
-def _pause(world: World, fault: Fault) -> None:
-    for process in _processes(world, fault)[-1:]:
-        process.troubled = process.was_paused = True
-        process.machine.pause()
-        world.later(fault.seconds, process.machine.go_on)
+def _pause(world: World, fault: Fault, process: Process) -> None:
+    process.troubled = process.was_paused = True
+    process.machine.pause()
+    world.later(fault.seconds, process.machine.go_on)
 
 
-def _term(world: World, fault: Fault) -> None:
-    for process in _processes(world, fault)[-1:]:
-        process.tell_to_end()
-
-
-def _stick(world: World, fault: Fault) -> None:
-    for process in _processes(world, fault)[-1:]:
-        process.stuck = True
-
-
-def _twin(world: World, fault: Fault) -> None:
-    for process in _processes(world, fault)[-1:]:
-        world.start_twin(process)
+def _stick(world: World, fault: Fault, process: Process) -> None:
+    process.stuck = True
 
 
 def _mark(world: World, fault: Fault) -> None:
@@ -238,54 +219,41 @@ def _fail_program(world: World, fault: Fault) -> None:
             process.fail_program(_CODES[fault.count - 1])
 
 
-def _stop_unasked(world: World, fault: Fault) -> None:
+def _stop_unasked(world: World, fault: Fault, process: Process) -> None:
     """The node's agent stops its program by itself, and says so: nobody else knows of it."""
-    for process in _processes(world, fault)[-1:]:
-        if process.started_at is not None and process.program_code is None and not process.serves:
-            process.troubled = process.stops_unasked = True
-            process.fail_program(143)
-
-
-# --- how a node is told to end --------------------------------------------------------------------
+    if process.started_at is not None and process.program_code is None and not process.serves:
+        process.troubled = process.stops_unasked = True
+        process.fail_program(143)
 
 
 def _hurry(world: World, fault: Fault) -> None:
     """A moment later, as a node that has just been told of the go is about to start."""
-    world.later(_MOMENT, _hurry_now, world, fault)
+    world.later(_MOMENT, _newest(_hurry_now), world, fault)
 
 
-def _hurry_now(world: World, fault: Fault) -> None:
+def _hurry_now(world: World, fault: Fault, process: Process) -> None:
     """Somebody does not want to wait: a second signal, or the one that means it."""
     first, second = _HURRIED[fault.count - 1]
-    for process in _processes(world, fault)[-1:]:
-        process.tell_to_end(first)
-        if second:
-            world.later(fault.seconds, process.tell_to_end, second)
+    process.tell_to_end(first)
+    if second:
+        world.later(fault.seconds, process.tell_to_end, second)
 
 
-def _pass_signal(world: World, fault: Fault) -> None:
-    for process in _processes(world, fault)[-1:]:
-        process.pass_on(signal.SIGUSR2 if fault.count > 1 else signal.SIGUSR1)
-
-
-def _lose_parent(world: World, fault: Fault) -> None:
-    for process in _processes(world, fault)[-1:]:
-        process.lose_parent()
+def _pass_signal(world: World, fault: Fault, process: Process) -> None:
+    process.pass_on(signal.SIGUSR2 if fault.count > 1 else signal.SIGUSR1)
 
 
 # --- schedulers and launchers ---------------------------------------------------------------------
 
 
-def _fail_submission(world: World, fault: Fault) -> None:
-    world.schedulers[fault.launch].fail_next += fault.count
+def _more(counter: str) -> Apply:
+    """So many more calls of the scheduler go wrong in this way."""
 
+    def apply(world: World, fault: Fault) -> None:
+        scheduler = world.schedulers[fault.launch]
+        setattr(scheduler, counter, getattr(scheduler, counter) + fault.count)
 
-def _lose_submission(world: World, fault: Fault) -> None:
-    world.schedulers[fault.launch].lose_answer += fault.count
-
-
-def _preempt(world: World, fault: Fault) -> None:
-    world.schedulers[fault.launch].preempt(fault.slot)
+    return apply
 
 
 def _lie(world: World, fault: Fault) -> None:
@@ -296,18 +264,6 @@ def _lie(world: World, fault: Fault) -> None:
     scheduler.lie_until = world.loop.time() + fault.seconds
     if scheduler.lie is SlotState.FAILED:
         _path(world, fault).light += 2
-
-
-def _unsure_submission(world: World, fault: Fault) -> None:
-    world.schedulers[fault.launch].unsure_next += fault.count
-
-
-def _busy_scheduler(world: World, fault: Fault) -> None:
-    world.schedulers[fault.launch].busy += fault.count
-
-
-def _silence(world: World, fault: Fault) -> None:
-    world.schedulers[fault.launch].silence(fault.seconds)
 
 
 def _lagging_list(world: World, fault: Fault) -> None:
@@ -321,10 +277,6 @@ def _keep_all(world: World, fault: Fault) -> None:
 
 def _hang_logs(world: World, fault: Fault) -> None:
     world.schedulers[fault.launch].log_hangs = True
-
-
-def _kill_launcher(world: World, fault: Fault) -> None:
-    world.kill_launcher(fault.launch, fault.seconds)
 
 
 def _pause_launcher(world: World, fault: Fault) -> None:
@@ -346,15 +298,6 @@ def _fill_folder(world: World, fault: Fault) -> None:
     world.folder_full_until = world.loop.time() + fault.seconds
 
 
-def _clear(world: World, fault: Fault) -> None:
-    """A person does it who sees that the launcher is no more."""
-    world.clear(fault.launch)
-
-
-def _hold_port(world: World, fault: Fault) -> None:
-    world.registries.hold_port(fault.seconds)
-
-
 def _make_registry_ill(world: World, fault: Fault) -> None:
     world.registries.ill_until = world.loop.time() + fault.seconds
     world.registry_was_down = True
@@ -369,27 +312,26 @@ def _slow_submissions(world: World, fault: Fault) -> None:
     scheduler.slow_next, scheduler.slow_seconds = fault.count, fault.seconds
 
 
-def _hang_scheduler(world: World, fault: Fault) -> None:
-    world.schedulers[fault.launch].hang(fault.seconds)
-
-
-def _cancel(world: World, fault: Fault) -> None:
-    world.cancel(fault.launch)
-
-
 KINDS: dict[str, Kind] = {
-    "registry crash": Kind("the registry is killed, and back after {seconds:.1f} s", _crash),
+    "registry crash": Kind(
+        "the registry is killed, and back after {seconds:.1f} s",
+        lambda w, f: w.crash_registry(f.seconds),
+    ),
     "registry pause": Kind("the registry is stopped for {seconds:.1f} s", _pause_registry),
     "disk full": Kind("the journal's disk is full for {seconds:.1f} s", _fill_disk),
     "disk slow": Kind("the journal's disk is slow for {seconds:.1f} s", _slow_disk),
     "disk lies": Kind("the disk says of {count} commits that they failed", _lying_disk),
-    "request lost": Kind("{node}: {count} requests are lost", _lose_up),
-    "answer lost": Kind("{node}: {count} answers are lost", _lose_down),
+    "request lost": Kind("{node}: {count} requests are lost", _lose("lose_up")),
+    "answer lost": Kind("{node}: {count} answers are lost", _lose("lose_down")),
     "doubled": Kind("{node}: {count} requests come twice", _double),
     "late": Kind("{node}: {count} messages are up to {seconds:.1f} s late, out of order", _late),
-    "cut up": Kind("{node}: nothing reaches the registry for {seconds:.1f} s", _cut_up),
-    "cut down": Kind("{node}: nothing comes from the registry for {seconds:.1f} s", _cut_down),
-    "cut": Kind("{node} is cut off for {seconds:.1f} s", _cut),
+    "cut up": Kind(
+        "{node}: nothing reaches the registry for {seconds:.1f} s", _cut("cut_up_until")
+    ),
+    "cut down": Kind(
+        "{node}: nothing comes from the registry for {seconds:.1f} s", _cut("cut_down_until")
+    ),
+    "cut": Kind("{node} is cut off for {seconds:.1f} s", _cut("cut_up_until", "cut_down_until")),
     "address cut": Kind(
         "{node}: the registry's address {count} is cut off for {seconds:.1f} s", _cut_address
     ),
@@ -398,37 +340,37 @@ KINDS: dict[str, Kind] = {
     "forgotten": Kind("{node}: its connections are forgotten on the way", _forget),
     "isolated": Kind("the registry is cut off from all for {seconds:.1f} s", _isolate),
     "echo": Kind("{node}: what it sent {count} messages ago comes once more", _echo),
-    "kill": Kind("{node} is killed", _kill),
+    "kill": Kind("{node} is killed", _newest(lambda w, f, p: p.die(silent=False))),
     "host down": Kind("{node}: its host is gone without a word", _host_down),
-    "pause": Kind("{node} is stopped for {seconds:.1f} s", _pause),
-    "term": Kind("{node} is told to end", _term),
-    "stuck": Kind("{node} keeps polling and reports nothing more", _stick),
-    "twin": Kind("{node}: a second node comes with the same token", _twin),
-    "slow arm": Kind("{node} takes {seconds:.1f} s to prepare", _mark),
-    "port taken": Kind("{node} finds its master port taken, {count} times", _mark),
-    "hosts refused": Kind("{node} cannot write its hosts file", _mark),
-    "unreachable": Kind("{node} cannot reach a peer", _mark),
-    "network cut": Kind("{node}: its first network is cut off", _mark),
-    "silent probes": Kind("{node} leaves a peer out of its report", _mark),
-    "falls back": Kind("{node}: NCCL does not use what it should", _mark),
-    "sick": Kind("{node} fails a check of its own", _mark),
-    "refuses": Kind("{node} cannot take part, as it finds before it joins", _mark),
-    "other job": Kind("{node} comes with another job", _mark),
+    "pause": Kind("{node} is stopped for {seconds:.1f} s", _newest(_pause)),
+    "term": Kind("{node} is told to end", _newest(lambda w, f, p: p.tell_to_end())),
+    "stuck": Kind("{node} keeps polling and reports nothing more", _newest(_stick)),
+    "twin": Kind(
+        "{node}: a second node comes with the same token", _newest(lambda w, f, p: w.start_twin(p))
+    ),
     "program fails": Kind("{node}: its program fails", _fail_program),
-    "stops unasked": Kind("{node}: its agent stops its program by itself", _stop_unasked),
-    "slow stop": Kind("{node}: its program takes {seconds:.1f} s to stop", _mark),
-    "finishes": Kind("{node}: its program ends well {seconds:.1f} s after it is told to", _mark),
-    "other table": Kind("{node} acknowledges another table than the run's", _mark),
-    "slow exit": Kind("{node} tells of its failure {seconds:.1f} s late", _mark),
-    "submission fails": Kind("launch {launch}: {count} submissions are refused", _fail_submission),
-    "submission lost": Kind("launch {launch}: {count} submissions look refused", _lose_submission),
-    "preempted": Kind("{node} is preempted by its scheduler", _preempt),
+    "stops unasked": Kind("{node}: its agent stops its program by itself", _newest(_stop_unasked)),
+    "submission fails": Kind(
+        "launch {launch}: {count} submissions are refused", _more("fail_next")
+    ),
+    "submission lost": Kind(
+        "launch {launch}: {count} submissions look refused", _more("lose_answer")
+    ),
+    "preempted": Kind(
+        "{node} is preempted by its scheduler", lambda w, f: w.schedulers[f.launch].preempt(f.slot)
+    ),
     "scheduler lies": Kind("{node}: its scheduler is wrong of it for {seconds:.1f} s", _lie),
-    "launcher killed": Kind("launcher {launch} dies; back after {seconds:.1f} s", _kill_launcher),
-    "cancelled": Kind("somebody cancels launch {launch}", _cancel),
-    "submission unsure": Kind("launch {launch}: {count} submissions fail", _unsure_submission),
-    "scheduler busy": Kind("launch {launch}: its scheduler is busy {count} times", _busy_scheduler),
-    "scheduler silent": Kind("launch {launch}: no scheduler for {seconds:.1f} s", _silence),
+    "launcher killed": Kind(
+        "launcher {launch} dies; back after {seconds:.1f} s",
+        lambda w, f: w.kill_launcher(f.launch, f.seconds),
+    ),
+    "cancelled": Kind("somebody cancels launch {launch}", lambda w, f: w.cancel(f.launch)),
+    "submission unsure": Kind("launch {launch}: {count} submissions fail", _more("unsure_next")),
+    "scheduler busy": Kind("launch {launch}: its scheduler is busy {count} times", _more("busy")),
+    "scheduler silent": Kind(
+        "launch {launch}: no scheduler for {seconds:.1f} s",
+        lambda w, f: w.schedulers[f.launch].silence(f.seconds),
+    ),
     "list lags": Kind("launch {launch}: runs are listed {seconds:.1f} s late", _lagging_list),
     "cancel refused": Kind("launch {launch}: its scheduler ends nothing", _keep_all),
     "logs hang": Kind("launch {launch}: its scheduler's logs do not come", _hang_logs),
@@ -436,38 +378,66 @@ KINDS: dict[str, Kind] = {
     "launcher told": Kind("launcher {launch} is told to end, {count} times", _tell_launcher),
     "folder full": Kind("the state directory's disk is full for {seconds:.1f} s", _fill_folder),
     "hurry": Kind("{node} is told to end, and not to wait (in way {count})", _hurry),
-    "signal passed": Kind("{node} is sent a signal for its program", _pass_signal),
-    "parent gone": Kind("{node}: what has started its agent is gone", _lose_parent),
-    "slow visits": Kind("{node} takes {seconds:.1f} s more to visit its peers", _mark),
-    "slow start": Kind("{node} takes {seconds:.1f} s more to start its program", _mark),
-    "start refused": Kind("{node} cannot start its program", _mark),
-    "program missing": Kind("{node} has not what starts its program", _mark),
-    "address lost": Kind("{node} loses its address", _mark),
-    "no offer": Kind("{node} finds that it has nothing to offer", _mark),
-    "no listener": Kind("{node} has no port at which it could answer probes", _mark),
-    "no socket": Kind("{node} has no socket for its program", _mark),
-    "no log folder": Kind("{node} cannot make its log folder", _mark),
-    "no hostfile": Kind("{node} cannot write its hostfiles", _mark),
-    "no shims": Kind("{node} cannot write what its program calls other nodes with", _mark),
-    "stale names": Kind("{node}: an ended run has left names in its hosts file", _mark),
-    "names kept": Kind("{node} cannot put its hosts file back", _mark),
-    "names unwanted": Kind("{node} is to write no names", _mark),
-    "names elsewhere": Kind("{node}: its resolver has other nodes' names already", _mark),
-    "preset variables": Kind("{node} has other addresses and ranks preset", _mark),
-    "metrics": Kind("{node}: its program tells how it gets on", _mark),
-    "other word": Kind("{node} comes with another word in its COMMAND", _mark),
-    "forged": Kind("{node} is told of another table than the others (in way {count})", _mark),
+    "signal passed": Kind("{node} is sent a signal for its program", _newest(_pass_signal)),
+    "parent gone": Kind(
+        "{node}: what has started its agent is gone", _newest(lambda w, f, p: p.lose_parent())
+    ),
     "hangs": Kind("{node}: a thread hangs ({door}, {seconds:.1f} s; 0: for ever)", _mark, HANGING),
     "breaks": Kind("{node}: something unforeseen breaks ({door})", _mark, BREAKING),
-    "cleared": Kind("somebody ends what launcher {launch} has left", _clear),
-    "port held": Kind("another program holds the registry's port, {seconds:.1f} s", _hold_port),
+    "cleared": Kind(
+        "somebody ends what launcher {launch} has left", lambda w, f: w.clear(f.launch)
+    ),
+    "port held": Kind(
+        "another program holds the registry's port, {seconds:.1f} s",
+        lambda w, f: w.registries.hold_port(f.seconds),
+    ),
     "registry ill": Kind("a registry that starts ends, for {seconds:.1f} s", _make_registry_ill),
     "part breaks": Kind("launcher {launch}: its part {count} fails once", _break_part),
     "submission slow": Kind(
         "launch {launch}: answers come {seconds:.1f} s late", _slow_submissions
     ),
-    "scheduler hangs": Kind("launch {launch}: no answers for {seconds:.1f} s", _hang_scheduler),
+    "scheduler hangs": Kind(
+        "launch {launch}: no answers for {seconds:.1f} s",
+        lambda w, f: w.schedulers[f.launch].hang(f.seconds),
+    ),
 }
+_MARKS = {
+    "slow arm": "{node} takes {seconds:.1f} s to prepare",
+    "port taken": "{node} finds its master port taken, {count} times",
+    "hosts refused": "{node} cannot write its hosts file",
+    "unreachable": "{node} cannot reach a peer",
+    "network cut": "{node}: its first network is cut off",
+    "silent probes": "{node} leaves a peer out of its report",
+    "falls back": "{node}: NCCL does not use what it should",
+    "sick": "{node} fails a check of its own",
+    "refuses": "{node} cannot take part, as it finds before it joins",
+    "other job": "{node} comes with another job",
+    "slow stop": "{node}: its program takes {seconds:.1f} s to stop",
+    "finishes": "{node}: its program ends well {seconds:.1f} s after it is told to",
+    "other table": "{node} acknowledges another table than the run's",
+    "slow exit": "{node} tells of its failure {seconds:.1f} s late",
+    "slow visits": "{node} takes {seconds:.1f} s more to visit its peers",
+    "slow start": "{node} takes {seconds:.1f} s more to start its program",
+    "start refused": "{node} cannot start its program",
+    "program missing": "{node} has not what starts its program",
+    "address lost": "{node} loses its address",
+    "no offer": "{node} finds that it has nothing to offer",
+    "no listener": "{node} has no port at which it could answer probes",
+    "no socket": "{node} has no socket for its program",
+    "no log folder": "{node} cannot make its log folder",
+    "no hostfile": "{node} cannot write its hostfiles",
+    "no shims": "{node} cannot write what its program calls other nodes with",
+    "stale names": "{node}: an ended run has left names in its hosts file",
+    "names kept": "{node} cannot put its hosts file back",
+    "names unwanted": "{node} is to write no names",
+    "names elsewhere": "{node}: its resolver has other nodes' names already",
+    "preset variables": "{node} has other addresses and ranks preset",
+    "metrics": "{node}: its program tells how it gets on",
+    "other word": "{node} comes with another word in its COMMAND",
+    "forged": "{node} is told of another table than the others (in way {count})",
+}
+"""What a node meets when it comes to that point."""
+KINDS |= {what: Kind(text, _mark) for what, text in _MARKS.items()}
 
 
 def words(fault: Fault) -> str:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.simulation.drawing import (
-    draw_ranks,
-    draw_when,
-    launcher_fault,
-)
+from tests.simulation.drawing import draw_ranks, draw_when, launcher_fault
 from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
 from tests.simulation.lives import LIVES
 from tests.simulation.node_situations import NODE_SITUATIONS, each_in_turn

@@ -192,7 +192,7 @@ class Facts:
 
 
 @functools.cache
-def judges(about: tuple[str, ...], kind: type | None) -> list[Judge]:
+def judges(about: tuple[str, ...], kind: Any) -> list[Judge]:
     """Who judges what has these names; of events, those who take one of this kind."""
     from tests.simulation.invariants import ALL
 

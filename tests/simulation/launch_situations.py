@@ -183,10 +183,7 @@ def _ended_by_hand(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = _seen_by(draw, nodes)
     when = _one_of(draw, 0.2, 1.0, 3.0, f"slot {draw.randint(1, 2 * nodes)} after")
     by_hand = round(draw.uniform(3.0, 8.0), 3)
-    faults = [
-        Fault(when, "launcher killed", seconds=0.0),
-        Fault(by_hand, "cleared", seconds=30.0),
-    ]
+    faults = [Fault(when, "launcher killed", seconds=0.0), Fault(by_hand, "cleared", seconds=30.0)]
     if draw.random() < 0.7:
         faults.append(_of_schedulers(draw, nodes, draw.choice([0.5, by_hand])))
     if draw.random() < 0.3:

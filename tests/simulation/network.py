@@ -51,16 +51,9 @@ class Path:
     def __init__(self, seed: str, peer: str) -> None:
         self.random = random.Random(seed)
         self.peer = peer
-        self.lose_up = 0
-        self.lose_down = 0
-        self.double = 0
-        self.late = 0
-        self.late_seconds = 0.0
-        self.cut_up_until = 0.0
-        self.cut_down_until = 0.0
-        self.loss = 0.0
+        self.lose_up = self.lose_down = self.double = self.late = self.light = 0
+        self.late_seconds = self.cut_up_until = self.cut_down_until = self.loss = 0.0
         self.loss_until = 0.0
-        self.light = 0
         self.is_late = False
         self.is_local = False
         """It leads to the same host, and does not fail."""
@@ -124,8 +117,7 @@ class Wire:
         self.registry = registry
         self.far_end = Connection(path.peer)
         registry.connections.append(self.far_end)  # the registry knows them by their identity
-        self.broken = False
-        self.forgotten = False
+        self.broken = self.forgotten = False
         self.idle_since = 0.0
         self.waiting: list[asyncio.Future[Answer]] = []
         path.open.append(self)

@@ -62,12 +62,11 @@ class SimulatedProgram:
         self.family = Family()
         self.main_ended: tuple[int, float] | None = None
         self.signals: list[int] = []
-        self.was_killed = False
+        self.was_killed = self._was_told = False
         self._process = process
         self._loop = process.world.loop
         self._course = course
         self._grace = grace
-        self._was_told = False
         self._leftover = course.leftover
         self._gone: asyncio.Future[Ending] = self._loop.create_future()
         self._begin()

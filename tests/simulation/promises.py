@@ -259,9 +259,7 @@ def a_cancel_does_not_hide_a_failure(history: History, run: Run, event: events.C
         told = owner.program_code in _TOLD_TO_END or owner.signal_told
         if not told and not _was_told_before(facts, failure.at):
             return f"{owner.name} had failed with {owner.program_code}"
-    if _disk_was_bad(history) or history.gaps:
-        return None
-    return _cancel_overlooked(facts, now)
+    return None if _disk_was_bad(history) or history.gaps else _cancel_overlooked(facts, now)
 
 
 def _was_told_before(facts: Facts, at: float) -> bool:
@@ -378,9 +376,7 @@ def _failing(event: Event) -> int | None:
         return event.slot
     if isinstance(event, events.SlotChanged) and event.news.state in _DEAD:
         return event.slot
-    if isinstance(event, events.Refused) and event.exit_code is not None:
-        return event.slot
-    return None
+    return event.slot if isinstance(event, events.Refused) and event.exit_code is not None else None
 
 
 def a_slot_has_its_retries(history: History, run: Run, event: Event, at: float) -> Wrong:

@@ -77,13 +77,10 @@ class Registries:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._boots = 0
+        self._boots = self.crashes = 0
         self._child: SimulatedChild | None = None
         self._holders: dict[object, int] = {}
-        self._down_until = 0.0
-        self.ill_until = 0.0
-        self.crashes = 0
-        self.longest_away = 0.0
+        self._down_until = self.ill_until = self.longest_away = 0.0
 
     def start(self, identity: Identity, port: int = PORT) -> Registry:
         world = self._world

@@ -75,24 +75,14 @@ class SimulatedScheduler:
         self.launch = world.schedule.launches[index]
         self.finds = self.launch.finds
         self.runs: list[Submitted] = []
-        self.fail_next = 0
-        self.unsure_next = 0
-        self.lose_answer = 0
-        self.busy = 0
-        self.silent_until = 0.0
-        self.was_silent = False
-        self.lost = False
-        self.preempted = False
-        self.list_lag = 0.0
+        self.fail_next = self.unsure_next = self.lose_answer = self.busy = self.slow_next = 0
+        self.silent_until = self.list_lag = self.lie_until = self.slow_seconds = 0.0
+        self.hangs_until = 0.0
+        self.was_silent = self.lost = self.preempted = self.log_hangs = False
         self.keeps_all = self.says_nothing = False
-        self.log_hangs = False
-        self.lie_until = 0.0
         self.lie = SlotState.UNKNOWN
         self.lie_slot = -1
         self.called_over: set[str] = set()
-        self.slow_next = 0
-        self.slow_seconds = 0.0
-        self.hangs_until = 0.0
 
     def prepare(self, run: Submission, join: str) -> str:
         return f"start {run.name}"

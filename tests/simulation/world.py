@@ -35,13 +35,7 @@ from tests.simulation.agents import GRACE_SECONDS, Process
 from tests.simulation.disk import Disk
 from tests.simulation.faults import KINDS
 from tests.simulation.history import Facts, History, Violation
-from tests.simulation.launchers import (
-    Broken,
-    Folder,
-    Launcher,
-    SimulatedEnvironment,
-    join_by_token,
-)
+from tests.simulation.launchers import Broken, Folder, Launcher, SimulatedEnvironment, join_by_token
 from tests.simulation.network import Door, Network
 from tests.simulation.program import Course
 from tests.simulation.registry import Identity, Registries
@@ -86,18 +80,16 @@ class World:
         self.marks: dict[tuple[str, int, int], Fault] = {}
         self.schedulers: list[SimulatedScheduler] = []
         self.launchers: list[Launcher] = []
-        self.registries = Registries(self)
+        self.registries: Registries = Registries(self)
         self.folder = Path()
-        self.folder_full_until = 0.0
+        self.folder_full_until = self._calm_at = 0.0
         self.breaks: dict[int, str] = {}
         self.owns_registry = any(launch.owns_registry for launch in schedule.launches)
         self._coming_back = 0
-        self.registry_was_down = False
-        self.registry_is_gone = False
+        self.registry_was_down = self.registry_is_gone = False
         self.is_undisturbed = not schedule.faults
         self._random = random.Random(f"{schedule.seed} world")
         self._outside = Machine(self.loop, "outside")
-        self._calm_at = 0.0
         self._ended_at: float | None = None
         self._triggers: dict[tuple[str, int, str], list[Fault]] = {}
         self._kinds: Counter[str] = Counter()
