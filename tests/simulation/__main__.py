@@ -14,11 +14,9 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable
-from contextlib import closing, nullcontext
-from multiprocessing.pool import IMapIterator
+from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
-from types import FrameType
 
 from rendezvous.server.journal import Record, SqliteJournal
 from tests.simulation.faults import words
@@ -32,7 +30,6 @@ from tests.simulation.shrink import shrink
 from tests.simulation.world import simulate
 
 OUT = Path("build/simulate")
-_LOOK_SECONDS = 0.2
 
 
 def run_seeds(seeds: Iterable[int]) -> Totals:
@@ -80,48 +77,31 @@ def _replay(kept: Kept) -> int:
 
 
 def _run(arguments: argparse.Namespace, first: int, kept: Kept | None) -> int:
-    """Run the seeds from `first` on; returns the exit code."""
+    """Run the seeds from `first` on, until somebody breaks it off; returns the exit code."""
     seeds = range(first, first + arguments.schedules)
     chunks = [seeds[at : at + arguments.chunk] for at in range(0, len(seeds), arguments.chunk)]
-    start = time.monotonic()
-    totals = Totals()
-    with BrokenOff() as off, closing(_parts(chunks, arguments.jobs, off.is_asked)) as parts:
-        for chunk, part in parts:
+    start, totals, code = time.monotonic(), Totals(), 0
+    pool = multiprocessing.get_context("fork").Pool(arguments.jobs, _begin_worker)
+    try:
+        for chunk, part in zip(chunks, pool.imap(run_seeds, chunks), strict=True):
             totals.add(part)
             if kept is not None:
                 kept.take(chunk, part)
-            _progress(totals, start)
             if totals.failed or time.monotonic() - start > arguments.seconds:
                 break
+    except KeyboardInterrupt:
+        code = 130
+    finally:
+        pool.terminate()
     _summary(totals, time.monotonic() - start)
     if kept is not None:
         print(kept.progress.words(kept.version), flush=True)
-    return _explain(totals.failed) if totals.failed else off.code
+    return _explain(totals.failed) if totals.failed else code
 
 
-class BrokenOff:
-    """Takes the first SIGINT or SIGTERM as a wish; the second one does what it always does."""
-
-    def __init__(self) -> None:
-        self.code = 0
-        self._former = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-
-    def __enter__(self) -> BrokenOff:
-        for number in self._former:
-            signal.signal(number, self._came)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, former in self._former.items():
-            signal.signal(number, former)
-
-    def is_asked(self) -> bool:
-        """Whether one came."""
-        return self.code != 0
-
-    def _came(self, number: int, _: FrameType | None) -> None:
-        self.code = 128 + number
-        self.__exit__()
+def _begin_worker() -> None:
+    """Leave it to the search what Ctrl-C means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -133,13 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--chunk", type=int, default=20, help="seeds at a time (default 20)")
     parser.add_argument("--schedule", type=Path, help="run the schedule in this JSON file")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug first")
-    parser.add_argument(
-        "--bugs",
-        nargs="?",
-        const="",
-        metavar="TEXT",
-        help="find a schedule for each planted bug (with this in its name), and store its seed",
-    )
+    of_bugs = "find a schedule for each planted bug (with this in its name), and store its seed"
+    parser.add_argument("--bugs", nargs="?", const="", metavar="TEXT", help=of_bugs)
     return parser
 
 
@@ -151,54 +126,13 @@ def _search(text: str, most: int) -> int:
     return 1 if missed else 0
 
 
-def _parts(
-    chunks: list[range], jobs: int, is_asked: Callable[[], bool]
-) -> Generator[tuple[range, Totals], None, None]:
-    """What came of each chunk of seeds, in order, until somebody asks for the end."""
-    if jobs == 1:
-        for chunk in chunks:
-            if is_asked():
-                return
-            yield chunk, run_seeds(chunk)
-        return
-    with multiprocessing.get_context("fork").Pool(jobs, _begin_worker) as pool:
-        parts = pool.imap(run_seeds, chunks)
-        for chunk in chunks:
-            while (part := _next(parts)) is None:
-                if is_asked():
-                    return
-            yield chunk, part
-
-
-def _next(parts: IMapIterator[Totals]) -> Totals | None:
-    """The next part, or None when it takes longer."""
-    try:
-        return parts.next(timeout=_LOOK_SECONDS)
-    except multiprocessing.TimeoutError:
-        return None
-
-
-def _begin_worker() -> None:
-    """Leave it to the search what a signal means; it ends its workers by SIGTERM."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _progress(totals: Totals, start: float) -> None:
-    if sys.stderr.isatty():
-        rate = totals.schedules / max(0.001, time.monotonic() - start)
-        sys.stderr.write(f"\r{totals.schedules} schedules, {rate:.0f}/s ")
-        sys.stderr.flush()
-
-
 def _summary(totals: Totals, seconds: float) -> None:
-    count = sum(totals.faults.values())
     print(
         f"{totals.schedules} schedules in {seconds:.1f} s ({totals.schedules / seconds:.0f}/s): "
         f"{totals.events} steps, {totals.seconds / 3600:.1f} virtual hours, "
-        f"{totals.records} events in journals, {count} faults of {len(totals.faults)} kinds"
+        f"{totals.records} events in journals, {totals.faults.total()} faults"
     )
-    for kind, number in sorted(totals.faults.items(), key=lambda item: -item[1]):
+    for kind, number in totals.faults.most_common():
         print(f"  {number:8d}  {kind}")
 
 

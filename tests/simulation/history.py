@@ -229,7 +229,7 @@ class History:
 
     def judge(self, **about: Any) -> None:
         """Ask the judges of what has these names; each answers with what is wrong, or nothing."""
-        kind = type(about["event"]) if "event" in about else None
+        kind: Any = type(about["event"]) if "event" in about else None
         for judge in judges(tuple(about), kind):
             try:
                 wrong = judge(self, **about)

@@ -144,21 +144,18 @@ def test_the_next_search_goes_on_and_one_from_a_seed_leaves_what_is_kept(tmp_pat
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize(("number", "jobs"), [(signal.SIGTERM, 2), (signal.SIGINT, 1)])
-def test_a_search_that_is_broken_off_goes_on(
-    tmp_path: Path, number: signal.Signals, jobs: int
-) -> None:
-    options = ("--chunk", "2", "--jobs", str(jobs))
-    process = begin(tmp_path, "--schedules", "100000", *options)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_search_that_is_broken_off_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    process = begin(tmp_path, "--schedules", "100000", "--chunk", "2", "--jobs", "2")
     until(lambda: (tmp_path / FOLDER / FILE).exists(), 40.0)
     os.killpg(process.pid, number)
-    said = said_by(process, 128 + number)
+    said = said_by(process, 130 if number is signal.SIGINT else -number)
     assert "Traceback" not in said
     kept = progress_in(tmp_path)
     assert kept.next_seed == kept.schedules >= 2
-    assert f"in all {kept.schedules} schedules" in said
-    said_by(begin(tmp_path, "--schedules", "2", *options))
-    assert progress_in(tmp_path).schedules == progress_in(tmp_path).next_seed == kept.schedules + 2
+    assert ("in all" in said) == (number is signal.SIGINT)
+    with kept_in(tmp_path / FOLDER, "v1") as again:
+        again.take(range(kept.next_seed, kept.next_seed + 1), Totals(1))
 
 
 def test_a_seed_that_fails_is_run_again_first_until_it_passes(
