@@ -42,6 +42,11 @@ OF_LAUNCHERS = {
 Situation = Callable[[random.Random, Schedule], Schedule]
 
 
+def near(draw: random.Random, low: float, high: float) -> float:
+    """Some moment between them."""
+    return round(draw.uniform(low, high), 3)
+
+
 def shaped(draw: random.Random, nodes: int, **changes: Any) -> Launch:
     """A launch that nothing is wrong with, its programs of about the same length."""
     seconds = changes.pop("seconds", 5.0)
@@ -55,8 +60,8 @@ def shaped(draw: random.Random, nodes: int, **changes: Any) -> Launch:
         retries=draw.choice([0, 1, 2]),
         lease=draw.choice([15.0, 24.0]),
         join_timeout=20.0,
-        queue=tuple(round(draw.uniform(0.0, 0.5), 3) for _ in range(slots)),
-        boot=tuple(round(draw.uniform(0.05, 0.5), 3) for _ in range(slots)),
+        queue=tuple(near(draw, 0.0, 0.5) for _ in range(slots)),
+        boot=tuple(near(draw, 0.05, 0.5) for _ in range(slots)),
         program=tuple((round(seconds + draw.uniform(0, 1), 3), 0) for _ in range(slots)),
         ranks=(None,) * slots,
         contagion=0.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.simulation.drawing import draw_ranks, draw_when, launcher_fault
+from tests.simulation.drawing import draw_ranks, draw_when, launcher_fault, near
 from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
 from tests.simulation.lives import LIVES
 from tests.simulation.node_situations import NODE_SITUATIONS, each_in_turn
@@ -117,8 +117,7 @@ def generate(seed: int) -> Schedule:
         faults += draw.choice(_THEMES)(draw, launches[0])
     if seed % _ALONE == _ALONE_AT:  # what must be harmless alone is not, beside most other faults
         seconds = _seconds(draw, "isolated", 1.0, launches[0])
-        when = f"joined {launches[0].nodes} after"
-        faults = [Fault(when, "isolated", seconds=seconds)]
+        faults = [Fault(f"joined {launches[0].nodes} after", "isolated", seconds=seconds)]
     keep = 2.0 if draw.random() < 0.1 else 3_600.0
     more = random.Random(f"{seed} verifying")
     launches = [_with_networks(more, _with_spares(more, launch)) for launch in launches]
@@ -146,8 +145,7 @@ def generate(seed: int) -> Schedule:
     schedule = _with_node_doors(random.Random(f"{seed} node doors"), schedule)
     schedule = _with_launchers(random.Random(f"{seed} launchers"), schedule)
     if seed % (2 * _LIVES) == _LIVES + _LIVES_AT:
-        turns = random.Random(f"{seed} in turn")
-        return each_in_turn(turns, schedule, seed // (2 * _LIVES))
+        return each_in_turn(random.Random(f"{seed} in turn"), schedule, seed // (2 * _LIVES))
     schedule = _with_odd_launches(random.Random(f"{seed} odd launches"), schedule)
     return _with_later_launches(random.Random(f"{seed} later launches"), schedule)
 
@@ -228,8 +226,8 @@ def _with_spares(draw: random.Random, launch: Launch) -> Launch:
     return replace(
         launch,
         spares=spares,
-        queue=launch.queue + tuple(round(draw.uniform(0.0, 2.0), 3) for _ in more),
-        boot=launch.boot + tuple(round(draw.uniform(0.05, 1.5), 3) for _ in more),
+        queue=launch.queue + tuple(near(draw, 0.0, 2.0) for _ in more),
+        boot=launch.boot + tuple(near(draw, 0.05, 1.5) for _ in more),
         program=launch.program + launch.program[:1] * spares,
         ranks=launch.ranks + (None,) * spares,
     )
@@ -286,7 +284,7 @@ def _address_cut(draw: random.Random, launch: Launch) -> list[Fault]:
         when=draw_when(draw, launch.nodes, []),
         what="address cut",
         slot=draw.randrange(launch.nodes),
-        seconds=round(draw.uniform(2.0, 30.0), 3),
+        seconds=near(draw, 2.0, 30.0),
         count=draw.choice([1, 1, 1, 2]),
     )
     return [cut]
@@ -309,10 +307,10 @@ def _launch(draw: random.Random, run: str, at: float) -> Launch:
         lease=draw.choice([15.0, 15.0, 15.0, 5.0, 24.0]),
         join_timeout=draw.choice([20.0, 30.0]),
         queue=tuple(
-            40.0 if long_queue and draw.random() < 0.5 else round(draw.uniform(0.0, 2.0), 3)
+            40.0 if long_queue and draw.random() < 0.5 else near(draw, 0.0, 2.0)
             for _ in range(nodes)
         ),
-        boot=tuple(round(draw.uniform(0.05, 1.5), 3) for _ in range(nodes)),
+        boot=tuple(near(draw, 0.05, 1.5) for _ in range(nodes)),
         program=tuple(
             (round(seconds + draw.uniform(0, 1), 3), codes[slot]) for slot in range(nodes)
         ),
@@ -350,8 +348,8 @@ def _fault(draw: random.Random, launches: list[Launch], former: list[Fault]) -> 
 
 
 def _crash_after_failure(draw: random.Random, launch: Launch) -> list[Fault]:
-    slot, seconds = draw.randrange(launch.nodes), round(draw.uniform(0.5, 8.0), 3)
-    when = round(draw.uniform(4.0, 7.0), 3)
+    slot, seconds = draw.randrange(launch.nodes), near(draw, 0.5, 8.0)
+    when = near(draw, 4.0, 7.0)
     return [
         Fault(when, "program fails", slot=slot),
         Fault("exited 1 after", "registry crash", seconds=seconds),
@@ -359,9 +357,9 @@ def _crash_after_failure(draw: random.Random, launch: Launch) -> list[Fault]:
 
 
 def _late_report(draw: random.Random, launch: Launch) -> list[Fault]:
-    slot, when = draw.randrange(launch.nodes), round(draw.uniform(4.0, 7.0), 3)
+    slot, when = draw.randrange(launch.nodes), near(draw, 4.0, 7.0)
     return [
-        Fault(0.0, "slow exit", slot=slot, seconds=round(draw.uniform(0.5, 2.0), 3)),
+        Fault(0.0, "slow exit", slot=slot, seconds=near(draw, 0.5, 2.0)),
         Fault(when, "program fails", slot=slot),
     ]
 
@@ -369,7 +367,7 @@ def _late_report(draw: random.Random, launch: Launch) -> list[Fault]:
 def _pause_before_the_go(draw: random.Random, launch: Launch) -> list[Fault]:
     kind = draw.choice(["joined", "probed", "acked"])
     when = f"{kind} {draw.randint(1, launch.nodes)} after"
-    return [Fault(when, "registry pause", seconds=round(draw.uniform(12.0, 40.0), 3))]
+    return [Fault(when, "registry pause", seconds=near(draw, 12.0, 40.0))]
 
 
 def _late_acknowledgements(draw: random.Random, launch: Launch) -> list[Fault]:
@@ -382,10 +380,10 @@ def _late_acknowledgements(draw: random.Random, launch: Launch) -> list[Fault]:
 
 
 def _death_on_a_full_disk(draw: random.Random, launch: Launch) -> list[Fault]:
-    when, slot = round(draw.uniform(3.5, 6.0), 3), draw.randrange(launch.nodes)
+    when, slot = near(draw, 3.5, 6.0), draw.randrange(launch.nodes)
     return [
         Fault(when, "kill", slot=slot),
-        Fault(round(when - 0.2, 3), "disk full", seconds=round(draw.uniform(0.5, 3.0), 3)),
+        Fault(round(when - 0.2, 3), "disk full", seconds=near(draw, 0.5, 3.0)),
     ]
 
 
@@ -407,7 +405,7 @@ def _seconds(draw: random.Random, what: str, longest: float, launch: Launch) -> 
     if what in ("late", "pause", "slow exit", "slow stop"):
         return round(draw.choice([0.3, 2.0, longest]) * draw.uniform(0.2, 1), 3)
     if what == "launcher killed":
-        return 0.0 if draw.random() < 0.3 else round(draw.uniform(0.5, longest), 3)
+        return 0.0 if draw.random() < 0.3 else near(draw, 0.5, longest)
     return round(longest * draw.uniform(0.1, 1), 3)
 
 

@@ -287,6 +287,10 @@ class History:
         if run.stop and facts.stopped_at is None:
             facts.stopped_at = self.now()
 
+    def ended(self, facts: Facts) -> float:
+        """When its run was over, or its registry is no more."""
+        return facts.finished if facts.finished is not None else self.registry_until()
+
     def registry_until(self) -> float:
         away_since, back = self.gaps[-1] if self.gaps else (self.now(), 0.0)
         return away_since if back > self.now() else self.now()

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from tests.simulation.drawing import Situation, launcher_fault, of, shaped
+from tests.simulation.drawing import Situation, launcher_fault, near, of, shaped
 from tests.simulation.schedule import Fault, Launch, Schedule
 
 
@@ -14,17 +14,16 @@ def _one_after_the_other(draw: random.Random, schedule: Schedule) -> Schedule:
     """A launcher is killed before the go, and another one takes up what it has left."""
     before, nodes = schedule.launches[0], draw.randint(1, 4)
     launch = shaped(draw, nodes, here=before.here, owns_registry=before.owns_registry)
-    boots = [draw.choice([0.2, 3.0, 6.0]) for _ in range(nodes)]
-    launch = replace(launch, boot=tuple(boots))
-    when: float | str = round(draw.uniform(0, 6), 3)
+    launch = replace(launch, boot=tuple([draw.choice([0.2, 3.0, 6.0]) for _ in range(nodes)]))
+    when: float | str = near(draw, 0, 6)
     if draw.random() < 0.5:
         when = f"slot {draw.randint(1, 4 * nodes)} after"
-    faults = [Fault(when, "launcher killed", seconds=round(draw.uniform(0.2, 5.0), 3))]
+    faults = [Fault(when, "launcher killed", seconds=near(draw, 0.2, 5.0))]
     if draw.random() < 0.5:
         faults.append(launcher_fault(draw, nodes, faults))
     if draw.random() < 0.3:
         what = draw.choice(["kill", "preempted", "submission lost"])
-        faults.append(Fault(round(draw.uniform(0.3, 6.0), 3), what, slot=draw.randrange(nodes)))
+        faults.append(Fault(near(draw, 0.3, 6.0), what, slot=draw.randrange(nodes)))
     return of(schedule, launch, *faults)
 
 
@@ -40,7 +39,7 @@ def _a_person_ends_it(draw: random.Random, schedule: Schedule) -> Schedule:
         kinds = ["scheduler silent", "cancel refused", "submission lost", "scheduler busy"]
         kinds += ["registry pause", "registry crash", "slow stop", "launcher paused"]
         early = round(max(0.0, when - draw.uniform(0.0, 1.0)), 3)
-        seconds = round(draw.uniform(1.0, 15.0), 3)
+        seconds = near(draw, 1.0, 15.0)
         slot, count = draw.randrange(nodes), draw.randint(1, 3)
         faults.append(Fault(early, draw.choice(kinds), slot=slot, seconds=seconds, count=count))
     return of(schedule, launch, *faults)
@@ -51,14 +50,14 @@ def _the_registry_of_a_launch(draw: random.Random, schedule: Schedule) -> Schedu
     nodes = draw.randint(1, 3)
     launch = shaped(draw, nodes, here=schedule.launches[0].here, owns_registry=True)
     faults = [
-        Fault(round(draw.uniform(0.2, 8.0), 3), "registry crash", seconds=draw.choice([0.1, 1.0]))
+        Fault(near(draw, 0.2, 8.0), "registry crash", seconds=draw.choice([0.1, 1.0]))
         for _ in range(draw.randint(1, 7))
     ]
     if draw.random() < 0.4:
-        when = round(draw.uniform(0.0, 4.0), 3)
+        when = near(draw, 0.0, 4.0)
         faults = [Fault(when, "disk full", seconds=draw.choice([2.0, 10.0, 70.0]))]
     if draw.random() < 0.3:
-        when = round(draw.uniform(0.0, 4.0), 3)
+        when = near(draw, 0.0, 4.0)
         faults.append(Fault(when, "folder full", seconds=draw.choice([2.0, 10.0, 40.0])))
     return of(schedule, launch, *faults)
 
@@ -153,9 +152,8 @@ def _launched_again_otherwise(draw: random.Random, schedule: Schedule) -> Schedu
     """A killed launcher's command is given again, and not quite the same."""
     nodes, again = draw.randint(1, 3), draw.choice(_AGAIN)
     launch = _seen_by(draw, nodes, again=again, owns_registry=draw.random() < 0.85)
-    boots = [draw.choice([0.2, 6.0, 6.0]) for _ in range(nodes)]
-    launch = replace(launch, boot=tuple(boots))
-    when = round(draw.uniform(1.0, 5.0), 3)
+    launch = replace(launch, boot=tuple([draw.choice([0.2, 6.0, 6.0]) for _ in range(nodes)]))
+    when = near(draw, 1.0, 5.0)
     back = round(draw.uniform(5.0, 8.0) if again == "host" else draw.uniform(0.3, 5.0), 3)
     faults = [Fault(when, "launcher killed", seconds=back)]
     if draw.random() < 0.35:
@@ -182,7 +180,7 @@ def _ended_by_hand(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(1, 3)
     launch = _seen_by(draw, nodes)
     when = _one_of(draw, 0.2, 1.0, 3.0, f"slot {draw.randint(1, 2 * nodes)} after")
-    by_hand = round(draw.uniform(3.0, 8.0), 3)
+    by_hand = near(draw, 3.0, 8.0)
     faults = [Fault(when, "launcher killed", seconds=0.0), Fault(by_hand, "cleared", seconds=30.0)]
     if draw.random() < 0.7:
         faults.append(_of_schedulers(draw, nodes, draw.choice([0.5, by_hand])))
@@ -208,7 +206,7 @@ def _ended_in_a_hurry(draw: random.Random, schedule: Schedule) -> Schedule:
     if draw.random() < 0.3:
         faults.append(Fault(round(when - 0.1, 3), "registry pause", seconds=20.0))
     if draw.random() < 0.25:  # what was submitted has no id, and is not listed yet
-        early = round(draw.uniform(0.2, 0.8), 3)
+        early = near(draw, 0.2, 0.8)
         what = draw.choice(["submission lost", "submission slow"])
         faults = [
             Fault(0.0, "list lags", seconds=0.8),
@@ -226,23 +224,20 @@ def _many_slots(draw: random.Random, schedule: Schedule) -> Schedule:
     """More slots than are submitted at once, most of which wait in a queue."""
     nodes = draw.randint(18, 21)
     launch = _seen_by(draw, nodes, verify=False, here=draw.random() < 0.5, join_timeout=20.0)
-    queues = [60.0] * nodes
-    launch = replace(launch, queue=tuple(queues), owns_registry=True)
+    launch = replace(launch, queue=tuple([60.0] * nodes), owns_registry=True)
     slow = Fault(0.0, draw.choice(["submission slow", "scheduler busy"]), seconds=8.0, count=24)
-    when = round(draw.uniform(0.5, 12.0), 3)
-    end = draw.choice([_told_to_end(draw, when), Fault(when, "cancelled")])
-    faults = [slow, end]
+    when = near(draw, 0.5, 12.0)
+    faults = [slow, draw.choice([_told_to_end(draw, when), Fault(when, "cancelled")])]
     if draw.random() < 0.3:
         kill = Fault(round(when * 0.7, 3), "launcher killed", seconds=1.0)
         faults = [slow, kill, Fault(when + 4.0, "cancelled")]
     if draw.random() < 0.4:
         faults.append(_of_schedulers(draw, nodes, when))
     if draw.random() < 0.4:
-        faults.append(Fault(0.1, "folder full", seconds=round(draw.uniform(0.5, 6.0), 3)))
+        faults.append(Fault(0.1, "folder full", seconds=near(draw, 0.5, 6.0)))
     if draw.random() < 0.3:  # nobody answers a cancel
         faults = [slow, _told_to_end(draw, when)]
-        pause = round(draw.uniform(5.0, 15.0), 3)
-        faults.append(Fault(round(when - 0.1, 3), "registry pause", seconds=pause))
+        faults.append(Fault(round(when - 0.1, 3), "registry pause", seconds=near(draw, 5.0, 15.0)))
     elif launch.here and draw.random() < 0.6:  # slot 0's node keeps its launcher after the end
         faults.append(Fault(round(when - 0.2, 3), "pause", seconds=20.0))
     return of(schedule, launch, *faults)
@@ -252,15 +247,15 @@ def _a_part_breaks(draw: random.Random, schedule: Schedule) -> Schedule:
     """Something fails of a launcher that nobody expected to fail."""
     nodes = draw.randint(1, 3)
     launch = _seen_by(draw, nodes)
-    any_time = round(draw.uniform(0.2, 9.0), 3)
+    any_time = near(draw, 0.2, 9.0)
     when = _one_of(draw, 0.0, any_time, "exited 1 after", "left 1 after")
     faults = [Fault(when, "part breaks", count=draw.randint(1, 8))]
     if draw.random() < 0.3:
         faults.append(Fault(0.0, "port held", seconds=draw.choice([1.0, 16.0])))
     if draw.random() < 0.3:
-        faults.append(_told_to_end(draw, round(draw.uniform(0.3, 9.0), 3)))
+        faults.append(_told_to_end(draw, near(draw, 0.3, 9.0)))
     if draw.random() < 0.3:
-        killed = round(draw.uniform(1.0, 4.0), 3)
+        killed = near(draw, 1.0, 4.0)
         faults.append(Fault(killed, "launcher killed", seconds=draw.choice([0.5, 2.0])))
     return of(schedule, launch, *faults)
 
@@ -277,10 +272,10 @@ def _equal_nodes(draw: random.Random, schedule: Schedule) -> Schedule:
         kinds = ["kill", "host down", "refuses", "sick", "program fails", "registry crash"]
         kinds += ["sick", "refuses"]
         slot, what = draw.randrange(nodes), draw.choice(kinds)
-        when = 0.0 if what in ("sick", "refuses") else round(draw.uniform(0.0, 8.0), 3)
+        when = 0.0 if what in ("sick", "refuses") else near(draw, 0.0, 8.0)
         faults = [Fault(when, what, slot=slot, seconds=1.0)]
     if draw.random() < 0.3:
-        faults.append(_told_to_end(draw, round(draw.uniform(0.3, 9.0), 3)))
+        faults.append(_told_to_end(draw, near(draw, 0.3, 9.0)))
     return of(schedule, launch, *faults)
 
 
@@ -302,21 +297,20 @@ def _without_a_registry(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(1, 3)
     launch = _seen_by(draw, nodes, retries=1)
     launch = replace(launch, owns_registry=draw.random() < 0.5)
-    any_time = round(draw.uniform(0.0, 8.0), 3)
+    any_time = near(draw, 0.0, 8.0)
     when = _one_of(draw, 0.0, any_time, "exited 1 after", "left 1 before")
     what = draw.choice(["registry crash", "registry crash", "registry pause", "disk full"])
     seconds = draw.choice([0.0 if what == "registry crash" else 90.0, 6.0, 25.0, 80.0])
     faults = [Fault(when, what, seconds=seconds)]
     if draw.random() < 0.15:
-        faults = [Fault(round(draw.uniform(0.35, 1.5), 3), "disk full", seconds=90.0)]
+        faults = [Fault(near(draw, 0.35, 1.5), "disk full", seconds=90.0)]
         return of(schedule, replace(launch, boot=(2.0,) * nodes), *faults)
     if draw.random() < 0.2:  # nobody asks for the run until it is forgotten
         launch = replace(launch, owns_registry=False)
         faults = [Fault("exited 1 after", "launcher paused", seconds=40.0)]
         return replace(of(schedule, launch, *faults), keep_finished=2.0)
     if what == "registry crash" and draw.random() < 0.4:
-        again = [round(draw.uniform(0.5, 12.0), 3) for _ in range(5)]
-        faults += [Fault(at, what, seconds=0.1) for at in again]
+        faults += [Fault(at, what, seconds=0.1) for at in [near(draw, 0.5, 12.0) for _ in range(5)]]
     if draw.random() < 0.5:
         then = when if isinstance(when, str) else round(when + draw.uniform(0.0, 5.0), 3)
         faults.append(_told_to_end(draw, then))
@@ -337,15 +331,13 @@ def _replaced_at_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(2, 4)
     launch = _seen_by(draw, nodes, least=draw.randint(1, nodes - 1), verify=False, retries=2)
     launch = replace(launch, owns_registry=False)
-    boots = [*launch.boot[:-1], draw.choice([0.3, 4.0, 9.0])]
-    launch = replace(launch, boot=tuple(boots))
+    launch = replace(launch, boot=(*launch.boot[:-1], draw.choice([0.3, 4.0, 9.0])))
     slot = nodes - 1
     if draw.random() < 0.4:  # it is lost before its submission is answered
         slow = Fault(0.0, "submission slow", seconds=draw.choice([6.0, 12.0, 30.0]), count=nodes)
-        lost = Fault(round(draw.uniform(1.0, 5.0), 3), draw.choice(["kill", "term"]), slot=slot)
-        faults = [slow, lost]
+        faults = [slow, Fault(near(draw, 1.0, 5.0), draw.choice(["kill", "term"]), slot=slot)]
         if draw.random() < 0.5:
-            faults.append(_told_to_end(draw, round(draw.uniform(2.0, 12.0), 3)))
+            faults.append(_told_to_end(draw, near(draw, 2.0, 12.0)))
         return of(schedule, replace(launch, owns_registry=draw.random() < 0.5), *faults)
     faults = [
         draw.choice(
@@ -353,14 +345,14 @@ def _replaced_at_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
                 Fault(0.0, "submission lost", count=nodes),
                 Fault(0.0, "submission unsure", count=nodes),
                 Fault(3.0, "scheduler lies", slot=slot, seconds=6.0, count=2),
-                Fault(round(draw.uniform(1.0, 5.0), 3), "kill", slot=slot),
+                Fault(near(draw, 1.0, 5.0), "kill", slot=slot),
             ]
         ),
         Fault(
-            round(draw.uniform(0.2, 5.0), 3),
+            near(draw, 0.2, 5.0),
             "late",
             slot=-1,
-            seconds=round(draw.uniform(1.0, 5.0), 3),
+            seconds=near(draw, 1.0, 5.0),
             count=draw.randint(4, 30),
         ),
     ]
@@ -376,19 +368,18 @@ def _taken_up_late(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = replace(launch, boot=tuple(draw.choice([0.3, 5.0, 9.0]) for _ in range(nodes)))
     when: float | str = f"slot {draw.randint(1, 3 * nodes)} {draw.choice(['before', 'after'])}"
     if draw.random() < 0.4:
-        when = round(draw.uniform(0.3, 4.0), 3)
-    faults = [Fault(when, "launcher killed", seconds=round(draw.uniform(0.3, 3.0), 3))]
+        when = near(draw, 0.3, 4.0)
+    faults = [Fault(when, "launcher killed", seconds=near(draw, 0.3, 3.0))]
     if draw.random() < 0.3:
-        faults.append(Fault(0.0, "list lags", seconds=round(draw.uniform(2.0, 8.0), 3)))
+        faults.append(Fault(0.0, "list lags", seconds=near(draw, 2.0, 8.0)))
     if draw.random() < 0.3:
-        faults.append(Fault(0.1, "folder full", seconds=round(draw.uniform(0.5, 3.0), 3)))
+        faults.append(Fault(0.1, "folder full", seconds=near(draw, 0.5, 3.0)))
     for _ in range(draw.randint(1, 2)):
         faults.append(_of_schedulers(draw, nodes, draw.choice([0.3, 2.0, 4.0])))
     if draw.random() < 0.4:
-        later = round(draw.uniform(1.0, 9.0), 3)
-        faults.append(Fault(later, "kill", slot=draw.randrange(nodes)))
+        faults.append(Fault(near(draw, 1.0, 9.0), "kill", slot=draw.randrange(nodes)))
     if draw.random() < 0.3:
-        faults.append(_told_to_end(draw, round(draw.uniform(2.0, 9.0), 3)))
+        faults.append(_told_to_end(draw, near(draw, 2.0, 9.0)))
     return of(schedule, launch, *faults)
 
 
@@ -427,7 +418,7 @@ def _queued_for_long(draw: random.Random, schedule: Schedule) -> Schedule:
     if draw.random() < 0.3:
         return of(schedule, launch)
     kind = draw.choice(["submission lost", "submission lost", "submission slow", "preempted"])
-    when = 0.0 if kind != "preempted" else round(draw.uniform(1.0, 20.0), 3)
+    when = 0.0 if kind != "preempted" else near(draw, 1.0, 20.0)
     slot, seconds = draw.randrange(nodes), draw.choice([3.0, 15.0])
     return of(schedule, launch, Fault(when, kind, slot=slot, seconds=seconds, count=1))
 
@@ -436,10 +427,9 @@ def _killed_with_its_registry(draw: random.Random, schedule: Schedule) -> Schedu
     """The machine of launcher and registry fails: neither can tell anybody before the next one."""
     nodes, again = draw.randint(1, 3), draw.choice(["", "", "port", "options", "size", "scheduler"])
     launch = _seen_by(draw, nodes, owns_registry=True, again=again, seconds=20.0, retries=1)
-    boots = [draw.choice([0.3, 0.3, 9.0]) for _ in range(nodes)]
-    launch = replace(launch, boot=tuple(boots))
+    launch = replace(launch, boot=tuple([draw.choice([0.3, 0.3, 9.0]) for _ in range(nodes)]))
     when = round(draw.choice([draw.uniform(1.0, 4.0), draw.uniform(4.0, 18.0)]), 3)
-    back = round(draw.uniform(0.3, 6.0), 3)
+    back = near(draw, 0.3, 6.0)
     crash = Fault(when, "registry crash", seconds=0.1)
     return of(schedule, launch, crash, Fault(when, "launcher killed", seconds=back))
 
@@ -448,11 +438,10 @@ def _its_port_is_held(draw: random.Random, schedule: Schedule) -> Schedule:
     """A launcher comes back while its former registry, or another program, has its port."""
     nodes = draw.randint(1, 3)
     launch = _seen_by(draw, nodes, owns_registry=True, again=draw.choice(["", "", "port"]))
-    boots = [draw.choice([0.3, 8.0, 8.0]) for _ in range(nodes)]
-    launch = replace(launch, boot=tuple(boots))
-    when = round(draw.uniform(0.8, 4.0), 3)
-    kind, seconds = draw.choice(["port held", "registry pause"]), round(draw.uniform(1.0, 6.0), 3)
-    killed = Fault(when, "launcher killed", seconds=round(draw.uniform(0.05, 2.0), 3))
+    launch = replace(launch, boot=tuple([draw.choice([0.3, 8.0, 8.0]) for _ in range(nodes)]))
+    when = near(draw, 0.8, 4.0)
+    kind, seconds = draw.choice(["port held", "registry pause"]), near(draw, 1.0, 6.0)
+    killed = Fault(when, "launcher killed", seconds=near(draw, 0.05, 2.0))
     return of(schedule, launch, Fault(when - 0.1, kind, seconds=seconds), killed)
 
 
@@ -461,7 +450,7 @@ def _full_while_forming(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(1, 3)
     launch = _seen_by(draw, nodes, retries=1, verify=False)
     launch = replace(launch, boot=(6.0,) * nodes, join_timeout=draw.choice([20.0, 300.0]))
-    full = Fault(round(draw.uniform(3.0, 5.5), 3), "disk full", seconds=draw.choice([20.0, 150.0]))
+    full = Fault(near(draw, 3.0, 5.5), "disk full", seconds=draw.choice([20.0, 150.0]))
     return of(schedule, launch, full)
 
 
@@ -472,8 +461,7 @@ def _called_over_and_hangs(draw: random.Random, schedule: Schedule) -> Schedule:
     slot = draw.randrange(1, nodes)
     lie = Fault(8.0, "scheduler lies", slot=slot, seconds=4.0, count=draw.choice([2, 2, 1]))
     kind = draw.choice(["pause", "slow stop", "host down"])
-    hang = Fault(round(draw.uniform(13.0, 16.0), 3), kind, slot=slot, seconds=90.0)
-    return of(schedule, launch, lie, hang)
+    return of(schedule, launch, lie, Fault(near(draw, 13.0, 16.0), kind, slot=slot, seconds=90.0))
 
 
 def _many_slots_end_well(draw: random.Random, schedule: Schedule) -> Schedule:

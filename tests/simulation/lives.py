@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.simulation.drawing import Situation, of, shaped
+from tests.simulation.drawing import Situation, near, of, shaped
 from tests.simulation.schedule import Fault, Schedule
 
 
@@ -13,11 +13,10 @@ def _two_worker_runs(draw: random.Random, schedule: Schedule) -> Schedule:
     """A launcher comes back before its scheduler lists what it had submitted, and submits anew."""
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, retries=draw.choice([1, 2]))
-    boots = [*launch.boot[:-1], draw.choice([0.3, 8.0, 14.0])]
-    launch = replace(launch, boot=tuple(boots))
+    launch = replace(launch, boot=(*launch.boot[:-1], draw.choice([0.3, 8.0, 14.0])))
     back = draw.uniform(0.5, 4.0)
     faults = [
-        Fault(0.0, "list lags", seconds=round(draw.uniform(5.0, 25.0), 3)),
+        Fault(0.0, "list lags", seconds=near(draw, 5.0, 25.0)),
         Fault(0.0, "submission slow", seconds=20.0, count=nodes),
         Fault(0.8, "launcher killed", seconds=round(back, 3)),
     ]
@@ -37,8 +36,7 @@ def _gone_after_its_join(draw: random.Random, schedule: Schedule) -> Schedule:
     """A node is gone, or stopped, just when it has joined; its scheduler may not say so."""
     nodes = draw.randint(1, 4)
     launch = shaped(draw, nodes, lease=draw.choice([5.0, 15.0]), retries=draw.choice([0, 1, 2]))
-    boots = [*launch.boot[:-1], draw.choice([0.3, 6.0, 14.0])]
-    launch = replace(launch, boot=tuple(boots))
+    launch = replace(launch, boot=(*launch.boot[:-1], draw.choice([0.3, 6.0, 14.0])))
     order = sorted(range(nodes), key=lambda slot: launch.queue[slot] + launch.boot[slot])
     place = draw.randrange(nodes)
     what = draw.choice(["kill", "host down", "host down", "pause"])
@@ -47,7 +45,7 @@ def _gone_after_its_join(draw: random.Random, schedule: Schedule) -> Schedule:
     if draw.random() < 0.6:
         faults.append(Fault(when, "scheduler silent", seconds=60.0))
     if draw.random() < 0.3:
-        later = round(draw.uniform(0.5, 8.0), 3)
+        later = near(draw, 0.5, 8.0)
         faults.append(Fault(later, draw.choice(["registry crash", "disk full"]), seconds=1.0))
     return of(schedule, launch, *faults)
 
@@ -59,7 +57,7 @@ def _two_spares(draw: random.Random, schedule: Schedule) -> Schedule:
     what = draw.choice(["hosts refused", "slow arm"])
     faults = [Fault(0.0, what, slot=draw.randrange(1, nodes), seconds=14.0)]
     if draw.random() < 0.3:
-        later = round(draw.uniform(1.0, 4.0), 3)
+        later = near(draw, 1.0, 4.0)
         faults.append(Fault(later, draw.choice(["kill", "term"]), slot=draw.randrange(nodes)))
     return of(schedule, launch, *faults)
 
@@ -87,9 +85,9 @@ def _led_and_ending(draw: random.Random, schedule: Schedule) -> Schedule:
     ends += launch.program[0][0]
     when = ends - draw.uniform(0.0, 2.0)
     failing, silent = draw.sample(range(1, nodes), 2)
-    seconds = round(draw.uniform(1.0, 5.0), 3)
+    seconds = near(draw, 1.0, 5.0)
     faults = [
-        Fault(0.0, "finishes", slot=0, seconds=round(draw.uniform(0.2, 2.5), 3)),
+        Fault(0.0, "finishes", slot=0, seconds=near(draw, 0.2, 2.5)),
         Fault(round(when, 3), draw.choice(["kill", "term", "host down"]), slot=failing),
         Fault(round(when - 0.1, 3), draw.choice(["cut", "pause"]), slot=silent, seconds=seconds),
     ]
@@ -103,7 +101,7 @@ def _ends_unheard(draw: random.Random, schedule: Schedule) -> Schedule:
     slot, when = draw.randrange(nodes), draw.uniform(0.5, 6.0)
     cut = draw.choice(["cut", "cut up"])
     faults = [
-        Fault(round(when, 3), cut, slot=slot, seconds=round(draw.uniform(3.0, 6.5), 3)),
+        Fault(round(when, 3), cut, slot=slot, seconds=near(draw, 3.0, 6.5)),
         Fault(round(when + draw.uniform(0.0, 0.3), 3), "term", slot=slot),
     ]
     return of(schedule, launch, *faults)
@@ -143,7 +141,7 @@ def _replaced_while_it_stops(draw: random.Random, schedule: Schedule) -> Schedul
     launch = shaped(draw, nodes, seconds=9.0)
     when = draw.uniform(3.0, 5.0)
     second = shaped(draw, draw.randint(1, 2), at=round(when + draw.uniform(0.3, 3.0), 3))
-    slow = Fault(0.0, "slow stop", slot=draw.randrange(nodes), seconds=round(draw.uniform(2, 8), 3))
+    slow = Fault(0.0, "slow stop", slot=draw.randrange(nodes), seconds=near(draw, 2, 8))
     faults = [slow, Fault(round(when, 3), "cancelled")]
     if draw.random() < 0.3:
         faults.append(Fault(round(when + draw.uniform(0.0, 2.0), 3), "registry crash", seconds=0.5))
@@ -154,11 +152,10 @@ def _joins_without_a_registry(draw: random.Random, schedule: Schedule) -> Schedu
     """The registry is away for a while as the nodes come."""
     nodes = draw.randint(1, 4)
     launch = shaped(draw, nodes)
-    launch = replace(launch, boot=tuple(round(draw.uniform(0.3, 3.0), 3) for _ in range(nodes)))
+    launch = replace(launch, boot=tuple(near(draw, 0.3, 3.0) for _ in range(nodes)))
     what = draw.choice(["registry crash", "registry pause", "disk full"])
     seconds = round(draw.choice([1.0, 4.0, 12.0]) * draw.uniform(0.3, 1.0), 3)
-    faults = [Fault(round(draw.uniform(0.4, 2.0), 3), what, seconds=seconds)]
-    return of(schedule, launch, *faults)
+    return of(schedule, launch, *[Fault(near(draw, 0.4, 2.0), what, seconds=seconds)])
 
 
 LIVES: list[Situation] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.simulation.drawing import Situation, of, shaped
+from tests.simulation.drawing import Situation, near, of, shaped
 from tests.simulation.schedule import BREAKING, HANGING, Fault, Schedule
 
 
@@ -15,14 +15,14 @@ def _hurried(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = shaped(draw, nodes, seconds=9.0, led=draw.random() < 0.15)
     launch = replace(launch, ranks_each=draw.choice([0, 2]))
     slot = draw.randrange(nodes)
-    faults = [Fault(0.0, "slow stop", slot=slot, seconds=round(draw.uniform(2.0, 8.0), 3))]
+    faults = [Fault(0.0, "slow stop", slot=slot, seconds=near(draw, 2.0, 8.0))]
     if draw.random() < 0.6:
-        late = round(draw.uniform(0.5, 2.5), 3)
+        late = near(draw, 0.5, 2.5)
         faults.append(Fault(0.0, "slow start", slot=slot, seconds=late))
     if draw.random() < 0.3:
         faults.append(Fault(0.0, "start refused", slot=slot, count=draw.randint(1, 2)))
-    when = f"acked {nodes} after" if draw.random() < 0.5 else round(draw.uniform(1.0, 5.0), 3)
-    seconds, count = round(draw.uniform(0.01, 2.0), 3), draw.randint(1, 3)
+    when = f"acked {nodes} after" if draw.random() < 0.5 else near(draw, 1.0, 5.0)
+    seconds, count = near(draw, 0.01, 2.0), draw.randint(1, 3)
     faults.append(Fault(when, "hurry", slot=slot, seconds=seconds, count=count))
     return of(schedule, launch, *faults)
 
@@ -32,7 +32,7 @@ def _slow_to_start(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, seconds=12.0, led=draw.random() < 0.15)
     first, second = draw.sample(range(nodes), 2)
-    faults = [Fault(0.0, "slow start", slot=first, seconds=round(draw.uniform(0.8, 2.5), 3))]
+    faults = [Fault(0.0, "slow start", slot=first, seconds=near(draw, 0.8, 2.5))]
     if draw.random() < 0.5:
         faults.append(Fault(0.0, "start refused", slot=first, count=draw.randint(1, 2)))
     what = draw.choice(["program fails", "cancelled", "hurry", "kill", "signal passed"])
@@ -47,13 +47,13 @@ def _a_disk_hangs(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = shaped(draw, nodes, seconds=3.0)
     slot = draw.randrange(nodes)
     door = draw.choice(["restore_stale", "make_offer", "arm", "remove", "remove"])
-    seconds = draw.choice([0.0, 0.0, round(draw.uniform(3.0, 14.0), 3)])
+    seconds = draw.choice([0.0, 0.0, near(draw, 3.0, 14.0)])
     faults = [Fault(0.0, "hangs", slot=slot, seconds=seconds, count=HANGING.index(door) + 1)]
     if draw.random() < 0.7:
-        faults.append(Fault(round(draw.uniform(1.0, 3.0), 3), "launcher killed", seconds=0.0))
+        faults.append(Fault(near(draw, 1.0, 3.0), "launcher killed", seconds=0.0))
     if draw.random() < 0.5:
         what = draw.choice(["term", "hurry", "parent gone"])
-        faults.append(Fault(round(draw.uniform(1.0, 8.0), 3), what, slot=slot, seconds=0.5))
+        faults.append(Fault(near(draw, 1.0, 8.0), what, slot=slot, seconds=0.5))
     return of(schedule, launch, *faults)
 
 
@@ -73,9 +73,9 @@ def _a_network_log(draw: random.Random, schedule: Schedule) -> Schedule:
     )
     faults = [wrong, Fault(0.0, "slow stop", slot=slot, seconds=2.5)]
     if draw.random() < 0.8:
-        faults.append(Fault(round(draw.uniform(1.5, 4.0), 3), "program fails", slot=slot))
+        faults.append(Fault(near(draw, 1.5, 4.0), "program fails", slot=slot))
     if draw.random() < 0.4:
-        faults.append(Fault(round(draw.uniform(2.0, 4.0), 3), "cancelled"))
+        faults.append(Fault(near(draw, 2.0, 4.0), "cancelled"))
     return of(schedule, launch, *faults)
 
 
@@ -88,7 +88,7 @@ def _led_with_faults(draw: random.Random, schedule: Schedule) -> Schedule:
     kinds = [Fault(0.0, what, slot=slot) for what in ("no socket", "no hostfile", "no shims")]
     faults = [draw.choice([breaks, breaks, *kinds])]
     if draw.random() < 0.4:
-        when, count = round(draw.uniform(1.5, 4.0), 3), draw.randint(1, 3)
+        when, count = near(draw, 1.5, 4.0), draw.randint(1, 3)
         faults.append(Fault(when, "hurry", slot=draw.randrange(nodes), seconds=0.5, count=count))
     return of(schedule, launch, *faults)
 
@@ -145,7 +145,7 @@ def each_in_turn(draw: random.Random, schedule: Schedule, turn: int) -> Schedule
         for slot, (what, count) in enumerate(found)
     ]
     if draw.random() < 0.4:
-        faults.append(Fault(round(draw.uniform(2.0, 4.0), 3), "program fails", slot=1))
+        faults.append(Fault(near(draw, 2.0, 4.0), "program fails", slot=1))
     return of(schedule, launch, *faults)
 
 

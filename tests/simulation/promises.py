@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rendezvous.run import events
@@ -27,7 +28,7 @@ from rendezvous.wire.errors import ExitCode, RunExists, Unauthorized
 from rendezvous.wire.run import DEFAULT_MASTER_PORT, NodeState, Phase, RunStatus, SlotState
 from rendezvous.wire.table import TableRow
 from rendezvous.wire.watch import NodeView
-from tests.simulation.history import Facts, History, Wrong
+from tests.simulation.history import Facts, Failure, History, Wrong
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -764,6 +765,12 @@ def news_come_at_once(history: History, process: Process, view: NodeView) -> Wro
     return f"{process.name}: {late:.2f} s late" if process.seq and late > 0.25 else None
 
 
+def _waits(facts: Facts, owner: Process) -> bool:
+    """Whether it wants to know the result, and nobody has said that it is over."""
+    waits = owner.machine.alive and owner.result is None and not owner.released
+    return waits and (owner.slot, owner.generation) not in facts.said_over
+
+
 def everyone_left_means_it(history: History, status: RunStatus) -> Wrong:
     """All have left when no node is there that wants to know the result."""
     run = history.runs.get(status.run)
@@ -774,9 +781,7 @@ def everyone_left_means_it(history: History, status: RunStatus) -> Wrong:
     facts = history.of(run)
     for (slot, incarnation), owner in facts.owners.items():
         mine = run.slots[slot].incarnations == incarnation and run.slots[slot].node is not None
-        waits = owner.machine.alive and owner.result is None and not owner.released
-        over = (slot, owner.generation) in facts.said_over
-        if mine and waits and not over and not _is_troubled(owner) and not owner.stuck:
+        if mine and _waits(facts, owner) and not _is_troubled(owner) and not owner.stuck:
             return f"{owner.name} does not know the result"
     return None
 
@@ -798,9 +803,7 @@ def a_finished_run_is_kept(history: History, run: Run, facts: Facts) -> Wrong:
     for (slot, incarnation), owner in facts.owners.items():
         node = run.slots[slot].node
         mine = node is not None and node.incarnation == incarnation
-        waits = owner.machine.alive and owner.result is None and not owner.released
-        over = (slot, owner.generation) in facts.said_over
-        if mine and waits and not over and (slot, incarnation) not in facts.off_at:
+        if mine and _waits(facts, owner) and (slot, incarnation) not in facts.off_at:
             return f"{owner.name} does not know the result"
     return None
 
@@ -808,51 +811,39 @@ def a_finished_run_is_kept(history: History, run: Run, facts: Facts) -> Wrong:
 # --- at the end -----------------------------------------------------------------------------------
 
 
+def _gone(history: History) -> Iterator[tuple[Facts, tuple[int, int], Process, Failure, float]]:
+    """The nodes that are gone, with when they were missed, or their run was over."""
+    if history.world.registry_was_down or _disk_was_bad(history):
+        return
+    for facts in history.facts.values():
+        for key, owner in facts.owners.items():
+            if owner.gone is not None and owner.path.echoed_at <= owner.gone.at:
+                missed = min(facts.off_at.get(key, history.now()), history.ended(facts))
+                yield facts, key, owner, owner.gone, missed
+
+
 def a_dead_node_is_missed(history: History, world: World) -> Wrong:
     """A node that is gone is given up within its lease, or a second after its connection closed."""
-    if world.registry_was_down or _disk_was_bad(history):
-        return None
-    for facts in history.facts.values():
-        silent = [o.gone.at for o in facts.owners.values() if o.gone and o.gone.silent]
-        for (slot, incarnation), owner in facts.owners.items():
-            if owner.gone is None or owner.path.echoed_at > owner.gone.at:
-                continue
-            limit = dead_after(facts.launch)
-            if len(silent) >= 2 or owner.path.light > 1:
-                limit *= 2
-            light = owner.path.light or owner.path.is_late or owner.was_paused
-            if not owner.gone.silent and not light:
-                limit = 1.0
-            by = owner.gone.at + limit + _SWEEP + poll(facts.launch) * bool(light)
-            ended = facts.finished if facts.finished is not None else history.registry_until()
-            off = facts.off_at.get((slot, incarnation), world.loop.time())
-            if off > by + 0.1 and ended > by + 0.1:
-                return f"{owner.name} was gone at {owner.gone.at:.2f}, missed at {off:.2f}"
+    for facts, _, owner, gone, missed in _gone(history):
+        silent = sum(o.gone is not None and o.gone.silent for o in facts.owners.values())
+        limit = dead_after(facts.launch) * (2 if silent >= 2 or owner.path.light > 1 else 1)
+        light = bool(owner.path.light or owner.path.is_late or owner.was_paused)
+        if not gone.silent and not light:
+            limit = 1.0
+        if missed > gone.at + limit + _SWEEP + poll(facts.launch) * light + 0.1:
+            return f"{owner.name} was gone at {gone.at:.2f}, missed at {missed:.2f}"
     return None
 
 
 def the_scheduler_hastens_a_loss(history: History, world: World) -> Wrong:
     """A node whose worker run is over, as its scheduler says, is lost once it is suspect."""
-    if world.registry_was_down or _disk_was_bad(history):
-        return None
-    for facts in history.facts.values():
-        for (slot, incarnation), owner in facts.owners.items():
-            said = facts.said_over.get((slot, owner.generation))
-            ended_before = (slot, incarnation) in facts.exit_codes
-            if (
-                said is None
-                or owner.gone is None
-                or ended_before
-                or owner.path.echoed_at > owner.gone.at
-            ):
-                continue
-            by = max(said, owner.gone.at + suspect_after(facts.launch)) + _SWEEP + 0.1
-            others = [o for o in facts.owners.values() if o is not owner and o.gone]
-            crowd = sum(o.gone is not None and o.gone.silent for o in others) >= 2
-            ended = facts.finished if facts.finished is not None else history.registry_until()
-            off = facts.off_at.get((slot, incarnation), world.loop.time())
-            if off > by and ended > by and not crowd:
-                return f"{owner.name}: {said:.2f}, gone {owner.gone.at:.2f}, missed {off:.2f}"
+    for facts, key, owner, gone, missed in _gone(history):
+        said = facts.said_over.get((key[0], owner.generation))
+        others = [o.gone for o in facts.owners.values() if o is not owner and o.gone]
+        if said is None or key in facts.exit_codes or sum(one.silent for one in others) >= 2:
+            continue
+        if missed > max(said, gone.at + suspect_after(facts.launch)) + _SWEEP + 0.1:
+            return f"{owner.name}: {said:.2f}, gone {gone.at:.2f}, missed {missed:.2f}"
     return None
 
 
@@ -863,7 +854,7 @@ def the_verdict_is_not_put_off(history: History, world: World) -> Wrong:
     for facts in history.facts.values():
         if facts.stopped_at is None or not facts.starts:
             continue
-        ended = facts.finished if facts.finished is not None else history.registry_until()
+        ended = history.ended(facts)
         by = facts.stopped_at + _VERDICT_SECONDS + _LATE
         for owner in facts.owners.values():
             if owner.gone is not None and owner.gone.at < by:
@@ -929,7 +920,7 @@ def who_dies_right_after_its_join_is_missed(history: History, world: World) -> W
             continue
         dead = sum(other.gone is not None for other in history.processes)
         by = process.gone.at + dead_after(facts.launch) * (1 + (dead > 1)) + _SWEEP + 0.1
-        ended = facts.finished if facts.finished is not None else history.registry_until()
+        ended = history.ended(facts)
         off = facts.off_at.get((process.slot, incarnation), world.loop.time())
         if off > by and ended > by and path.echoed_at < process.gone.at:
             return f"{process.name} was gone at {process.gone.at:.2f}, missed at {off:.2f}"

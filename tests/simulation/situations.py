@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.simulation.drawing import Situation, draw_ranks, of, shaped
+from tests.simulation.drawing import Situation, draw_ranks, near, of, shaped
 from tests.simulation.schedule import Fault, Schedule
 
 
@@ -15,10 +15,10 @@ def _failures_close_together(draw: random.Random, schedule: Schedule) -> Schedul
     launch = shaped(draw, nodes, led=draw.random() < 0.1, seconds=12.0)
     slots = draw.sample(range(nodes), nodes)
     when = draw.uniform(3.5, 5.0)
-    faults = [Fault(0.0, "slow stop", slot=slots[-1], seconds=round(draw.uniform(3.0, 8.0), 3))]
+    faults = [Fault(0.0, "slow stop", slot=slots[-1], seconds=near(draw, 3.0, 8.0))]
     for slot in slots[: draw.randint(1, 2)]:
         if draw.random() < 0.6:
-            lag = round(draw.uniform(0.2, 2.0), 3)
+            lag = near(draw, 0.2, 2.0)
             faults.append(Fault(0.0, "slow exit", slot=slot, seconds=lag))
         faults.append(Fault(round(when, 3), "program fails", slot=slot, count=draw.randint(1, 3)))
         when += draw.uniform(0.0, 0.3)
@@ -52,7 +52,7 @@ def _one_comes_back(draw: random.Random, schedule: Schedule) -> Schedule:
     first, second = draw.sample(range(nodes), 2)
     when = draw.uniform(2.5, 4.0)
     faults = (
-        Fault(round(when, 3), "cut", slot=first, seconds=round(draw.uniform(15.0, 18.0), 3)),
+        Fault(round(when, 3), "cut", slot=first, seconds=near(draw, 15.0, 18.0)),
         Fault(round(when + draw.uniform(1.5, 5.0), 3), "pause", slot=second, seconds=40.0),
     )
     return of(schedule, launch, *faults)
@@ -85,7 +85,7 @@ def _an_end_before_the_others(draw: random.Random, schedule: Schedule) -> Schedu
         faults.append(Fault("exited 1 after", "registry crash", seconds=1.0))
     elif draw.random() < 0.7:  # what its launcher had said before comes once more
         faults += [
-            Fault(round(draw.uniform(3.0, 8.0), 3), "echo", slot=-1, count=draw.randint(1, 15))
+            Fault(near(draw, 3.0, 8.0), "echo", slot=-1, count=draw.randint(1, 15))
             for _ in range(4)
         ]
     return of(schedule, launch, *faults)
@@ -107,7 +107,7 @@ def _spares_step_in(draw: random.Random, schedule: Schedule) -> Schedule:
         launch = replace(launch, networks=2)
     if draw.random() < 0.3:
         for slot in draw.sample(range(launch.slots), 2):
-            later = round(draw.uniform(1.0, 8.0), 3)
+            later = near(draw, 1.0, 8.0)
             faults.append(Fault(later, draw.choice(["kill", "preempted"]), slot=slot))
     return of(schedule, launch, *faults)
 
@@ -122,14 +122,14 @@ def _latecomers(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = replace(launch, boot=tuple(round(x + draw.uniform(0, 0.5), 3) for x in boots))
     faults = []
     if draw.random() < 0.5:
-        faults.append(Fault(0.0, "slow arm", slot=0, seconds=round(draw.uniform(2.0, 10.0), 3)))
+        faults.append(Fault(0.0, "slow arm", slot=0, seconds=near(draw, 2.0, 10.0)))
     if draw.random() < 0.3:
-        when, seconds = round(draw.uniform(3.0, 12.0), 3), round(draw.uniform(3.0, 9.0), 3)
+        when, seconds = near(draw, 3.0, 12.0), near(draw, 3.0, 9.0)
         slot = max(range(launch.slots), key=lambda slot: launch.boot[slot])
         faults.append(Fault(when, "scheduler lies", slot=slot, seconds=seconds, count=3))
     for _ in range(draw.choice([0, 0, 1, 2])):
         what = draw.choice(["kill", "sick", "sick", "refuses", "preempted", "term"])
-        when = round(draw.uniform(0.0, 5.0), 3) if what not in ("sick", "refuses") else 0.0
+        when = near(draw, 0.0, 5.0) if what not in ("sick", "refuses") else 0.0
         faults.append(Fault(when, what, slot=draw.randrange(nodes), count=draw.randint(1, 2)))
     return of(schedule, launch, *faults)
 
@@ -144,12 +144,7 @@ def _failing_before_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = replace(launch, boot=tuple(boots))
     kinds = ["kill", "preempted", "term", "refuses", "submission fails", "host down"]
     faults = [
-        Fault(
-            round(draw.uniform(0.3, 6.0), 3),
-            draw.choice(kinds),
-            slot=slot,
-            count=draw.randint(1, 2),
-        )
+        Fault(near(draw, 0.3, 6.0), draw.choice(kinds), slot=slot, count=draw.randint(1, 2))
         for _ in range(draw.randint(1, 4))
     ]
     if draw.random() < 0.4:
@@ -158,7 +153,7 @@ def _failing_before_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
     if draw.random() < 0.3:
         faults.append(Fault(0.3, "late", slot=-1, seconds=2.0, count=12))
     if draw.random() < 0.2:
-        faults.append(Fault(round(draw.uniform(0.5, 7.0), 3), "launcher killed", seconds=0.0))
+        faults.append(Fault(near(draw, 0.5, 7.0), "launcher killed", seconds=0.0))
     return of(schedule, launch, *faults)
 
 
@@ -229,7 +224,7 @@ def _long_queues(draw: random.Random, schedule: Schedule) -> Schedule:
         slot = queues.index(170.0)
         faults = [
             Fault(10.0, "launcher killed", seconds=0.0),
-            Fault(round(draw.uniform(12.0, 100.0), 3), "preempted", slot=slot),
+            Fault(near(draw, 12.0, 100.0), "preempted", slot=slot),
         ]
     return of(schedule, launch, *faults)
 
@@ -241,7 +236,7 @@ def _a_twin(draw: random.Random, schedule: Schedule) -> Schedule:
     boots = list(launch.boot)
     boots[-1] += 9.0
     launch = replace(launch, boot=tuple(boots))
-    slot, when = draw.randrange(nodes - 1), round(draw.uniform(1.5, 5.0), 3)
+    slot, when = draw.randrange(nodes - 1), near(draw, 1.5, 5.0)
     what = draw.choice(["reset", "pause", "kill", "cut", "refuses"])
     seconds = round(launch.lease * draw.uniform(0.05, 1.1), 3)
     faults = [
@@ -266,14 +261,8 @@ def _a_second_generation(draw: random.Random, schedule: Schedule) -> Schedule:
         draw.choice(
             [
                 Fault(0.0, "submission lost", count=draw.randint(1, nodes)),
-                Fault(
-                    round(draw.uniform(0.3, 5.0), 3),
-                    "scheduler lies",
-                    slot=slot,
-                    seconds=6.0,
-                    count=2,
-                ),
-                Fault(round(draw.uniform(0.3, 5.0), 3), "launcher killed", seconds=1.0),
+                Fault(near(draw, 0.3, 5.0), "scheduler lies", slot=slot, seconds=6.0, count=2),
+                Fault(near(draw, 0.3, 5.0), "launcher killed", seconds=1.0),
                 Fault(0.0, "submission unsure", count=draw.randint(1, nodes)),
             ]
         )
@@ -283,8 +272,7 @@ def _a_second_generation(draw: random.Random, schedule: Schedule) -> Schedule:
         launch = replace(launch, boot=tuple(min(boot, 0.5) for boot in boots))
     if draw.random() < 0.5:
         what = draw.choice(["kill", "host down", "term", "refuses", "pause"])
-        later = round(draw.uniform(0.5, 6.0), 3)
-        faults.append(Fault(later, what, slot=slot, seconds=9.0, count=2))
+        faults.append(Fault(near(draw, 0.5, 6.0), what, slot=slot, seconds=9.0, count=2))
     return of(schedule, launch, *faults)
 
 
@@ -292,9 +280,9 @@ def _an_outage_ends(draw: random.Random, schedule: Schedule) -> Schedule:
     """A node is not heard of for some polls, or the registry stood still; connections close."""
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, seconds=30.0)
-    slot, when = draw.randrange(nodes), round(draw.uniform(3.0, 6.0), 3)
+    slot, when = draw.randrange(nodes), near(draw, 3.0, 6.0)
     if draw.random() < 0.5:
-        seconds = round(draw.uniform(6.5, 11.0), 3)
+        seconds = near(draw, 6.5, 11.0)
         end = draw.choice(["kill", "pause", "reset"])
         faults = [
             Fault(when, "pause", slot=slot, seconds=seconds),
@@ -302,7 +290,7 @@ def _an_outage_ends(draw: random.Random, schedule: Schedule) -> Schedule:
         ]
     else:
         faults = [
-            Fault(when, "registry pause", seconds=round(draw.uniform(3.0, 12.0), 3)),
+            Fault(when, "registry pause", seconds=near(draw, 3.0, 12.0)),
             Fault(round(when + draw.uniform(0.0, 3.0), 3), "reset", slot=slot),
         ]
     return of(schedule, launch, *faults)
@@ -315,9 +303,7 @@ def _a_former_launch(draw: random.Random, schedule: Schedule) -> Schedule:
     second = shaped(draw, nodes, at=draw.choice([8.0, 12.0, 20.0]), retries=0)
     slot, when = draw.randrange(nodes), draw.choice([2.0, 4.0])
     faults = (
-        Fault(
-            when, draw.choice(["pause", "cut"]), slot=slot, seconds=round(draw.uniform(8, 30), 3)
-        ),
+        Fault(when, draw.choice(["pause", "cut"]), slot=slot, seconds=near(draw, 8, 30)),
         Fault(when, "launcher killed", seconds=0.0),
         Fault(round(when + draw.uniform(0.5, 3.0), 3), "cancelled"),
     )
@@ -356,7 +342,7 @@ def _back_in_the_queue(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(1, 3)
     launch = shaped(draw, nodes)
     launch = replace(launch, boot=(*launch.boot[:-1], 60.0))
-    when, seconds = round(draw.uniform(3.0, 12.0), 3), round(draw.uniform(3.0, 9.0), 3)
+    when, seconds = near(draw, 3.0, 12.0), near(draw, 3.0, 9.0)
     lie = Fault(when, "scheduler lies", slot=nodes - 1, seconds=seconds, count=3)
     return of(schedule, launch, lie)
 
@@ -390,16 +376,15 @@ def _two_networks(draw: random.Random, schedule: Schedule) -> Schedule:
 def _another_table(draw: random.Random, schedule: Schedule) -> Schedule:
     """A node acknowledges a table that is not the run's."""
     nodes = draw.randint(1, 4)
-    launch = shaped(draw, nodes)
-    return of(schedule, launch, Fault(0.0, "other table", slot=draw.randrange(nodes)))
+    return of(schedule, shaped(draw, nodes), Fault(0.0, "other table", slot=draw.randrange(nodes)))
 
 
 def _cancelled_early(draw: random.Random, schedule: Schedule) -> Schedule:
     """Somebody cancels while what the launcher says is on its way."""
     launch = shaped(draw, draw.randint(1, 4))
     faults = (
-        Fault(0.0, "late", slot=-1, seconds=round(draw.uniform(1.0, 4.0), 3), count=12),
-        Fault(round(draw.uniform(0.3, 3.0), 3), "cancelled"),
+        Fault(0.0, "late", slot=-1, seconds=near(draw, 1.0, 4.0), count=12),
+        Fault(near(draw, 0.3, 3.0), "cancelled"),
     )
     return of(schedule, launch, *faults)
 
