@@ -532,7 +532,7 @@ _BUGS = (
          "launcher/run/slots.py", "        shared.tell(key, run, do.News(SlotState.SUBMITTING))\n",
          "        shared.tell(key, run, do.News(SlotState.SUBMITTING))\n        self._intent_heard(key, run, 0.0)\n"),
     _bug("launch: submits without a ledger", "a ledger that cannot be written keeps nobody from submitting",
-         "launcher/run/slots.py", "                self.submitting.not_written(key, said, now)", "                self.submitting.written(key, run)"),
+         "launcher/run/slots.py", "                self.submitting.not_written(key, said, now)", "                self.submitting.submit(key, run)"),
     _bug("launch: the ledger is forgotten", "what could not be ended is forgotten by the next launch",
          "launcher/run/clearing.py", "        return (*names, *(one.key.former for one in self.unended))", "        return (*names,)"),
     _bug("launch: unknown schedulers are forgotten", "a worker run whose scheduler is gone leaves the ledger",
