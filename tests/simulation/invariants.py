@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from inspect import isfunction, signature
-from math import inf
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.run import events
@@ -19,19 +18,26 @@ from rendezvous.run.views import reason
 from rendezvous.wire.errors import InternalError
 from rendezvous.wire.node import JoinReply
 from rendezvous.wire.reports import AckReport, ExitReport, Report
-from rendezvous.wire.run import NodeState, Phase, Result, RunStatus
+from rendezvous.wire.run import NodeState, Phase, RunStatus
 from rendezvous.wire.watch import NodeView
-from tests.simulation import agent_promises, launch_promises, promises
+from tests.simulation import (
+    agent_promises,
+    end_promises,
+    launch_promises,
+    outcome_promises,
+    promises,
+    result_promises,
+    table_promises,
+)
 from tests.simulation.disk import FULL, LIE
-from tests.simulation.history import Facts, Failure, History, Judge, News, Wrong
+from tests.simulation.history import History, Judge, News, Wrong
+from tests.simulation.promises import is_troubled
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
-    from tests.simulation.world import World
 
 # Whom a run waits for, or what keeps its registry from its work.
 _SOMEBODY = re.compile(rf"\b(slots?|node|rank) \d+|last call|{FULL}|{LIE}")
-_STOP_SECONDS = 8.0
 _LONG_LEASE_SECONDS = 15.0
 
 
@@ -124,11 +130,6 @@ def no_live_node_is_given_up(history: History, run: Run, event: events.Lost) -> 
     if process.result is not None and process.path.light:
         return None  # it has its result and goes; its good-bye was lost
     return f"{process.name} was given up in phase {run.phase}: {event.reason}"
-
-
-def is_troubled(process: Process) -> bool:
-    """Whether something was done to this node that may cost it its slot."""
-    return process.troubled or process.path.is_troubled
 
 
 def a_refusal_displaces_nobody(history: History, run: Run, event: events.Refused) -> Wrong:
@@ -416,213 +417,14 @@ def what_a_launcher_sees_has_a_reason(history: History, status: RunStatus) -> Wr
     return None
 
 
-# --- at the end -----------------------------------------------------------------------------------
-
-
-def every_run_ends(history: History, world: World) -> Wrong:
-    """Some time after the last fault every run that was made is finished."""
-    gone = world.owns_registry and world.network.registry is None
-    if world.registry_is_gone or gone:
-        return None
-    for run in history.runs.values():
-        if run.phase is not Phase.FINISHED:
-            return f"{run.id} is {run.phase}: {reason(run, history.last_at[run.id])}"
-    return None
-
-
-def every_process_ends(history: History, world: World) -> Wrong:
-    """Some time after the last fault no agent and no launcher is left."""
-    left = [process.name for process in history.processes if process.ended is None]
-    left += [launcher.machine.name for launcher in world.launchers if not launcher.ended]
-    return f"{left}" if left else None
-
-
-def no_fact_is_lost_in_the_end(history: History, world: World) -> Wrong:
-    """All that was once durable still is, unless its run was forgotten as a whole."""
-    kept = {name for name, _ in world.disk.records}
-    for name, number in history.numbers:
-        if name in kept and (name, number) not in world.disk.records:
-            return f"record {number} of {name}"
-    return None
-
-
-def the_journal_gives_the_live_state(history: History, world: World) -> Wrong:
-    """What the registry holds is what the journal gives when it is read again from its bytes."""
-    registry = world.network.registry
-    if registry is None or registry.machine.paused:
-        return None
-    for name, host in registry.service.sequencer.runs.items():
-        if not host.is_durable:
-            return f"{name} has events that are not durable"
-        if host.run != history.runs[name]:
-            return f"{name}: {host.run}\nthe journal: {history.runs[name]}"
-    return None
-
-
-def submissions_are_bounded(history: History, world: World) -> Wrong:
-    """A slot is submitted once, and again at most as often as the person allowed."""
-    for facts in history.facts.values():
-        again = sum(launcher.belongs_to(facts.index) for launcher in world.launchers) - 1
-        for slot, count in facts.submissions.items():
-            if count > 1 + facts.launch.retries + again:
-                return f"slot {slot} of {facts.launch.run} was submitted {count} times"
-    return None
-
-
-def an_undisturbed_run_ends_well(history: History, world: World) -> Wrong:
-    """Without faults, and with programs that end well, the result is good."""
-    run = history.runs.get("r0")
-    if not world.is_undisturbed or run is None or run.result is None:
-        return None
-    launch = history.of(run).launch
-    ranks = {slot: rank for slot, rank in enumerate(launch.ranks) if rank is not None}
-    can_be_had = all(
-        rank < launch.slots and (rank == 0) == (slot == 0) for slot, rank in ranks.items()
-    )
-    programs = launch.program[:1] if launch.led else launch.program
-    is_sound = len(set(ranks.values())) == len(ranks) and can_be_had
-    is_sound = is_sound and all(code == 0 for _, code in programs)
-    is_sound = is_sound and max(launch.boot) < launch.join_timeout
-    return f"{run.result}" if is_sound and run.result.status != "ok" else None
-
-
-def a_good_end_means_that_every_program_ended_well(history: History, world: World) -> Wrong:
-    """'ok' is said only when each program, or that which led the others, came to a good end."""
-    for run in history.runs.values():
-        if run.result is None or run.result.status != "ok" or run.table is None:
-            continue
-        facts = history.of(run)
-        for row in run.table.rows:
-            owner = facts.owners.get((row.slot, run.slots[row.slot].incarnations))
-            if owner is not None and owner.program_code != 0 and not owner.serves:
-                return f"{owner.name} ended with {owner.program_code}: {run.result.message}"
-    return None
-
-
-def the_first_cause_is_the_first(history: History, world: World) -> Wrong:
-    """The node that is named failed first of all whose failure is known, by the real time."""
-    for run in history.runs.values():
-        result, facts = run.result, history.of(run)
-        if result is None or result.code not in ("program_failed", "node_lost"):
-            continue
-        if facts.starts and (wrong := _other_was_first(history, facts, result)) is not None:
-            return wrong
-    return None
-
-
-def _other_was_first(history: History, facts: Facts, result: Result) -> Wrong:
-    run = history.runs[facts.launch.run]
-    ended = history.now() if facts.finished is None else facts.finished
-    failures = [
-        _as_it_is_known(run, facts, failure)
-        for failure in facts.failures
-        if (
-            facts.known_at.get((failure.slot, failure.incarnation), inf) <= ended
-            and not _says_that_it_was_told(facts, failure)
-        )
-        or failure.slot == result.slot
-    ]
-    named = next((f for f in failures if f.slot == result.slot), None)
-    if named is None or not failures:
-        return None
-    first = min(failures, key=lambda failure: failure.at)
-    if named.silent or any(_is_doubtful(facts, failure) for failure in (named, first)):
-        return None
-    if named.at - first.at > 0.2 and not _was_told_over_a_gap(history, facts, first):
-        return f"slot {named.slot} failed {named.at - first.at:.2f} s after slot {first.slot}"
-    return None
-
-
-def _as_it_is_known(run: Run, facts: Facts, failure: Failure) -> Failure:
-    """Of a node that was gone before its failure was taken in, only its end can be known."""
-    node = run.slots[failure.slot].node
-    owner = facts.owners.get((failure.slot, failure.incarnation))
-    told = node is not None and node.exit is not None
-    return failure if told or owner is None or owner.gone is None else owner.gone
-
-
-def _says_that_it_was_told(facts: Facts, failure: Failure) -> bool:
-    """Whether it lies: where the others are stopped by then, it is believed that this one was."""
-    key = failure.slot, failure.incarnation
-    owner, known_at = facts.owners.get(key), facts.known_at.get(key, inf)
-    lies = owner is not None and owner.stops_unasked
-    return lies and facts.stopped_at is not None and facts.stopped_at < known_at
-
-
-def _is_doubtful(facts: Facts, failure: Failure) -> bool:
-    """Its messages came late. (A silent one counts from when it was heard of last, or earlier.)"""
-    owner = facts.owners.get((failure.slot, failure.incarnation))
-    if owner is None or owner.was_paused:
-        return True
-    if owner.gone is not None and owner.path.echoed_at > owner.gone.at:
-        return True
-    return owner.path.is_late or owner.path.is_troubled
-
-
-def _was_told_over_a_gap(history: History, facts: Facts, failure: Failure) -> bool:
-    """Whether the registry was away or stopped between a failure and the news of it.
-
-    How long it was away it cannot know: the failure then counts from when it came back.
-    """
-    known_at = facts.known_at[failure.slot, failure.incarnation]
-    return any(start < known_at and failure.at <= end for start, end in history.gaps)
-
-
-def a_failure_stops_everybody_soon(history: History, world: World) -> Wrong:
-    """Once a failure is known, no program of a node that was not disturbed runs on."""
-    if world.registry_was_down:
-        return None
-    for process in history.processes:
-        stopped, ended = process.facts.stopped_at, process.program_ended_at
-        if stopped is None or ended is None or is_troubled(process):
-            continue
-        if ended - stopped > _STOP_SECONDS:
-            return f"{process.name} ran on for {ended - stopped:.1f} s"
-    return None
-
-
-def everybody_is_told_the_result(history: History, world: World) -> Wrong:
-    """A node that was in the run at its end, and was not disturbed, learns the result."""
-    if world.registry_was_down:
-        return None
-    for process in history.processes:
-        run = history.runs.get(process.launch.run)
-        if run is None or run.spec.launch_id != process.facts.launch_id or run.result is None:
-            continue
-        node = run.slots[process.slot].node
-        mine = node is not None and node.incarnation == process.incarnation
-        told = process.result is not None or process.released
-        if mine and not is_troubled(process) and not told:
-            return f"{process.name} ended with {process.ended}"
-    return None
-
-
-def nobody_who_was_released_is_to_blame(history: History, world: World) -> Wrong:
-    """After the go only a node of the table can be the first cause of a failure."""
-    for run in history.runs.values():
-        after_go = run.result is not None and run.result.code in ("program_failed", "node_lost")
-        if run.result is None or not after_go or not history.of(run).starts or run.table is None:
-            continue
-        if run.result.slot not in {row.slot for row in run.table.rows}:
-            return run.result.message
-    return None
-
-
-def a_released_node_ends_well(history: History, world: World) -> Wrong:
-    """A node that the run goes without starts nothing, and ends with 0."""
-    for process in history.processes:
-        if process.released and (process.started_at is not None or process.ended not in (0, 137)):
-            return f"{process.name} ended with {process.ended}"
-    return None
-
-
-_MODULES = [sys.modules[__name__], promises, agent_promises, launch_promises]
+_MODULES = [sys.modules[__name__], result_promises, promises, table_promises, end_promises]
+_MODULES += [agent_promises, launch_promises, outcome_promises]
 ALL: list[Judge] = [
     judge
     for module in _MODULES
     for judge in vars(module).values()
     if isfunction(judge) and judge.__module__ == module.__name__
-    if next(iter(signature(judge).parameters), "") == "history" and judge.__name__[0] != "_"
+    if judge.__annotations__["return"] == "Wrong" and judge.__name__[0] != "_"
 ]
 """Every invariant; its name and its first line are what a person reads, its parameters say when it
 is asked."""

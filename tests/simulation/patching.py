@@ -7,6 +7,7 @@ module too, wherever they were imported to. Nobody has to import anything again.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import sys
@@ -68,15 +69,22 @@ def plant(file: str, edits: list[Edit], undo: ExitStack) -> None:
     """Patch a module that is loaded; `undo` takes everything back."""
     name = file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     module = importlib.import_module(name)
-    real, false = _executed(module, patched(file, [])), _executed(module, patched(file, edits))
-    functions = _functions(vars(module), name)
-    before, after = _functions(real, name), _functions(false, name)
+    real, before = _as_it_is(file, name)
+    false = _executed(module, patched(file, edits))
+    functions, after = _functions(vars(module), name), _functions(false, name)
     changed = _change_constants(module, real, false, undo)
     for path, function in functions.items():
         if path in before and path in after:
             changed |= _change_function(function, before[path], after[path], undo)
     if not changed:
         raise ValueError(f"{file}: the patch changes no function and no plain constant")
+
+
+@functools.cache
+def _as_it_is(file: str, name: str) -> tuple[dict[str, Any], dict[str, FunctionType]]:
+    """What a module has without a patch, executed beside the loaded one; and its functions."""
+    namespace = _executed(importlib.import_module(name), patched(file, []))
+    return namespace, _functions(namespace, name)
 
 
 def _executed(module: ModuleType, source: str) -> dict[str, Any]:

@@ -1,0 +1,287 @@
+"""The promises about what nodes see, and how a run ends: see `promises`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rendezvous.run.state import Run
+from rendezvous.wire.errors import ExitCode, RunExists, Unauthorized
+from rendezvous.wire.run import NodeState, Phase, RunStatus
+from rendezvous.wire.watch import NodeView
+from tests.simulation.history import Facts, Failure, History, Wrong
+from tests.simulation.promises import (
+    LATE,
+    SWEEP,
+    VERDICT_SECONDS,
+    dead_after,
+    disk_was_bad,
+    is_troubled,
+    poll,
+    suspect_after,
+)
+
+if TYPE_CHECKING:
+    from tests.simulation.agents import Process
+    from tests.simulation.world import World
+
+
+# --- of what nodes and launchers see --------------------------------------------------------------
+
+
+def the_newest_worker_run_starts(history: History, process: Process, digest: str) -> Wrong:
+    """A newer worker run that asks for a slot has it at once, though an older one lives there."""
+    facts, now = process.facts, history.now()
+    for other in history.processes:
+        mine = other.facts is facts and other.slot == process.slot
+        marked = any(key[1:] == (facts.index, process.slot) for key in history.world.marks)
+        if not mine or marked or other.generation <= process.generation or other.path.is_late:
+            continue
+        asked = other.door.traffic.arrived_at
+        if facts.began_at[other.number] + 1.0 < asked and facts.began_at[other.number] + 2.0 < now:
+            return f"{process.name} starts, and {other.name} waits"
+    return None
+
+
+def a_displaced_node_is_told_nothing(history: History, process: Process, view: NodeView) -> Wrong:
+    """Once its slot has gone to another, a node gets no more than the poll that was under way."""
+    facts, now = process.facts, history.now()
+    off = facts.off_at.get((process.slot, process.incarnation))
+    if view.digest and view.phase is Phase.GATHERING:
+        return f"{process.name} is told of a table while the nodes gather"
+    if off is None or now - off < poll(process.launch) + 1.0 or view.result is not None:
+        return None
+    facts.views_after[process.number] = facts.views_after.get(process.number, 0) + 1
+    own = history.runs[process.launch.run].slots[process.slot].node
+    if facts.views_after[process.number] < 3 or own is None:  # what was on its way
+        return None
+    if own.incarnation == process.incarnation:
+        return None
+    return f"{process.name} watches {now - off:.1f} s after it was replaced"
+
+
+def an_empty_poll_takes_its_time(history: History, process: Process, view: NodeView) -> Wrong:
+    """The registry hands out the poll length that fits the lease, and keeps a poll so long."""
+    launch, facts, path = process.launch, process.facts, process.path
+    if view.poll_seconds > poll(launch) + 0.01:
+        return f"polls of {view.poll_seconds:.2f} s for a lease of {launch.lease} s"
+    now, last = history.now(), facts.idle_at.pop(process.number, None)
+    if view.seq != process.seq or path.light or path.is_late or process.was_paused:
+        return None
+    if [x for x in history.facts.values() if x.launch.run == launch.run][-1] is not facts:
+        return None  # a later launch may replace it, which ends all polls
+    facts.idle_at[process.number] = now
+    if last is not None and now - last < poll(launch) / 2 and not history.gaps:
+        return f"{process.name} was told nothing twice within {now - last:.3f} s"
+    return None
+
+
+def news_come_at_once(history: History, process: Process, view: NodeView) -> Wrong:
+    """Who watches is told in no time."""
+    path, facts = process.path, process.facts
+    if history.world.schedule.faults or path.light or path.is_late or view.seq == process.seq:
+        return None
+    if history.runs[process.launch.run].spec.launch_id != facts.launch_id:
+        return None
+    late = history.now() - facts.news_at.get(view.seq, history.now())
+    return f"{process.name}: {late:.2f} s late" if process.seq and late > 0.25 else None
+
+
+def _waits(facts: Facts, owner: Process) -> bool:
+    """Whether it wants to know the result, and nobody has said that it is over."""
+    waits = owner.machine.alive and owner.result is None and not owner.released
+    return waits and (owner.slot, owner.generation) not in facts.said_over
+
+
+def everyone_left_means_it(history: History, status: RunStatus) -> Wrong:
+    """All have left when no node is there that wants to know the result."""
+    run = history.runs.get(status.run)
+    if not status.everyone_left or status.result is None or run is None:
+        return None
+    if run.spec.launch_id != status.launch_id:
+        return None
+    facts = history.of(run)
+    for (slot, incarnation), owner in facts.owners.items():
+        mine = run.slots[slot].incarnations == incarnation and run.slots[slot].node is not None
+        if mine and _waits(facts, owner) and not is_troubled(owner) and not owner.stuck:
+            return f"{owner.name} does not know the result"
+    return None
+
+
+def a_cancel_ends_the_run(history: History, facts: Facts) -> Wrong:
+    """Once a cancel is answered, the run is over, or is ending of a failure."""
+    run = history.runs[facts.launch.run]
+    if run.spec.launch_id != facts.launch_id or run.phase is Phase.FINISHED or run.stop:
+        return None
+    return f"{run.id} is {run.phase}"
+
+
+def a_finished_run_is_kept(history: History, run: Run, facts: Facts) -> Wrong:
+    """It is forgotten some time after its end, and only when its nodes have been told."""
+    keep = history.world.schedule.keep_finished
+    now = history.now()
+    if facts.finished is None or now - facts.finished < keep - 0.5:  # its disk may be slow
+        return f"{run.id} ended at {facts.finished}, and is forgotten after {keep} s"
+    for (slot, incarnation), owner in facts.owners.items():
+        node = run.slots[slot].node
+        mine = node is not None and node.incarnation == incarnation
+        if mine and _waits(facts, owner) and (slot, incarnation) not in facts.off_at:
+            return f"{owner.name} does not know the result"
+    return None
+
+
+# --- at the end -----------------------------------------------------------------------------------
+
+
+def _gone(history: History) -> Iterator[tuple[Facts, tuple[int, int], Process, Failure, float]]:
+    """The nodes that are gone, with when they were missed, or their run was over."""
+    if history.world.registry_was_down or disk_was_bad(history):
+        return
+    for facts in history.facts.values():
+        for key, owner in facts.owners.items():
+            if owner.gone is not None and owner.path.echoed_at <= owner.gone.at:
+                missed = min(facts.off_at.get(key, history.now()), history.ended(facts))
+                yield facts, key, owner, owner.gone, missed
+
+
+def a_dead_node_is_missed(history: History, world: World) -> Wrong:
+    """A node that is gone is given up within its lease, or a second after its connection closed."""
+    for facts, _, owner, gone, missed in _gone(history):
+        silent = sum(o.gone is not None and o.gone.silent for o in facts.owners.values())
+        limit = dead_after(facts.launch) * (2 if silent >= 2 or owner.path.light > 1 else 1)
+        light = bool(owner.path.light or owner.path.is_late or owner.was_paused)
+        if not gone.silent and not light:
+            limit = 1.0
+        if missed > gone.at + limit + SWEEP + poll(facts.launch) * light + 0.1:
+            return f"{owner.name} was gone at {gone.at:.2f}, missed at {missed:.2f}"
+    return None
+
+
+def the_scheduler_hastens_a_loss(history: History, world: World) -> Wrong:
+    """A node whose worker run is over, as its scheduler says, is lost once it is suspect."""
+    for facts, key, owner, gone, missed in _gone(history):
+        said = facts.said_over.get((key[0], owner.generation))
+        others = [o.gone for o in facts.owners.values() if o is not owner and o.gone]
+        if said is None or key in facts.exit_codes or sum(one.silent for one in others) >= 2:
+            continue
+        if missed > max(said, gone.at + suspect_after(facts.launch)) + SWEEP + 0.1:
+            return f"{owner.name}: {said:.2f}, gone {gone.at:.2f}, missed {missed:.2f}"
+    return None
+
+
+def the_verdict_is_not_put_off(history: History, world: World) -> Wrong:
+    """Once a failure is known the result follows in 2 s, if no node is silent meanwhile."""
+    if world.registry_was_down or disk_was_bad(history):
+        return None
+    for facts in history.facts.values():
+        if facts.stopped_at is None or not facts.starts:
+            continue
+        ended = history.ended(facts)
+        by = facts.stopped_at + VERDICT_SECONDS + LATE
+        for owner in facts.owners.values():
+            if owner.gone is not None and owner.gone.at < by:
+                by = max(by, owner.gone.at + 1.0 + LATE)
+            silent = owner.gone is not None and owner.gone.silent
+            if silent or owner.was_paused or owner.path.light or owner.path.is_late:
+                lease = dead_after(facts.launch)
+                by = max(by, facts.stopped_at + VERDICT_SECONDS + lease + LATE)
+        if ended > by:
+            return f"{facts.launch.run} was stopped at {facts.stopped_at:.2f}, ended at {ended:.2f}"
+    return None
+
+
+def who_comes_too_late_is_not_needed(history: History, world: World) -> Wrong:
+    """A node that finds its run going well without it ends well."""
+    for process in history.processes:
+        run = history.runs.get(process.launch.run)
+        if run is None or run.spec.launch_id != process.facts.launch_id or run.table is None:
+            continue
+        marked = any(key[1:] == (process.facts.index, process.slot) for key in world.marks)
+        alone = sum(other.slot == process.slot for other in history.processes) == 1
+        well = run.result is not None and run.result.status == "ok" and not process.facts.forgotten
+        out = run.table.row_of_slot(process.slot) is None and process.incarnation == 0
+        asked = process.door.traffic.arrived_at > 0 and not is_troubled(process)
+        if marked or not alone or not well or not out or not asked:
+            continue
+        if process.ended not in (0, int(ExitCode.JOIN_TIMEOUT), int(ExitCode.FENCED)):
+            return f"{process.name} ended with {process.ended}"
+    return None
+
+
+def a_former_launch_is_remembered(history: History, world: World) -> Wrong:
+    """A node that had joined is never a stranger, also not when another launch has its run id."""
+    keeps = world.schedule.keep_finished > 100
+    for process in history.processes:
+        if process.incarnation and process.fault == Unauthorized.code and keeps:
+            return f"{process.name} is a stranger"
+    return None
+
+
+def a_launch_is_refused_for_another_only(history: History, world: World) -> Wrong:
+    """A launcher that comes back, or asks again, finds its own run."""
+    for launcher in world.launchers:
+        index = next(i for i in range(len(world.schedule.launches)) if launcher.belongs_to(i))
+        name = world.schedule.launches[index].run
+        others = sum(launch.run == name for launch in world.schedule.launches) > 1
+        outcome = launcher.outcome
+        code = outcome if isinstance(outcome, str) else outcome.code
+        if code == RunExists.code and not others:
+            return f"{launcher.machine.name} was refused"
+    return None
+
+
+def who_dies_right_after_its_join_is_missed(history: History, world: World) -> Wrong:
+    """A node that was taken in, and is gone before it knows that, is given up within its lease."""
+    if world.registry_was_down or disk_was_bad(history):
+        return None
+    for process in history.processes:
+        facts = process.facts
+        incarnation = facts.joined.get(f"join-{process.number:012d}")
+        path = process.path
+        if incarnation is None or process.incarnation or process.gone is None or path.light:
+            continue
+        dead = sum(other.gone is not None for other in history.processes)
+        by = process.gone.at + dead_after(facts.launch) * (1 + (dead > 1)) + SWEEP + 0.1
+        ended = history.ended(facts)
+        off = facts.off_at.get((process.slot, incarnation), world.loop.time())
+        if off > by and ended > by and path.echoed_at < process.gone.at:
+            return f"{process.name} was gone at {process.gone.at:.2f}, missed at {off:.2f}"
+    return None
+
+
+def a_finished_run_is_forgotten(history: History, world: World) -> Wrong:
+    """Where runs are kept for a short time, one is gone by then whose nodes have left."""
+    keep = world.schedule.keep_finished
+    if world.registry_was_down or world.owns_registry or disk_was_bad(history) or keep > 100:
+        return None
+    for facts in history.facts.values():
+        if facts.finished is None or facts.forgotten or not facts.owners:
+            continue
+        run = history.runs.get(facts.launch.run)
+        troubled = any(is_troubled(o) or o.stuck for o in facts.owners.values())
+        last = max([facts.finished + keep, *(o.gone.at for o in facts.owners.values() if o.gone)])
+        mine = run is not None and run.spec.launch_id == facts.launch_id
+        if mine and not troubled and world.loop.time() > last + 1.5:
+            return f"{facts.launch.run} ended at {facts.finished:.2f}"
+    return None
+
+
+def who_is_gone_has_left(history: History, world: World) -> Wrong:
+    """Of a finished run no node counts as present that was gone for longer than its lease."""
+    if disk_was_bad(history) or world.registry_is_gone or history.world.network.registry is None:
+        return None
+    down = max((end for _, end in history.gaps), default=0.0)
+    for facts in history.facts.values():
+        run = history.runs.get(facts.launch.run)
+        if run is None or run.spec.launch_id != facts.launch_id:
+            continue
+        for (slot, incarnation), owner in facts.owners.items():
+            node = run.slots[slot].node
+            mine = node is not None and node.incarnation == incarnation
+            if not mine or owner.gone is None or node is None:
+                continue
+            since = max(owner.gone.at, owner.path.echoed_at, down)
+            over = world.loop.time() - since > 2 * dead_after(facts.launch) + 2.0
+            if over and node.state not in (NodeState.LOST, NodeState.LEFT):
+                return f"{owner.name} is {node.state}, and gone since {owner.gone.at:.2f}"
+    return None
