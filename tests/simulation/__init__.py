@@ -4,8 +4,8 @@
 
 What is real: the registry from its ASGI application on (guard, routes, access, service, journal
 commits, recovery, leases, the state machine), the client with its dialling and repeated requests,
-and the agent: its machine, its shell, its arming and its contracts. What is simulated: clock,
-randomness, network, disk, sensors, hosts file, ports, programs, schedulers; and still the launcher.
+and the agent and the launch with their machines and shells. What is simulated: clock, randomness,
+network, disk, sensors, hosts file, ports, programs, schedulers.
 
 Words
   schedule    An explicit list of plain values: what is launched, and which faults happen when. It

@@ -14,7 +14,7 @@ from tests.simulation.planted import BUGS
 from tests.simulation.search import is_good, shown, stored
 
 CAUGHT = stored()
-SHARE = 8
+SHARE = 6
 """Each push tries one bug in so many, always the same."""
 
 
@@ -27,6 +27,7 @@ def test_every_planted_bug_has_a_schedule_that_shows_it() -> None:
     assert CAUGHT.keys() == BUGS.keys()
 
 
+@pytest.mark.timeout(300)  # what is awaited for ever takes many steps
 @pytest.mark.parametrize("name", [but_planted(name) for name in CAUGHT])
 def test_a_planted_bug_is_caught(name: str) -> None:
     seed, invariant = CAUGHT[name]

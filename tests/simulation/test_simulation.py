@@ -40,6 +40,7 @@ _LONG = [pytest.param(seed, marks=pytest.mark.planted) for seed in (529, 1_012, 
 """Hundreds of thousands of steps each."""
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", [*_FOUND, *_LONG])
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     """Seeds that have shown a defect, of the product or of its judge."""
