@@ -14,7 +14,7 @@ from tests.simulation.planted import BUGS
 from tests.simulation.search import is_good, shown, stored
 
 CAUGHT = stored()
-SHARE = 6
+SHARE = 9
 """Each push tries one bug in so many, always the same."""
 
 
