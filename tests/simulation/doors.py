@@ -113,7 +113,6 @@ class Doors:
         raise Unforeseen(door)
 
     def check_start(self) -> None:
-        """Raise what a program raises that cannot be started."""
         self.may_break("start")
         fault = self._marked("start refused")
         if fault is not None:
@@ -131,7 +130,6 @@ class Doors:
         return fault
 
     async def _in_thread(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """In a while; it goes on where its caller is broken off."""
         name = getattr(work, "__name__", "").lstrip("_")
         is_arming = name == "arm"
         seconds = (
@@ -171,7 +169,6 @@ class Doors:
             raise (RunError if fault.count > 1 else ArmingFailed)("there is no GPU")
 
     def check_offer(self) -> None:
-        """Raise what a machine raises that has nothing to offer."""
         self.may_break("make_offer")
         fault = self._marked("no offer")
         if fault is not None:
@@ -317,7 +314,6 @@ class _Socket:
         return self.path
 
     async def _speak(self) -> None:
-        """What a process of the program says, again and again."""
         step = 0
         while True:
             await asyncio.sleep(_SPEAK_SECONDS)

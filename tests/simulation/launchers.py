@@ -64,7 +64,6 @@ def group_token(index: int) -> str:
 
 
 def join_by_token(launch: Launch, index: int, slot: int) -> JoinString:
-    """How a node finds its registry that comes by itself."""
     token = group_token(index)
     settings = LaunchSettings(rdzv_id=launch.run, node_rank=slot, master_addr=ADDRESSES[0])
     join = symmetric_join(settings, token)
@@ -174,7 +173,6 @@ class Launcher:
         return self.index == index
 
     def note_launch(self, folder: Folder) -> None:
-        """Which launch it is: a new one, or the former one."""
         record = folder.record()
         assert record is not None
         self.launch_id = record.launch_id

@@ -179,7 +179,6 @@ class Network:
         return lost
 
     def send(self, wire: Wire, request: Request, waiting: asyncio.Future[Answer]) -> None:
-        """Send a request; the answer is set when it has come."""
         path = wire.path
         wire.waiting.append(waiting)
         path.sent.append(request)
@@ -209,7 +208,6 @@ class Network:
     def _pass_on(
         self, wire: Wire, stream: SimulatedStream, status: int, data: bytes, is_last: bool
     ) -> None:
-        """What is lost of a stream is not heard of any more."""
         if self._is_lost(wire, "down"):
             wire.forgotten = True
         else:
@@ -382,7 +380,6 @@ class Door:
             self._network.hang_up(wire)
 
     def hang_up_if_old(self, wire: Wire) -> None:
-        """Close a connection that has not been needed for long."""
         if self._loop.time() > wire.idle_since + _KEEP_ALIVE_SECONDS:
             self.hang_up(wire)
 

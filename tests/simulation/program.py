@@ -72,7 +72,6 @@ class SimulatedProgram:
         self._begin()
 
     def _later(self, seconds: float, call: Callable[..., object], *arguments: object) -> None:
-        """It stands still with its host, and ends with its agent."""
         context = self._process.machine.context
         self._loop.call_later(seconds, call, *arguments, context=context)
 

@@ -152,7 +152,6 @@ class Registries:
         self._holders.pop(holder, None)
 
     def start_child(self, launcher: Launcher, state: StateDir) -> SimulatedChild:
-        """Start a process on the journal of this state directory."""
         child = SimulatedChild(self._world, launcher, state)
         self._child = child
         child.port = self._holders[child] = self._holders[launcher]
@@ -182,7 +181,6 @@ class Registries:
             child.be_bereft()
 
     def let_go(self, child: SimulatedChild) -> None:
-        """Its process is no more, and nor is its hold on the port."""
         self.let_port_go(child)
         if child.registry is not None:
             self.end(child.registry)
@@ -249,7 +247,6 @@ class SimulatedChild:
             self._world.registries.let_go(self)
 
     def be_bereft(self) -> None:
-        """Its launcher is dead: it tells the nodes, and ends."""
         self.is_bereft = True
         if self.registry is not None and not self.over.done():
             self.registry.machine.run(self._part(self.registry))

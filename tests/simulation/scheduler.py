@@ -130,7 +130,6 @@ class SimulatedScheduler:
             run.process = self.world.start_process(run.join)
 
     async def find(self, run: WorkerRun) -> str | None:
-        """See the protocol; those that are over are in no list."""
         if not self.finds:
             return None
         await self._answer()

@@ -126,7 +126,6 @@ class World:
         self.loop.halted = True
 
     def later(self, seconds: float, call: Callable[..., Any], *arguments: Any) -> None:
-        """Have something happen, whichever machine asks for it."""
         self._calm_at = max(self._calm_at, self.loop.time() + seconds)
         self.loop.call_later(seconds, call, *arguments, context=self.loop.nobody)
 
@@ -319,7 +318,6 @@ class World:
         return 0.003 if mark is None else mark.seconds
 
     def course_of(self, process: Process, course: Course) -> Course:
-        """How its program goes, with what goes wrong with it."""
         if (lag := self.marked("slow exit", process)) is not None:
             course = replace(course, drain=lag.seconds)
         if (slow := self.marked("slow stop", process)) is not None:
