@@ -24,8 +24,9 @@ from tests.simulation.world import World, simulate
 from tests.support.virtual_time import Machine, VirtualLoop
 
 
-def test_every_invariant_holds_in_these_schedules() -> None:
-    assert run_seeds(range(40)).failed == []
+@pytest.mark.parametrize("first", range(0, 40, 5))
+def test_every_invariant_holds_in_these_schedules(first: int) -> None:
+    assert run_seeds(range(first, first + 5)).failed == []
 
 
 _FOUND = [1_013, 1_016, 1_153, 2_162, 2_614, 117_157]
