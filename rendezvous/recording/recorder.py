@@ -96,11 +96,10 @@ class DirectRecorder:
         values, same = {}, []
         for field in fields(bare):
             value, key = getattr(bare, field.name), (type(said), field.name)
-            if not isinstance(value, _SHORT):
-                if self._last.get(key) == value:  # a run that goes on has no news for hours
-                    same.append(field.name)
-                    continue
-                self._last[key] = value
+            if not isinstance(value, _SHORT) and self._last.get(key) == value:
+                same.append(field.name)  # a run that goes on has no news for hours
+                continue
+            self._last[key] = value
             values[field.name] = plain(value, self._codec.hide)
         done = [words(action) for action in actions]
         more = {"values": values, "same": same, "actions": done}

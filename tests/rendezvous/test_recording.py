@@ -13,8 +13,8 @@ import pytest
 from rendezvous.enums import StrEnum
 from rendezvous.frozen import frozen
 from rendezvous.recording import recorder as module
-from rendezvous.recording.reading import is_recording, read
-from rendezvous.recording.recorder import BackgroundRecorder, Codec, Sink
+from rendezvous.recording.reading import inputs_of, is_recording, read
+from rendezvous.recording.recorder import BackgroundRecorder, Codec, DirectRecorder, Sink
 from rendezvous.recording.values import made, plain, words
 from rendezvous.wire.errors import Fenced, UsageError
 from tests.support.recordings import Kept
@@ -69,6 +69,16 @@ async def test_all_that_was_taken_is_written_when_it_is_closed(tmp_path: Path) -
     assert [line.at for line in found.lines] == [5.0 + number / 3 for number in range(300)]
     assert found.lines[7].actions == ["Said(7)"]
     assert (found.lines[0].same, found.lines[1].same) == ([], ["inner"])
+
+
+def test_a_value_that_is_away_for_an_input_is_written_again(tmp_path: Path) -> None:
+    kept, said = Kept(), [Said(1, inner=Said(7)), Said(2), Said(3, inner=Said(7))]
+    recorder = DirectRecorder(CODEC, kept)
+    recorder.begin({}, 5.0)
+    for one in said:
+        recorder.take(one, 5.0, [])
+    recording = read([kept.save(tmp_path / "file")])
+    assert [one for _, one in inputs_of(recording, CODEC)] == said
 
 
 async def test_a_disk_that_hangs_costs_the_inputs_of_that_time(
