@@ -44,6 +44,12 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
         ),
         ("acknowledging", [m.at(120.5), m.arm(), UNTOLD, m.at(124.6), UNTOLD], "Tell:Ack:pause"),
         ("acknowledging", [m.at(120.5), UNTOLD, UNTOLD], "Tell:Ack:pause"),
+        # One that is released has no watch that could give the registry up.
+        (
+            "running",
+            [FAILS, m.go(released=[1]), m.at(120.5), UNTOLD, m.late(do.Tell)],
+            "Drop:Watch Leave",
+        ),
         # Three seconds after the signal or the result, and after the end itself, it is given up.
         ("running", [FAILS, m.at(20.0), TERM], "SIGNAL due:23 ends:SIGNAL"),
         ("running", [FAILS, m.at(20.0), OVER], "Watch due:23 ends:RESULT"),
