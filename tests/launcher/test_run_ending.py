@@ -205,6 +205,13 @@ def test_85_why_it_could_not_be_told_is_kept_though_it_is_known_to_run() -> None
     assert end.ended[0].stand == Stand(StandKind.SILENT, detail="you may not end this run")
 
 
+def test_85_why_it_could_not_be_told_is_kept_though_it_was_seen_to_run_since() -> None:
+    end = Ending().begin().described(RUNNING)
+    end.answer(said.SchedulerSilent, "you may not end this run").hurry().wait(1.0)
+    end.described(RUNNING).wait(8.0)  # the next command hangs
+    assert end.ended[0].stand == Stand(StandKind.SILENT, detail="you may not end this run")
+
+
 def test_85_one_that_was_told_in_the_end_and_runs_on_is_said_to_run() -> None:
     end = Ending().begin().described(RUNNING)
     end.answer(said.SchedulerSilent, "error 500").wait(0.2)
