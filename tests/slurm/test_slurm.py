@@ -90,6 +90,14 @@ def notes(folder: Path) -> list[list[object]]:
     return [json.loads(path.read_text()) for path in files]
 
 
+def states(cluster: Slurm, folder: Path) -> set[str]:
+    """How the jobs stand, as the launcher was told last."""
+    env = cluster.environment(folder / "state")
+    shown = cluster.login.run([RDZV, "status", "r", "--json"], env=env, check=False)
+    known = json.loads(shown.stdout)["slots"] if shown.returncode == 0 else []
+    return {slot["state"] for slot in known}
+
+
 WORKERS = ("--no-local-node", "--nnodes")
 
 
@@ -108,7 +116,7 @@ def test_a_job_that_somebody_cancels_is_named_with_slurms_words(
 ) -> None:
     command = [sys.executable, "-c", f"{NOTE}; import time; time.sleep(1000)", str(tmp_path)]
     with launching(cluster, tmp_path, *WORKERS, "3", command=command) as launch:
-        launch.until(lambda: len(notes(tmp_path)) == 3)
+        launch.until(lambda: states(cluster, tmp_path) == {"running"})
         [job] = [job for job, name in cluster.jobs().items() if name.endswith("-1-1")]
         host = cluster.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N")
         cluster.ask("scancel", job)
