@@ -182,6 +182,20 @@ def test_what_is_no_journal_is_refused_and_left_as_it_is(
     assert list(path.parent.iterdir()) == [path]
 
 
+async def test_a_damaged_journal_cannot_be_read_and_says_so(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.append(records("a", *range(1, 2_000)))
+    await journal.close()
+    whole, page = path.read_bytes(), 4096
+    path.write_bytes(whole[: 3 * page] + b"\xff" * page + whole[4 * page :])
+    with pytest.raises(UsageError, match="cannot be read: database disk image is malformed"):
+        read_journal(path)
+    journal = SqliteJournal(path)
+    with pytest.raises(UsageError, match="cannot be read: database disk image is malformed"):
+        list(journal.read())
+    await journal.close()
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no/journal.sqlite cannot be opened: .*No such file"):
         SqliteJournal(tmp_path / "no" / "journal.sqlite")
