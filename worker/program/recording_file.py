@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rendezvous.recording.reading import is_recording
 from rendezvous.recording.recorder import LIMIT_BYTES
 from worker.program.log_file import LogFile, first_part, older_part
 from worker.program.output import make_private
@@ -20,6 +19,8 @@ def begin_recording(path: Path) -> LogFile:
 
 def parts_of_recording(path: Path) -> list[Path]:
     """The files of a recording, in order; none where it is something else."""
+    from rendezvous.recording.reading import is_recording  # whoever writes one reads none
+
     parts = _parts(path)
     return parts if parts and is_recording(parts[0]) else []
 
