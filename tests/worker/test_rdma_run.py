@@ -32,7 +32,6 @@ from tests.support.fake_sysfs import (
     roce_8x400,
     tcp_only,
 )
-from tests.support.record import record
 from worker.machine.interfaces import look
 from worker.machine.rdma import look_rdma
 from worker.machine.surroundings import Surroundings
@@ -199,7 +198,6 @@ def test_the_machine_with_a_fault_is_named_and_no_other(trees: Trees, fault: str
     found = said(trees, builders)
     assert all(" slot 2 (h2)" in sentence for sentence in found), found
     assert list(dict.fromkeys(one[:8] for one in found)) == findings.split(", ")
-    record(fault, found[0][5:])
 
 
 @pytest.mark.parametrize(
