@@ -41,10 +41,9 @@ class Edit:
 
 @dataclass(frozen=True)
 class Bug:
-    """One planted bug: its name, what is wrong in a sentence, and the patch that makes it so."""
+    """One planted bug: its name says what is wrong."""
 
     name: str
-    words: str
     edits: tuple[Edit, ...]
 
     @contextmanager
