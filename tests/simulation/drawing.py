@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from inspect import isfunction, signature
 from typing import Any
 
-from tests.simulation.schedule import Fault, Launch, Schedule
+from tests.simulation.schedule import Fault, Launch, Schedule, names
 
-_EVENTS = {
-    "created": 1,
-    "slot": 6,
-    "joined": 4,
-    "probed": 4,
-    "acked": 4,
-    "arm_refused": 1,
-    "exited": 3,
-    "left": 3,
-    "lost": 1,
-    "timed_out": 1,
-    "last_call_over": 1,
-    "verdict": 1,
-    "restarted": 1,
-}
-
-
-OF_LAUNCHERS = {
+_EVENTS = names("""
+created, slot, joined, probed, acked, arm_refused, exited, left, lost, timed_out, last_call_over,
+verdict, restarted
+""")
+_HOW_OFTEN = (1, 6, 4, 4, 4, 1, 3, 3, 1, 1, 1, 1, 1)
+Kind = tuple[int, float, int]
+"""Of a fault: its weight, the longest seconds, the largest count."""
+OF_LAUNCHERS: dict[str, Kind] = {
     "submission unsure": (3, 0.0, 2),
     "scheduler busy": (4, 0.0, 3),
     "scheduler silent": (4, 20.0, 1),
@@ -42,9 +33,46 @@ OF_LAUNCHERS = {
 Situation = Callable[[random.Random, Schedule], Schedule]
 
 
+def situations(
+    module: dict[str, Any], besides: Sequence[Situation] = (), twice: Sequence[Situation] = ()
+) -> list[Situation]:
+    """The situations of a module so far, in their order; some stand there twice."""
+    found: list[Situation] = []
+    for each in module.values():
+        is_own = isfunction(each) and each.__module__ == module["__name__"]
+        if is_own and [*signature(each).parameters] == ["draw", "schedule"] and each not in besides:
+            found += [each] * (2 if each in twice else 1)
+    return found
+
+
 def near(draw: random.Random, low: float, high: float) -> float:
     """Some moment between them."""
     return round(draw.uniform(low, high), 3)
+
+
+def after(draw: random.Random, when: float, low: float, high: float) -> float:
+    """Some moment that is so much later."""
+    return round(when + draw.uniform(low, high), 3)
+
+
+def one(draw: random.Random, kinds: str) -> str:
+    """One of those that a text lists."""
+    return draw.choice(names(kinds))
+
+
+def some(draw: random.Random, count: int, *values: float) -> tuple[float, ...]:
+    """So many, each one of these."""
+    return tuple([draw.choice(values) for _ in range(count)])
+
+
+def slower(launch: Launch, seconds: float) -> Launch:
+    """The last slot's node comes so much later."""
+    return replace(launch, boot=(*launch.boot[:-1], launch.boot[-1] + seconds))
+
+
+def late(launch: Launch, seconds: float) -> Launch:
+    """The last slot's node comes so late."""
+    return replace(launch, boot=(*launch.boot[:-1], seconds))
 
 
 def shaped(draw: random.Random, nodes: int, **changes: Any) -> Launch:
@@ -79,7 +107,7 @@ def draw_when(draw: random.Random, nodes: int, former: list[Fault]) -> float | s
         return when if isinstance(when, str) else round(when + draw.uniform(0, 0.6), 3)
     if draw.random() < 0.5:
         return round(draw.choice([4.0, 8.0, 20.0]) * draw.random(), 3)
-    kind = draw.choices(list(_EVENTS), list(_EVENTS.values()))[0]
+    kind = draw.choices(_EVENTS, _HOW_OFTEN)[0]
     return f"{kind} {draw.randint(1, 2 * nodes)} {draw.choice(['before', 'after'])}"
 
 
@@ -95,10 +123,14 @@ def draw_ranks(draw: random.Random, nodes: int) -> tuple[int | None, ...]:
     return tuple(rank if draw.random() < 0.8 else None for rank in ranks)
 
 
+def weighed(draw: random.Random, kinds: dict[str, Kind]) -> tuple[str, float, int]:
+    """One kind of fault, with its longest seconds and its largest count."""
+    what = draw.choices(list(kinds), [weight for weight, _, _ in kinds.values()])[0]
+    return what, *kinds[what][1:]
+
+
 def launcher_fault(draw: random.Random, nodes: int, former: list[Fault]) -> Fault:
-    names, kinds = list(OF_LAUNCHERS), list(OF_LAUNCHERS.values())
-    what = draw.choices(names, [weight for weight, _, _ in kinds])[0]
-    _, longest, most = OF_LAUNCHERS[what]
+    what, longest, most = weighed(draw, OF_LAUNCHERS)
     early = what in ("submission unsure", "scheduler busy", "list lags", "cancel refused")
     return Fault(
         when=0.0 if early else draw_when(draw, nodes, former),

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rendezvous.wire.run import NodeState, SlotState
 from tests.simulation.network import ADDRESSES
-from tests.simulation.schedule import BREAKING, HANGING, Fault
+from tests.simulation.schedule import BREAKING, HANGING, Fault, names
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -23,29 +22,13 @@ if TYPE_CHECKING:
 _SHORT_DELAY = 0.3
 _CODES = (1, 3, 77)
 _MOMENT = 0.1
-_HURRIED = (
-    (signal.SIGTERM, signal.SIGTERM),
-    (signal.SIGQUIT, None),
-    (signal.SIGINT, signal.SIGQUIT),
-)
+_TERM, _INT, _QUIT = signal.SIGTERM, signal.SIGINT, signal.SIGQUIT
+_HURRIED = ((_TERM, _TERM), (_QUIT, None), (_INT, _QUIT))
 _LIES = (SlotState.UNKNOWN, SlotState.FAILED, SlotState.QUEUED)
-PARTS = ("board", "keeper", "submit", "describe", "cancel", "registry", "close", "result")
+PARTS = names("board, keeper, submit, describe, cancel, registry, close, result")
 """What may fail of a launcher, or of what it asks, as nobody expected."""
 _HARMLESS_BESIDE = {"isolated", "registry crash", "registry pause", "doubled", "echo", "disk slow"}
 """What may go wrong while the registry is cut off from all, and still nobody is given up."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of fault; `words` is filled with the values of the fault.
-
-    Attributes:
-        doors: Of which one is meant, by the fault's count; empty: there is no choice.
-    """
-
-    words: str
-    apply: Callable[[World, Fault], None]
-    doors: tuple[str, ...] = ()
 
 
 Apply = Callable[["World", Fault], None]
@@ -173,10 +156,6 @@ def _isolate(world: World, fault: Fault) -> None:
             held &= not (facts.launch.here and facts.launch.owns_registry)  # then not from all
             path.light += 1 if held else 2
             path.is_late = True
-
-
-def _echo(world: World, fault: Fault) -> None:
-    world.network.echo(_path(world, fault), fault.count)
 
 
 # --- nodes ----------------------------------------------------------------------------------------
@@ -312,141 +291,73 @@ def _slow_submissions(world: World, fault: Fault) -> None:
     scheduler.slow_next, scheduler.slow_seconds = fault.count, fault.seconds
 
 
-KINDS: dict[str, Kind] = {
-    "registry crash": Kind(
-        "the registry is killed, and back after {seconds:.1f} s",
-        lambda w, f: w.crash_registry(f.seconds),
-    ),
-    "registry pause": Kind("the registry is stopped for {seconds:.1f} s", _pause_registry),
-    "disk full": Kind("the journal's disk is full for {seconds:.1f} s", _fill_disk),
-    "disk slow": Kind("the journal's disk is slow for {seconds:.1f} s", _slow_disk),
-    "disk lies": Kind("the disk says of {count} commits that they failed", _lying_disk),
-    "request lost": Kind("{node}: {count} requests are lost", _lose("lose_up")),
-    "answer lost": Kind("{node}: {count} answers are lost", _lose("lose_down")),
-    "doubled": Kind("{node}: {count} requests come twice", _double),
-    "late": Kind("{node}: {count} messages are up to {seconds:.1f} s late, out of order", _late),
-    "cut up": Kind(
-        "{node}: nothing reaches the registry for {seconds:.1f} s", _cut("cut_up_until")
-    ),
-    "cut down": Kind(
-        "{node}: nothing comes from the registry for {seconds:.1f} s", _cut("cut_down_until")
-    ),
-    "cut": Kind("{node} is cut off for {seconds:.1f} s", _cut("cut_up_until", "cut_down_until")),
-    "address cut": Kind(
-        "{node}: the registry's address {count} is cut off for {seconds:.1f} s", _cut_address
-    ),
-    "loss": Kind("{node}: {count} % of the messages are lost for {seconds:.1f} s", _loss),
-    "reset": Kind("{node}: its connections are reset", _reset),
-    "forgotten": Kind("{node}: its connections are forgotten on the way", _forget),
-    "isolated": Kind("the registry is cut off from all for {seconds:.1f} s", _isolate),
-    "echo": Kind("{node}: what it sent {count} messages ago comes once more", _echo),
-    "kill": Kind("{node} is killed", _newest(lambda w, f, p: p.die(silent=False))),
-    "host down": Kind("{node}: its host is gone without a word", _host_down),
-    "pause": Kind("{node} is stopped for {seconds:.1f} s", _newest(_pause)),
-    "term": Kind("{node} is told to end", _newest(lambda w, f, p: p.tell_to_end())),
-    "stuck": Kind("{node} keeps polling and reports nothing more", _newest(_stick)),
-    "twin": Kind(
-        "{node}: a second node comes with the same token", _newest(lambda w, f, p: w.start_twin(p))
-    ),
-    "program fails": Kind("{node}: its program fails", _fail_program),
-    "stops unasked": Kind("{node}: its agent stops its program by itself", _newest(_stop_unasked)),
-    "submission fails": Kind(
-        "launch {launch}: {count} submissions are refused", _more("fail_next")
-    ),
-    "submission lost": Kind(
-        "launch {launch}: {count} submissions look refused", _more("lose_answer")
-    ),
-    "preempted": Kind(
-        "{node} is preempted by its scheduler", lambda w, f: w.schedulers[f.launch].preempt(f.slot)
-    ),
-    "scheduler lies": Kind("{node}: its scheduler is wrong of it for {seconds:.1f} s", _lie),
-    "launcher killed": Kind(
-        "launcher {launch} dies; back after {seconds:.1f} s",
-        lambda w, f: w.kill_launcher(f.launch, f.seconds),
-    ),
-    "cancelled": Kind("somebody cancels launch {launch}", lambda w, f: w.cancel(f.launch)),
-    "submission unsure": Kind("launch {launch}: {count} submissions fail", _more("unsure_next")),
-    "scheduler busy": Kind("launch {launch}: its scheduler is busy {count} times", _more("busy")),
-    "scheduler silent": Kind(
-        "launch {launch}: no scheduler for {seconds:.1f} s",
-        lambda w, f: w.schedulers[f.launch].silence(f.seconds),
-    ),
-    "list lags": Kind("launch {launch}: runs are listed {seconds:.1f} s late", _lagging_list),
-    "cancel refused": Kind("launch {launch}: its scheduler ends nothing", _keep_all),
-    "logs hang": Kind("launch {launch}: its scheduler's logs do not come", _hang_logs),
-    "launcher paused": Kind("launcher {launch} is stopped for {seconds:.1f} s", _pause_launcher),
-    "launcher told": Kind("launcher {launch} is told to end, {count} times", _tell_launcher),
-    "folder full": Kind("the state directory's disk is full for {seconds:.1f} s", _fill_folder),
-    "hurry": Kind("{node} is told to end, and not to wait (in way {count})", _hurry),
-    "signal passed": Kind("{node} is sent a signal for its program", _newest(_pass_signal)),
-    "parent gone": Kind(
-        "{node}: what has started its agent is gone", _newest(lambda w, f, p: p.lose_parent())
-    ),
-    "hangs": Kind("{node}: a thread hangs ({door}, {seconds:.1f} s; 0: for ever)", _mark, HANGING),
-    "breaks": Kind("{node}: something unforeseen breaks ({door})", _mark, BREAKING),
-    "cleared": Kind(
-        "somebody ends what launcher {launch} has left", lambda w, f: w.clear(f.launch)
-    ),
-    "port held": Kind(
-        "another program holds the registry's port, {seconds:.1f} s",
-        lambda w, f: w.registries.hold_port(f.seconds),
-    ),
-    "registry ill": Kind("a registry that starts ends, for {seconds:.1f} s", _make_registry_ill),
-    "part breaks": Kind("launcher {launch}: its part {count} fails once", _break_part),
-    "submission slow": Kind(
-        "launch {launch}: answers come {seconds:.1f} s late", _slow_submissions
-    ),
-    "scheduler hangs": Kind(
-        "launch {launch}: no answers for {seconds:.1f} s",
-        lambda w, f: w.schedulers[f.launch].hang(f.seconds),
-    ),
+KINDS: dict[str, Apply] = {
+    "registry crash": lambda w, f: w.crash_registry(f.seconds),
+    "registry pause": _pause_registry,
+    "disk full": _fill_disk,
+    "disk slow": _slow_disk,
+    "disk lies": _lying_disk,
+    "request lost": _lose("lose_up"),
+    "answer lost": _lose("lose_down"),
+    "doubled": _double,
+    "late": _late,
+    "cut up": _cut("cut_up_until"),
+    "cut down": _cut("cut_down_until"),
+    "cut": _cut("cut_up_until", "cut_down_until"),
+    "address cut": _cut_address,
+    "loss": _loss,
+    "reset": _reset,
+    "forgotten": _forget,
+    "isolated": _isolate,
+    "echo": lambda w, f: w.network.echo(_path(w, f), f.count),
+    "kill": _newest(lambda w, f, p: p.die(silent=False)),
+    "host down": _host_down,
+    "pause": _newest(_pause),
+    "term": _newest(lambda w, f, p: p.tell_to_end()),
+    "stuck": _newest(_stick),
+    "twin": _newest(lambda w, f, p: w.start_process(p.join)),
+    "program fails": _fail_program,
+    "stops unasked": _newest(_stop_unasked),
+    "submission fails": _more("fail_next"),
+    "submission lost": _more("lose_answer"),
+    "submission slow": _slow_submissions,
+    "submission unsure": _more("unsure_next"),
+    "preempted": lambda w, f: w.schedulers[f.launch].preempt(f.slot),
+    "scheduler busy": _more("busy"),
+    "scheduler hangs": lambda w, f: w.schedulers[f.launch].hang(f.seconds),
+    "scheduler lies": _lie,
+    "scheduler silent": lambda w, f: w.schedulers[f.launch].silence(f.seconds),
+    "list lags": _lagging_list,
+    "cancel refused": _keep_all,
+    "logs hang": _hang_logs,
+    "launcher killed": lambda w, f: w.kill_launcher(f.launch, f.seconds),
+    "launcher paused": _pause_launcher,
+    "launcher told": _tell_launcher,
+    "cancelled": lambda w, f: w.cancel(f.launch),
+    "cleared": lambda w, f: w.clear(f.launch),
+    "folder full": _fill_folder,
+    "port held": lambda w, f: w.registries.hold_port(f.seconds),
+    "registry ill": _make_registry_ill,
+    "part breaks": _break_part,
+    "hurry": _hurry,
+    "signal passed": _newest(_pass_signal),
+    "parent gone": _newest(lambda w, f, p: p.lose_parent()),
 }
-_MARKS = {
-    "slow arm": "{node} takes {seconds:.1f} s to prepare",
-    "port taken": "{node} finds its master port taken, {count} times",
-    "hosts refused": "{node} cannot write its hosts file",
-    "unreachable": "{node} cannot reach a peer",
-    "network cut": "{node}: its first network is cut off",
-    "silent probes": "{node} leaves a peer out of its report",
-    "falls back": "{node}: NCCL does not use what it should",
-    "sick": "{node} fails a check of its own",
-    "refuses": "{node} cannot take part, as it finds before it joins",
-    "other job": "{node} comes with another job",
-    "slow stop": "{node}: its program takes {seconds:.1f} s to stop",
-    "finishes": "{node}: its program ends well {seconds:.1f} s after it is told to",
-    "other table": "{node} acknowledges another table than the run's",
-    "slow exit": "{node} tells of its failure {seconds:.1f} s late",
-    "slow visits": "{node} takes {seconds:.1f} s more to visit its peers",
-    "slow start": "{node} takes {seconds:.1f} s more to start its program",
-    "start refused": "{node} cannot start its program",
-    "program missing": "{node} has not what starts its program",
-    "address lost": "{node} loses its address",
-    "no offer": "{node} finds that it has nothing to offer",
-    "no listener": "{node} has no port at which it could answer probes",
-    "no socket": "{node} has no socket for its program",
-    "no log folder": "{node} cannot make its log folder",
-    "no hostfile": "{node} cannot write its hostfiles",
-    "no shims": "{node} cannot write what its program calls other nodes with",
-    "stale names": "{node}: an ended run has left names in its hosts file",
-    "names kept": "{node} cannot put its hosts file back",
-    "names unwanted": "{node} is to write no names",
-    "names elsewhere": "{node}: its resolver has other nodes' names already",
-    "preset variables": "{node} has other addresses and ranks preset",
-    "metrics": "{node}: its program tells how it gets on",
-    "other word": "{node} comes with another word in its COMMAND",
-    "forged": "{node} is told of another table than the others (in way {count})",
-}
+_MARKS = """
+address lost, breaks, falls back, finishes, forged, hangs, hosts refused, metrics, names elsewhere,
+names kept, names unwanted, network cut, no hostfile, no listener, no log folder, no offer,
+no shims, no socket, other job, other table, other word, port taken, preset variables,
+program missing, refuses, sick, silent probes, slow arm, slow exit, slow start, slow stop,
+slow visits, stale names, start refused, unreachable
+"""
 """What a node meets when it comes to that point."""
-KINDS |= {what: Kind(text, _mark) for what, text in _MARKS.items()}
+KINDS |= dict.fromkeys(names(_MARKS), _mark)
+_DOORS = {"hangs": HANGING, "breaks": BREAKING}
 
 
 def words(fault: Fault) -> str:
     """The fault as a line that a person reads."""
     when = f"{fault.when:8.3f} s" if isinstance(fault.when, float) else f"{fault.when:>10}"
-    node = f"slot {fault.slot} of launch {fault.launch}"
-    kind = KINDS[fault.what]
-    door = kind.doors[fault.count - 1] if kind.doors else ""
-    what = kind.words.format(
-        node=node, launch=fault.launch, seconds=fault.seconds, count=fault.count, door=door
-    )
-    return f"{when}  {what}"
+    door = f" ({_DOORS[fault.what][fault.count - 1]})" if fault.what in _DOORS else ""
+    where = f"slot {fault.slot} of launch {fault.launch}"
+    return f"{when}  {fault.what}{door}: {where}, {fault.seconds} s, {fault.count} times"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.simulation.drawing import draw_ranks, draw_when, launcher_fault, near
+from tests.simulation.drawing import Kind, draw_ranks, draw_when, launcher_fault, near, one, weighed
 from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
 from tests.simulation.lives import LIVES
 from tests.simulation.node_situations import NODE_SITUATIONS, each_in_turn
 from tests.simulation.schedule import BREAKING, HANGING, OTHER_JOBS, Fault, Launch, Schedule
 from tests.simulation.situations import RARE_SITUATIONS, SITUATIONS
 
-_LOCAL = {
-    # kind: weight, longest seconds, largest count
+_LOCAL: dict[str, Kind] = {
     "request lost": (6, 0.0, 3),
     "answer lost": (10, 0.0, 3),
     "doubled": (8, 0.0, 5),
@@ -44,7 +43,7 @@ _LOCAL = {
     "preempted": (4, 0.0, 1),
     "scheduler lies": (3, 10.0, 3),
 }
-_GLOBAL = {
+_GLOBAL: dict[str, Kind] = {
     "registry crash": (16, 12.0, 1),
     "registry pause": (8, 30.0, 1),
     "disk full": (6, 6.0, 1),
@@ -56,8 +55,7 @@ _GLOBAL = {
     "launcher killed": (4, 10.0, 1),
     "cancelled": (3, 0.0, 1),
 }
-_OF_DOORS = {
-    # kind: weight, longest seconds, largest count
+_OF_DOORS: dict[str, Kind] = {
     "hurry": (8, 2.0, 3),
     "parent gone": (4, 0.0, 1),
     "start refused": (4, 0.0, 2),
@@ -98,8 +96,6 @@ _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
 _KINDS = _LOCAL | _GLOBAL
-_NAMES = list(_KINDS)
-_WEIGHTS = [weight for weight, _, _ in _KINDS.values()]
 
 
 def generate(seed: int) -> Schedule:
@@ -120,7 +116,7 @@ def generate(seed: int) -> Schedule:
         faults = [Fault(f"joined {launches[0].nodes} after", "isolated", seconds=seconds)]
     keep = 2.0 if draw.random() < 0.1 else 3_600.0
     more = random.Random(f"{seed} verifying")
-    launches = [_with_networks(more, _with_spares(more, launch)) for launch in launches]
+    launches = [_with_spares(more, launch) for launch in launches]
     launches = [_with_places(random.Random(f"{seed} places"), launch) for launch in launches]
     if random.Random(f"{seed} led").random() < 0.1:
         launches = [replace(launch, led=True) for launch in launches]
@@ -146,8 +142,12 @@ def generate(seed: int) -> Schedule:
     schedule = _with_launchers(random.Random(f"{seed} launchers"), schedule)
     if seed % (2 * _LIVES) == _LIVES + _LIVES_AT:
         return each_in_turn(random.Random(f"{seed} in turn"), schedule, seed // (2 * _LIVES))
-    schedule = _with_odd_launches(random.Random(f"{seed} odd launches"), schedule)
-    return _with_later_launches(random.Random(f"{seed} later launches"), schedule)
+    odd, later = random.Random(f"{seed} odd launches"), random.Random(f"{seed} later launches")
+    if odd.random() < _ODD_SHARE:  # another schedule altogether
+        schedule = odd.choice(ODD_LAUNCHES)(odd, replace(schedule, keep_finished=3_600.0))
+    if seed % _LATER == _LATER_AT:
+        schedule = later.choice(LATER_LAUNCHES)(later, replace(schedule, keep_finished=3_600.0))
+    return schedule
 
 
 def _with_launchers(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -188,8 +188,7 @@ def _with_node_doors(draw: random.Random, schedule: Schedule) -> Schedule:
 
 
 def _node_fault(draw: random.Random, launches: tuple[Launch, ...], what: str = "") -> Fault:
-    weights = [weight for weight, _, _ in _OF_DOORS.values()]
-    what = what or draw.choices(list(_OF_DOORS), weights)[0]
+    what = what or weighed(draw, _OF_DOORS)[0]
     _, seconds, count = _OF_DOORS[what]
     launch = draw.randrange(len(launches))
     nodes = launches[launch].nodes
@@ -198,13 +197,13 @@ def _node_fault(draw: random.Random, launches: tuple[Launch, ...], what: str = "
         what=what,
         launch=launch,
         slot=draw.randrange(nodes),
-        seconds=0.0 if what == "hangs" and draw.random() < 0.5 else _some(draw, seconds),
+        seconds=0.0 if what == "hangs" and draw.random() < 0.5 else _part(draw, seconds, 0.05),
         count=draw.randint(1, count),
     )
 
 
-def _some(draw: random.Random, longest: float) -> float:
-    return round(longest * draw.uniform(0.05, 1.0), 3)
+def _part(draw: random.Random, longest: float, least: float) -> float:
+    return round(longest * draw.uniform(least, 1), 3)
 
 
 def _with_ranks(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -219,21 +218,18 @@ def _with_ranks(draw: random.Random, schedule: Schedule) -> Schedule:
 
 
 def _with_spares(draw: random.Random, launch: Launch) -> Launch:
-    if draw.random() >= 0.2:
-        return launch
-    spares = draw.choice([1, 1, 2])
-    more = range(spares)
-    return replace(
-        launch,
-        spares=spares,
-        queue=launch.queue + tuple(near(draw, 0.0, 2.0) for _ in more),
-        boot=launch.boot + tuple(near(draw, 0.05, 1.5) for _ in more),
-        program=launch.program + launch.program[:1] * spares,
-        ranks=launch.ranks + (None,) * spares,
-    )
-
-
-def _with_networks(draw: random.Random, launch: Launch) -> Launch:
+    """Whether there are spare slots, and a second network."""
+    if draw.random() < 0.2:
+        spares = draw.choice([1, 1, 2])
+        more = range(spares)
+        launch = replace(
+            launch,
+            spares=spares,
+            queue=launch.queue + tuple(near(draw, 0.0, 2.0) for _ in more),
+            boot=launch.boot + tuple(near(draw, 0.05, 1.5) for _ in more),
+            program=launch.program + launch.program[:1] * spares,
+            ranks=launch.ranks + (None,) * spares,
+        )
     return replace(launch, networks=2) if draw.random() < 0.3 else launch
 
 
@@ -254,11 +250,8 @@ def _bad_hosts(draw: random.Random, index: int, launch: Launch) -> list[Fault]:
     if draw.random() >= chance:
         return []
     kinds = draw.choices(["sick", "network cut", "unreachable", "silent probes"], k=2)
-    slots = range(launch.slots)
-    return [
-        Fault(0.0, what, launch=index, slot=draw.choice(slots))
-        for what in kinds[: draw.randint(1, 2)]
-    ]
+    kinds, slots = kinds[: draw.randint(1, 2)], range(launch.slots)
+    return [Fault(0.0, what, launch=index, slot=draw.choice(slots)) for what in kinds]
 
 
 def _refusals(draw: random.Random, launch: Launch) -> list[Fault]:
@@ -280,14 +273,9 @@ def _address_cut(draw: random.Random, launch: Launch) -> list[Fault]:
     """One of the registry's two addresses fails for a node; or none does."""
     if draw.random() < 0.3:
         return []
-    cut = Fault(
-        when=draw_when(draw, launch.nodes, []),
-        what="address cut",
-        slot=draw.randrange(launch.nodes),
-        seconds=near(draw, 2.0, 30.0),
-        count=draw.choice([1, 1, 1, 2]),
-    )
-    return [cut]
+    when, slot = draw_when(draw, launch.nodes, []), draw.randrange(launch.nodes)
+    seconds, count = near(draw, 2.0, 30.0), draw.choice([1, 1, 1, 2])
+    return [Fault(when, "address cut", slot=slot, seconds=seconds, count=count)]
 
 
 def _launch(draw: random.Random, run: str, at: float) -> Launch:
@@ -329,8 +317,7 @@ def _codes(draw: random.Random, nodes: int) -> list[int]:
 
 
 def _fault(draw: random.Random, launches: list[Launch], former: list[Fault]) -> Fault:
-    what = draw.choices(_NAMES, _WEIGHTS)[0]
-    _, seconds, count = _KINDS[what]
+    what, seconds, count = weighed(draw, _KINDS)
     launch = draw.randrange(len(launches))
     nodes = launches[launch].nodes
     of_launcher = what in _OF_PATHS and draw.random() < 0.1
@@ -349,51 +336,35 @@ def _fault(draw: random.Random, launches: list[Launch], former: list[Fault]) -> 
 
 def _crash_after_failure(draw: random.Random, launch: Launch) -> list[Fault]:
     slot, seconds = draw.randrange(launch.nodes), near(draw, 0.5, 8.0)
-    when = near(draw, 4.0, 7.0)
-    return [
-        Fault(when, "program fails", slot=slot),
-        Fault("exited 1 after", "registry crash", seconds=seconds),
-    ]
+    fails = Fault(near(draw, 4.0, 7.0), "program fails", slot=slot)
+    return [fails, Fault("exited 1 after", "registry crash", seconds=seconds)]
 
 
 def _late_report(draw: random.Random, launch: Launch) -> list[Fault]:
     slot, when = draw.randrange(launch.nodes), near(draw, 4.0, 7.0)
-    return [
-        Fault(0.0, "slow exit", slot=slot, seconds=near(draw, 0.5, 2.0)),
-        Fault(when, "program fails", slot=slot),
-    ]
+    slow = Fault(0.0, "slow exit", slot=slot, seconds=near(draw, 0.5, 2.0))
+    return [slow, Fault(when, "program fails", slot=slot)]
 
 
 def _pause_before_the_go(draw: random.Random, launch: Launch) -> list[Fault]:
-    kind = draw.choice(["joined", "probed", "acked"])
-    when = f"{kind} {draw.randint(1, launch.nodes)} after"
+    when = f"{one(draw, 'joined, probed, acked')} {draw.randint(1, launch.nodes)} after"
     return [Fault(when, "registry pause", seconds=near(draw, 12.0, 40.0))]
 
 
 def _late_acknowledgements(draw: random.Random, launch: Launch) -> list[Fault]:
     taken = Fault(0.0, "port taken", slot=0, seconds=1.0, count=draw.randint(1, 3))
-    late = [
-        Fault("probed 1 after", "late", slot=slot, seconds=0.3, count=8)
-        for slot in range(1, launch.nodes)
-    ]
-    return [taken, *late]
+    late = Fault("probed 1 after", "late", seconds=0.3, count=8)
+    return [taken, *(replace(late, slot=slot) for slot in range(1, launch.nodes))]
 
 
 def _death_on_a_full_disk(draw: random.Random, launch: Launch) -> list[Fault]:
     when, slot = near(draw, 3.5, 6.0), draw.randrange(launch.nodes)
-    return [
-        Fault(when, "kill", slot=slot),
-        Fault(round(when - 0.2, 3), "disk full", seconds=near(draw, 0.5, 3.0)),
-    ]
+    full = Fault(round(when - 0.2, 3), "disk full", seconds=near(draw, 0.5, 3.0))
+    return [Fault(when, "kill", slot=slot), full]
 
 
-_THEMES = [
-    _crash_after_failure,
-    _late_report,
-    _pause_before_the_go,
-    _late_acknowledgements,
-    _death_on_a_full_disk,
-]
+_THEMES = [_crash_after_failure, _late_report, _pause_before_the_go]
+_THEMES += [_late_acknowledgements, _death_on_a_full_disk]
 
 
 def _seconds(draw: random.Random, what: str, longest: float, launch: Launch) -> float:
@@ -401,23 +372,9 @@ def _seconds(draw: random.Random, what: str, longest: float, launch: Launch) -> 
         return round(launch.lease * draw.uniform(1.03, 1.2 if launch.lease < 15 else 1.6), 3)
     if what == "registry crash":
         never = draw.random() < 0.04
-        return 0.0 if never else round(draw.choice([0.05, 1.0, longest]) * draw.uniform(0.2, 1), 3)
+        return 0.0 if never else _part(draw, draw.choice([0.05, 1.0, longest]), 0.2)
     if what in ("late", "pause", "slow exit", "slow stop"):
-        return round(draw.choice([0.3, 2.0, longest]) * draw.uniform(0.2, 1), 3)
+        return _part(draw, draw.choice([0.3, 2.0, longest]), 0.2)
     if what == "launcher killed":
         return 0.0 if draw.random() < 0.3 else near(draw, 0.5, longest)
-    return round(longest * draw.uniform(0.1, 1), 3)
-
-
-def _with_odd_launches(draw: random.Random, schedule: Schedule) -> Schedule:
-    """Now and then another schedule altogether."""
-    if draw.random() >= _ODD_SHARE:
-        return schedule
-    return draw.choice(ODD_LAUNCHES)(draw, replace(schedule, keep_finished=3_600.0))
-
-
-def _with_later_launches(draw: random.Random, schedule: Schedule) -> Schedule:
-    """What was thought of later, in seeds that had shown nothing until then."""
-    if schedule.seed % _LATER != _LATER_AT:
-        return schedule
-    return draw.choice(LATER_LAUNCHES)(draw, replace(schedule, keep_finished=3_600.0))
+    return _part(draw, longest, 0.1)

@@ -12,6 +12,7 @@ from rendezvous.wire.run import Phase, RunStatus
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.history import History, Wrong
+from tests.simulation.schedule import names
 
 if TYPE_CHECKING:
     from tests.simulation.launchers import Launcher
@@ -28,36 +29,20 @@ _FEWEST_STARTS = 5
 """After so many a launch may have given its registry up."""
 FORMING = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
 _NO_MATTER_AT_RESUME = {
-    "launcher killed",
-    "cancel refused",
-    "list lags",
-    "scheduler busy",
-    "scheduler silent",
-    "submission lost",
-    "submission slow",
-    "submission unsure",
+    *names("""
+launcher killed, cancel refused, list lags, scheduler busy, scheduler silent, submission lost,
+submission slow, submission unsure
+""")
 }
 _AWAITED_AT_RESUME = {"port held", "registry pause"}
 _AWAITED_SECONDS = 6.0
 """A launcher that comes back tries the former port for 10 s, and asks the registry as long."""
 OF_SCHEDULERS = {
-    "submission fails",
-    "submission lost",
-    "submission unsure",
-    "submission slow",
-    "scheduler busy",
-    "scheduler silent",
-    "scheduler hangs",
-    "scheduler lies",
-    "list lags",
-    "cancel refused",
-    "logs hang",
-    "slow stop",
-    "pause",
-    "host down",
-    "port held",
-    "registry ill",
-    "isolated",
+    *names("""
+submission fails, submission lost, submission unsure, submission slow, scheduler busy,
+scheduler silent, scheduler hangs, scheduler lies, list lags, cancel refused, logs hang, slow stop,
+pause, host down, port held, registry ill, isolated
+""")
 }
 
 

@@ -6,7 +6,17 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from tests.simulation.drawing import Situation, launcher_fault, near, of, shaped
+from tests.simulation.drawing import (
+    after,
+    late,
+    launcher_fault,
+    near,
+    of,
+    one,
+    shaped,
+    situations,
+    some,
+)
 from tests.simulation.schedule import Fault, Launch, Schedule
 
 
@@ -14,7 +24,7 @@ def _one_after_the_other(draw: random.Random, schedule: Schedule) -> Schedule:
     """A launcher is killed before the go, and another one takes up what it has left."""
     before, nodes = schedule.launches[0], draw.randint(1, 4)
     launch = shaped(draw, nodes, here=before.here, owns_registry=before.owns_registry)
-    launch = replace(launch, boot=tuple([draw.choice([0.2, 3.0, 6.0]) for _ in range(nodes)]))
+    launch = replace(launch, boot=some(draw, nodes, 0.2, 3.0, 6.0))
     when: float | str = near(draw, 0, 6)
     if draw.random() < 0.5:
         when = f"slot {draw.randint(1, 4 * nodes)} after"
@@ -22,7 +32,7 @@ def _one_after_the_other(draw: random.Random, schedule: Schedule) -> Schedule:
     if draw.random() < 0.5:
         faults.append(launcher_fault(draw, nodes, faults))
     if draw.random() < 0.3:
-        what = draw.choice(["kill", "preempted", "submission lost"])
+        what = one(draw, "kill, preempted, submission lost")
         faults.append(Fault(near(draw, 0.3, 6.0), what, slot=draw.randrange(nodes)))
     return of(schedule, launch, *faults)
 
@@ -36,12 +46,12 @@ def _a_person_ends_it(draw: random.Random, schedule: Schedule) -> Schedule:
     told = Fault(round(when, 3), "launcher told", slot=draw.randrange(2), seconds=seconds)
     faults = [replace(told, count=draw.randint(1, 2))]
     if draw.random() < 0.6:
-        kinds = ["scheduler silent", "cancel refused", "submission lost", "scheduler busy"]
-        kinds += ["registry pause", "registry crash", "slow stop", "launcher paused"]
+        kinds = "scheduler silent, cancel refused, submission lost, scheduler busy, "
+        kinds += "registry pause, registry crash, slow stop, launcher paused"
         early = round(max(0.0, when - draw.uniform(0.0, 1.0)), 3)
         seconds = near(draw, 1.0, 15.0)
         slot, count = draw.randrange(nodes), draw.randint(1, 3)
-        faults.append(Fault(early, draw.choice(kinds), slot=slot, seconds=seconds, count=count))
+        faults.append(Fault(early, one(draw, kinds), slot=slot, seconds=seconds, count=count))
     return of(schedule, launch, *faults)
 
 
@@ -69,54 +79,32 @@ def _a_slow_end(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = replace(launch, program=tuple((2.0 + draw.random(), 0) for _ in range(nodes)))
     if draw.random() < 0.3:
         launch = replace(launch, program=((1.0, 3), *launch.program[1:]))
-    kinds = ["scheduler silent", "cancel refused", "pause", "slow stop", "host down", "folder full"]
-    kinds += ["launcher paused", "logs hang", "registry pause"]
-    faults = [
-        Fault(
-            draw.choice(["exited 1 before", "exited 1 after", "left 1 after"]),
-            draw.choice(kinds),
-            slot=draw.randrange(nodes),
-            seconds=round(draw.choice([3.0, 30.0, 90.0]) * draw.uniform(0.5, 1.0), 3),
-        )
-        for _ in range(draw.randint(1, 2))
-    ]
+    kinds = "scheduler silent, cancel refused, pause, slow stop, host down, folder full, "
+    kinds += "launcher paused, logs hang, registry pause"
+    faults = []
+    for _ in range(draw.randint(1, 2)):
+        when = one(draw, "exited 1 before, exited 1 after, left 1 after")
+        what, slot = one(draw, kinds), draw.randrange(nodes)
+        seconds = round(draw.choice([3.0, 30.0, 90.0]) * draw.uniform(0.5, 1.0), 3)
+        faults.append(Fault(when, what, slot=slot, seconds=seconds))
     return of(schedule, launch, *faults)
 
 
-LAUNCH_SITUATIONS: list[Situation] = [
-    _one_after_the_other,
-    _one_after_the_other,
-    _a_person_ends_it,
-    _a_person_ends_it,
-    _the_registry_of_a_launch,
-    _a_slow_end,
-]
+LAUNCH_SITUATIONS = situations(globals(), twice=(_one_after_the_other, _a_person_ends_it))
 
 
 # --- what is rare, and needs its own preparation --------------------------------------------------
 
-_AGAIN = ("options", "size", "size", "scheduler", "gone", "host", "port", "")
-_WITH_SCHEDULERS = (
-    "cancel refused",
-    "list lags",
-    "scheduler busy",
-    "scheduler hangs",
-    "scheduler lies",
-    "scheduler silent",
-    "submission lost",
-    "submission slow",
-    "submission unsure",
-    "preempted",
-)
+_WITH_SCHEDULERS = """
+cancel refused, list lags, scheduler busy, scheduler hangs, scheduler lies, scheduler silent,
+submission lost, submission slow, submission unsure, preempted
+"""
 
 
 def _seen_by(draw: random.Random, nodes: int, **changes: Any) -> Launch:
     """A launch of any kind, whose scheduler mostly can look for what it has."""
-    kind = {
-        "here": draw.random() < 0.4,
-        "owns_registry": draw.random() < 0.5,
-        "finds": draw.random() < 0.8,
-    }
+    here, owns, finds = draw.random() < 0.4, draw.random() < 0.5, draw.random() < 0.8
+    kind = {"here": here, "owns_registry": owns, "finds": finds}
     return shaped(draw, nodes, **(kind | changes))
 
 
@@ -126,13 +114,10 @@ def _one_of(draw: random.Random, *times: float | str) -> float | str:
 
 def _of_schedulers(draw: random.Random, nodes: int, when: float) -> Fault:
     """What a scheduler does about that time."""
-    return Fault(
-        round(max(0.0, when + draw.uniform(-1.5, 0.5)), 3),
-        draw.choice(_WITH_SCHEDULERS),
-        slot=draw.randrange(nodes),
-        seconds=round(draw.choice([1.5, 6.0, 30.0]) * draw.uniform(0.4, 1.0), 3),
-        count=draw.randint(1, 3),
-    )
+    early = round(max(0.0, when + draw.uniform(-1.5, 0.5)), 3)
+    what, slot = one(draw, _WITH_SCHEDULERS), draw.randrange(nodes)
+    seconds = round(draw.choice([1.5, 6.0, 30.0]) * draw.uniform(0.4, 1.0), 3)
+    return Fault(early, what, slot=slot, seconds=seconds, count=draw.randint(1, 3))
 
 
 def _told_to_end(draw: random.Random, when: float | str) -> Fault:
@@ -150,11 +135,12 @@ def _without_ids(back: float, nodes: int) -> list[Fault]:
 
 def _launched_again_otherwise(draw: random.Random, schedule: Schedule) -> Schedule:
     """A killed launcher's command is given again, and not quite the same."""
-    nodes, again = draw.randint(1, 3), draw.choice(_AGAIN)
+    nodes = draw.randint(1, 3)
+    again = draw.choice(("options", "size", "size", "scheduler", "gone", "host", "port", ""))
     launch = _seen_by(draw, nodes, again=again, owns_registry=draw.random() < 0.85)
-    launch = replace(launch, boot=tuple([draw.choice([0.2, 6.0, 6.0]) for _ in range(nodes)]))
+    launch = replace(launch, boot=some(draw, nodes, 0.2, 6.0, 6.0))
     when = near(draw, 1.0, 5.0)
-    back = round(draw.uniform(5.0, 8.0) if again == "host" else draw.uniform(0.3, 5.0), 3)
+    back = near(draw, 5.0, 8.0) if again == "host" else near(draw, 0.3, 5.0)
     faults = [Fault(when, "launcher killed", seconds=back)]
     if draw.random() < 0.35:
         faults.append(Fault(when, "port held", seconds=draw.choice([2.0, 16.0])))
@@ -162,15 +148,14 @@ def _launched_again_otherwise(draw: random.Random, schedule: Schedule) -> Schedu
         faults.append(_of_schedulers(draw, nodes, when + back))
     if draw.random() < 0.35:
         later = round(when + back + draw.choice([draw.uniform(0.3, 0.5), draw.uniform(0, 2)]), 3)
-        kinds = ["registry crash", "registry pause", "registry ill", "registry ill"]
-        kind = draw.choice(kinds)
+        kind = one(draw, "registry crash, registry pause, registry ill, registry ill")
         early = later if kind != "registry ill" else round(when + 0.1, 3)
         what = Fault(early, kind, seconds=round(back + draw.choice([2.0, 12.0]), 3))
         faults.append(draw.choice([what, what, _told_to_end(draw, later)]))
     if draw.random() < 0.1:
         faults.append(Fault(when, "part breaks", count=draw.choice([3, 4, 5, 6, 7])))
     if draw.random() < 0.1:
-        launch = replace(launch, finds=False, here=False, again=draw.choice(["options", "size"]))
+        launch = replace(launch, finds=False, here=False, again=one(draw, "options, size"))
         return of(schedule, launch, *_without_ids(back, nodes))
     return of(schedule, launch, *faults)
 
@@ -196,7 +181,7 @@ def _ended_in_a_hurry(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(1, 4)
     launch = _seen_by(draw, nodes, retries=1)
     if draw.random() < 0.6:
-        launch = replace(launch, boot=tuple(draw.choice([0.3, 30.0]) for _ in range(nodes)))
+        launch = replace(launch, boot=some(draw, nodes, 0.3, 30.0))
     when = round(draw.choice([0.5, 2.0, 6.0, 9.0]) * draw.uniform(0.5, 1.0), 3)
     faults = [_told_to_end(draw, when)]
     if draw.random() < 0.4:
@@ -207,12 +192,8 @@ def _ended_in_a_hurry(draw: random.Random, schedule: Schedule) -> Schedule:
         faults.append(Fault(round(when - 0.1, 3), "registry pause", seconds=20.0))
     if draw.random() < 0.25:  # what was submitted has no id, and is not listed yet
         early = near(draw, 0.2, 0.8)
-        what = draw.choice(["submission lost", "submission slow"])
-        faults = [
-            Fault(0.0, "list lags", seconds=0.8),
-            Fault(0.0, what, seconds=30.0, count=nodes),
-            _told_to_end(draw, early),
-        ]
+        slow = Fault(0.0, one(draw, "submission lost, submission slow"), seconds=30.0, count=nodes)
+        faults = [Fault(0.0, "list lags", seconds=0.8), slow, _told_to_end(draw, early)]
     elif draw.random() < 0.15:  # what is queued for long cannot be ended
         launch = replace(launch, queue=(200.0,) * nodes, here=False)
         told = Fault(2.0, "launcher told", seconds=1.0)
@@ -224,8 +205,8 @@ def _many_slots(draw: random.Random, schedule: Schedule) -> Schedule:
     """More slots than are submitted at once, most of which wait in a queue."""
     nodes = draw.randint(18, 21)
     launch = _seen_by(draw, nodes, verify=False, here=draw.random() < 0.5, join_timeout=20.0)
-    launch = replace(launch, queue=tuple([60.0] * nodes), owns_registry=True)
-    slow = Fault(0.0, draw.choice(["submission slow", "scheduler busy"]), seconds=8.0, count=24)
+    launch = replace(launch, queue=(60.0,) * nodes, owns_registry=True)
+    slow = Fault(0.0, one(draw, "submission slow, scheduler busy"), seconds=8.0, count=24)
     when = near(draw, 0.5, 12.0)
     faults = [slow, draw.choice([_told_to_end(draw, when), Fault(when, "cancelled")])]
     if draw.random() < 0.3:
@@ -245,10 +226,8 @@ def _many_slots(draw: random.Random, schedule: Schedule) -> Schedule:
 
 def _a_part_breaks(draw: random.Random, schedule: Schedule) -> Schedule:
     """Something fails of a launcher that nobody expected to fail."""
-    nodes = draw.randint(1, 3)
-    launch = _seen_by(draw, nodes)
-    any_time = near(draw, 0.2, 9.0)
-    when = _one_of(draw, 0.0, any_time, "exited 1 after", "left 1 after")
+    launch = _seen_by(draw, draw.randint(1, 3))
+    when = _one_of(draw, 0.0, near(draw, 0.2, 9.0), "exited 1 after", "left 1 after")
     faults = [Fault(when, "part breaks", count=draw.randint(1, 8))]
     if draw.random() < 0.3:
         faults.append(Fault(0.0, "port held", seconds=draw.choice([1.0, 16.0])))
@@ -264,14 +243,13 @@ def _equal_nodes(draw: random.Random, schedule: Schedule) -> Schedule:
     """All nodes come by themselves, at their own time; slot 0's has the registry."""
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, here=True, owns_registry=True, symmetric=True)
-    boots = [draw.choice([0.1, 1.0, 5.0, 15.0]) for _ in range(nodes)]
+    boots = some(draw, nodes, 0.1, 1.0, 5.0, 15.0)
     programs = [(2.0 + draw.random(), draw.choice([0, 0, 0, 3])) for _ in range(nodes)]
-    launch = replace(launch, boot=tuple(boots), program=tuple(programs))
+    launch = replace(launch, boot=boots, program=tuple(programs))
     faults = []
     if draw.random() < 0.7:
-        kinds = ["kill", "host down", "refuses", "sick", "program fails", "registry crash"]
-        kinds += ["sick", "refuses"]
-        slot, what = draw.randrange(nodes), draw.choice(kinds)
+        kinds = "kill, host down, refuses, sick, program fails, registry crash, sick, refuses"
+        slot, what = draw.randrange(nodes), one(draw, kinds)
         when = 0.0 if what in ("sick", "refuses") else near(draw, 0.0, 8.0)
         faults = [Fault(when, what, slot=slot, seconds=1.0)]
     if draw.random() < 0.3:
@@ -283,12 +261,10 @@ def _a_full_folder(draw: random.Random, schedule: Schedule) -> Schedule:
     """What a launch keeps in its folder cannot be written for a while."""
     nodes = draw.randint(2, 3)
     launch = _seen_by(draw, nodes, verify=draw.random() < 0.7)
-    acked = f"acked {nodes} before"
-    when = _one_of(draw, acked, "probed 1 after", "left 1 before", 0.0, 0.1)
-    seconds = draw.choice([1.5, 4.0, 30.0])
-    faults = [Fault(when, "folder full", seconds=seconds)]
+    when = _one_of(draw, f"acked {nodes} before", "probed 1 after", "left 1 before", 0.0, 0.1)
+    faults = [Fault(when, "folder full", seconds=draw.choice([1.5, 4.0, 30.0]))]
     if draw.random() < 0.5:
-        faults.append(Fault(0.0, draw.choice(["sick", "unreachable"]), slot=nodes - 1))
+        faults.append(Fault(0.0, one(draw, "sick, unreachable"), slot=nodes - 1))
     return of(schedule, launch, *faults)
 
 
@@ -297,22 +273,21 @@ def _without_a_registry(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(1, 3)
     launch = _seen_by(draw, nodes, retries=1)
     launch = replace(launch, owns_registry=draw.random() < 0.5)
-    any_time = near(draw, 0.0, 8.0)
-    when = _one_of(draw, 0.0, any_time, "exited 1 after", "left 1 before")
-    what = draw.choice(["registry crash", "registry crash", "registry pause", "disk full"])
+    when = _one_of(draw, 0.0, near(draw, 0.0, 8.0), "exited 1 after", "left 1 before")
+    what = one(draw, "registry crash, registry crash, registry pause, disk full")
     seconds = draw.choice([0.0 if what == "registry crash" else 90.0, 6.0, 25.0, 80.0])
     faults = [Fault(when, what, seconds=seconds)]
     if draw.random() < 0.15:
-        faults = [Fault(near(draw, 0.35, 1.5), "disk full", seconds=90.0)]
-        return of(schedule, replace(launch, boot=(2.0,) * nodes), *faults)
+        full = Fault(near(draw, 0.35, 1.5), "disk full", seconds=90.0)
+        return of(schedule, replace(launch, boot=(2.0,) * nodes), full)
     if draw.random() < 0.2:  # nobody asks for the run until it is forgotten
-        launch = replace(launch, owns_registry=False)
-        faults = [Fault("exited 1 after", "launcher paused", seconds=40.0)]
-        return replace(of(schedule, launch, *faults), keep_finished=2.0)
+        paused = Fault("exited 1 after", "launcher paused", seconds=40.0)
+        forgotten = of(schedule, replace(launch, owns_registry=False), paused)
+        return replace(forgotten, keep_finished=2.0)
     if what == "registry crash" and draw.random() < 0.4:
         faults += [Fault(at, what, seconds=0.1) for at in [near(draw, 0.5, 12.0) for _ in range(5)]]
     if draw.random() < 0.5:
-        then = when if isinstance(when, str) else round(when + draw.uniform(0.0, 5.0), 3)
+        then = when if isinstance(when, str) else after(draw, when, 0.0, 5.0)
         faults.append(_told_to_end(draw, then))
     if draw.random() < 0.25:  # it goes when the result is known, and a node has not left
         program = ((2.0, 3), (20.0, 0), (20.0, 0))
@@ -330,32 +305,22 @@ def _replaced_at_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
     """A worker run is given up, and the run goes on without its slot, as it is submitted again."""
     nodes = draw.randint(2, 4)
     launch = _seen_by(draw, nodes, least=draw.randint(1, nodes - 1), verify=False, retries=2)
-    launch = replace(launch, owns_registry=False)
-    launch = replace(launch, boot=(*launch.boot[:-1], draw.choice([0.3, 4.0, 9.0])))
+    launch = late(replace(launch, owns_registry=False), draw.choice([0.3, 4.0, 9.0]))
     slot = nodes - 1
     if draw.random() < 0.4:  # it is lost before its submission is answered
         slow = Fault(0.0, "submission slow", seconds=draw.choice([6.0, 12.0, 30.0]), count=nodes)
-        faults = [slow, Fault(near(draw, 1.0, 5.0), draw.choice(["kill", "term"]), slot=slot)]
+        faults = [slow, Fault(near(draw, 1.0, 5.0), one(draw, "kill, term"), slot=slot)]
         if draw.random() < 0.5:
             faults.append(_told_to_end(draw, near(draw, 2.0, 12.0)))
         return of(schedule, replace(launch, owns_registry=draw.random() < 0.5), *faults)
-    faults = [
-        draw.choice(
-            [
-                Fault(0.0, "submission lost", count=nodes),
-                Fault(0.0, "submission unsure", count=nodes),
-                Fault(3.0, "scheduler lies", slot=slot, seconds=6.0, count=2),
-                Fault(near(draw, 1.0, 5.0), "kill", slot=slot),
-            ]
-        ),
-        Fault(
-            near(draw, 0.2, 5.0),
-            "late",
-            slot=-1,
-            seconds=near(draw, 1.0, 5.0),
-            count=draw.randint(4, 30),
-        ),
+    kinds = [
+        Fault(0.0, "submission lost", count=nodes),
+        Fault(0.0, "submission unsure", count=nodes),
+        Fault(3.0, "scheduler lies", slot=slot, seconds=6.0, count=2),
+        Fault(near(draw, 1.0, 5.0), "kill", slot=slot),
     ]
+    faults, when, seconds = [draw.choice(kinds)], near(draw, 0.2, 5.0), near(draw, 1.0, 5.0)
+    faults.append(Fault(when, "late", slot=-1, seconds=seconds, count=draw.randint(4, 30)))
     if draw.random() < 0.5:
         faults.append(_of_schedulers(draw, nodes, draw.uniform(0.5, 6.0)))
     return of(schedule, launch, *faults)
@@ -365,8 +330,8 @@ def _taken_up_late(draw: random.Random, schedule: Schedule) -> Schedule:
     """A launcher comes back, and what it is to take up is not found, or not yet, or is over."""
     nodes = draw.randint(1, 3)
     launch = _seen_by(draw, nodes, retries=draw.choice([1, 2]))
-    launch = replace(launch, boot=tuple(draw.choice([0.3, 5.0, 9.0]) for _ in range(nodes)))
-    when: float | str = f"slot {draw.randint(1, 3 * nodes)} {draw.choice(['before', 'after'])}"
+    launch = replace(launch, boot=some(draw, nodes, 0.3, 5.0, 9.0))
+    when: float | str = f"slot {draw.randint(1, 3 * nodes)} {one(draw, 'before, after')}"
     if draw.random() < 0.4:
         when = near(draw, 0.3, 4.0)
     faults = [Fault(when, "launcher killed", seconds=near(draw, 0.3, 3.0))]
@@ -383,19 +348,7 @@ def _taken_up_late(draw: random.Random, schedule: Schedule) -> Schedule:
     return of(schedule, launch, *faults)
 
 
-ODD_LAUNCHES: list[Situation] = [
-    _launched_again_otherwise,
-    _launched_again_otherwise,
-    _ended_by_hand,
-    _ended_in_a_hurry,
-    _many_slots,
-    _a_part_breaks,
-    _equal_nodes,
-    _a_full_folder,
-    _without_a_registry,
-    _replaced_at_the_go,
-    _taken_up_late,
-]
+ODD_LAUNCHES = situations(globals(), besides=LAUNCH_SITUATIONS, twice=(_launched_again_otherwise,))
 
 
 # --- of later seeds -------------------------------------------------------------------------------
@@ -404,43 +357,41 @@ ODD_LAUNCHES: list[Situation] = [
 def _created_late(draw: random.Random, schedule: Schedule) -> Schedule:
     """The registry is away for long before it creates the run."""
     launch = _seen_by(draw, draw.randint(1, 3))
-    kinds = ["disk full"] if launch.owns_registry else ["disk full", "registry crash"]
+    kinds = "disk full" if launch.owns_registry else "disk full, registry crash"
     seconds = round(draw.choice([8.0, 15.0, 55.0, 80.0]) * draw.uniform(0.9, 1.1), 3)
-    return of(schedule, launch, Fault(0.0, draw.choice(kinds), seconds=seconds))
+    return of(schedule, launch, Fault(0.0, one(draw, kinds), seconds=seconds))
 
 
 def _queued_for_long(draw: random.Random, schedule: Schedule) -> Schedule:
     """The queue is longer than the join time-out; what is queued may have no id."""
     nodes = draw.randint(1, 4)
     launch = _seen_by(draw, nodes, retries=draw.choice([1, 2]))
-    queues = [draw.choice([0.5, 30.0, 45.0, 70.0]) for _ in range(nodes)]
-    launch = replace(launch, queue=tuple(queues))
+    launch = replace(launch, queue=some(draw, nodes, 0.5, 30.0, 45.0, 70.0))
     if draw.random() < 0.3:
         return of(schedule, launch)
-    kind = draw.choice(["submission lost", "submission lost", "submission slow", "preempted"])
+    kind = one(draw, "submission lost, submission lost, submission slow, preempted")
     when = 0.0 if kind != "preempted" else near(draw, 1.0, 20.0)
     slot, seconds = draw.randrange(nodes), draw.choice([3.0, 15.0])
-    return of(schedule, launch, Fault(when, kind, slot=slot, seconds=seconds, count=1))
+    return of(schedule, launch, Fault(when, kind, slot=slot, seconds=seconds))
 
 
 def _killed_with_its_registry(draw: random.Random, schedule: Schedule) -> Schedule:
     """The machine of launcher and registry fails: neither can tell anybody before the next one."""
     nodes, again = draw.randint(1, 3), draw.choice(["", "", "port", "options", "size", "scheduler"])
     launch = _seen_by(draw, nodes, owns_registry=True, again=again, seconds=20.0, retries=1)
-    launch = replace(launch, boot=tuple([draw.choice([0.3, 0.3, 9.0]) for _ in range(nodes)]))
+    launch = replace(launch, boot=some(draw, nodes, 0.3, 0.3, 9.0))
     when = round(draw.choice([draw.uniform(1.0, 4.0), draw.uniform(4.0, 18.0)]), 3)
-    back = near(draw, 0.3, 6.0)
-    crash = Fault(when, "registry crash", seconds=0.1)
-    return of(schedule, launch, crash, Fault(when, "launcher killed", seconds=back))
+    killed = Fault(when, "launcher killed", seconds=near(draw, 0.3, 6.0))
+    return of(schedule, launch, Fault(when, "registry crash", seconds=0.1), killed)
 
 
 def _its_port_is_held(draw: random.Random, schedule: Schedule) -> Schedule:
     """A launcher comes back while its former registry, or another program, has its port."""
     nodes = draw.randint(1, 3)
     launch = _seen_by(draw, nodes, owns_registry=True, again=draw.choice(["", "", "port"]))
-    launch = replace(launch, boot=tuple([draw.choice([0.3, 8.0, 8.0]) for _ in range(nodes)]))
+    launch = replace(launch, boot=some(draw, nodes, 0.3, 8.0, 8.0))
     when = near(draw, 0.8, 4.0)
-    kind, seconds = draw.choice(["port held", "registry pause"]), near(draw, 1.0, 6.0)
+    kind, seconds = one(draw, "port held, registry pause"), near(draw, 1.0, 6.0)
     killed = Fault(when, "launcher killed", seconds=near(draw, 0.05, 2.0))
     return of(schedule, launch, Fault(when - 0.1, kind, seconds=seconds), killed)
 
@@ -460,7 +411,7 @@ def _called_over_and_hangs(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = _seen_by(draw, nodes, here=False, verify=False, seconds=15.0)
     slot = draw.randrange(1, nodes)
     lie = Fault(8.0, "scheduler lies", slot=slot, seconds=4.0, count=draw.choice([2, 2, 1]))
-    kind = draw.choice(["pause", "slow stop", "host down"])
+    kind = one(draw, "pause, slow stop, host down")
     return of(schedule, launch, lie, Fault(near(draw, 13.0, 16.0), kind, slot=slot, seconds=90.0))
 
 
@@ -470,13 +421,5 @@ def _many_slots_end_well(draw: random.Random, schedule: Schedule) -> Schedule:
     return of(schedule, replace(launch, join_timeout=30.0))
 
 
-LATER_LAUNCHES: list[Situation] = [
-    _created_late,
-    _queued_for_long,
-    _killed_with_its_registry,
-    _killed_with_its_registry,
-    _its_port_is_held,
-    _full_while_forming,
-    _called_over_and_hangs,
-    _many_slots_end_well,
-]
+_BEFORE = [*LAUNCH_SITUATIONS, *ODD_LAUNCHES]
+LATER_LAUNCHES = situations(globals(), besides=_BEFORE, twice=(_killed_with_its_registry,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.simulation.drawing import Situation, near, of, shaped
+from tests.simulation.drawing import after, late, near, of, one, shaped, situations
 from tests.simulation.schedule import Fault, Schedule
 
 
@@ -13,7 +13,7 @@ def _two_worker_runs(draw: random.Random, schedule: Schedule) -> Schedule:
     """A launcher comes back before its scheduler lists what it had submitted, and submits anew."""
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, retries=draw.choice([1, 2]))
-    launch = replace(launch, boot=(*launch.boot[:-1], draw.choice([0.3, 8.0, 14.0])))
+    launch = late(launch, draw.choice([0.3, 8.0, 14.0]))
     back = draw.uniform(0.5, 4.0)
     faults = [
         Fault(0.0, "list lags", seconds=near(draw, 5.0, 25.0)),
@@ -23,11 +23,11 @@ def _two_worker_runs(draw: random.Random, schedule: Schedule) -> Schedule:
     if draw.random() < 0.4:
         faults.append(Fault(0.0, "slow arm", slot=draw.randrange(nodes), seconds=9.0))
     if draw.random() < 0.4:
-        what = draw.choice(["submission fails", "submission unsure"])
+        what = one(draw, "submission fails, submission unsure")
         faults.append(Fault(round(0.8 + back, 3), what, count=draw.randint(1, nodes)))
     if draw.random() < 0.4:  # what its launcher had said before comes once more
         for _ in range(4):
-            when = round(0.8 + draw.uniform(back, 12.0), 3)
+            when = after(draw, 0.8, back, 12.0)
             faults.append(Fault(when, "echo", slot=-1, count=draw.randint(1, 30)))
     return of(schedule, launch, *faults)
 
@@ -36,17 +36,16 @@ def _gone_after_its_join(draw: random.Random, schedule: Schedule) -> Schedule:
     """A node is gone, or stopped, just when it has joined; its scheduler may not say so."""
     nodes = draw.randint(1, 4)
     launch = shaped(draw, nodes, lease=draw.choice([5.0, 15.0]), retries=draw.choice([0, 1, 2]))
-    launch = replace(launch, boot=(*launch.boot[:-1], draw.choice([0.3, 6.0, 14.0])))
+    launch = late(launch, draw.choice([0.3, 6.0, 14.0]))
     order = sorted(range(nodes), key=lambda slot: launch.queue[slot] + launch.boot[slot])
     place = draw.randrange(nodes)
-    what = draw.choice(["kill", "host down", "host down", "pause"])
-    when = f"joined {place + 1} after"
+    what, when = one(draw, "kill, host down, host down, pause"), f"joined {place + 1} after"
     faults = [Fault(when, what, slot=order[place], seconds=30.0)]
     if draw.random() < 0.6:
         faults.append(Fault(when, "scheduler silent", seconds=60.0))
     if draw.random() < 0.3:
         later = near(draw, 0.5, 8.0)
-        faults.append(Fault(later, draw.choice(["registry crash", "disk full"]), seconds=1.0))
+        faults.append(Fault(later, one(draw, "registry crash, disk full"), seconds=1.0))
     return of(schedule, launch, *faults)
 
 
@@ -54,11 +53,11 @@ def _two_spares(draw: random.Random, schedule: Schedule) -> Schedule:
     """More spares are fit than are needed when a node of the table cannot start."""
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, spares=2, least=draw.randint(1, nodes))
-    what = draw.choice(["hosts refused", "slow arm"])
+    what = one(draw, "hosts refused, slow arm")
     faults = [Fault(0.0, what, slot=draw.randrange(1, nodes), seconds=14.0)]
     if draw.random() < 0.3:
         later = near(draw, 1.0, 4.0)
-        faults.append(Fault(later, draw.choice(["kill", "term"]), slot=draw.randrange(nodes)))
+        faults.append(Fault(later, one(draw, "kill, term"), slot=draw.randrange(nodes)))
     return of(schedule, launch, *faults)
 
 
@@ -68,7 +67,7 @@ def _reset_while_it_is_stopped(draw: random.Random, schedule: Schedule) -> Sched
     launch = shaped(draw, nodes, seconds=30.0)
     slot, when = draw.randrange(nodes), draw.uniform(2.0, 6.0)
     seconds = draw.uniform(2.0, 12.0)
-    reset = round(when + seconds - draw.uniform(0.0, 2.0), 3)
+    reset = after(draw, when + seconds, -0.0, -2.0)
     faults = [
         Fault(round(when, 3), "registry pause", seconds=round(seconds, 3)),
         Fault(reset, "request lost", slot=slot, count=1),
@@ -81,15 +80,13 @@ def _led_and_ending(draw: random.Random, schedule: Schedule) -> Schedule:
     """Of a led run a node fails, another is not heard of, and the leader ends well by itself."""
     nodes = draw.randint(3, 5)
     launch = shaped(draw, nodes, led=True, seconds=draw.choice([2.0, 4.0]))
-    ends = max(q + b for q, b in zip(launch.queue, launch.boot, strict=True))
-    ends += launch.program[0][0]
-    when = ends - draw.uniform(0.0, 2.0)
+    when = launch.leader_ends - draw.uniform(0.0, 2.0)
     failing, silent = draw.sample(range(1, nodes), 2)
     seconds = near(draw, 1.0, 5.0)
     faults = [
         Fault(0.0, "finishes", slot=0, seconds=near(draw, 0.2, 2.5)),
-        Fault(round(when, 3), draw.choice(["kill", "term", "host down"]), slot=failing),
-        Fault(round(when - 0.1, 3), draw.choice(["cut", "pause"]), slot=silent, seconds=seconds),
+        Fault(round(when, 3), one(draw, "kill, term, host down"), slot=failing),
+        Fault(round(when - 0.1, 3), one(draw, "cut, pause"), slot=silent, seconds=seconds),
     ]
     return of(schedule, launch, *faults)
 
@@ -99,26 +96,22 @@ def _ends_unheard(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, seconds=8.0)
     slot, when = draw.randrange(nodes), draw.uniform(0.5, 6.0)
-    cut = draw.choice(["cut", "cut up"])
-    faults = [
-        Fault(round(when, 3), cut, slot=slot, seconds=near(draw, 3.0, 6.5)),
-        Fault(round(when + draw.uniform(0.0, 0.3), 3), "term", slot=slot),
-    ]
-    return of(schedule, launch, *faults)
+    what = one(draw, "cut, cut up")
+    cut = Fault(round(when, 3), what, slot=slot, seconds=near(draw, 3.0, 6.5))
+    return of(schedule, launch, cut, Fault(after(draw, when, 0.0, 0.3), "term", slot=slot))
 
 
 def _created_unheard(draw: random.Random, schedule: Schedule) -> Schedule:
     """That a run was created is not heard by who has asked for it."""
     nodes = draw.randint(1, 3)
-    side = draw.choice(["before", "after"])
-    lost = draw.choice(
-        [
-            Fault(f"created 1 {side}", "answer lost", slot=-1, count=draw.randint(1, 2)),
-            Fault(f"created 1 {side}", "reset", slot=-1),
-            Fault(f"created 1 {side}", "registry crash", seconds=0.3),
-            Fault(f"created 1 {side}", "launcher killed", seconds=1.0),
-        ]
-    )
+    when = f"created 1 {one(draw, 'before, after')}"
+    kinds = [
+        Fault(when, "answer lost", slot=-1, count=draw.randint(1, 2)),
+        Fault(when, "reset", slot=-1),
+        Fault(when, "registry crash", seconds=0.3),
+        Fault(when, "launcher killed", seconds=1.0),
+    ]
+    lost = draw.choice(kinds)
     return of(schedule, shaped(draw, nodes), lost)
 
 
@@ -129,7 +122,7 @@ def _a_name_that_is_let_go(draw: random.Random, schedule: Schedule) -> Schedule:
     over = first.queue[0] + first.boot[0] + first.program[0][0] + keep
     at = over + draw.uniform(0.3, 1.6)
     second = shaped(draw, 1, at=round(at, 3))
-    other = shaped(draw, 1, at=round(at - draw.uniform(0.02, 0.28), 3), run="r1")
+    other = shaped(draw, 1, at=after(draw, at, -0.02, -0.28), run="r1")
     slow = Fault(round(over - 0.5, 3), "disk slow", seconds=4.0)
     launches = (first, other, second)
     return replace(schedule, launches=launches, faults=(slow,), keep_finished=keep)
@@ -140,11 +133,11 @@ def _replaced_while_it_stops(draw: random.Random, schedule: Schedule) -> Schedul
     nodes = draw.randint(1, 3)
     launch = shaped(draw, nodes, seconds=9.0)
     when = draw.uniform(3.0, 5.0)
-    second = shaped(draw, draw.randint(1, 2), at=round(when + draw.uniform(0.3, 3.0), 3))
+    second = shaped(draw, draw.randint(1, 2), at=after(draw, when, 0.3, 3.0))
     slow = Fault(0.0, "slow stop", slot=draw.randrange(nodes), seconds=near(draw, 2, 8))
     faults = [slow, Fault(round(when, 3), "cancelled")]
     if draw.random() < 0.3:
-        faults.append(Fault(round(when + draw.uniform(0.0, 2.0), 3), "registry crash", seconds=0.5))
+        faults.append(Fault(after(draw, when, 0.0, 2.0), "registry crash", seconds=0.5))
     return replace(schedule, launches=(launch, second), faults=tuple(faults))
 
 
@@ -153,20 +146,9 @@ def _joins_without_a_registry(draw: random.Random, schedule: Schedule) -> Schedu
     nodes = draw.randint(1, 4)
     launch = shaped(draw, nodes)
     launch = replace(launch, boot=tuple(near(draw, 0.3, 3.0) for _ in range(nodes)))
-    what = draw.choice(["registry crash", "registry pause", "disk full"])
+    what = one(draw, "registry crash, registry pause, disk full")
     seconds = round(draw.choice([1.0, 4.0, 12.0]) * draw.uniform(0.3, 1.0), 3)
-    return of(schedule, launch, *[Fault(near(draw, 0.4, 2.0), what, seconds=seconds)])
+    return of(schedule, launch, Fault(near(draw, 0.4, 2.0), what, seconds=seconds))
 
 
-LIVES: list[Situation] = [
-    _two_worker_runs,
-    _gone_after_its_join,
-    _two_spares,
-    _reset_while_it_is_stopped,
-    _led_and_ending,
-    _ends_unheard,
-    _created_unheard,
-    _a_name_that_is_let_go,
-    _replaced_while_it_stops,
-    _joins_without_a_registry,
-]
+LIVES = situations(globals())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.simulation.drawing import Situation, near, of, shaped
-from tests.simulation.schedule import BREAKING, HANGING, Fault, Schedule
+from tests.simulation.drawing import near, of, one, shaped, situations
+from tests.simulation.schedule import BREAKING, HANGING, Fault, Schedule, names
 
 
 def _hurried(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -17,8 +17,7 @@ def _hurried(draw: random.Random, schedule: Schedule) -> Schedule:
     slot = draw.randrange(nodes)
     faults = [Fault(0.0, "slow stop", slot=slot, seconds=near(draw, 2.0, 8.0))]
     if draw.random() < 0.6:
-        late = near(draw, 0.5, 2.5)
-        faults.append(Fault(0.0, "slow start", slot=slot, seconds=late))
+        faults.append(Fault(0.0, "slow start", slot=slot, seconds=near(draw, 0.5, 2.5)))
     if draw.random() < 0.3:
         faults.append(Fault(0.0, "start refused", slot=slot, count=draw.randint(1, 2)))
     when = f"acked {nodes} after" if draw.random() < 0.5 else near(draw, 1.0, 5.0)
@@ -35,7 +34,7 @@ def _slow_to_start(draw: random.Random, schedule: Schedule) -> Schedule:
     faults = [Fault(0.0, "slow start", slot=first, seconds=near(draw, 0.8, 2.5))]
     if draw.random() < 0.5:
         faults.append(Fault(0.0, "start refused", slot=first, count=draw.randint(1, 2)))
-    what = draw.choice(["program fails", "cancelled", "hurry", "kill", "signal passed"])
+    what = one(draw, "program fails, cancelled, hurry, kill, signal passed")
     slot = second if what in ("program fails", "kill") else first
     faults.append(Fault(f"acked {nodes} after", what, slot=slot, seconds=0.2))
     return of(schedule, launch, *faults)
@@ -46,13 +45,13 @@ def _a_disk_hangs(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(1, 3)
     launch = shaped(draw, nodes, seconds=3.0)
     slot = draw.randrange(nodes)
-    door = draw.choice(["restore_stale", "make_offer", "arm", "remove", "remove"])
+    door = one(draw, "restore_stale, make_offer, arm, remove, remove")
     seconds = draw.choice([0.0, 0.0, near(draw, 3.0, 14.0)])
     faults = [Fault(0.0, "hangs", slot=slot, seconds=seconds, count=HANGING.index(door) + 1)]
     if draw.random() < 0.7:
         faults.append(Fault(near(draw, 1.0, 3.0), "launcher killed", seconds=0.0))
     if draw.random() < 0.5:
-        what = draw.choice(["term", "hurry", "parent gone"])
+        what = one(draw, "term, hurry, parent gone")
         faults.append(Fault(near(draw, 1.0, 8.0), what, slot=slot, seconds=0.5))
     return of(schedule, launch, *faults)
 
@@ -62,16 +61,14 @@ def _a_network_log(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(1, 3)
     launch = shaped(draw, nodes, seconds=4.0, follows_network=True)
     slot = draw.randrange(nodes)
-    doors = ["nccl_log", "verdicts", "trouble"]
-    wrong = draw.choice(
-        [
-            Fault(0.0, "breaks", slot=slot, count=BREAKING.index(draw.choice(doors)) + 1),
-            Fault(0.0, "hangs", slot=slot, count=HANGING.index("trouble") + 1),
-            Fault(0.0, "hangs", slot=slot, count=HANGING.index("open_nccl_log") + 1),
-            Fault(0.0, "no log folder", slot=slot),
-        ]
-    )
-    faults = [wrong, Fault(0.0, "slow stop", slot=slot, seconds=2.5)]
+    doors = "nccl_log, verdicts, trouble"
+    kinds = [
+        Fault(0.0, "breaks", slot=slot, count=BREAKING.index(one(draw, doors)) + 1),
+        Fault(0.0, "hangs", slot=slot, count=HANGING.index("trouble") + 1),
+        Fault(0.0, "hangs", slot=slot, count=HANGING.index("open_nccl_log") + 1),
+        Fault(0.0, "no log folder", slot=slot),
+    ]
+    faults = [draw.choice(kinds), Fault(0.0, "slow stop", slot=slot, seconds=2.5)]
     if draw.random() < 0.8:
         faults.append(Fault(near(draw, 1.5, 4.0), "program fails", slot=slot))
     if draw.random() < 0.4:
@@ -93,37 +90,18 @@ def _led_with_faults(draw: random.Random, schedule: Schedule) -> Schedule:
     return of(schedule, launch, *faults)
 
 
-_OTHERS = (
-    "address lost",
-    "forged",
-    "hosts refused",
-    "hurry",
-    "names kept",
-    "no hostfile",
-    "no listener",
-    "no log folder",
-    "no offer",
-    "no shims",
-    "no socket",
-    "other word",
-    "parent gone",
-    "program missing",
-    "signal passed",
-    "slow visits",
-    "stale names",
-    "start refused",
-)
+_OTHERS = names("""
+address lost, forged, hosts refused, hurry, names kept, no hostfile, no listener, no log folder,
+no offer, no shims, no socket, other word, parent gone, program missing, signal passed,
+slow visits, stale names, start refused
+""")
 _ALL = [
     *(("hangs", number + 1) for number in range(len(HANGING))),
     *(("breaks", number + 1) for number in range(len(BREAKING))),
     *((what, 1) for what in _OTHERS),
 ]
-_AT: dict[str, float | str] = {
-    "address lost": "joined 3 after",
-    "hurry": 3.0,
-    "parent gone": 3.0,
-    "signal passed": 3.0,
-}
+_AT: dict[str, float | str] = {"address lost": "joined 3 after"}
+_AT |= dict.fromkeys(("hurry", "parent gone", "signal passed"), 3.0)
 _OF_LED = ("no hostfile", "no shims", "no socket", "relay_take")
 _OF_LOGS = ("no log folder", "nccl_log", "open_nccl_log", "trouble", "verdicts")
 
@@ -149,10 +127,4 @@ def each_in_turn(draw: random.Random, schedule: Schedule, turn: int) -> Schedule
     return of(schedule, launch, *faults)
 
 
-NODE_SITUATIONS: list[Situation] = [
-    _hurried,
-    _slow_to_start,
-    _a_disk_hangs,
-    _a_network_log,
-    _led_with_faults,
-]
+NODE_SITUATIONS = situations(globals())

@@ -6,47 +6,23 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-OTHER_JOBS = ("size", "framework", "command", "version")
+
+def names(text: str) -> tuple[str, ...]:
+    """What a text lists, with commas between."""
+    return tuple(" ".join(text.split()).split(", "))
+
+
+OTHER_JOBS = names("size, framework, command, version")
 """How a node may describe another job than the run's."""
-
-HANGING = (
-    "restore_stale",
-    "look_ahead",
-    "make_offer",
-    "known_names",
-    "arm",
-    "remove",
-    "trouble",
-    "open_nccl_log",
-    "look_up",
-)
+HANGING = names("""
+restore_stale, look_ahead, make_offer, known_names, arm, remove, trouble, open_nccl_log, look_up
+""")
 """What an agent calls in a thread, which may come back late or never."""
-
-BREAKING = (
-    "restore_stale",
-    "listen",
-    "look_ahead",
-    "make_offer",
-    "known_names",
-    "read_conf",
-    "install",
-    "remove",
-    "probe",
-    "start",
-    "sink",
-    "nccl_log",
-    "verdicts",
-    "trouble",
-    "hear_out",
-    "close_socket",
-    "close_client",
-    "connect",
-    "join",
-    "watch",
-    "report",
-    "send_metrics",
-    "relay_take",
-)
+BREAKING = names("""
+restore_stale, listen, look_ahead, make_offer, known_names, read_conf, install, remove, probe,
+start, sink, nccl_log, verdicts, trouble, hear_out, close_socket, close_client, connect, join,
+watch, report, send_metrics, relay_take
+""")
 """Where an agent may meet what nobody has expected."""
 
 
@@ -119,6 +95,12 @@ class Launch:
     @property
     def slots(self) -> int:
         return self.nodes + self.spares
+
+    @property
+    def leader_ends(self) -> float:
+        """When slot 0's program ends well, as all nodes come."""
+        begins = max(q + b for q, b in zip(self.queue, self.boot, strict=True))
+        return begins + self.program[0][0]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,18 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.simulation.drawing import Situation, draw_ranks, near, of, shaped
+from tests.simulation.drawing import (
+    after,
+    draw_ranks,
+    late,
+    near,
+    of,
+    one,
+    shaped,
+    situations,
+    slower,
+    some,
+)
 from tests.simulation.schedule import Fault, Schedule
 
 
@@ -18,13 +29,12 @@ def _failures_close_together(draw: random.Random, schedule: Schedule) -> Schedul
     faults = [Fault(0.0, "slow stop", slot=slots[-1], seconds=near(draw, 3.0, 8.0))]
     for slot in slots[: draw.randint(1, 2)]:
         if draw.random() < 0.6:
-            lag = near(draw, 0.2, 2.0)
-            faults.append(Fault(0.0, "slow exit", slot=slot, seconds=lag))
+            faults.append(Fault(0.0, "slow exit", slot=slot, seconds=near(draw, 0.2, 2.0)))
         faults.append(Fault(round(when, 3), "program fails", slot=slot, count=draw.randint(1, 3)))
         when += draw.uniform(0.0, 0.3)
     if draw.random() < 0.5:
-        after = round(when + draw.uniform(0.2, 1.5), 3)
-        faults.append(Fault(after, draw.choice(["kill", "cancelled"]), slot=slots[-2]))
+        then = after(draw, when, 0.2, 1.5)
+        faults.append(Fault(then, one(draw, "kill, cancelled"), slot=slots[-2]))
     return of(schedule, launch, *faults)
 
 
@@ -34,14 +44,11 @@ def _a_silent_first_cause(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = shaped(draw, nodes, seconds=draw.choice([8.0, 20.0, 30.0]))
     first, second = draw.sample(range(nodes), 2)
     when = draw.uniform(3.0, 5.0)
-    later = round(when + draw.uniform(0.1, 10.0), 3)
-    faults = [
-        Fault(round(when, 3), draw.choice(["host down", "pause"]), slot=first, seconds=30.0),
-        Fault(later, "program fails", slot=second, count=draw.randint(1, 3)),
-    ]
+    later = after(draw, when, 0.1, 10.0)
+    silent = Fault(round(when, 3), one(draw, "host down, pause"), slot=first, seconds=30.0)
+    faults = [silent, Fault(later, "program fails", slot=second, count=draw.randint(1, 3))]
     if draw.random() < 0.3:
-        crash = Fault(round(later + draw.uniform(0.1, 1.5), 3), "registry crash", seconds=1.0)
-        faults.append(crash)
+        faults.append(Fault(after(draw, later, 0.1, 1.5), "registry crash", seconds=1.0))
     return of(schedule, launch, *faults)
 
 
@@ -51,11 +58,9 @@ def _one_comes_back(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = shaped(draw, nodes, seconds=draw.choice([6.0, 12.0]), lease=15.0)
     first, second = draw.sample(range(nodes), 2)
     when = draw.uniform(2.5, 4.0)
-    faults = (
-        Fault(round(when, 3), "cut", slot=first, seconds=near(draw, 15.0, 18.0)),
-        Fault(round(when + draw.uniform(1.5, 5.0), 3), "pause", slot=second, seconds=40.0),
-    )
-    return of(schedule, launch, *faults)
+    cut = Fault(round(when, 3), "cut", slot=first, seconds=near(draw, 15.0, 18.0))
+    pause = Fault(after(draw, when, 1.5, 5.0), "pause", slot=second, seconds=40.0)
+    return of(schedule, launch, cut, pause)
 
 
 def _left_out_and_lost(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -63,12 +68,9 @@ def _left_out_and_lost(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, spares=1, retries=draw.choice([1, 2]))
     when = draw.uniform(2.5, 4.0)
-    faults = (
-        Fault(0.0, "slow arm", seconds=9.0),
-        Fault(round(when, 3), "kill", slot=draw.randrange(1, nodes)),
-        Fault(round(when + draw.uniform(0.0, 0.8), 3), "kill", slot=nodes),
-    )
-    return of(schedule, launch, *faults)
+    kill = Fault(round(when, 3), "kill", slot=draw.randrange(1, nodes))
+    then = Fault(after(draw, when, 0.0, 0.8), "kill", slot=nodes)
+    return of(schedule, launch, Fault(0.0, "slow arm", seconds=9.0), kill, then)
 
 
 def _an_end_before_the_others(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -76,19 +78,15 @@ def _an_end_before_the_others(draw: random.Random, schedule: Schedule) -> Schedu
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, seconds=draw.choice([5.0, 25.0]))
     slot = draw.randrange(nodes)
-    programs = list(launch.program)
-    programs[slot] = (1.0, 0)
-    launch = replace(launch, program=tuple(programs))
-    gone = draw.choice(["kill", "host down", "pause"])
+    programs = (*launch.program[:slot], (1.0, 0), *launch.program[slot + 1 :])
+    gone = one(draw, "kill, host down, pause")
     faults = [Fault("exited 1 after", gone, slot=slot, seconds=30.0)]
     if draw.random() < 0.5:
         faults.append(Fault("exited 1 after", "registry crash", seconds=1.0))
     elif draw.random() < 0.7:  # what its launcher had said before comes once more
-        faults += [
-            Fault(near(draw, 3.0, 8.0), "echo", slot=-1, count=draw.randint(1, 15))
-            for _ in range(4)
-        ]
-    return of(schedule, launch, *faults)
+        for _ in range(4):
+            faults.append(Fault(near(draw, 3.0, 8.0), "echo", slot=-1, count=draw.randint(1, 15)))
+    return of(schedule, replace(launch, program=programs), *faults)
 
 
 def _spares_step_in(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -98,7 +96,7 @@ def _spares_step_in(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = shaped(draw, nodes, spares=draw.choice([0, 1, 1, 2]), least=least)
     faults = []
     for slot in draw.sample(range(launch.slots), draw.randint(1, 2)):
-        what = draw.choice(["hosts refused", "slow arm", "sick", "network cut", "unreachable"])
+        what = one(draw, "hosts refused, slow arm, sick, network cut, unreachable")
         faults.append(Fault(0.0, what, slot=slot, seconds=14.0))
     if draw.random() < 0.4:
         when = f"joined {launch.slots} after"
@@ -107,8 +105,7 @@ def _spares_step_in(draw: random.Random, schedule: Schedule) -> Schedule:
         launch = replace(launch, networks=2)
     if draw.random() < 0.3:
         for slot in draw.sample(range(launch.slots), 2):
-            later = near(draw, 1.0, 8.0)
-            faults.append(Fault(later, draw.choice(["kill", "preempted"]), slot=slot))
+            faults.append(Fault(near(draw, 1.0, 8.0), one(draw, "kill, preempted"), slot=slot))
     return of(schedule, launch, *faults)
 
 
@@ -116,10 +113,10 @@ def _latecomers(draw: random.Random, schedule: Schedule) -> Schedule:
     """Fewer than all are enough, and some come during the last call, while arming, or later."""
     nodes = draw.randint(2, 5)
     launch = shaped(draw, nodes, least=draw.randint(1, nodes), spares=draw.choice([0, 0, 1]))
-    boots = [draw.choice([0.1, 2.5, 3.2, 4.5, 6.0, 12.0, 40.0]) for _ in range(launch.slots)]
+    boots = some(draw, launch.slots, 0.1, 2.5, 3.2, 4.5, 6.0, 12.0, 40.0)
     if draw.random() < 0.8:
-        boots[0] = 0.1
-    launch = replace(launch, boot=tuple(round(x + draw.uniform(0, 0.5), 3) for x in boots))
+        boots = (0.1, *boots[1:])
+    launch = replace(launch, boot=tuple(after(draw, boot, 0, 0.5) for boot in boots))
     faults = []
     if draw.random() < 0.5:
         faults.append(Fault(0.0, "slow arm", slot=0, seconds=near(draw, 2.0, 10.0)))
@@ -128,7 +125,7 @@ def _latecomers(draw: random.Random, schedule: Schedule) -> Schedule:
         slot = max(range(launch.slots), key=lambda slot: launch.boot[slot])
         faults.append(Fault(when, "scheduler lies", slot=slot, seconds=seconds, count=3))
     for _ in range(draw.choice([0, 0, 1, 2])):
-        what = draw.choice(["kill", "sick", "sick", "refuses", "preempted", "term"])
+        what = one(draw, "kill, sick, sick, refuses, preempted, term")
         when = near(draw, 0.0, 5.0) if what not in ("sick", "refuses") else 0.0
         faults.append(Fault(when, what, slot=draw.randrange(nodes), count=draw.randint(1, 2)))
     return of(schedule, launch, *faults)
@@ -139,37 +136,29 @@ def _failing_before_the_go(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, least=draw.randint(1, nodes), spares=draw.choice([0, 0, 1]))
     slot = draw.choice([0, draw.randrange(nodes)])
-    boots = list(launch.boot)
-    boots[-1] += 6.0
-    launch = replace(launch, boot=tuple(boots))
-    kinds = ["kill", "preempted", "term", "refuses", "submission fails", "host down"]
+    kinds = "kill, preempted, term, refuses, submission fails, host down"
     faults = [
-        Fault(near(draw, 0.3, 6.0), draw.choice(kinds), slot=slot, count=draw.randint(1, 2))
+        Fault(near(draw, 0.3, 6.0), one(draw, kinds), slot=slot, count=draw.randint(1, 2))
         for _ in range(draw.randint(1, 4))
     ]
     if draw.random() < 0.4:
         faults.append(Fault(0.0, "refuses", slot=slot, count=draw.randint(1, 2)))
-        faults.append(Fault(0.0, draw.choice(["doubled", "twin"]), slot=slot, count=5))
+        faults.append(Fault(0.0, one(draw, "doubled, twin"), slot=slot, count=5))
     if draw.random() < 0.3:
         faults.append(Fault(0.3, "late", slot=-1, seconds=2.0, count=12))
     if draw.random() < 0.2:
         faults.append(Fault(near(draw, 0.5, 7.0), "launcher killed", seconds=0.0))
-    return of(schedule, launch, *faults)
+    return of(schedule, slower(launch, 6.0), *faults)
 
 
 def _led(draw: random.Random, schedule: Schedule) -> Schedule:
     """Of a led run a node goes, when its leader is about to end; another takes long to stop."""
     nodes = draw.randint(3, 4)
     launch = shaped(draw, nodes, led=True, seconds=3.0)
-    ends = max(q + b for q, b in zip(launch.queue, launch.boot, strict=True))
-    ends += launch.program[0][0]
     first, second = draw.sample(range(1, nodes), 2)
-    faults = [
-        Fault(0.0, "slow stop", slot=0, seconds=6.0),
-        Fault(0.0, "slow stop", slot=second, seconds=6.0),
-        Fault(round(ends - draw.uniform(0.5, 2.5), 3), draw.choice(["kill", "term"]), slot=first),
-    ]
-    return of(schedule, launch, *faults)
+    slow = [Fault(0.0, "slow stop", slot=slot, seconds=6.0) for slot in (0, second)]
+    when = after(draw, launch.leader_ends, -0.5, -2.5)
+    return of(schedule, launch, *slow, Fault(when, one(draw, "kill, term"), slot=first))
 
 
 def _taken_ports(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -185,16 +174,15 @@ def _most_are_silent(draw: random.Random, schedule: Schedule) -> Schedule:
     """Most nodes are cut off, stopped or gone together; the registry is not."""
     nodes = draw.randint(4, 6)
     launch = shaped(draw, nodes, seconds=40.0, lease=draw.choice([5.0, 15.0]))
-    what = draw.choice(["cut", "host down", "pause", "cut"])
-    count = draw.randint(2, nodes)
-    when = draw.uniform(3.0, 8.0)
+    what = one(draw, "cut, host down, pause, cut")
+    count, when = draw.randint(2, nodes), draw.uniform(3.0, 8.0)
     seconds = round(launch.lease * draw.choice([draw.uniform(1.2, 2.5), 5.0]), 3)
     faults = [
-        Fault(round(when + draw.uniform(0, 0.5), 3), what, slot=slot, seconds=seconds)
+        Fault(after(draw, when, 0, 0.5), what, slot=slot, seconds=seconds)
         for slot in draw.sample(range(nodes), count)
     ]
     if draw.random() < 0.4:
-        later = round(when + draw.uniform(0.5, 4.0), 3)
+        later = after(draw, when, 0.5, 4.0)
         faults.append(Fault(later, "program fails", slot=draw.randrange(nodes)))
     return of(schedule, launch, *faults)
 
@@ -204,74 +192,55 @@ def _death_and_cancel(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, seconds=8.0)
     when = draw.uniform(3.0, 5.0)
-    faults = (
-        Fault(round(when, 3), draw.choice(["kill", "kill", "term"]), slot=draw.randrange(nodes)),
-        Fault(round(when + draw.uniform(0.1, 1.2), 3), "cancelled"),
-    )
-    return of(schedule, launch, *faults)
+    death = Fault(round(when, 3), one(draw, "kill, kill, term"), slot=draw.randrange(nodes))
+    return of(schedule, launch, death, Fault(after(draw, when, 0.1, 1.2), "cancelled"))
 
 
 def _long_queues(draw: random.Random, schedule: Schedule) -> Schedule:
     """Slots wait in the scheduler's queue for minutes, and may lose their launcher."""
     nodes = draw.randint(1, 3)
     launch = shaped(draw, nodes, least=draw.randint(1, nodes), join_timeout=20.0)
-    queues = [draw.choice([0.3, 15.0, 170.0, 200.0]) for _ in range(nodes)]
+    queues = [*some(draw, nodes, 0.3, 15.0, 170.0, 200.0)]
     queues[draw.randrange(nodes)] = 170.0
-    boots = [draw.choice([0.2, 15.0, 25.0]) for _ in range(nodes)]
-    launch = replace(launch, queue=tuple(queues), boot=tuple(boots))
-    faults = []
-    if draw.random() < 0.5:
-        slot = queues.index(170.0)
-        faults = [
-            Fault(10.0, "launcher killed", seconds=0.0),
-            Fault(near(draw, 12.0, 100.0), "preempted", slot=slot),
-        ]
-    return of(schedule, launch, *faults)
+    launch = replace(launch, queue=tuple(queues), boot=some(draw, nodes, 0.2, 15.0, 25.0))
+    if draw.random() >= 0.5:
+        return of(schedule, launch)
+    killed, when = Fault(10.0, "launcher killed", seconds=0.0), near(draw, 12.0, 100.0)
+    return of(schedule, launch, killed, Fault(when, "preempted", slot=queues.index(170.0)))
 
 
 def _a_twin(draw: random.Random, schedule: Schedule) -> Schedule:
     """A second node has the token of a live one, whose connections are reset, or which is slow."""
     nodes = draw.randint(2, 4)
-    launch = shaped(draw, nodes, lease=draw.choice([5.0, 15.0, 24.0]))
-    boots = list(launch.boot)
-    boots[-1] += 9.0
-    launch = replace(launch, boot=tuple(boots))
+    launch = slower(shaped(draw, nodes, lease=draw.choice([5.0, 15.0, 24.0])), 9.0)
     slot, when = draw.randrange(nodes - 1), near(draw, 1.5, 5.0)
-    what = draw.choice(["reset", "pause", "kill", "cut", "refuses"])
+    what = one(draw, "reset, pause, kill, cut, refuses")
     seconds = round(launch.lease * draw.uniform(0.05, 1.1), 3)
-    faults = [
-        Fault(round(when + draw.uniform(-0.5, 0.5), 3), what, slot=slot, seconds=seconds),
-        Fault(when, "twin", slot=slot),
-    ]
+    faults = [Fault(after(draw, when, -0.5, 0.5), what, slot=slot, seconds=seconds)]
+    faults.append(Fault(when, "twin", slot=slot))
     if draw.random() < 0.4:
         faults.append(Fault(0.0, "slow arm", slot=nodes - 1, seconds=11.0))
-        launch = replace(launch, boot=tuple(min(boot, 0.5) for boot in boots))
+        launch = replace(launch, boot=tuple(min(boot, 0.5) for boot in launch.boot))
     return of(schedule, launch, *faults)
 
 
 def _a_second_generation(draw: random.Random, schedule: Schedule) -> Schedule:
     """A worker run's submission looks refused, or its end is false: two of them live."""
     nodes = draw.randint(2, 4)
-    launch = shaped(draw, nodes, retries=draw.choice([1, 2]))
-    boots = list(launch.boot)
-    boots[-1] += 6.0
-    launch = replace(launch, boot=tuple(boots))
+    launch = slower(shaped(draw, nodes, retries=draw.choice([1, 2])), 6.0)
     slot = draw.randrange(nodes)
-    faults = [
-        draw.choice(
-            [
-                Fault(0.0, "submission lost", count=draw.randint(1, nodes)),
-                Fault(near(draw, 0.3, 5.0), "scheduler lies", slot=slot, seconds=6.0, count=2),
-                Fault(near(draw, 0.3, 5.0), "launcher killed", seconds=1.0),
-                Fault(0.0, "submission unsure", count=draw.randint(1, nodes)),
-            ]
-        )
+    kinds = [
+        Fault(0.0, "submission lost", count=draw.randint(1, nodes)),
+        Fault(near(draw, 0.3, 5.0), "scheduler lies", slot=slot, seconds=6.0, count=2),
+        Fault(near(draw, 0.3, 5.0), "launcher killed", seconds=1.0),
+        Fault(0.0, "submission unsure", count=draw.randint(1, nodes)),
     ]
+    faults = [draw.choice(kinds)]
     if draw.random() < 0.4:
         faults.append(Fault(0.0, "slow arm", slot=draw.randrange(nodes), seconds=9.0))
-        launch = replace(launch, boot=tuple(min(boot, 0.5) for boot in boots))
+        launch = replace(launch, boot=tuple(min(boot, 0.5) for boot in launch.boot))
     if draw.random() < 0.5:
-        what = draw.choice(["kill", "host down", "term", "refuses", "pause"])
+        what = one(draw, "kill, host down, term, refuses, pause")
         faults.append(Fault(near(draw, 0.5, 6.0), what, slot=slot, seconds=9.0, count=2))
     return of(schedule, launch, *faults)
 
@@ -282,18 +251,13 @@ def _an_outage_ends(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = shaped(draw, nodes, seconds=30.0)
     slot, when = draw.randrange(nodes), near(draw, 3.0, 6.0)
     if draw.random() < 0.5:
-        seconds = near(draw, 6.5, 11.0)
-        end = draw.choice(["kill", "pause", "reset"])
-        faults = [
-            Fault(when, "pause", slot=slot, seconds=seconds),
-            Fault(round(when + seconds - draw.uniform(0.1, 2.0), 3), end, slot=slot, seconds=15.0),
-        ]
+        seconds, what = near(draw, 6.5, 11.0), one(draw, "kill, pause, reset")
+        outage = Fault(when, "pause", slot=slot, seconds=seconds)
+        end = Fault(after(draw, when + seconds, -0.1, -2.0), what, slot=slot, seconds=15.0)
     else:
-        faults = [
-            Fault(when, "registry pause", seconds=near(draw, 3.0, 12.0)),
-            Fault(round(when + draw.uniform(0.0, 3.0), 3), "reset", slot=slot),
-        ]
-    return of(schedule, launch, *faults)
+        outage = Fault(when, "registry pause", seconds=near(draw, 3.0, 12.0))
+        end = Fault(after(draw, when, 0.0, 3.0), "reset", slot=slot)
+    return of(schedule, launch, outage, end)
 
 
 def _a_former_launch(draw: random.Random, schedule: Schedule) -> Schedule:
@@ -303,9 +267,9 @@ def _a_former_launch(draw: random.Random, schedule: Schedule) -> Schedule:
     second = shaped(draw, nodes, at=draw.choice([8.0, 12.0, 20.0]), retries=0)
     slot, when = draw.randrange(nodes), draw.choice([2.0, 4.0])
     faults = (
-        Fault(when, draw.choice(["pause", "cut"]), slot=slot, seconds=near(draw, 8, 30)),
+        Fault(when, one(draw, "pause, cut"), slot=slot, seconds=near(draw, 8, 30)),
         Fault(when, "launcher killed", seconds=0.0),
-        Fault(round(when + draw.uniform(0.5, 3.0), 3), "cancelled"),
+        Fault(after(draw, when, 0.5, 3.0), "cancelled"),
     )
     keep = draw.choice([3_600.0, 3_600.0, 2.0])
     return replace(schedule, launches=(launch, second), faults=faults, keep_finished=keep)
@@ -317,31 +281,34 @@ def _nothing_wrong(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = shaped(draw, nodes, subnets=draw.choice([1, 2]), least=draw.randint(1, nodes))
     launch = replace(launch, ranks=draw_ranks(draw, nodes), led=draw.random() < 0.2)
     if draw.random() < 0.5:
-        boots = list(launch.boot)
-        boots[draw.randrange(1, nodes)] = 30.0
-        launch = replace(launch, boot=tuple(boots))
-    keep = draw.choice([3_600.0, 2.0])
-    return replace(of(schedule, launch), keep_finished=keep)
+        slot = draw.randrange(1, nodes)
+        launch = replace(launch, boot=(*launch.boot[:slot], 30.0, *launch.boot[slot + 1 :]))
+    return replace(of(schedule, launch), keep_finished=draw.choice([3_600.0, 2.0]))
+
+
+SITUATIONS = situations(globals())
+
+
+def _cancelled_early(draw: random.Random, schedule: Schedule) -> Schedule:
+    """Somebody cancels while what the launcher says is on its way."""
+    launch = shaped(draw, draw.randint(1, 4))
+    slow = Fault(0.0, "late", slot=-1, seconds=near(draw, 1.0, 4.0), count=12)
+    return of(schedule, launch, slow, Fault(near(draw, 0.3, 3.0), "cancelled"))
 
 
 def _nobody_submits(draw: random.Random, schedule: Schedule) -> Schedule:
     """A node is lost while the others are awaited, and its launcher is gone."""
     nodes = draw.randint(2, 3)
-    launch = shaped(draw, nodes, retries=2)
-    launch = replace(launch, boot=(*launch.boot[:-1], 14.0))
-    when = draw.uniform(2.0, 8.0)
-    faults = (
-        Fault(1.5, "launcher killed", seconds=0.0),
-        Fault(round(when, 3), draw.choice(["kill", "term"]), slot=draw.randrange(nodes - 1)),
-    )
-    return of(schedule, launch, *faults)
+    launch = late(shaped(draw, nodes, retries=2), 14.0)
+    killed, when = Fault(1.5, "launcher killed", seconds=0.0), near(draw, 2.0, 8.0)
+    lost = Fault(when, one(draw, "kill, term"), slot=draw.randrange(nodes - 1))
+    return of(schedule, launch, killed, lost)
 
 
 def _back_in_the_queue(draw: random.Random, schedule: Schedule) -> Schedule:
     """A worker run is queued again that was said to run, and never comes."""
     nodes = draw.randint(1, 3)
-    launch = shaped(draw, nodes)
-    launch = replace(launch, boot=(*launch.boot[:-1], 60.0))
+    launch = late(shaped(draw, nodes), 60.0)
     when, seconds = near(draw, 3.0, 12.0), near(draw, 3.0, 9.0)
     lie = Fault(when, "scheduler lies", slot=nodes - 1, seconds=seconds, count=3)
     return of(schedule, launch, lie)
@@ -379,41 +346,4 @@ def _another_table(draw: random.Random, schedule: Schedule) -> Schedule:
     return of(schedule, shaped(draw, nodes), Fault(0.0, "other table", slot=draw.randrange(nodes)))
 
 
-def _cancelled_early(draw: random.Random, schedule: Schedule) -> Schedule:
-    """Somebody cancels while what the launcher says is on its way."""
-    launch = shaped(draw, draw.randint(1, 4))
-    faults = (
-        Fault(0.0, "late", slot=-1, seconds=near(draw, 1.0, 4.0), count=12),
-        Fault(near(draw, 0.3, 3.0), "cancelled"),
-    )
-    return of(schedule, launch, *faults)
-
-
-RARE_SITUATIONS: list[Situation] = [
-    _cancelled_early,
-    _nobody_submits,
-    _back_in_the_queue,
-    _sick_and_refusing,
-    _two_networks,
-    _another_table,
-]
-SITUATIONS: list[Situation] = [
-    _failures_close_together,
-    _a_silent_first_cause,
-    _one_comes_back,
-    _left_out_and_lost,
-    _an_end_before_the_others,
-    _spares_step_in,
-    _latecomers,
-    _failing_before_the_go,
-    _led,
-    _taken_ports,
-    _most_are_silent,
-    _death_and_cancel,
-    _long_queues,
-    _a_twin,
-    _a_second_generation,
-    _an_outage_ends,
-    _a_former_launch,
-    _nothing_wrong,
-]
+RARE_SITUATIONS = situations(globals(), besides=SITUATIONS)

@@ -292,9 +292,6 @@ class World:
         process.begin()
         return process
 
-    def start_twin(self, process: Process) -> None:
-        self.start_process(process.join)
-
     def marked(self, what: str, process: Process) -> Fault | None:
         return self.marks.get((what, process.index, process.slot))
 
@@ -376,7 +373,7 @@ class World:
     def _apply(self, fault: Fault) -> None:
         self.counts[fault.what] += 1
         self._calm_at = max(self._calm_at, self.loop.time() + fault.seconds)
-        KINDS[fault.what].apply(self, fault)
+        KINDS[fault.what](self, fault)
 
     def _at_commit(self, side: str, records: list[Record]) -> None:
         """The moment before or after events become durable: where a crash hurts most."""
