@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rendezvous.run import leases, state
-from rendezvous.server import access, answers, live_run, service
+from rendezvous.server import answers, service
 from rendezvous.wire import words
-from rendezvous.wire.run import SlotState
 from tests.simulation.patching import Bug, Edit, patched
 from tests.simulation.planted import BUGS
 
@@ -20,16 +19,6 @@ def bug(file: str, old: str, new: str) -> Bug:
 def test_every_patch_fits_the_code_as_it_stands(name: str) -> None:
     for edit in BUGS[name].edits:
         assert edit.new in patched(edit.file, [edit])
-
-
-def test_a_function_is_changed_wherever_it_was_imported_to_and_then_as_before() -> None:
-    changed = bug(
-        "rendezvous/run/leases.py", "min(2.0, lease_seconds / 7)", "min(9.0, lease_seconds)"
-    )
-    imported = vars(live_run)["poll_seconds"]
-    with changed.planted():
-        assert (leases.poll_seconds(2, 15.0), imported(2, 15.0)) == (9.0, 9.0)
-    assert (leases.poll_seconds(2, 15.0), imported(2, 15.0)) == (2.0, 2.0)
 
 
 def test_a_constant_is_changed_with_what_was_made_of_it_and_its_copies() -> None:
@@ -52,25 +41,15 @@ def test_defaults_of_arguments_and_of_fields_are_changed() -> None:
 
 
 def test_methods_properties_and_static_methods_are_changed() -> None:
-    body = answers.Body(b"x")
     edits = (
         Edit("rendezvous/server/answers.py", "return Body(data, gzip", "return Body(b'', gzip"),
         Edit("rendezvous/server/answers.py", "return whole_answer(self.plain)", "return b'no'"),
-        Edit("rendezvous/server/access.py", 'if shown.kind != "registry":', "if False:"),
     )
     with Bug("a bug", edits).planted():
         assert answers.Body.of(b"x") == answers.Body(b"")
-        assert body.answer(zipped=False) == b"no"
-        assert access.Access.registry.__code__.co_name == "registry"
+        assert answers.Body(b"x").answer(zipped=False) == b"no"
     assert answers.Body.of(b"x") == answers.Body(b"x")
     assert answers.Body(b"x").answer(zipped=False) != b"no"
-
-
-def test_constants_that_hold_the_products_own_values_are_changed() -> None:
-    old = "DEAD_SUBMISSIONS = (SlotState.FAILED, SlotState.ENDED)"
-    with bug("rendezvous/run/state.py", old, "DEAD_SUBMISSIONS = (SlotState.FAILED,)").planted():
-        assert len(state.DEAD_SUBMISSIONS) == 1
-    assert state.DEAD_SUBMISSIONS == (SlotState.FAILED, SlotState.ENDED)
 
 
 @pytest.mark.parametrize(

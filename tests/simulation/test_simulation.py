@@ -6,16 +6,19 @@ import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rendezvous.server.journal import read_journal
+from rendezvous.wire.errors import Unavailable
 from tests.simulation import __main__ as command
 from tests.simulation import invariants
 from tests.simulation.__main__ import run_seeds
 from tests.simulation.faults import KINDS, words
 from tests.simulation.generate import generate
 from tests.simulation.history import Violation
+from tests.simulation.network import ADDRESSES, place_of
 from tests.simulation.planted import BUGS
 from tests.simulation.schedule import Fault, Launch, Schedule, from_json
 from tests.simulation.search import stored
@@ -37,6 +40,7 @@ _FOUND += [160_688, 161_017, 166_062, 166_496, 167_991, 169_107, 171_216]
 _FOUND += [172_808, 172_896, 174_129, 176_365]
 
 
+CALM = replace(generate(3).without(()), keep_finished=3_600.0)
 _LONG = [pytest.param(seed, marks=pytest.mark.planted) for seed in (529, 1_012, 164_936)]
 """Hundreds of thousands of steps each."""
 
@@ -49,8 +53,7 @@ def test_what_was_found_once_is_not_found_again(seed: int) -> None:
 
 
 def test_a_schedule_without_faults_ends_well() -> None:
-    calm = replace(generate(3).without(()), keep_finished=3_600.0)
-    report = simulate(calm)
+    report = simulate(CALM)
     assert (report.violation, sum(report.faults.values())) == (None, 0)
     assert len(report.records) > 10
 
@@ -107,7 +110,7 @@ def test_a_paused_machine_goes_on_where_it_was_and_a_killed_one_never_does() -> 
 
 def test_nothing_is_over_while_the_registry_is_stopped() -> None:
     """Its last commit may be under way, of which it has told nobody."""
-    world = World(generate(3).without(()))
+    world = World(CALM)
     world.run()
     assert world._is_over()
     assert world.network.registry is not None
@@ -116,19 +119,58 @@ def test_nothing_is_over_while_the_registry_is_stopped() -> None:
 
 
 def test_what_a_stopped_registry_has_received_is_read_though_the_network_forgets_it() -> None:
-    launch = Launch(
-        *("r0", 0.0, 3, 3, True, 2, 15.0, 20.0),
-        queue=(1.114, 0.642, 0.366),
-        boot=(0.696, 0.423, 0.591),
-        program=((3.698, 0), (3.543, 0), (3.845, 0)),
-        ranks=(None, None, None),
-        contagion=0.0,
-        led=True,
-    )
+    queue, boot = (1.114, 0.642, 0.366), (0.696, 0.423, 0.591)
+    program, ranks = ((3.698, 0), (3.543, 0), (3.845, 0)), (None, None, None)
+    shape = ("r0", 0.0, 3, 3, True, 2, 15.0, 20.0)
+    launch = Launch(*shape, queue, boot, program, ranks, contagion=0.0, led=True)
     stopped = Fault("probed 3 after", "registry pause", seconds=27.446)
     schedule = Schedule(92257, (launch,), (Fault("acked 2 before", "forgotten"), stopped))
     report = simulate(schedule)
     assert (report.violation, sum(report.faults.values())) == (None, 2)
+
+
+# --- the network, with the client and the registry's application that ship at its ends ------------
+
+
+def test_a_node_uses_the_address_that_is_left() -> None:
+    cut = Fault("created 1 after", "address cut", slot=0, seconds=600.0)
+    launch = replace(CALM.launches[0], addresses=2, lease=15.0)
+    world = World(replace(CALM, launches=(launch,), faults=(cut,)))
+    assert world.run().violation is None
+    [process] = [process for process in world.history.processes if process.slot == 0]
+    assert (process.ended, process.result is not None) == (0, True)
+    assert process.client is not None
+    assert process.client.base == f"https://{ADDRESSES[1]}:29600"
+
+
+@pytest.mark.parametrize(
+    ("place", "words", "after"),
+    [
+        ({"proof": b"another"}, "certificate", 0.0),
+        ({"port": 1}, "refused", 0.0),
+        ({"addresses": ("10.7.7.7",)}, "its name cannot be resolved", 0.0),
+        ({}, "filtered, or the host is down", 2.0),  # cut off
+    ],
+)
+def test_a_stranger_is_refused_as_in_reality(
+    place: dict[str, Any], words: str, after: float
+) -> None:
+    world = World(CALM)
+    world.start_registry()
+    path = world.network.path(0, 0)
+    path.cut_up_until = 0.0 if place else 1e9
+    client = world.client(place_of(1), path, world.network.door(path), world.operator)
+    client.place = replace(place_of(1), **place)
+
+    async def told() -> float:
+        with pytest.raises(Unavailable, match=words):
+            await client.runs()
+        return world.loop.time()
+
+    task = Machine(world.loop, "stranger").run(told())
+    world.loop.drive(60.0)
+    assert after <= task.result() < after + 2.0
+    world.loop.dispose()
 
 
 # --- what a person gets of a failure --------------------------------------------------------------
