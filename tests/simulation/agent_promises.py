@@ -1,10 +1,4 @@
-"""What a node promises, whatever happens: judged by what its process, program and files really did.
-
-What is read of a process: `name, slot, ended, was_killed, was_slow, armed, armed_for, program,
-result, released, signal_told, signal, incarnation, views_at, heard_at, told_refusal, fault, gone,
-signals_told, hurried_at, passed, unfit, unready, told_end, keeps_names, go_digest, acked,
-spoke_without_parent, program_ended_at, was_paused`.
-"""
+"""What a node promises: judged by what its process, program and files really did."""
 
 from __future__ import annotations
 
@@ -16,8 +10,6 @@ from tests.simulation.history import History, Wrong
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
-    from tests.simulation.world import World
-
 
 ORPHAN_SECONDS = 60.0
 """Of the agents here; after so long a node gives its registry up."""
@@ -53,85 +45,62 @@ def news_are_asked_for_in_peace(history: History, process: Process, view: NodeVi
     return f"{process.name}: {len(lately)} in a second" if len(lately) > _MOST_VIEWS else None
 
 
-def a_node_leaves_no_names(history: History, world: World) -> Wrong:
+def a_node_leaves_no_names(history: History, process: Process) -> Wrong:
     """A node that ends by itself has put its hosts file back, unless its disk hangs."""
-    left = [
-        process.name
-        for process in history.processes
-        if process.armed is not None
-        and _ended_itself(process)
-        and not process.was_slow
-        and not process.keeps_names
-    ]
-    return f"{left}" if left else None
+    excused = process.was_slow or process.keeps_names
+    return process.name if process.armed and _ended_itself(process) and not excused else None
 
 
-def a_node_outlives_its_program(history: History, world: World) -> Wrong:
+def a_node_outlives_its_program(history: History, process: Process) -> Wrong:
     """When a node has ended by itself, nothing is left of its program."""
-    for process in history.processes:
-        program = process.program
-        if program is not None and _ended_itself(process) and not program.is_gone:
-            return process.name
-    return None
+    left = process.program is not None and not process.program.is_gone
+    return process.name if left and _ended_itself(process) else None
 
 
-def a_node_ends_with_what_it_knows(history: History, world: World) -> Wrong:
+def a_node_ends_with_what_it_knows(history: History, process: Process) -> Wrong:
     """Its exit code is the signal's or the result's; 0 of one that the run went without."""
-    for process in history.processes:
-        if not _ended_itself(process) or (process.fault and process.result is None):
-            continue  # by an error of its own, which may have come before the signal
-        allowed = set()
-        if process.result is not None:
-            allowed.add(process.result.exit_code)
-        if process.signal_told:
-            allowed.add(128 + process.signal)
-        if process.released:
-            allowed.add(0)
-        if allowed and process.ended not in allowed:
-            return f"{process.name} ended with {process.ended}, knows {sorted(allowed)}"
-    return None
+    if not _ended_itself(process) or (process.fault and process.result is None):
+        return None  # by an error of its own, which may have come before the signal
+    allowed = {0} if process.released else set()
+    if process.result is not None:
+        allowed.add(process.result.exit_code)
+    if process.signal_told:
+        allowed.add(128 + process.signal)
+    wrong = allowed and process.ended not in allowed
+    return f"{process.name} ended with {process.ended}, knows {allowed}" if wrong else None
 
 
-def a_registry_is_given_up_in_time(history: History, world: World) -> Wrong:
+def a_registry_is_given_up_in_time(history: History, process: Process) -> Wrong:
     """A node goes on without its registry until the orphan time-out, whatever fails before."""
-    faults = world.schedule.faults  # a full disk answers, and takes no report
+    faults = history.world.schedule.faults  # a full disk answers, and takes no report
     full = max((fault.seconds for fault in faults if fault.what == "disk full"), default=0.0)
-    for process in history.processes:
-        if process.fault != "registry_lost" or process.gone is None or full > ORPHAN_SECONDS:
-            continue
-        silent = process.gone.at - process.heard_at
-        if silent < ORPHAN_SECONDS - 0.01:
-            return f"{process.name} gave its registry up after {silent:.1f} s"
-    return None
+    if process.fault != "registry_lost" or process.gone is None or full > ORPHAN_SECONDS:
+        return None
+    silent = process.gone.at - process.heard_at
+    early = silent < ORPHAN_SECONDS - 0.01
+    return f"{process.name} gave its registry up after {silent:.1f} s" if early else None
 
 
-def a_node_tries_to_join_until_its_time_out(history: History, world: World) -> Wrong:
+def a_node_tries_to_join_until_its_time_out(history: History, process: Process) -> Wrong:
     """A registry that is away, or a slot that is held, is asked again until the join time-out."""
-    for process in history.processes:
-        began = process.facts.began_at[process.number]
-        if process.fault != "join_timeout" or process.result is not None or process.gone is None:
-            continue
-        if process.gone.at - began < process.launch.join_timeout:
-            return f"{process.name} gave up after {process.gone.at - began:.1f} s"
-    return None
+    if process.fault != "join_timeout" or process.result is not None or process.gone is None:
+        return None
+    tried = process.gone.at - process.facts.began_at[process.number]
+    early = tried < process.launch.join_timeout
+    return f"{process.name} gave up after {tried:.1f} s" if early else None
 
 
-def who_cannot_take_part_says_so(history: History, world: World) -> Wrong:
+def who_cannot_take_part_says_so(history: History, process: Process) -> Wrong:
     """A node that finds that it can never take part tells the registry, which waits for it."""
-    for process in history.processes:
-        cannot = world.marked("refuses", process) and process.fault in ("arming_failed", "run")
-        if cannot and _ended_itself(process) and not (process.incarnation or process.told_refusal):
-            return process.name
-    return None
+    cannot = history.world.marked("refuses", process) and process.fault in ("arming_failed", "run")
+    said = process.incarnation or process.told_refusal
+    return process.name if cannot and _ended_itself(process) and not said else None
 
 
-def a_program_that_is_told_to_stop_has_its_grace(history: History, world: World) -> Wrong:
+def a_program_that_is_told_to_stop_has_its_grace(history: History, process: Process) -> Wrong:
     """One that ends in time is not killed, unless somebody was in a hurry."""
-    for process in history.processes:
-        program = process.program
-        if program is not None and program.was_killed and process.signals_told < 2:
-            return process.name
-    return None
+    killed = process.program is not None and process.program.was_killed
+    return process.name if killed and process.signals_told < 2 else None
 
 
 def a_program_starts_on_the_table_that_was_agreed_to(
@@ -143,69 +112,59 @@ def a_program_starts_on_the_table_that_was_agreed_to(
     return None
 
 
-def who_cannot_go_on_says_so(history: History, world: World) -> Wrong:
+def who_cannot_go_on_says_so(history: History, process: Process) -> Wrong:
     """What only this node knows to be wrong it tells the registry, joined or not."""
-    for process in history.processes:
-        known = process.result is not None or process.signal_told or process.released
-        if not process.unfit or process.unfit in _SPEECHLESS or known or not process.fault:
-            continue
-        said = process.told_end if process.incarnation else process.told_refusal
-        if _ended_itself(process) and process.fault not in _NOT_HEARD and not said:
-            return f"{process.name} ended with {process.ended} ({process.unfit})"
+    known = process.result is not None or process.signal_told or process.released
+    if not process.unfit or process.unfit in _SPEECHLESS or known or not process.fault:
+        return None
+    said = process.told_end if process.incarnation else process.told_refusal
+    if _ended_itself(process) and process.fault not in _NOT_HEARD and not said:
+        return f"{process.name} ended with {process.ended} ({process.unfit})"
     return None
 
 
-def who_cannot_go_on_ends_with_that(history: History, world: World) -> Wrong:
+def who_cannot_go_on_ends_with_that(history: History, process: Process) -> Wrong:
     """A node that cannot start its program ends with an error, and not as if it had run."""
-    for process in history.processes:
-        if process.unfit and _ended_itself(process) and process.ended == 0 and not process.released:
-            result = process.result
-            if result is None or result.exit_code != 0:
-                return f"{process.name} ended with 0 ({process.unfit})"
+    excused = process.released or (process.result is not None and process.result.exit_code == 0)
+    if process.unfit and _ended_itself(process) and process.ended == 0 and not excused:
+        return f"{process.name} ended with 0 ({process.unfit})"
     return None
 
 
-def a_part_that_breaks_costs_nothing(history: History, world: World) -> Wrong:
+def a_part_that_breaks_costs_nothing(history: History, process: Process) -> Wrong:
     """What a run can do without ends no node when it breaks as nobody expected."""
-    for process in history.processes:
-        if process.fault == UNFORESEEN and not process.unfit:
-            return f"{process.name} ended with {process.ended}"
-    return None
+    cost = process.fault == UNFORESEEN and not process.unfit
+    return f"{process.name} ended with {process.ended}" if cost else None
 
 
-def who_is_in_a_hurry_does_not_wait(history: History, world: World) -> Wrong:
+def who_is_in_a_hurry_does_not_wait(history: History, process: Process) -> Wrong:
     """A second signal, or SIGQUIT, ends a program at once, and its node soon."""
-    for process in history.processes:
-        hurried = process.hurried_at
-        if hurried is None or process.was_paused or process.was_killed:
-            continue
-        ended, started = process.program_ended_at, process.started_at
-        if ended is None or started is None or process.serves:
-            ended = started = hurried
-        if ended - max(hurried, started) > _KILL_SECONDS:
-            return f"{process.name}: its program ended {ended - hurried:.1f} s later"
-        if process.gone is not None and process.gone.at - hurried > _MOST_OF_AN_END:
-            return f"{process.name} ended {process.gone.at - hurried:.1f} s later"
+    hurried = process.hurried_at
+    if hurried is None or process.was_paused or process.was_killed:
+        return None
+    ended, started = process.program_ended_at, process.started_at
+    if ended is None or started is None or process.serves:
+        ended = started = hurried
+    if ended - max(hurried, started) > _KILL_SECONDS:
+        return f"{process.name}: its program ended {ended - hurried:.1f} s later"
+    if process.gone is not None and process.gone.at - hurried > _MOST_OF_AN_END:
+        return f"{process.name} ended {process.gone.at - hurried:.1f} s later"
     return None
 
 
-def a_signal_for_a_program_reaches_it(history: History, world: World) -> Wrong:
+def a_signal_for_a_program_reaches_it(history: History, process: Process) -> Wrong:
     """What is no signal to end is the program's, and ends nothing."""
-    for process in history.processes:
-        program = process.program
-        if program is None or not process.passed or process.was_killed or process.was_paused:
-            continue
-        if program.signals[: len(process.passed)] != process.passed:
-            return f"{process.name}: {process.passed} was passed on as {program.signals}"
-    return None
+    program, passed = process.program, process.passed
+    if program is None or not passed or process.was_killed or process.was_paused:
+        return None
+    wrong = program.signals[: len(passed)] != passed
+    return f"{process.name}: {passed} was passed on as {program.signals}" if wrong else None
 
 
-def who_has_lost_its_launcher_is_silent(history: History, world: World) -> Wrong:
+def who_has_lost_its_launcher_is_silent(history: History, process: Process) -> Wrong:
     """Before the go, a node that ends with its launcher does not count as failed: it is silent."""
-    for process in history.processes:
-        if process.spoke_without_parent and process.result is None and not process.unfit:
-            return process.name
-    return None
+    spoke = process.spoke_without_parent and process.result is None and not process.unfit
+    return process.name if spoke else None
 
 
 def _ended_itself(process: Process) -> bool:

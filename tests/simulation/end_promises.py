@@ -16,6 +16,7 @@ from tests.simulation.promises import (
     VERDICT_SECONDS,
     dead_after,
     disk_was_bad,
+    is_marked,
     is_troubled,
     poll,
     suspect_after,
@@ -23,6 +24,7 @@ from tests.simulation.promises import (
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
+    from tests.simulation.launchers import Launcher
     from tests.simulation.world import World
 
 
@@ -33,9 +35,8 @@ def the_newest_worker_run_starts(history: History, process: Process, digest: str
     """A newer worker run that asks for a slot has it at once, though an older one lives there."""
     facts, now = process.facts, history.now()
     for other in history.processes:
-        mine = other.facts is facts and other.slot == process.slot
-        marked = any(key[1:] == (facts.index, process.slot) for key in history.world.marks)
-        if not mine or marked or other.generation <= process.generation or other.path.is_late:
+        mine = other.facts is facts and other.slot == process.slot and not is_marked(other)
+        if not mine or other.generation <= process.generation or other.path.is_late:
             continue
         asked = other.door.traffic.arrived_at
         if facts.began_at[other.number] + 1.0 < asked and facts.began_at[other.number] + 2.0 < now:
@@ -81,7 +82,7 @@ def news_come_at_once(history: History, process: Process, view: NodeView) -> Wro
     path, facts = process.path, process.facts
     if history.world.schedule.faults or path.light or path.is_late or view.seq == process.seq:
         return None
-    if history.runs[process.launch.run].spec.launch_id != facts.launch_id:
+    if history.run_of(facts) is None:
         return None
     late = history.now() - facts.news_at.get(view.seq, history.now())
     return f"{process.name}: {late:.2f} s late" if process.seq and late > 0.25 else None
@@ -95,12 +96,10 @@ def _waits(facts: Facts, owner: Process) -> bool:
 
 def everyone_left_means_it(history: History, status: RunStatus) -> Wrong:
     """All have left when no node is there that wants to know the result."""
-    run = history.runs.get(status.run)
+    facts = history.facts[status.launch_id]
+    run = history.run_of(facts)
     if not status.everyone_left or status.result is None or run is None:
         return None
-    if run.spec.launch_id != status.launch_id:
-        return None
-    facts = history.of(run)
     for (slot, incarnation), owner in facts.owners.items():
         mine = run.slots[slot].incarnations == incarnation and run.slots[slot].node is not None
         if mine and _waits(facts, owner) and not is_troubled(owner) and not owner.stuck:
@@ -110,8 +109,8 @@ def everyone_left_means_it(history: History, status: RunStatus) -> Wrong:
 
 def a_cancel_ends_the_run(history: History, facts: Facts) -> Wrong:
     """Once a cancel is answered, the run is over, or is ending of a failure."""
-    run = history.runs[facts.launch.run]
-    if run.spec.launch_id != facts.launch_id or run.phase is Phase.FINISHED or run.stop:
+    run = history.run_of(facts)
+    if run is None or run.phase is Phase.FINISHED or run.stop:
         return None
     return f"{run.id} is {run.phase}"
 
@@ -190,62 +189,49 @@ def the_verdict_is_not_put_off(history: History, world: World) -> Wrong:
     return None
 
 
-def who_comes_too_late_is_not_needed(history: History, world: World) -> Wrong:
+def who_comes_too_late_is_not_needed(history: History, process: Process) -> Wrong:
     """A node that finds its run going well without it ends well."""
-    for process in history.processes:
-        run = history.runs.get(process.launch.run)
-        if run is None or run.spec.launch_id != process.facts.launch_id or run.table is None:
-            continue
-        marked = any(key[1:] == (process.facts.index, process.slot) for key in world.marks)
-        alone = sum(other.slot == process.slot for other in history.processes) == 1
-        well = run.result is not None and run.result.status == "ok" and not process.facts.forgotten
-        out = run.table.row_of_slot(process.slot) is None and process.incarnation == 0
-        asked = process.door.traffic.arrived_at > 0 and not is_troubled(process)
-        if marked or not alone or not well or not out or not asked:
-            continue
-        if process.ended not in (0, int(ExitCode.JOIN_TIMEOUT), int(ExitCode.FENCED)):
-            return f"{process.name} ended with {process.ended}"
-    return None
-
-
-def a_former_launch_is_remembered(history: History, world: World) -> Wrong:
-    """A node that had joined is never a stranger, also not when another launch has its run id."""
-    keeps = world.schedule.keep_finished > 100
-    for process in history.processes:
-        if process.incarnation and process.fault == Unauthorized.code and keeps:
-            return f"{process.name} is a stranger"
-    return None
-
-
-def a_launch_is_refused_for_another_only(history: History, world: World) -> Wrong:
-    """A launcher that comes back, or asks again, finds its own run."""
-    for launcher in world.launchers:
-        index = next(i for i in range(len(world.schedule.launches)) if launcher.belongs_to(i))
-        name = world.schedule.launches[index].run
-        others = sum(launch.run == name for launch in world.schedule.launches) > 1
-        outcome = launcher.outcome
-        code = outcome if isinstance(outcome, str) else outcome.code
-        if code == RunExists.code and not others:
-            return f"{launcher.machine.name} was refused"
-    return None
-
-
-def who_dies_right_after_its_join_is_missed(history: History, world: World) -> Wrong:
-    """A node that was taken in, and is gone before it knows that, is given up within its lease."""
-    if world.registry_was_down or disk_was_bad(history):
+    run = history.run_of(process.facts)
+    if run is None or run.table is None or process.facts.forgotten or is_marked(process):
         return None
-    for process in history.processes:
-        facts = process.facts
-        incarnation = facts.joined.get(f"join-{process.number:012d}")
-        path = process.path
-        if incarnation is None or process.incarnation or process.gone is None or path.light:
-            continue
-        dead = sum(other.gone is not None for other in history.processes)
-        by = process.gone.at + dead_after(facts.launch) * (1 + (dead > 1)) + SWEEP + 0.1
-        ended = history.ended(facts)
-        off = facts.off_at.get((process.slot, incarnation), world.loop.time())
-        if off > by and ended > by and path.echoed_at < process.gone.at:
-            return f"{process.name} was gone at {process.gone.at:.2f}, missed at {off:.2f}"
+    alone = sum(other.slot == process.slot for other in history.processes) == 1
+    well = run.result is not None and run.result.status == "ok"
+    out = run.table.row_of_slot(process.slot) is None and process.incarnation == 0
+    asked = process.door.traffic.arrived_at > 0 and not is_troubled(process)
+    good = process.ended in (0, int(ExitCode.JOIN_TIMEOUT), int(ExitCode.FENCED))
+    wrong = alone and well and out and asked and not good
+    return f"{process.name} ended with {process.ended}" if wrong else None
+
+
+def a_former_launch_is_remembered(history: History, process: Process) -> Wrong:
+    """A node that had joined is never a stranger, also not when another launch has its run id."""
+    keeps = history.world.schedule.keep_finished > 100
+    stranger = process.incarnation and process.fault == Unauthorized.code and keeps
+    return f"{process.name} is a stranger" if stranger else None
+
+
+def a_launch_is_refused_for_another_only(history: History, launcher: Launcher) -> Wrong:
+    """A launcher that comes back, or asks again, finds its own run."""
+    launches, outcome = history.world.schedule.launches, launcher.outcome
+    others = sum(launch.run == launcher.launch.run for launch in launches) > 1
+    code = outcome if isinstance(outcome, str) else outcome.code
+    refused = code == RunExists.code and not others
+    return f"{launcher.machine.name} was refused" if refused else None
+
+
+def who_dies_right_after_its_join_is_missed(history: History, process: Process) -> Wrong:
+    """A node that was taken in, and is gone before it knows that, is given up within its lease."""
+    facts, path, gone = process.facts, process.path, process.gone
+    incarnation = facts.joined.get(f"join-{process.number:012d}")
+    if history.world.registry_was_down or disk_was_bad(history) or gone is None or path.light:
+        return None
+    if incarnation is None or process.incarnation:
+        return None
+    dead = sum(other.gone is not None for other in history.processes)
+    by = gone.at + dead_after(facts.launch) * (1 + (dead > 1)) + SWEEP + 0.1
+    missed = min(facts.off_at.get((process.slot, incarnation), history.now()), history.ended(facts))
+    if missed > by and path.echoed_at < gone.at:
+        return f"{process.name} was gone at {gone.at:.2f}, missed at {missed:.2f}"
     return None
 
 
@@ -257,11 +243,10 @@ def a_finished_run_is_forgotten(history: History, world: World) -> Wrong:
     for facts in history.facts.values():
         if facts.finished is None or facts.forgotten or not facts.owners:
             continue
-        run = history.runs.get(facts.launch.run)
         troubled = any(is_troubled(o) or o.stuck for o in facts.owners.values())
         last = max([facts.finished + keep, *(o.gone.at for o in facts.owners.values() if o.gone)])
-        mine = run is not None and run.spec.launch_id == facts.launch_id
-        if mine and not troubled and world.loop.time() > last + 1.5:
+        late = not troubled and world.loop.time() > last + 1.5
+        if late and history.run_of(facts) is not None:
             return f"{facts.launch.run} ended at {facts.finished:.2f}"
     return None
 
@@ -272,13 +257,12 @@ def who_is_gone_has_left(history: History, world: World) -> Wrong:
         return None
     down = max((end for _, end in history.gaps), default=0.0)
     for facts in history.facts.values():
-        run = history.runs.get(facts.launch.run)
-        if run is None or run.spec.launch_id != facts.launch_id:
+        run = history.run_of(facts)
+        if run is None:
             continue
         for (slot, incarnation), owner in facts.owners.items():
             node = run.slots[slot].node
-            mine = node is not None and node.incarnation == incarnation
-            if not mine or owner.gone is None or node is None:
+            if node is None or node.incarnation != incarnation or owner.gone is None:
                 continue
             since = max(owner.gone.at, owner.path.echoed_at, down)
             over = world.loop.time() - since > 2 * dead_after(facts.launch) + 2.0

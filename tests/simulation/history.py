@@ -242,6 +242,11 @@ class History:
     def of(self, run: Run) -> Facts:
         return self.facts[run.spec.launch_id]
 
+    def run_of(self, facts: Facts) -> Run | None:
+        """The run of a launch, unless it is forgotten, or another launch has its name."""
+        run = self.runs.get(facts.launch.run)
+        return run if run is not None and run.spec.launch_id == facts.launch_id else None
+
     def view_of(self, data: bytes) -> NodeView:
         if data not in self._views:
             self._views[data] = NodeView.model_validate_json(data)

@@ -1,18 +1,4 @@
-"""The promises of DESIGN.md section 3 that are about time, counts and choice.
-
-As all invariants they judge by the history. What they read of a node's process and of a launcher,
-whoever plays them, is this and no more; recorders around real ones have to provide it:
-
-    process   name, facts, launch, slot, generation, number, incarnation
-              machine.alive, machine.paused, path (light, is_late, is_troubled, echoed_at)
-              door.traffic (arrived_at, closed_at: what the registry really read of it)
-              seq, epoch, acked        what it was told and has acknowledged last
-              result, released         what it was told of the end
-              started_at, program_code, program_ended_at, failed_at      its program
-              gone, ended, fault       when it was gone, its exit code and the code of its error
-              troubled, was_paused, was_slow, stuck, signal_told, serves
-    launcher  ended, outcome, machine (alive, name), belongs_to(index)
-"""
+"""The promises of DESIGN.md section 3 that are about time, counts and choice."""
 
 from __future__ import annotations
 
@@ -68,6 +54,11 @@ def disk_was_bad(history: History) -> bool:
 
 def is_troubled(process: Process) -> bool:
     return process.troubled or process.path.is_troubled
+
+
+def is_marked(process: Process) -> bool:
+    """Whether something waits for the nodes of its slot."""
+    return any(key[1:] == (process.index, process.slot) for key in process.world.marks)
 
 
 # --- of each record, before it is applied: leases and who may speak -------------------------------

@@ -12,6 +12,7 @@ from tests.simulation.history import Facts, Failure, History, Wrong
 from tests.simulation.promises import is_troubled
 
 if TYPE_CHECKING:
+    from tests.simulation.agents import Process
     from tests.simulation.world import World
 
 _STOP_SECONDS = 8.0
@@ -169,33 +170,24 @@ def _was_told_over_a_gap(history: History, facts: Facts, failure: Failure) -> bo
     return any(start < known_at and failure.at <= end for start, end in history.gaps)
 
 
-def a_failure_stops_everybody_soon(history: History, world: World) -> Wrong:
+def a_failure_stops_everybody_soon(history: History, process: Process) -> Wrong:
     """Once a failure is known, no program of a node that was not disturbed runs on."""
-    if world.registry_was_down:
+    stopped, ended = process.facts.stopped_at, process.program_ended_at
+    if history.world.registry_was_down or stopped is None or ended is None or is_troubled(process):
         return None
-    for process in history.processes:
-        stopped, ended = process.facts.stopped_at, process.program_ended_at
-        if stopped is None or ended is None or is_troubled(process):
-            continue
-        if ended - stopped > _STOP_SECONDS:
-            return f"{process.name} ran on for {ended - stopped:.1f} s"
-    return None
+    more = ended - stopped
+    return f"{process.name} ran on for {more:.1f} s" if more > _STOP_SECONDS else None
 
 
-def everybody_is_told_the_result(history: History, world: World) -> Wrong:
+def everybody_is_told_the_result(history: History, process: Process) -> Wrong:
     """A node that was in the run at its end, and was not disturbed, learns the result."""
-    if world.registry_was_down:
+    run = history.run_of(process.facts)
+    if history.world.registry_was_down or run is None or run.result is None:
         return None
-    for process in history.processes:
-        run = history.runs.get(process.launch.run)
-        if run is None or run.spec.launch_id != process.facts.launch_id or run.result is None:
-            continue
-        node = run.slots[process.slot].node
-        mine = node is not None and node.incarnation == process.incarnation
-        told = process.result is not None or process.released
-        if mine and not is_troubled(process) and not told:
-            return f"{process.name} ended with {process.ended}"
-    return None
+    node = run.slots[process.slot].node
+    mine = node is not None and node.incarnation == process.incarnation
+    told = process.result is not None or process.released or is_troubled(process)
+    return f"{process.name} ended with {process.ended}" if mine and not told else None
 
 
 def nobody_who_was_released_is_to_blame(history: History, world: World) -> Wrong:
@@ -209,9 +201,7 @@ def nobody_who_was_released_is_to_blame(history: History, world: World) -> Wrong
     return None
 
 
-def a_released_node_ends_well(history: History, world: World) -> Wrong:
+def a_released_node_ends_well(history: History, process: Process) -> Wrong:
     """A node that the run goes without starts nothing, and ends with 0."""
-    for process in history.processes:
-        if process.released and (process.started_at is not None or process.ended not in (0, 137)):
-            return f"{process.name} ended with {process.ended}"
-    return None
+    wrong = process.started_at is not None or process.ended not in (0, 137)
+    return f"{process.name} ended with {process.ended}" if process.released and wrong else None

@@ -109,6 +109,8 @@ class World:
             self.loop.drive(_MOST_SECONDS)
             if self.history.violation is None:
                 self.history.judge(world=self)
+                for process in self.history.processes:
+                    self.history.judge(process=process)
             violation = self.history.violation
             self.loop.dispose()
         return Report(
