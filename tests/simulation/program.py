@@ -26,7 +26,6 @@ class Course:
     """How a program would go if nobody ended it.
 
     Attributes:
-        seconds: How long it runs.
         code: With which it ends; not 0: its first rank fails then.
         ranks: How many processes it has; 0: it is its only one.
         siblings: Seconds from a rank's failure to the launcher's own end.
@@ -49,17 +48,10 @@ class Course:
 
 
 class SimulatedProgram:
-    """One program of one node.
-
-    Args:
-        process: Whose it is.
-        course: How it goes by itself.
-        grace: Seconds between TERM and KILL.
-    """
+    """One program of one node."""
 
     def __init__(self, process: Process, course: Course, grace: float) -> None:
         self.changed: Callable[[], None] = lambda: None
-        self.family = Family()
         self.main_ended: tuple[int, float] | None = None
         self.signals: list[int] = []
         self.was_killed = self._was_told = False
@@ -69,21 +61,16 @@ class SimulatedProgram:
         self._grace = grace
         self._leftover = course.leftover
         self._gone: asyncio.Future[Ending] = self._loop.create_future()
-        self._begin()
+        now, ranks = self._loop.time(), course.ranks
+        first = process.slot * ranks
+        self.family = Family(
+            None, tuple(Child(100 + n, now, now, Ranks(first + n, n, ranks)) for n in range(ranks))
+        )
+        self._later(course.seconds, self.end_by_itself, course.code)
 
     def _later(self, seconds: float, call: Callable[..., object], *arguments: object) -> None:
         context = self._process.machine.context
         self._loop.call_later(seconds, call, *arguments, context=context)
-
-    def _begin(self) -> None:
-        now = self._loop.time()
-        first = self._process.slot * self._course.ranks
-        children = tuple(
-            Child(100 + n, now, now, Ranks(first + n, n, self._course.ranks))
-            for n in range(self._course.ranks)
-        )
-        self.family = Family(None, children)
-        self._later(self._course.seconds, self.end_by_itself, self._course.code)
 
     # --- what happens to it -------------------------------------------------------------------
 
@@ -117,9 +104,8 @@ class SimulatedProgram:
     def _rank_ends(self, number: int, code: int) -> None:
         child = self.family.children[number]
         if child.ended_at is None and self.main_ended is None and not self._was_told:
-            ended = replace(child, ended_at=self._loop.time(), exit_code=code)
             children = [*self.family.children]
-            children[number] = ended
+            children[number] = replace(child, ended_at=self._loop.time(), exit_code=code)
             self.family = replace(self.family, children=tuple(children))
             self.changed()
 
@@ -140,15 +126,9 @@ class SimulatedProgram:
             return
         code, ended_at = self.main_ended
         cause = failed_rank(self.family) if self._was_told else likely_cause(self.family)
-        left = LeftBehind(1, ((77, 3, "python helper.py"),)) if self._leftover else None
-        ending = Ending(
-            code,
-            ended_at,
-            cause,
-            left if not code and not self._was_told else None,
-            was_told=self._was_told,
-        )
-        self._gone.set_result(ending)
+        leaves = self._leftover and not code and not self._was_told
+        left = LeftBehind(1, ((77, 3, "python helper.py"),)) if leaves else None
+        self._gone.set_result(Ending(code, ended_at, cause, left, was_told=self._was_told))
 
     @property
     def is_gone(self) -> bool:

@@ -31,23 +31,11 @@ class Launch:
     """One launch of one run, and how its nodes behave when nothing disturbs them.
 
     Attributes:
-        run: The run id; two launches may have the same.
-        at: Seconds at which its launcher starts.
-        queue: By slot, seconds in the scheduler's queue.
-        boot: By slot, seconds from the start of the worker run to its first join.
-        program: By slot, how long the program runs and with which code it ends.
-        ranks: By slot, the node rank that it asks for.
+        boot: By slot, as all that are tuples: seconds from a worker run's start to its join.
+        program: How long it runs, and with which code it ends.
         contagion: Seconds after which the other programs fail of a node that failed; 0: never.
-        spares: Slots beyond `nodes`; what is given by slot is given for them as well.
-        networks: How many interfaces each node has.
         led: Only slot 0 has a program, and the other nodes serve it.
-        addresses: At how many addresses the registry is looked for.
         ranks_each: Processes that each program starts; 0: it is the only one.
-        follows_network: Whether NCCL's log is read.
-        subnets: Over how many subnets the nodes are spread.
-        port: The master port that the person chose.
-        free_port: The port that slot 0 offers.
-        owns_registry: The launcher starts the registry, beside itself; else it is a standing one.
         here: The launcher starts slot 0's node, as its child.
         again: How the person launches it again after its launcher was killed: with another
             COMMAND (`options`), run (`size`), scheduler, while the former one cannot be used any
@@ -105,16 +93,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong.
-
-    Attributes:
-        when: Seconds, or an event of the journal with its count and side: `acked 2 before`.
-        what: The kind of fault, see `faults.KINDS`.
-        launch: Whose, by place in the schedule.
-        slot: Of which slot.
-        seconds: How long, how late.
-        count: How many.
-    """
+    """One thing that goes wrong: after so many seconds, or at an event of the journal with its
+    count and side: `acked 2 before`."""
 
     when: float | str
     what: str
