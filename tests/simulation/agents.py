@@ -103,17 +103,11 @@ class RecordingClient(RegistryClient):
 
 
 class Process:
-    """One process of an agent, and its program.
-
-    Args:
-        world: Where it lives.
-        facts: Its launch.
-        join: What its worker run was submitted with.
-        number: Counts the processes of a simulation: no two have the same address or join id.
-    """
+    """One process of an agent, and its program; no two have the same number."""
 
     def __init__(self, world: World, facts: Facts, join: JoinString, number: int) -> None:
-        self.world, self.facts, self.join, self.number = world, facts, join, number
+        self.world, self.facts, self.number = world, facts, number
+        self.join: JoinString = join
         self.slot, self.generation = join.slot, join.generation
         self.launch = facts.launch
         self.machine = Machine(
@@ -154,10 +148,6 @@ class Process:
     def serves(self) -> bool:
         """Whether it has no program of its own: it is there for that of slot 0."""
         return self.launch.led and self.slot != 0
-
-    @property
-    def token(self) -> Credential:
-        return self.join.token
 
     @property
     def index(self) -> int:
@@ -243,10 +233,12 @@ class Process:
 
     def note_failure(self, *, silent: bool = False) -> None:
         """It failed while its program ran: one of these is the first cause."""
-        if self.started_at is None or self.failed_at is not None or self.program_code is not None:
-            return
-        self.failed_at = self.world.loop.time()
-        self.facts.failures.append(Failure(self.failed_at, self.slot, self.incarnation, silent))
+        if self.started_at is not None and self.failed_at is None and self.program_code is None:
+            self._note_failed(self.world.loop.time(), silent=silent)
+
+    def _note_failed(self, at: float, *, silent: bool) -> None:
+        self.failed_at = at
+        self.facts.failures.append(Failure(at, self.slot, self.incarnation, silent))
         for call in list(self.facts.on_failure):
             call(self.number)
 
@@ -256,12 +248,8 @@ class Process:
 
     def note_no_start(self) -> None:
         """Its program cannot be started: that is its failure, unless it was told to end before."""
-        self.failed_at = self.signalled_at if self.signal_told else self.world.loop.time()
-        self.facts.failures.append(
-            Failure(self.failed_at, self.slot, self.incarnation, silent=False)
-        )
-        for call in list(self.facts.on_failure):
-            call(self.number)
+        at = self.signalled_at if self.signal_told else self.world.loop.time()
+        self._note_failed(at, silent=False)
 
     def note_armed(self, table: EndpointTable) -> None:
         """It is ready for a table; where it writes no names, nothing else shows it."""
@@ -295,8 +283,8 @@ class Process:
             self._note_start()
 
     def note_report(self, report: Report) -> None:
+        self.told_end |= isinstance(report, ExitReport)
         if isinstance(report, ExitReport | LeaveReport):
-            self.told_end |= isinstance(report, ExitReport)
             self.spoke_without_parent |= self.parent_is_gone and self.started_at is None
         if isinstance(report, ExitReport) and report.exit_code == ExitCode.PREFLIGHT_FAILED:
             self.note_failure()
@@ -352,11 +340,9 @@ class Process:
         high, low = divmod(self.number, 250)
         candidates = [
             Candidate(
-                interface=f"eth{network}",
-                address=f"10.{network + 1}.{high}.{low + 1}",
-                prefix_length=16,
+                interface=f"eth{net}", address=f"10.{net + 1}.{high}.{low + 1}", prefix_length=16
             )
-            for network in range(launch.networks)
+            for net in range(launch.networks)
         ]
         request = JoinRequest(
             slot=self.slot,
@@ -369,25 +355,20 @@ class Process:
             probe_port=probe_port,
             requested_rank=launch.ranks[self.slot],
         )
-        return self._signed(self._worded(self.world.offered(self, request)))
+        offered = self._worded(self.world.offered(self, request))
+        key, launch_id = self.join.row_key, self.facts.launch_id
+        return sign_join(offered, key, run=launch.run, launch_id=launch_id)
 
     def _worded(self, request: JoinRequest) -> JoinRequest:
         """Where one of a launch has another COMMAND word by word, all of them show theirs."""
         others = [slot for what, index, slot in self.world.marks if what == "other word"]
         if not others:
             return request
-        words = [*_WORDS[:2], "0.9"] if self.slot in others else _WORDS
-        macs = word_macs(
-            self.join.row_key, words, run=self.launch.run, launch_id=self.facts.launch_id
-        )
+        words, run = [*_WORDS[:2], "0.9"] if self.slot in others else _WORDS, self.launch.run
+        macs = word_macs(self.join.row_key, words, run=run, launch_id=self.facts.launch_id)
         digest = "e" * 64 if self.slot in others else request.job.command_digest
         job = request.job.model_copy(update={"command_words": macs, "command_digest": digest})
         return request.model_copy(update={"job": job})
-
-    def _signed(self, request: JoinRequest) -> JoinRequest:
-        return sign_join(
-            request, self.join.row_key, run=self.launch.run, launch_id=self.facts.launch_id
-        )
 
     async def _probe(
         self, identity: Identity, plan: ProbePlan, slots: Iterable[int]

@@ -43,15 +43,12 @@ class Violation:
     at: float
 
 
-@dataclass(frozen=True)
-class News:
-    """What is told with one sequence number."""
+News = tuple[Phase, int, str, bool, Result | None]
 
-    phase: Phase
-    epoch: int
-    digest: str
-    stop: bool
-    result: Result | None
+
+def news(of: Run | NodeView) -> News:
+    """What is told with one sequence number."""
+    return of.phase, of.epoch, of.digest, of.stop, of.result
 
 
 @dataclass(frozen=True)
@@ -66,14 +63,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Before:
-    """A run as it was before its newest event: what people and nodes had been told of it.
-
-    Attributes:
-        nodes: The live nodes: incarnation and generation by slot.
-        wanted: The generation that is wanted of each slot.
-        left_out: The nodes that the table goes without, and why.
-        taking_part: The slots that the table has, or is to have.
-    """
+    """A run as it was before its newest event; of a slot's node: incarnation and generation."""
 
     phase: Phase
     epoch: int
@@ -144,8 +134,6 @@ class Facts:
     told: list[Result] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     submissions: Counter[int] = field(default_factory=Counter)
-    queued: dict[int, float] = field(default_factory=dict)
-    queued_since: dict[int, float] = field(default_factory=dict)
     created: bool = False
     done: bool = False
     on_failure: list[Callable[[int], None]] = field(default_factory=list)
@@ -179,17 +167,6 @@ class Facts:
     views_after: dict[int, int] = field(default_factory=dict)
     forgotten: bool = False
 
-    def queue_told(self, event: events.SlotChanged, at: float) -> None:
-        """Count how long each slot was queued, as the registry was told: it may be cut off."""
-        since = self.queued_since.pop(event.slot, at)
-        self.queued[event.slot] = self.queued.get(event.slot, 0.0) + at - since
-        if event.news.state is SlotState.QUEUED:
-            self.queued_since[event.slot] = at
-
-    def queued_seconds(self, slot: int, at: float) -> float:
-        """How long the slot was queued, as far as the registry was told."""
-        return self.queued.get(slot, 0.0) + at - self.queued_since.get(slot, at)
-
 
 @functools.cache
 def judges(about: tuple[str, ...], kind: Any) -> list[Judge]:
@@ -199,7 +176,7 @@ def judges(about: tuple[str, ...], kind: Any) -> list[Judge]:
     asked = [judge for judge in ALL if tuple(signature(judge).parameters)[1:] == about]
     if kind is None:
         return asked
-    taken = {judge: get_type_hints(judge)["event"] for judge in asked}
+    taken = {judge: get_type_hints(judge)[about[1]] for judge in asked}
     return [judge for judge in asked if issubclass(kind, get_args(taken[judge]) or taken[judge])]
 
 
@@ -214,11 +191,9 @@ class History:
         self.facts: dict[str, Facts] = {}
         self.processes: list[Process] = []
         self.records = 0
-        self.numbers: list[tuple[str, int]] = []
         self.last_at: dict[str, float] = {}
         self.at = 0.0
         self.gaps: list[tuple[float, float]] = []
-        self.kinds: Counter[str] = Counter()
         self._views: dict[bytes, NodeView] = {}
         self.world: World
 
@@ -229,7 +204,8 @@ class History:
 
     def judge(self, **about: Any) -> None:
         """Ask the judges of what has these names; each answers with what is wrong, or nothing."""
-        kind: Any = type(about["event"]) if "event" in about else None
+        event = about.get("event") or about.get("coming")
+        kind: Any = type(event) if event is not None else None
         for judge in judges(tuple(about), kind):
             try:
                 wrong = judge(self, **about)
@@ -257,14 +233,10 @@ class History:
     def recorded(self, record: Record) -> None:
         event = load_event(record.body)
         self.records += 1
-        if record.number == 1:  # a run of this name may have been forgotten as a whole
-            self.numbers = [known for known in self.numbers if known[0] != record.run]
-        self.numbers.append((record.run, record.number))
-        self.kinds[event.kind] += 1
         former = self.runs.get(record.run)
         self.at = record.at
         if former is not None:
-            self.judge(run=former, event=event)
+            self.judge(run=former, coming=event)
         self.last_at[record.run] = record.at
         if isinstance(event, events.Created):
             self.runs[record.run] = create(record.run, event.spec, record.at)
@@ -276,19 +248,16 @@ class History:
         apply(run, event, record.at)
         self._note(run, event, record.at)
         note(self, facts, run, event, record.at)
-        self.judge(run=run, event=event, at=record.at)
+        self.judge(run=run, event=event)
 
     def _note(self, run: Run, event: Event, at: float) -> None:
         facts = self.of(run)
-        if isinstance(event, events.SlotChanged):
-            facts.queue_told(event, at)
         if isinstance(event, events.Joined):
             facts.joined[event.request.join_id] = run.slots[event.request.slot].incarnations
         elif isinstance(event, events.Exited | events.Lost):
             facts.known_at[event.slot, event.incarnation] = self.now()
-        news = News(run.phase, run.epoch, run.digest, run.stop, run.result)
-        if facts.news.setdefault(run.seq, news) != news:
-            self.fail("news_have_a_number_of_their_own", f"number {run.seq}: {news}")
+        if facts.news.setdefault(run.seq, news(run)) != news(run):
+            self.fail("news_have_a_number_of_their_own", f"number {run.seq}: {news(run)}")
         if run.stop and facts.stopped_at is None:
             facts.stopped_at = self.now()
 
@@ -305,7 +274,6 @@ class History:
         for run in self.runs.values():
             self.of(run).forgotten = True
         self.runs.clear()
-        self.numbers.clear()
         self.last_at.clear()
 
     def dropped(self, run: str) -> None:

@@ -15,7 +15,6 @@ from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import OVER, Run
 from rendezvous.run.views import reason
-from rendezvous.wire.errors import InternalError
 from rendezvous.wire.node import JoinReply
 from rendezvous.wire.reports import AckReport, ExitReport, Report
 from rendezvous.wire.run import NodeState, Phase, RunStatus
@@ -30,8 +29,8 @@ from tests.simulation import (
     table_promises,
 )
 from tests.simulation.disk import FULL, LIE
-from tests.simulation.history import History, Judge, News, Wrong
-from tests.simulation.promises import is_troubled
+from tests.simulation.history import History, Judge, Wrong, news
+from tests.simulation.promises import BEFORE_GO, is_troubled
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -44,74 +43,74 @@ _LONG_LEASE_SECONDS = 15.0
 # --- of each record, before it is applied ---------------------------------------------------------
 
 
-def a_live_run_is_never_replaced(history: History, run: Run, event: Event) -> Wrong:
+def a_live_run_is_never_replaced(history: History, run: Run, coming: Event) -> Wrong:
     """A run id is given to another launch only after the former one is finished."""
-    if isinstance(event, events.Created) and run.phase is not Phase.FINISHED:
+    if isinstance(coming, events.Created) and run.phase is not Phase.FINISHED:
         return f"{run.id} was {run.phase}"
     return None
 
 
-def the_registrys_time_never_goes_back(history: History, run: Run, event: Event) -> Wrong:
+def the_registrys_time_never_goes_back(history: History, run: Run, coming: Event) -> Wrong:
     """The times of a run never fall, also not over a restart."""
     last_at = history.last_at.get(run.id, 0.0)
     # Once a run is forgotten as a whole, one of its name may begin on a clock that begins anew.
-    if history.at < last_at and not isinstance(event, events.Created):
+    if history.at < last_at and not isinstance(coming, events.Created):
         return f"{history.at} after {last_at}"
     return None
 
 
 def a_stale_incarnation_changes_nothing(
-    history: History, run: Run, event: events.NodeEvent
+    history: History, run: Run, coming: events.NodeEvent
 ) -> Wrong:
     """What an older incarnation, or one that was given up, says is never taken in."""
-    node = run.slots[event.slot].node
-    if node is None or node.incarnation != event.incarnation:
-        said = f"{type(event).__name__} of slot {event.slot}, incarnation {event.incarnation}"
+    node = run.slots[coming.slot].node
+    if node is None or node.incarnation != coming.incarnation:
+        said = f"{type(coming).__name__} of slot {coming.slot}, incarnation {coming.incarnation}"
         return f"{said}; now {node}"
-    if node.state is NodeState.LOST and not isinstance(event, events.Left):
-        return f"{type(event).__name__} of slot {event.slot}, which was given up"
+    if node.state is NodeState.LOST and not isinstance(coming, events.Left):
+        return f"{type(coming).__name__} of slot {coming.slot}, which was given up"
     return None
 
 
-def a_stale_generation_changes_nothing(history: History, run: Run, event: Event) -> Wrong:
+def a_stale_generation_changes_nothing(history: History, run: Run, coming: Event) -> Wrong:
     """Once a newer worker run is wanted or known, an older one cannot have the slot."""
-    if isinstance(event, events.Joined):
-        slot = run.slots[event.request.slot]
-        if event.request.generation < max(slot.wanted, slot.generation):
-            return f"{event.request.join_id} of generation {event.request.generation}: {slot}"
-    if isinstance(event, events.SlotChanged):
-        slot = run.slots[event.slot]
-        if event.news.generation < slot.generation:
-            return f"news of generation {event.news.generation}: {slot}"
+    if isinstance(coming, events.Joined):
+        slot = run.slots[coming.request.slot]
+        if coming.request.generation < max(slot.wanted, slot.generation):
+            return f"{coming.request.join_id} of generation {coming.request.generation}: {slot}"
+    if isinstance(coming, events.SlotChanged):
+        slot = run.slots[coming.slot]
+        if coming.news.generation < slot.generation:
+            return f"news of generation {coming.news.generation}: {slot}"
     return None
 
 
 def an_old_epochs_report_changes_nothing(
-    history: History, run: Run, event: events.Probed | events.Acked | events.ArmRefused
+    history: History, run: Run, coming: events.Probed | events.Acked | events.ArmRefused
 ) -> Wrong:
     """Probe results, acknowledgements and refusals count for the epoch that they are about."""
-    if event.report.epoch != run.epoch:
-        return f"{event.kind} of epoch {event.report.epoch} in epoch {run.epoch}"
-    if isinstance(event, events.Acked) and event.report.digest != run.digest:
-        return f"slot {event.slot} acknowledged {event.report.digest[:12]}, not {run.digest[:12]}"
+    if coming.report.epoch != run.epoch:
+        return f"{coming.kind} of epoch {coming.report.epoch} in epoch {run.epoch}"
+    if isinstance(coming, events.Acked) and coming.report.digest != run.digest:
+        return f"slot {coming.slot} acknowledged {coming.report.digest[:12]}, not {run.digest[:12]}"
     return None
 
 
-def a_join_is_taken_once(history: History, run: Run, event: events.Joined) -> Wrong:
+def a_join_is_taken_once(history: History, run: Run, coming: events.Joined) -> Wrong:
     """The same join again is the same incarnation, however often and late it comes."""
-    if event.request.join_id in history.of(run).joined:
-        return f"{event.request.join_id} became a second incarnation"
+    if coming.request.join_id in history.of(run).joined:
+        return f"{coming.request.join_id} became a second incarnation"
     return None
 
 
-def a_live_holder_keeps_its_slot(history: History, run: Run, event: events.Joined) -> Wrong:
+def a_live_holder_keeps_its_slot(history: History, run: Run, coming: events.Joined) -> Wrong:
     """Within a generation nobody displaces a node that is alive and was not disturbed.
 
     A lost message may be enough: with a short lease three polls are over before the next try.
     """
-    slot = run.slots[event.request.slot]
+    slot = run.slots[coming.request.slot]
     holder = slot.live_node()
-    if holder is None or holder.join.generation < event.request.generation:
+    if holder is None or holder.join.generation < coming.request.generation:
         return None
     process = history.of(run).owners.get((slot.index, holder.incarnation))
     if process is None or not process.machine.alive or is_troubled(process):
@@ -119,32 +118,32 @@ def a_live_holder_keeps_its_slot(history: History, run: Run, event: events.Joine
     path = process.path
     if path.light and (path.is_late or process.launch.lease < _LONG_LEASE_SECONDS):
         return None
-    return f"{process.name} was displaced by {event.request.join_id}"
+    return f"{process.name} was displaced by {coming.request.join_id}"
 
 
-def no_live_node_is_given_up(history: History, run: Run, event: events.Lost) -> Wrong:
+def no_live_node_is_given_up(history: History, run: Run, coming: events.Lost) -> Wrong:
     """A node that runs and whose network works (a lost message is no matter) is never lost."""
-    process = history.of(run).owners.get((event.slot, event.incarnation))
+    process = history.of(run).owners.get((coming.slot, coming.incarnation))
     if process is None or not process.machine.alive or is_troubled(process):
         return None
     if process.result is not None and process.path.light:
         return None  # it has its result and goes; its good-bye was lost
-    return f"{process.name} was given up in phase {run.phase}: {event.reason}"
+    return f"{process.name} was given up in phase {run.phase}: {coming.reason}"
 
 
-def a_refusal_displaces_nobody(history: History, run: Run, event: events.Refused) -> Wrong:
+def a_refusal_displaces_nobody(history: History, run: Run, coming: events.Refused) -> Wrong:
     """A node that refuses to join speaks for no other: not for a live one, nor for a newer one."""
-    if event.exit_code is None:
+    if coming.exit_code is None:
         return None
-    slot = run.slots[event.slot]
-    stale = event.generation < max(slot.wanted, slot.generation)
-    return f"{event} of {slot}" if stale or slot.live_node() is not None else None
+    slot = run.slots[coming.slot]
+    stale = coming.generation < max(slot.wanted, slot.generation)
+    return f"{coming} of {slot}" if stale or slot.live_node() is not None else None
 
 
 # --- of each state, after a record ----------------------------------------------------------------
 
 
-def ranks_are_0_to_n_minus_1(history: History, run: Run, event: Event, at: float) -> Wrong:
+def ranks_are_0_to_n_minus_1(history: History, run: Run, event: Event) -> Wrong:
     """A table has every rank once, in order, and slot 0 is rank 0."""
     if run.table is None:
         return None
@@ -154,24 +153,16 @@ def ranks_are_0_to_n_minus_1(history: History, run: Run, event: Event, at: float
     return None
 
 
-def nobody_is_twice_in_a_table(history: History, run: Run, event: Event, at: float) -> Wrong:
+def nobody_is_twice_in_a_table(history: History, run: Run, event: Event) -> Wrong:
     """No slot, no host and no address stands in a table twice."""
     if run.table is None:
         return None
-    rows = run.table.rows
-    for values in (
-        [row.slot for row in rows],
-        [row.hostname for row in rows],
-        [row.address for row in rows],
-    ):
-        if len(set(values)) < len(values):
-            return f"{values}"
-    return None
+    stand = [(row.slot, row.hostname, row.address) for row in run.table.rows]
+    twice = any(len(set(values)) < len(stand) for values in zip(*stand, strict=True))
+    return f"{stand}" if twice else None
 
 
-def a_table_never_changes_within_its_epoch(
-    history: History, run: Run, event: Event, at: float
-) -> Wrong:
+def a_table_never_changes_within_its_epoch(history: History, run: Run, event: Event) -> Wrong:
     """An epoch has one table, named by its digest, and each table has an epoch of its own."""
     facts = history.of(run)
     if run.table is None or facts.sealed.get(run.digest) is run.table:
@@ -183,7 +174,7 @@ def a_table_never_changes_within_its_epoch(
     return None if known == run.digest else f"epoch {run.epoch}: {known[:12]}, {run.digest[:12]}"
 
 
-def a_table_holds_those_who_are_there(history: History, run: Run, event: Event, at: float) -> Wrong:
+def a_table_holds_those_who_are_there(history: History, run: Run, event: Event) -> Wrong:
     """Until the go, the table is of exactly the nodes that take part, and of as many as may be."""
     if run.table is None or run.phase is not Phase.ARMING:
         return None
@@ -194,7 +185,7 @@ def a_table_holds_those_who_are_there(history: History, run: Run, event: Event, 
     return None
 
 
-def a_table_stands_on_proven_pairs(history: History, run: Run, event: Event, at: float) -> Wrong:
+def a_table_stands_on_proven_pairs(history: History, run: Run, event: Event) -> Wrong:
     """Every node of a table has really reached every other one at the address of its row."""
     if run.table is None or run.phase is not Phase.ARMING or not run.spec.verify:
         return None
@@ -207,7 +198,7 @@ def a_table_stands_on_proven_pairs(history: History, run: Run, event: Event, at:
     return None
 
 
-def a_sick_node_is_in_no_table(history: History, run: Run, event: Event, at: float) -> Wrong:
+def a_sick_node_is_in_no_table(history: History, run: Run, event: Event) -> Wrong:
     """A node that failed a check of its own is in no table."""
     rows = run.table.rows if run.table is not None and run.phase is Phase.ARMING else []
     for row in rows:
@@ -217,15 +208,13 @@ def a_sick_node_is_in_no_table(history: History, run: Run, event: Event, at: flo
     return None
 
 
-def the_epoch_never_goes_back(history: History, run: Run, event: Event, at: float) -> Wrong:
+def the_epoch_never_goes_back(history: History, run: Run, event: Event) -> Wrong:
     """A new table has a higher epoch than all before it."""
     newest = max(history.of(run).tables, default=0)
     return f"epoch {run.epoch} after {newest}" if run.epoch < newest else None
 
 
-def the_go_needs_every_acknowledgement(
-    history: History, run: Run, event: events.Acked, at: float
-) -> Wrong:
+def the_go_needs_every_acknowledgement(history: History, run: Run, event: events.Acked) -> Wrong:
     """The run goes only when each node of the table has really acknowledged this table."""
     if run.phase is not Phase.RUNNING:
         return None
@@ -238,24 +227,25 @@ def the_go_needs_every_acknowledgement(
     return None
 
 
-def the_result_never_changes(history: History, run: Run, event: Event, at: float) -> Wrong:
+def the_result_never_changes(history: History, run: Run, event: Event) -> Wrong:
     """A finished run has one result, for ever."""
     if (run.result is None) != (run.phase is not Phase.FINISHED):
         return f"{run.phase} with {run.result}"
-    results = {repr(news.result) for news in history.of(run).news.values() if news.result}
+    results = {repr(told[-1]) for told in history.of(run).news.values() if told[-1]}
     return f"{results}" if len(results) > 1 else None
 
 
-def every_wait_has_a_reason(history: History, run: Run, event: Event, at: float) -> Wrong:
+def _no_reason(phase: Phase, words: str) -> Wrong:
+    wrong = not words.strip() or (phase in BEFORE_GO and not _SOMEBODY.search(words))
+    return f"{phase}: {words!r}" if wrong else None
+
+
+def every_wait_has_a_reason(history: History, run: Run, event: Event) -> Wrong:
     """Whoever waits is told for whom or for what."""
-    words = reason(run, at)
-    waits = run.phase in (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
-    if not words.strip() or (waits and not _SOMEBODY.search(words)):
-        return f"{run.phase}: {words!r}"
-    return None
+    return _no_reason(run.phase, reason(run, history.at))
 
 
-def a_led_run_is_over_with_its_leader(history: History, run: Run, event: Event, at: float) -> Wrong:
+def a_led_run_is_over_with_its_leader(history: History, run: Run, event: Event) -> Wrong:
     """Once rank 0 of a led run has ended well, the run is over: the others only serve."""
     if not run.spec.led or run.phase is not Phase.RUNNING or run.stop:
         return None
@@ -264,24 +254,8 @@ def a_led_run_is_over_with_its_leader(history: History, run: Run, event: Event, 
     return f"{run.id} goes on without its leader" if ended else None
 
 
-def time_in_the_schedulers_queue_does_not_count(
-    history: History, run: Run, event: events.TimedOut, at: float
-) -> Wrong:
-    """A join time-out needs a slot that was awaited so long while nobody said that it is queued."""
-    if event.phase is not Phase.GATHERING:
-        return None
-    if history.gaps:  # the registry's clock stood still, maybe while the slot was queued
-        return None
-    facts = history.of(run)
-    waited = {s.index: at - run.created_at - facts.queued_seconds(s.index, at) for s in run.slots}
-    missing = {slot.index for slot in run.slots if slot.live_node() is None}
-    if missing and max(waited[i] for i in missing) < run.spec.limits.join_timeout_seconds - 1:
-        return f"waited {waited}"
-    return None
-
-
 def a_time_out_has_somebody_who_is_late(
-    history: History, run: Run, event: events.TimedOut, at: float
+    history: History, run: Run, event: events.TimedOut
 ) -> Wrong:
     """Before the go a time-out names a node that was slow, or was disturbed."""
     if event.phase is Phase.GATHERING:
@@ -304,28 +278,19 @@ def nothing_is_told_that_a_crash_could_take_back(history: History, said: Any) ->
     if isinstance(said, NodeView):
         return _view_is_durable(history, said)
     if isinstance(said, JoinReply):
-        numbers = [n for facts in history.facts.values() for n in facts.joined.values()]
-        return None if said.incarnation in numbers else f"incarnation {said.incarnation}"
+        known = any(said.incarnation in facts.joined.values() for facts in history.facts.values())
+        return None if known else f"incarnation {said.incarnation}"
     if isinstance(said, RunStatus):
-        run = history.runs.get(said.run)
-        if run is None or run.spec.launch_id != said.launch_id:
-            facts = history.facts[said.launch_id]
+        facts = history.facts[said.launch_id]
+        if (run := history.run_of(facts)) is None:
             return None if facts.created else f"{said.run} was never made"
         return None if said.version <= run.version else f"version {said.version} > {run.version}"
     return None
 
 
 def _view_is_durable(history: History, view: NodeView) -> Wrong:
-    told = News(view.phase, view.epoch, view.digest, view.stop, view.result)
-    for facts in history.facts.values():
-        if facts.news.get(view.seq) == told:
-            return None
-    return f"news {view.seq}: {told}"
-
-
-def the_registry_never_fails_inside(history: History, said: Any) -> Wrong:
-    """No request makes the registry fail; it refuses, or it cannot write."""
-    return repr(said) if isinstance(said, InternalError) else None
+    known = any(facts.news.get(view.seq) == news(view) for facts in history.facts.values())
+    return None if known else f"news {view.seq}: {news(view)}"
 
 
 # --- of what nodes and launchers see --------------------------------------------------------------
@@ -355,10 +320,7 @@ def a_table_is_what_its_digest_says(history: History, process: Process, view: No
 
 def every_view_has_a_reason(history: History, process: Process, view: NodeView) -> Wrong:
     """A node that waits is told for whom or for what."""
-    waits = view.phase in (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
-    if not view.reason.strip() or (waits and not _SOMEBODY.search(view.reason)):
-        return f"{process.name}: {view.reason!r}"
-    return None
+    return _no_reason(view.phase, view.reason)
 
 
 def all_are_told_one_result(history: History, process: Process, view: NodeView) -> Wrong:
@@ -372,8 +334,8 @@ def all_are_told_one_result(history: History, process: Process, view: NodeView) 
 def nobody_starts_before_all_acknowledged(history: History, process: Process, digest: str) -> Wrong:
     """When a program starts, each node of its table has acknowledged that table."""
     table = process.facts.sealed.get(digest)
-    if process.acked != digest or table is None:
-        return f"{process.name} starts on {digest[:12]}, acknowledged {process.acked[:12]}"
+    if table is None:
+        return f"{process.name} starts on {digest[:12]}"
     acked = {(slot, acked) for slot, _, acked in process.facts.acks}
     missing = [row.slot for row in table.rows if (row.slot, digest) not in acked]
     return f"slots {missing} had not acknowledged {digest[:12]}" if missing else None
@@ -393,11 +355,9 @@ def all_start_on_one_table_and_each_slot_once(
 
 def no_acknowledged_fact_is_lost(history: History, process: Process, report: Report) -> Wrong:
     """A report that was answered is in the journal, or the run had gone on without it."""
-    run = history.runs[process.launch.run]
-    if run.spec.launch_id != process.facts.launch_id:
-        return None
-    node = run.slots[process.slot].node
-    if node is None or node.incarnation != process.incarnation:
+    run = history.run_of(process.facts)
+    node = None if run is None else run.slots[process.slot].node
+    if run is None or node is None or node.incarnation != process.incarnation:
         return None
     if isinstance(report, AckReport):
         awaited = run.phase is Phase.ARMING and report.epoch == run.epoch
@@ -409,12 +369,9 @@ def no_acknowledged_fact_is_lost(history: History, process: Process, report: Rep
 
 def what_a_launcher_sees_has_a_reason(history: History, status: RunStatus) -> Wrong:
     """The status says what the run waits for, and how long that may take."""
-    waits = status.phase in (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
-    if not status.reason.strip() or (waits and not _SOMEBODY.search(status.reason)):
-        return f"{status.phase}: {status.reason!r}"
-    if waits and status.remaining_seconds is None:
+    if status.phase in BEFORE_GO and status.remaining_seconds is None:
         return f"{status.phase} with no end: {status.reason}"
-    return None
+    return _no_reason(status.phase, status.reason)
 
 
 _MODULES = [sys.modules[__name__], result_promises, promises, table_promises, end_promises]

@@ -12,6 +12,7 @@ from rendezvous.wire.run import Phase, RunStatus
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.history import History, Wrong
+from tests.simulation.promises import BEFORE_GO
 from tests.simulation.schedule import names
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ _BEGUN_SECONDS = 40.0
 _FOLLOWS_SECONDS = 17.0
 _FEWEST_STARTS = 5
 """After so many a launch may have given its registry up."""
-FORMING = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
 _NO_MATTER_AT_RESUME = {
     *names("""
 launcher killed, cancel refused, list lags, scheduler busy, scheduler silent, submission lost,
@@ -122,7 +122,7 @@ def nobody_is_submitted_for_a_slot_that_is_left_out(
 
 def what_is_wanted_is_submitted(history: History, launcher: Launcher, status: RunStatus) -> Wrong:
     """A worker run that the registry wants before the go is submitted soon."""
-    if status.phase not in FORMING or is_disturbed(history, launcher):
+    if status.phase not in BEFORE_GO or is_disturbed(history, launcher):
         return None
     if launcher.signalled_at is not None or launcher.launch.symmetric:
         return None
@@ -193,7 +193,7 @@ def a_launch_that_forms_waits_for_its_journal_only_so_long(
     history: History, launcher: Launcher, status: RunStatus
 ) -> Wrong:
     """Without a journal nothing can go on or end: a disk that stays full is given up."""
-    if status.phase not in FORMING or launcher.was_paused:
+    if status.phase not in BEFORE_GO or launcher.was_paused:
         return None
     seconds = status.unwritten_seconds
     late = seconds > ORPHAN_SECONDS + _WANTED_SECONDS

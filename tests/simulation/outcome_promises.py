@@ -14,7 +14,6 @@ from rendezvous.wire.run import Phase, Result
 from tests.simulation.faults import PARTS
 from tests.simulation.history import History, Wrong
 from tests.simulation.launch_promises import (
-    FORMING,
     OF_SCHEDULERS,
     disturbed_at_resume,
     is_away,
@@ -22,6 +21,7 @@ from tests.simulation.launch_promises import (
     is_disturbed,
     was_believed_over,
 )
+from tests.simulation.promises import BEFORE_GO
 
 if TYPE_CHECKING:
     from tests.simulation.launchers import Launcher
@@ -186,7 +186,7 @@ def a_launch_is_taken_up_where_it_can_be(history: History, launcher: Launcher) -
         return f"{former} was running, and is taken up"
     if launcher.again in ("", "port"):
         disturbed = disturbed_at_resume(world)
-        waits = launcher.phase_before in FORMING and history.facts[former].finished is None
+        waits = launcher.phase_before in BEFORE_GO and history.facts[former].finished is None
         again = launcher.launch_id != former and len(world.launchers) == 2
         if waits and again and not (disturbed or launcher.signalled_at):
             return f"{former} was {launcher.phase_before}, and {launcher.launch_id} began"

@@ -1,8 +1,8 @@
 """Bugs as patches of a line of the product, planted in the running code for as long as a context.
 
 The module's source is read, patched and compiled, and executed beside the real one. Functions and
-methods whose code or defaults differ then take the patched ones over, and plain constants of the
-module too, wherever they were imported to. Nobody has to import anything again.
+methods whose code differs then take the patched one over, and numbers and texts of the module too,
+wherever they were imported to. Nobody has to import anything again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -124,25 +123,7 @@ def _change_function(
     changed = _text_of(real.__code__) != _text_of(false.__code__)
     if changed:
         _set(function, "__code__", false.__code__, undo)
-    for attribute in ("__defaults__", "__kwdefaults__"):
-        before, after = getattr(real, attribute), getattr(false, attribute)
-        if before is not None and after is not None:
-            now = _taken_over(getattr(function, attribute), before, after)
-            if now is not None:
-                _set(function, attribute, now, undo)
-                changed = True
     return changed
-
-
-def _taken_over(now: Any, real: Any, false: Any) -> Any:
-    """The defaults of now with what the patch changes; None when that is nothing."""
-    keys = real.keys() if isinstance(real, dict) else range(min(len(real), len(false)))
-    changes = {key: false[key] for key in keys if _differ(real[key], false[key])}
-    if not changes:
-        return None
-    if isinstance(now, dict):
-        return now | changes
-    return tuple(changes.get(place, value) for place, value in enumerate(now))
 
 
 def _text_of(code: CodeType) -> tuple[Any, ...]:
@@ -166,16 +147,9 @@ def _change_constants(
 
 
 def _differ(real: Any, false: Any) -> bool:
-    """Whether two plain values are different; of others nothing is said."""
-    return _is_plain(real) and _is_plain(false) and real != false
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
-    if isinstance(value, tuple | list | set | frozenset):
-        return all(_is_plain(item) for item in value)
-    return value is None or isinstance(value, bool | int | float | str | bytes | Enum)
+    """Whether two numbers or texts are different; of others nothing is said."""
+    plain = isinstance(real, int | float | str) and isinstance(false, int | float | str)
+    return plain and real != false
 
 
 def _set(owner: Any, name: str, value: Any, undo: ExitStack) -> None:

@@ -24,7 +24,7 @@ VERDICT_SECONDS = 2.0
 _STALL_SECONDS = 1.5
 """A registry that was stopped for so long has noticed it."""
 _LAUNCHER_SECONDS = 120.0
-_BEFORE_GO = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
+BEFORE_GO = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
 _DEAD = (SlotState.FAILED, SlotState.ENDED)
 _TOLD_TO_END = (129, 130, 143)
 
@@ -64,10 +64,10 @@ def is_marked(process: Process) -> bool:
 # --- of each record, before it is applied: leases and who may speak -------------------------------
 
 
-def a_node_is_given_up_for_a_reason(history: History, run: Run, event: events.Lost) -> Wrong:
+def a_node_is_given_up_for_a_reason(history: History, run: Run, coming: events.Lost) -> Wrong:
     """A lost node said nothing for its lease, or closed its connection, or its worker run ended."""
     facts = history.of(run)
-    process = owner_of(facts, event.slot, event.incarnation)
+    process = owner_of(facts, coming.slot, coming.incarnation)
     if process is None:
         return None
     launch, traffic, now = facts.launch, process.door.traffic, history.now()
@@ -91,11 +91,11 @@ def _read_after_a_stall(history: History, closed_at: float, launch: Launch) -> b
     return any(end <= closed_at < end + suspect_after(launch) - 0.5 for _, end in stalls)
 
 
-def most_nodes_are_not_given_up_together(history: History, run: Run, event: events.Lost) -> Wrong:
+def most_nodes_are_not_given_up_together(history: History, run: Run, coming: events.Lost) -> Wrong:
     """When most nodes are silent, nobody is given up for a lease more: it may be the registry."""
     facts, now = history.of(run), history.now()
     launch = facts.launch
-    process = owner_of(facts, event.slot, event.incarnation)
+    process = owner_of(facts, coming.slot, coming.incarnation)
     recently = [at for at in facts.lost_at if now - at < 2 * dead_after(launch) and at < now]
     if process is None or history.gaps or recently or disk_was_bad(history):
         return None
@@ -119,12 +119,12 @@ def most_nodes_are_not_given_up_together(history: History, run: Run, event: even
 
 
 def a_holder_is_displaced_only_when_suspect(
-    history: History, run: Run, event: events.Joined
+    history: History, run: Run, coming: events.Joined
 ) -> Wrong:
     """Within a generation a slot is free after three silent polls, or 0.75 s after a close."""
-    facts, slot = history.of(run), run.slots[event.request.slot]
+    facts, slot = history.of(run), run.slots[coming.request.slot]
     holder = slot.live_node()
-    if holder is None or holder.join.generation < event.request.generation:
+    if holder is None or holder.join.generation < coming.request.generation:
         return None
     process = owner_of(facts, slot.index, holder.incarnation)
     if process is None:
@@ -136,9 +136,9 @@ def a_holder_is_displaced_only_when_suspect(
     return None if is_suspect or is_closed else f"{process.name} was heard {silent:.2f} s ago"
 
 
-def a_node_of_another_job_is_not_taken(history: History, run: Run, event: events.Joined) -> Wrong:
+def a_node_of_another_job_is_not_taken(history: History, run: Run, coming: events.Joined) -> Wrong:
     """Size, framework, COMMAND and version of a node are those of its run."""
-    request, spec = event.request, run.spec
+    request, spec = coming.request, run.spec
     sizes = {str(spec.max_nodes), f"{spec.min_nodes}:{spec.max_nodes}", None}
     digests = {history.of(run).command, request.job.command_digest} - {""}
     wrong = [
@@ -150,45 +150,45 @@ def a_node_of_another_job_is_not_taken(history: History, run: Run, event: events
     return f"slot {request.slot}: {wrong}" if any(wrong) else None
 
 
-def a_rank_can_be_had(history: History, run: Run, event: events.Joined) -> Wrong:
+def a_rank_can_be_had(history: History, run: Run, coming: events.Joined) -> Wrong:
     """Nobody joins who asks for a rank beyond the run, or for rank 0 without being slot 0."""
-    rank, slot = event.request.requested_rank, event.request.slot
+    rank, slot = coming.request.requested_rank, coming.request.slot
     if rank is None or (rank < run.spec.slots and (rank == 0) == (slot == 0)):
         return None
     return f"slot {slot} asks for rank {rank}"
 
 
-def a_clash_names_both(history: History, run: Run, event: events.Refused) -> Wrong:
+def a_clash_names_both(history: History, run: Run, coming: events.Refused) -> Wrong:
     """A node that asks for another one's rank is refused with the names of both."""
-    if event.exit_code is not None:
+    if coming.exit_code is not None:
         return None
-    launch, mine = history.of(run).launch, history.of(run).launch.ranks[event.slot]
+    launch, mine = history.of(run).launch, history.of(run).launch.ranks[coming.slot]
     marks = history.world.marks
-    if mine is None or ("other job", history.of(run).index, event.slot) in marks:
+    if mine is None or ("other job", history.of(run).index, coming.slot) in marks:
         return None
     others = [slot.index for slot in run.members() if launch.ranks[slot.index] == mine]
-    others = [slot for slot in others if slot != event.slot]
-    if not others or mine >= launch.slots or (mine == 0) != (event.slot == 0):
+    others = [slot for slot in others if slot != coming.slot]
+    if not others or mine >= launch.slots or (mine == 0) != (coming.slot == 0):
         return None
-    named = {int(found) for found in re.findall(r"slot (\d+)", event.reason)}
-    return None if {event.slot, others[0]} <= named else event.reason
+    named = {int(found) for found in re.findall(r"slot (\d+)", coming.reason)}
+    return None if {coming.slot, others[0]} <= named else coming.reason
 
 
 def a_report_counts_once(
-    history: History, run: Run, event: events.Probed | events.Acked | events.Exited
+    history: History, run: Run, coming: events.Probed | events.Acked | events.Exited
 ) -> Wrong:
     """What a node says again of one epoch, or of its end, changes nothing."""
     facts = history.of(run)
-    epoch = 0 if isinstance(event, events.Exited) else event.report.epoch
-    key = (event.kind, event.slot, event.incarnation, epoch)
+    epoch = 0 if isinstance(coming, events.Exited) else coming.report.epoch
+    key = (coming.kind, coming.slot, coming.incarnation, epoch)
     known = key in facts.reported
     facts.reported.add(key)
     return f"{key}" if known else None
 
 
-def a_worker_run_ends_once(history: History, run: Run, event: events.SlotChanged) -> Wrong:
+def a_worker_run_ends_once(history: History, run: Run, coming: events.SlotChanged) -> Wrong:
     """A worker run that has ended is not said to live; none is submitted for a finished run."""
-    slot, news = run.slots[event.slot], event.news
+    slot, news = run.slots[coming.slot], coming.news
     if run.phase is Phase.FINISHED and news.state is SlotState.SUBMITTING:
         return f"slot {slot.index}, generation {news.generation}"
     if news.generation == slot.generation and slot.state in _DEAD and news.state not in _DEAD:
@@ -197,16 +197,16 @@ def a_worker_run_ends_once(history: History, run: Run, event: events.SlotChanged
 
 
 def a_launcher_that_lives_is_believed(
-    history: History, run: Run, event: events.SlotChanged
+    history: History, run: Run, coming: events.SlotChanged
 ) -> Wrong:
     """What it said of the queue holds as long as it lives and can be heard."""
-    if event.news.state is not SlotState.UNKNOWN or run.slots[event.slot].state is not (
+    if coming.news.state is not SlotState.UNKNOWN or run.slots[coming.slot].state is not (
         SlotState.QUEUED
     ):
         return None
     facts, world = history.of(run), history.world
     scheduler = world.schedulers[facts.index]
-    lied = scheduler.lie is SlotState.UNKNOWN and scheduler.lie_slot == event.slot
+    lied = scheduler.lie is SlotState.UNKNOWN and scheduler.lie_slot == coming.slot
     lied |= scheduler.was_silent
     alive = any(
         x.machine.alive and not x.ended for x in world.launchers if x.belongs_to(facts.index)
@@ -214,15 +214,15 @@ def a_launcher_that_lives_is_believed(
     path = world.network.path(facts.index, -1)
     if lied or not alive or path.light or path.is_late or world.registry_was_down:
         return None
-    return f"slot {event.slot} was taken out of the queue"
+    return f"slot {coming.slot} was taken out of the queue"
 
 
-def a_cancel_does_not_hide_a_failure(history: History, run: Run, event: events.Cancelled) -> Wrong:
+def a_cancel_does_not_hide_a_failure(history: History, run: Run, coming: events.Cancelled) -> Wrong:
     """A run that a node had failed is not 'cancelled', unless the first to end was told to end.
 
     A registry that ends after its launcher has no time for a verdict.
     """
-    if run.phase is not Phase.RUNNING or "launcher was killed" in event.reason:
+    if run.phase is not Phase.RUNNING or "launcher was killed" in coming.reason:
         return None
     facts, now = history.of(run), history.now()
     for failure in facts.failures:
@@ -263,24 +263,25 @@ def _missing(facts: Facts, run: Run) -> list[int]:
     return [slot.index for slot in run.slots if slot.index not in facts.before.nodes]
 
 
-def the_last_call_lasts_its_time(history: History, run: Run, event: Event, at: float) -> Wrong:
+def the_last_call_lasts_its_time(history: History, run: Run, event: Event) -> Wrong:
     """It begins when enough are in, ends after its time, and not before others who may come."""
     facts = history.of(run)
     if isinstance(event, events.LastCallOver):
         since = facts.last_enough_since
-        if since is None or at - since < _LAST_CALL_SECONDS - 0.01:
-            return f"it began at {since}, and was over at {at}"
+        if since is None or history.at - since < _LAST_CALL_SECONDS - 0.01:
+            return f"it began at {since}, and was over at {history.at}"
         if facts.before.given_up.issuperset(_missing(facts, run)):
             return "nobody was awaited"
-    late = facts.enough_since is not None and at - facts.enough_since > _LAST_CALL_SECONDS + LATE
+    late = (
+        facts.enough_since is not None
+        and history.at - facts.enough_since > _LAST_CALL_SECONDS + LATE
+    )
     if late and run.phase is Phase.GATHERING and not disk_was_bad(history):
-        return f"enough are in since {facts.enough_since}, it is {at}"
+        return f"enough are in since {facts.enough_since}, it is {history.at}"
     return None
 
 
-def nobody_comes_after_the_last_call(
-    history: History, run: Run, event: events.Joined, at: float
-) -> Wrong:
+def nobody_comes_after_the_last_call(history: History, run: Run, event: events.Joined) -> Wrong:
     """A slot that was empty when the nodes were gathered stays so, unless they gather again."""
     facts = history.of(run)
     if facts.before.phase is Phase.GATHERING:
@@ -291,7 +292,7 @@ def nobody_comes_after_the_last_call(
     return f"slot {event.request.slot} was filled in phase {facts.before.phase}, now {run.phase}"
 
 
-def a_join_time_out_is_in_time(history: History, run: Run, event: Event, at: float) -> Wrong:
+def a_join_time_out_is_in_time(history: History, run: Run, event: Event) -> Wrong:
     """It ends the run once slots that it cannot spare were awaited for the time, not later."""
     facts = history.of(run)
     if run.phase not in (Phase.GATHERING, Phase.FINISHED) or facts.before.phase is not (
@@ -299,7 +300,7 @@ def a_join_time_out_is_in_time(history: History, run: Run, event: Event, at: flo
     ):
         return None
     limit, missing = run.spec.limits.join_timeout_seconds, _missing(facts, run)
-    waits = {slot: facts.waits_before[slot].seconds(at) for slot in missing}
+    waits = {slot: facts.waits_before[slot].seconds(history.at) for slot in missing}
 
     def ends_it(late: set[int]) -> bool:
         return 0 in late or len(run.slots) - len(late) < run.spec.min_nodes
@@ -308,12 +309,16 @@ def a_join_time_out_is_in_time(history: History, run: Run, event: Event, at: flo
         return f"it comes late: waited {waits}"
     if isinstance(event, events.TimedOut):
         late = {s for s in missing if waits[s] >= limit - 0.01}
-        late |= facts.before.given_up.intersection(missing)
-        return None if ends_it(late) else f"waited {waits}, given up {sorted(late)}"
+        given_up = facts.before.given_up.intersection(missing)
+        return (
+            None
+            if late and ends_it(late | given_up)
+            else f"waited {waits}, given up {sorted(given_up)}"
+        )
     return None
 
 
-def checks_wait_for_others(history: History, run: Run, event: Event, at: float) -> Wrong:
+def checks_wait_for_others(history: History, run: Run, event: Event) -> Wrong:
     """Sick nodes end a run only when too few others are there and too few may still come."""
     facts = history.of(run)
     sick = [
@@ -330,7 +335,7 @@ def checks_wait_for_others(history: History, run: Run, event: Event, at: float) 
         for slot in run.slots
         if slot.index not in there
         and not slot.given_up
-        and facts.waits[slot.index].seconds(at) < limit - 0.01
+        and facts.waits[slot.index].seconds(history.at) < limit - 0.01
     ]
     may_be = len(there - set(sick)) + len(awaited)
     failed = run.result is not None and run.result.code == "preflight_failed"
@@ -354,12 +359,12 @@ def _failing(event: Event) -> int | None:
     return event.slot if isinstance(event, events.Refused) and event.exit_code is not None else None
 
 
-def a_slot_has_its_retries(history: History, run: Run, event: Event, at: float) -> Wrong:
+def a_slot_has_its_retries(history: History, run: Run, event: Event) -> Wrong:
     """Before the go a failed node ends the run only when it may not be tried again, nor spared."""
     facts, slot = history.of(run), _failing(event)
     if not run.spec.managed:  # nobody submits: whoever comes again comes by itself
         return None
-    if slot is None or facts.before.phase not in _BEFORE_GO or run.phase is Phase.RUNNING:
+    if slot is None or facts.before.phase not in BEFORE_GO or run.phase is Phase.RUNNING:
         return None
     failed = len(facts.failed_generations.get(slot, ()))
     lasting = isinstance(event, events.Refused) and not event.retryable
@@ -396,7 +401,7 @@ def _goes_on_without_it(
 
 
 def who_is_out_already_does_not_fail(
-    history: History, run: Run, event: events.SlotChanged, at: float
+    history: History, run: Run, event: events.SlotChanged
 ) -> Wrong:
     """The end of a worker run that is replaced already, or given up, changes nothing."""
     facts = history.of(run)
@@ -405,7 +410,7 @@ def who_is_out_already_does_not_fail(
         return None
     slot, generation = event.slot, event.news.generation
     newer = generation > facts.generation_before
-    if slot in before.nodes or newer or before.phase not in _BEFORE_GO:
+    if slot in before.nodes or newer or before.phase not in BEFORE_GO:
         return None
     if slot not in before.given_up and before.wanted[slot] <= generation:
         return None
@@ -414,7 +419,7 @@ def who_is_out_already_does_not_fail(
 
 
 def the_schedulers_word_is_not_enough(
-    history: History, run: Run, event: events.SlotChanged, at: float
+    history: History, run: Run, event: events.SlotChanged
 ) -> Wrong:
     """It ends no node after the go, and before the go only one of the worker run that ended."""
     facts = history.of(run)

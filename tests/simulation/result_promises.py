@@ -39,15 +39,6 @@ def every_process_ends(history: History, world: World) -> Wrong:
     return f"{left}" if left else None
 
 
-def no_fact_is_lost_in_the_end(history: History, world: World) -> Wrong:
-    """All that was once durable still is, unless its run was forgotten as a whole."""
-    kept = {name for name, _ in world.disk.records}
-    for name, number in history.numbers:
-        if name in kept and (name, number) not in world.disk.records:
-            return f"record {number} of {name}"
-    return None
-
-
 def the_journal_gives_the_live_state(history: History, world: World) -> Wrong:
     """What the registry holds is what the journal gives when it is read again from its bytes."""
     registry = world.network.registry

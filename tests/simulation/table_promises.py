@@ -40,7 +40,7 @@ _EXIT_CODES = {
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def the_master_is_rank_0(history: History, run: Run, event: Event, at: float) -> Wrong:
+def the_master_is_rank_0(history: History, run: Run, event: Event) -> Wrong:
     """Its address is that of the table's first row, its port the one asked for or known free."""
     facts = history.of(run)
     table, launch = run.table, history.of(run).launch
@@ -55,7 +55,7 @@ def the_master_is_rank_0(history: History, run: Run, event: Event, at: float) ->
     return None if table.master_port == expected else f"{table.master_port}, not {expected}"
 
 
-def ranks_are_as_asked_for(history: History, run: Run, event: Event, at: float) -> Wrong:
+def ranks_are_as_asked_for(history: History, run: Run, event: Event) -> Wrong:
     """Requested ranks are honoured, and closed up in order where there are fewer nodes."""
     facts = history.of(run)
     if run.table is None or run.table is facts.before.table:
@@ -68,9 +68,7 @@ def ranks_are_as_asked_for(history: History, run: Run, event: Event, at: float) 
     return f"{given}" if wishes != sorted(wishes) else None
 
 
-def other_ranks_follow_subnet_and_name(
-    history: History, run: Run, event: Event, at: float
-) -> Wrong:
+def other_ranks_follow_subnet_and_name(history: History, run: Run, event: Event) -> Wrong:
     """Of nodes that ask for no rank those of a subnet stand together, by the number in a name."""
     facts = history.of(run)
     if run.table is None or run.table is facts.before.table:
@@ -92,9 +90,7 @@ def _subnet(row: TableRow) -> str:
     return row.address.rpartition(".")[0] if row.prefix_length == 24 else ""
 
 
-def nobody_is_superfluous_while_there_is_room(
-    history: History, run: Run, event: Event, at: float
-) -> Wrong:
+def nobody_is_superfluous_while_there_is_room(history: History, run: Run, event: Event) -> Wrong:
     """A spare steps in for a node that the table has to go without."""
     if run.table is None or run.phase is not Phase.ARMING:
         return None
@@ -104,9 +100,7 @@ def nobody_is_superfluous_while_there_is_room(
     return None
 
 
-def as_few_as_can_be_are_left_out(
-    history: History, run: Run, event: events.Probed, at: float
-) -> Wrong:
+def as_few_as_can_be_are_left_out(history: History, run: Run, event: events.Probed) -> Wrong:
     """The network is taken on which most nodes really reach each other; if enough do, one is."""
     facts = history.of(run)
     before = facts.before
@@ -140,9 +134,7 @@ def _largest(world: World, there: list[Process], network: int) -> int:
     return 0
 
 
-def a_node_that_cannot_arm_is_left_out(
-    history: History, run: Run, event: Event, at: float
-) -> Wrong:
+def a_node_that_cannot_arm_is_left_out(history: History, run: Run, event: Event) -> Wrong:
     """Who is late to verify or to arm, or refuses, ends the run only when it cannot be spared."""
     facts = history.of(run)
     before = facts.before
@@ -167,12 +159,12 @@ def a_node_that_cannot_arm_is_left_out(
 # --- time-outs and the verdict --------------------------------------------------------------------
 
 
-def a_phase_has_its_time(history: History, run: Run, event: Event, at: float) -> Wrong:
+def a_phase_has_its_time(history: History, run: Run, event: Event) -> Wrong:
     """Verifying a network and arming a table take as long as they may, neither less nor more."""
     facts = history.of(run)
     if facts.before.phase not in (Phase.VERIFYING, Phase.ARMING):
         return None
-    lasted = at - facts.phase_before_at
+    lasted = history.at - facts.phase_before_at
     if isinstance(event, events.TimedOut) and lasted < _PHASE_SECONDS - 0.01:
         return f"{facts.before.phase} was over after {lasted:.2f} s"
     if lasted > _PHASE_SECONDS + LATE and not disk_was_bad(history):
@@ -180,7 +172,7 @@ def a_phase_has_its_time(history: History, run: Run, event: Event, at: float) ->
     return None
 
 
-def the_verdict_is_in_its_time(history: History, run: Run, event: Event, at: float) -> Wrong:
+def the_verdict_is_in_its_time(history: History, run: Run, event: Event) -> Wrong:
     """It falls 2 s after the first failure is known, or when every program has ended."""
     facts = history.of(run)
     before = facts.before
@@ -188,10 +180,12 @@ def the_verdict_is_in_its_time(history: History, run: Run, event: Event, at: flo
         return None
     ended_now = run.phase is Phase.FINISHED and before.phase is Phase.RUNNING
     if ended_now and before.stop and run.result and run.result.code != "cancelled":
-        early = at - facts.stop_at < VERDICT_SECONDS - 0.01
+        early = history.at - facts.stop_at < VERDICT_SECONDS - 0.01
         still = _still_runs(facts, run)
         if early and still is not None:
-            return f"it fell after {at - facts.stop_at:.2f} s, and {still.name} has not ended"
+            return (
+                f"it fell after {history.at - facts.stop_at:.2f} s, and {still.name} has not ended"
+            )
     return None
 
 
@@ -208,7 +202,7 @@ def _still_runs(facts: Facts, run: Run) -> Process | None:
 
 
 def the_verdict_waits_for_the_silent(
-    history: History, run: Run, event: events.VerdictFell, at: float
+    history: History, run: Run, event: events.VerdictFell
 ) -> Wrong:
     """A node that was silent since before the others were stopped may be the first cause."""
     facts = history.of(run)
@@ -230,7 +224,7 @@ def the_verdict_waits_for_the_silent(
     return None
 
 
-def nobody_is_waited_for_for_ever(history: History, run: Run, event: Event, at: float) -> Wrong:
+def nobody_is_waited_for_for_ever(history: History, run: Run, event: Event) -> Wrong:
     """However many are silent, a node of which nothing is heard for three leases is given up."""
     facts, now = history.of(run), history.now()
     if run.phase is Phase.FINISHED or history.gaps or disk_was_bad(history):
@@ -244,7 +238,7 @@ def nobody_is_waited_for_for_ever(history: History, run: Run, event: Event, at: 
     return None
 
 
-def the_exit_code_is_the_causes(history: History, run: Run, event: Event, at: float) -> Wrong:
+def the_exit_code_is_the_causes(history: History, run: Run, event: Event) -> Wrong:
     """The result's exit code is that of the program it names, or the one of its kind of cause."""
     facts, result = history.of(run), run.result
     if result is None or facts.before.phase is Phase.FINISHED:
@@ -262,7 +256,7 @@ def the_exit_code_is_the_causes(history: History, run: Run, event: Event, at: fl
 
 
 def who_has_ended_well_is_not_lost(
-    history: History, run: Run, event: events.Lost | events.Left, at: float
+    history: History, run: Run, event: events.Lost | events.Left
 ) -> Wrong:
     """A node that goes after its program has ended well, and that was told, fails nothing."""
     facts = history.of(run)
@@ -275,7 +269,7 @@ def who_has_ended_well_is_not_lost(
 
 
 def a_loss_after_the_go_stops_all(
-    history: History, run: Run, event: events.Lost | events.Left, at: float
+    history: History, run: Run, event: events.Lost | events.Left
 ) -> Wrong:
     """A node of the table that goes before its program has ended ends the run."""
     facts = history.of(run)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.run import leases, state
+from rendezvous.run import leases
 from rendezvous.server import answers, service
-from rendezvous.wire import words
 from tests.simulation.patching import Bug, Edit, patched
 from tests.simulation.planted import BUGS
 
@@ -29,15 +28,6 @@ def test_a_constant_is_changed_with_what_was_made_of_it_and_its_copies() -> None
         assert leases.DOUBT_SWEEPS == vars(service)["DOUBT_SWEEPS"] == before + 4
     assert leases._CLOSED_SECONDS == 1.0
     assert leases.DOUBT_SWEEPS == vars(service)["DOUBT_SWEEPS"] == before
-
-
-def test_defaults_of_arguments_and_of_fields_are_changed() -> None:
-    names = ["a", "b", "c"]
-    with bug("rendezvous/wire/words.py", "limit: int = 5", "limit: int = 1").planted():
-        assert words.listed(names) == "a and 2 more"
-    with bug("rendezvous/run/state.py", "    wanted: int = 1", "    wanted: int = 4").planted():
-        assert state.Slot(0).wanted == 4
-    assert (words.listed(names), state.Slot(0).wanted) == ("a, b, c", 1)
 
 
 def test_methods_properties_and_static_methods_are_changed() -> None:

@@ -72,7 +72,7 @@ class World:
         self.schedule = schedule
         self.loop = VirtualLoop(self._unexpected)
         self.history = History(self.loop.time, self._halt)
-        self.network = Network(self.loop, self.history, schedule.seed)
+        self.network: Network = Network(self.loop, self.history, schedule.seed)
         self.disk = Disk(self._at_commit, self.history.dropped)
         self.history.world = self
         self.operator = _OPERATOR
