@@ -15,17 +15,12 @@ _WRITE_SECONDS = 0.0005
 
 
 class Disk:
-    """What is durable.
-
-    Args:
-        at_commit: Called right before and right after records become so.
-        at_drop: Called when a run is forgotten.
-    """
+    """What is durable; it tells of records right before and after they become so."""
 
     def __init__(
         self,
         at_commit: Callable[[str, list[Record]], None],
-        at_drop: Callable[[str], None] = lambda run: None,
+        at_drop: Callable[[str], None],
     ) -> None:
         self.records: dict[tuple[str, int], Record] = {}
         self.full_until = self.slow_until = self.slow_seconds = 0.0

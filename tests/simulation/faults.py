@@ -40,12 +40,8 @@ def _path(world: World, fault: Fault) -> Path:
 
 def _processes(world: World, fault: Fault) -> list[Process]:
     """Those of the slot that live, the newest last."""
-    return [
-        process
-        for process in world.history.processes
-        if (process.facts.index, process.slot) == (fault.launch, fault.slot)
-        and process.machine.alive
-    ]
+    living = [process for process in world.history.processes if process.machine.alive]
+    return [x for x in living if (x.index, x.slot) == (fault.launch, fault.slot)]
 
 
 # --- the registry and its disk --------------------------------------------------------------------
@@ -145,11 +141,9 @@ def _isolate(world: World, fault: Fault) -> None:
     world.registry_was_down = True
     alone = _HARMLESS_BESIDE.issuperset(other.what for other in world.schedule.faults)
     for facts in world.history.facts.values():
-        run = world.history.runs.get(facts.launch.run)
-        here = 0
-        if run is not None and run.spec.launch_id == facts.launch_id:
-            states = [slot.node.state for slot in run.slots if slot.node is not None]
-            here = sum(state not in (NodeState.LOST, NodeState.LEFT) for state in states)
+        run = world.history.run_of(facts)
+        nodes = [slot.node for slot in run.slots if slot.node is not None] if run else []
+        here = sum(node.state not in (NodeState.LOST, NodeState.LEFT) for node in nodes)
         for slot in range(facts.launch.slots):
             path = world.network.path(facts.index, slot)
             held = alone and here >= 3 and fault.seconds < 1.65 * facts.launch.lease

@@ -54,11 +54,11 @@ def a_submission_is_on_record_first(
 ) -> Wrong:
     """Before a worker run can exist, the ledger and the registry know of it."""
     assert launcher.folder is not None
-    entries = {entry.name: entry for entry in launcher.folder.ledger.entries()}
-    if not is_child and run.name not in entries:
+    named = is_child or run.name in {entry.name for entry in launcher.folder.ledger.entries()}
+    if not named:
         return f"the ledger has no {run.name}"
-    known = history.runs.get(launcher.launch.run)
-    if known is None or known.spec.launch_id != run.join.launch_id:
+    known = history.run_of(history.facts[run.join.launch_id])
+    if known is None:
         return None
     told = known.slots[run.slot].generation
     return None if told >= run.generation else f"the registry knows of generation {told}"
@@ -69,10 +69,9 @@ def nothing_is_submitted_after_the_end(
 ) -> Wrong:
     """A launcher that knows the result, or was told to end, submits nothing more."""
     heeded = None if launcher.was_paused else launcher.signalled_at
-    for what, at in (("the result", launcher.told_at), ("a signal", heeded)):
-        if at is not None and history.now() - at > _SETTLED_SECONDS:
-            return f"{run.name} was submitted {history.now() - at:.1f} s after {what}"
-    return None
+    known = [at for at in (launcher.told_at, heeded) if at is not None]
+    late = history.now() - min(known, default=history.now())
+    return f"{run.name} was submitted {late:.1f} s later" if late > _SETTLED_SECONDS else None
 
 
 def what_lives_is_not_submitted_again(

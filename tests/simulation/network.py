@@ -12,6 +12,7 @@ import functools
 import random
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.server.connection import CloseReason, Connection
@@ -84,27 +85,21 @@ class Path:
 
     def loses(self, way: str, now: float) -> bool:
         """Whether the next message of this way, `up` to the registry or `down`, is lost."""
-        if now < (self.cut_up_until if way == "up" else self.cut_down_until):
+        if now < getattr(self, f"cut_{way}_until"):
             return True
-        if way == "up" and self.lose_up > 0:
-            self.lose_up -= 1
-            return True
-        if way == "down" and self.lose_down > 0:
-            self.lose_down -= 1
+        left = f"lose_{way}"
+        if getattr(self, left) > 0:
+            setattr(self, left, getattr(self, left) - 1)
             return True
         return now < self.loss_until and self.random.random() < self.loss
 
 
+@dataclass
 class Traffic:
-    """What the registry has really got of one client: judged by the promises about leases.
+    """When the registry read the newest request of one client, and that a connection was closed."""
 
-    Attributes:
-        arrived_at: When it read the newest request that says whose it is.
-        closed_at: When it read that a connection was closed.
-    """
-
-    def __init__(self) -> None:
-        self.arrived_at = self.closed_at = float("-inf")
+    arrived_at: float = float("-inf")
+    closed_at: float = float("-inf")
 
 
 class Wire:
@@ -154,10 +149,6 @@ class Network:
             made.is_local = slot == BESIDE
             self._paths[key] = made
         return self._paths[key]
-
-    @property
-    def paths(self) -> list[Path]:
-        return list(self._paths.values())
 
     def door(self, path: Path) -> Door:
         return Door(self._loop, self, path)
@@ -238,11 +229,10 @@ class Network:
         if wire.far_end.closed or registry is None or registry is not wire.registry:
             if not self._is_lost(wire, "down"):
                 wire.fail()
-            return
-        if registry.machine.paused:  # what has come is read bit by bit once it goes on
+        elif registry.machine.paused:  # what has come is read bit by bit once it goes on
             self._unread.append((self._read, wire, request, waiting))
-            return
-        registry.machine.run(self._answer(registry, wire, request, waiting))
+        else:
+            registry.machine.run(self._answer(registry, wire, request, waiting))
 
     def go_on(self, registry: Registry) -> None:
         """A stopped registry goes on: its timers at once, and it begins to read."""
@@ -305,7 +295,7 @@ class Network:
     def registry_died(self) -> None:
         """The registry's process is gone: its host closes all connections."""
         self.registry = None
-        for path in self.paths:
+        for path in self._paths.values():
             for wire in list(path.open):
                 if not self._is_lost(wire, "down"):
                     self._later(path.delay(), wire.fail)
@@ -379,10 +369,6 @@ class Door:
         if not wire.broken:
             self._network.hang_up(wire)
 
-    def hang_up_if_old(self, wire: Wire) -> None:
-        if self._loop.time() > wire.idle_since + _KEEP_ALIVE_SECONDS:
-            self.hang_up(wire)
-
     def process_ended(self) -> None:
         for wire in self._wires:
             self.hang_up(wire)
@@ -413,7 +399,8 @@ class SimulatedLine:
 
     def _kept(self) -> Wire | None:
         for wire in self._idle:
-            self._door.hang_up_if_old(wire)
+            if asyncio.get_running_loop().time() > wire.idle_since + _KEEP_ALIVE_SECONDS:
+                self._door.hang_up(wire)
         self._idle = [wire for wire in self._idle if not wire.broken]
         return self._idle.pop(0) if self._idle else None
 

@@ -25,13 +25,7 @@ _INNER = ("__func__", "__wrapped__", "func", "fget", "fset", "fdel")
 
 @dataclass(frozen=True)
 class Edit:
-    """Some text of a file, and what stands there instead.
-
-    Attributes:
-        file: From the repository's root.
-        old: Occurs once in the file.
-        new: What it becomes.
-    """
+    """Some text of a file, which occurs in it once, and what stands there instead."""
 
     file: str
     old: str

@@ -141,13 +141,13 @@ def a_node_of_another_job_is_not_taken(history: History, run: Run, coming: event
     request, spec = coming.request, run.spec
     sizes = {str(spec.max_nodes), f"{spec.min_nodes}:{spec.max_nodes}", None}
     digests = {history.of(run).command, request.job.command_digest} - {""}
-    wrong = [
-        request.job.nnodes not in sizes and request.job.nnodes,
-        request.job.framework != history.of(run).launch.framework and request.job.framework,
-        len(digests) > 1 and "COMMAND",
-        request.facts.rdzv_version.startswith("99.") and request.facts.rdzv_version,
-    ]
-    return f"slot {request.slot}: {wrong}" if any(wrong) else None
+    wrong = {
+        "size": request.job.nnodes not in sizes,
+        "framework": request.job.framework != history.of(run).launch.framework,
+        "COMMAND": len(digests) > 1,
+        "version": request.facts.rdzv_version.startswith("99."),
+    }
+    return f"slot {request.slot}: {wrong}" if any(wrong.values()) else None
 
 
 def a_rank_can_be_had(history: History, run: Run, coming: events.Joined) -> Wrong:
@@ -200,17 +200,14 @@ def a_launcher_that_lives_is_believed(
     history: History, run: Run, coming: events.SlotChanged
 ) -> Wrong:
     """What it said of the queue holds as long as it lives and can be heard."""
-    if coming.news.state is not SlotState.UNKNOWN or run.slots[coming.slot].state is not (
-        SlotState.QUEUED
-    ):
+    former = run.slots[coming.slot].state
+    if (former, coming.news.state) != (SlotState.QUEUED, SlotState.UNKNOWN):
         return None
     facts, world = history.of(run), history.world
     scheduler = world.schedulers[facts.index]
     lied = scheduler.lie is SlotState.UNKNOWN and scheduler.lie_slot == coming.slot
     lied |= scheduler.was_silent
-    alive = any(
-        x.machine.alive and not x.ended for x in world.launchers if x.belongs_to(facts.index)
-    )
+    alive = any(x.machine.alive for x in world.live_launchers(facts.index))
     path = world.network.path(facts.index, -1)
     if lied or not alive or path.light or path.is_late or world.registry_was_down:
         return None
@@ -295,9 +292,8 @@ def nobody_comes_after_the_last_call(history: History, run: Run, event: events.J
 def a_join_time_out_is_in_time(history: History, run: Run, event: Event) -> Wrong:
     """It ends the run once slots that it cannot spare were awaited for the time, not later."""
     facts = history.of(run)
-    if run.phase not in (Phase.GATHERING, Phase.FINISHED) or facts.before.phase is not (
-        Phase.GATHERING
-    ):
+    over = run.phase not in (Phase.GATHERING, Phase.FINISHED)
+    if over or facts.before.phase is not Phase.GATHERING:
         return None
     limit, missing = run.spec.limits.join_timeout_seconds, _missing(facts, run)
     waits = {slot: facts.waits_before[slot].seconds(history.at) for slot in missing}
@@ -321,29 +317,20 @@ def a_join_time_out_is_in_time(history: History, run: Run, event: Event) -> Wron
 def checks_wait_for_others(history: History, run: Run, event: Event) -> Wrong:
     """Sick nodes end a run only when too few others are there and too few may still come."""
     facts = history.of(run)
-    sick = [
-        slot.index
-        for slot in run.slots
-        if slot.node and any(f.level == "fail" for f in slot.node.join.findings)
-    ]
+    nodes = {slot.index: slot.node for slot in run.slots if slot.node is not None}
+    sick = [i for i, x in nodes.items() if any(f.level == "fail" for f in x.join.findings)]
     if facts.before.phase is not Phase.GATHERING or not sick or 0 in sick:
         return None
     limit = run.spec.limits.join_timeout_seconds
-    there = {slot.index for slot in run.slots if slot.node is not None}
-    awaited = [
-        slot.index
-        for slot in run.slots
-        if slot.index not in there
-        and not slot.given_up
-        and facts.waits[slot.index].seconds(history.at) < limit - 0.01
-    ]
-    may_be = len(there - set(sick)) + len(awaited)
+    others = [x.index for x in run.slots if x.index not in nodes and not x.given_up]
+    awaited = [i for i in others if facts.waits[i].seconds(history.at) < limit - 0.01]
+    may_be = len(nodes) - len(sick) + len(awaited)
     failed = run.result is not None and run.result.code == "preflight_failed"
     if failed and may_be >= run.spec.min_nodes:
-        return f"sick {sick}, there {sorted(there)}, awaited {awaited}: {run.result}"
+        return f"sick {sick}, there {[*nodes]}, awaited {awaited}: {run.result}"
     went_on = isinstance(event, events.LastCallOver) and run.phase is Phase.GATHERING
     if went_on and may_be < run.spec.min_nodes:
-        return f"sick {sick}, there {sorted(there)}, awaited {awaited}: it waits once more"
+        return f"sick {sick}, there {[*nodes]}, awaited {awaited}: it waits once more"
     return None
 
 

@@ -38,13 +38,7 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Identity:
-    """How a registry proves itself, and what it accepts.
-
-    Attributes:
-        key: For the credentials of nodes.
-        operator_sha256: Of who may create runs.
-        proof: What a client must find.
-    """
+    """How a registry proves itself, its key for nodes, and who may create runs."""
 
     key: bytes
     operator_sha256: str
@@ -193,18 +187,15 @@ class Registries:
             self._child.be_bereft()
 
 
+@dataclass(frozen=True)
 class SimulatedSocket:
     """A listening socket: see `launcher.run.environment.Socket`."""
 
-    def __init__(self, port: int, close: Callable[[], None]) -> None:
-        self._port = port
-        self._close = close
+    port: int
+    close: Callable[[], None]
 
     def getsockname(self) -> tuple[str, int]:
-        return "", self._port
-
-    def close(self) -> None:
-        self._close()
+        return "", self.port
 
 
 class SimulatedChild:

@@ -33,11 +33,7 @@ _LOOK_SECONDS = 0.05
 
 @dataclass
 class Submitted:
-    """One worker run, as its scheduler knows it.
-
-    Attributes:
-        listed_at: Before that a list of all runs does not have it.
-    """
+    """One worker run, as its scheduler knows it; from `listed_at` on, its list has it."""
 
     handle: str
     name: str

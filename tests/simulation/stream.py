@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedStream:
-    """The client's end: what has come and was not read yet.
-
-    Args:
-        loop: Its clock.
-        wire: The connection, which nothing else uses.
-        quiet: After so many seconds without a bit it is broken off.
-    """
+    """The client's end: what has come and was not read yet; it is broken off when all is quiet."""
 
     def __init__(self, loop: VirtualLoop, wire: Wire, quiet: float) -> None:
         self._loop = loop

@@ -19,6 +19,7 @@ from tests.simulation.promises import (
     disk_was_bad,
     owner_of,
 )
+from tests.simulation.schedule import names
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -26,15 +27,11 @@ if TYPE_CHECKING:
 
 _MOST_PORTS = 32
 _PHASE_SECONDS = 12.0
-_EXIT_CODES = {
-    "join_timeout": ExitCode.JOIN_TIMEOUT,
-    "verification_failed": ExitCode.VERIFICATION_FAILED,
-    "arming_failed": ExitCode.ARMING_FAILED,
-    "scheduler_failed": ExitCode.SCHEDULER_FAILED,
-    "cancelled": ExitCode.CANCELLED,
-    "node_lost": ExitCode.NODE_LOST,
-    "preflight_failed": ExitCode.PREFLIGHT_FAILED,
-}
+_BY_ITS_CODE = names("""
+join_timeout, verification_failed, arming_failed, scheduler_failed, cancelled, node_lost,
+preflight_failed
+""")
+"""What ends a run with the exit code of that name."""
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -75,11 +72,9 @@ def other_ranks_follow_subnet_and_name(history: History, run: Run, event: Event)
         return None
     rows = [row for row in run.table.rows if row.slot and facts.launch.ranks[row.slot] is None]
     home = _subnet(run.table.rows[0])
-    subnets = [subnet for subnet, _ in itertools.groupby(rows, _subnet)]
-    numbers = [
-        [int(row.hostname.removeprefix("host")) for row in group]
-        for _, group in itertools.groupby(rows, _subnet)
-    ]
+    groups = [(subnet, [*found]) for subnet, found in itertools.groupby(rows, _subnet)]
+    subnets = [subnet for subnet, _ in groups]
+    numbers = [[int(x.hostname.removeprefix("host")) for x in found] for _, found in groups]
     apart = len(set(subnets)) < len(subnets) or (home in subnets and subnets[0] != home)
     if apart or any(group != sorted(group) for group in numbers):
         return f"{[(row.address, row.hostname) for row in run.table.rows]}"
@@ -107,11 +102,9 @@ def as_few_as_can_be_are_left_out(history: History, run: Run, event: events.Prob
     silent = any(what == "silent probes" for what, _, _ in history.world.marks)
     if before.phase is not Phase.VERIFYING or silent:
         return None
-    there = []
-    for slot in run.slots:
-        owner = None if slot.node is None else owner_of(facts, slot.index, slot.node.incarnation)
-        if slot.node is not None and owner is not None and slot.index in before.taking_part:
-            there.append(owner)
+    nodes = {slot.index: slot.node for slot in run.slots if slot.index in before.taking_part}
+    owners = [owner_of(facts, slot, node.incarnation) for slot, node in nodes.items() if node]
+    there = [owner for owner in owners if owner is not None]
     best = max(_largest(history.world, there, net) for net in range(facts.launch.networks))
     if run.phase is Phase.ARMING and run.table is not None:
         few = len(run.table.rows) < min(best, run.spec.max_nodes)
@@ -175,17 +168,13 @@ def a_phase_has_its_time(history: History, run: Run, event: Event) -> Wrong:
 def the_verdict_is_in_its_time(history: History, run: Run, event: Event) -> Wrong:
     """It falls 2 s after the first failure is known, or when every program has ended."""
     facts = history.of(run)
-    before = facts.before
-    if facts.stop_at is None or run.table is None or not facts.starts:
+    if facts.stop_at is None or run.table is None or not facts.starts or run.result is None:
         return None
-    ended_now = run.phase is Phase.FINISHED and before.phase is Phase.RUNNING
-    if ended_now and before.stop and run.result and run.result.code != "cancelled":
-        early = history.at - facts.stop_at < VERDICT_SECONDS - 0.01
-        still = _still_runs(facts, run)
-        if early and still is not None:
-            return (
-                f"it fell after {history.at - facts.stop_at:.2f} s, and {still.name} has not ended"
-            )
+    ended_now = facts.before.phase is Phase.RUNNING and facts.before.stop
+    lasted, still = history.at - facts.stop_at, _still_runs(facts, run)
+    early = lasted < VERDICT_SECONDS - 0.01 and run.result.code != "cancelled"
+    if ended_now and early and still is not None:
+        return f"it fell after {lasted:.2f} s, and {still.name} has not ended"
     return None
 
 
@@ -215,8 +204,7 @@ def the_verdict_waits_for_the_silent(
         return None
     for (slot, incarnation), owner in facts.owners.items():
         known = (slot, incarnation) in facts.known_at or (slot, incarnation) in facts.off_at
-        heard = owner.door.traffic.arrived_at
-        since = facts.stopped_at
+        heard, since = owner.door.traffic.arrived_at, facts.stopped_at
         told = not known and run.table.row_of_slot(slot) is not None
         mine = run.slots[slot].incarnations == incarnation
         if told and mine and heard < since - 0.05 and owner.path.echoed_at < heard:
@@ -245,14 +233,13 @@ def the_exit_code_is_the_causes(history: History, run: Run, event: Event) -> Wro
         return None
     if (result.status == "ok") != (result.exit_code == 0):
         return f"{result}"
-    if result.code in _EXIT_CODES and result.exit_code != _EXIT_CODES[result.code]:
+    if result.code in _BY_ITS_CODE and result.exit_code != ExitCode[result.code.upper()]:
         return f"{result.code} with exit code {result.exit_code}"
     if result.code != "program_failed" or result.slot is None:
         return None
     code = facts.exit_codes.get((result.slot, run.slots[result.slot].incarnations))
-    if result.exit_code == code:
-        return None
-    return f"slot {result.slot} ended with {code}, the run with {result.exit_code}"
+    wrong = f"slot {result.slot} ended with {code}, the run with {result.exit_code}"
+    return None if result.exit_code == code else wrong
 
 
 def who_has_ended_well_is_not_lost(
