@@ -27,7 +27,7 @@ from tests.simulation.progress import Kept, Totals, kept_in, version_of_code
 from tests.simulation.schedule import Schedule, from_json
 from tests.simulation.search import keep, search, stored
 from tests.simulation.shrink import shrink
-from tests.simulation.world import simulate
+from tests.simulation.world import fails_like, simulate
 
 OUT = Path("build/simulate")
 
@@ -139,12 +139,7 @@ def _summary(totals: Totals, seconds: float) -> None:
 def _explain(failed: list[tuple[int, Violation]]) -> int:
     seed, violation = failed[0]
     print(f"\nseed {seed}: {violation.invariant} does not hold: {violation.words}")
-
-    def fails(schedule: Schedule) -> bool:
-        found = simulate(schedule).violation
-        return found is not None and found.invariant == violation.invariant
-
-    _write(shrink(generate(seed), fails))
+    _write(shrink(generate(seed), lambda schedule: fails_like(violation, schedule)))
     return 1
 
 

@@ -1,9 +1,4 @@
-"""The agent that ships, in a simulated process: what it does is recorded for the judge.
-
-Nothing here decides for an agent. `worker.agent.take_part` runs on the virtual loop, with the real
-client; this module gives it an outer world (`AgentEnvironment`): sensors, ports, a hosts file, a
-program, and a network, and writes down what really happened.
-"""
+"""The agent that ships, in a simulated process and world: what really happens is written down."""
 
 from __future__ import annotations
 

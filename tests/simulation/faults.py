@@ -1,7 +1,7 @@
-"""The kinds of faults: what each does to the world, and how it is read in a schedule.
+"""The kinds of faults, and what each does to the world.
 
-A fault that can cost a node its slot says so (`trouble`): of such a node the invariants expect no
-more than honesty. All other faults must not cost anybody anything.
+Of a node that a fault can cost its slot no more than honesty is expected: it is `troubled`, or its
+path `light`. All other faults must not cost anybody anything.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ def _slow_submissions(world: World, fault: Fault) -> None:
 
 
 KINDS: dict[str, Apply] = {
-    "registry crash": lambda w, f: w.crash_registry(f.seconds),
+    "registry crash": lambda w, f: w.registries.crash(f.seconds),
     "registry pause": _pause_registry,
     "disk full": _fill_disk,
     "disk slow": _slow_disk,

@@ -1,8 +1,4 @@
-"""What every launch holds, whatever happens to it: see DESIGN section 3.
-
-As all invariants they judge by the history: by what the registry's journal has, what schedulers
-really did, and what a person was shown and told.
-"""
+"""What every launch holds, whatever happens to it: see DESIGN section 3."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The launch that ships, in a simulated process: what it does is recorded for the judge.
-
-Nothing here decides for a launch. `launcher.run.command.launch` runs on the virtual loop, with the
-real client and real files of a state directory; this module gives it an outer world
-(`LaunchEnvironment`): schedulers, a board, a network, and a process for a registry of its own.
-"""
+"""The launch that ships, in a simulated process and outer world, with real files of its state."""
 
 from __future__ import annotations
 
@@ -41,7 +36,7 @@ from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunStatus
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.network import ADDRESSES, BESIDE, PORT, place_of
-from tests.simulation.registry import Identity
+from tests.simulation.registry import OPERATOR, Identity
 from tests.simulation.schedule import Launch
 from tests.simulation.scheduler import SimulatedChildren
 from tests.support.virtual_time import Machine
@@ -167,10 +162,7 @@ class Launcher:
         return settings.model_copy(update={"verify_timeout": _VERIFY_SECONDS})
 
     def _standing(self) -> str:
-        return RegistryString(place_of(self.launch.addresses), self.world.operator).text()
-
-    def belongs_to(self, index: int) -> bool:
-        return self.index == index
+        return RegistryString(place_of(self.launch.addresses), OPERATOR).text()
 
     def note_launch(self, folder: Folder) -> None:
         record = folder.record()

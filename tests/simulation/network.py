@@ -1,7 +1,6 @@
 """The network between processes and the registry: it loses, doubles, delays, reorders and cuts.
 
-It implements `rendezvous.talk.network`, so that the client that ships runs on it, and hands
-requests to the registry's own application: see `asgi`.
+The client that ships runs on it, and its requests reach the registry's own application.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def a_resumed_launch_shows_what_is_new(history: History, launcher: Launcher) -> 
 def nothing_is_left_at_a_scheduler(history: History, world: World) -> Wrong:
     """When the last launcher of a launch has ended, its worker runs have, or it has named them."""
     for index, scheduler in enumerate(world.schedulers):
-        launchers = [launcher for launcher in world.launchers if launcher.belongs_to(index)]
+        launchers = [launcher for launcher in world.launchers if launcher.index == index]
         last = launchers[-1]
         was_ended = last.exit_code is not None or last.all_cleared is not None
         if not was_ended or last.outcome in ("run_exists", "broken", "usage"):

@@ -1,8 +1,4 @@
-"""A program as an agent finds it: it runs, its ranks end, it is told to stop, something is left.
-
-It implements `worker.agent.environment.RunningProgram`. How it behaves is the schedule's, and what
-must hold of it is judged by what really happened here.
-"""
+"""A program as an agent finds it (`RunningProgram`): how it behaves is the schedule's."""
 
 from __future__ import annotations
 

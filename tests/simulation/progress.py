@@ -1,8 +1,7 @@
 """How far the search for failing schedules has come, in all: `build/simulate/progress.json`.
 
-The file is written anew after each chunk of seeds, all or nothing, so that a search can be broken
-off at any moment and no seed is left out. A seed that failed stays written down until it passes.
-What was run is counted for each version of the code as well: only with it a seed is a schedule.
+The file is written anew after each chunk of seeds, all or nothing: a search can be broken off at
+any moment. What was run is counted for each version of the code: only with it a seed is a schedule.
 """
 
 from __future__ import annotations
@@ -44,11 +43,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Progress:
-    """What was run in all; a failed seed that is run again is not counted again.
-
-    `versions` counts the schedules on each version of the code, the newest last; `failed` has the
-    invariant that did not hold, by seed.
-    """
+    """What was run in all, by version, the newest last; and what did not hold, by failed seed."""
 
     next_seed: int = 0
     schedules: int = 0

@@ -1,7 +1,4 @@
-"""The processes of registries: a standing one, or one that is the child of a launcher.
-
-Whether and when a child is started again is its launcher's to decide.
-"""
+"""The processes of registries: a standing one, or one that is the child of a launcher."""
 
 from __future__ import annotations
 
@@ -49,9 +46,10 @@ class Identity:
         key = hkdf(secret, "registry key for node credentials")
         return Identity(key, registry_credential(secret).sha256(), hashlib.sha256(secret).digest())
 
-    @staticmethod
-    def standing(secret: bytes) -> Identity:
-        return Identity(hkdf(secret, "nodes"), registry_credential(secret).sha256(), PROOF)
+
+_SECRET = hashlib.sha256(b"simulation").digest()
+OPERATOR = registry_credential(_SECRET)
+_STANDING = Identity(hkdf(_SECRET, "nodes"), OPERATOR.sha256(), PROOF)
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Registries:
         self._holders: dict[object, int] = {}
         self._down_until = self.ill_until = self.longest_away = 0.0
 
-    def start(self, identity: Identity, port: int = PORT) -> Registry:
+    def start(self, identity: Identity = _STANDING, port: int = PORT) -> Registry:
         world = self._world
         self._boots += 1
         machine = Machine(world.loop, f"registry#{self._boots}")
@@ -105,7 +103,7 @@ class Registries:
             world.history.gaps.append((world.loop.time(), _FOR_EVER))
             world.network.registry_died()
 
-    def crash(self, down: float, identity: Identity) -> None:
+    def crash(self, down: float) -> None:
         world, registry = self._world, self._world.network.registry
         if registry is None:
             return
@@ -118,7 +116,7 @@ class Registries:
         if self._child is not None:
             self._child.died(-9)
         elif down:
-            world.later(down, self.start, identity)
+            world.later(down, self.start)
 
     def is_away(self, seconds: float) -> None:
         self.longest_away = max(self.longest_away, seconds)

@@ -55,7 +55,7 @@ def the_journal_gives_the_live_state(history: History, world: World) -> Wrong:
 def submissions_are_bounded(history: History, world: World) -> Wrong:
     """A slot is submitted once, and again at most as often as the person allowed."""
     for facts in history.facts.values():
-        again = sum(launcher.belongs_to(facts.index) for launcher in world.launchers) - 1
+        again = sum(launcher.index == facts.index for launcher in world.launchers) - 1
         for slot, count in facts.submissions.items():
             if count > 1 + facts.launch.retries + again:
                 return f"slot {slot} of {facts.launch.run} was submitted {count} times"
@@ -65,7 +65,7 @@ def submissions_are_bounded(history: History, world: World) -> Wrong:
 def an_undisturbed_run_ends_well(history: History, world: World) -> Wrong:
     """Without faults, and with programs that end well, the result is good."""
     run = history.runs.get("r0")
-    if not world.is_undisturbed or run is None or run.result is None:
+    if world.schedule.faults or run is None or run.result is None:
         return None
     launch = history.of(run).launch
     ranks = {slot: rank for slot, rank in enumerate(launch.ranks) if rank is not None}

@@ -1,7 +1,6 @@
 """What starts worker runs, with its own troubles: see `launcher.schedulers.contract`.
 
-The service is nobody's process: it goes on whoever is killed or stopped, and its answers may be
-late, lost, wrong, or not come at all. What it is asked, and when again, is the launch's.
+It is nobody's process; its answers may be late, lost, wrong, or not come at all.
 """
 
 from __future__ import annotations
@@ -101,7 +100,8 @@ class SimulatedScheduler:
             self.unsure_next -= 1
             raise SchedulerError("error 500")
         made = Submitted(f"{100 + len(self.runs)}", run.name, run.slot, run.generation, where)
-        self.world.judge_submission(self, made)
+        is_child = self not in self.world.schedulers
+        self.world.judge_of_launcher(self, run=made, is_child=is_child)
         made.listed_at = self.world.loop.time() + self.list_lag
         self.runs.append(made)
         self.world.spawn(self._live(made))
@@ -144,7 +144,8 @@ class SimulatedScheduler:
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         self._may_break("cancel")
-        self.world.judge_cancel(self, self._of(handle), grace_seconds)
+        if (run_to_end := self._of(handle)) is not None:
+            self.world.judge_of_launcher(self, run=run_to_end, grace=grace_seconds)
         await self._answer()
         if self.says_nothing:
             return

@@ -17,13 +17,13 @@ from tests.simulation import invariants
 from tests.simulation.__main__ import run_seeds
 from tests.simulation.faults import KINDS, words
 from tests.simulation.generate import generate
-from tests.simulation.history import Violation
 from tests.simulation.network import ADDRESSES, place_of
 from tests.simulation.planted import BUGS
+from tests.simulation.registry import OPERATOR
 from tests.simulation.schedule import Fault, Launch, Schedule, from_json
 from tests.simulation.search import stored
 from tests.simulation.shrink import shrink
-from tests.simulation.world import World, simulate
+from tests.simulation.world import World, fails_like, simulate
 from tests.support.virtual_time import Machine, VirtualLoop
 
 
@@ -156,10 +156,10 @@ def test_a_stranger_is_refused_as_in_reality(
     place: dict[str, Any], words: str, after: float
 ) -> None:
     world = World(CALM)
-    world.start_registry()
+    world.registries.start()
     path = world.network.path(0, 0)
     path.cut_up_until = 0.0 if place else 1e9
-    client = world.client(place_of(1), path, world.network.door(path), world.operator)
+    client = world.client(place_of(1), path, world.network.door(path), OPERATOR)
     client.place = replace(place_of(1), **place)
 
     async def told() -> float:
@@ -174,11 +174,6 @@ def test_a_stranger_is_refused_as_in_reality(
 
 
 # --- what a person gets of a failure --------------------------------------------------------------
-
-
-def fails_like(violation: Violation, schedule: Schedule) -> bool:
-    found = simulate(schedule).violation
-    return found is not None and found.invariant == violation.invariant
 
 
 def test_a_failing_schedule_is_shortened_to_what_matters() -> None:

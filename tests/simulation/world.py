@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
-import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
@@ -23,7 +21,7 @@ from rendezvous.server import sequencer
 from rendezvous.server.journal import Record
 from rendezvous.shell import Recorder
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
-from rendezvous.talk.credentials import Credential, registry_credential
+from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.node import Job, JoinRequest
@@ -38,15 +36,12 @@ from tests.simulation.history import Facts, History, Violation
 from tests.simulation.launchers import Broken, Folder, Launcher, SimulatedEnvironment, join_by_token
 from tests.simulation.network import Door, Network
 from tests.simulation.program import Course
-from tests.simulation.registry import Identity, Registries
+from tests.simulation.registry import Registries
 from tests.simulation.schedule import OTHER_JOBS, Fault, Launch, Schedule
-from tests.simulation.scheduler import SimulatedScheduler, Submitted
+from tests.simulation.scheduler import SimulatedScheduler
 from tests.support.recordings import Kept
 from tests.support.virtual_time import Machine, VirtualLoop
 
-_SECRET = hashlib.sha256(b"simulation").digest()
-_OPERATOR = registry_credential(_SECRET)
-_STANDING = Identity.standing(_SECRET)
 _JOB = "a" * 64
 _CALM_SECONDS = 240.0
 _LOOK_SECONDS = 0.5
@@ -75,7 +70,6 @@ class World:
         self.network: Network = Network(self.loop, self.history, schedule.seed)
         self.disk = Disk(self._at_commit, self.history.dropped)
         self.history.world = self
-        self.operator = _OPERATOR
         self.counts: Counter[str] = Counter()
         self.marks: dict[tuple[str, int, int], Fault] = {}
         self.schedulers: list[SimulatedScheduler] = []
@@ -87,8 +81,6 @@ class World:
         self.owns_registry = any(launch.owns_registry for launch in schedule.launches)
         self._coming_back = 0
         self.registry_was_down = self.registry_is_gone = False
-        self.is_undisturbed = not schedule.faults
-        self._random = random.Random(f"{schedule.seed} world")
         self._outside = Machine(self.loop, "outside")
         self._ended_at: float | None = None
         self._triggers: dict[tuple[str, int, str], list[Fault]] = {}
@@ -104,7 +96,7 @@ class World:
                 self._prepare(index, launch)
             self._plan_faults()
             if not self.owns_registry:
-                self.start_registry()
+                self.registries.start()
             self.later(_LOOK_SECONDS, self._look)
             self.loop.drive(_MOST_SECONDS)
             if self.history.violation is None:
@@ -152,23 +144,13 @@ class World:
         begun = {launcher.index for launcher in self.launchers}
         if len(begun) < len(self.schedule.launches) or not all(x.ended for x in self.launchers):
             return False
-        if self._coming_back:
-            return False
+        if self._coming_back or self.owns_registry:
+            return not self._coming_back
         registry = self.network.registry
-        if self.owns_registry:
-            return True
         if not self.registry_is_gone and (registry is None or registry.machine.paused):
             return False
         runs = self.history.runs.values()
         return self.registry_is_gone or all(run.phase is Phase.FINISHED for run in runs)
-
-    # --- the registry -------------------------------------------------------------------------
-
-    def start_registry(self) -> None:
-        self.registries.start(_STANDING)
-
-    def crash_registry(self, down: float) -> None:
-        self.registries.crash(down, _STANDING)
 
     # --- launches -----------------------------------------------------------------------------
 
@@ -218,20 +200,13 @@ class World:
                 launcher.was_broken = True
             raise Broken(part)
 
-    def judge_submission(self, scheduler: SimulatedScheduler, run: Submitted) -> None:
-        is_child = scheduler not in self.schedulers
+    def judge_of_launcher(self, scheduler: SimulatedScheduler, **about: Any) -> None:
+        """Judge what a scheduler is asked by who has launched with it."""
         for launcher in self.live_launchers(scheduler.index):
-            self.history.judge(launcher=launcher, run=run, is_child=is_child)
-
-    def judge_cancel(
-        self, scheduler: SimulatedScheduler, run: Submitted | None, grace: float
-    ) -> None:
-        for launcher in self.live_launchers(scheduler.index):
-            if run is not None:
-                self.history.judge(launcher=launcher, run=run, grace=grace)
+            self.history.judge(launcher=launcher, **about)
 
     def live_launchers(self, index: int) -> list[Launcher]:
-        return [x for x in self.launchers if x.belongs_to(index) and not x.ended]
+        return [x for x in self.launchers if x.index == index and not x.ended]
 
     def cancel(self, index: int) -> None:
         """A person cancels the run, when there is a registry to ask."""
@@ -253,7 +228,7 @@ class World:
     def clear(self, index: int) -> None:
         """A person ends what a killed launcher has left, where none has come after it."""
         if not self.live_launchers(index):
-            last = [x for x in self.launchers if x.belongs_to(index)][-1]
+            last = [x for x in self.launchers if x.index == index][-1]
             Machine(self.loop, "a person").run(self._clear(last))
 
     async def _clear(self, last: Launcher) -> None:
@@ -330,27 +305,22 @@ class World:
         launch, number = process.launch, process.number
         changes: dict[str, Any] = {"hostname": f"host{number + 7}", "job": _job(process)}
         if launch.subnets > 1:
+            last = f"{process.slot % launch.subnets}.{number + 1}"
             changes["candidates"] = [
-                candidate.model_copy(
-                    update={
-                        "address": f"10.{net}.{process.slot % launch.subnets}.{number + 1}",
-                        "prefix_length": 24,
-                    }
-                )
-                for net, candidate in enumerate(request.candidates)
+                one.model_copy(update={"address": f"10.{net}.{last}", "prefix_length": 24})
+                for net, one in enumerate(request.candidates)
             ]
         if process.slot == 0 and launch.free_port:
             changes["master_port"] = launch.free_port
         mark = self.marked("other job", process)
         other = "" if mark is None else OTHER_JOBS[mark.count - 1]
-        if other == "size":
-            changes["job"] = changes["job"].model_copy(update={"nnodes": "99"})
+        if other == "version":
+            changes["facts"] = request.facts.model_copy(update={"rdzv_version": "99.0.0"})
         elif other == "framework":
             changes["job"] = Job(framework="mpi")
-        elif other == "command":
-            changes["job"] = changes["job"].model_copy(update={"command_digest": "f" * 64})
-        elif other == "version":
-            changes["facts"] = request.facts.model_copy(update={"rdzv_version": "99.0.0"})
+        elif other:
+            more = {"nnodes": "99"} if other == "size" else {"command_digest": "f" * 64}
+            changes["job"] = changes["job"].model_copy(update=more)
         return request.model_copy(update=changes)
 
     def told_by(self, process: Process, report: NodeReport) -> NodeReport:
@@ -426,3 +396,8 @@ def _quiet() -> Iterator[None]:
 
 def simulate(schedule: Schedule) -> Report:
     return World(schedule).run()
+
+
+def fails_like(violation: Violation, schedule: Schedule) -> bool:
+    found = simulate(schedule).violation
+    return found is not None and found.invariant == violation.invariant
