@@ -17,7 +17,6 @@ from rendezvous.run.state import DEAD_SUBMISSIONS, LeftOut, Run, create
 from rendezvous.server.journal import Record
 from rendezvous.talk.network import Answer, Request
 from rendezvous.wire.errors import InternalError
-from rendezvous.wire.node import JoinReply
 from rendezvous.wire.run import Phase, Result, RunStatus, SlotState
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Problem
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 Wrong = str | None
 Judge = Callable[..., Wrong]
-_NOT_JUDGED = ("/healthz", "/reports", "/refusal", "/report", "/relay", "/metrics")
+_NOT_JUDGED = ("/nodes", "/healthz", "/reports", "/refusal", "/report", "/relay", "/metrics")
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,6 @@ class Facts:
     phase_at: float = 0.0
     stop_at: float | None = None
     finished: float | None = None
-    finished_by: str = ""
     lost_at: list[float] = field(default_factory=list)
     off_at: dict[tuple[int, int], float] = field(default_factory=dict)
     said_over: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -289,7 +287,7 @@ class History:
         if said is not None:
             self.judge(said=said)
 
-    def _said(self, request: Request, answer: Answer) -> NodeView | JoinReply | RunStatus | None:
+    def _said(self, request: Request, answer: Answer) -> NodeView | RunStatus | None:
         path = request.target.partition("?")[0]
         if answer.status >= 500:
             code = Problem.model_validate_json(answer.body).code
@@ -299,8 +297,6 @@ class History:
             return None
         if path.endswith("/watch"):
             return self.view_of(answer.body)
-        if path.endswith("/nodes"):
-            return JoinReply.model_validate_json(answer.body)
         if path.endswith(_NOT_JUDGED) or "/tables/" in path:
             return None
         return RunStatus.model_validate_json(answer.body)
@@ -329,7 +325,7 @@ def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> N
     if run.stop and facts.stop_at is None:
         facts.stop_at = at
     if run.result is not None and facts.finished is None:
-        facts.finished, facts.finished_by = now, event.kind
+        facts.finished = now
     _note_nodes(facts, run, event, now)
     _note_failures(facts, event)
     _note_waits(facts, run, event, at)

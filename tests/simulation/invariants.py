@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 import sys
 from inspect import isfunction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import OVER, Run
 from rendezvous.run.views import reason
-from rendezvous.wire.node import JoinReply
 from rendezvous.wire.reports import AckReport, ExitReport, Report
 from rendezvous.wire.run import NodeState, Phase, RunStatus
 from rendezvous.wire.watch import NodeView
@@ -273,24 +272,17 @@ def a_time_out_has_somebody_who_is_late(
 # --- of what the registry answers -----------------------------------------------------------------
 
 
-def nothing_is_told_that_a_crash_could_take_back(history: History, said: Any) -> Wrong:
+def nothing_is_told_that_a_crash_could_take_back(
+    history: History, said: NodeView | RunStatus
+) -> Wrong:
     """Whatever leaves the registry is in the journal by then."""
     if isinstance(said, NodeView):
-        return _view_is_durable(history, said)
-    if isinstance(said, JoinReply):
-        known = any(said.incarnation in facts.joined.values() for facts in history.facts.values())
-        return None if known else f"incarnation {said.incarnation}"
-    if isinstance(said, RunStatus):
-        facts = history.facts[said.launch_id]
-        if (run := history.run_of(facts)) is None:
-            return None if facts.created else f"{said.run} was never made"
-        return None if said.version <= run.version else f"version {said.version} > {run.version}"
-    return None
-
-
-def _view_is_durable(history: History, view: NodeView) -> Wrong:
-    known = any(facts.news.get(view.seq) == news(view) for facts in history.facts.values())
-    return None if known else f"news {view.seq}: {news(view)}"
+        known = any(facts.news.get(said.seq) == news(said) for facts in history.facts.values())
+        return None if known else f"news {said.seq}: {news(said)}"
+    facts = history.facts[said.launch_id]
+    if (run := history.run_of(facts)) is None:
+        return None if facts.created else f"{said.run} was never made"
+    return None if said.version <= run.version else f"version {said.version} > {run.version}"
 
 
 # --- of what nodes and launchers see --------------------------------------------------------------

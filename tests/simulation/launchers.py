@@ -164,11 +164,6 @@ class Launcher:
     def _standing(self) -> str:
         return RegistryString(place_of(self.launch.addresses), OPERATOR).text()
 
-    def note_launch(self, folder: Folder) -> None:
-        record = folder.record()
-        assert record is not None
-        self.launch_id = record.launch_id
-
     def note_status(self, status: RunStatus) -> None:
         self.seen, now = status, self.world.loop.time()
         self.shown_at = now if self.shown_at is None else self.shown_at
@@ -263,7 +258,9 @@ class Folder(StateDir):
             raise UsageError(f"{self.path / name} cannot be written: the disk is full")
         path = super().write(name, data)
         if name == "launch.json":
-            self._launcher.note_launch(self)
+            record = self.record()
+            assert record is not None
+            self._launcher.launch_id = record.launch_id
         return path
 
 

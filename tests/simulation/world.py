@@ -283,9 +283,6 @@ class World:
         follower = (process.slot + 1) % process.launch.slots
         return self.marked("unreachable", process) is None or peer != follower
 
-    def leaves_out(self, process: Process, peers: list[int]) -> int | None:
-        return peers[0] if self.marked("silent probes", process) and peers else None
-
     def arming_seconds(self, process: Process) -> float:
         mark = self.marks.pop(("slow arm", process.index, process.slot), None)
         process.was_slow |= mark is not None
