@@ -71,12 +71,10 @@ class Launcher:
 
     def __init__(self, world: World, index: int) -> None:
         self.world = world
-        self.index = index
-        self.launch = world.schedule.launches[index]
+        self.index, self.launch = index, world.schedule.launches[index]
         number = len(world.launchers)
         self.machine = Machine(world.loop, f"launcher#{number} of {self.launch.run}")
-        own = self.launch.owns_registry
-        self.path = world.network.path(index, BESIDE if own else -1)
+        self.path = world.network.path(index, BESIDE if self.launch.owns_registry else -1)
         self.door = world.network.door(self.path)
         self.draw = random.Random(f"{world.schedule.seed} launcher {number}")
         self.children = SimulatedChildren(world, index)
@@ -89,7 +87,7 @@ class Launcher:
         self.first_signal = 0
         self.signalled_at: float | None = None
         self.hurried_at: float | None = None
-        self.was_killed = self.was_paused = self.was_broken = False
+        self.was_paused = self.was_broken = False
         is_first = not any(other.index == index for other in world.launchers)
         self.again = "" if is_first else self.launch.again
         self.ended = False
@@ -196,7 +194,6 @@ class Launcher:
 
     def die(self) -> None:
         if not self.ended:
-            self.was_killed = True
             self._end()
 
     def _end(self) -> None:
