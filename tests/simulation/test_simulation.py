@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
+from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.journal import read_journal
+from rendezvous.talk.network import Answer, Request
 from rendezvous.wire.errors import Unavailable
 from tests.simulation import __main__ as command
-from tests.simulation import invariants
+from tests.simulation import asgi, invariants
 from tests.simulation.__main__ import run_seeds
 from tests.simulation.faults import KINDS, words
 from tests.simulation.generate import generate
@@ -24,7 +29,7 @@ from tests.simulation.schedule import Fault, Launch, Schedule, from_json
 from tests.simulation.search import stored
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World, fails_like, simulate
-from tests.support.virtual_time import Machine, VirtualLoop
+from tests.support.virtual_time import Machine, VirtualLoop, run_virtually
 
 
 @pytest.mark.parametrize("first", range(0, 40, 5))
@@ -108,6 +113,41 @@ def test_a_paused_machine_goes_on_where_it_was_and_a_killed_one_never_does() -> 
     loop.dispose()
 
 
+def test_a_signal_reaches_the_handler_of_its_own_machine() -> None:
+    loop = VirtualLoop(pytest.fail)
+    told: list[str] = []
+
+    async def program(name: str) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.append, name)
+        await asyncio.sleep(100)
+
+    machines = [Machine(loop, name) for name in ("one", "dead", "paused", "other")]
+    one, dead, paused, _ = machines
+    for machine in machines:
+        machine.run(program(machine.name))
+    loop.drive(1.0)
+    dead.kill()
+    paused.pause()
+    heeded = [machine.signal(signal.SIGTERM) for machine in (one, dead, paused)]
+    assert [*heeded, one.signal(signal.SIGHUP)] == [True, False, True, False]
+    loop.drive(2.0)
+    assert told == ["one"]
+    paused.go_on()
+    loop.drive(3.0)
+    assert told == ["one", "paused"]
+    loop.dispose()
+
+
+def test_tasks_and_futures_stand_in_a_set_in_the_order_in_which_they_were_made() -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        tasks = [asyncio.ensure_future(asyncio.sleep(1.0)) for _ in range(5)]
+        hashes = [hash(one) for one in (*tasks, *(loop.create_future() for _ in range(5)))]
+        assert hashes == list(range(hashes[0], hashes[0] + 10))
+
+    run_virtually(work())
+
+
 def test_nothing_is_over_while_the_registry_is_stopped() -> None:
     """Its last commit may be under way, of which it has told nobody."""
     world = World(CALM)
@@ -171,6 +211,33 @@ def test_a_stranger_is_refused_as_in_reality(
     world.loop.drive(60.0)
     assert after <= task.result() < after + 2.0
     world.loop.dispose()
+
+
+def test_a_compressed_answer_is_read() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert (b"accept-encoding", b"gzip") in scope["headers"]
+        headers = [(b"Content-Encoding", b"gzip")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": gzip.compress(b"much")})
+
+    answer = run_virtually(asgi.serve(app, Request("GET", "/x?a=1", {}), "10.9.0.1", None))
+    assert answer == Answer(200, {"content-encoding": "gzip"}, b"much")
+
+
+def test_who_waits_for_more_of_a_request_hears_that_its_connection_ended() -> None:
+    heard: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        heard.extend([(await receive())["type"], (await receive())["type"]])
+
+    async def work() -> None:
+        connection = Connection("10.9.0.1")
+        asyncio.get_running_loop().call_later(1.0, connection.end, CloseReason.FIN)
+        await asgi.serve(app, Request("POST", "/x", {}, b"body"), "10.9.0.1", connection)
+        assert asyncio.get_running_loop().time() == 1.0
+
+    run_virtually(work())
+    assert heard == ["http.request", "http.disconnect"]
 
 
 # --- what a person gets of a failure --------------------------------------------------------------
