@@ -3,102 +3,105 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.support.virtual_time import VirtualLoop, run_virtually
 from tests.worker.test_probe import identity
 from worker.probe.packets import HELLO_BYTES, Packets
 from worker.probe.path_mtu import PathMtu
 
-pytestmark = pytest.mark.real_time
+DEAF = 2
 
 
-@pytest.fixture(autouse=True)
-def soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.probe.path_mtu._WAIT_SECONDS", 0.15)
+class Way(socket.socket):
+    """A socket whose datagrams over a size do not pass, nor some of the others."""
 
+    def __init__(self, largest: int, lost: int = 0, known: int = 0) -> None:
+        super().__init__(type=socket.SOCK_DGRAM)
+        self.heard: set[bytes] = set()
+        self.readable: Callable[[], None]
+        self._largest, self._lost, self._known_here = largest, lost, known
+        self._replies: list[bytes] = []
 
-class Narrow(asyncio.DatagramProtocol):
-    """A peer behind a way that datagrams over a size do not pass, nor some of the others."""
-
-    def __init__(self, largest: int, lost: int = 0) -> None:
-        self._packets = Packets(identity(1))
-        self._largest = largest
-        self._lost = lost
-        self.heard: set[tuple[bytes, str]] = set()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: Any = transport
-
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self.heard.add((data[:HELLO_BYTES], addr[0]))
-        said = self._packets.read_hello("udp", data)
+    def sendto(self, data: bytes, place: tuple[str, int]) -> None:  # type: ignore[override]
+        peer = Packets(identity(1))
+        said = peer.read_hello("udp", data)
         assert said is not None
-        if len(data) + 28 > self._largest:
+        self.heard.add(data[:HELLO_BYTES])
+        if len(data) + 28 > self._largest or place[1] == DEAF:
             return
-        if self._lost:
-            self._lost -= 1
-            return
-        size = len(data)
-        reply = self._packets.reply("udp", said, clock=0.0, source=addr[0], size=size)
-        self._transport.sendto(reply, addr)
+        self._lost -= 1
+        if self._lost < 0:
+            size = len(data)
+            self._replies += [peer.reply("udp", said, clock=0.0, source="10.0.0.1", size=size)]
+            asyncio.get_running_loop().call_soon(self.readable)
+
+    def recv(self, size: int) -> bytes:  # type: ignore[override]
+        if not self._replies:
+            raise BlockingIOError
+        return self._replies.pop()
+
+    def getsockopt(self, *_: int) -> int:  # type: ignore[override]
+        return self._known_here
 
 
-@asynccontextmanager
-async def asking(peer: Narrow, source: str = "") -> AsyncIterator[tuple[PathMtu, int]]:
-    """What asks for packet sizes, and the port of a peer."""
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(lambda: peer, ("127.0.0.1", 0))
-    port = transport.get_extra_info("sockname")[1]
-    with contextlib.closing(transport), PathMtu(Packets(identity(0)), 4, source) as path:
-        yield path, port
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int | None]]:
+    """What is found of the way to the peers at these ports, asked one behind the other."""
+
+    def found(way: Way, *ports: int, mtu: int = 1_500) -> list[int | None]:
+        def add_reader(_: VirtualLoop, __: int, callback: Any) -> None:
+            way.readable = callback
+
+        async def work() -> list[int | None]:
+            with PathMtu(Packets(identity(0)), 4) as path:
+                return [await path.ask(n, "127.0.0.1", p, mtu) for n, p in enumerate(ports, 1)]
+
+        monkeypatch.setattr("worker.probe.path_mtu._socket", lambda *_: way)
+        monkeypatch.setattr(VirtualLoop, "add_reader", add_reader)
+        monkeypatch.setattr(VirtualLoop, "remove_reader", lambda *_: None)
+        return run_virtually(work())
+
+    return found
 
 
-async def test_where_no_peer_answers_datagrams_only_the_first_few_are_asked() -> None:
+def test_where_no_peer_answers_datagrams_only_the_first_few_are_asked(ask: Any) -> None:
     """As with a firewall that lets TCP alone pass: to wait for each would cost a start seconds."""
-    mute = Narrow(0)
-    async with asking(mute) as (path, port):
-        first = [path.ask(slot, "127.0.0.1", port, 1_500) for slot in range(1, 5)]
-        assert await asyncio.gather(*first) == [None] * 4
-        assert [await path.ask(s, "127.0.0.1", port, 1_500) for s in range(5, 30)] == [None] * 25
+    mute = Way(0)
+    assert ask(mute, *[1] * 30) == [None] * 30
     assert len(mute.heard) == 4
 
 
-async def test_mute_peers_among_others_keep_nobody_from_being_measured() -> None:
-    async with asking(Narrow(1_500)) as (path, port):
-        with socket.socket(type=socket.SOCK_DGRAM) as mute:
-            mute.bind(("127.0.0.1", 0))
-            assert await path.ask(1, "127.0.0.1", port, 1_500) == 1_500
-            deaf = mute.getsockname()[1]
-            mutes = [path.ask(slot, "127.0.0.1", deaf, 1_500) for slot in range(2, 10)]
-            assert await asyncio.gather(*mutes) == [None] * 8
-            assert await path.ask(10, "127.0.0.1", port, 1_500) == 1_500
+def test_mute_peers_among_others_keep_nobody_from_being_measured(ask: Any) -> None:
+    assert ask(Way(1_500), 1, *[DEAF] * 8, 1) == [1_500, *[None] * 8, 1_500]
 
 
 @pytest.mark.parametrize(
-    ("narrow", "mtu", "found"),
+    ("largest", "lost", "known", "mtu", "found"),
     [
-        (Narrow(9_000), 9_000, 9_000),
-        (Narrow(1_500), 9_000, 1_500),
-        (Narrow(1_499), 1_500, 1_492),
-        (Narrow(1_500, lost=1), 1_500, 1_500),
-        (Narrow(400), 1_500, None),
+        *((9_000, 0, 0, 9_000, 9_000), (1_500, 0, 0, 9_000, 1_500), (1_499, 0, 0, 1_500, 1_492)),
+        *((1_500, 1, 0, 1_500, 1_500), (1_500, 2, 0, 1_500, 1_500), (400, 0, 0, 1_500, None)),
+        (1_433, 0, 1_433, 1_500, 1_433),  # a router has told this host
     ],
 )
-async def test_where_a_large_packet_is_lost_the_usual_smaller_ones_are_tried(
-    narrow: Narrow, mtu: int, found: int | None
+def test_where_a_large_packet_is_lost_the_usual_smaller_ones_are_tried(
+    ask: Any, largest: int, lost: int, known: int, mtu: int, found: int | None
 ) -> None:
-    async with asking(narrow) as (path, port):
-        assert await path.ask(1, "127.0.0.1", port, mtu) == found
+    assert ask(Way(largest, lost, known), 1, mtu=mtu) == [found]
 
 
 async def test_a_peer_is_asked_from_the_address_of_the_plan() -> None:
-    peer = Narrow(1_500)
-    async with asking(peer, "127.0.0.5") as (path, port):
-        await path.ask(1, "127.0.0.1", port, 1_500)
-    assert {address for _, address in peer.heard} == {"127.0.0.5"}
+    with (
+        socket.socket(type=socket.SOCK_DGRAM) as peer,
+        PathMtu(Packets(identity(0)), 4, "127.0.0.5") as path,
+    ):
+        peer.bind(("127.0.0.1", 0))
+        asking = asyncio.create_task(path.ask(1, "127.0.0.1", peer.getsockname()[1], 1_500))
+        await asyncio.sleep(0)
+        _, (address, _) = peer.recvfrom(9_000)
+        asking.cancel()
+    assert address == "127.0.0.5"

@@ -12,46 +12,16 @@ from contextlib import ExitStack
 import pytest
 
 from rendezvous.compat import timeout
-from tests.worker.test_probe import HOLD_SECONDS, Stream, identity, visit
+from tests.worker.test_probe import HOLD_SECONDS, identity, visit
 from worker.probe.listener import ProbeListener
 from worker.probe.packets import BULK_BYTES, HELLO_BYTES, NONCE_BYTES, REPLY_BYTES, Packets
 
 LONG_LIFE = 100.0  # of a connection: no test takes as long
 
 
-async def test_all_nodes_of_a_launch_prefer_one_port() -> None:
-    with ProbeListener(identity(0)) as first:
-        preferred = first.port
-        with ProbeListener(identity(1)) as second:
-            assert second.port != preferred
-    with ProbeListener(identity(1)) as alone:
-        assert alone.port == preferred
-
-
-async def connect(port: int) -> Stream:
-    return await asyncio.open_connection("127.0.0.1", port)
-
-
-@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n" + b"x" * 100, b"\0" * 1_000_000])
-async def test_who_says_something_else_is_not_answered(junk: bytes) -> None:
-    with ProbeListener(identity(1)) as listener:
-        reader, writer = await connect(listener.port)
-        with contextlib.suppress(ConnectionError):
-            writer.write(junk)
-            assert await reader.read() == b""
-        writer.close()
-        assert (await visit(listener.port)).outcome == "ok"
-
-
-async def test_a_node_that_sends_more_than_agreed_is_closed() -> None:
-    with ProbeListener(identity(1)) as listener:
-        reader, writer = await connect(listener.port)
-        writer.write(Packets(identity(0)).hello("tcp", 1, bytes(NONCE_BYTES)))
-        with contextlib.suppress(ConnectionError):
-            writer.write(bytes(10 * BULK_BYTES))
-            received = await reader.read()
-            assert len(received) < 2 * BULK_BYTES
-        writer.close()
+def hello(receiver: int = 1) -> bytes:
+    """What slot 0 says, never the same."""
+    return Packets(identity(0)).hello("tcp", receiver, os.urandom(NONCE_BYTES))
 
 
 def silent(stack: ExitStack, port: int, count: int) -> list[socket.socket]:
@@ -63,25 +33,13 @@ def silent(stack: ExitStack, port: int, count: int) -> list[socket.socket]:
     return opened
 
 
-def was_closed(sock: socket.socket) -> bool:
-    try:
-        return sock.recv(1) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionError:
-        return True
-
-
-async def test_hundreds_of_silent_connections_keep_nobody_away_and_the_oldest_are_closed() -> None:
-    with ProbeListener(identity(1), life_seconds=LONG_LIFE) as listener, ExitStack() as stack:
-        opened: list[socket.socket] = []
-        for _ in range(4):
-            opened += silent(stack, listener.port, 100)
-            assert (await visit(listener.port)).outcome == "ok"
+async def talking(stack: ExitStack, port: int, words: bytes) -> socket.socket:
+    """A connection that says these words, as far as they are taken, and no more."""
+    (sock,) = silent(stack, port, 1)
+    with contextlib.suppress(ConnectionError):
         async with timeout(HOLD_SECONDS):
-            while not all(map(was_closed, opened[:144])):
-                await asyncio.sleep(0.05)
-        assert not any(map(was_closed, opened[-200:]))
+            await asyncio.get_running_loop().sock_sendall(sock, words)
+    return sock
 
 
 async def closed(sock: socket.socket) -> bytes:
@@ -94,44 +52,75 @@ async def closed(sock: socket.socket) -> bytes:
     return data
 
 
-def talking(stack: ExitStack, port: int, words: bytes) -> socket.socket:
-    """A connection that says these words, and no more."""
-    sock = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-    sock.sendall(words)
-    sock.setblocking(False)
-    return sock
+def was_closed(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+async def test_all_nodes_of_a_launch_prefer_one_port_and_a_closed_listener_leaves_it() -> None:
+    with ExitStack() as stack:
+        with ProbeListener(identity(0)) as first, ProbeListener(identity(1)) as second:
+            assert second.port != first.port
+            (mute,) = silent(stack, first.port, 1)
+            assert (await visit(first.port)).outcome == "self"
+        assert await closed(mute) == b""
+        with ProbeListener(identity(1)) as alone:
+            assert alone.port == first.port
+
+
+@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n" + b"x" * 100, b"\0" * 1_000_000])
+async def test_who_says_something_else_is_not_answered(junk: bytes) -> None:
+    with ProbeListener(identity(1)) as listener, ExitStack() as stack:
+        assert await closed(await talking(stack, listener.port, junk)) == b""
+        assert (await visit(listener.port)).outcome == "ok"
+
+
+async def test_a_node_that_sends_more_than_agreed_is_closed() -> None:
+    with ProbeListener(identity(1)) as listener, ExitStack() as stack:
+        greedy = await talking(stack, listener.port, hello() + bytes(10 * BULK_BYTES))
+        assert len(await closed(greedy)) < 2 * BULK_BYTES
+
+
+async def test_hundreds_of_silent_connections_keep_nobody_away_and_the_oldest_are_closed() -> None:
+    with ProbeListener(identity(1), life_seconds=LONG_LIFE) as listener, ExitStack() as stack:
+        opened: list[socket.socket] = []
+        for _ in range(4):
+            opened += silent(stack, listener.port, 100)
+            assert (await visit(listener.port)).outcome == "ok"
+        for one in opened[:144]:
+            assert await closed(one) == b""
+        assert not any(map(was_closed, opened[-200:]))
 
 
 async def test_a_hello_that_was_overheard_opens_nothing_again() -> None:
     """Whoever listens on the way could hold connections without end, all of them proven."""
-    hello = Packets(identity(0)).hello("tcp", 1, os.urandom(NONCE_BYTES))
+    words = hello()
     with ProbeListener(identity(1), life_seconds=LONG_LIFE) as listener, ExitStack() as stack:
-        true = talking(stack, listener.port, hello)
-        loop = asyncio.get_running_loop()
+        true = await talking(stack, listener.port, words)
         async with timeout(HOLD_SECONDS):
-            assert len(await loop.sock_recv(true, 10_000)) == REPLY_BYTES
-        replayed = [talking(stack, listener.port, hello) for _ in range(300)]
+            assert len(await asyncio.get_running_loop().sock_recv(true, 10_000)) == REPLY_BYTES
+        replayed = [await talking(stack, listener.port, words) for _ in range(300)]
         assert [await closed(one) for one in replayed] == [b""] * 300
         assert not was_closed(true)
         assert (await visit(listener.port)).outcome == "ok"
 
 
 async def test_a_hello_to_another_node_is_answered_and_holds_nothing() -> None:
-    hello = Packets(identity(0)).hello("tcp", 7, os.urandom(NONCE_BYTES))
-    with ProbeListener(identity(1)) as listener, ExitStack() as stack:
-        reply = Packets(identity(0)).read_reply(
-            "tcp", await closed(talking(stack, listener.port, hello))
-        )
+    with ProbeListener(identity(1), life_seconds=LONG_LIFE) as listener, ExitStack() as stack:
+        said = await closed(await talking(stack, listener.port, hello(7)))
+    reply = Packets(identity(0)).read_reply("tcp", said)
     assert reply is not None
     assert reply.slot == 1
 
 
 @pytest.mark.real_time
 async def test_connections_end_in_time_also_when_nobody_else_comes() -> None:
-    hello = Packets(identity(0)).hello("tcp", 1, os.urandom(NONCE_BYTES))
     with ProbeListener(identity(1), life_seconds=0.3) as listener, ExitStack() as stack:
-        proven = talking(stack, listener.port, hello)
-        assert len(await closed(proven)) == REPLY_BYTES
+        assert len(await closed(await talking(stack, listener.port, hello()))) == REPLY_BYTES
         for _ in range(2):  # the timer runs again for those who come later
             (mute,) = silent(stack, listener.port, 1)
             assert await closed(mute) == b""
@@ -152,30 +141,16 @@ async def test_a_listener_without_a_file_for_a_connection_goes_on_once_it_has_on
 
 
 async def test_a_datagram_that_proves_nothing_is_not_answered() -> None:
-    with (
-        ProbeListener(identity(1)) as listener,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock,
-    ):
+    packets, nonce = Packets(identity(0)), b"n" * NONCE_BYTES
+    with ProbeListener(identity(1)) as listener, socket.socket(type=socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         sock.connect(("127.0.0.1", listener.port))
-        packets = Packets(identity(0))
-        for data in (b"", b"x", b"x" * 9_000, packets.hello("tcp", 1, bytes(NONCE_BYTES))):
+        for data in (b"", b"x", b"x" * 9_000, hello(), packets.hello("udp", 1, nonce)):
             sock.send(data)
-        sock.send(packets.hello("udp", 1, b"n" * NONCE_BYTES))
-        loop = asyncio.get_running_loop()
         async with timeout(HOLD_SECONDS):
-            first = packets.read_reply("udp", await loop.sock_recv(sock, 10_000))
+            said = await asyncio.get_running_loop().sock_recv(sock, 10_000)
+        first = packets.read_reply("udp", said)
         assert first is not None
-        assert (first.nonce, first.size) == (b"n" * NONCE_BYTES, HELLO_BYTES)
+        assert (first.nonce, first.size) == (nonce, HELLO_BYTES)
         with pytest.raises(BlockingIOError):
             sock.recv(10_000)
-
-
-async def test_a_listener_that_was_closed_answers_nobody_and_leaves_its_port_free() -> None:
-    with ProbeListener(identity(1)) as first:
-        reader, writer = await connect(first.port)
-        assert (await visit(first.port)).outcome == "ok"
-    assert await reader.read() == b""
-    writer.close()
-    with ProbeListener(identity(1)) as second:
-        assert second.port == first.port

@@ -32,10 +32,18 @@ def reply(source: str = "10.0.0.3", clock: float = 1.5) -> bytes:
     return packets(slot=5).reply("tcp", Hello(3, 5, NONCE), clock=clock, source=source, size=64)
 
 
-def test_a_hello_is_read_by_the_other_nodes_of_the_run() -> None:
-    data = packets().hello("tcp", 5, NONCE)
-    assert len(data) == HELLO_BYTES
-    assert packets(slot=5).read_hello("tcp", data) == Hello(3, 5, NONCE)
+HELLO, REPLY = packets().hello("tcp", 5, NONCE), reply()
+
+
+def is_nothing(data: bytes, node: Packets) -> bool:
+    return node.read_hello("tcp", data) is None and node.read_reply("tcp", data) is None
+
+
+def test_packets_are_read_by_the_other_nodes_of_the_run_whatever_their_version() -> None:
+    assert (len(HELLO), len(REPLY)) == (HELLO_BYTES, REPLY_BYTES) == (64, 136)
+    assert HELLO[:32] == struct.pack("!8sII16s", b"rdzv-ht1", 3, 5, NONCE)
+    assert packets(slot=5).read_hello("tcp", HELLO) == Hello(3, 5, NONCE)
+    assert packets().read_reply("tcp", REPLY) == Reply(NONCE, 5, 1.5, "10.0.0.3", 64)
 
 
 def test_what_follows_a_hello_does_not_matter() -> None:
@@ -43,52 +51,37 @@ def test_what_follows_a_hello_does_not_matter() -> None:
     assert packets(slot=5).read_hello("udp", data) == Hello(3, 5, NONCE)
 
 
-def test_a_reply_is_read_by_the_node_that_has_asked() -> None:
-    assert len(reply()) == REPLY_BYTES
-    assert packets().read_reply("tcp", reply()) == Reply(NONCE, 5, 1.5, "10.0.0.3", 64)
-
-
 @pytest.mark.parametrize(
     "changes", [{"key": b"x" * 32}, {"run": "llama2"}, {"launch_id": "launch02"}]
 )
 def test_nodes_of_other_runs_and_launches_prove_nothing(changes: dict[str, object]) -> None:
-    stranger = packets(**changes)
-    assert stranger.read_hello("tcp", packets().hello("tcp", 5, NONCE)) is None
-    assert stranger.read_reply("tcp", reply()) is None
+    assert is_nothing(HELLO, packets(**changes))
+    assert is_nothing(REPLY, packets(**changes))
 
 
 def test_a_packet_is_good_for_one_purpose() -> None:
-    hello, answer = packets().hello("tcp", 5, NONCE), reply()
-    assert packets().read_hello("udp", hello) is None
-    assert packets().read_reply("udp", answer) is None
-    assert packets().read_reply("tcp", hello) is None
-    assert packets().read_hello("tcp", answer) is None
+    assert packets().read_hello("udp", HELLO) is None
+    assert packets().read_reply("udp", REPLY) is None
+    assert packets().read_reply("tcp", HELLO) is None
+    assert packets().read_hello("tcp", REPLY) is None
 
 
-@given(st.integers(0, HELLO_BYTES - 1), st.integers(1, 255))
-def test_a_hello_with_one_other_byte_is_none(place: int, change: int) -> None:
-    data = bytearray(packets().hello("tcp", 5, NONCE))
-    data[place] ^= change
-    assert packets().read_hello("tcp", bytes(data)) is None
-
-
-@given(st.integers(0, REPLY_BYTES - 1), st.integers(1, 255))
-def test_a_reply_with_one_other_byte_is_none(place: int, change: int) -> None:
-    data = bytearray(reply())
-    data[place] ^= change
-    assert packets().read_reply("tcp", bytes(data)) is None
+@given(st.sampled_from([HELLO, REPLY]), st.integers(0, HELLO_BYTES - 1), st.integers(1, 255))
+def test_a_packet_with_one_other_byte_is_none(packet: bytes, place: int, change: int) -> None:
+    for at in (place, place - HELLO_BYTES):
+        data = bytearray(packet)
+        data[at] ^= change
+        assert is_nothing(bytes(data), packets())
 
 
 @given(st.binary(max_size=200))
 def test_junk_is_nothing(data: bytes) -> None:
-    assert packets().read_hello("tcp", data) is None
-    assert packets().read_reply("tcp", data) is None
+    assert is_nothing(data, packets())
 
 
-def test_a_packet_that_is_cut_off_or_too_long_is_nothing() -> None:
-    assert packets().read_hello("tcp", packets().hello("tcp", 5, NONCE)[:-1]) is None
-    assert packets().read_reply("tcp", reply()[:-1]) is None
-    assert packets().read_reply("tcp", reply() + b"x") is None
+@pytest.mark.parametrize("data", [HELLO[:-1], REPLY[:-1], REPLY + b"x"])
+def test_a_packet_that_is_cut_off_or_too_long_is_nothing(data: bytes) -> None:
+    assert is_nothing(data, packets())
 
 
 @pytest.mark.parametrize("clock", [math.nan, math.inf, -math.inf, 1e300])
@@ -108,14 +101,6 @@ def test_an_address_is_told_in_its_plain_form_or_not_at_all(seen: str, said: str
     told = packets().read_reply("tcp", reply(source=seen))
     assert told is not None
     assert told.source == said
-
-
-def test_packets_have_a_size_that_never_changes() -> None:
-    """Nodes of one run may hold different versions."""
-    assert (HELLO_BYTES, REPLY_BYTES) == (64, 136)
-    assert packets().hello("tcp", 5, NONCE)[:32] == struct.pack(
-        "!8sII16s", b"rdzv-ht1", 3, 5, NONCE
-    )
 
 
 def test_the_key_is_not_shown() -> None:
