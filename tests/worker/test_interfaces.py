@@ -30,7 +30,7 @@ from tests.support.fake_sysfs import (
     tcp_only,
 )
 from worker.machine import netlink
-from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
+from worker.machine.interfaces import count_cpus, count_gpus, look, route_source, why_unusable
 from worker.machine.network import Interface, Network, RdmaKind
 
 LO = Interface("lo", ("127.0.0.1/8", "::1/128"), carrier=True, mtu=65536, link_type=LOOPBACK)
@@ -75,12 +75,6 @@ def test_ipoib_interfaces_that_are_down_have_no_address_and_no_speed(trees: Tree
     assert by_name(machine)["ib3"] == replace(ib(3), is_running=False, carrier=False)
 
 
-def test_roce_rails_and_the_front_end_are_of_different_kinds(trees: Trees) -> None:
-    seen = by_name(see(trees, roce_8x400))
-    assert seen["rdma7"].rdma == RdmaKind("Ethernet", "MT4129")
-    assert seen["eth0"].rdma == RdmaKind("Ethernet", "MT4125")
-
-
 def test_efa_devices_are_seen_although_they_have_no_interface(trees: Trees) -> None:
     machine = see(trees, efa_p5)
     assert machine.rdma == (RdmaKind("Unknown", ""),) * 32
@@ -115,13 +109,6 @@ def test_a_vlan_on_a_bond_is_of_the_kind_of_the_cards_below_and_a_bare_bond_is_n
     assert kinds == dict.fromkeys(physical, RdmaKind("Ethernet", "MT4125"))
 
 
-def test_without_sys_the_addresses_are_still_there(tmp_path: Path) -> None:
-    links = links_of(tmp_path, {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.4/24"]})
-    lo = Interface("lo", ("127.0.0.1/8",), link_type=LOOPBACK)
-    eth0 = Interface("eth0", ("10.0.0.4/24",), link_type=0)
-    assert look(tmp_path, links=links) == Network((lo, eth0))
-
-
 def test_files_that_cannot_be_read_count_as_unknown(tmp_path: Path) -> None:
     base = SysfsTree(tmp_path, node=1).net("eth0", speed=1000)
     for name in ("speed", "carrier", "mtu", "operstate"):
@@ -153,7 +140,7 @@ def test_what_the_kernel_refuses_hides_nothing_else(
     assert seen == whole | {"rdma7": replace(whole["rdma7"], **unknown)}
 
 
-@pytest.mark.parametrize("path", ["sys/class/net", "sys/class/infiniband", "sys"])
+@pytest.mark.parametrize("path", ["sys/class/net", "sys/class/infiniband"])
 def test_addresses_are_there_although_the_kernel_shows_nothing_of_their_interfaces(
     trees: Trees, path: str
 ) -> None:
@@ -161,14 +148,16 @@ def test_addresses_are_there_although_the_kernel_shows_nothing_of_their_interfac
     with refused(root / path):
         seen = by_name(look(root, links=links_of(root, addresses)))
     assert {name: list(interface.addresses) for name, interface in seen.items()} == addresses
+    assert seen["lo"].link_type == LOOPBACK
 
 
 SEE = """
 import dataclasses, json
-from worker.machine.interfaces import look, route_source
+from worker.machine.interfaces import look, route_source, why_unusable
 hosts = ("10.9.0.77", "fd09::77", "192.0.2.1", "10.9.0.3", "no.invalid")
 seen = {interface.name: dataclasses.asdict(interface) for interface in look().interfaces}
-print(json.dumps([seen, [route_source(host) for host in hosts]]))
+usable = [why_unusable("10.9.0.3", "eth0"), why_unusable("10.4.0.1", "ib0")]
+print(json.dumps([seen, [route_source(host) for host in hosts], usable]))
 """
 
 MACHINE = """
@@ -199,7 +188,7 @@ exec "$@"
 def test_a_real_kernel_is_seen_as_it_is() -> None:
     command = ["unshare", "--net", "--mount", "sh", "-c", MACHINE, "sh", sys.executable, "-c", SEE]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    seen, routes = json.loads(done.stdout)
+    seen, routes, usable = json.loads(done.stdout)
     eth0, br7, veth7 = seen["eth0"], seen["br7"], seen["veth7"]
     routable = {address for address in eth0["addresses"] if not address.startswith("fe80")}
     assert routable == {"10.9.0.3/24", "10.9.0.4/24", "fd09::3/64"}
@@ -213,6 +202,7 @@ def test_a_real_kernel_is_seen_as_it_is() -> None:
     assert seen["ib1"]["addresses"] == []
     assert seen["lo"]["link_type"] == LOOPBACK
     assert routes == ["10.9.0.3", "fd09::3", None, "10.9.0.3", None]
+    assert usable == ["", "its interface ib0 (10.4.0.1) is down"]
 
 
 @pytest.mark.netns
@@ -240,6 +230,17 @@ def test_what_the_kernel_refuses_to_list_is_an_error(monkeypatch: pytest.MonkeyP
         look()
 
 
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        *(("127.0.0.1", ""), ("127.0.0.3", "")),
+        *((gone, f"its address {gone} (lo) is gone") for gone in ("192.0.2.1", "2001:db8::1")),
+    ],
+)
+def test_an_address_that_is_gone_is_named(address: str, words: str) -> None:
+    assert why_unusable(address, "lo") == words
+
+
 def test_the_route_to_this_machine_itself_leaves_from_the_address_asked_for() -> None:
     assert route_source("127.0.0.1") == "127.0.0.1"
 
@@ -255,6 +256,7 @@ def test_what_is_no_host_has_no_route(host: str) -> None:
         (None, 4),
         *(("", 0), ("-1", 0), ("NoDevFiles", 0), ("2", 1), ("3, 1", 2), ("0,9,1", 1)),
         *(("0,1,0", 0), ("GPU-5a,GPU-5b", 2), ("MIG-1,MIG-2", 1)),
+        ("GPU-1,GPU-2,GPU-3,GPU-4,GPU-5", 4),
     ],
 )
 def test_gpus_are_counted_as_a_program_sees_them(
@@ -267,10 +269,6 @@ def test_gpus_are_counted_as_a_program_sees_them(
     (tmp_path / "dev/nvidia7").write_text("no device\n")
     (tmp_path / "dev/nvidia8").symlink_to("nowhere")
     assert count_gpus(tmp_path, environ) == count
-
-
-def test_a_machine_without_gpus_has_none_whatever_is_made_visible(tmp_path: Path) -> None:
-    assert count_gpus(tmp_path, {"CUDA_VISIBLE_DEVICES": "MIG-1"}) == 0
 
 
 def test_cpus_are_counted_as_torchrun_counts_them() -> None:

@@ -1,12 +1,15 @@
-"""What the kernel grants and tells: read on this machine, and in files of others."""
+"""What the kernel grants and tells: read on this machine, and in files of others, never raising."""
 
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.fake_sysfs import refuse
+from worker.machine import sysfs
 from worker.machine.kernel import (
     Arp,
     driver_version,
@@ -26,11 +29,6 @@ def write(root: Path, name: str, text: str) -> None:
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-
-
-def identity(root: Path, effective: str, users: str = "0 0 4294967295") -> None:
-    write(root, "proc/self/status", f"Name:\tx\nCapEff:\t{effective}\n")
-    write(root, "proc/self/uid_map", f"         {users}\n")
 
 
 def test_the_limits_are_those_of_this_process(tmp_path: Path) -> None:
@@ -55,7 +53,8 @@ def test_the_limits_are_those_of_this_process(tmp_path: Path) -> None:
 def test_memory_may_be_locked_with_the_capability_of_the_whole_machine(
     tmp_path: Path, effective: str, users: str, may_lock: bool
 ) -> None:
-    identity(tmp_path, effective, users)
+    write(tmp_path, "proc/self/status", f"Name:\tx\nCapEff:\t{effective}\n")
+    write(tmp_path, "proc/self/uid_map", f"         {users}\n")
     assert read_limits(tmp_path).may_lock is may_lock
 
 
@@ -97,14 +96,57 @@ def test_network_cards_reach_gpu_memory_by_one_of_several_ways(
     assert reaches_gpu_memory(tmp_path)
 
 
-@pytest.mark.parametrize(("text", "version"), [(CLOSED, "550.54.15"), (OPEN, "570.86.15")])
-def test_the_driver_tells_its_version(tmp_path: Path, text: str, version: str) -> None:
-    write(tmp_path, "proc/driver/nvidia/version", text)
-    assert driver_version(tmp_path) == version
-
-
-def test_memory_and_maker_are_read(tmp_path: Path) -> None:
+def test_driver_memory_and_maker_are_read(tmp_path: Path) -> None:
     write(tmp_path, "proc/meminfo", "MemTotal:       1000 kB\nMemFree:  10 kB\n")
     write(tmp_path, "sys/class/dmi/id/sys_vendor", "Microsoft Corporation\n")
     assert memory_bytes(tmp_path) == 1_024_000
     assert vendor(tmp_path) == "Microsoft Corporation"
+    for text, version in ((CLOSED, "550.54.15"), (OPEN, "570.86.15")):
+        write(tmp_path, "proc/driver/nvidia/version", text)
+        assert driver_version(tmp_path) == version
+
+
+# ---- small files --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(b"28.39\x00.1\xff\n", "28.39?.1\ufffd"), (b"x" * 1000, "x" * 252 + "…")],
+    ids=["printable", "cut"],
+)
+def test_a_file_is_one_printable_line(tmp_path: Path, content: bytes, text: str) -> None:
+    (tmp_path / "fw_ver").write_bytes(content)
+    assert sysfs.text(tmp_path / "fw_ver") == text
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [("16\n", 16), ("-1", -1), ("0x1f\n", 31), ("0X1F", 31), ("", 7), ("0x", 7), ("N/A", 7)],
+)
+def test_a_number_is_decimal_or_hexadecimal(tmp_path: Path, words: str, value: int) -> None:
+    (tmp_path / "lid").write_text(words)
+    assert sysfs.number(tmp_path / "lid", 7) == value
+
+
+def test_a_directory_is_read_in_natural_order(tmp_path: Path) -> None:
+    for name in ("mlx5_10", "mlx5_9", "mlx5_0"):
+        (tmp_path / name).mkdir()
+    assert [path.name for path in sysfs.entries(tmp_path)] == ["mlx5_0", "mlx5_9", "mlx5_10"]
+
+
+def test_what_a_link_leads_to_is_named_although_it_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "master").symlink_to("../../bond0")
+    assert sysfs.link_name(tmp_path / "master") == "bond0"
+    assert not sysfs.exists(tmp_path / "master")
+
+
+@pytest.mark.parametrize("make", [refuse, lambda path: None], ids=["refused", "missing"])
+def test_what_cannot_be_read_is_as_if_it_were_not_there(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "state"
+    make(path)
+    assert (sysfs.entries(path), sysfs.text(path), sysfs.number(path, 7)) == ([], "", 7)
+    assert not sysfs.exists(path)
+    assert not sysfs.exists(path / "below")
+    assert sysfs.link_name(path / "below") is None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,8 +21,6 @@ from tests.support.fake_sysfs import (
     EMPTY_GID,
     SLOW,
     UNMANAGED,
-    Addresses,
-    Builder,
     PortFiles,
     SysfsTree,
     Trees,
@@ -34,101 +33,70 @@ from tests.support.fake_sysfs import (
 from worker.machine.rdma import Unopened, error_counters, look_rdma, open_devices, opened
 from worker.nccl.env import Given, gid_wish
 
-ND_RAILS = [f"mlx5_ib{i}" for i in range(8)]
 ROCE_RAILS = [f"mlx5_{i}" for i in (0, 3, 4, 5, 6, 9, 10, 11)]
 NO_GID = "no IPv4 RoCE v2 GID: its interface has no IPv4 address"
 NOT_GIVEN = "it is not in /dev/infiniband: this container was not given the device"
 
 
-def one_port(
-    root: Path,
-    port: PortFiles,
-    *,
-    gids: list[tuple[str, str, str]] | None = None,
-    pkeys: tuple[str, ...] = ("0xffff",),
-) -> RdmaPort:
+def one_port(root: Path, port: PortFiles, **how: Any) -> RdmaPort:
     """The port of a machine that has this one device, mlx5_0."""
     tree = SysfsTree(root, node=1)
     card = tree.pci("0000:01:00.0")
     files = {"link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)", "lid": "0x7"} | dict(port)
-    tree.rdma(
-        "mlx5_0",
-        device=card,
-        hca_type="MT4129",
-        port=files,
-        gids=gids or [],
-        pkeys=pkeys,
-    )
+    tree.rdma("mlx5_0", device=card, hca_type="MT4129", port=files, **how)
     return look_rdma(root)[0]
 
 
 # ---- the four machine types, whole and degraded -------------------------------------------------
 
 
-def port_of(build: str, **values: Any) -> RdmaPort:
-    """A port of a whole machine of one of the types."""
-    up = {"state": "ACTIVE", "phys_state": "LinkUp", "firmware": "28.39.1002"}
-    front = {"link_layer": "Ethernet", "rate_gbps": 100.0, "rate": "100 Gb/sec (4X EDR)"}
-    fast = {"rate_gbps": 400.0, "rate": "400 Gb/sec (4X NDR)"}
-    gid = {"gid_index": 3, "gid_type": "RoCE v2"}
-    subnet = "fe80:0000:0000:0000"
-    of_type: dict[str, dict[str, Any]] = {
-        "InfiniBand": {"link_layer": "InfiniBand", "hca_type": "MT4126", "pkeys": [0x801D, 0x7FFF]}
-        | {"sm_lid": 1, "subnet_prefix": subnet, "mtu": 2044}
-        | fast,
-        "front end": {"hca_type": "MT4122", "pkeys": [0xFFFF], "mtu": 1500, "problem": NO_GID}
-        | front,
-        "RoCE": {"link_layer": "Ethernet", "hca_type": "MT4129", "pkeys": [0xFFFF], "mtu": 4220}
-        | gid
-        | fast,
-        "RoCE front end": {"hca_type": "MT4125", "pkeys": [0xFFFF], "mtu": 9000} | gid | front,
+def up_port(device: str, number: int, **values: Any) -> RdmaPort:
+    """A port of a whole machine, the so manieth of its devices."""
+    guid = f"a288:c203:0004:{number:04x}"
+    up = {"state": "ACTIVE", "phys_state": "LinkUp", "firmware": "28.39.1002", "node_guid": guid}
+    fast = {"rate_gbps": 400.0, "rate": "400 Gb/sec (4X NDR)", "pkeys": [0xFFFF]}
+    return RdmaPort(device=device, **(up | fast | values))  # type: ignore[arg-type]
+
+
+SLOWER = {"link_layer": "Ethernet", "rate_gbps": 100.0, "rate": "100 Gb/sec (4X EDR)"}
+ROUTABLE = {"link_layer": "Ethernet", "gid_index": 3, "gid_type": "RoCE v2"}
+
+
+def infiniband_rail(i: int) -> RdmaPort:
+    values: dict[str, Any] = {"link_layer": "InfiniBand", "pkeys": [0x801D, 0x7FFF]}
+    values |= {
+        "hca_type": "MT4126",
+        "lid": 0x420 + i,
+        "sm_lid": 1,
+        "mtu": 2044,
+        "subnet_prefix": "fe80:0000:0000:0000",
     }
-    return RdmaPort.model_validate(up | of_type[build] | values)
+    values |= {"node_guid": f"0015:5dff:fd34:040{i}", "interface": f"ib{i}"}
+    return up_port(f"mlx5_ib{i}", i, **values)
 
 
 def test_an_infiniband_machine_has_eight_ports_and_an_accelerated_front_end(trees: Trees) -> None:
     root, _ = trees(nd_h100_v5)
-    guid, front = "a288:c203:0004:0008", {"device": "mlx5_an0", "interface": "eth1"}
-    assert look_rdma(root) == [
-        port_of("front end", node_guid=guid, **front),
-        *(
-            port_of(
-                "InfiniBand",
-                device=f"mlx5_ib{i}",
-                lid=0x420 + i,
-                node_guid=f"0015:5dff:fd34:040{i}",
-                interface=f"ib{i}",
-            )
-            for i in range(8)
-        ),
-    ]
+    values = SLOWER | {"hca_type": "MT4122", "mtu": 1500, "problem": NO_GID, "interface": "eth1"}
+    front = up_port("mlx5_an0", 8, **values)
+    assert look_rdma(root) == [front, *map(infiniband_rail, range(8))]
 
 
 def test_a_roce_machine_has_eight_rails_and_a_front_end_that_does_roce_too(trees: Trees) -> None:
     root, _ = trees(roce_8x400)
     rails = [
-        port_of("RoCE", device=device, interface=f"rdma{i}", node_guid=f"a288:c203:0004:000{i}")
+        up_port(device, i, **ROUTABLE, hca_type="MT4129", mtu=4220, interface=f"rdma{i}")
         for i, device in enumerate(ROCE_RAILS)
     ]
-    guid, front = "a288:c203:0004:0008", {"device": "mlx5_2", "interface": "eth0"}
-    front_end = port_of("RoCE front end", node_guid=guid, **front)
-    assert look_rdma(root) == [rails[0], front_end, *rails[1:]]
+    values = ROUTABLE | SLOWER | {"hca_type": "MT4125", "mtu": 9000, "interface": "eth0"}
+    assert look_rdma(root) == [rails[0], up_port("mlx5_2", 8, **values), *rails[1:]]
 
 
 def test_an_efa_machine_has_32_ports_that_a_plugin_can_use(trees: Trees) -> None:
     root, _ = trees(efa_p5)
     ports = look_rdma(root)
-    assert ports[0] == RdmaPort(
-        device="rdmap79s0",
-        link_layer="Unknown",
-        state="ACTIVE",
-        phys_state="LinkUp",
-        rate_gbps=100,
-        rate="100 Gb/sec (4X EDR)",
-        pkeys=[0xFFFF],
-        firmware="0.0.0.0",
-        node_guid="a288:c203:0004:0000",
-    )
+    values = SLOWER | {"link_layer": "Unknown", "firmware": "0.0.0.0"}
+    assert ports[0] == up_port("rdmap79s0", 0, **values)
     assert len(ports) == 32
     assert {port.problem for port in ports} == {""}
 
@@ -139,14 +107,11 @@ def test_rails_without_an_ipv4_address_have_no_gid_that_others_can_reach(trees: 
     assert found == dict.fromkeys(ROCE_RAILS, NO_GID)
 
 
-@pytest.mark.parametrize(("build", "count"), [(nd_h100_v5, 9), (roce_8x400, 9), (efa_p5, 32)])
-def test_a_container_that_was_given_no_device_sees_all_and_can_use_none(
-    trees: Trees, build: Builder, count: int
-) -> None:
-    root, _ = trees(build)
+def test_a_container_that_was_given_no_device_sees_all_and_can_use_none(trees: Trees) -> None:
+    root, _ = trees(nd_h100_v5)
     with refused(root / "dev/infiniband"):
         ports = look_rdma(root)
-    assert [(port.openable, port.problem) for port in ports] == [(False, NOT_GIVEN)] * count
+    assert [(port.openable, port.problem) for port in ports] == [(False, NOT_GIVEN)] * 9
 
 
 # ---- one port -----------------------------------------------------------------------------------
@@ -162,9 +127,8 @@ TRAINS = "4: PortConfigurationTraining"
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        ({}, ""),
+        *(({}, ""), ({"phys_state": ""}, ""), (SLOW, ""), ({"lid": ""}, "")),
         ({"sm_lid": "0x0"}, ""),  # virtual functions of some clouds tell none
-        ({"phys_state": ""}, ""),
         ({"state": ""}, "the kernel does not tell its state"),
         ({"state": "3: ARMED"}, f"{AT} ARMED and {LINK} LinkUp: {NOT_FINISHED}"),
         ({"state": "5: ACTIVE_DEFER"}, f"{AT} ACTIVE_DEFER and {LINK} LinkUp"),
@@ -174,9 +138,7 @@ TRAINS = "4: PortConfigurationTraining"
         (DOWN, f"{AT} DOWN and {LINK} Polling: nothing answers at the other end of the cable"),
         (DOWN | {"phys_state": "3: Disabled"}, f"{AT} DOWN and {LINK} Disabled: {SWITCHED_OFF}"),
         (UNMANAGED, f"{AT} INIT and {LINK} LinkUp: no subnet manager has configured it"),
-        (SLOW, ""),
         ({"lid": "0x0"}, "it has no LID: no subnet manager has configured it"),
-        ({"lid": ""}, ""),
         ({"link_layer": ""}, "its link layer is not told, which NCCL does not know"),
         ({"link_layer": "Unknown"}, "its link layer is Unknown, which NCCL does not know"),
         ({"link_layer": "Ethernet"}, "no IPv4 RoCE v2 GID"),
@@ -285,13 +247,8 @@ def test_a_device_without_uverbs_node_needs_a_kernel_module(tmp_path: Path) -> N
 
 
 def test_a_uverbs_node_that_this_user_may_not_open_is_a_problem() -> None:
-    script = """
-import os, sys
-from pathlib import Path
-from worker.machine.rdma import look_rdma
-os.getuid() or os.setuid(65534)
-print(look_rdma(Path(sys.argv[1]))[0].problem)
-"""
+    script = "import os, sys; from pathlib import Path; from worker.machine.rdma import look_rdma; "
+    script += "os.getuid() or os.setuid(65534); print(look_rdma(Path(sys.argv[1]))[0].problem)"
     with TemporaryDirectory() as folder:  # another user cannot enter pytest's
         Path(folder).chmod(0o755)
         assert one_port(Path(folder), {}).problem == ""
@@ -335,11 +292,8 @@ def test_what_errors_were_counted_is_told_by_port(tmp_path: Path) -> None:
 # ---- files that the kernel refuses --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("build", [nd_h100_v5, roce_8x400, efa_p5])
-def test_a_device_whose_files_cannot_be_read_is_still_listed(
-    trees: Trees, build: Callable[..., Addresses]
-) -> None:
-    root, _ = trees(partial(build, node=9))
+def test_a_device_whose_files_cannot_be_read_is_still_listed(trees: Trees) -> None:
+    root, _ = trees(partial(roce_8x400, node=9))
     *others, last = look_rdma(root)
     card = (root / "sys/class/infiniband" / last.device).resolve().parent.parent
     for path in [path for path in card.rglob("*") if path.is_file()]:
@@ -349,22 +303,22 @@ def test_a_device_whose_files_cannot_be_read_is_still_listed(
     assert look_rdma(root) == [*others, left]
 
 
+NO_INDEX = {"gid_index": None, "gid_type": ""}
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("ports/1/gids", {"gid_index": None, "gid_type": ""}),
-        ("ports/1/gid_attrs", {"gid_index": None, "gid_type": ""}),
+        *(
+            (f"ports/1/{name}", {"gid_index": None, "gid_type": ""})
+            for name in ("gids", "gid_attrs")
+        ),
         ("ports/1/gid_attrs/ndevs", {}),  # the card's only interface it is
-        ("ports/1/gid_attrs/types/0", {}),
-        ("ports/1/pkeys", {"pkeys": []}),
-        ("ports/1/lid", {}),
-        ("ports/1/phys_state", {"phys_state": ""}),
+        *(("ports/1/gid_attrs/types/0", {}), ("ports/1/pkeys", {"pkeys": []})),
+        *(("ports/1/lid", {}), ("ports/1/phys_state", {"phys_state": ""})),
         ("ports/1/rate", {"rate": "", "rate_gbps": 0.0}),
-        ("hca_type", {"hca_type": ""}),
-        ("fw_ver", {"firmware": ""}),
-        ("node_guid", {"node_guid": ""}),
-        ("device/net", {"mtu": 0}),
-        ("device/net/rdma7/mtu", {"mtu": 0}),
+        *(("hca_type", {"hca_type": ""}), ("fw_ver", {"firmware": ""})),
+        *(("node_guid", {"node_guid": ""}), ("device/net/rdma7/mtu", {"mtu": 0})),
     ],
 )
 def test_what_cannot_be_read_is_unknown_and_the_rest_is_told(
@@ -378,10 +332,9 @@ def test_what_cannot_be_read_is_unknown_and_the_rest_is_told(
     assert seen == whole.model_copy(update={**expected, "problem": problem})
 
 
-@pytest.mark.parametrize("path", ["sys/class/infiniband", "sys/class", "sys"])
-def test_where_devices_cannot_be_listed_there_are_none(trees: Trees, path: str) -> None:
+def test_where_devices_cannot_be_listed_there_are_none(trees: Trees) -> None:
     root, _ = trees(roce_8x400)
-    with refused(root / path):
+    with refused(root / "sys/class/infiniband"):
         assert look_rdma(root) == []
         assert error_counters(root) == {}
 
@@ -392,6 +345,9 @@ def test_where_devices_cannot_be_listed_there_are_none(trees: Trees, path: str) 
 ALL = ["mlx5_0", "mlx5_1", "mlx5_2", "rdmap79s0"]
 NOT_OPENED = "libibverbs does not open it:"
 SILENT = Unopened(f"{NOT_OPENED} asking it ends in SIGABRT")
+LACKING = Unopened("libibverbs has no driver for it", lacks_library=True)
+FAILED = [Unopened(f"ibv_open_device fails: {os.strerror(number)}") for number in (13, 19)]
+WHY_NOT = dict(zip(ALL[1:], [*FAILED, LACKING], strict=True))
 
 
 @pytest.mark.parametrize(
@@ -400,11 +356,7 @@ SILENT = Unopened(f"{NOT_OPENED} asking it ends in SIGABRT")
         (
             "mlx5_0 mlx5_1=13 mlx5_2=19 unasked=crash",
             20.0,
-            {
-                "mlx5_1": Unopened("ibv_open_device fails: Permission denied"),
-                "mlx5_2": Unopened("ibv_open_device fails: No such device"),
-                "rdmap79s0": Unopened("libibverbs has no driver for it", lacks_library=True),
-            },
+            WHY_NOT,
         ),
         ("mlx5_0 mlx5_1=crash mlx5_2 rdmap79s0", 20.0, dict.fromkeys(ALL[1:], SILENT)),
         ("mlx5_0=hang", 0.5, dict.fromkeys(ALL, Unopened(f"{NOT_OPENED} no answer within 0.5 s"))),
@@ -434,9 +386,6 @@ def test_without_a_libibverbs_that_can_be_loaded_no_device_opens(
 
 def test_what_opening_gives_is_the_problem_of_every_port_that_had_none(trees: Trees) -> None:
     ports = look_rdma(trees(nd_h100_v5)[0])
-    lacking = Unopened("libibverbs has no driver for it", lacks_library=True)
-    tried = opened(ports, dict.fromkeys(["mlx5_an0", "mlx5_ib1"], lacking))
-    assert tried[2] == ports[2].model_copy(
-        update={"openable": False, "problem": "libibverbs has no driver for it"}
-    )
+    tried = opened(ports, dict.fromkeys(["mlx5_an0", "mlx5_ib1"], LACKING))
+    assert tried[2] == ports[2].model_copy(update={"openable": False, "problem": LACKING.problem})
     assert [*tried[:2], *tried[3:]] == [*ports[:2], *ports[3:]]

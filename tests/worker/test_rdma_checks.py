@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rendezvous.wire.node import RdmaPort
+from rendezvous.proof.compare import compare
+from rendezvous.proof.rdma import RdmaExpectation, rdma_of
+from rendezvous.wire.node import Facts, Finding, JoinRequest, RdmaPort
+from tests.support.driver import make_join, make_spec
 from tests.support.fake_sysfs import (
+    DOWN,
+    Addresses,
+    Builder,
+    Trees,
+    efa_p5,
+    links_of,
+    nd_h100_v5,
+    refuse,
     roce_8x400,
+    tcp_only,
 )
 from tests.support.machines import GIB, HEALTHY, complaints, complaints_of, efa, machine, port, roce
+from worker.machine.interfaces import look
 from worker.machine.kernel import ResourceLimits
 from worker.machine.network import Interface, Network
 from worker.machine.rdma import Unopened, look_rdma
-from worker.machine.surroundings import EFA_LIBRARIES, look_around
+from worker.machine.surroundings import EFA_LIBRARIES, Surroundings, look_around
 from worker.preflight.checks import check_node
 from worker.preflight.rdma import RDMA_JUDGES, rails, wants_rdma
 
@@ -118,20 +133,9 @@ def test_what_is_wrong_is_named_with_meaning_and_cure_and_nothing_else(name: str
 
 
 @pytest.mark.parametrize("name", WRONG)
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"gpus_seen": 0, "gpu_nodes": 0},
-        {"given": {"NCCL_NET": "Socket"}},
-        {"given": {"NCCL_IB_DISABLE": "1"}},
-        {"loopback": True, "gpu_nodes": 0},
-    ],
-)
-def test_on_a_node_whose_program_uses_no_rdma_nothing_of_it_is_a_failure(
-    name: str, changes: dict[str, Any]
-) -> None:
-    wrong, _ = WRONG[name]
-    assert "fail" not in {level for _, level, _, _ in complaints(machine(**(wrong | changes)))}
+def test_on_a_node_whose_program_uses_no_rdma_nothing_of_it_is_a_failure(name: str) -> None:
+    here = machine(**(WRONG[name][0] | {"given": {"NCCL_NET": "Socket"}}))
+    assert "fail" not in {level for _, level, _, _ in complaints(here)}
 
 
 def test_require_rdma_makes_it_a_failure_without_gpus_too() -> None:
@@ -146,24 +150,20 @@ def test_every_check_of_this_file_is_seen_to_complain() -> None:
 
 EIGHT = [port(i) for i in range(8)]
 DOWN_HALF = half_rate(8, state="DOWN", phys_state="Polling")
+INIT_HALF = half_rate(8, state="INIT", lid=0, sm_lid=0)
+TWO_PORTS = [port(0), LOST]
 NO_FAULT: dict[str, dict[str, Any]] = {
     "spare port": {"rdma": [port(0), port(1, hca_type="MT4125", state="DOWN"), port(2)]},
     "NDR200": {"rdma": [half_rate(i) for i in range(8)]},
     "storage at another rate": {"rdma": [*EIGHT, half_rate(8), half_rate(9)]},
-    "storage without subnet manager": {
-        "rdma": [*EIGHT, half_rate(8, state="INIT", lid=0, sm_lid=0)]
-    },
+    "storage without subnet manager": {"rdma": [*EIGHT, INIT_HALF]},
     "storage that is down": {"rdma": [*EIGHT, DOWN_HALF]},
     "a rail for two GPUs, and storage": {"rdma": [*EIGHT[:4], half_rate(8)]},
-    "a port that is not named": {"rdma": [port(0), LOST], "given": {"NCCL_IB_HCA": "=mlx5_0"}},
-    "a port that is excluded": {"rdma": [port(0), LOST], "given": {"NCCL_IB_HCA": "^=mlx5_1:1"}},
+    "a port that is not named": {"rdma": TWO_PORTS, "given": {"NCCL_IB_HCA": "=mlx5_0"}},
+    "a port that is excluded": {"rdma": TWO_PORTS, "given": {"NCCL_IB_HCA": "^=mlx5_1:1"}},
     "front end": {"rdma": [*EIGHT[:4], roce(9, hca_type="MT4125", gid_index=None)]},
     "EFA": {"rdma": [efa(0)], "libraries": NO_EFA | {EFA_LIBRARIES[1]: ""}},
-    "named plugin": {
-        "rdma": [efa(0)],
-        "libraries": NO_EFA,
-        "given": {"NCCL_NET_PLUGIN": "ofi"},
-    },
+    "a plugin": {"rdma": [efa(0)], "libraries": NO_EFA, "given": {"NCCL_NET_PLUGIN": "ofi"}},
     "IPC_LOCK": {"limits": replace(LOCKED, may_lock=True)},
     "no RDMA": {"rdma": []},
 }
@@ -174,27 +174,19 @@ def test_what_is_no_fault_is_not_complained_of(name: str) -> None:
     assert complaints(machine(**NO_FAULT[name])) == []
 
 
-# ---- real machines ------------------------------------------------------------------------------
-
-
 def test_of_roce_over_ipv6_its_ipv6_addresses_are_judged(tmp_path: Path) -> None:
-    file = tmp_path / "cluster.conf"
-    file.write_text("NCCL_IB_ADDR_FAMILY=AF_INET6\n")
+    (tmp_path / "nccl.conf").write_text("NCCL_IB_ADDR_FAMILY=AF_INET6\n")
     roce_8x400(tmp_path / "v4")
-    environ = {"PATH": "", "NCCL_CONF_FILE": str(file)}
+    environ = {"PATH": "", "NCCL_CONF_FILE": str(tmp_path / "nccl.conf")}
     here = look_around("torchrun", [], environ, root=tmp_path / "v4")
     assert {port.gid_index for port in here.rdma} == {None}
-    assert {port.gid_index for port in look_rdma(tmp_path / "v4")} == {3}
 
 
-def test_an_index_that_names_no_gid_is_said(tmp_path: Path) -> None:
+def test_an_index_that_names_no_gid_is_said() -> None:
     bare = [roce(i, gid_index=None, problem="no GID at index 9") for i in range(8)]
-    given = {"NCCL_IB_GID_INDEX": "9"}
-    found = {
-        (check, level, value)
-        for check, level, _, value in complaints(machine(rdma=bare, given=given))
-    }
-    assert ("L08", "fail", "no GID at index 9") in found
+    found = complaints(machine(rdma=bare, given={"NCCL_IB_GID_INDEX": "9"}))
+    words = ("L08", "fail", "no GID at index 9")
+    assert words in {(check, level, value) for check, level, _, value in found}
 
 
 def test_the_accelerated_half_of_a_network_card_is_no_rail() -> None:
@@ -223,8 +215,84 @@ def test_rdma_is_wanted_where_gpus_would_use_it() -> None:
     assert wants_rdma(machine(given={"NCCL_NET": "Socket"}, require_rdma=True))
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_plain_network_card_that_can_do_rdma_fails_nobody(number: int) -> None:
+@pytest.mark.parametrize(("number", "required"), [(1, False), (2, False), (2, True)])
+def test_a_plain_network_card_that_can_do_rdma_fails_nobody(number: int, required: bool) -> None:
     cards = [roce(i, openable=False, problem="it is not in /dev/infiniband") for i in range(number)]
-    found = complaints(machine(rdma=cards, limits=LOCKED))
-    assert {level for _, level, _, _ in found} == {"warn"}
+    found = complaints(machine(rdma=cards, limits=LOCKED, require_rdma=required))
+    assert {level for _, level, _, _ in found} == {"fail" if required else "warn"}
+
+
+# ---- trees of four real machines, one of them with a fault --------------------------------------
+
+SIZE, ODD = 4, 2
+ND, ROCE, EFA, TCP = (
+    [partial(build, node=slot + 1) for slot in range(SIZE)]
+    for build in (nd_h100_v5, roce_8x400, efa_p5, tcp_only)
+)
+ND_HCAS = [f"mlx5_ib{i}:1" for i in range(8)]
+ROCE_HCAS = [f"mlx5_{i}:1" for i in (0, 3, 4, 5, 6, 9, 10, 11)]
+
+
+def seen(trees: Trees, builders: Sequence[Builder]) -> tuple[list[JoinRequest], list[Finding]]:
+    """Nodes as they join, and every warning and failure of the run."""
+    joins, found = [], []
+    for slot, build in enumerate(builders):
+        root, addresses = trees(build)
+        facts = Facts(gpus=8, boot_id=f"boot-{slot}", rdma=look_rdma(root))
+        network = look(root, links=links_of(root, addresses))
+        here = Surroundings(facts=facts, network=network, libraries={"libnccl-net.so": ""})
+        joins.append(make_join(slot, hostname=f"h{slot}", facts=facts))
+        for check, judge in RDMA_JUDGES.items():
+            own = [verdict.finding(check) for verdict in judge(here)]
+            found += [one.model_copy(update={"slot": slot}) for one in own]
+    found += compare(joins, make_spec(SIZE))
+    return joins, [one for one in found if one.level in ("warn", "fail")]
+
+
+@pytest.mark.parametrize(
+    ("builders", "expected"),
+    [
+        (ND, RdmaExpectation("IB", dict.fromkeys(range(SIZE), ND_HCAS))),
+        ([partial(build, accelerated=False) for build in ND], RdmaExpectation("IB")),
+        (ROCE, RdmaExpectation("IB", dict.fromkeys(range(SIZE), ROCE_HCAS))),
+        (EFA, RdmaExpectation("Libfabric")),
+        (TCP, RdmaExpectation("Socket")),
+    ],
+    ids=["InfiniBand", "no front end", "RoCE", "EFA", "TCP"],
+)
+def test_what_nccl_is_to_use_follows_from_sound_machines_and_nothing_is_said(
+    trees: Trees, builders: Sequence[Builder], expected: RdmaExpectation
+) -> None:
+    joins, findings = seen(trees, builders)
+    assert rdma_of(joins) == expected
+    assert findings == []
+
+
+def not_given(build: Builder) -> Builder:
+    """The machine as seen by a container that was not given its devices."""
+
+    def built(root: Path) -> Addresses:
+        addresses = build(root)
+        refuse(root / "dev/infiniband")
+        return addresses
+
+    return built
+
+
+@pytest.mark.parametrize(
+    ("sound", "odd", "findings"),
+    [
+        (ND, partial(ND[ODD], bad={2: DOWN}), "L04 warn, X04 fail"),
+        (ND, partial(ND[ODD], without_uverbs=[7]), "L09 fail, X04 fail"),
+        (ND, TCP[ODD], "X04 fail"),
+        (ROCE, partial(ROCE[ODD], v4=False), "L08 fail, X04 fail, X04 warn, X06 warn"),
+        (EFA, not_given(EFA[ODD]), "L09 fail, X04 fail"),
+    ],
+    ids=["cable out", "one device not given", "no RDMA", "no IPv4 address", "no device given"],
+)
+def test_the_machine_with_a_fault_is_named_and_no_other(
+    trees: Trees, sound: list[Builder], odd: Builder, findings: str
+) -> None:
+    _, found = seen(trees, [*sound[:ODD], odd, *sound[ODD + 1 :]])
+    assert {one.slot for one in found} == {ODD}
+    assert [*dict.fromkeys(f"{one.check} {one.level}" for one in found)] == findings.split(", ")
