@@ -6,11 +6,10 @@ import pytest
 
 from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.table import EndpointTable, TableRow
-from tests.worker.test_hosts_text import BAD_ADDRESSES, BAD_NAMES, PLAIN, render
+from tests.worker.test_hosts_text import PLAIN, render
 from worker.hosts.plan import HostsPlan, plan_hosts
 from worker.hosts.text import HostsEntry, render_hosts
 
-RESERVED = ("ip6-localhost", "ip6-allrouters", "broadcasthost")
 LEFT_OUT = "names left out of the hosts file: "
 
 
@@ -60,15 +59,12 @@ def written(made: HostsPlan) -> str:
     return ", ".join(" ".join(entry.names) for entry in made.entries)
 
 
-@pytest.mark.parametrize("address", BAD_ADDRESSES)
-def test_a_table_with_what_is_no_nodes_address_has_no_plan(address: str) -> None:
-    with pytest.raises(ArmingFailed) as caught:
-        plan_hosts("", table(row(0, "n0", address)), 0, run="r1")
-    assert "no node's address" in caught.value.message
-    assert caught.value.message.isprintable()
+def test_a_table_with_what_is_no_nodes_address_has_no_plan() -> None:
+    with pytest.raises(ArmingFailed, match="no node's address"):
+        plan_hosts("", table(row(0, "n0", "10.0.0.4\n127.0.0.1 bank")), 0, run="r1")
 
 
-@pytest.mark.parametrize("hostname", [*BAD_NAMES, *RESERVED])
+@pytest.mark.parametrize("hostname", ["a.b", "localhost", "ip6-localhost", "broadcasthost"])
 def test_a_hostname_that_is_no_label_leaves_the_alias_alone(hostname: str) -> None:
     assert plan_hosts(PLAIN, nodes(hostname), 0, run="r1") == HostsPlan(
         [HostsEntry("10.0.0.4", ["node-0"])], frozenset({"node-0"}), ""
@@ -89,7 +85,7 @@ def test_the_own_names_are_those_of_the_own_slot_whatever_its_rank() -> None:
     assert plan_hosts(PLAIN, rows, 7, run="r1").own_names == frozenset()
 
 
-OTHERS = "is also another node's hostname"
+OTHERS, N1 = "is also another node's hostname", "10.0.0.5 n1\n"
 
 
 @pytest.mark.parametrize(
@@ -100,13 +96,16 @@ OTHERS = "is also another node's hostname"
         ("", "node-0", "node-0", ""),
         ("10.9.9.9\tx N1", "n0 n1", "n0 node-0, node-1", "n1 is 10.9.9.9 "),
         (
-            *("10.9.9.9 n1\n10.0.0.5 n1\n10.8.8.8 n1", "n0 n1"),
-            *("n0 node-0, node-1", "n1 is 10.8.8.8, 10.9.9.9 "),
+            f"10.9.9.9 n1\n{N1}10.8.8.8 n1",
+            "n0 n1",
+            "n0 node-0, node-1",
+            "n1 is 10.8.8.8, 10.9.9.9 ",
         ),
         ("fd00::9 n1", "n0 n1", "n0 node-0, node-1", "n1 is fd00::9 "),
         ("127.0.1.1 n1", "n0 n1", "n0 node-0, node-1", "n1 is 127.0.1.1 "),
         ("10.9.9.9 box\n", "BOX", "node-0", "BOX is 10.9.9.9 "),
         ("10.9.9.9 n0 node-0", "n0", "", "n0 is 10.9.9.9 "),
+        ("127.0.1.1 n0\n172.17.0.2 n0\n", "n0 n1", "node-0, n1 node-1", "n0 is 172.17.0.2 "),
     ],
 )
 def test_a_name_that_is_not_the_nodes_alone_is_left_out(
@@ -136,12 +135,6 @@ def test_a_name_that_leads_to_its_node_already_is_written(
     assert plan(current, "n0 n1", 0, **resolved) == plan("")
 
 
-def test_the_own_name_with_another_address_is_left_out_too() -> None:
-    made = plan("127.0.1.1 n0\n172.17.0.2 n0\n")
-    assert written(made) == "node-0, n1 node-1"
-    assert made.own_names == {"node-0"}
-
-
 def test_names_of_another_runs_block_count_and_those_of_the_own_block_do_not() -> None:
     other = [HostsEntry("10.7.0.4", ["node-0"]), HostsEntry("10.0.0.5", ["node-1"])]
     current = render_hosts("", other, run="r2", own_names=set())
@@ -150,13 +143,12 @@ def test_names_of_another_runs_block_count_and_those_of_the_own_block_do_not() -
     assert made.warning == f"{LEFT_OUT}node-0 is 10.7.0.4 there and 10.0.0.4 in the table"
 
 
-@pytest.mark.parametrize("hostname", ["vault", "VAULT"])
 @pytest.mark.parametrize("own_slot", [0, 1])
-def test_a_hostname_that_leads_elsewhere_already_is_left_out(hostname: str, own_slot: int) -> None:
-    made = plan("", f"n0 {hostname}", own_slot, vault="10.96.0.1 fd00::1")
+def test_a_hostname_that_leads_elsewhere_already_is_left_out(own_slot: int) -> None:
+    made = plan("", "n0 VAULT", own_slot, vault="10.96.0.1 fd00::1")
     assert (written(made), made.entries[1].address) == ("n0 node-0, node-1", "10.0.0.5")
     assert made.warning == (
-        f"{LEFT_OUT}{hostname} already leads to 10.96.0.1, fd00::1, and not to 10.0.0.5"
+        f"{LEFT_OUT}VAULT already leads to 10.96.0.1, fd00::1, and not to 10.0.0.5"
     )
 
 

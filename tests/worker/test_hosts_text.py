@@ -64,15 +64,11 @@ def test_the_block_stands_behind_the_original_lines() -> None:
     assert render(PLAIN) == PLAIN + BLOCK
 
 
-def test_an_empty_table_gives_an_empty_block() -> None:
+def test_an_empty_table_gives_an_empty_block_and_addresses_are_written_in_canonical_form() -> None:
     assert render_hosts("", [], run="r1", own_names=set()) == (
         "# BEGIN rdzv run=r1 pid=0 start=0 boot= ns=0 own=\n# END rdzv run=r1\n"
     )
-
-
-def test_an_address_is_written_in_its_canonical_form() -> None:
-    text = render("", entries=[HostsEntry("FD00:0::0005", ["n1"])])
-    assert "\nfd00::5 n1\n" in text
+    assert "\nfd00::5 n1\n" in render("", entries=[HostsEntry("FD00:0::0005", ["n1"])])
 
 
 def test_a_loopback_line_loses_the_own_name_and_keeps_the_others() -> None:
@@ -188,22 +184,14 @@ def test_removing_what_is_not_there_changes_nothing() -> None:
     assert remove_block(PLAIN, None) == PLAIN
 
 
+WORDS = (
+    *("127.0.0.1", "127.0.1.1", "::1", "10.0.0.4", "localhost", "n0", "N0", "node-0", "#"),
+    *("# BEGIN rdzv", "# END rdzv run=r1", "run=r1", "\r", "é", "\udcff", "\x00"),
+)
+_words = st.lists(st.sampled_from(WORDS), max_size=6)
 _line = st.one_of(
     st.text(st.characters(blacklist_characters="\n"), max_size=30),
-    st.builds(
-        lambda parts, blank: blank.join(parts),
-        st.lists(
-            st.sampled_from(
-                [
-                    *("127.0.0.1", "127.0.1.1", "::1", "10.0.0.4", "localhost", "n0", "N0"),
-                    *("node-0", "#", "# BEGIN rdzv", "# END rdzv run=r1", "run=r1"),
-                    *("\r", "é", "\udcff", "\x00"),
-                ]
-            ),
-            max_size=6,
-        ),
-        st.sampled_from([" ", "\t", "  \t"]),
-    ),
+    st.builds(lambda words, blank: blank.join(words), _words, st.sampled_from([" ", "\t", "  \t"])),
 )
 _texts = st.builds(
     lambda lines, end: "\n".join(lines) + end,
@@ -273,6 +261,5 @@ def test_a_run_id_that_is_none_is_never_written(run: str) -> None:
         render_hosts("", ENTRIES, run=run, own_names=set())
 
 
-@pytest.mark.parametrize("good", ["node-1", "a", "A1", "1a", "x" * 63])
-def test_labels_that_may_stand_in_the_hosts_file(good: str) -> None:
-    assert is_valid_label(good)
+def test_labels_that_may_stand_in_the_hosts_file() -> None:
+    assert all(map(is_valid_label, ["node-1", "a", "A1", "1a", "x" * 63]))
