@@ -192,7 +192,6 @@ def test_a_line_that_an_editor_puts_in_front_meanwhile_is_kept(hosts: Path) -> N
 def test_a_line_that_is_added_while_the_file_is_cut_is_kept(
     hosts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hosts.write_text("127.0.0.1 localhost")
     block = HostsBlock(hosts, "r1")
     block.install(TWO, 0)
     editors = []
@@ -207,7 +206,7 @@ def test_a_line_that_is_added_while_the_file_is_cut_is_kept(
     monkeypatch.setattr(os, "ftruncate", cut_while_an_editor_adds)
     block.remove()
     assert [editor.wait(30.0) for editor in editors] == [0]
-    assert hosts.read_text() == "127.0.0.1 localhost\n10.9.9.9 new\n"
+    assert hosts.read_text() == PLAIN + "10.9.9.9 new\n"
 
 
 def test_a_file_that_somebody_keeps_open_is_cut_too(hosts: Path) -> None:

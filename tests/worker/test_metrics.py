@@ -11,11 +11,9 @@ import pytest
 
 from rendezvous.wire.errors import NotFound, RdzvError, Unavailable
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply, decoded, encoded
-from tests.support.virtual_time import run_virtually
+from tests.support.virtual_time import forever, run_virtually
 from worker.agent import metrics
 from worker.agent.metrics import Metrics
-
-AWAY = Unavailable("nobody is there")
 
 
 class FakeRegistry:
@@ -24,13 +22,12 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.batches: list[MetricBatch] = []
         self.error: RdzvError | None = None
-        self.lose_answer = False
-        self.silent = False
+        self.lose_answer = self.silent = False
 
     async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
         assert (run, slot) == ("r", 3)
         if self.silent:
-            await asyncio.get_running_loop().create_future()
+            await forever()
         if self.error is not None:
             raise self.error
         self.batches.append(batch)
@@ -43,9 +40,9 @@ class FakeRegistry:
     def numbered(self) -> list[tuple[int, int]]:
         """Each row that came: its number, and its step."""
         return [
-            (batch.first + place, row.step)
+            (number, row.step)
             for batch in self.batches
-            for place, row in enumerate(batch.rows)
+            for number, row in enumerate(batch.rows, batch.first)
         ]
 
 
@@ -77,7 +74,7 @@ def test_what_is_not_finite_travels_as_json_can_say_it() -> None:
 def test_what_comes_together_goes_in_one_batch_and_waits_for_a_registry_that_is_away(
     registry: FakeRegistry, sender: Metrics
 ) -> None:
-    registry.error = AWAY
+    registry.error = Unavailable("nobody is there")
 
     async def work() -> None:
         task = asyncio.create_task(sender.send())
@@ -100,10 +97,10 @@ def test_of_many_rows_one_batch_goes_in_an_interval(
     registry: FakeRegistry, sender: Metrics
 ) -> None:
     """What all nodes send together is bounded by how often each does."""
-    for step in range(MOST_METRIC_ROWS + 10):
-        sender.take(row(step))
 
     async def work() -> None:
+        for step in range(MOST_METRIC_ROWS + 10):
+            sender.take(row(step))
         task = asyncio.create_task(sender.send())
         await asyncio.sleep(0.5 * sender.interval_seconds)
         assert [len(batch.rows) for batch in registry.batches] == [MOST_METRIC_ROWS]
@@ -129,11 +126,10 @@ async def test_a_batch_of_large_rows_stays_below_the_size_of_a_body(
     registry: FakeRegistry, sender: Metrics
 ) -> None:
     values = {f"{'x' * 62}{n:02}": -1.2345678901234567e-300 for n in range(32)}
-    for step in range(40):
-        assert sender.take(row(step, values=values)) == ""
+    assert [sender.take(row(step, values=values)) for step in range(40)] == [""] * 40
     await sender.flush()
     assert len(registry.numbered) == 40
-    assert all(len(batch.model_dump_json()) < 64 << 10 for batch in registry.batches)
+    assert max(len(batch.model_dump_json()) for batch in registry.batches) < 64 << 10
 
 
 async def test_of_too_many_that_wait_the_oldest_are_dropped_and_that_is_said_once(

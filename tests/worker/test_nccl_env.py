@@ -51,17 +51,8 @@ def test_a_networks_name_tells_its_kind(kind: str, names: list[str]) -> None:
 
 
 def test_a_file_is_read_line_by_line_as_nccl_does() -> None:
-    text = (
-        "# NCCL_NET=Socket\n"
-        "NCCL_NET=IB\n"
-        "NCCL_NET=Socket\n"
-        " NCCL_ALGO=Ring\n"
-        "NCCL_DEBUG = INFO\n"
-        "NCCL_IB_HCA==mlx5_0,mlx5_1\r\n"
-        "NCCL_EMPTY=\n"
-        "no sign\n"
-        "PATH=/evil\n"
-    )
+    text = "# NCCL_NET=Socket\nNCCL_NET=IB\nNCCL_NET=Socket\n NCCL_ALGO=Ring\nNCCL_DEBUG = INFO\n"
+    text += "NCCL_IB_HCA==mlx5_0,mlx5_1\r\nNCCL_EMPTY=\nno sign\nPATH=/evil\n"
     assert conf_values(text) == {
         "NCCL_NET": "IB",
         "NCCL_DEBUG ": " INFO",
@@ -70,23 +61,18 @@ def test_a_file_is_read_line_by_line_as_nccl_does() -> None:
     }
 
 
-def test_the_users_file_comes_before_the_systems(tmp_path: Path) -> None:
-    system = tmp_path / "nccl.conf"
+def test_the_users_file_or_the_one_that_the_environment_names_comes_before_the_systems(
+    tmp_path: Path,
+) -> None:
+    system, users, named = (tmp_path / name for name in ("nccl.conf", ".nccl.conf", "cluster.conf"))
     system.write_text("NCCL_NET=Socket\nNCCL_DEBUG=WARN\n")
-    (tmp_path / ".nccl.conf").write_text("NCCL_NET=IB\n")
-    assert read_conf({}, home=tmp_path, system=system) == {
-        "NCCL_NET": Given("IB", str(tmp_path / ".nccl.conf")),
-        "NCCL_DEBUG": Given("WARN", str(system)),
-    }
-
-
-def test_a_file_that_the_environment_names_stands_in_place_of_the_users(tmp_path: Path) -> None:
-    named = tmp_path / "cluster.conf"
+    users.write_text("NCCL_NET=IB\n")
     named.write_text("NCCL_NET=gIB\n")
-    (tmp_path / ".nccl.conf").write_text("NCCL_NET=IB\n")
-    environ = {"NCCL_CONF_FILE": str(named)}
-    found = read_conf(environ, home=tmp_path, system=tmp_path / "none")
-    assert found == {"NCCL_NET": Given("gIB", str(named))}
+    debug = {"NCCL_DEBUG": Given("WARN", str(system))}
+    found = read_conf({}, home=tmp_path, system=system)
+    assert found == debug | {"NCCL_NET": Given("IB", str(users))}
+    found = read_conf({"NCCL_CONF_FILE": str(named)}, home=tmp_path, system=system)
+    assert found == debug | {"NCCL_NET": Given("gIB", str(named))}
 
 
 def test_files_that_are_none_say_nothing(tmp_path: Path) -> None:

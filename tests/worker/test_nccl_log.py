@@ -27,56 +27,55 @@ def follow(folder: Path, name: str = "node-0.%p.log", **how: Any) -> NcclLog:
     return NcclLog(str(folder / name), "IB", **({"required": False} | how))
 
 
+def says(folder: Path, log: str, process: object = 1) -> Path:
+    """A process writes what NCCL once wrote."""
+    return Path(shutil.copy(LOGS / f"{log}.log", folder / f"node-0.{process}.log"))
+
+
 def test_what_is_wrong_is_said_once_and_so_is_what_is_well(tmp_path: Path) -> None:
     log = follow(tmp_path)
     assert kinds(log) == []
-    shutil.copy(LOGS / "host_memory.log", tmp_path / "node-0.17.log")
+    says(tmp_path, "host_memory", 17)
     assert kinds(log) == ["host_memory", "as_expected"]
-    shutil.copy(LOGS / "host_memory.log", tmp_path / "node-0.18.log")
+    says(tmp_path, "host_memory", 18)
     assert kinds(log) == []
 
 
 def test_a_fall_back_waits_for_the_words_of_all_processes(tmp_path: Path) -> None:
     log = follow(tmp_path)
-    shutil.copy(LOGS / "no_library.log", tmp_path / "node-0.1.log")
-    assert log.look() == []
-    for number in (2, 3, 4):
-        shutil.copy(LOGS / "ib.log", tmp_path / f"node-0.{number}.log")
+    for number, name in enumerate(["no_library", "ib", "ib", "ib"]):
+        says(tmp_path, name, number)
         assert log.look() == []
     said = [verdict for _ in range(LOOKS) for verdict in log.look()]
-    assert "in 1 of 4 processes" in said[0].words
     assert [one.kind for one in said] == ["fallback"]
+    assert "in 1 of 4 processes" in said[0].words
 
 
 def test_a_fall_back_is_said_also_when_the_log_is_never_quiet(tmp_path: Path) -> None:
     log = follow(tmp_path)
-    path = tmp_path / "node-0.1.log"
-    shutil.copy(LOGS / "no_library.log", path)
+    path = says(tmp_path, "no_library")
     said: list[str] = []
     for number in range(LOOKS):
         with path.open("a") as file:
             file.write(f"n1:1:1 [0] NCCL TRACE {number}\n")
-        said += [verdict.kind for verdict in log.look()]
+        said += kinds(log, 1)
     assert said == ["fallback"]
 
 
 def test_a_line_that_is_written_in_two_pieces_is_one(tmp_path: Path) -> None:
     log = follow(tmp_path, required=True)
-    text = (LOGS / "no_library.log").read_bytes()
-    cut = text.index(b"network Socket")
-    path = tmp_path / "node-0.1.log"
-    path.write_bytes(text[:cut])
+    path = says(tmp_path, "no_library")
+    text = path.read_bytes()
+    path.write_bytes(text[: text.index(b"network Socket")])
     assert log.look() == []
-    with path.open("ab") as file:
-        file.write(text[cut:])
+    path.write_bytes(text)
     assert [(one.kind, one.level) for one in log.look()] == [("fallback", "fail")]  # at once
 
 
 def test_what_a_former_program_has_left_does_not_count_until_it_is_written_anew(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "node-0.1.log"
-    shutil.copy(LOGS / "no_library.log", path)
+    path = says(tmp_path, "no_library")
     os.utime(path, ns=(1, 1))
     log = follow(tmp_path)
     assert kinds(log) == []
@@ -86,20 +85,18 @@ def test_what_a_former_program_has_left_does_not_count_until_it_is_written_anew(
 
 def test_a_file_that_another_process_begins_anew_is_read_from_its_start(tmp_path: Path) -> None:
     log = follow(tmp_path, required=True)
-    path = tmp_path / "node-0.1.log"
-    shutil.copy(LOGS / "ib.log", path)
+    says(tmp_path, "ib")
     log.look()
-    path.write_bytes((LOGS / "disabled.log").read_bytes())
-    assert [one.kind for one in log.look()] == ["fallback"]
+    says(tmp_path, "disabled")
+    assert kinds(log, 1) == ["fallback"]
 
 
 def test_only_this_hosts_files_are_read_where_the_name_has_the_host(tmp_path: Path) -> None:
     log = follow(tmp_path, required=True, name="100%%[1].%h.%p.log")
-    shutil.copy(LOGS / "no_library.log", tmp_path / "100%[1].elsewhere.1.log")
-    assert log.look() == []
     host = socket.gethostname().partition(".")[0]
-    shutil.copy(LOGS / "no_library.log", tmp_path / f"100%[1].{host}.1.log")
-    assert [one.kind for one in log.look()] == ["fallback"]
+    for name, said in (("elsewhere", []), (host, ["fallback"])):
+        shutil.copy(LOGS / "no_library.log", tmp_path / f"100%[1].{name}.1.log")
+        assert kinds(log, 1) == said
 
 
 def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
@@ -107,9 +104,9 @@ def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
     log = follow(tmp_path, required=True)
     (tmp_path / "node-0.1.log").mkdir()
     (tmp_path / "node-0.2.log").symlink_to(tmp_path / "none")
-    shutil.copy(LOGS / "ib.log", tmp_path / "node-0.3.log")
+    path = says(tmp_path, "ib", 3)
     assert kinds(log) == ["as_expected"]
-    (tmp_path / "node-0.3.log").unlink()
+    path.unlink()
     assert kinds(log) == []
 
 
@@ -119,8 +116,8 @@ def test_of_an_endless_log_only_the_beginning_is_read(
     monkeypatch.setattr("worker.nccl.log._MOST_OF_A_FILE", 4_096)
     monkeypatch.setattr("worker.nccl.log._MOST_AT_ONCE", 1_024)
     log = follow(tmp_path, required=True)
-    path = tmp_path / "node-0.1.log"
-    path.write_bytes(b"x" * 8_192 + b"\n" + (LOGS / "no_library.log").read_bytes())
+    path = says(tmp_path, "no_library")
+    path.write_bytes(b"x" * 8_192 + b"\n" + path.read_bytes())
     assert kinds(log) == []
 
 
@@ -129,7 +126,7 @@ def test_a_program_that_failed_is_reported_with_what_kept_it_from_its_network(
 ) -> None:
     log = follow(tmp_path)
     assert log.trouble() == ""
-    shutil.copy(LOGS / "not_found.log", tmp_path / "node-0.1.log")
+    says(tmp_path, "not_found")
     report = ExitReport(epoch=1, exit_code=1, message="rank 3 ended with exit code 1")
     told = with_trouble(report, log.trouble())
     assert told.message.startswith(
@@ -143,7 +140,7 @@ def test_a_program_that_failed_is_reported_with_what_kept_it_from_its_network(
 
 async def test_verdicts_come_as_long_as_they_are_asked_for(tmp_path: Path) -> None:
     log = follow(tmp_path, look_seconds=0.0)
-    shutil.copy(LOGS / "ib.log", tmp_path / "node-0.1.log")
+    says(tmp_path, "ib")
     async for verdict in log.verdicts():
         assert verdict.kind == "as_expected"
         break

@@ -58,10 +58,9 @@ def test_a_program_of_the_users_own_is_not_to_be_installed(
     assert missing(Need(program, "", program=program), path=tmp_path) == told
 
 
-@pytest.mark.parametrize("before", ["", "./"])
-def test_an_endless_word_is_cut_where_it_is_named(tmp_path: Path, before: str) -> None:
-    words = missing(Need("", "", program=before + "x" * 130_000), path=tmp_path)
-    assert words.startswith(f"'{before}xxx")
+def test_an_endless_word_is_cut_where_it_is_named(tmp_path: Path) -> None:
+    words = missing(Need("", "", program="./" + "x" * 130_000), path=tmp_path)
+    assert words.startswith("'./xxx")
     assert words.endswith(f"' of COMMAND {NOT_ON_PATH.format(tmp_path)}")
     assert len(words) < 500
 
@@ -77,9 +76,7 @@ def test_a_package_that_the_programs_python_does_not_have_is_named(tmp_path: Pat
 @pytest.mark.parametrize(
     "entry",
     [
-        "lightning/__init__.py",
-        "pytorch_lightning/__init__.py",
-        "lightning.py",
+        *("lightning/__init__.py", "pytorch_lightning/__init__.py", "lightning.py"),
         "lightning.cpython-312-x86_64-linux-gnu.so",
         "lightning-2.6.6.dist-info/direct_url.json",  # installed for editing
     ],
@@ -111,10 +108,8 @@ def test_a_python_of_which_nothing_is_known_is_not_judged(tmp_path: Path) -> Non
     assert missing(LIGHTNING, path=tmp_path / "bin") == ""
     (tmp_path / "bin/python3").unlink()
     script(tmp_path / "bin/python3", "#!/bin/sh")  # a shim: who knows where it leads
-    assert missing(LIGHTNING, path=tmp_path / "bin") == ""
-    environ = {"PATH": str(tmp_path / "bin")}
-    assert has_module("sh", environ, ["lightning"]) is None
-    assert has_module("python3", environ, ["lightning"]) is None
+    for program in ("sh", "python3"):
+        assert has_module(program, {"PATH": str(tmp_path / "bin")}, ["lightning"]) is None
 
 
 # ---- whose mpiexec it is ------------------------------------------------------------------------
@@ -127,33 +122,26 @@ INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (i
 
 def prints(path: Path, text: str) -> None:
     """A launcher that prints this, whatever it is asked."""
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f'#!/bin/sh\necho "{text}"\n')
-    path.chmod(0o755)
+    script(path, "#!/bin/sh").write_text(f'#!/bin/sh\necho "{text}"\n')
 
 
-def of_mpi(framework: str, *folders: Path) -> str:
-    """What is said of a launcher of MPI in these folders."""
+def of_mpi(framework: str, folder: Path) -> str:
+    """What is said of a launcher of MPI in this folder."""
     needs = FRAMEWORKS[framework].needs(["./prog"])
-    return missing_of(needs, {"PATH": ":".join([*map(str, folders), "/usr/bin:/bin"])})
+    return missing_of(needs, {"PATH": f"{folder}:/usr/bin:/bin"})
 
 
 @pytest.mark.parametrize(
     ("framework", "version", "whose", "instead"),
     [
-        ("mpich", OPEN_MPI, "Open MPI", "openmpi"),
-        ("mpich", OPEN_MPI_5, "Open MPI", "openmpi"),
+        *(("mpich", told, "Open MPI", "openmpi") for told in (OPEN_MPI, OPEN_MPI_5)),
         ("intelmpi", OPEN_MPI, "Open MPI", "openmpi"),
-        ("intelmpi", HYDRA, "MPICH", "mpich"),
-        ("openmpi", HYDRA, "MPICH", "mpich"),
+        *((framework, HYDRA, "MPICH", "mpich") for framework in ("intelmpi", "openmpi")),
         ("openmpi", INTEL, "Intel MPI", "intelmpi"),
-        ("mpich", HYDRA, "", ""),
+        *(("mpich", HYDRA, "", ""), ("intelmpi", INTEL, "", "")),
         ("mpich", INTEL, "", ""),  # it reads what MPICH is told
-        ("intelmpi", INTEL, "", ""),
-        ("openmpi", OPEN_MPI, "", ""),
-        ("openmpi", OPEN_MPI_5, "", ""),
-        ("mpich", "", "", ""),
-        ("mpich", "invalid mpiexec argument --version", "", ""),
+        *(("openmpi", told, "", "") for told in (OPEN_MPI, OPEN_MPI_5)),
+        *(("mpich", told, "", "") for told in ("", "invalid mpiexec argument --version")),
     ],
 )
 def test_an_mpiexec_that_would_not_read_the_table_is_refused_and_others_are_taken(
@@ -260,17 +248,19 @@ def test_torchrun_may_be_told_by_a_variable_that_it_is_no_script(name: str) -> N
     assert script_of("torchrun", ["train.py"], {name: "1"}) is None
 
 
-def test_a_script_that_is_not_there_is_named_with_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Of a program in this folder."""
     monkeypatch.chdir(tmp_path)
-    environ = {"PATH": str(tmp_path / "bin")}
-    assert missing_script(Script("train.py"), environ) == (
-        f"'train.py' of COMMAND is not there on this node (in {tmp_path})"
-    )
-    assert missing_script(Script("/nosuch/x.py"), environ) == (
-        "'/nosuch/x.py' of COMMAND is not there on this node"
-    )
+    return {"PATH": str(tmp_path / "bin")}
+
+
+def test_a_script_that_is_not_there_is_named_with_the_folder(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    absent = "of COMMAND is not there on this node"
+    assert missing_script(Script("train.py"), environ) == f"'train.py' {absent} (in {tmp_path})"
+    assert missing_script(Script("/nosuch/x.py"), environ) == f"'/nosuch/x.py' {absent}"
     (tmp_path / "train.py").write_text("")
     assert missing_script(Script("train.py"), environ) == ""
     assert "(in " in missing_script(Script("train.py/x.py"), environ)
@@ -278,22 +268,17 @@ def test_a_script_that_is_not_there_is_named_with_the_folder(
 
 
 def test_a_shell_looks_for_its_script_on_the_path_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    environ = {"PATH": str(tmp_path / "bin")}
     assert missing_script(Script("run.sh", on_path=True), environ) != ""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/run.sh").write_text("true")
     assert missing_script(Script("run.sh", on_path=True), environ) == ""
 
 
-@pytest.mark.parametrize("error", [PermissionError, OSError, TimeoutError])
-def test_a_disk_that_does_not_tell_refuses_nobody(
-    error: type[OSError], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_does_not_tell_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     def stat(path: str) -> None:
-        raise error(path)
+        raise PermissionError(path)
 
     monkeypatch.setattr("worker.preflight.needs.os.stat", stat)
     assert missing_script(Script("/data/train.py"), {"PATH": ""}) == ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,86 +18,71 @@ from worker.hosts.resolver import NO_SUCH_NAME, Resolver, names_to_ask
 class Answers:
     """A resolver of fixed answers; what is in `silent` is not answered while the test runs."""
 
-    def __init__(self, known: dict[str, set[str]], silent: set[str]) -> None:
+    def __init__(self, known: dict[str, set[str]], silent: str = "") -> None:
         self.asked: list[str] = []
         self.begun, self.over = threading.Event(), threading.Event()
-        self._known = known
-        self._silent = silent
+        self._known, self._silent = known, silent
 
     def __call__(self, name: str) -> frozenset[str]:
         self.asked.append(name)
         self.begun.set()
-        if name in self._silent:
+        if name == self._silent:
             self.over.wait()
         return frozenset(self._known.get(name, ()))
 
     __name__ = "answers"
 
 
-@contextmanager
-def silent(answers: Answers) -> Iterator[Resolver]:
-    """A resolver that says nothing of some names while the test runs."""
+@asynccontextmanager
+async def begun(answers: Answers, *, answered: bool = True) -> AsyncIterator[Resolver]:
+    """A resolver whose first question was asked, and answered."""
+    resolver = Resolver(answers)
+    resolver.begin()
+    assert resolver._nowhere is not None
+    await (resolver._nowhere if answered else in_background(answers.begun.wait))
     try:
-        yield Resolver(answers)
+        yield resolver
+        await resolver.close()
     finally:
         answers.over.set()
 
 
-async def begun(answers: Answers) -> Resolver:
-    """A resolver whose first question is answered."""
-    resolver = Resolver(answers)
-    resolver.begin()
-    assert resolver._nowhere is not None
-    await resolver._nowhere
-    return resolver
-
-
 async def test_each_name_is_asked_for_once_and_told_in_lower_case() -> None:
-    answers = Answers({"vault": {"10.96.0.1"}}, set())
-    resolver = await begun(answers)
-    resolver.ask(["Vault", "n1", "no.label"])
-    found = await resolver.known(["VAULT", "n2"])
+    answers = Answers({"vault": {"10.96.0.1"}})
+    async with begun(answers) as resolver:
+        resolver.ask(["Vault", "n1", "no.label"])
+        found = await resolver.known(["VAULT", "n2"])
     assert found == {"vault": {"10.96.0.1"}, "n1": set(), "n2": set()}
     assert sorted(answers.asked) == ["n1", "n2", NO_SUCH_NAME, "vault"]
-    await resolver.close()
 
 
 async def test_where_a_wildcard_leads_is_nobodys_name() -> None:
-    answers = Answers({NO_SUCH_NAME: {"10.1.1.1"}, "n1": {"10.1.1.1"}, "db": {"10.2.2.2"}}, set())
-    resolver = await begun(answers)
-    assert await resolver.known(["n1", "db"]) == {"n1": set(), "db": {"10.2.2.2"}}
-    await resolver.close()
+    answers = Answers({NO_SUCH_NAME: {"10.1.1.1"}, "n1": {"10.1.1.1"}, "db": {"10.2.2.2"}})
+    async with begun(answers) as resolver:
+        assert await resolver.known(["n1", "db"]) == {"n1": set(), "db": {"10.2.2.2"}}
 
 
 async def test_a_silent_resolver_is_asked_once_and_never_waited_for() -> None:
-    answers = Answers({}, {NO_SUCH_NAME})
-    with silent(answers) as resolver:
-        resolver.begin()
-        await in_background(answers.begun.wait)
+    answers = Answers({}, NO_SUCH_NAME)
+    async with begun(answers, answered=False) as resolver:
         resolver.ask(["n1"])
-        waiting = resolver.known(["n1", "n2"])
         with pytest.raises(StopIteration) as answer:  # it does not even give way to others
-            waiting.send(None)
+            resolver.known(["n1", "n2"]).send(None)
         assert answer.value.value == {}
         assert answers.asked == [NO_SUCH_NAME]
-        await resolver.close()
 
 
 async def test_one_name_that_is_not_answered_is_waited_for_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("worker.hosts.resolver._WAIT_SECONDS", 0.2)
-    answers = Answers({"n1": {"10.0.0.1"}}, {"n2"})
-    with silent(answers):
-        resolver = await begun(answers)
-        assert await resolver.known(["n1", "n2"]) == {"n1": {"10.0.0.1"}}
-        monkeypatch.setattr("worker.hosts.resolver._WAIT_SECONDS", 600)
-        assert await resolver.known(["n1", "n2"]) == {"n1": {"10.0.0.1"}}
-        await resolver.close()
+    async with begun(Answers({"n1": {"10.0.0.1"}}, "n2")) as resolver:
+        for names, seconds in (("n1", 600), ("n1 n2", 0.01), ("n1 n2", 600)):
+            monkeypatch.setattr("worker.hosts.resolver._WAIT_SECONDS", seconds)
+            assert await resolver.known(names.split()) == {"n1": {"10.0.0.1"}}
 
 
 async def test_without_a_begin_nothing_is_asked() -> None:
-    answers = Answers({}, set())
+    answers = Answers({})
     resolver = Resolver(answers)
     resolver.ask(["n1"])
     assert await resolver.known(["n1"]) == {}

@@ -25,15 +25,13 @@ from worker.machine.surroundings import (
 from worker.preflight.needs import user_program
 
 
-def around(
-    environ: dict[str, str] | None = None, limit_seconds: float = 20.0, **options: Any
-) -> Surroundings:
-    given = environ or {"PATH": ""}
+def around(limit_seconds: float = 20.0, environ: Any = (), **options: Any) -> Surroundings:
+    given = {"PATH": "", **dict(environ)}
     return look_around("torchrun", [], given, limit_seconds=limit_seconds, **options)
 
 
 def test_this_machine_is_described(tmp_path: Path) -> None:
-    found = around({"PATH": "", "TMPDIR": str(tmp_path)}, folders=[tmp_path / "nosuch"])
+    found = around(environ={"TMPDIR": str(tmp_path)}, folders=[tmp_path / "nosuch"])
     assert found.hostname == socket.gethostname()
     assert found.facts.cpus == os.cpu_count()
     assert found.temporary == str(tmp_path)
@@ -45,30 +43,28 @@ def test_this_machine_is_described(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_ports_of_a_machine_are_facts_and_nothing_of_it_is_opened(tmp_path: Path) -> None:
-    nd_h100_v5(tmp_path)
-    found = around(root=tmp_path)
-    assert len(found.facts.rdma) == 9
-    assert found.rdma == found.facts.rdma
-    assert found.libraries == {}
-    assert found.rdma_errors == {}
-
-
-@pytest.mark.parametrize("words", ["=mlx5_ib0:1,mlx5_ib1", "^=mlx5_an0,mlx5_ib2"])
-def test_the_ports_that_nccls_file_leaves_out_are_told(tmp_path: Path, words: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "left_out"),
+    [("", []), ("=mlx5_ib0:1,mlx5_ib1", [2, 3, 4, 5, 6, 7]), ("^=mlx5_an0,mlx5_ib2", [2])],
+)
+def test_the_ports_of_a_machine_are_facts_but_for_those_that_nccls_file_leaves_out(
+    tmp_path: Path, words: str, left_out: list[int]
+) -> None:
     nd_h100_v5(tmp_path)
     file = tmp_path / "cluster.conf"
     file.write_text(f"NCCL_IB_HCA={words}\n")
-    here = around({"PATH": "", "NCCL_CONF_FILE": str(file)}, root=tmp_path)
-    out = {"mlx5_an0"} | {f"mlx5_ib{i}" for i in (range(2, 8) if words[0] == "=" else [2])}
-    assert {port.device for port in here.rdma if not port.chosen} == out
+    here = around(environ={"NCCL_CONF_FILE": str(file)}, root=tmp_path)
+    assert (len(here.rdma), here.rdma) == (9, here.facts.rdma)
+    assert (here.libraries, here.rdma_errors) == ({}, {})  # nothing was opened
+    out = [f"mlx5_ib{i}" for i in left_out]
+    assert {p.device for p in here.rdma if not p.chosen} == {*out, *(["mlx5_an0"] if words else [])}
 
 
 def test_where_there_is_efa_its_libraries_are_tried_and_nccls_list_of_devices_is_not_asked(
     tmp_path: Path,
 ) -> None:
     efa_p5(tmp_path)
-    here = around({"PATH": "", "NCCL_IB_HCA": "mlx5"}, root=tmp_path)
+    here = around(environ={"NCCL_IB_HCA": "mlx5"}, root=tmp_path)
     assert {port.chosen for port in here.rdma} == {True}
     assert [*here.libraries] == [*EFA_LIBRARIES]
     assert "libnccl-net.so" in here.libraries["libnccl-net.so"]
@@ -109,7 +105,7 @@ def test_who_waits_for_it_is_told_what_the_resolver_says() -> None:
 
 
 def test_what_has_not_answered_in_time_is_left_out() -> None:
-    found = around({"PATH": "", "TMPDIR": "/tmp"}, limit_seconds=0.0)
+    found = around(0.0, {"TMPDIR": "/tmp"})
     assert found.disks == ()
     assert found.limits is not None
     assert found.facts.cpus == os.cpu_count()
@@ -121,7 +117,7 @@ def test_a_disk_that_hangs_is_named_and_the_others_are_not(tmp_path: Path) -> No
     with failing_disk(tmp_path / "disk") as (folder, _):
         run("fsfreeze", "--freeze", str(folder))
         try:
-            found = around({"PATH": "", "TMPDIR": str(tmp_path)}, 1.0, folders=[folder])
+            found = around(1.0, {"TMPDIR": str(tmp_path)}, folders=[folder])
         finally:
             run("fsfreeze", "--unfreeze", str(folder))
     by_path = {disk.path: disk.problem for disk in found.disks}
@@ -135,7 +131,7 @@ def test_a_working_directory_that_was_removed_is_no_reason_to_fail(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    found = around({"PATH": "", "TMPDIR": str(tmp_path)})
+    found = around(environ={"TMPDIR": str(tmp_path)})
     assert [disk.path for disk in found.disks] == [str(tmp_path)]
 
 
@@ -143,14 +139,14 @@ def test_only_what_concerns_the_transports_is_kept_of_the_environment(tmp_path: 
     (tmp_path / "nccl.conf").write_text("NCCL_NET=Socket\nNCCL_IB_HCA=mlx5_9\n")
     topology = tmp_path / "topology.xml"
     environ = {"NCCL_IB_HCA": "mlx5_0", "NCCL_TOPO_FILE": str(topology), "AWS_SECRET": "x"}
-    environ |= {"PATH": "", "NCCL_CONF_FILE": str(tmp_path / "nccl.conf")}
-    found = around(environ)
+    environ["NCCL_CONF_FILE"] = str(tmp_path / "nccl.conf")
+    found = around(environ=environ)
     values = {name: given.value for name, given in found.given.items()}
     assert (values["NCCL_NET"], values["NCCL_IB_HCA"]) == ("Socket", "mlx5_0")
     assert "AWS_SECRET" not in values
     assert found.missing_files == {"NCCL_TOPO_FILE"}
     topology.write_text("<system/>")
-    assert around(environ).missing_files == frozenset()
+    assert around(environ=environ).missing_files == frozenset()
 
 
 # ---- programs of their own ----------------------------------------------------------------------
@@ -160,7 +156,7 @@ def test_only_what_concerns_the_transports_is_kept_of_the_environment(tmp_path: 
 def test_a_read_only_disk_is_found_out_by_a_write(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as folder:
         run("mount", "-o", "remount,ro", str(folder))
-        found = around({"PATH": "", "TMPDIR": str(folder)})
+        found = around(environ={"TMPDIR": str(folder)})
     assert found.disks[-1].problem == "Read-only file system"
     assert found.disks[0].problem == ""
 
@@ -178,15 +174,13 @@ def test_a_library_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "framework", "program"),
     [
-        ("train.py", "torchrun", "torchrun"),
+        *(("train.py", name, name) for name in ("torchrun", "accelerate")),
+        *((f"{name} train.py", "command", name) for name in ("python3", "./run")),
+        *(("", "command", "torchrun"), ("--sizes 1", "bench", "torchrun")),
         ("./env/bin/torchrun train.py", "torchrun", "./env/bin/torchrun"),
-        ("python3 train.py", "command", "python3"),
-        ("", "command", "torchrun"),
-        ("--sizes 1", "bench", "torchrun"),
         ("python3 train.py", "torchrun", "torchrun"),
         ("/env/bin/python train.py", "env", "/env/bin/python"),
         ("train.py", "lightning", "python3"),
-        ("train.py", "accelerate", "accelerate"),
         ("/env/bin/deepspeed train.py", "deepspeed", "/env/bin/deepspeed"),
     ],
 )
