@@ -52,7 +52,7 @@ PURE = {
     "tests/worker": (
         *("address", "choice", "contracts", "ending", "family", "frameworks"),
         *("frameworks_mpi", "frameworks_page", "hosts", "hosts_plan"),
-        *("hosts_text", "metrics", "nccl_env", "nccl_verdict", "needs"),
+        *("hosts_text", "metrics", "nccl", "needs"),
         *("probe_packets", "probe_plan", "rsh_command_line", "rsh_names", "settings"),
         *("standard_input", "table", "variable_checks", "variables"),
     ),

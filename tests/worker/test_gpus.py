@@ -24,9 +24,25 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     return lambda words: monkeypatch.setenv("FAKE_NVML", words)
 
 
-def test_healthy_gpus_are_told_with_their_driver(driver: Callable[[str], None]) -> None:
-    driver("ok ok")
-    assert look_gpus() == Gpus(driver="570.86.15", gpus=(h100(0), h100(1)))
+LOST = Gpu(1, problem="GPU is lost")
+UNTOLD = Gpu(0, model="NVIDIA H100 80GB HBM3", uuid="GPU-00000000")
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        ("ok ok", Gpus("570.86.15", (h100(0), h100(1)))),
+        ("ok lost ok", Gpus("570.86.15", (h100(0), LOST, h100(2)))),  # it hides no other
+        ("old", Gpus("570.86.15", (UNTOLD,))),
+        ("error=18", Gpus(problem="NVML: RM has detected an NVML/RM version mismatch.")),
+        ("ok hang", Gpus(problem="NVML: no answer within 0.5 s", is_late=True)),
+    ],
+)
+def test_gpus_are_told_with_their_driver_or_why_they_are_not(
+    driver: Callable[[str], None], words: str, seen: Gpus
+) -> None:
+    driver(words)
+    assert look_gpus(limit_seconds=0.5 if "hang" in words else 10.0) == seen
 
 
 @pytest.mark.parametrize(
@@ -50,33 +66,9 @@ def test_the_gpu_that_is_sick_is_named(
     assert seen.count == 3
 
 
-def test_a_gpu_that_is_lost_does_not_hide_the_others(driver: Callable[[str], None]) -> None:
-    driver("ok lost ok")
-    seen = look_gpus()
-    assert seen.gpus == (h100(0), Gpu(1, problem="GPU is lost"), h100(2))
-    assert seen.problems == [(1, "GPU is lost", "fail")]
-    assert seen.count == 2
-
-
-def test_a_gpu_that_tells_no_health_is_taken_for_healthy(driver: Callable[[str], None]) -> None:
-    driver("old")
-    seen = look_gpus()
-    assert seen.gpus == (Gpu(0, model="NVIDIA H100 80GB HBM3", uuid="GPU-00000000"),)
-    assert seen.problems == []
-
-
-@pytest.mark.parametrize(
-    ("words", "seen"),
-    [
-        ("error=18", Gpus(problem="NVML: RM has detected an NVML/RM version mismatch.")),
-        ("ok hang", Gpus(problem="NVML: no answer within 0.5 s", is_late=True)),
-    ],
-)
-def test_a_driver_that_does_not_fit_or_hangs_is_said(
-    driver: Callable[[str], None], words: str, seen: Gpus
-) -> None:
-    driver(words)
-    assert look_gpus(limit_seconds=0.5 if "hang" in words else 10.0) == seen
+def test_a_lost_gpu_is_sick_and_does_not_count_and_one_that_tells_no_health_is_sound() -> None:
+    seen = Gpus(gpus=(UNTOLD, LOST, h100(2)))
+    assert (seen.count, seen.problems) == (2, [(1, "GPU is lost", "fail")])
 
 
 def test_a_machine_without_a_driver_has_no_gpus_and_no_error(
@@ -95,8 +87,8 @@ def test_a_gpu_in_slices_tells_those_that_may_be_used(driver: Callable[[str], No
     assert uuids_of(gpus) == ["GPU-00000000", "MIG-1-0", "MIG-1-2"]
 
 
-LOST = Gpu(2, problem="GPU is lost")
-FOUR = Gpus(gpus=(Gpu(0, uuid="GPU-aa01"), Gpu(1, uuid="GPU-bb02"), LOST, Gpu(3, uuid="GPU-cc03")))
+THIRD = Gpu(2, problem="GPU is lost")
+FOUR = Gpus(gpus=(Gpu(0, uuid="GPU-aa01"), Gpu(1, uuid="GPU-bb02"), THIRD, Gpu(3, uuid="GPU-cc03")))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -30,7 +29,7 @@ from tests.support.fake_sysfs import (
     tcp_only,
 )
 from worker.machine import netlink
-from worker.machine.interfaces import count_cpus, count_gpus, look, route_source, why_unusable
+from worker.machine.interfaces import count_gpus, look, route_source, why_unusable
 from worker.machine.network import Interface, Network, RdmaKind
 
 LO = Interface("lo", ("127.0.0.1/8", "::1/128"), carrier=True, mtu=65536, link_type=LOOPBACK)
@@ -269,7 +268,3 @@ def test_gpus_are_counted_as_a_program_sees_them(
     (tmp_path / "dev/nvidia7").write_text("no device\n")
     (tmp_path / "dev/nvidia8").symlink_to("nowhere")
     assert count_gpus(tmp_path, environ) == count
-
-
-def test_cpus_are_counted_as_torchrun_counts_them() -> None:
-    assert count_cpus() == os.cpu_count()
