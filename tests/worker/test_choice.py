@@ -31,9 +31,7 @@ WHICH_MPI = (
         (f"/usr/bin/{LAUNCH} x.py", "torch.distributed.launch", LAUNCH),
     ],
 )
-def test_a_frameworks_own_launcher_chooses_its_contract(
-    command: str, framework: str, launcher: str
-) -> None:
+def test_a_frameworks_launcher_chooses_it(command: str, framework: str, launcher: str) -> None:
     words = command.split()
     chosen = choose_framework(words)
     assert (chosen.framework, chosen.launcher) == (framework, launcher)
@@ -82,9 +80,7 @@ KEYED = "API_KEY=secret B=2 train.py --lr 1"
         ("-m deepspeed x.py", "'-m deepspeed'", "use rdzv launch -- deepspeed ..."),
     ],
 )
-def test_what_leaves_the_framework_open_is_refused_with_what_says_it(
-    command: str, words: str, hint: str
-) -> None:
+def test_what_leaves_the_framework_open_is_refused(command: str, words: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         choose_framework(command.split())
     assert caught.value.message.startswith(f"COMMAND begins with {words}")

@@ -115,9 +115,7 @@ def test_the_program_sees_the_gpus_that_cuda_is_told(words: str, seen: list[int]
         *(("4,5,6,7", [0, 1, 2, 3]), ("3,4,5,6", [0, 1, 2, 3])),  # the host's numbers
     ],
 )
-def test_without_cudas_word_the_program_sees_what_the_container_was_given(
-    words: str | None, seen: list[int]
-) -> None:
+def test_without_cudas_word_a_containers_gpus_are_seen(words: str | None, seen: list[int]) -> None:
     environ = {} if words is None else {"NVIDIA_VISIBLE_DEVICES": words}
     assert [gpu.index for gpu in visible_gpus(FOUR, environ)] == seen
 

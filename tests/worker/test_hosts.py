@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -137,9 +137,7 @@ def test_a_file_that_another_process_keeps_locked_is_left(hosts: Path) -> None:
         (errno.EIO, "use --hosts off to leave the file alone"),
     ],
 )
-def test_what_keeps_the_file_from_being_written_is_said_with_what_to_do(
-    hosts: Path, number: int, hint: str
-) -> None:
+def test_what_keeps_a_file_from_being_written_is_said(hosts: Path, number: int, hint: str) -> None:
     def change(_: str) -> str:
         raise OSError(number, os.strerror(number))
 
@@ -189,9 +187,7 @@ def test_a_line_that_an_editor_puts_in_front_meanwhile_is_kept(hosts: Path) -> N
     assert hosts.read_text() == render("10.9.9.9 new\n127.0.1.1 n0\n")
 
 
-def test_a_line_that_is_added_while_the_file_is_cut_is_kept(
-    hosts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_added_while_it_is_cut_is_kept(hosts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     block = HostsBlock(hosts, "r1")
     block.install(TWO, 0)
     editors = []
@@ -334,10 +330,8 @@ def test_the_block_of_a_killed_process_is_taken_away_and_a_live_ones_stays(hosts
         (False, asdict(NOBODY)),
     ],
 )
-def test_an_owner_is_gone_only_when_that_is_known(
-    hosts: Path, lives: bool, change: Mapping[str, int | str]
-) -> None:
-    hosts.write_text(with_block(replace(current_owner(), **change)))  # type: ignore[arg-type]
+def test_an_owner_is_gone_when_that_is_known(hosts: Path, lives: bool, change: Any) -> None:
+    hosts.write_text(with_block(replace(current_owner(), **change)))
     assert restore_stale(hosts) == ([] if lives else ["r1"])
     assert (hosts.read_text() == PLAIN) is not lives
 

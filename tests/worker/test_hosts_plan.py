@@ -129,9 +129,7 @@ def test_a_name_that_is_not_the_nodes_alone_is_left_out(
         (render(PLAIN, entries=[HostsEntry("10.0.0.9", ["n1"])]), {"n1": "10.0.0.9"}),
     ],
 )
-def test_a_name_that_leads_to_its_node_already_is_written(
-    current: str, resolved: dict[str, str]
-) -> None:
+def test_a_name_that_leads_to_its_node_is_written(current: str, resolved: dict[str, str]) -> None:
     assert plan(current, "n0 n1", 0, **resolved) == plan("")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import resource
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_for_arp_the_larger_of_common_and_own_value_counts(tmp_path: Path) -> No
         ("sys/kernel/mm/memory_peers/nv_mem_nc/version", "1.3\n"),
     ],
 )
-def test_network_cards_reach_gpu_memory_by_one_of_several_ways(
+def test_cards_reach_gpu_memory_by_one_of_several_ways(
     tmp_path: Path, name: str, text: str
 ) -> None:
     write(tmp_path, "proc/driver/nvidia/version", CLOSED)
@@ -139,9 +140,7 @@ def test_what_a_link_leads_to_is_named_although_it_is_not_there(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("make", [refuse, lambda path: None], ids=["refused", "missing"])
-def test_what_cannot_be_read_is_as_if_it_were_not_there(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
+def test_what_cannot_be_read_is_as_if_not_there(tmp_path: Path, make: Any) -> None:
     path = tmp_path / "state"
     make(path)
     assert (sysfs.entries(path), sysfs.text(path), sysfs.number(path, 7)) == ([], "", 7)
@@ -186,9 +185,7 @@ def test_a_port_whose_connections_only_wait_to_be_forgotten_is_free() -> None:
 
 
 @pytest.mark.parametrize("ephemeral", [(0, 0), (1024, 65_535)])  # where all are, one is taken
-def test_the_first_free_port_is_found_behind_those_that_are_taken(
-    ephemeral: tuple[int, int],
-) -> None:
+def test_the_first_free_port_is_found_behind_those_taken(ephemeral: tuple[int, int]) -> None:
     with listening("127.0.0.1") as port:
         assert port < (find_free(port, ephemeral) or 0) < port + 100
 

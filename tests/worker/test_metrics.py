@@ -93,9 +93,7 @@ def test_what_comes_together_goes_in_one_batch_and_waits_for_a_registry_that_is_
     assert second.rows[0].values == {"loss/not_finite": 1.0}
 
 
-def test_of_many_rows_one_batch_goes_in_an_interval(
-    registry: FakeRegistry, sender: Metrics
-) -> None:
+def test_of_many_rows_a_batch_goes_in_an_interval(registry: FakeRegistry, sender: Metrics) -> None:
     """What all nodes send together is bounded by how often each does."""
 
     async def work() -> None:
@@ -122,9 +120,7 @@ async def test_after_a_lost_answer_the_same_rows_come_with_the_same_numbers(
     assert registry.numbered == [(1, 1), (1, 1), (2, 2)]
 
 
-async def test_a_batch_of_large_rows_stays_below_the_size_of_a_body(
-    registry: FakeRegistry, sender: Metrics
-) -> None:
+async def test_a_batch_of_large_rows_fits_a_body(registry: FakeRegistry, sender: Metrics) -> None:
     values = {f"{'x' * 62}{n:02}": -1.2345678901234567e-300 for n in range(32)}
     assert [sender.take(row(step, values=values)) for step in range(40)] == [""] * 40
     await sender.flush()
@@ -148,9 +144,7 @@ async def test_of_too_many_that_wait_the_oldest_are_dropped_and_that_is_said_onc
     assert [record.message for record in caplog.records] == [f"{words} is told of them"]
 
 
-def test_a_registry_that_knows_no_metrics_is_not_asked_again(
-    registry: FakeRegistry, sender: Metrics
-) -> None:
+def test_who_knows_no_metrics_is_not_asked_again(registry: FakeRegistry, sender: Metrics) -> None:
     registry.error = NotFound("there is no such route")
     sender.take(row(1))
     run_virtually(sender.send())  # and it ends
@@ -160,9 +154,7 @@ def test_a_registry_that_knows_no_metrics_is_not_asked_again(
     assert registry.batches == []
 
 
-def test_a_registry_that_is_silent_holds_nobody_up_at_the_end(
-    registry: FakeRegistry, sender: Metrics
-) -> None:
+def test_a_silent_registry_holds_nobody_up(registry: FakeRegistry, sender: Metrics) -> None:
     registry.silent = True
     sender.take(row(1))
     run_virtually(asyncio.wait_for(sender.flush(), 2 * metrics._FLUSH_SECONDS))

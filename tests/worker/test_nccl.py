@@ -67,9 +67,7 @@ def test_a_file_is_read_line_by_line_as_nccl_does() -> None:
     }
 
 
-def test_the_users_file_or_the_one_that_the_environment_names_comes_before_the_systems(
-    tmp_path: Path,
-) -> None:
+def test_the_users_file_or_the_one_that_is_named_comes_before_the_systems(tmp_path: Path) -> None:
     system, users, named = (tmp_path / name for name in ("nccl.conf", ".nccl.conf", "cluster.conf"))
     system.write_text("NCCL_NET=Socket\nNCCL_DEBUG=WARN\n")
     users.write_text("NCCL_NET=IB\n")
@@ -286,9 +284,7 @@ def test_a_line_that_is_written_in_two_pieces_is_one(tmp_path: Path) -> None:
     assert [(one.kind, one.level) for one in log.look()] == [("fallback", "fail")]  # at once
 
 
-def test_what_a_former_program_has_left_does_not_count_until_it_is_written_anew(
-    tmp_path: Path,
-) -> None:
+def test_what_a_former_program_has_left_does_not_count_until_written_anew(tmp_path: Path) -> None:
     path = says(tmp_path, "no_library")
     os.utime(path, ns=(1, 1))
     log = follow(tmp_path)
@@ -324,9 +320,7 @@ def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
     assert kinds(log) == []
 
 
-def test_of_an_endless_log_only_the_beginning_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_endless_logs_the_start_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.nccl.log._MOST_OF_A_FILE", 4_096)
     monkeypatch.setattr("worker.nccl.log._MOST_AT_ONCE", 1_024)
     log = follow(tmp_path, required=True)
@@ -335,9 +329,7 @@ def test_of_an_endless_log_only_the_beginning_is_read(
     assert kinds(log) == []
 
 
-def test_a_program_that_failed_is_reported_with_what_kept_it_from_its_network(
-    tmp_path: Path,
-) -> None:
+def test_a_program_that_failed_is_told_with_what_kept_it_from_its_network(tmp_path: Path) -> None:
     log = follow(tmp_path)
     assert log.trouble() == ""
     says(tmp_path, "not_found")

@@ -49,9 +49,7 @@ NOT_ON_PATH = "is not on this node's PATH ({0})"
         ("/tmp", "is a folder on this node, and no program"),
     ],
 )
-def test_a_program_of_the_users_own_is_not_to_be_installed(
-    tmp_path: Path, program: str, words: str
-) -> None:
+def test_a_users_program_is_not_to_be_installed(tmp_path: Path, program: str, words: str) -> None:
     (tmp_path / "x").write_text("")
     program = program.format(tmp_path)
     told = f"'{program}' of COMMAND {words.format(tmp_path)}"
@@ -81,9 +79,7 @@ def test_a_package_that_the_programs_python_does_not_have_is_named(tmp_path: Pat
         "lightning-2.6.6.dist-info/direct_url.json",  # installed for editing
     ],
 )
-def test_a_package_is_found_in_every_form_in_which_it_may_lie_there(
-    tmp_path: Path, entry: str
-) -> None:
+def test_a_package_is_found_in_every_form_that_it_may_have(tmp_path: Path, entry: str) -> None:
     interpreter(tmp_path)
     file = site(tmp_path) / entry
     file.parent.mkdir(exist_ok=True)
@@ -91,9 +87,7 @@ def test_a_package_is_found_in_every_form_in_which_it_may_lie_there(
     assert missing(LIGHTNING, path=tmp_path / "bin") == ""
 
 
-def test_a_package_is_found_where_pythonpath_or_a_link_of_the_environment_leads(
-    tmp_path: Path,
-) -> None:
+def test_a_package_is_found_where_pythonpath_or_a_link_of_the_python_leads(tmp_path: Path) -> None:
     interpreter(tmp_path / "env")
     (tmp_path / "elsewhere/lightning").mkdir(parents=True)
     path = tmp_path / "env/bin"
@@ -227,18 +221,14 @@ torch.distributed.launch | train.py
 
 
 @pytest.mark.parametrize(("framework", "command", "script"), rows(SCRIPTS))
-def test_the_script_of_a_command_is_known_where_that_is_certain(
-    framework: str, command: str, script: str
-) -> None:
+def test_the_script_of_a_command_is_known(framework: str, command: str, script: str) -> None:
     found = script_of(framework, command.split(), {})
     assert found is not None
     assert found.path == script
 
 
 @pytest.mark.parametrize(("framework", "commands"), rows(NO_SCRIPT))
-def test_nothing_is_said_of_a_command_that_may_need_no_script(
-    framework: str, commands: str
-) -> None:
+def test_nothing_is_said_of_what_may_need_no_script(framework: str, commands: str) -> None:
     known = [one for one in commands.split(";") if script_of(framework, one.split(), {})]
     assert known == []
 
@@ -255,9 +245,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {"PATH": str(tmp_path / "bin")}
 
 
-def test_a_script_that_is_not_there_is_named_with_the_folder(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_an_absent_script_is_told_with_the_folder(tmp_path: Path, environ: dict[str, str]) -> None:
     absent = "of COMMAND is not there on this node"
     assert missing_script(Script("train.py"), environ) == f"'train.py' {absent} (in {tmp_path})"
     assert missing_script(Script("/nosuch/x.py"), environ) == f"'/nosuch/x.py' {absent}"
@@ -267,9 +255,7 @@ def test_a_script_that_is_not_there_is_named_with_the_folder(
     assert missing_script(None, environ) == ""
 
 
-def test_a_shell_looks_for_its_script_on_the_path_as_well(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_a_shell_finds_its_script_on_the_path_too(tmp_path: Path, environ: dict[str, str]) -> None:
     assert missing_script(Script("run.sh", on_path=True), environ) != ""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/run.sh").write_text("true")

@@ -93,9 +93,7 @@ def counted(text: str, slot: int = 0) -> int:
     return count_processes(Processes.parse(text).of(slot))
 
 
-def test_processes_are_counted_as_torchrun_counts_them_for_each_slot_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processes_are_counted_as_torchrun_does_by_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [counted("2,1,4096", slot) for slot in range(3)] == [2, 1, 4096]
     assert counted("cpu") == count_cpus()
     assert counted("auto") == (count_gpus() or count_cpus())

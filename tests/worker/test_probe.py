@@ -112,9 +112,7 @@ def middle(port: int, *, there: int = 1_000_000, back: int = 1_000_000) -> Talk:
 
 
 @pytest.mark.parametrize(("own", "address"), [("127.0.0.5", "127.0.0.1"), ("::1", "::1")])
-async def test_nodes_reach_each_other_and_learn_what_is_worth_knowing(
-    own: str, address: str
-) -> None:
+async def test_nodes_reach_each_other_and_learn_what_counts(own: str, address: str) -> None:
     """A node is seen under its address of the plan, whichever the kernel would take."""
     with ProbeListener(identity(0)) as first, ProbeListener(identity(1)) as second:
         where = plan(first.port, second.port, own={"address": own}, address=address)
@@ -154,9 +152,7 @@ CLOSES = "it closes the connection without an answer"
         (1, "mistral", "stranger", CLOSES),
     ],
 )
-async def test_another_node_that_answers_is_named(
-    slot: int, run: str, outcome: str, detail: str
-) -> None:
+async def test_another_node_is_named(slot: int, run: str, outcome: str, detail: str) -> None:
     with ProbeListener(identity(slot, run=run)) as other:
         (pair,) = await probe_peers(identity(0), plan(1, other.port), [1], pace=PATIENT)
     assert failed(pair) == (outcome, detail)

@@ -224,9 +224,7 @@ SUBNET = "fec0:0000:0000:0001"
 @pytest.mark.parametrize(
     ("gid", "prefix"), [(f"{SUBNET}:0015:5dff:fd34:0400", SUBNET), ("", ""), ("fe80::1", "")]
 )
-def test_the_subnet_prefix_of_infiniband_is_the_first_half_of_its_gid(
-    tmp_path: Path, gid: str, prefix: str
-) -> None:
+def test_the_subnet_prefix_is_half_of_the_gid(tmp_path: Path, gid: str, prefix: str) -> None:
     assert one_port(tmp_path, {}, gids=[(gid, V1, "")]).subnet_prefix == prefix
 
 

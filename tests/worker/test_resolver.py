@@ -72,9 +72,7 @@ async def test_a_silent_resolver_is_asked_once_and_never_waited_for() -> None:
         assert answers.asked == [NO_SUCH_NAME]
 
 
-async def test_one_name_that_is_not_answered_is_waited_for_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_name_that_is_not_answered_delays_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with begun(Answers({"n1": {"10.0.0.1"}}, "n2")) as resolver:
         for names, seconds in (("n1", 600), ("n1 n2", 0.01), ("n1 n2", 600)):
             monkeypatch.setattr("worker.hosts.resolver._WAIT_SECONDS", seconds)
