@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,7 +95,7 @@ def test_where_a_large_packet_is_lost_the_usual_smaller_ones_are_tried(
     assert ask(Way(largest, lost, known), 1, mtu=mtu) == [found]
 
 
-async def test_a_peer_is_asked_from_the_address_of_the_plan() -> None:
+async def test_a_peer_is_asked_from_the_address_of_the_plan_and_the_kernel_for_its_way() -> None:
     with (
         socket.socket(type=socket.SOCK_DGRAM) as peer,
         PathMtu(Packets(identity(0)), 4, "127.0.0.5") as path,
@@ -104,4 +105,6 @@ async def test_a_peer_is_asked_from_the_address_of_the_plan() -> None:
         await asyncio.sleep(0)
         _, (address, _) = peer.recvfrom(9_000)
         asking.cancel()
+        known = path._known("127.0.0.1")
     assert address == "127.0.0.5"
+    assert known == int(Path("/sys/class/net/lo/mtu").read_text())

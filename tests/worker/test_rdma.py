@@ -30,6 +30,7 @@ from tests.support.fake_sysfs import (
     refused,
     roce_8x400,
 )
+from tests.support.rows import rows
 from worker.machine.rdma import Unopened, error_counters, look_rdma, open_devices, opened
 from worker.nccl.env import Given, gid_wish
 
@@ -148,93 +149,75 @@ def test_a_port_is_usable_or_says_why_not(tmp_path: Path, files: PortFiles, prob
     assert one_port(tmp_path, files).problem == problem
 
 
-@pytest.mark.parametrize(
-    ("pkeys", "problem"),
-    [
-        (("0x7fff", "0x801d"), ""),
-        ((), ""),  # not told
-        (("0x0000", "0x0000"), ""),
-        (("0x7fff",), "it is a full member of no partition (pkeys 0x7fff)"),
-        (("0x8000", "0x7fff"), "it is a full member of no partition (pkeys 0x8000, 0x7fff)"),
-    ],
-)
-def test_an_infiniband_port_has_to_be_a_full_member_of_a_partition(
-    tmp_path: Path, pkeys: tuple[str, ...], problem: str
-) -> None:
-    assert one_port(tmp_path, {}, pkeys=pkeys).problem == problem
-
-
 V4, V1, V2 = "0000:0000:0000:0000:0000:ffff:0a00:0001", "IB/RoCE v1", "RoCE v2"
-LINK_LOCAL_V4 = "0000:0000:0000:0000:0000:ffff:a9fe:0001"
-GLOBAL_V6 = "fd00:0000:0000:0000:0000:0000:0000:0001"
+V6 = "fd00:0000:0000:0000:0000:0000:0000:0001"
+GID_OF = {
+    "v4/1": (V4, V1, ""),
+    "v4/2": (V4, V2, ""),
+    "v6/1": (V6, V1, ""),
+    "v6/2": (V6, V2, ""),
+    **{f"ll6/{n}": (f"fe80{V6[4:]}", kind, "") for n, kind in ((1, V1), (2, V2))},
+    "ll4/2": ("0000:0000:0000:0000:0000:ffff:a9fe:0001", V2, ""),
+    "none": (EMPTY_GID, "", ""),
+    "odd": ("no gid", V2, ""),
+    "bare": ("", V2, ""),
+}
+ALL_GIDS, FEW = "ll6/1 ll6/2 v6/1 v6/2 v4/2 none", "no IPv4 RoCE v2 GID"
+GIDS = f"""
+v4/1 v4/2         |                                                      | 1
+none none v4/2    |                                                      | 2
+{"v6/2 " * 11}v4/2 |                                                     | 11
+ll4/2 v4/2        |                                                      | 1
+v4/1              |                                                      | {FEW}
+v6/2              |                                                      | {FEW}
+odd bare          |                                                      | {FEW}
+                  |                                                      | {FEW}
+{ALL_GIDS}        |                                                      | 4
+{ALL_GIDS}        | NCCL_IB_ADDR_FAMILY=AF_INET                          | 4
+{ALL_GIDS}        | NCCL_IB_ADDR_FAMILY=AF_INET6                         | 3
+{ALL_GIDS}        | NCCL_IB_GID_INDEX=1                                  | 1
+{ALL_GIDS}        | NCCL_IB_GID_INDEX=0                                  | 0
+{ALL_GIDS}        | NCCL_IB_GID_INDEX=5                                  | no GID at index 5
+{ALL_GIDS}        | NCCL_IB_GID_INDEX=-1 NCCL_IB_ADDR_FAMILY=AF_INET6    | 3
+{ALL_GIDS}        | NCCL_IB_GID_INDEX=one                                | 4
+"""
 
 
-@pytest.mark.parametrize(
-    ("gids", "index"),
-    [
-        ([(V4, V1, ""), (V4, V2, "")], 1),
-        ([(EMPTY_GID, "", ""), (EMPTY_GID, "", ""), (V4, V2, "")], 2),
-        ([(GLOBAL_V6, V2, "")] * 11 + [(V4, V2, "")], 11),
-        ([(LINK_LOCAL_V4, V2, ""), (V4, V2, "")], 1),
-        ([(V4, V1, "")], None),
-        ([(GLOBAL_V6, V2, "")], None),
-        ([("no gid", V2, ""), ("", V2, "")], None),
-        ([], None),
-    ],
-)
-def test_the_gid_is_the_first_that_nccl_would_take_by_itself(
-    tmp_path: Path, gids: list[tuple[str, str, str]], index: int | None
+@pytest.mark.parametrize(("gids", "given", "found"), rows(GIDS))
+def test_the_gid_is_the_one_that_nccl_would_take(
+    tmp_path: Path, gids: str, given: str, found: str
 ) -> None:
-    port = one_port(tmp_path, {"link_layer": "Ethernet"}, gids=gids)
-    assert (port.gid_index, port.gid_type) == (index, "" if index is None else V2)
-
-
-SITE_V6 = "fd00:0000:0000:0000:0000:0000:0000:0002"
-LINK_LOCAL_V6 = "fe80:0000:0000:0000:0000:0000:0000:0001"
-
-
-@pytest.mark.parametrize(
-    ("given", "index", "kind"),
-    [
-        ({}, 4, V2),
-        ({"NCCL_IB_ADDR_FAMILY": "AF_INET"}, 4, V2),
-        ({"NCCL_IB_ADDR_FAMILY": "AF_INET6"}, 3, V2),
-        ({"NCCL_IB_GID_INDEX": "1"}, 1, V2),
-        ({"NCCL_IB_GID_INDEX": "0"}, 0, V1),
-        ({"NCCL_IB_GID_INDEX": "5"}, None, ""),
-        ({"NCCL_IB_GID_INDEX": "-1", "NCCL_IB_ADDR_FAMILY": "AF_INET6"}, 3, V2),
-        ({"NCCL_IB_GID_INDEX": "one"}, 4, V2),
-    ],
-)
-def test_the_gid_is_the_one_that_the_user_asks_nccl_for(
-    tmp_path: Path, given: dict[str, str], index: int | None, kind: str
-) -> None:
-    gids = [(LINK_LOCAL_V6, V1, ""), (LINK_LOCAL_V6, V2, ""), (SITE_V6, V1, ""), (SITE_V6, V2, "")]
-    gids += [(V4, V2, ""), (EMPTY_GID, "", "")]
-    one_port(tmp_path, {"link_layer": "Ethernet"}, gids=gids)
-    wish = gid_wish({name: Given(value) for name, value in given.items()})
-    [port] = look_rdma(tmp_path, wish)
-    assert (port.gid_index, port.gid_type) == (index, kind)
-    assert port.problem == ("" if index is not None else "no GID at index 5")
+    """By itself, the first of the family that reaches other subnets, or as the user asks."""
+    slots = [GID_OF[word] for word in gids.split()]
+    one_port(tmp_path, {"link_layer": "Ethernet"}, gids=slots)
+    words = [word.split("=") for word in given.split()]
+    [port] = look_rdma(tmp_path, gid_wish({name: Given(value) for name, value in words}))
+    index = int(found) if found.isdecimal() else None
+    assert (port.gid_index, port.gid_type) == (index, "" if index is None else slots[index][1])
+    assert port.problem == ("" if found.isdecimal() else found)
 
 
 SUBNET = "fec0:0000:0000:0001"
+NO_MEMBER = "it is a full member of no partition (pkeys 0x"
 
 
 @pytest.mark.parametrize(
-    ("gid", "prefix"), [(f"{SUBNET}:0015:5dff:fd34:0400", SUBNET), ("", ""), ("fe80::1", "")]
+    ("how", "field", "value"),
+    [
+        *(({"pkeys": keys}, "problem", "") for keys in (("0x7fff", "0x801d"), (), ("0x0000",))),
+        ({"pkeys": ["0x7fff"]}, "problem", f"{NO_MEMBER}7fff)"),
+        ({"pkeys": ["0x8000", "0x7fff"]}, "problem", f"{NO_MEMBER}8000, 0x7fff)"),
+        ({"gids": [(f"{SUBNET}:0015:5dff:fd34:0400", V1, "")]}, "subnet_prefix", SUBNET),
+        *(({"gids": [(gid, V1, "")]}, "subnet_prefix", "") for gid in ("", "fe80::1")),
+        ({"port": {"rate": "2.5 Gb/sec (1X SDR)"}}, "rate_gbps", 2.5),
+        ({"port": {"rate": "2.5 Gb/sec (1X SDR)"}}, "rate", "2.5 Gb/sec (1X SDR)"),
+        *(({"port": {"rate": r}}, "rate_gbps", 0.0) for r in ("", "fast", "9999999999 Gb/sec")),
+    ],
 )
-def test_the_subnet_prefix_is_half_of_the_gid(tmp_path: Path, gid: str, prefix: str) -> None:
-    assert one_port(tmp_path, {}, gids=[(gid, V1, "")]).subnet_prefix == prefix
-
-
-@pytest.mark.parametrize(
-    ("rate", "gbps"),
-    [("2.5 Gb/sec (1X SDR)", 2.5), ("", 0), ("fast", 0), ("9999999999 Gb/sec", 0)],
-)
-def test_the_rate_is_a_number_and_the_kernels_words(tmp_path: Path, rate: str, gbps: float) -> None:
-    port = one_port(tmp_path, {"rate": rate})
-    assert (port.rate_gbps, port.rate) == (gbps, rate)
+def test_partitions_subnet_and_rate_of_a_port(
+    tmp_path: Path, how: dict[str, Any], field: str, value: object
+) -> None:
+    assert getattr(one_port(tmp_path, **({"port": {}} | how)), field) == value
 
 
 def test_a_device_without_uverbs_node_needs_a_kernel_module(tmp_path: Path) -> None:
