@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,4 +106,4 @@ async def test_a_peer_is_asked_from_the_address_of_the_plan_and_the_kernel_for_i
         asking.cancel()
         known = path._known("127.0.0.1")
     assert address == "127.0.0.5"
-    assert known == int(Path("/sys/class/net/lo/mtu").read_text())
+    assert known in (65_535, 65_536)  # of loopback
