@@ -185,8 +185,11 @@ def test_required_rdma_expects_it_whatever_the_table_knows() -> None:
 
 
 def test_a_fall_back_of_some_processes_says_of_how_many() -> None:
-    [found] = verdicts("ib", "no_library", "ib", "ib")
+    some = ("ib", "no_library", "ib", "ib")
+    [found] = verdicts(*some)
     assert found.words == FALLBACK.replace("(eth0)", "(eth0) in 1 of 4 processes") + INSTALL
+    [grave] = verdicts(*some, required=True)  # the first that falls back ends the run
+    assert grave.words == FALLBACK + INSTALL
 
 
 def test_data_that_goes_through_the_hosts_memory_is_a_warning_also_where_rdma_is_required() -> None:
@@ -294,11 +297,11 @@ def test_what_a_former_program_has_left_does_not_count_until_written_anew(tmp_pa
 
 
 def test_a_file_that_another_process_begins_anew_is_read_from_its_start(tmp_path: Path) -> None:
-    log = follow(tmp_path, required=True)
-    says(tmp_path, "ib")
+    log = follow(tmp_path)
+    says(tmp_path, "host_memory")
     log.look()
-    says(tmp_path, "disabled")
-    assert kinds(log, 1) == ["fallback"]
+    says(tmp_path, "ibext")
+    assert kinds(log) == ["as_expected"]
 
 
 def test_only_this_hosts_files_are_read_where_the_name_has_the_host(tmp_path: Path) -> None:

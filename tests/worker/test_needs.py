@@ -262,12 +262,9 @@ def test_a_shell_finds_its_script_on_the_path_too(tmp_path: Path, environ: dict[
     assert missing_script(Script("run.sh", on_path=True), environ) == ""
 
 
-def test_a_disk_that_does_not_tell_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stat(path: str) -> None:
-        raise PermissionError(path)
-
-    monkeypatch.setattr("worker.preflight.needs.os.stat", stat)
-    assert missing_script(Script("/data/train.py"), {"PATH": ""}) == ""
+@pytest.mark.parametrize("path", ["/" + "x" * 300, "/a\0b"])
+def test_what_the_disk_does_not_tell_refuses_nobody(path: str) -> None:
+    assert missing_script(Script(path), {"PATH": ""}) == ""
 
 
 def test_what_only_rank_0_starts_is_needed_there_alone() -> None:
