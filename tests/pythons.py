@@ -53,7 +53,7 @@ PURE = {
         *("address", "choice", "contracts", "ending", "family", "frameworks"),
         *("frameworks_mpi", "frameworks_page", "hosts", "hosts_plan"),
         *("hosts_text", "metrics", "nccl", "needs"),
-        *("probe_packets", "probe_plan", "rsh_command_line", "rsh_names", "settings"),
+        *("probe_packets", "rsh_command_line", "rsh_names", "settings"),
         *("standard_input", "table", "variable_checks", "variables"),
     ),
     "tests/worker/agent": (

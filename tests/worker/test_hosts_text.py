@@ -179,11 +179,6 @@ def test_what_looks_torn_once_a_block_is_taken_away_goes_with_it(broken: str) ->
     assert remove_block(text, None) == PLAIN
 
 
-def test_removing_what_is_not_there_changes_nothing() -> None:
-    assert remove_block(render(PLAIN), "other") == render(PLAIN)
-    assert remove_block(PLAIN, None) == PLAIN
-
-
 WORDS = (
     *("127.0.0.1", "127.0.1.1", "::1", "10.0.0.4", "localhost", "n0", "N0", "node-0", "#"),
     *("# BEGIN rdzv", "# END rdzv run=r1", "run=r1", "\r", "é", "\udcff", "\x00"),
