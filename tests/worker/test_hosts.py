@@ -34,6 +34,12 @@ def hosts(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_table_that_must_not_be_written_leaves_the_file(hosts: Path) -> None:
+    with pytest.raises(ArmingFailed, match="no node's address"):
+        HostsBlock(hosts, "r1").install(table(row(0, "n0", "10.0.0.4 bank")), 0)
+    assert hosts.read_text() == PLAIN
+
+
 def test_a_torn_marker_of_somebody_else_is_left_as_it_is(hosts: Path) -> None:
     content = UGLY["begin without end"]
     hosts.write_bytes(content)

@@ -226,13 +226,12 @@ def test_an_address_that_is_gone_is_named(address: str, words: str) -> None:
     assert why_unusable(address, "lo") == words
 
 
-def test_the_route_to_this_machine_itself_leaves_from_the_address_asked_for() -> None:
-    assert route_source("127.0.0.1") == "127.0.0.1"
-
-
-@pytest.mark.parametrize("host", ["", "a" * 70, "a..b", "x\0y"])
-def test_what_is_no_host_has_no_route(host: str) -> None:
-    assert route_source(host) is None
+@pytest.mark.parametrize(
+    ("host", "source"),
+    [("127.0.0.1", "127.0.0.1"), *((none, None) for none in ("", "a" * 70, "a..b", "x\0y"))],
+)
+def test_a_route_leaves_from_an_address_of_this_machine(host: str, source: str | None) -> None:
+    assert route_source(host) == source
 
 
 @pytest.mark.parametrize(

@@ -291,7 +291,7 @@ async def test_no_more_peers_are_visited_at_once_than_asked_for() -> None:
         await reader.read()
         open_now -= 1
 
-    pace = replace(HURRY, at_first=2, concurrency=3, silence_seconds=0.0)
+    pace = Pace(at_first=2, concurrency=3, quick_seconds=0.15, silence_seconds=0.0)
     async with serving(talk) as port:
         await probe_peers(identity(0), plan(*[port] * 10), range(10), pace=pace)
     # The server may hear late that one was given up.
