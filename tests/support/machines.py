@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 from rendezvous.wire.node import Candidate, Facts, LinkKind, RdmaPort
-from tests.support.rows import rows
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Clock, ResourceLimits
 from worker.machine.network import Interface, Network
@@ -96,12 +95,10 @@ def complaints(here: Surroundings) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def complaints_of(text: str) -> dict[str, tuple[str, str, str, str]]:
-    """What `complaints` says, by machine: lines of "MACHINE | CHECK LEVEL | SUBJECT | VALUE"."""
-    return {
-        name: (*verdict.split(), subject, value)  # type: ignore[misc]
-        for name, verdict, subject, value in rows(text)
-    }
+def complaint(text: str) -> tuple[str, ...]:
+    """One of `complaints`, written as "CHECK LEVEL | SUBJECT | VALUE"."""
+    verdict, subject, value = (word.strip() for word in text.split("|"))
+    return (*verdict.split(), subject, value)
 
 
 VIRTUAL = candidate("docker0", "172.17.0.1", kind=LinkKind.VIRTUAL)

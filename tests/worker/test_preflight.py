@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.node import Finding
-from tests.support.machines import GIB, HEALTHY, VIRTUAL, candidate, complaints, machine
+from tests.support.machines import GIB, HEALTHY, VIRTUAL, candidate, complaint, complaints, machine
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Arp, Clock
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
@@ -126,23 +126,21 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("complaint", "changes"), WRONG)
+@pytest.mark.parametrize(("words", "changes"), WRONG)
 def test_what_is_wrong_is_named_with_what_is_right_and_how_to_get_there(
-    complaint: str, changes: dict[str, Any]
+    words: str, changes: dict[str, Any]
 ) -> None:
-    verdict, subject, value = (word.strip() for word in complaint.split("|"))
-    check, level = verdict.split()
-    here = machine(**changes)
-    assert complaints(here) == [(check, level, subject, value)]
-    [found] = [f for f in check_node(here) if f.level == level]
+    here, said = machine(**changes), complaint(words)
+    assert complaints(here) == [said]
+    [found] = [f for f in check_node(here) if f.level == said[1]]
     assert found.expected
     assert found.fix
-    assert found.cause or check == "L01"
+    assert found.cause or found.check == "L01"
 
 
 def test_every_check_of_this_file_is_seen_to_complain() -> None:
     of_rdma = {"L04", "L05", "L06", "L07", "L08", "L09", "L10", "L11", "L12", "L13", "L20"}
-    complained = {complaint[:3] for complaint, _ in WRONG}
+    complained = {words[:3] for words, _ in WRONG}
     assert complained == {check.id for check in NODE_CHECKS} - of_rdma - {"L17"}
 
 

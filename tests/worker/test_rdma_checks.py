@@ -26,7 +26,7 @@ from tests.support.fake_sysfs import (
     roce_8x400,
     tcp_only,
 )
-from tests.support.machines import GIB, HEALTHY, complaints, complaints_of, efa, machine, port, roce
+from tests.support.machines import GIB, HEALTHY, complaint, complaints, efa, machine, port, roce
 from worker.machine.interfaces import look
 from worker.machine.kernel import ResourceLimits
 from worker.machine.network import Interface, Network
@@ -38,7 +38,8 @@ from worker.preflight.rdma import RDMA_JUDGES, rails, wants_rdma
 MIB = 1 << 20
 LOCKED = ResourceLimits(memlock_bytes=8 * MIB, may_lock=False, files=None, stack_bytes=8 << 20)
 LOST = port(1, state="DOWN", phys_state="Polling", problem="down")
-NO_EFA = dict.fromkeys(EFA_LIBRARIES, "cannot open shared object file")
+ABSENT = "cannot open shared object file"
+NO_EFA = dict.fromkeys(EFA_LIBRARIES, ABSENT)
 
 
 def half_rate(number: int, **values: Any) -> RdmaPort:
@@ -62,93 +63,75 @@ def unopenable(problem: str) -> dict[str, Any]:
     return {"rdma": rdma, "unopened": {"mlx5_0": Unopened("", lacks_library=True)}}
 
 
+EIGHT = [port(i) for i in range(8)]
 NO_GID = roce(0, gid_index=None, problem="no GID")
-MISSING = "uverbs is missing"
-NO_LIBRARY = "libibverbs cannot be loaded: no such file"
-NO_DRIVER = "libibverbs has no driver for it"
+NO_IPV4, NO_IPV6 = "no IPv4 RoCE v2 GID", "no IPv6 RoCE v2 GID"
+NO_LIBRARY, NO_DRIVER = "libibverbs cannot be loaded", "libibverbs has no driver for it"
 SWITCHED_OFF = [port(i, state="DOWN", phys_state="Disabled") for i in range(2)]
+WITHOUT_UVERBS = [port(i, openable=False, problem="uverbs is missing") for i in range(2)]
 V6 = {"NCCL_IB_ADDR_FAMILY": "AF_INET6"}
-ERRORS = {"mlx5_3:1": {"link_downed": 1, "symbol_error": 20}}
+FLAPPING = {"rdma_errors": {"mlx5_3:1": {"link_downed": 1, "symbol_error": 20}}}
 NAMED = {
-    "rdma": [*(port(i) for i in range(3)), half_rate(3), port(4, device="mlx5_bond_0")],
+    "rdma": [*EIGHT[:3], half_rate(3), port(4, device="mlx5_bond_0")],
     "given": {"NCCL_IB_HCA": "^=mlx5_bond_0"},
 }
+ONE_LANE = port(0, rate_gbps=100.0, rate="100 Gb/sec (1X NDR)")
+NO_MANAGER = rails_with(state="INIT", lid=0, sm_lid=0)
+INIT = "L05 fail | mlx5_0:1 | INIT, LID 0, subnet manager none"
 
-CHANGES: dict[str, dict[str, Any]] = {
-    "a cable is out": rails_with(state="DOWN", phys_state="Polling", problem="down"),
-    "two ports are switched off": {"rdma": [*SWITCHED_OFF, *(port(i) for i in range(2, 8))]},
-    "a link that recovers": rails_with(phys_state="LinkErrorRecovery"),
-    "no subnet manager": rails_with(state="INIT", lid=0, sm_lid=0),
-    "no LID": rails_with(lid=0, problem="no LID"),
-    "half the rate": rails_with(rate_gbps=200.0, rate="200 Gb/sec (2X NDR)"),
-    "half the rate, of the port that the user names": NAMED,
-    "one lane everywhere": {"rdma": [port(0, rate_gbps=100.0, rate="100 Gb/sec (1X NDR)")]},
-    "a limited member": rails_with(pkeys=[0x7FFF, 0x8000]),
-    "RoCE without an address": {"rdma": with_first(NO_GID, roce)},
-    "the one RoCE port without an address": {"rdma": [NO_GID]},
-    "RoCE without an IPv6 address": {"rdma": with_first(NO_GID, roce), "given": V6},
-    "no uverbs nodes": {"rdma": [port(i, openable=False, problem=MISSING) for i in range(2)]},
-    "no libibverbs": unopenable(NO_LIBRARY),
-    "no driver in libibverbs": unopenable(NO_DRIVER),
-    "EFA without its plugin": {"rdma": [efa(0), efa(1)], "libraries": NO_EFA},
-    "8 MiB may be locked": {"limits": LOCKED},
-    "2 GiB may be locked": {"limits": replace(LOCKED, memlock_bytes=2 * GIB)},
-    "no peer memory": {"is_direct": False},
-    "a link that flaps": {"rdma_errors": ERRORS},
-}
-COMPLAINTS = """
-a cable is out | L04 warn | mlx5_0:1 | DOWN, Polling
-two ports are switched off | L04 warn | mlx5_0:1, mlx5_1:1 | DOWN, Disabled
-a link that recovers | L04 warn | mlx5_0:1 | ACTIVE, LinkErrorRecovery
-no subnet manager | L05 fail | mlx5_0:1 | INIT, LID 0, subnet manager none
-no LID | L05 fail | mlx5_0:1 | ACTIVE, LID 0, subnet manager 1
-half the rate | L06 fail | mlx5_0:1 | 200 Gb/sec (2X NDR)
-half the rate, of the port that the user names | L06 fail | mlx5_3:1 | 200 Gb/sec (2X NDR)
-one lane everywhere | L06 fail | mlx5_0:1 | 100 Gb/sec (1X NDR)
-a limited member | L07 fail | mlx5_0:1 | 0x7fff, 0x8000
-RoCE without an address | L08 fail | mlx5_0:1 | no IPv4 RoCE v2 GID
-the one RoCE port without an address | L08 warn | mlx5_0:1 | no IPv4 RoCE v2 GID
-RoCE without an IPv6 address | L08 fail | mlx5_0:1 | no IPv6 RoCE v2 GID
-no uverbs nodes | L09 fail | mlx5_0:1, mlx5_1:1 | uverbs is missing
-no libibverbs | L10 fail | mlx5_0:1 | libibverbs cannot be loaded: no such file
-no driver in libibverbs | L10 fail | mlx5_0:1 | libibverbs has no driver for it
-EFA without its plugin | L11 fail | libnccl-net.so | cannot open shared object file
-8 MiB may be locked | L12 fail | ulimit -l | 8 MiB
-2 GiB may be locked | L12 warn | ulimit -l | 2 GiB
-no peer memory | L13 warn | | no nvidia_peermem, and not the open kernel driver
-a link that flaps | L20 warn | mlx5_3:1 | link_downed rose by 1, symbol_error rose by 20
-"""
-WRONG = {name: (CHANGES[name], complaint) for name, complaint in complaints_of(COMPLAINTS).items()}
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("L04 warn | mlx5_0:1 | DOWN, Polling", rails_with(state="DOWN", phys_state="Polling")),
+    ("L04 warn | mlx5_0:1, mlx5_1:1 | DOWN, Disabled", {"rdma": SWITCHED_OFF + EIGHT[2:]}),
+    ("L04 warn | mlx5_0:1 | ACTIVE, LinkErrorRecovery", rails_with(phys_state="LinkErrorRecovery")),
+    (INIT, NO_MANAGER),
+    ("L05 fail | mlx5_0:1 | ACTIVE, LID 0, subnet manager 1", rails_with(lid=0, problem="no LID")),
+    ("L06 fail | mlx5_0:1 | 200 Gb/sec (2X NDR)", {"rdma": with_first(half_rate(0))}),
+    ("L06 fail | mlx5_3:1 | 200 Gb/sec (2X NDR)", NAMED),
+    ("L06 fail | mlx5_0:1 | 100 Gb/sec (1X NDR)", {"rdma": [ONE_LANE]}),
+    ("L07 fail | mlx5_0:1 | 0x7fff, 0x8000", rails_with(pkeys=[0x7FFF, 0x8000])),
+    (f"L08 fail | mlx5_0:1 | {NO_IPV4}", {"rdma": with_first(NO_GID, roce)}),
+    (f"L08 warn | mlx5_0:1 | {NO_IPV4}", {"rdma": [NO_GID]}),
+    (f"L08 fail | mlx5_0:1 | {NO_IPV6}", {"rdma": with_first(NO_GID, roce), "given": V6}),
+    ("L09 fail | mlx5_0:1, mlx5_1:1 | uverbs is missing", {"rdma": WITHOUT_UVERBS}),
+    (f"L10 fail | mlx5_0:1 | {NO_LIBRARY}", unopenable(NO_LIBRARY)),
+    (f"L10 fail | mlx5_0:1 | {NO_DRIVER}", unopenable(NO_DRIVER)),
+    (f"L11 fail | libnccl-net.so | {ABSENT}", {"rdma": [efa(0), efa(1)], "libraries": NO_EFA}),
+    ("L12 fail | ulimit -l | 8 MiB", {"limits": LOCKED}),
+    ("L12 warn | ulimit -l | 2 GiB", {"limits": replace(LOCKED, memlock_bytes=2 * GIB)}),
+    ("L13 warn | | no nvidia_peermem, and not the open kernel driver", {"is_direct": False}),
+    ("L20 warn | mlx5_3:1 | link_downed rose by 1, symbol_error rose by 20", FLAPPING),
+]
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_what_is_wrong_is_named_with_meaning_and_cure_and_nothing_else(name: str) -> None:
-    changes, complaint = WRONG[name]
-    here = machine(**changes)
-    assert complaints(here) == [complaint]
-    [found] = [f for f in check_node(here) if f.level == complaint[1]]
+@pytest.mark.parametrize(("words", "changes"), WRONG)
+def test_what_is_wrong_is_named_with_meaning_and_cure_and_nothing_else(
+    words: str, changes: dict[str, Any]
+) -> None:
+    here, said = machine(**changes), complaint(words)
+    assert complaints(here) == [said]
+    [found] = [f for f in check_node(here) if f.level == said[1]]
     assert found.expected
     assert found.cause
     assert found.fix
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_on_a_node_whose_program_uses_no_rdma_nothing_of_it_is_a_failure(name: str) -> None:
-    here = machine(**(WRONG[name][0] | {"given": {"NCCL_NET": "Socket"}}))
+@pytest.mark.parametrize(("words", "changes"), WRONG)
+def test_on_a_node_whose_program_uses_no_rdma_nothing_of_it_is_a_failure(
+    words: str, changes: dict[str, Any]
+) -> None:
+    here = machine(**(changes | {"given": {"NCCL_NET": "Socket"}}))
     assert "fail" not in {level for _, level, _, _ in complaints(here)}
 
 
 def test_require_rdma_makes_it_a_failure_without_gpus_too() -> None:
-    changes, complaint = WRONG["no subnet manager"]
-    here = machine(**changes, gpus_seen=0, gpu_nodes=0, require_rdma=True)
-    assert complaints(here) == [complaint]
+    here = machine(**NO_MANAGER, gpus_seen=0, gpu_nodes=0, require_rdma=True)
+    assert complaints(here) == [complaint(INIT)]
 
 
 def test_every_check_of_this_file_is_seen_to_complain() -> None:
-    assert {c[0] for _, c in WRONG.values()} == {check.id for check in RDMA_JUDGES}
+    assert {words[:3] for words, _ in WRONG} == {check.id for check in RDMA_JUDGES}
 
 
-EIGHT = [port(i) for i in range(8)]
 DOWN_HALF = half_rate(8, state="DOWN", phys_state="Polling")
 INIT_HALF = half_rate(8, state="INIT", lid=0, sm_lid=0)
 TWO_PORTS = [port(0), LOST]
