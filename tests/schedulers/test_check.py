@@ -16,6 +16,8 @@ from tests.support.bed import OWN, SHIPPED, Bed
 
 BATCH = str(OWN["batch"])
 QUEUE = ("--set", "QUEUE=long")
+CHECK = ("schedulers", "check")
+LAUNCH = ("launch", "--nnodes", "2", "--dry-run")
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +33,7 @@ def rdzv(bed: Bed, *words: str) -> Result:
 
 
 def check(bed: Bed, *words: str) -> Result:
-    state = ("--state-dir", str(bed.folder / "runs"))
-    return rdzv(bed, "schedulers", "check", *words, *state)
+    return rdzv(bed, *CHECK, *words, "--state-dir", str(bed.folder / "runs"))
 
 
 def profile(folder: Path, old: str = "", new: str = "") -> tuple[str, str]:
@@ -94,82 +95,69 @@ def test_the_schedulers_that_are_code_can_be_checked_too(tmp_path: Path, name: s
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+ONCE = ("retry_submit = true", "")
 FIND = (r"'^(\d+) <<NAME>> '", r"'^\d+ (<<NAME>>) '")
+KILL = ('["batch", "kill",', '["false", "kill",')
+MISSING = "slot 1: the command 'batch' is not on this machine"
 
 
 @pytest.mark.parametrize(
-    ("fault", "change", "step", "words"),
+    ("faults", "change", "step", "words", "left"),
     [
-        ("refuses", ("", ""), "submit", REFUSAL),
-        ("nothing", ("", ""), "submit", "ended with 0, and there is no worker run rdzv-"),
-        ("no-word", ("", ""), "see", "after 0 s it is not submitted or queued or running or"),
-        ("", FIND, "find", "its id is 7001, and by its name the id rdzv-"),
+        ("refuses", ONCE, "submit", REFUSAL, ""),
+        ("nothing", ONCE, "submit", "ended with 0, and there is no worker run rdzv-", ""),
+        ("missing", ONCE, "submit", MISSING, ""),
+        (
+            "lost down",
+            ONCE,
+            "submit",
+            "slot 1: 'batch' ended",
+            "ends by itself after 60 s: ",
+        ),
+        ("", FIND, "find", "its id is 7001, and by its name the id rdzv-", ""),
+        ("no-word", ONCE, "see", "after 0 s it is not submitted or queued or running or", ""),
+        ("", KILL, "cancel", "slot 1: 'false' ended", "; try: false kill --grace=0 7001\n"),
     ],
 )
-def test_the_step_that_fails_is_named_with_the_schedulers_words(
-    tmp_path: Path, fault: str, change: tuple[str, str], step: str, words: str
+def test_the_step_that_fails_is_named_with_the_schedulers_words_and_what_may_be_left(
+    tmp_path: Path, faults: str, change: tuple[str, str], step: str, words: str, left: str
 ) -> None:
-    bed = Bed("batch", tmp_path, {fault})
-    once = profile(tmp_path, *change)
-    path = Path(once[1])
-    path.write_text(path.read_text().replace("retry_submit = true", ""))
-    result = check(bed, *once, *QUEUE, "--timeout", "0")
+    bed = Bed("batch", tmp_path, set(faults.split()), installed="missing" not in faults)
+    result = check(bed, *profile(tmp_path, *change), *QUEUE, "--timeout", "0")
     assert result.exit_code == 83
+    order = ["prepare", "submit", "find", "see", "cancel"]
+    done = order[: order.index(step)]
+    assert steps(result)[: len(done) + 1] == done + ["the"] * bool(left)
     assert f"rdzv: step '{step}' of scheduler 'changed' failed: " in result.stderr
     assert words in result.stderr
-    assert {run["state"] for run in bed.made()} <= {"ended"}
+    if left:
+        assert f"the worker run {bed.made()[0]['name']} may be left, and ends" in result.stdout
+        assert left in result.stdout
+    else:
+        assert {run["state"] for run in bed.made()} <= {"ended"}
 
 
-def test_a_missing_command_is_named_and_what_provides_it(tmp_path: Path) -> None:
-    result = check(Bed("batch", tmp_path, installed=False), *profile(tmp_path), *QUEUE)
-    assert result.exit_code == 83
-    assert steps(result) == ["prepare"]
-    assert "failed: slot 1: the command 'batch' is not on this machine" in result.stderr
-    assert "; batch comes with the package batch-client" in result.stderr
-
-
-def test_what_a_scheduler_that_is_down_may_have_made_is_named(tmp_path: Path) -> None:
-    bed = Bed("batch", tmp_path, {"lost", "down"})
-    result = check(bed, *profile(tmp_path), *QUEUE)
-    assert result.exit_code == 83
-    assert "step 'submit' of scheduler 'changed' failed: slot 1: 'batch' ended" in result.stderr
-    assert f"the worker run {bed.made()[0]['name']} may be left" in result.stdout
-
-
-def test_a_worker_run_that_cannot_be_ended_is_named_with_the_command_to_do_it(
-    tmp_path: Path,
-) -> None:
-    bed = Bed("batch", tmp_path)
-    result = check(bed, *profile(tmp_path, '["batch", "kill",', '["false", "kill",'), *QUEUE)
-    assert result.exit_code == 83
-    assert "step 'cancel' of scheduler 'changed' failed: slot 1: 'false' ended" in result.stderr
-    left = result.stdout.splitlines()[-1]
-    assert left.startswith(
-        f"the worker run {bed.made()[0]['name']} may be left, and ends by itself"
-    )
-    assert left.endswith("; try: false kill --grace=0 7001")
+OWN_ONE = ("--scheduler-profile", BATCH)
+TWO = f"--scheduler slurm and --scheduler-profile {BATCH} name two schedulers"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "the check needs one scheduler"),
-        (["slurm", "--scheduler-profile", BATCH], "the check needs one scheduler"),
-        (["sge"], "there is no scheduler 'sge'"),
-        (["--scheduler-profile", "none.toml"], "cannot be read: "),
-        (["--scheduler-profile", BATCH], "the scheduler 'batch' needs the variable QUEUE"),
-        (["--scheduler-profile", BATCH, "--worker-spec", "no.sh"], "the worker spec no.sh cannot"),
+        (CHECK, "the check needs one scheduler"),
+        ((*CHECK, "slurm", *OWN_ONE), "the check needs one scheduler"),
+        ((*CHECK, "sge"), "there is no scheduler 'sge'"),
+        ((*CHECK, *OWN_ONE), "the scheduler 'batch' needs the variable QUEUE"),
+        ((*CHECK, *OWN_ONE, "--worker-spec", "no.sh"), "the worker spec no.sh cannot"),
+        ((*LAUNCH, "--scheduler", "slurm", *OWN_ONE, "--", "train.py"), TWO),
     ],
 )
-def test_what_cannot_be_checked_is_a_usage_error(
-    tmp_path: Path, words: list[str], message: str
+def test_what_is_no_one_scheduler_or_lacks_something_is_a_usage_error(
+    tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
-    result = check(Bed("batch", tmp_path), *words)
+    result = rdzv(Bed("batch", tmp_path), *words)
     assert result.exit_code == 2
     assert message in result.stderr
-
-
-LAUNCH = ("launch", "--nnodes", "2", "--dry-run")
 
 
 def test_a_dry_run_shows_spec_and_command_of_a_users_profile_and_touches_nothing(
@@ -183,10 +171,3 @@ def test_a_dry_run_shows_spec_and_command_of_a_users_profile_and_touches_nothing
     assert "export RDZV_JOIN=RDZV_JOIN-hidden" in result.stdout
     assert not (tmp_path / "runs").exists()
     assert bed.calls() == []
-
-
-def test_a_launch_with_two_schedulers_is_refused(tmp_path: Path) -> None:
-    words = ["--scheduler", "slurm", "--scheduler-profile", BATCH]
-    result = rdzv(Bed("batch", tmp_path), *LAUNCH, *words, "--", "train.py")
-    assert result.exit_code == 2
-    assert f"--scheduler slurm and --scheduler-profile {BATCH} name two schedulers" in result.stderr

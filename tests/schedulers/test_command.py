@@ -19,8 +19,6 @@ from rendezvous.wire.errors import SchedulerError
 from tests.support.bed import time_out_once
 from tests.support.waiting import soon
 
-pytestmark = pytest.mark.real_time
-
 LIMIT_SECONDS = 20.0
 
 
@@ -60,19 +58,21 @@ def test_what_the_launcher_has_read_and_its_secrets_reach_no_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "stdin", "out"),
+    ("script", "stdin", "said"),
     [
-        ("wc -c", "", "0\n"),
-        ("wc -c", "x" * 300_000, "300000\n"),
-        ("cat", "it's\nall\tthere, 한국어", "it's\nall\tthere, 한국어"),
-        ("true", "x" * 300_000, ""),
-        ("cat", None, ""),
+        ("wc -c", "", Said(0, "0\n", "")),
+        ("wc -c", "x" * 300_000, Said(0, "300000\n", "")),
+        ("cat", "it's\nall\tthere, 한국어", Said(0, "it's\nall\tthere, 한국어", "")),
+        ("true", "x" * 300_000, Said(0, "", "")),
+        ("cat", None, Said(0, "", "")),
+        ("kill -9 $$", None, Said(-signal.SIGKILL, "", "")),
     ],
+    ids=range(6),
 )
-async def test_standard_input_is_read_to_its_end_or_not_at_all(
-    script: str, stdin: str | None, out: str
+async def test_standard_input_is_read_to_its_end_or_not_at_all_and_a_signal_is_told(
+    script: str, stdin: str | None, said: Said
 ) -> None:
-    assert await run(script, stdin=stdin) == Said(0, out, "")
+    assert await run(script, stdin=stdin) == said
 
 
 async def test_the_end_of_a_long_output_is_kept() -> None:
@@ -114,6 +114,7 @@ def test_how_a_command_ended_is_one_sentence(said: Said, ending: str) -> None:
     assert said.ending() == ending
 
 
+@pytest.mark.real_time
 async def test_a_command_at_its_time_limit_is_told_to_end_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +128,7 @@ async def test_a_command_at_its_time_limit_is_told_to_end_with_all_that_it_start
     await soon(lambda: not lives(int(pid)))
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     "script",
     [
@@ -145,6 +147,7 @@ async def test_what_does_not_listen_at_the_time_limit_is_killed(
     await soon(lambda: not lives(int(said.out)))
 
 
+@pytest.mark.real_time
 async def test_a_command_that_leaves_something_in_the_background_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -152,10 +155,6 @@ async def test_a_command_that_leaves_something_in_the_background_has_ended(
     said = await run("sleep 1000 & echo $!")
     os.kill(int(said.out), signal.SIGKILL)
     assert said.code == 0
-
-
-async def test_a_command_that_ends_by_a_signal_says_which() -> None:
-    assert (await run("kill -9 $$")).code == -signal.SIGKILL
 
 
 async def test_a_command_whose_caller_gives_up_is_ended(tmp_path: Path) -> None:

@@ -39,9 +39,7 @@ def bed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bed]:
 @pytest.fixture(params=PROFILES)
 def faulty(request: pytest.FixtureRequest, tmp_path: Path) -> MadeBed:
     """A bed of each profile in turn, with faults."""
-    return lambda *faults, installed=True: Bed(
-        request.param, tmp_path, set(faults), installed=installed
-    )
+    return lambda *faults: Bed(request.param, tmp_path, set(faults))
 
 
 async def described(bed: Bed, handle: str, *wanted: SlotState) -> Description:
@@ -210,8 +208,7 @@ NOT_KNOWN = "whether worker run rdzv-k7f2a9c1xy-1-1 was made is not known"
         ("refuses", REFUSAL, 0),
         ("nothing", "there is no worker run rdzv-k7f2a9c1xy-1-1", 0),
         ("hangs", "did not answer in time", 0),
-        ("lost down", LOST, 1),
-        ("lost down", NOT_KNOWN, 1),
+        ("lost down", f"{LOST}; {NOT_KNOWN}", 1),
     ],
 )
 async def test_a_submit_that_comes_to_nothing_is_an_error_with_the_schedulers_own_words(
@@ -223,17 +220,6 @@ async def test_a_submit_that_comes_to_nothing_is_an_error_with_the_schedulers_ow
     assert words in caught.value.message
     assert caught.value.hint
     assert len(bed.made()) == made
-
-
-async def test_a_command_that_is_missing_is_named(faulty: MadeBed) -> None:
-    bed = faulty(installed=False)
-    scheduler = bed.scheduler()
-    assert isinstance(scheduler, ProfileScheduler)
-    with pytest.raises(SchedulerError) as caught:
-        await scheduler.submit(bed.run(), join_text())
-    program = scheduler.profile.commands()[0]
-    assert caught.value.message == f"slot 1: the command '{program}' is not on this machine"
-    assert str(bed.bin) in caught.value.hint
 
 
 async def test_a_scheduler_that_does_not_answer_says_nothing_of_its_runs(faulty: MadeBed) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import threading
 import typing
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -16,7 +20,6 @@ from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile_file import Profile
 from launcher.settings import LaunchSettings
-from tests.schedulers.batch_api import serving
 from tests.support.launching import environment, launch
 from tests.support.missing import give_up
 
@@ -43,11 +46,8 @@ def written(folder: Path, section: str) -> Path:
 def keys(model: type[BaseModel], table: str = "") -> Iterator[str]:
     """Every key of a profile, as the page writes it."""
     for name, field in model.model_fields.items():
-        inner = [
-            part
-            for part in (field.annotation, *typing.get_args(field.annotation))
-            if isinstance(part, type) and issubclass(part, BaseModel)
-        ]
+        parts = (field.annotation, *typing.get_args(field.annotation))
+        inner = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
         if inner:
             yield from keys(inner[0], f"[{name}] ")
         else:
@@ -67,8 +67,7 @@ def test_a_scheduler_of_your_own_takes_eleven_lines_and_is_in_the_readme(tmp_pat
 
 
 def test_the_profile_for_nomad_can_be_read_and_gives_its_job(tmp_path: Path) -> None:
-    path = written(tmp_path, "Another example: Nomad")
-    entry = scheduler_entry(str(path))
+    entry = scheduler_entry(str(written(tmp_path, "Another example: Nomad")))
     plan = make_plan(
         LaunchSettings(nnodes="2", set=["IMAGE=img"], framework="command"),
         ["sh", "-c", "two\nlines \"'"],
@@ -91,23 +90,72 @@ def test_the_profile_for_nomad_can_be_read_and_gives_its_job(tmp_path: Path) -> 
 # ---- the service --------------------------------------------------------------------------------
 
 
+class BatchApi(ThreadingHTTPServer):
+    """A service as the page supposes it; its jobs are processes. No answer to a POST arrives."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.environ = environ
+        self.jobs: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def shown(self, number: int) -> dict[str, str]:
+        """What it tells of a job."""
+        name, process = self.jobs[number]
+        code = process.poll()
+        state = "running" if code is None else "failed" if code else "done"
+        return {"id": f"j-{number}", "name": name, "state": state}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: BatchApi
+
+    def do_POST(self) -> None:
+        posted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        process = subprocess.Popen(posted["command"], env=self.server.environ | posted["env"])
+        self.server.jobs.append((posted["name"], process))
+
+    def do_GET(self) -> None:
+        shown = map(self.server.shown, range(len(self.server.jobs)))
+        places = ("/jobs?name={name}", "/jobs/{id}")
+        asked = [job for job in shown if self.path in [p.format(**job) for p in places]]
+        body = json.dumps(asked).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving(environ: dict[str, str]) -> Iterator[BatchApi]:
+    """The service, on a port of its own; what it has started is ended at the end."""
+    with BatchApi(environ) as api:
+        thread = threading.Thread(target=api.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield api
+        finally:
+            api.shutdown()
+            thread.join()
+            for _, process in api.jobs:
+                process.kill()
+                process.wait()
+
+
 def test_a_run_is_launched_once_by_the_profile_of_the_page_though_an_answer_is_lost(
     tmp_path: Path,
 ) -> None:
     if shutil.which("curl") is None:
         give_up("curl is not installed")
     out = tmp_path / "out"
-    with serving(**environment(tmp_path / "their-state")) as api:
-        api.lose = True
-        outcome = launch(
-            tmp_path / "state",
-            "--nnodes=1",
-            "--no-local-node",
-            f"--scheduler-profile={written(tmp_path, 'A scheduler of your own')}",
-            f"--set=API={api.url}",
-            "--framework=command",
-            command=["sh", "-c", f"echo node $NODE_RANK > {out}"],
-        )
-        assert [job.process.wait(20) for job in api.jobs.values()] == [0]
+    profile = written(tmp_path, "A scheduler of your own")
+    with serving(environment(tmp_path / "their-state")) as api:
+        options = ["--nnodes=1", "--no-local-node", f"--scheduler-profile={profile}"]
+        options += [f"--set=API=http://127.0.0.1:{api.server_port}", "--framework=command"]
+        command = ["sh", "-c", f"echo node $NODE_RANK > {out}"]
+        outcome = launch(tmp_path / "state", *options, command=command)
+        assert [process.wait(20) for _, process in api.jobs] == [0]
     assert outcome.code == 0, outcome.err
     assert out.read_text() == "node 0\n"

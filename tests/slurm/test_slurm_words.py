@@ -43,15 +43,6 @@ async def test_a_line_of_squeue_is_read(
     assert await bed.scheduler().describe(bed.run(), "12") == expected
 
 
-async def test_a_job_that_squeue_no_longer_lists_has_ended(tmp_path: Path) -> None:
-    bed = bed_of(tmp_path, "squeue", "12|RUNNING|n0\n")
-    scheduler = bed.scheduler()
-    scheduler.poll_seconds = 0.0
-    await scheduler.describe(bed.run(), "12")
-    bed.says["squeue"] = (0, "112|RUNNING|n0\n")
-    assert (await scheduler.describe(bed.run(), "12")).state is SlotState.ENDED
-
-
 async def test_the_name_of_a_cluster_is_no_part_of_the_id(tmp_path: Path) -> None:
     bed = bed_of(tmp_path, "sbatch", "sbatch: lua: 4 GPUs are charged\n4711;big\n")
     assert await bed.scheduler().submit(bed.run(), join_text()) == "4711"
