@@ -1,16 +1,12 @@
 """A stand-in for the API server: what is made can be listed, and pods come from their Jobs.
 
-It keeps what it is sent, checks the permissions that a Role gives, and plays the parts of
-Kubernetes that a launcher meets: names that are taken, selectors, the Job that stays until its pod
-is gone. What becomes of a pod is for the test to say.
+It checks the permissions that a Role gives. What becomes of a pod is for the test to say.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-import math
-import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,21 +47,19 @@ class Cluster:
 
     Attributes:
         rules: The rules of a Role; each request must be allowed by one.
-        quota: How many pods there may be; one more is an event instead.
-        why: What that event says.
+        no_pod: What an event says that there is in place of a pod.
         fails: By verb and resource: what the next requests are answered with.
         lost: What is created is created, and nobody is told.
         asked: Verb and resource of all requests so far.
     """
 
     rules: list[Object]
-    quota: float = math.inf
-    why: str = QUOTA
+    no_pod: str = ""
     fails: dict[tuple[str, str], list[Refused]] = field(default_factory=dict)
     lost: bool = False
     asked: set[tuple[str, str]] = field(default_factory=set)
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def allow(self, verb: str, resource: str) -> None:
         """Raise Refused unless a rule of the Role allows it."""
@@ -84,30 +78,20 @@ class Cluster:
         made["metadata"] |= {"namespace": "default", "uid": f"uid-{resource}-{name}"}
         self.objects[resource, name] = made
         if resource == "jobs":
-            made["status"], made["made"] = {}, False
+            made["status"] = {}
             made["spec"]["selector"] = {"matchLabels": {JOB_NAME: name}}
-            self.make_pods()
+            self._make_pod(made, f"{name}-x7k2p")
         return made
 
-    def make_pods(self) -> None:
-        """Each Job gets the pod that it has not yet, or an event that says why it does not."""
-        for job in self.listed("jobs", {}):
-            name = job["metadata"]["name"]
-            pod = f"{name}-x7k2p"
-            if job["made"] or "deletionTimestamp" in job["metadata"]:
-                continue
-            job["made"] = len(self.names("pods")) < self.quota
-            if job["made"]:
-                self._make_pod(job, pod)
-            else:
-                self.objects["events", f"{pod}.1"] = {
-                    "metadata": {"name": f"{pod}.1", "namespace": "default"},
-                    "involvedObject": {"kind": "Job", "name": name},
-                    "reason": "FailedCreate",
-                    "message": "Error creating: " + self.why.replace("POD", pod),
-                }
-
     def _make_pod(self, job: Object, pod: str) -> None:
+        if self.no_pod:
+            self.objects["events", f"{pod}.1"] = {
+                "metadata": {"name": f"{pod}.1", "namespace": "default"},
+                "involvedObject": {"kind": "Job", "name": job["metadata"]["name"]},
+                "reason": "FailedCreate",
+                "message": "Error creating: " + self.no_pod.replace("POD", pod),
+            }
+            return
         template = copy.deepcopy(job["spec"]["template"])
         labels = template.get("metadata", {}).get("labels", {})
         metadata = {"name": pod, "namespace": "default"}
@@ -120,7 +104,8 @@ class Cluster:
         """Take an object away: a Job not before its pods."""
         found = self.get(resource, name)
         found["metadata"]["deletionTimestamp"] = NOW
-        pods = self._pods_of(name) if resource == "jobs" else []
+        query = {"labelSelector": [f"{JOB_NAME}={name}"]}
+        pods = self.listed("pods", query) if resource == "jobs" else []
         for pod in pods:
             pod["metadata"]["deletionTimestamp"] = NOW
             if pod["status"]["phase"] != "Running":
@@ -128,15 +113,10 @@ class Cluster:
         if not pods:
             del self.objects[resource, name]
 
-    def _pods_of(self, job: str) -> list[Object]:
-        return self.listed("pods", {"labelSelector": [f"{JOB_NAME}={job}"]})
-
     def end_grace(self, name: str) -> None:
         """A pod that is being deleted has ended, and its Job goes with it."""
-        with self.lock:
-            job = self.objects.pop(("pods", name))["metadata"]["labels"][JOB_NAME]
-            if not self._pods_of(job) and "deletionTimestamp" in self.get("jobs", job)["metadata"]:
-                del self.objects["jobs", job]
+        job = self.objects.pop(("pods", name))["metadata"]["labels"][JOB_NAME]
+        del self.objects["jobs", job]
 
     def get(self, resource: str, name: str) -> Object:
         """An object by its name."""
@@ -153,8 +133,7 @@ class Cluster:
 
     def names(self, resource: str) -> list[str]:
         """The names of what there is."""
-        with self.lock:
-            return [name for kind, name in self.objects if kind == resource]
+        return [name for kind, name in self.objects if kind == resource]
 
 
 def _plural(resource: str) -> str:
@@ -241,28 +220,17 @@ def _discovery(path: list[str]) -> Object | str:
 
 
 @contextmanager
-def serving(
-    cluster: Cluster, folder: Path, listener: socket.socket | None = None
-) -> Iterator[Path]:
-    """Serve the cluster on loopback, or on a socket; gives the kubeconfig that names it."""
+def serving(cluster: Cluster, folder: Path) -> Iterator[Path]:
+    """Serve the cluster on loopback; gives the kubeconfig that names it."""
     handler = type("Handler", (_Handler,), {"cluster": cluster})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler, bind_and_activate=listener is None)
-    if listener is not None:
-        server.socket.close()
-        server.socket, server.server_address = listener, listener.getsockname()
-    else:
-        listener = server.socket
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
-    address, port = listener.getsockname()[:2]
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "it",
-        "clusters": [{"name": "it", "cluster": {"server": f"http://{address}:{port}"}}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": ""}}],
-    }
+    cluster_of = {"name": "it", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+    context = {"name": "it", "context": {"cluster": "it", "user": ""}}
+    config = {"apiVersion": "v1", "kind": "Config", "current-context": "it"}
+    config |= {"clusters": [cluster_of], "contexts": [context]}
     path = folder / "kubeconfig"
     path.write_text(json.dumps(config))
     try:

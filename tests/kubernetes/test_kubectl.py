@@ -77,7 +77,7 @@ def sent(cluster: Cluster) -> list[Any]:
     for found in (secret, job):
         for key in ("namespace", "uid", "creationTimestamp"):
             found["metadata"].pop(key, None)
-    del job["status"], job["made"], job["spec"]["selector"]
+    del job["status"], job["spec"]["selector"]
     return [secret, job]
 
 
@@ -104,7 +104,8 @@ async def test_a_lost_answer_or_one_failure_of_the_server_makes_one_worker_run(
 
 
 QUOTA_OF_JOBS = 'jobs.batch "x" is forbidden: exceeded quota: jobs, used: 4, limited: 4'
-NO_IMAGE = {"field": "spec.template.spec.containers[0].image", "message": "Required value"}
+FIELD = "spec.template.spec.containers[0].image"
+NO_IMAGE = {"field": FIELD, "message": "Required value"}
 INVALID = {"kind": "Job", "name": "x", "causes": [NO_IMAGE]}
 
 
@@ -112,10 +113,7 @@ INVALID = {"kind": "Job", "name": "x", "causes": [NO_IMAGE]}
     ("refusal", "words"),
     [
         (Refused(403, "Forbidden", QUOTA_OF_JOBS), QUOTA_OF_JOBS),
-        (
-            Refused(422, "Invalid", "no", INVALID),
-            'The Job "x" is invalid: spec.template.spec.containers[0].image: Required value',
-        ),
+        (Refused(422, "Invalid", "no", INVALID), f'"x" is invalid: {FIELD}: Required value'),
     ],
 )
 async def test_a_refused_worker_run_is_an_error_at_once_with_kubernetes_own_words(
@@ -191,7 +189,7 @@ async def test_what_a_pod_is_about_becomes_a_state_and_its_words(
 async def test_only_a_quota_that_allows_no_pod_is_a_queue(
     ground: Ground, why: str, state: SlotState
 ) -> None:
-    ground.cluster.quota, ground.cluster.why = 0, why
+    ground.cluster.no_pod = why
     await ground.submit()
     found = await ground.describe()
     assert found.state is state
