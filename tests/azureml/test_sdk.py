@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.azureml.specs import FOLDER, NAME, rendered, worker_run
+from launcher.schedulers.shipped import specs_folder
 from tests.support.bed import join_text
-from tests.support.kubernetes_specs import UGLY
+from tests.support.vendor_specs import NAME, UGLY, rendered, worker_run
 from tests.support.vendors import AZURE, python_with
 
 pytestmark = [pytest.mark.schedulers, pytest.mark.timeout(600)]
 
+FOLDER = specs_folder() / "azureml"
 LOAD = str(Path(__file__).parent / "load_jobs.py")
 
 
@@ -60,8 +61,9 @@ def test_the_requests_hold_every_value_as_it_was(python: str, tmp_path: Path) ->
     code.mkdir()
     for number, value in enumerate([*UGLY, "registry.example:5000/team/image@sha256:00"]):
         image = value or "image"  # the SDK knows none that is empty
-        run = worker_run(["train.py", value], image=image, passed=[value], code=str(code))
-        text = rendered(tmp_path, run)
+        more = {"of": "azureml", "image": image, "CODE": str(code)}
+        run = worker_run(["train.py", value], passed=[value], **more)
+        text = rendered(tmp_path, run, "azureml")
         paths.append(tmp_path / f"{number}.yaml")
         paths[-1].write_text(text, encoding="utf-8")
         sent = request(yaml.safe_load(text)["command"], str(code), image)

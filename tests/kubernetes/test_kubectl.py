@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from launcher.plan.plan import Submission
 from launcher.schedulers.catalog import scheduler_entry
@@ -23,11 +24,10 @@ from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState
 from tests.kubernetes.api import QUOTA, UNSCHEDULED, Cluster, Object, Refused, serving
 from tests.support.bed import join_text
-from tests.support.kubernetes_specs import UGLY, documents, rules, worker_run
+from tests.support.vendor_specs import NAME, UGLY, rendered, rules, worker_run
 
 pytestmark = [pytest.mark.schedulers("kubectl"), pytest.mark.timeout(120)]
 
-NAME = "rdzv-12e4567890-1-1"
 POD = f"{NAME}-x7k2p"
 BUSY = "etcdserver: request timed out"
 
@@ -85,12 +85,11 @@ def sent(cluster: Cluster) -> list[Any]:
 
 
 async def test_what_kubectl_sends_is_the_whole_spec_with_every_value_as_it_was(
-    ground: Ground,
+    ground: Ground, tmp_path: Path
 ) -> None:
     run = worker_run(UGLY, image=UGLY[1], passed=UGLY, run="0755")
     assert await ground.submit(run) == NAME
-    rendered = documents(ground.scheduler().render(run, join_text()))
-    assert sent(ground.cluster) == rendered
+    assert sent(ground.cluster) == list(yaml.safe_load_all(rendered(tmp_path, run)))
 
 
 @pytest.mark.parametrize("lost", [True, False])

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from launcher.schedulers.catalog import scheduler_entry
-from launcher.schedulers.contract import SchedulerContext
-from launcher.schedulers.profile import ProfileScheduler
-from tests.support.bed import join_text
-from tests.support.kubernetes_specs import FOLDER, UGLY, worker_run
+from launcher.schedulers.shipped import specs_folder
+from tests.support.vendor_specs import UGLY, rendered, worker_run
 from tests.support.vendors import KUBERNETES, python_with
 
 pytestmark = [pytest.mark.schedulers, pytest.mark.timeout(300)]
 
 VERSIONS = ["1.27", "1.29", "1.31", "1.33", "1.35", "1.37"]
 CHECK = str(Path(__file__).parent / "check_schema.py")
+FOLDER = specs_folder() / "kubernetes"
+RUN = worker_run(UGLY, passed=UGLY)
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +31,8 @@ def faults(python: str, manifest: str, versions: list[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def rendered(folder: Path) -> str:
-    scheduler = scheduler_entry("kubernetes").make(SchedulerContext(folder, {}))
-    assert isinstance(scheduler, ProfileScheduler)
-    return scheduler.render(worker_run(UGLY, passed=UGLY), join_text())
-
-
 def test_a_rendered_worker_run_fits_the_schemas(python: str, tmp_path: Path) -> None:
-    assert faults(python, rendered(tmp_path), VERSIONS) == []
+    assert faults(python, rendered(tmp_path, RUN), VERSIONS) == []
 
 
 @pytest.mark.parametrize(
@@ -51,7 +44,7 @@ def test_a_shipped_manifest_fits_the_schemas(python: str, name: str, versions: l
 
 
 def test_the_schemas_do_find_faults(python: str, tmp_path: Path) -> None:
-    wrong = rendered(tmp_path).replace("backoffLimit:", "backofLimit:", 1)
+    wrong = rendered(tmp_path, RUN).replace("backoffLimit:", "backofLimit:", 1)
     (fault,) = faults(python, wrong, ["1.37"])
     assert "backofLimit" in fault
     # What the symmetric Job needs came with 1.28, and is on by itself since 1.29.

@@ -9,32 +9,19 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from launcher.cli import main
-from launcher.plan.plan import Submission
-from launcher.schedulers.catalog import scheduler_entry
-from launcher.schedulers.contract import SchedulerContext
-from launcher.schedulers.profile import ProfileScheduler
 from launcher.symmetric.adopt import adopt
 from launcher.symmetric.claim import Host, Value
 from tests.support.bed import join_text
-from tests.support.kubernetes_specs import UGLY, documents, shipped, worker_run
+from tests.support.vendor_specs import OPTIONS, UGLY, rendered, shipped, worker_run
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 DUMP = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
-
-
-OPTIONS = ["worker", "--nnodes", "4", "--nproc-per-node", "1", "--hosts", "off", "--"]
-
-
-def rendered(folder: Path, run: Submission) -> list[Any]:
-    made = scheduler_entry("kubernetes").make(SchedulerContext(folder, {}))
-    assert isinstance(made, ProfileScheduler)
-    return documents(made.render(run, join_text()))
 
 
 def test_a_pods_script_hands_every_word_and_variable_on_and_the_job_has_none(
@@ -42,10 +29,10 @@ def test_a_pods_script_hands_every_word_and_variable_on_and_the_job_has_none(
 ) -> None:
     """What a worker run is, whole, stands in tests/launcher/data/specs/kubernetes.txt."""
     run = worker_run(["train.py", "--password=hush", *UGLY], image=UGLY[1], passed=["hush", *UGLY])
-    secret, job = rendered(tmp_path, run)
+    secret, job = yaml.safe_load_all(rendered(tmp_path, run))
     assert {*secret["stringData"]} == {"join", "run.sh"}
     assert secret["stringData"]["join"] == join_text()
-    plain = rendered(tmp_path, worker_run())[1]
+    _, plain = yaml.safe_load_all(rendered(tmp_path, worker_run()))
     pod = job["spec"]["template"]["spec"]["containers"][0]
     plain["spec"]["template"]["spec"]["containers"][0]["image"] = UGLY[1]
     assert job == plain
@@ -71,7 +58,7 @@ def test_the_greatest_names_are_names_to_kubernetes() -> None:
 
 
 def test_the_launchers_role_lets_it_neither_read_secrets_nor_change_anything() -> None:
-    account, role, binding, job = shipped("launcher.yaml")
+    account, role, binding, job = shipped("kubernetes/launcher.yaml")
     found = [(*rule["apiGroups"], *rule["resources"], *rule["verbs"]) for rule in role["rules"]]
     assert found == [
         ("batch", "jobs", "create", "get", "list", "delete"),
@@ -88,7 +75,7 @@ def test_the_launchers_role_lets_it_neither_read_secrets_nor_change_anything() -
 
 
 def test_the_launchers_command_shows_what_it_would_submit(tmp_path: Path) -> None:
-    spec = shipped("launcher.yaml")[-1]["spec"]["template"]["spec"]
+    spec = shipped("kubernetes/launcher.yaml")[-1]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     words = [*container["command"][1:2], "--dry-run", *container["command"][2:]]
     shown = CliRunner().invoke(main, words, env={"HOME": str(tmp_path)})
@@ -100,7 +87,7 @@ def test_the_launchers_command_shows_what_it_would_submit(tmp_path: Path) -> Non
 
 
 def test_each_pod_of_the_symmetric_job_adopts_its_place() -> None:
-    service, job = shipped("symmetric.yaml")
+    service, job = shipped("kubernetes/symmetric.yaml")
     name, spec = job["metadata"]["name"], job["spec"]
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
@@ -124,7 +111,7 @@ def test_each_pod_of_the_symmetric_job_adopts_its_place() -> None:
 
 
 def test_the_symmetric_job_is_ended_by_rdzv_and_not_by_kubernetes() -> None:
-    _, job = shipped("symmetric.yaml")
+    _, job = shipped("kubernetes/symmetric.yaml")
     spec = job["spec"]
     assert spec["completionMode"] == "Indexed"
     assert spec["backoffLimitPerIndex"] == 0
@@ -132,7 +119,7 @@ def test_the_symmetric_job_is_ended_by_rdzv_and_not_by_kubernetes() -> None:
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
 
 
-@pytest.mark.parametrize("name", ["launcher.yaml", "symmetric.yaml"])
+@pytest.mark.parametrize("name", ["kubernetes/launcher.yaml", "kubernetes/symmetric.yaml"])
 def test_every_pod_has_shared_memory_and_a_grace_above_rdzvs_own(name: str) -> None:
     pod = shipped(name)[-1]["spec"]["template"]["spec"]
     assert {"name": "shm", "emptyDir": {"medium": "Memory"}} in pod["volumes"]
