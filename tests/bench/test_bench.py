@@ -42,11 +42,8 @@ def answer(**changes: Any) -> bytes:
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize(("tls", "journal"), [(False, "memory"), (True, "sqlite")])
-def test_every_node_of_a_real_registry_gets_the_table_and_the_go(
-    *, tls: bool, journal: str
-) -> None:
-    with meeting(4, tls=tls, journal=journal, processes=2) as met:
+def test_every_node_of_a_real_registry_gets_the_table_and_the_go() -> None:
+    with meeting(4, tls=True, journal="sqlite", processes=2) as met:
         met.open()
         last, together = met.last_to_all(1), met.assembly(1)
     for times in (last, together):
@@ -64,7 +61,7 @@ def test_nodes_prove_all_their_addresses_before_they_have_the_table() -> None:
 
 @pytest.mark.real_time
 def test_nodes_may_come_without_open_connections() -> None:
-    with meeting(4, tls=True) as met:
+    with meeting(4) as met:
         times = met.first_assembly()
     assert 0 < times.table[0] <= times.go[0]
 

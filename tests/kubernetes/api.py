@@ -229,7 +229,7 @@ def serving(cluster: Cluster, folder: Path) -> Iterator[Path]:
     thread.start()
     cluster_of = {"name": "it", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
     context = {"name": "it", "context": {"cluster": "it", "user": ""}}
-    config = {"apiVersion": "v1", "kind": "Config", "current-context": "it"}
+    config: Object = {"apiVersion": "v1", "kind": "Config", "current-context": "it"}
     config |= {"clusters": [cluster_of], "contexts": [context]}
     path = folder / "kubeconfig"
     path.write_text(json.dumps(config))

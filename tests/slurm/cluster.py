@@ -1,9 +1,7 @@
 """A real Slurm on emulated hosts: munged and slurmctld on `login`, a slurmd on each of n0 .. n3.
 
-Each host has a network namespace, hostname and /etc/hosts of its own, and no host's name resolves;
-files are shared, as on a cluster with a common home. A node has room for two jobs that do not ask
-to have it alone. There is no accounting (no sacct).
-Whatever runs in the hosts' namespaces ends with the lab.
+No host's name resolves; files are shared, as on a cluster with a common home. A node has room for
+two jobs that do not ask to have it alone. There is no accounting (no sacct).
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from tests.support.waiting import until
 from tests.vessl.service import FINAL, Cluster, Vessl
 
 LIMIT_SECONDS = 100.0
+QUIET = {"VESSL_DATA_COLLECTION_OPT_OUT": "true", "ENABLE_SENTRY": "false"}
 TOOLS = "/usr/bin:/bin:/usr/sbin:/sbin"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 YOURS = {
@@ -30,13 +31,7 @@ YOURS = {
 
 @dataclass
 class Place:
-    """The service, its cluster, and a person's machine.
-
-    Attributes:
-        vessl: The service.
-        person: The host of the person who submits.
-        folder: Where the cluster and the person keep their files.
-    """
+    """The service, its cluster, and the host of the person who submits."""
 
     vessl: Vessl
     person: Host
@@ -46,9 +41,7 @@ class Place:
         """The person's environment."""
         home = self.folder / "person"
         home.mkdir(exist_ok=True)
-        quiet = {"VESSL_DATA_COLLECTION_OPT_OUT": "true", "ENABLE_SENTRY": "false"}
-        own = {"HOME": str(home), "RDZV_STATE_DIR": str(home / "state")}
-        return self.vessl.environ() | quiet | own | more
+        return self.vessl.environ() | QUIET | {"HOME": str(home)} | more
 
     def told(self) -> str:
         """All that the runs have said, for a test that has failed."""
@@ -77,10 +70,9 @@ def launcher_spec(folder: Path, script: str, **changes: str) -> Path:
 
 def checkout(folder: Path) -> Path:
     """A checkout of rdzv as an import leaves it; the image has the same rdzv on its PATH."""
-    place = folder / "rdzv"
+    place, installed = folder / "rdzv", Path(rdzv_command.__file__).parent
     shutil.copytree(specs_folder(), place / "specs")
     shutil.copytree(EXAMPLES, place / "examples")
-    installed = Path(rdzv_command.__file__).parent
     shutil.copy(installed / "rdzv_command.py", place)
     without = shutil.ignore_patterns("__pycache__", "specs")
     for package in ("rendezvous", "worker", "launcher"):
@@ -94,12 +86,7 @@ def serving(
 ) -> Iterator[Place]:
     """A cluster of so many nodes, the API, and a person.
 
-    Args:
-        folder: A folder of the test's own; what it has as `code` is imported as /code/.
-        nodes: The runs are started on these, in turn.
-        path: Further folders of the runs' PATH.
-        mounts: Further folders that the runs' specs import, by the place in the run.
-        more: Further variables of all runs.
+    The folder's `code` is imported as /code/; mounts are further ones, by their place in the run.
     """
     imported = {"/rdzv/": f"{checkout(folder)}/", "/code/": f"{folder}/code/"}
     imported |= {mount: f"{place}/" for mount, place in (mounts or {}).items()}

@@ -1,9 +1,7 @@
 """A stand-in for VESSL's API that behaves: what is created is listed, read, logged and terminated.
 
-With a `Cluster` it also starts the runs: the `run:` of the spec as a process, with the `env:` of
-the spec, and the statuses follow the process.
-
-It reads specs as YAML 1.2 readers do, not as PyYAML does: 12e4567 is a number here.
+With a `Cluster` it also starts the runs as processes. It reads specs as YAML 1.2 readers do, not as
+PyYAML does: 12e4567 is a number here.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ import yaml
 from tests.support.netlab import Host
 
 TOKEN = "vessl-token-of-the-test"
-ORGANIZATION = "acme"
+ORGANIZATION, PROJECTS = "acme", ("llama", "other")
 FIRST_ID = 369_367_263_402
 ECHO = "This is no good:"
 FINAL = ("completed", "failed", "terminated")
@@ -91,39 +89,19 @@ class Run:
     def view(self) -> dict[str, Any]:
         """What the API shows of it."""
         cluster = (self.spec.get("resources") or {}).get("cluster", "")
-        inner: dict[str, Any] = {"command": [], "env_vars": [], "ports": []}
-        inner |= {"service_account_name": "", "termination_protection": False}
-        spec: dict[str, Any] = {
-            "title": self.name,
-            "type": "batch",
-            "description": "",
-            "spec": inner,
-        }
-        return {
-            "id": self.id,
-            "status": self.status,
-            "status_reason": self.reason,
-            "message": "",
-            "create_dt": "2026-09-05T12:30:45.123456Z",
-            "immutable_slug": f"slug-{self.id}",
-            "is_starred": False,
-            "histories": [],
-            "tags": [],
-            "organization": {"name": ORGANIZATION},
-            "run_spec": spec | {"cluster": {"name": cluster}},
-        }
+        found: dict[str, Any] = {key: [] for key in ("command", "env_vars", "ports")}
+        found |= {"service_account_name": "", "termination_protection": False}
+        found = {"title": self.name, "type": "batch", "description": "", "spec": found}
+        found = {"id": self.id, "run_spec": found | {"cluster": {"name": cluster}}}
+        found |= {"status": self.status, "status_reason": self.reason, "message": ""}
+        found |= {"organization": {"name": ORGANIZATION}, "histories": [], "tags": []}
+        found |= {"immutable_slug": f"slug-{self.id}", "is_starred": False}
+        return found | {"create_dt": "2026-09-05T12:30:45.123456Z"}
 
 
 @dataclass
 class Cluster:
-    """What runs are started on: each on an emulated host, in turn.
-
-    Attributes:
-        folder: Of the runs' configuration files.
-        environ: What every run has in its environment, beside the variables of its spec.
-        mounts: Where the folders that a spec imports lie on this machine.
-        hosts: The hosts.
-    """
+    """Starts each run on the next emulated host; `mounts` says where what a spec imports lies."""
 
     folder: Path
     environ: dict[str, str]
@@ -155,15 +133,9 @@ class Cluster:
 
 
 class Vessl:
-    """The service; a context manager that serves.
-
-    Args:
-        cluster: What starts the runs; without one their statuses stay what a test sets.
-        listener: A socket to serve on.
+    """The service; a context manager that serves. Without a cluster a test sets the statuses.
 
     Attributes:
-        runs: By id, in the order of their creation.
-        requests: Method and path of each request.
         pages: The most runs of one list.
         errors: Statuses for the next creations, which make nothing; ECHO repeats what it was sent.
         lose_answers: So many creations are served, and the connection is closed.
@@ -175,7 +147,6 @@ class Vessl:
     def __init__(
         self, *, cluster: Cluster | None = None, listener: socket.socket | None = None
     ) -> None:
-        self.projects: tuple[str, ...] = ("llama", "other")
         self.clusters: tuple[str, ...] = ("gpu-cluster",)
         self.cluster = cluster
         self.runs: dict[int, Run] = {}
@@ -340,11 +311,11 @@ def _answer(vessl: Vessl, path: str, query: dict[str, str], body: dict[str, Any]
     if path == "/api/v1/accounts/me":
         return {"username": "person", "email": "person@example.com"}
     found = _PATH.match(path)
-    if found is None or found[1] != ORGANIZATION or found[3] not in (None, *vessl.projects):
+    if found is None or found[1] != ORGANIZATION or found[3] not in (None, *PROJECTS):
         raise _Refusal(404, "NotFound", "There is no such organization or project.")
     _, what, project, rest = found.groups()
     if project is None:
-        names = vessl.clusters if what == "clusters" else vessl.projects
+        names = vessl.clusters if what == "clusters" else PROJECTS
         rows = [{"id": 1, "name": name} for name in names]
         return {"id": 1, "name": ORGANIZATION, "results": rows, "clusters": rows}
     if rest == "run/spec/create_from_yaml":
@@ -387,12 +358,8 @@ def _of_run(vessl: Vessl, run: Run, what: str | None, query: dict[str, str]) -> 
         rows = [row for row in run.lines if row[0] >= float(query.get("log_start") or 0)]
         told = {"entity": "", "metadata": {}, "source": "container", "stream": "stdout"}
         limit = int(query.get("log_limit") or 0)
-        return {
-            "logs": [
-                told | {"timestamp": at, "message": line, "type": "log"}
-                for at, line in rows[-limit:]
-            ]
-        }
+        told |= {"type": "log"}
+        return {"logs": [told | {"timestamp": at, "message": line} for at, line in rows[-limit:]]}
     elif vessl.lose_reads:
         vessl.lose_reads -= 1
         raise _Refusal(500, "InternalServerError", "Something went wrong.")

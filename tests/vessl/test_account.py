@@ -33,6 +33,8 @@ def test_each_source_counts_where_no_earlier_one_speaks(tmp_path: Path) -> None:
     assert find_account(environ, newest) == account("run")
     newest.write_text("token-newest\n")  # inside a run the token is renewed, and only the run's
     assert find_account(environ, newest) == account("run", token="token-newest")
+    given = environ | {"VESSL_ACCESS_TOKEN": "token-var"}
+    assert find_account(given, newest) == account("run", token="token-var")
     config(tmp_path / ".vessl" / "config", "home")
     assert find_account(environ, newest) == account("home")
     environ["VESSL_CONFIG_PATH"] = config(tmp_path / "config", "config")
@@ -45,13 +47,6 @@ def test_each_source_counts_where_no_earlier_one_speaks(tmp_path: Path) -> None:
     assert find_account(environ, newest) == account("credentials")
     environ |= {"VESSL_ACCESS_TOKEN": "token-var", "VESSL_DEFAULT_ORGANIZATION": "org-var"}
     assert find_account(environ, newest) == account("var", project="project-credentials")
-
-
-def test_inside_a_run_a_token_that_is_given_counts_before_the_newest(tmp_path: Path) -> None:
-    (tmp_path / "newest").write_text("token-newest\n")
-    environ = {"VESSL_RUN_INITIAL_CONFIG": config(tmp_path / "run", "run"), "HOME": str(tmp_path)}
-    environ["VESSL_ACCESS_TOKEN"] = "token-var"
-    assert find_account(environ, tmp_path / "newest") == account("run", token="token-var")
 
 
 def test_what_is_missing_is_named_with_how_to_set_it(tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
+import asyncio
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -70,13 +68,7 @@ async def test_a_spec_is_sent_as_it_is(vessl: Vessl, made: Made, bed: Bed) -> No
 
 @pytest.mark.parametrize(
     ("errors", "hidden", "lost", "posts"),
-    [
-        ([500], 0, 0, 2),
-        ([500, 503], 0, 0, 3),
-        ([429, 429], 0, 0, 3),
-        ([], 0, 1, 1),
-        ([], 2, 1, 1),
-    ],
+    [([500, 503], 0, 0, 3), ([429, 429], 0, 0, 3), ([], 0, 1, 1), ([], 2, 1, 1)],
 )
 async def test_a_run_is_made_once_whatever_is_answered_at_first(
     vessl: Vessl, made: Made, bed: Bed, errors: list[int], hidden: int, lost: int, posts: int
@@ -135,13 +127,7 @@ async def test_a_slow_api_is_given_up_and_its_run_is_found_afterwards(
     ],
 )
 async def test_a_submit_that_fails_says_how_often_it_was_tried_and_whether_it_is_certain(
-    vessl: Vessl,
-    made: Made,
-    bed: Bed,
-    errors: list[object],
-    certain: bool,
-    words: str,
-    posts: int,
+    vessl: Vessl, made: Made, bed: Bed, errors: list[Any], certain: bool, words: str, posts: int
 ) -> None:
     vessl.errors = errors
     template = "env: {RDZV_JOIN: <<RDZV_JOIN>>}\nimage: i\nresources: {}\n"
@@ -178,7 +164,17 @@ async def test_an_account_that_is_not_taken_is_told_with_where_to_look(
 async def test_a_stranger_with_a_certificate_of_its_own_gets_no_token(
     made: Made, bed: Bed, tmp_path: Path
 ) -> None:
-    with impostor(tmp_path) as (host, read):
+    certificate, read = make_certificate(b"s" * 32), list[bytes]()
+    (tmp_path / "impostor.pem").write_bytes(certificate.key_pem + certificate.pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "impostor.pem")
+
+    async def told(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        read.append(await reader.read(1000))
+        writer.close()
+
+    async with await asyncio.start_server(told, "127.0.0.1", ssl=context) as server:
+        host = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         error = await refused(made(VESSL_API_HOST=host), bed)
     assert "cannot be trusted: self-signed certificate" in error.message
     assert "SSL_CERT_FILE" in error.hint
@@ -280,29 +276,3 @@ async def test_the_command_that_ends_a_run_by_hand_shows_no_token(
         'curl -X POST -H "Authorization: Token $VESSL_ACCESS_TOKEN" '
         f"{vessl.host}/api/v1/organizations/acme/projects/llama/run_executions/4711/terminate"
     )
-
-
-@contextlib.contextmanager
-def impostor(folder: Path) -> Iterator[tuple[str, list[bytes]]]:
-    """A server with a certificate that nobody has signed: its address, and what it is told."""
-    certificate, read = make_certificate(b"s" * 32), list[bytes]()
-    (folder / "impostor.pem").write_bytes(certificate.key_pem + certificate.pem)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "impostor.pem")
-
-    def serve() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client = listener.accept()[0]
-                with (
-                    contextlib.suppress(ssl.SSLError),
-                    context.wrap_socket(client, server_side=True) as stream,
-                ):
-                    read.append(stream.recv(1000))
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"https://127.0.0.1:{listener.getsockname()[1]}", read
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()

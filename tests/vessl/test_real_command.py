@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
 from tests.support.bed import Bed, join_text
 from tests.support.vendors import vessl_folder
+from tests.vessl.place import QUIET
 from tests.vessl.service import ECHO, FIRST_ID, TOKEN, Vessl, environment_of
 
 pytestmark = [pytest.mark.schedulers, pytest.mark.timeout(500)]
@@ -63,9 +65,8 @@ def made(environ: dict[str, str], tmp_path: Path) -> Made:
 def by_hand(environ: dict[str, str], folder: Path, spec: str) -> int:
     """The exit code that a person sees who types `vessl run create`."""
     (folder / "spec.yaml").write_text(spec)
-    quiet = {"VESSL_DATA_COLLECTION_OPT_OUT": "true", "ENABLE_SENTRY": "false"}
     argv = ["vessl", "run", "create", "-f", str(folder / "spec.yaml")]
-    return subprocess.run(argv, env=environ | quiet, cwd="/", capture_output=True).returncode
+    return subprocess.run(argv, env=environ | QUIET, cwd="/", capture_output=True).returncode
 
 
 async def test_a_worker_run_is_made_found_described_shown_and_ended(
@@ -135,13 +136,7 @@ def test_what_it_loses_or_changes_and_ends_with_0_is_refused_before_it_is_sent(
     ],
 )
 async def test_an_error_is_told_in_its_words_without_a_secret(
-    vessl: Vessl,
-    made: Made,
-    bed: Bed,
-    errors: list[object],
-    variables: dict[str, str],
-    words: str,
-    posts: int,
+    vessl: Vessl, made: Made, bed: Bed, errors: list[Any], variables: Any, words: str, posts: int
 ) -> None:
     vessl.errors = errors
     with pytest.raises(SchedulerError) as caught:
