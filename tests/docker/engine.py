@@ -1,8 +1,7 @@
 """A Docker engine of the tests' own: in a folder, and in a network namespace, of its own.
 
-It is started by hand, so nothing of this machine's engine, bridges, routes and firewall is touched.
-Mounts are made in a mount namespace that ends with it. Nothing is pulled: images are imported or
-built, and for the latter (`networked`) the engine shares this machine's network, without a bridge.
+Nothing of this machine's engine, bridges, routes and firewall is touched, and nothing is pulled: to
+build images (`networked`) the engine shares this machine's network, without a bridge.
 """
 
 from __future__ import annotations
@@ -29,12 +28,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass
 class Engine:
-    """An engine that runs.
-
-    Attributes:
-        folder: Where it keeps everything.
-        namespace: The network namespace in which it and its containers are; None: this machine's.
-    """
+    """An engine that runs; its folder keeps all of it. No namespace: on this machine's network."""
 
     folder: Path
     namespace: str | None = None
@@ -60,32 +54,20 @@ class Engine:
 
     def docker(self, *argv: str, stdin: int | None = None) -> str:
         """What a docker command prints."""
-        done = subprocess.run(
-            ["docker", *argv],
-            env=self.environ(),
-            stdin=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        env, words = self.environ(), ["docker", *argv]
+        done = subprocess.run(words, env=env, stdin=stdin, capture_output=True, text=True)
         assert done.returncode == 0, f"docker {argv}: {done.stderr}"
         return done.stdout.strip()
 
     def logs(self, container: str) -> list[str]:
         """The lines that a container has printed, to standard output and error."""
-        done = subprocess.run(
-            ["docker", "logs", container],
-            env=self.environ(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=True,
-        )
-        return done.stdout.splitlines()
+        env, argv = self.environ(), ["docker", "logs", container]
+        said = subprocess.check_output(argv, env=env, stderr=subprocess.STDOUT, text=True)
+        return said.splitlines()
 
     def containers(self, *filters: str) -> list[str]:
         """The ids of all containers, also of those that have ended."""
-        words = [word for each in filters for word in ("--filter", each)]
+        words = [f"--filter={each}" for each in filters]
         return self.docker("ps", "--all", "--quiet", "--no-trunc", *words).split()
 
     def look(self, container: str) -> dict[str, Any]:
@@ -103,9 +85,7 @@ class Engine:
 def engine(folder: Path, *, networked: bool = False) -> Iterator[Engine]:
     """An engine for as long as the context lasts; what an earlier one left in the folder is there.
 
-    Args:
-        folder: Its path must be short: a socket lies in it.
-        networked: It has this machine's network, and containers have none but by `--network host`.
+    The folder's path must be short: a socket lies in it.
     """
     with _namespace(None if networked else f"rdzvdocker-{os.getpid()}") as namespace:
         up = Engine(folder, namespace)
@@ -125,13 +105,8 @@ def engine(folder: Path, *, networked: bool = False) -> Iterator[Engine]:
 
 def _options(up: Engine) -> list[str]:
     folder = up.folder
-    options = [
-        f"--data-root={folder}/data",
-        f"--exec-root={folder}/exec",
-        f"--pidfile={folder}/pid",
-        f"--host=unix://{folder}/sock",
-        "--shutdown-timeout=1",
-    ]
+    options = [f"--data-root={folder}/data", f"--exec-root={folder}/exec"]
+    options += [f"--pidfile={folder}/pid", f"--host=unix://{folder}/sock", "--shutdown-timeout=1"]
     if up.namespace is None:
         options += ["--bridge=none", "--iptables=false", "--ip-forward=false"]
     return options
@@ -169,12 +144,7 @@ def _namespace(name: str | None) -> Iterator[str | None]:
 
 
 def base_image(up: Engine, packed: Path) -> str:
-    """Import a Debian whose pip finds the packages that this machine's finds.
-
-    Args:
-        up: The engine.
-        packed: Its file system, as a tar.
-    """
+    """Import a Debian, packed as a tar, whose pip finds the packages that this machine's finds."""
     changes = [f"--change=ENV {name}={value}" for name, value in _pip_settings().items()]
     up.docker("import", *changes, str(packed), "rdzv-test-base")
     return "rdzv-test-base"
@@ -205,11 +175,7 @@ def _pip_settings() -> dict[str, str]:
 
 
 def user_mounts(folder: Path) -> list[str]:
-    """What a container mounts to have the torchrun of this environment, and nothing else of it.
-
-    Args:
-        folder: Where its `torchrun` is put; on the container's PATH it is /user.
-    """
+    """What a container mounts to have, as /user, the torchrun of this environment alone."""
     folder.mkdir()
     torchrun = folder / "torchrun"
     torchrun.write_text(f"#!{sys.executable}\nfrom torch.distributed.run import main\nmain()\n")

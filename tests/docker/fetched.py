@@ -24,11 +24,7 @@ def fetching() -> Iterator[Path]:
 
 
 def debian(kept: Path) -> Path:
-    """The tar of a file system: this machine's Debian with Python, trusting the same certificates.
-
-    Args:
-        kept: The folder of `fetching`.
-    """
+    """The tar of this machine's Debian with Python, which trusts the same certificates."""
     release = Path("/etc/os-release").read_text()
     line = next(line for line in release.splitlines() if "CODENAME" in line)
     suite = line.partition("=")[2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,53 +60,6 @@ def environment_of(framework: Environment, folder: Path) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
-
-
-@dataclass(frozen=True)
-class Case:
-    """A job, and what has to come of it.
-
-    Attributes:
-        name: The framework's, and a word more where it has several cases.
-        environment: In `ENVIRONMENTS`.
-        options: Of `rdzv launch`.
-        command: COMMAND.
-        processes: Of each node.
-        needs: Programs of Debian.
-        source: A C program that is compiled; COMMAND calls it `PROGRAM`.
-        framework: What its ranks call theirs, where it is not the first word of the name.
-    """
-
-    name: str
-    environment: str
-    options: tuple[str, ...]
-    command: tuple[str, ...]
-    processes: tuple[int, ...] = (2, 2)
-    needs: tuple[str, ...] = ()
-    source: str = ""
-    framework: str = ""
-
-    @property
-    def calls_itself(self) -> str:
-        """What the RESULT lines have to name."""
-        return self.framework or self.name.partition("-")[0]
-
-    def argv(self) -> tuple[str, ...]:
-        """The options with which rdzv launches it."""
-        return ("--nproc-per-node", ",".join(map(str, self.processes)), *self.options)
-
-    def built(self, folder: Path) -> list[str]:
-        """COMMAND, with what it starts compiled into a folder."""
-        if not self.source:
-            return list(self.command)
-        program = folder / "program"
-        subprocess.run(["mpicc", "-o", program, self.source], check=True)
-        return [str(program) if word == "PROGRAM" else word for word in self.command]
-
-    def expected(self, hosts: Sequence[str]) -> list[tuple[int, int, str]]:
-        """Rank, world and host of each result: ranks are given node by node."""
-        places = [host for host, n in zip(hosts, self.processes, strict=True) for _ in range(n)]
-        return [(rank, len(places), host) for rank, host in enumerate(places)]
 
 
 @dataclass(frozen=True)
