@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -18,14 +22,14 @@ from launcher.symmetric.claim import Host
 from rendezvous.isolated import isolated
 from rendezvous.talk.join_string import parse_group_token
 from tests.support.bed import Bed, join_text
-from tests.support.vendor_specs import OPTIONS, UGLY, rendered, shipped, worker_run
+from tests.support.vendor_specs import NAME, OPTIONS, UGLY, rendered, shipped, worker_run
+from tests.support.vendors import AZURE, python_with
 
-SYMMETRIC = specs_folder() / "azureml" / "symmetric.yaml"
+FOLDER = specs_folder() / "azureml"
+SYMMETRIC = FOLDER / "symmetric.yaml"
 
 
-def test_a_worker_runs_command_holds_every_word_and_variable_and_no_other_place_does(
-    tmp_path: Path,
-) -> None:
+def test_a_worker_runs_command_alone_holds_every_word_and_variable(tmp_path: Path) -> None:
     """What a worker run is, whole, stands in tests/launcher/data/specs/azureml.txt."""
     run = worker_run(["train.py", *UGLY], of="azureml", image=UGLY[1], passed=UGLY[:10])
     found = yaml.safe_load(rendered(tmp_path, run, "azureml"))
@@ -65,9 +69,7 @@ def test_each_node_of_the_symmetric_job_adopts_its_place() -> None:
         }
 
 
-def test_the_symmetric_jobs_first_line_puts_a_new_token_into_a_file_of_ones_own(
-    tmp_path: Path,
-) -> None:
+def test_the_symmetric_jobs_first_line_puts_a_token_into_a_file_of_ones_own(tmp_path: Path) -> None:
     line = re.findall(r"^#     (.*)$", SYMMETRIC.read_text(), re.MULTILINE)[0]
     rdzv = shlex.join(isolated("rdzv_command"))
     (tmp_path / "rdzv").write_text(f'#!/bin/sh\nexec {rdzv} "$@"\n')
@@ -94,3 +96,76 @@ async def test_no_command_of_azure_asks_or_tells_anybody(tmp_path: Path) -> None
         "AZURE_EXTENSION_USE_DYNAMIC_INSTALL": "no",
     }
     assert wanted.items() <= bed.calls()[0]["environ"].items()
+
+
+# ---- loaded, validated and turned into requests by the official SDK, offline --------------------
+
+
+LOAD = str(Path(__file__).parent / "load_jobs.py")
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    """A Python that has the SDK."""
+    return python_with(AZURE)
+
+
+def loaded(python: str, paths: Sequence[Path]) -> list[Any]:
+    """The SDK's verdict on each file, and the request that it would send."""
+    argv = [python, LOAD, *map(str, paths)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def request(command: str, code: str, image: str, **more: Any) -> dict[str, Any]:
+    return {
+        "jobType": "Command",
+        "command": command,
+        "codeId": code,
+        "environmentId": image,
+        "computeId": "gpu-cluster",
+        "experimentName": "rdzv",
+        "displayName": "llama slot 1",
+        "properties": {},
+        "isArchived": False,
+        "inputs": {},
+        "outputs": {},
+        "tags": {"rdzv_launch": "12e4567890"},
+        "environmentVariables": {"RDZV_JOIN": join_text()},
+        "resources": {"instanceCount": 1, "shmSize": "16g", "properties": {}},
+    } | more
+
+
+@pytest.mark.schedulers
+@pytest.mark.timeout(600)
+def test_the_requests_hold_every_value_as_it_was(python: str, tmp_path: Path) -> None:
+    paths, expected = [FOLDER / "symmetric.yaml", FOLDER / "launcher.yaml"], []
+    code = tmp_path / "code"
+    code.mkdir()
+    for number, value in enumerate([*UGLY, "registry.example:5000/team/image@sha256:00"]):
+        image = value or "image"  # the SDK knows none that is empty
+        more = {"of": "azureml", "image": image, "CODE": str(code)}
+        run = worker_run(["train.py", value], passed=[value], **more)
+        text = rendered(tmp_path, run, "azureml")
+        paths.append(tmp_path / f"{number}.yaml")
+        paths[-1].write_text(text, encoding="utf-8")
+        sent = request(yaml.safe_load(text)["command"], str(code), image)
+        expected.append({"faults": {}, "name": NAME, "sent": {"name": NAME, "properties": sent}})
+    symmetric, launcher, *workers = loaded(python, paths)
+    assert workers == expected
+    assert symmetric["faults"] == launcher["faults"] == {}
+    assert symmetric["sent"]["properties"] == request(
+        "exec rdzv launch --nproc-per-node 8 -- train.py --epochs 3",
+        ".",
+        "registry/image:tag",
+        displayName="symmetric",
+        tags={},
+        environmentVariables={"RDZV_TOKEN": "GROUP-TOKEN"},
+        resources={"instanceCount": 4, "shmSize": "16g", "properties": {}},
+        distribution={"distributionType": "PyTorch", "processCountPerInstance": 1},
+    )
+    sent = launcher["sent"]["properties"]
+    assert sent["command"].startswith("az login --identity --client-id ")
+    assert "\n" not in sent["command"]
+    assert sent["resources"]["instanceCount"] == 1

@@ -28,9 +28,7 @@ WAIT = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 SECRET = "rdzv1-"
 
 
-def test_the_image_has_rdzv_beside_the_users_pins_and_nothing_of_theirs_has_moved(
-    docker: Engine,
-) -> None:
+def test_the_image_has_rdzv_beside_the_users_pins_and_none_has_moved(docker: Engine) -> None:
     places = "for name in python pip rdzv; do command -v $name; done"
     script = f"pip freeze --all; {places}; rdzv --version"
     run = ("run", "--rm", "--network=none", "--entrypoint=sh")
@@ -78,9 +76,7 @@ def test_each_container_knows_all_names_and_forgets_them_at_the_end(compose: Com
     assert [wanted - file for file in files] == [set()] * 3
 
 
-def test_up_ends_with_the_cause_when_compose_ends_all_since_a_worker_was_killed(
-    compose: Compose,
-) -> None:
+def test_up_ends_with_the_cause_when_a_worker_was_killed(compose: Compose) -> None:
     engine = compose.engine
     compose.adapt(WAIT)
     with ThreadPoolExecutor() as pool:

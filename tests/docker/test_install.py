@@ -43,9 +43,7 @@ def refused(**env: str) -> str:
     return done.stderr
 
 
-def test_the_users_pins_stay_and_the_child_is_the_torchrun_on_the_users_path(
-    tmp_path: Path,
-) -> None:
+def test_the_users_pins_stay_and_the_child_is_the_torchrun_on_their_path(tmp_path: Path) -> None:
     home = tmp_path / "user"
     run(sys.executable, "-m", "venv", home)
     run(home / "bin" / "pip", "install", "--quiet", PIN)

@@ -44,9 +44,7 @@ def launch(engine: Engine, *options: str, image: str = IMAGE, script: str) -> Ou
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
-def test_a_run_of_a_launcher_and_two_containers_ends_well_and_leaves_none_running(
-    engine: Engine,
-) -> None:
+def test_a_run_of_a_launcher_and_two_containers_leaves_none_running(engine: Engine) -> None:
     options = ("--set", "OPTIONS=--memory 1g --env GREETING='good day'")
     outcome = launch(engine, *options, script='echo "$GREETING from node $NODE_RANK"')
     assert outcome.code == 0, outcome.err

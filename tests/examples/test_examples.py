@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from launcher.cli import main
+from launcher.plan.plan import HIDDEN, Site, Spec, make_plan
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import SchedulerContext
+from launcher.settings import LaunchSettings
 
 FOLDER = Path(__file__).parent.parent.parent / "examples"
 SCRIPTS = sorted(path for path in FOLDER.glob("*_digits.py"))
@@ -53,3 +61,57 @@ def test_every_file_stands_in_the_list() -> None:
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     files = {path.name for path in FOLDER.iterdir() if path.is_file()} - {"README.md"}
     assert {name for name in files if f"| `{name}` |" not in text} == set()
+
+
+# ---- the fine-tuning's specs for VESSL ----------------------------------------------------------
+
+
+FINETUNE = FOLDER / "finetune"
+
+
+def launcher_spec() -> dict[str, Any]:
+    spec: dict[str, Any] = yaml.safe_load((FINETUNE / "vessl" / "launcher.yaml").read_text("utf-8"))
+    return spec
+
+
+def here(path: str) -> Path:
+    """A path inside the run as it lies in this checkout."""
+    return FOLDER.parent / path.removeprefix("/rdzv/")
+
+
+def test_the_launcher_s_spec_names_files_that_are_there() -> None:
+    spec = launcher_spec()
+    words = shlex.split(spec["run"])
+    assert words[0] == "sh"
+    named = [words[1], words[words.index("--") + 1], spec["env"]["RDZV_WORKER_SPEC"]]
+    assert [path for path in named if not here(path).is_file()] == []
+
+
+def test_a_worker_run_starts_as_the_launcher_does() -> None:
+    spec = launcher_spec()
+    words = shlex.split(spec["run"])
+    command = words[words.index("--") + 1 :]
+    template = here(spec["env"]["RDZV_WORKER_SPEC"])
+    plan = replace(
+        make_plan(
+            LaunchSettings(nnodes="2", nproc_per_node="8", set=spec["env"]["RDZV_SET"].split()),
+            command,
+            {},
+            Site(Spec(str(template), template.read_text("utf-8")), cwd="/root"),
+            run="finetune",
+            launch_id="k7f2a9c1xy",
+        ),
+        master_addr="10.0.0.1",
+    )
+    scheduler = scheduler_entry("vessl").make(SchedulerContext(Path("/state"), {}))
+    worker = yaml.safe_load(scheduler.prepare(plan.submission(1, 1), HIDDEN))
+    for field in ("resources", "image"):
+        assert worker[field] == spec[field]
+    assert worker["import"] == spec["import"]
+    run = shlex.split(worker["run"])
+    assert run[run.index("sh") + 1] == words[1]
+    assert run[run.index("--") + 1 :] == command
+
+
+def test_the_start_script_is_one_for_a_plain_shell() -> None:
+    subprocess.run(["sh", "-n", str(FINETUNE / "vessl" / "start.sh")], check=True, timeout=20)

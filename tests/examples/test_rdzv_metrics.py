@@ -76,9 +76,7 @@ def test_a_row_is_one_line_of_json(
     ]
 
 
-def test_a_loss_that_is_no_number_any_more_is_seen(
-    rdzv_metrics: ModuleType, agent: socket.socket
-) -> None:
+def test_a_loss_that_is_no_number_is_seen(rdzv_metrics: ModuleType, agent: socket.socket) -> None:
     odd = {"norm": float("inf"), "low": -float("inf"), "x" * 80: float("nan")}
     rdzv_metrics.send(1, odd, loss=float("nan"))
     values = read_lines(agent, 1)[0]["values"]
@@ -114,7 +112,7 @@ def test_the_rank_is_the_launcher_s(
     assert rdzv_metrics.own_rank() == rank
 
 
-def test_an_agent_that_does_not_read_holds_nobody_up(
+def test_an_agent_that_is_deaf_holds_nobody_up(
     rdzv_metrics: ModuleType, agent: socket.socket
 ) -> None:
     values = {f"{'x' * 50}{n}": 1.0 for n in range(32)}
@@ -143,9 +141,7 @@ def test_a_gone_agent_and_a_folder_in_its_place_are_no_errors(
 
 
 @pytest.mark.parametrize("values", [{"loss": "high"}, {"loss": None}, 7, {3: object()}])
-def test_what_is_no_number_is_no_error(
-    values: Any, rdzv_metrics: ModuleType, agent: socket.socket
-) -> None:
+def test_a_word_is_no_error(values: Any, rdzv_metrics: ModuleType, agent: socket.socket) -> None:
     assert rdzv_metrics.send(1, values) is False
 
 

@@ -31,7 +31,7 @@ pytestmark = [
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("framework", ["torchrun", "deepspeed"])
-def test_every_rank_s_curve_comes_to_rdzv_and_rank_0_s_to_vessl(
+def test_every_rank_s_curve_is_at_rdzv_and_rank_0_s_at_vessl(
     framework: str, tmp_path: Path
 ) -> None:
     (tmp_path / "python").mkdir()

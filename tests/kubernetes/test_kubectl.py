@@ -126,9 +126,7 @@ async def test_a_refused_worker_run_is_an_error_at_once_with_kubernetes_own_word
     assert ground.cluster.objects == {}
 
 
-async def test_a_launcher_without_the_permission_is_told_which_one_is_missing(
-    ground: Ground,
-) -> None:
+async def test_a_launcher_without_permission_is_told_which_one_is_missing(ground: Ground) -> None:
     ground.cluster.rules = [r for r in ground.cluster.rules if "jobs" not in r["resources"]]
     with pytest.raises(SchedulerError) as caught:
         await ground.submit()
@@ -185,7 +183,7 @@ async def test_what_a_pod_is_about_becomes_a_state_and_its_words(
         (BUSY, SlotState.SUBMITTED),
     ],
 )
-async def test_only_a_quota_that_allows_no_pod_is_a_queue(
+async def test_only_a_quota_of_no_pod_is_a_queue(
     ground: Ground, why: str, state: SlotState
 ) -> None:
     ground.cluster.no_pod = why
@@ -239,7 +237,7 @@ async def test_a_server_that_does_not_answer_says_nothing_of_a_worker_run(ground
 # ---- ending ---------------------------------------------------------------------------------
 
 
-async def test_a_life_needs_exactly_the_permissions_of_the_role_and_ends_with_the_pod(
+async def test_a_life_needs_the_permissions_of_the_role_and_ends_with_the_pod(
     ground: Ground,
 ) -> None:
     await ground.submit()

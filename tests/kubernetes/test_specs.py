@@ -15,18 +15,18 @@ import yaml
 from click.testing import CliRunner
 
 from launcher.cli import main
+from launcher.schedulers.shipped import specs_folder
 from launcher.symmetric.adopt import adopt
 from launcher.symmetric.claim import Host, Value
 from tests.support.bed import join_text
 from tests.support.vendor_specs import OPTIONS, UGLY, rendered, shipped, worker_run
+from tests.support.vendors import KUBERNETES, python_with
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 DUMP = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
 
 
-def test_a_pods_script_hands_every_word_and_variable_on_and_the_job_has_none(
-    tmp_path: Path,
-) -> None:
+def test_a_pods_script_hands_every_word_and_variable_on_and_the_job_none(tmp_path: Path) -> None:
     """What a worker run is, whole, stands in tests/launcher/data/specs/kubernetes.txt."""
     run = worker_run(["train.py", "--password=hush", *UGLY], image=UGLY[1], passed=["hush", *UGLY])
     secret, job = yaml.safe_load_all(rendered(tmp_path, run))
@@ -125,3 +125,49 @@ def test_every_pod_has_shared_memory_and_a_grace_above_rdzvs_own(name: str) -> N
     assert {"name": "shm", "emptyDir": {"medium": "Memory"}} in pod["volumes"]
     assert {"name": "shm", "mountPath": "/dev/shm"} in pod["containers"][0]["volumeMounts"]
     assert pod["terminationGracePeriodSeconds"] > 12
+
+
+# ---- the published schemas: no key that they do not know ----------------------------------------
+
+
+VERSIONS = ["1.27", "1.29", "1.31", "1.33", "1.35", "1.37"]
+VENDORS = pytest.mark.schedulers
+CHECK = str(Path(__file__).parent / "check_schema.py")
+FOLDER = specs_folder() / "kubernetes"
+RUN = worker_run(UGLY, passed=UGLY)
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    """A Python that has the schemas."""
+    return python_with(KUBERNETES)
+
+
+def faults(python: str, manifest: str, versions: list[str]) -> list[str]:
+    argv = [python, CHECK, *versions]
+    done = subprocess.run(argv, input=manifest, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@VENDORS
+def test_a_rendered_worker_run_fits_the_schemas(python: str, tmp_path: Path) -> None:
+    assert faults(python, rendered(tmp_path, RUN), VERSIONS) == []
+
+
+@VENDORS
+@pytest.mark.parametrize(
+    ("name", "versions"), [("launcher.yaml", VERSIONS), ("symmetric.yaml", VERSIONS[1:])]
+)
+def test_a_shipped_manifest_fits_the_schemas(python: str, name: str, versions: list[str]) -> None:
+    assert faults(python, (FOLDER / name).read_text(encoding="utf-8"), versions) == []
+
+
+@VENDORS
+def test_the_schemas_do_find_faults(python: str, tmp_path: Path) -> None:
+    wrong = rendered(tmp_path, RUN).replace("backoffLimit:", "backofLimit:", 1)
+    (fault,) = faults(python, wrong, ["1.37"])
+    assert "backofLimit" in fault
+    # What the symmetric Job needs came with 1.28, and is on by itself since 1.29.
+    text = (FOLDER / "symmetric.yaml").read_text(encoding="utf-8")
+    (fault,) = faults(python, text, ["1.27"])
+    assert "backoffLimitPerIndex" in fault

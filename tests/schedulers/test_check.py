@@ -160,9 +160,7 @@ def test_what_is_no_one_scheduler_or_lacks_something_is_a_usage_error(
     assert message in result.stderr
 
 
-def test_a_dry_run_shows_spec_and_command_of_a_users_profile_and_touches_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_dry_run_shows_spec_and_command_of_a_profile_and_touches_nothing(tmp_path: Path) -> None:
     bed, state = Bed("batch", tmp_path), str(tmp_path / "runs")
     words = ["--scheduler-profile", os.path.relpath(BATCH), *QUEUE, "--state-dir", state]
     result = rdzv(bed, *LAUNCH, *words, "--", "train.py")

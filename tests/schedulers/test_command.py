@@ -40,9 +40,7 @@ async def test_a_command_gets_its_words_without_a_shell() -> None:
     assert said == Said(0, "a b|$HOME|*|'||two\nlines|한국어 中文|", "")
 
 
-async def test_a_command_has_only_the_environment_and_folder_that_it_is_given(
-    tmp_path: Path,
-) -> None:
+async def test_a_command_has_only_the_environment_and_folder_it_is_given(tmp_path: Path) -> None:
     given = CommandRunner({"PATH": os.environ["PATH"], "A": "1"}, cwd=tmp_path)
     said = await given.run(["sh", "-c", "pwd; env"], timeout_seconds=LIMIT_SECONDS)
     lines = said.out.splitlines()

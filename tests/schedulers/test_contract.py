@@ -124,9 +124,7 @@ async def test_a_spec_that_cannot_be_filled_is_not_submitted(bed: Bed) -> None:
     assert bed.calls() == []
 
 
-async def test_a_handle_that_the_scheduler_never_had_is_not_running_and_can_be_cancelled(
-    bed: Bed,
-) -> None:
+async def test_a_handle_that_the_scheduler_never_had_is_over_and_can_be_cancelled(bed: Bed) -> None:
     scheduler, never = bed.scheduler(), str(bed.folder / "4999999")
     await scheduler.cancel(bed.run(), never, grace_seconds=0.0)
     assert (await scheduler.describe(bed.run(), never)).state is SlotState.ENDED

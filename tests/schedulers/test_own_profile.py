@@ -144,9 +144,7 @@ def serving(environ: dict[str, str]) -> Iterator[BatchApi]:
                 process.wait()
 
 
-def test_a_run_is_launched_once_by_the_profile_of_the_page_though_an_answer_is_lost(
-    tmp_path: Path,
-) -> None:
+def test_the_profile_of_the_page_launches_once_though_an_answer_is_lost(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         give_up("curl is not installed")
     out = tmp_path / "out"

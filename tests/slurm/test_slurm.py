@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from launcher.plan.plan import Submission
+from launcher.schedulers.contract import Scheduler
 from launcher.schedulers.shipped import specs_folder
-from tests.slurm.cluster import PROGRAMS, Slurm
+from rendezvous.wire.run import SlotState
+from tests.schedulers.test_contract import (
+    described,
+    test_a_handle_that_the_scheduler_never_had_is_over_and_can_be_cancelled,
+    test_only_a_worker_run_of_exactly_that_name_is_found,
+    test_worker_runs_are_submitted_described_found_and_cancelled,
+)
+from tests.slurm.cluster import PROGRAMS, Slurm, slurm
+from tests.support.bed import Bed, join_text
 from tests.support.launching import RDZV, Outcome
-from tests.support.waiting import until
+from tests.support.waiting import soon, until
 
 pytestmark = [
     pytest.mark.schedulers(*PROGRAMS),
@@ -35,6 +47,13 @@ NOTE = (
     "draft = name.with_suffix('.draft'); "
     "draft.write_text(json.dumps([socket.gethostname(), sys.argv[2:]])); draft.rename(name)"
 )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """The cluster."""
+    with slurm(tmp_path_factory.mktemp("slurm")) as up:
+        yield up
 
 
 @dataclass
@@ -97,9 +116,7 @@ def states(cluster: Slurm, folder: Path) -> set[str]:
 WORKERS = ("--no-local-node", "--nnodes")
 
 
-def test_a_launch_from_a_login_host_runs_on_a_job_for_each_node(
-    cluster: Slurm, tmp_path: Path
-) -> None:
+def test_a_launch_from_a_login_host_has_a_job_for_each_node(cluster: Slurm, tmp_path: Path) -> None:
     command = [sys.executable, "-c", NOTE, str(tmp_path), *UGLY]
     with launching(cluster, tmp_path, "--nnodes", "4", command=command) as launch:
         outcome = launch.finish()
@@ -107,9 +124,7 @@ def test_a_launch_from_a_login_host_runs_on_a_job_for_each_node(
     assert sorted(notes(tmp_path)) == [[host, UGLY] for host in ("login", "n0", "n1", "n2")]
 
 
-def test_a_job_that_somebody_cancels_is_named_with_slurms_words(
-    cluster: Slurm, tmp_path: Path
-) -> None:
+def test_a_job_somebody_cancels_is_named_with_slurms_words(cluster: Slurm, tmp_path: Path) -> None:
     command = [sys.executable, "-c", f"{NOTE}; import time; time.sleep(1000)", str(tmp_path)]
     with launching(cluster, tmp_path, *WORKERS, "3", command=command) as launch:
         until(lambda: states(cluster, tmp_path) == {"running"}, LIMIT_SECONDS)
@@ -122,9 +137,7 @@ def test_a_job_that_somebody_cancels_is_named_with_slurms_words(
     assert "its scheduler says: CANCELLED" in outcome.last_line
 
 
-def test_a_launcher_killed_while_its_jobs_wait_finds_them_again(
-    cluster: Slurm, tmp_path: Path
-) -> None:
+def test_a_launcher_killed_while_jobs_wait_finds_them_again(cluster: Slurm, tmp_path: Path) -> None:
     command = [sys.executable, "-c", NOTE, str(tmp_path)]
     blocker = cluster.occupy(4)
     with launching(cluster, tmp_path, *WORKERS, "2", command=command) as first:
@@ -181,3 +194,56 @@ def test_a_launcher_in_a_job_submits_the_others(cluster: Slurm, tmp_path: Path) 
     submitted(cluster, tmp_path, SPECS / "launcher.sbatch", *command, **env)
     assert sorted(str(host) for host, _ in notes(tmp_path)) == ["n0", "n1", "n2"]
     assert cluster.jobs() == {}
+
+
+# ---- the contract of all schedulers, on a real Slurm instead of a fake one ----------------------
+
+
+__all__ = [
+    "test_a_handle_that_the_scheduler_never_had_is_over_and_can_be_cancelled",
+    "test_only_a_worker_run_of_exactly_that_name_is_found",
+    "test_worker_runs_are_submitted_described_found_and_cancelled",
+]
+
+
+class LoginHost(Bed):
+    """Slurm's commands, as they are on the login host; a worker finds no registry, and waits."""
+
+    def run(self, slot: int = 1, generation: int = 1, *, template: str | None = None) -> Submission:
+        """See the base class; a real Slurm remembers the jobs of other tests."""
+        run = super().run(slot, generation, template=template)
+        name = f"{run.name}-{zlib.crc32(str(self.folder).encode()):x}"
+        return replace(run, name=name, variables=run.variables | {"NAME": name})
+
+    def played(self, made: Scheduler) -> Scheduler:
+        """See the base class: they are not played."""
+        return made
+
+
+@pytest.fixture
+def bed(cluster: Slurm, tmp_path: Path) -> Iterator[Bed]:
+    """The real commands on the PATH in place of the fake ones."""
+    made = LoginHost("slurm", tmp_path)
+    for name in made.commands:
+        (made.bin / name).write_text(
+            f"#!/bin/sh\nexport SLURM_CONF={cluster.folder}/slurm.conf\n"
+            f'exec ip netns exec {cluster.login.namespace} {shutil.which(name)} "$@"\n'
+        )
+        (made.bin / name).chmod(0o755)
+    (made.bin / "rdzv").symlink_to(RDZV)
+    yield made
+    cluster.end_all_jobs()
+
+
+async def test_what_a_job_prints_is_read_while_it_runs_and_why_it_failed_is_told(bed: Bed) -> None:
+    scheduler, run = bed.scheduler(), bed.run(template="#!/bin/sh\nseq 3\nexec sleep 600\n")
+    handle = await scheduler.submit(run, join_text())
+    failing = bed.run(2, template="#!/bin/sh\nexit 3\n")
+    failed = await scheduler.submit(failing, join_text())
+    await described(bed, handle, SlotState.RUNNING)
+    logs = bed.submissions.glob  # Slurm calls a job running before it prints
+    await soon(lambda: [p for p in logs("*.log") if p.read_text().endswith("3\n")])
+    followed = scheduler.logs(run, handle, lines=2, follow=True)
+    assert [await anext(followed), await anext(followed)] == ["2", "3"]
+    await followed.aclose()  # type: ignore[attr-defined]
+    assert (await described(bed, failed, SlotState.FAILED)).detail == "FAILED: NonZeroExitCode"

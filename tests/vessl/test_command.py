@@ -133,7 +133,7 @@ async def test_one_list_tells_of_all_worker_runs_and_why_one_failed_is_read(bed:
     ],
     ids=["missing", "made for another Python"],
 )
-async def test_without_a_command_that_runs_the_other_way_is_named(
+async def test_without_the_command_the_other_way_is_named(
     bed: Bed, says: str | None, words: str
 ) -> None:
     bed.commands = [] if says is None else bed.commands

@@ -181,7 +181,7 @@ async def test_a_stranger_with_a_certificate_of_its_own_gets_no_token(
     assert read == []
 
 
-async def test_an_unknown_cluster_is_told_with_the_known_ones(
+async def test_an_unknown_cluster_is_told_with_the_known(
     vessl: Vessl, made: Made, bed: Bed
 ) -> None:
     vessl.clusters = ("a100", "h100")
@@ -227,7 +227,7 @@ async def test_a_run_is_described_in_vessls_words(
     assert await made().describe(bed.run(), handle) == Description(expected, words)
 
 
-async def test_an_api_that_does_not_answer_says_nothing_of_a_run(
+async def test_an_api_that_is_down_says_nothing_of_a_run(
     vessl: Vessl, made: Made, bed: Bed
 ) -> None:
     handle = await made().submit(bed.run(), join_text())
@@ -269,9 +269,7 @@ async def test_logs_are_followed_until_the_run_is_over(
     assert [line async for line in newest] == ["two", "lines"]
 
 
-async def test_the_command_that_ends_a_run_by_hand_shows_no_token(
-    vessl: Vessl, made: Made, bed: Bed
-) -> None:
+async def test_the_command_to_end_a_run_shows_no_token(vessl: Vessl, made: Made, bed: Bed) -> None:
     assert made().cancel_words(bed.run(), "4711") == (
         'curl -X POST -H "Authorization: Token $VESSL_ACCESS_TOKEN" '
         f"{vessl.host}/api/v1/organizations/acme/projects/llama/run_executions/4711/terminate"

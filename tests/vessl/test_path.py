@@ -17,9 +17,7 @@ DATA = Path(__file__).parent / "data"
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(500)]
 
 
-def test_specs_in_the_form_of_the_public_example_run_with_their_run_line_changed(
-    tmp_path: Path,
-) -> None:
+def test_specs_in_the_form_of_the_public_example_run(tmp_path: Path) -> None:
     repository = tmp_path / "training"
     shutil.copytree(DATA, repository / "specs")
     (repository / "train.sh").write_text(
@@ -41,9 +39,7 @@ def test_specs_in_the_form_of_the_public_example_run_with_their_run_line_changed
 
 
 @pytest.mark.schedulers
-def test_the_shipped_launcher_starts_a_run_for_each_further_node_and_all_end(
-    tmp_path: Path,
-) -> None:
+def test_the_shipped_launcher_starts_a_run_for_each_other_node_and_all_end(tmp_path: Path) -> None:
     """The headline: `vessl run create -f specs/launcher.yaml`, with VESSL's own command."""
     commands = vessl_folder()
     changes = {"ROLE: launcher": "ROLE: launcher\n  NCCL_IB_HCA: mlx5"}

@@ -69,7 +69,7 @@ def by_hand(environ: dict[str, str], folder: Path, spec: str) -> int:
     return subprocess.run(argv, env=environ | QUIET, cwd="/", capture_output=True).returncode
 
 
-async def test_a_worker_run_is_made_found_described_shown_and_ended(
+async def test_a_run_is_made_found_described_shown_and_ended(
     vessl: Vessl, made: Made, bed: Bed
 ) -> None:
     spec = SPEC + "env:\n" + "".join(f"  V{n}: <<V{n}>>\n" for n in range(len(VALUES)))

@@ -36,9 +36,7 @@ def start(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
 
 
-def test_rdzv_gets_the_words_as_they_are_and_the_users_path_stays_first(
-    image: dict[str, str],
-) -> None:
+def test_rdzv_gets_the_words_as_they_are_and_the_users_path_is_first(image: dict[str, str]) -> None:
     words = ["worker", "--nnodes", "2", "--", "a b", "it's", "$HOME", "", "two\nlines"]
     path, _, *said = start(*words, **image).stdout.split("\n", 2)
     assert path == f"{image['PATH']}:{image['RDZV_VENV']}/command"

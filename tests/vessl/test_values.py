@@ -126,9 +126,7 @@ def test_a_variable_that_stays_the_same_may_stand_without_quotes(written: str) -
         ("image: i\nresources: {}\nwhen: 2026-99-99\n", "worker.yaml is not one YAML document"),
     ],
 )
-def test_what_would_not_arrive_or_is_no_spec_is_refused_with_its_field(
-    text: str, message: str
-) -> None:
+def test_what_would_not_arrive_or_is_no_spec_is_refused_by_field(text: str, message: str) -> None:
     assert refused(text).message.startswith(message)
 
 
