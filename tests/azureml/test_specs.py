@@ -145,8 +145,8 @@ def test_the_requests_hold_every_value_as_it_was(python: str, tmp_path: Path) ->
     code.mkdir()
     for number, value in enumerate([*UGLY, "registry.example:5000/team/image@sha256:00"]):
         image = value or "image"  # the SDK knows none that is empty
-        more = {"of": "azureml", "image": image, "CODE": str(code)}
-        run = worker_run(["train.py", value], passed=[value], **more)
+        words = ["train.py", value]
+        run = worker_run(words, of="azureml", image=image, passed=[value], CODE=str(code))
         text = rendered(tmp_path, run, "azureml")
         paths.append(tmp_path / f"{number}.yaml")
         paths[-1].write_text(text, encoding="utf-8")

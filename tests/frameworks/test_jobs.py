@@ -115,7 +115,7 @@ CASES = [
 
 def marked(*names: str) -> list[object]:
     """Cases, each with what it needs."""
-    found = []
+    found: list[object] = []
     for case in CASES:
         marks = [pytest.mark.frameworks(case.environment, *case.needs.split())]
         marks += [pytest.mark.nightly] * case.night

@@ -149,6 +149,7 @@ def test_the_profile_of_the_page_launches_once_though_an_answer_is_lost(tmp_path
         give_up("curl is not installed")
     out = tmp_path / "out"
     profile = written(tmp_path, "A scheduler of your own")
+    profile.write_text("poll_seconds = 0.1\n" + profile.read_text())
     with serving(environment(tmp_path / "their-state")) as api:
         options = ["--nnodes=1", "--no-local-node", f"--scheduler-profile={profile}"]
         options += [f"--set=API=http://127.0.0.1:{api.server_port}", "--framework=command"]

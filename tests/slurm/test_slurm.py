@@ -165,7 +165,7 @@ def test_a_job_that_slurm_refuses_ends_the_launch_at_once_with_slurms_words(
     assert "invalid partition specified: gpus" in outcome.last_line
 
 
-def submitted(cluster: Slurm, folder: Path, *argv: str | Path, **env: str) -> tuple[str, str]:
+def submitted(cluster: Slurm, folder: Path, *argv: object, **env: str) -> tuple[str, str]:
     """Submit a job: its id, and what it has printed once it has ended well."""
     output = folder / "out"
     options = ("sbatch", "--parsable", f"--output={output}")
