@@ -140,20 +140,17 @@ def request(command: str, code: str, image: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.schedulers
 @pytest.mark.timeout(600)
 def test_the_requests_hold_every_value_as_it_was(python: str, tmp_path: Path) -> None:
-    paths, expected = [FOLDER / "symmetric.yaml", FOLDER / "launcher.yaml"], []
-    code = tmp_path / "code"
+    code, spec = tmp_path / "code", tmp_path / "worker.yaml"
     code.mkdir()
-    for number, value in enumerate([*UGLY, "registry.example:5000/team/image@sha256:00"]):
-        image = value or "image"  # the SDK knows none that is empty
-        words = ["train.py", value]
-        run = worker_run(words, of="azureml", image=image, passed=[value], CODE=str(code))
-        text = rendered(tmp_path, run, "azureml")
-        paths.append(tmp_path / f"{number}.yaml")
-        paths[-1].write_text(text, encoding="utf-8")
-        sent = request(yaml.safe_load(text)["command"], str(code), image)
-        expected.append({"faults": {}, "name": NAME, "sent": {"name": NAME, "properties": sent}})
-    symmetric, launcher, *workers = loaded(python, paths)
-    assert workers == expected
+    image = "registry.example:5000/team/image@sha256:00"
+    words = ["train.py", *UGLY]
+    run = worker_run(words, of="azureml", image=image, passed=UGLY, CODE=str(code))
+    text = rendered(tmp_path, run, "azureml")
+    spec.write_text(text, encoding="utf-8")
+    paths = [FOLDER / "symmetric.yaml", FOLDER / "launcher.yaml", spec]
+    symmetric, launcher, worker = loaded(python, paths)
+    sent = request(yaml.safe_load(text)["command"], str(code), image)
+    assert worker == {"faults": {}, "name": NAME, "sent": {"name": NAME, "properties": sent}}
     assert symmetric["faults"] == launcher["faults"] == {}
     assert symmetric["sent"]["properties"] == request(
         "exec rdzv launch --nproc-per-node 8 -- train.py --epochs 3",

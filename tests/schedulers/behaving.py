@@ -27,9 +27,7 @@ import contextlib
 import importlib.util
 import io
 import json
-import os
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -149,16 +147,6 @@ def play(
     if store.created and "lost" in faults:
         return 1, "", LOST
     return code, _as_printed(out.getvalue(), faults), err.getvalue()
-
-
-def act(fake: str, command: str) -> None:
-    """Be a command of a fake, as a program."""
-    code, out, err = play(fake, [command, *sys.argv[1:]], sys.stdin.read(), os.environ)
-    if code is None:
-        time.sleep(1000)
-    sys.stdout.write(out)
-    sys.stderr.write(err)
-    sys.exit(code)
 
 
 def _as_printed(text: str, faults: set[str]) -> str:

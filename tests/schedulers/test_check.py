@@ -27,9 +27,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rdzv(bed: Bed, *words: str) -> Result:
-    bed.install()
     environ: dict[str, str | None] = {**bed.environ(), "RDZV_TOKEN": None, "RDZV_NNODES": None}
-    return CliRunner().invoke(main, words, env=environ)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("launcher.schedulers.profile.CommandRunner", bed.runner)
+        return CliRunner().invoke(main, words, env=environ)
 
 
 def check(bed: Bed, *words: str) -> Result:

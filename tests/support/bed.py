@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +28,7 @@ from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.wire.errors import SchedulerError
 from tests.schedulers.behaving import FAULTS, FOLDER, load, note_call, play
 
-ROOT = Path(__file__).parents[2]
-FAKES = ROOT / "tests" / "schedulers" / "fakes"
+FAKES = Path(__file__).parents[1] / "schedulers" / "fakes"
 SHIPPED = [path.stem for path in sorted(PROFILES.glob("*.toml"))]
 OWN = {"batch": FAKES.parent / "data" / "batch.toml"}
 """Profiles that only the tests have."""
@@ -118,16 +116,6 @@ class Bed:
         """End what a fake serves."""
         self._stack.close()
 
-    def install(self) -> None:
-        """Put its commands on the PATH too, as programs."""
-        for name in self.commands:
-            program = self.bin / name
-            program.write_text(
-                f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-                f"from tests.schedulers.behaving import act\nact({str(self.fake)!r}, {name!r})\n"
-            )
-            program.chmod(0o755)
-
     def environ(self) -> dict[str, str]:
         """The user's environment, with secrets that no command may see."""
         path = f"{self.bin}:{os.environ['PATH']}" if self.installed else str(self.bin)
@@ -152,7 +140,13 @@ class Bed:
         """The scheduler, whose commands are played, and which waits for nothing."""
         if isinstance(made, ProfileScheduler):
             made.looks, made.try_again_seconds = (0.0, 0.0, 0.0), 0.0
-            made._runner = _Played(made._runner, self)
+            made._runner = self.runner(made._runner._environ, cwd=made._runner._cwd)
+        return made
+
+    def runner(self, environ: Mapping[str, str], *, cwd: Path | None = None) -> CommandRunner:
+        """What plays the commands."""
+        made = _Played(environ, cwd=cwd)
+        made.bed = self
         return made
 
     def run(self, slot: int = 1, generation: int = 1, *, template: str | None = None) -> Submission:
@@ -198,20 +192,18 @@ class Bed:
 class _Played(CommandRunner):
     """Plays the commands of a bed's fake; other programs are started."""
 
-    def __init__(self, real: CommandRunner, bed: Bed) -> None:
-        super().__init__(real._environ, cwd=real._cwd)
-        self._bed = bed
+    bed: Bed
 
     def _said(self, argv: Sequence[str], stdin: str | None) -> Said | None:
-        if argv[0] not in self._bed.commands:
+        if argv[0] not in self.bed.commands:
             return None
         for word in argv[:2]:
-            if word in self._bed.says:
+            if word in self.bed.says:
                 note_call(list(argv), stdin or "", self._environ)
-                code, text = self._bed.says[word]
+                code, text = self.bed.says[word]
                 return Said(code, "" if code else text, text if code else "")
-        environ = self._environ | {FAULTS: ",".join(sorted(self._bed.faults))}
-        answer = play(str(self._bed.fake), list(argv), stdin or "", environ)
+        environ = self._environ | {FAULTS: ",".join(sorted(self.bed.faults))}
+        answer = play(str(self.bed.fake), list(argv), stdin or "", environ)
         return Said(answer[0], *(clean(text.encode()) for text in answer[1:]))
 
     async def run(
