@@ -30,6 +30,7 @@ TOKEN = "vessl-token-of-the-test"
 ORGANIZATION, PROJECTS = "acme", ("llama", "other")
 FIRST_ID = 369_367_263_402
 ECHO = "This is no good:"
+QUIET = {"VESSL_DATA_COLLECTION_OPT_OUT": "true", "ENABLE_SENTRY": "false"}
 FINAL = ("completed", "failed", "terminated")
 _STEP_SECONDS = 0.02
 
