@@ -15,8 +15,6 @@ from collections import defaultdict
 import torch
 import torch.distributed as dist
 
-NAME_BYTES = 64  # a Linux hostname has 64 characters at most
-
 
 def checked_sum() -> int:
     """Add up rank + 1 over all ranks."""
@@ -27,16 +25,6 @@ def checked_sum() -> int:
     if total != expected:
         raise SystemExit(f"all_reduce over {world_size} ranks gave {total}, not {expected}")
     return int(total)
-
-
-def gather_hostnames() -> list[str]:
-    """Give the hostname of every rank, in rank order."""
-    own = torch.zeros(NAME_BYTES, dtype=torch.uint8)
-    name = socket.gethostname().encode()
-    own[: len(name)] = torch.tensor(list(name), dtype=torch.uint8)
-    gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, own)
-    return [bytes(row.tolist()).rstrip(b"\0").decode() for row in gathered]
 
 
 def resolve(name: str) -> set[str]:
@@ -69,10 +57,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     result = {
         "rank": dist.get_rank(),
-        "world_size": dist.get_world_size(),
         "sum": checked_sum(),
         "hostname": socket.gethostname(),
-        "hostnames": gather_hostnames(),
         "master_addr": os.environ["MASTER_ADDR"],
     }
     # One write for the whole line: ranks that share a pipe do not interleave theirs.
