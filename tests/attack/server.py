@@ -34,11 +34,6 @@ class Server:
     received: list[bytearray] = field(default_factory=list)
 
     @property
-    def handshakes(self) -> int:
-        """See the class."""
-        return len(self.received)
-
-    @property
     def everything(self) -> bytes:
         """All that arrived."""
         return b"".join(self.received)
@@ -57,13 +52,13 @@ def tls(certificate: Certificate) -> ssl.SSLContext:
 
 @contextlib.asynccontextmanager
 async def serving(
-    handler: Handler | bytes,
+    handler: Handler,
     *,
     context: ssl.SSLContext | None = None,
     address: str = "127.0.0.1",
     port: int = 0,
 ) -> AsyncIterator[Server]:
-    """A server that answers each request with the handler, or says these bytes to everyone."""
+    """A server that answers each request with the handler."""
     made = Server()
     tasks: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
 
@@ -91,14 +86,9 @@ async def serving(
 async def _answer(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    handler: Handler | bytes,
+    handler: Handler,
     seen: bytearray,
 ) -> None:
-    if isinstance(handler, bytes):
-        writer.write(handler)
-        while piece := await reader.read(65_536):
-            seen += piece
-        return
     unread = b""
     while True:
         while b"\r\n\r\n" not in unread or len(unread) < _end_of_request(unread):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from rendezvous.talk import certificate
 from rendezvous.talk.certificate import (
     Certificate,
     make_certificate,
@@ -26,14 +27,14 @@ CERTIFICATE = make_certificate(SECRET)
 
 
 def test_the_certificate_is_a_servers_for_the_one_name_and_its_dates_never_bite() -> None:
-    certificate = x509.load_der_x509_certificate(CERTIFICATE.der)
-    assert certificate == x509.load_pem_x509_certificate(CERTIFICATE.pem)
-    assert certificate.subject == certificate.issuer
-    assert certificate.subject.rfc4514_string() == f"CN={SERVER_NAME}"
+    made = x509.load_der_x509_certificate(CERTIFICATE.der)
+    assert made == x509.load_pem_x509_certificate(CERTIFICATE.pem)
+    assert made.subject == made.issuer
+    assert made.subject.rfc4514_string() == f"CN={SERVER_NAME}"
     utc = datetime.timezone.utc
-    assert certificate.not_valid_before_utc <= datetime.datetime(2000, 1, 1, tzinfo=utc)
-    assert certificate.not_valid_after_utc >= datetime.datetime(2099, 12, 31, tzinfo=utc)
-    extensions = certificate.extensions
+    assert made.not_valid_before_utc <= datetime.datetime(2000, 1, 1, tzinfo=utc)
+    assert made.not_valid_after_utc >= datetime.datetime(2099, 12, 31, tzinfo=utc)
+    extensions = made.extensions
     basic = extensions.get_extension_for_class(x509.BasicConstraints)
     assert (basic.critical, basic.value.ca) == (True, False)
     names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -47,11 +48,7 @@ def test_the_certificate_is_a_servers_for_the_one_name_and_its_dates_never_bite(
 def test_the_same_secret_has_the_same_public_key_and_another_secret_another() -> None:
     again = make_certificate(SECRET)
     assert again.der != CERTIFICATE.der  # serial number and signature differ
-    pins = [
-        public_key_pin(SECRET),
-        pin_of_certificate(CERTIFICATE.der),
-        pin_of_certificate(again.der),
-    ]
+    pins = [public_key_pin(SECRET), *map(pin_of_certificate, (CERTIFICATE.der, again.der))]
     assert len(set(pins)) == 1
     assert public_key_pin(bytes(32)) not in pins
 
@@ -65,10 +62,10 @@ def test_what_is_no_certificate_has_no_pin() -> None:
 
 
 def server_context(
-    certificate: Certificate, folder: Path, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+    made: Certificate, folder: Path, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
 ) -> ssl.SSLContext:
     pem = folder / "server.pem"
-    pem.write_bytes(certificate.key_pem + certificate.pem)
+    pem.write_bytes(made.key_pem + made.pem)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.maximum_version = newest
     context.load_cert_chain(pem)
@@ -94,9 +91,16 @@ def handshake(
     raise AssertionError("the handshake does not end")
 
 
-def test_the_registrys_own_certificate_is_trusted(tmp_path: Path) -> None:
-    server = server_context(CERTIFICATE, tmp_path)
-    assert handshake(client_context(CERTIFICATE.der), server) == "TLSv1.3"
+@pytest.mark.parametrize("years", [(2000, 2099), (2000, 2001), (2098, 2099)])
+def test_the_registrys_own_certificate_is_trusted_whatever_the_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: tuple[int, int]
+) -> None:
+    """A machine without a battery begins at 1970; the trust lies in the bytes."""
+    for name, year in zip(("_NOT_BEFORE", "_NOT_AFTER"), years, strict=True):
+        date = datetime.datetime(year, 1, 1, tzinfo=datetime.timezone.utc)
+        monkeypatch.setattr(certificate, name, date)
+    made = make_certificate(SECRET)
+    assert handshake(client_context(made.der), server_context(made, tmp_path)) == "TLSv1.3"
 
 
 NOT_TRUSTED = ssl.SSLCertVerificationError
@@ -127,8 +131,6 @@ def test_the_shipped_certificate_is_the_only_anchor(monkeypatch: pytest.MonkeyPa
     assert context.cert_store_stats() == {"x509": 1, "crl": 0, "x509_ca": 0}
     assert context.keylog_filename is None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
-    usual = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).verify_flags
-    assert context.verify_flags == usual | 0x200000  # and no date is looked at
 
 
 def test_the_certificate_is_read_by_an_openssl_that_cannot_tell_cpython_where_der_ends(

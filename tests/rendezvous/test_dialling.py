@@ -86,13 +86,16 @@ def test_every_address_is_told_in_the_order_of_the_list() -> None:
     )
 
 
+OTHER_JOIN = "somebody else listens there, or a newer launch: start this node with the RDZV_JOIN of"
+
+
 @pytest.mark.parametrize(
     ("faults", "hint"),
     [
         ([Fault.NO_NAME, Fault.NO_NAME_SERVER], "nobody here knows the name"),
         ([Fault.NO_NAME, Fault.REFUSED], "check that this node can open that port"),
         ([Fault.OTHER_KEY, Fault.REFUSED], ""),
-        ([Fault.OTHER_KEY, Fault.NOT_PROVEN], "somebody else listens there"),
+        ([Fault.OTHER_KEY, Fault.NOT_PROVEN], OTHER_JOIN),
     ],
 )
 def test_the_hint_fits_what_happened(faults: list[Fault], hint: str) -> None:
