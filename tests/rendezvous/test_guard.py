@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 
 from rendezvous.server.connection import CloseReason
 from rendezvous.server.guard import MAX_BODY_BYTES
-from rendezvous.server.http11 import MAX_HEADER_BYTES, MAX_HEADERS, Timeouts
+from rendezvous.server.http11 import MAX_HEADER_BYTES, MAX_HEADERS, GuardedProtocol, Timeouts
 from rendezvous.server.room import MAX_REFUSALS
+from tests.attack.fuzz.door import Wire
 from tests.support.guarded import (
     MEGABYTE,
     PATIENT,
     QUICK,
+    App,
     Served,
     body_of,
+    guarded_server,
     headers_of,
     post,
     problem_of,
     read_answer,
-    read_to_end,
     request,
     say,
     serve,
     status_of,
 )
+from tests.support.virtual_time import run_virtually
 
 in_time = pytest.mark.real_time
 
-SOON = replace(PATIENT, header=1.5)
-"""For a first header, whose time runs before its bytes are there."""
 BAD = (400, "bad_request")
-LATE = (408, "bad_request")
 LARGE = (413, "too_large")
 FULL = MAX_BODY_BYTES
 
@@ -51,72 +53,85 @@ def shared() -> Iterator[Served]:
 # Time-outs
 
 
-@in_time
+class Peer(Wire):
+    """The other end of a connection on a clock that jumps."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock, "127.0.0.1")
+        self.closed_at: float | None = None
+
+    def close(self) -> None:
+        """See the base class."""
+        super().close()
+        self.closed_at = self.closed_at or asyncio.get_running_loop().time()
+
+
+def told_and_closed(
+    steps: Sequence[bytes | float], **timeouts: float
+) -> tuple[list[bytes], float | None]:
+    """Status or body of each answer to a peer that sends and waits so, and when it was closed."""
+    server = guarded_server(App(), timeouts=replace(Timeouts(), **timeouts))
+    server.config.load()
+
+    async def talk(sock: socket.socket) -> Peer:
+        peer, loop = Peer(sock), asyncio.get_running_loop()
+        protocol = GuardedProtocol(
+            server.config, server.server_state, {}, loop, rules=server._rules
+        )
+        protocol.connection_made(peer)
+        for step in (*steps, 100.0):
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            elif not peer.closed:
+                protocol.data_received(step)
+        protocol.connection_lost(None)
+        return peer
+
+    with socket.socket() as sock:
+        peer = run_virtually(talk(sock))
+    answers = [b"HTTP/1.1 " + part for part in peer.written.split(b"HTTP/1.1 ")[1:]]
+    said = [b"%d" % n if (n := status_of(a)) != 200 else body_of(a) for a in answers]
+    return said, peer.closed_at and round(peer.closed_at, 3)
+
+
+ECHO, WHOLE = request(close=False), request("/whole", close=False)
+EARLY = post(5, path="/early", close=False)
+DRIPPING = [piece for byte in request() * 2 for piece in (bytes([byte]), 0.5)]
+
+
 @pytest.mark.parametrize(
-    ("timeouts", "pieces", "expected"),
+    ("steps", "timeouts", "answers", "closed_at"),
     [
-        (QUICK, (), None),
-        (SOON, (request()[:-2],), LATE),
-        (replace(QUICK, header=60), (post(10), b"12345"), LATE),
-        (replace(QUICK, header=60), (post(10, method="HEAD"), b"12345"), LATE),
+        ([], {}, [], 5.0),
+        ([request()[:-2]], {}, [b"408"], 5.0),
+        (DRIPPING, {}, [b"408"], 5.0),
+        ([post(10), 3.0, b"12345"], {}, [b"408"], 10.0),
+        ([post(10, method="HEAD"), b"12345"], {}, [b"408"], 10.0),
+        ([ECHO], {}, [b"0 bytes"], 75.0),
+        ([WHOLE], {}, [b"whole"], 75.0),
+        ([ECHO, 50.0, ECHO, 50.0, WHOLE], {}, [b"0 bytes", b"0 bytes", b"whole"], 175.0),
+        ([ECHO, 20.0, b"GET /e"], {}, [b"0 bytes", b"408"], 25.0),
+        ([WHOLE, 20.0, b"GET /e"], {}, [b"whole", b"408"], 25.0),
+        ([EARLY, 1.0, b"12345"], {}, [b"early"], 76.0),
+        ([EARLY, 1.0, b"12345", ECHO], {}, [b"early", b"0 bytes"], 76.0),
+        ([EARLY], {}, [b"early"], 10.0),
+        ([post(9, path="/late", close=False)], {"body": 0.3}, [b"408"], 0.3),  # it answers at 0.6
     ],
-    ids=["nothing", "half a header", "half a body", "half a body of HEAD"],
+    ids=str,
 )
-def test_what_does_not_come_is_answered_408_or_not_at_all(
-    timeouts: Timeouts, pieces: tuple[bytes, ...], expected: tuple[int, str] | None
+def test_what_does_not_come_in_time_ends_the_connection(
+    steps: list[bytes | float],
+    timeouts: dict[str, float],
+    answers: list[bytes],
+    closed_at: float,
 ) -> None:
-    with serve(timeouts=timeouts) as served:
-        answer = served.ask(*pieces)
-    assert (problem_of(answer) if answer else None) == expected
+    assert told_and_closed(steps, **timeouts) == (answers, closed_at)
 
 
 @in_time
-def test_a_dripping_header_does_not_extend_its_time() -> None:
-    with serve(timeouts=SOON) as served, served.connect() as client:
-        started = time.monotonic()
-        with contextlib.suppress(ConnectionError):
-            for byte in request() * 10:
-                client.sendall(bytes([byte]))
-                time.sleep(0.05)
-                if time.monotonic() - started > 10:
-                    break
-        assert problem_of(read_to_end(client)) == LATE
-
-
-@in_time
-def test_an_idle_connection_is_kept_and_its_next_header_has_a_deadline() -> None:
-    with serve(timeouts=SOON) as served, served.connect() as client:
-        assert say(client, request(close=False)) == b"0 bytes"
-        assert served.ask() == b""  # one opened later is closed meanwhile
-        for path, body in (("/echo", b"0 bytes"), ("/whole", b"whole")):
-            assert say(client, request(path, close=False)) == body
-        client.sendall(b"GET /e")
-        assert problem_of(read_to_end(client)) == LATE
-
-
-@in_time
-@pytest.mark.parametrize("path", ["/echo", "/whole"])
-def test_an_idle_connection_is_closed_after_the_keep_alive_time(path: str) -> None:
-    with serve(keep_alive=1) as served, served.connect() as client:
-        say(client, request(path, close=False))
-        assert read_to_end(client) == b""
-
-
-@in_time
-@pytest.mark.parametrize("late", [b"12345", b""], ids=["it comes", "it never comes"])
-def test_a_body_after_the_answer_does_not_keep_the_connection_for_ever(late: bytes) -> None:
-    early = post(5, path="/early", close=False)
-    patience = replace(PATIENT, body=60 if late else 0.3)
-    with serve(timeouts=patience) as served, served.connect() as client:
-        if late:
-            assert say(client, early) == b"early"
-            client.sendall(late)
-            assert say(client, request(close=False)) == b"0 bytes"
-        assert say(client, early) == b"early"
-        if late:
-            served.hurry()
-            client.sendall(late)
-        assert read_to_end(client) == b""
+def test_the_time_of_a_header_runs_on_a_real_connection_too() -> None:
+    with serve(timeouts=replace(PATIENT, header=1.5)) as served:
+        assert problem_of(served.ask(request()[:-2])) == (408, "bad_request")
 
 
 @in_time
@@ -167,7 +182,7 @@ CHUNKS = b"3\r\nabc\r\n0\r\n\r\n"
         ([b"GET /echo HTTP/1.0\r\n\r\n"], BAD),
         ([b"\x16\x03\x01\x02\x00\r\n\r\n"], BAD),
         ([b"GET\r\n\r\n"], BAD),
-        ([request("/peer")], b"127.0.0.1"),
+        ([request("/peer", "X-Forwarded-For: 10.6.6.6")], b"127.0.0.1"),
     ],
 )
 def test_a_request_is_taken_or_refused_by_its_form_without_a_line_in_the_log(
@@ -275,20 +290,6 @@ def test_a_half_body_whose_peer_leaves_never_reaches_the_app(
             client.sendall(post(9, b"1"))
         assert served.ended() == CloseReason.FIN
     assert (served.app.read, caplog.text) == ([], "")
-
-
-@in_time
-def test_an_answer_that_the_app_gives_after_a_408_goes_nowhere(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    # A TLS client that does not say goodbye: the connection outlives the 408 by a second.
-    patience = replace(PATIENT, body=0.3)
-    with serve(tls=True, timeouts=patience) as served, served.connect(tls=True) as client:
-        say(client, request("/watch", close=False))
-        client.sendall(post(9, path="/late", close=False))
-        assert served.ended() == CloseReason.LOCAL
-        assert problem_of(read_to_end(client)) == LATE
-    assert caplog.text == ""
 
 
 def test_whole_answers_and_others_take_turns_on_one_connection(shared: Served) -> None:
