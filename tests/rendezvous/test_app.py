@@ -10,8 +10,11 @@ import random
 from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from rendezvous.server.app import make_app
+from rendezvous.server.connection import Connection
+from rendezvous.server.journal import MemoryJournal
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.wire.errors import InternalError
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport
@@ -19,11 +22,11 @@ from rendezvous.wire.run import Phase, RunReport
 from rendezvous.wire.table import EndpointTable, canonical_json
 from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
-from tests.rendezvous.bad_bodies import join_body, refusals
 from tests.support.driver import make_probe, make_refusal
 from tests.support.mangle import CANARY, mangled
 from tests.support.registry import Launch
-from tests.support.served import OPERATOR, Answer, Served, ask, serving
+from tests.support.served import OPERATOR, Answer, FakeClock, Served, ask, serving
+from tests.support.virtual_time import run_virtually
 
 
 class Door:
@@ -232,6 +235,28 @@ async def test_the_wrong_credentials_of_one_source_are_slowed_down(served: Serve
     assert (right.status, elsewhere.status) == (200, 404)
 
 
+def seconds_of(shown: Credential | None, *paths: str) -> float:
+    """How long requests take that come one after the other on a connection."""
+
+    async def work() -> float:
+        app = make_app(Served(MemoryJournal(), FakeClock()).service, allowed_hosts=[SERVER_NAME])
+        connection = Connection("10.0.0.9")
+
+        async def connected(scope: Scope, receive: Receive, send: Send) -> None:
+            await app({**scope, "state": {"connection": connection}}, receive, send)
+
+        for path in paths:
+            assert (await ask(connected, "GET", path, shown)).status == 200
+        return asyncio.get_running_loop().time()
+
+    return run_virtually(work())
+
+
+def test_a_connection_without_a_credential_is_paced_and_one_with_it_is_not() -> None:
+    assert seconds_of(None, *["/healthz"] * 4) == 2.0  # two at once, the others a second apart
+    assert seconds_of(OPERATOR, "/healthz", "/metrics", *["/healthz"] * 40) == 0.0
+
+
 async def test_what_is_not_there_is_no_wrong_credential(served: Served) -> None:
     door = Door(served)
     await door.create()
@@ -243,20 +268,69 @@ async def test_what_is_not_there_is_no_wrong_credential(served: Served) -> None:
 
 # Bad input: every refusal is a 4xx in the one shape, and says nothing of what was sent
 
+JOIN = Launch("demo").join(0).model_dump(mode="json")
+TEXT = json.dumps(JOIN | {"hostname": CANARY})
+PROGRESS = {"kind": "progress", "epoch": 1}
+REFUSAL = make_refusal(0).model_dump()
+SPEC = Launch("demo").spec(2).model_dump(mode="json")
 
-@pytest.mark.parametrize(("method", "path", "kind", "body"), list(refusals()))
+
+def join_with(**of_candidate: Any) -> dict[str, Any]:
+    """A join with changes to its only candidate."""
+    return JOIN | {"candidates": [JOIN["candidates"][0] | of_candidate]}
+
+
+# One of each way in which a body is no JSON, or a message is not as its model says: what each
+# field takes is in test_schema.py.
+BAD: dict[tuple[str, str, str], list[Any]] = {
+    ("POST", "/nodes", "join"): [
+        *(b"", b'{"slot": 0, "gen', [], None, CANARY, {"slot": 0, CANARY: 1}),
+        *(b'{"slot":' + b"[" * 30_000, b'{"slot":' + b"[" * 20_000 + b"]" * 20_000 + b"}"),
+        *(TEXT.replace('"mtu": 0', f'"mtu": {odd}').encode() for odd in ("NaN", "1e999")),
+        TEXT.replace('"slot": 0', '"slot": ' + "9" * 6000).encode(),
+        *(TEXT.encode().replace(b"canary", b"can\xff\xfe"), TEXT.encode("utf-16")),
+        *(JOIN | {"hostname": CANARY + odd} for odd in ("\ud800", "\0", "\x1b[2J", "\n1 bank")),
+        *(JOIN | {"slot": CANARY}, JOIN | {"nproc_per_node": 2**70}, JOIN | {"slot": -1}),
+        *(JOIN | {"hostname": CANARY * 100}, JOIN | {"join_id": f"{CANARY}/../../x"}),
+        *(join_with(**{name: CANARY}) for name in ("address", "kind", "mac")),
+    ],
+    ("POST", "/nodes/0/reports", "node"): [
+        *(b"", [CANARY], {"epoch": 1}, {"kind": CANARY}, {"kind": {CANARY: 1}}),
+        *(PROGRESS | {"words": words} for words in (f"{CANARY}\x1b]0;x\x07", CANARY * 100)),
+        {"kind": "refuse", "epoch": 1, "code": CANARY, "reason": "x"},
+        b'{"kind":"exit","epoch":1,"exit_code":0,"age_seconds":NaN}',
+    ],
+    ("POST", "/slots/0/refusal", "join"): [
+        *(b"", REFUSAL | {"code": f"{CANARY} "}, REFUSAL | {"reason": f"{CANARY}\x1b]0;x\x07"}),
+        *(REFUSAL | {"exit_code": odd} for odd in (0, 256)),
+    ],
+    ("POST", "/slots/0", "admin"): [
+        *(b"", b"[" * 60_000, {"generation": 1, "state": CANARY}),
+        {"generation": 1, "state": "submitting", "token_sha256": CANARY},
+    ],
+    ("PUT", "", "registry"): [
+        *(b"", SPEC | {"launch_id": CANARY.upper()}, SPEC | {"secret_value": CANARY}),
+        *(SPEC | {"min_nodes": 3}, SPEC | {"limits": {"lease_seconds": 0.1}}),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind", "body"),
+    [
+        pytest.param(*call, body, id=f"{call[1]} {str(body)[:40]}")
+        for call, bodies in BAD.items()
+        for body in bodies
+    ],
+)
 async def test_bad_input_is_refused_without_an_echo(
     door: Door, method: str, path: str, kind: str, body: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     await door.create()
     await door.join(0)
     before = copy.deepcopy(door.served.host(door.launch).run)
-    shown = {
-        "join": door.launch.token(0),
-        "node": door.nodes[0],
-        "admin": door.launch.keys.admin,
-        "registry": OPERATOR,
-    }
+    token, admin = door.launch.token(0), door.launch.keys.admin
+    shown = {"join": token, "node": door.nodes[0], "admin": admin, "registry": OPERATOR}
     answer = await door.ask(method, path, shown[kind], body)
     assert answer.problem == (400, "bad_request")
     assert CANARY not in answer.body.decode().lower()
@@ -287,18 +361,10 @@ async def test_a_path_that_is_no_route_leads_nowhere(door: Door, method: str, pa
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "?wait=nan"),
-        ("GET", "?wait=inf"),
-        ("GET", "?wait=-1"),
-        ("GET", "?wait=26"),
-        ("GET", f"?wait={CANARY}"),
-        ("GET", f"?after={CANARY}"),
-        ("GET", "?after=1.5"),
+        *(("GET", f"?wait={value}") for value in ("nan", "inf", "-1", "26", CANARY)),
+        *(("GET", f"?after={value}") for value in ("1.5", CANARY)),
         ("GET", f"/events?after={CANARY}"),
-        ("GET", f"/nodes/0/watch?after={CANARY}"),
-        ("GET", "/nodes/0/watch?after="),
-        ("GET", "/nodes/0/watch?after=1.5"),
-        ("GET", "/nodes/0/watch?after=1e3"),
+        *(("GET", f"/nodes/0/watch?after={value}") for value in ("", "1.5", "1e3", CANARY)),
         ("DELETE", "?reason=" + CANARY * 100),
     ],
 )
@@ -315,7 +381,9 @@ async def test_of_a_key_that_stands_twice_the_last_one_counts_and_new_ones_are_i
     door: Door,
 ) -> None:
     await door.create()
-    body = json.dumps(join_body(hostname="first", colour=["new"]))[:-1] + ', "hostname": "last"}'
+    body = (
+        json.dumps(JOIN | {"hostname": "first", "colour": ["new"]})[:-1] + ', "hostname": "last"}'
+    )
     answer = await door.ask("POST", "/nodes", door.launch.token(0), body.encode())
     door.nodes[0] = parse_credential(answer.json["credential"])
     status = await door.served.service.status(door.served.host(door.launch))
@@ -328,25 +396,19 @@ async def test_mangled_requests_never_break_the_registry(served: Served) -> None
     door = Door(served)
     await door.create()
     await door.join(0)
-    dice = random.Random(7)
-    spec = door.launch.spec(2, lease_seconds=2).model_dump(mode="json")
-    good: list[tuple[str, str, Any, Any]] = [
-        ("POST", "/nodes", door.launch.token(0), join_body()),
-        (
-            "POST",
-            "/slots/1",
-            door.launch.keys.admin,
-            {"generation": 1, "state": "queued", "name": "w"},
-        ),
-        ("PUT", "", OPERATOR, spec),
-    ]
-    for report in (
+    dice, keys = random.Random(7), door.launch.keys
+    reports = (
         make_probe(1, 0, [1]),
         AckReport(epoch=1, digest="0" * 64),
         ProgressReport(epoch=1, words="x"),
         ExitReport(epoch=1, exit_code=1, tail=["x"], worker_rank=3),
-    ):
-        good.append(("POST", "/nodes/0/reports", door.nodes[0], report.model_dump(mode="json")))
+    )
+    good: list[tuple[str, str, Any, Any]] = [
+        ("POST", "/nodes", door.launch.token(0), JOIN),
+        ("POST", "/slots/1", keys.admin, {"generation": 1, "state": "queued", "name": "w"}),
+        ("PUT", "", OPERATOR, SPEC),
+        *(("POST", "/nodes/0/reports", door.nodes[0], r.model_dump(mode="json")) for r in reports),
+    ]
     statuses: set[int] = set()
     for number in range(600):
         method, path, shown, body = dice.choice(good)
