@@ -1,13 +1,15 @@
-"""Who is slowed down, and what is told of a connection and of a refusal."""
+"""Who is slowed down, who is woken when; what is told of a connection, and in an answer."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 
-from rendezvous.server.answers import problem_response
+from rendezvous.compat import TaskGroup
+from rendezvous.server.answers import Body, problem_response
 from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.limiter import MAX_SOURCES, FailedLogins, Strangers
+from rendezvous.server.waiters import Waiters
 from rendezvous.wire.errors import Mismatch, TooManyRequests
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
@@ -103,3 +105,37 @@ def test_only_a_word_of_command_that_differs_is_more_than_every_refusal_says() -
 def test_too_many_requests_say_when_to_come_back() -> None:
     status, headers, _ = problem_response(TooManyRequests("slowly"), retry_after_seconds=2.1)
     assert (status, dict(headers)[b"retry-after"]) == (429, b"3")
+
+
+async def _wait(waiters: Waiters, name: str, woken: list[str]) -> None:
+    await waiters.wait(60.0)
+    woken.append(name)
+
+
+async def test_who_makes_the_news_and_who_comes_meanwhile_goes_on_before_the_last_who_wait() -> (
+    None
+):
+    waiters, woken = Waiters(), list[str]()
+    async with TaskGroup() as group:
+        for number in range(5_000):
+            group.create_task(_wait(waiters, f"waiter {number}", woken))
+        await asyncio.sleep(0)
+        waiters.wake_all()
+        await asyncio.sleep(0)
+        woken.append("caller")
+        await asyncio.sleep(0)
+        woken.append("request")
+    assert woken[0] == "caller"
+    assert woken.index("request") < 200
+    assert len(set(woken)) == 5_002
+
+
+def test_a_whole_answer_says_whether_it_is_compressed() -> None:
+    body = Body.of(b'{"a": "' + bytes(20_000).replace(b"\0", b"a") + b'"}')
+    assert body.zipped is not None
+    plain, zipped = body.answer(zipped=False), body.answer(zipped=True)
+    assert plain.endswith(b"\r\n\r\n" + body.plain)
+    assert zipped.endswith(b"\r\n\r\n" + body.zipped)
+    assert (b"content-encoding" in plain, b"content-encoding: gzip" in zipped) == (False, True)
+    assert b"content-length: %d\r\n" % len(body.zipped) in zipped
+    assert body.answer(zipped=True) is zipped  # made once for everyone
