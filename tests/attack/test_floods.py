@@ -19,6 +19,7 @@ from rendezvous.wire.errors import RegistryError
 from rendezvous.wire.run import Phase
 from tests.attack.floods import Tally
 from tests.support.registry import Launch, Node, Registry, running
+from tests.support.waiting import soon
 
 NODES = 16
 FLOOD_SECONDS = 10.0
@@ -38,6 +39,12 @@ pytestmark = [pytest.mark.real_time, pytest.mark.fuzz, pytest.mark.timeout(120)]
 def megabytes(registry: Registry) -> float:
     """Resident memory of the registry."""
     return float(psutil.Process(registry.pid).memory_info().rss) / 2**20
+
+
+def established(registry: Registry) -> bool:
+    """Whether the registry has a connection."""
+    connections = psutil.Process(registry.pid).net_connections("tcp")
+    return any(each.status == psutil.CONN_ESTABLISHED for each in connections)
 
 
 @contextlib.asynccontextmanager
@@ -110,7 +117,7 @@ async def test_a_flood_costs_a_healthy_run_no_node(tmp_path: Path, kind: str, tl
             beside.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await beside
-        await asyncio.sleep(0.5)  # until both sides have closed their connections
+        await soon(lambda: not established(registry))
         growth = megabytes(registry) - before
         print(f"{max(formed):.2f} s, {max(answers):.2f} s; {tally}; {growth:+.0f} MB")
         assert (status.phase, status.result) == (Phase.RUNNING, None)
