@@ -6,6 +6,7 @@ import base64
 import contextlib
 from collections.abc import AsyncIterator
 
+import pytest
 from starlette.types import ASGIApp
 
 from rendezvous.server.app import make_app
@@ -132,18 +133,42 @@ async def test_each_credential_opens_what_it_is_for_and_changes_nothing_elsewher
         async with staged() as stage:
             app = application(stage.served.service)
             url, body = stage.request(method, path)
-            kinds = list(stage.shown)
-            answers = []
+            kinds, answers, before = list(stage.shown), [], stage.before
             for kind in kinds:
-                before = stage.effects()
                 answer = await ask(app, method, url, stage.shown[kind], body, source=kind)
+                after = stage.effects()
                 lives = name in RENEWS and kind == "node"
                 if (answer.status != 200 or name not in CHANGES) and not lives:
-                    assert stage.effects() == before, (name, kind)
+                    assert after == before, (name, kind)
                 answers.append(answer)
+                before = after
             cells |= statuses(kinds, name, answers)
-            assert (stage.effects() == stage.before) == (name not in CHANGES + RENEWS), name
+            assert (before == stage.before) == (name not in CHANGES + RENEWS), name
     assert drawn(cells) == MATRIX
+
+
+REFUSED = {
+    "replaced launch's node": 410,
+    "other slot's node": 403,
+    "old incarnation's node": 409,
+    "node": 200,
+}
+"""Remote commands while the run is running: of its node alone, for itself."""
+
+
+@pytest.mark.parametrize("name", ["give", "take"])
+async def test_while_a_run_is_running_its_present_nodes_alone_pass_frames_on(name: str) -> None:
+    async with staged() as stage:
+        await stage.go()
+        app = application(stage.served.service)
+        url, body = stage.request(*ROUTES[name])
+        found = {}
+        for kind, shown in stage.shown.items():
+            before = stage.effects()
+            found[kind] = (await ask(app, ROUTES[name][0], url, shown, body, source=kind)).status
+            changed = stage.effects() != before
+            assert changed == (kind == "node"), kind  # its lease, and what it gives
+    assert found == dict.fromkeys(stage.shown, 401) | REFUSED
 
 
 async def test_no_route_has_another_method_for_anybody() -> None:

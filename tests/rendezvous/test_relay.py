@@ -6,6 +6,7 @@ import asyncio
 import base64
 
 import pytest
+from pydantic import ValidationError
 
 from rendezvous.server import relay
 from rendezvous.server.app import make_app
@@ -21,6 +22,7 @@ from rendezvous.wire.relay import (
     CommandStart,
     Parcel,
     RelayMail,
+    RelayPost,
 )
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase
@@ -115,6 +117,22 @@ async def test_what_is_not_taken_is_bounded_and_goes_on_once_it_is() -> None:
     seq = (await kept.take(1, 0, kept.session)).seq
     await kept.take(1, seq, kept.session)
     kept.give(0, full)
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"command": "not base64!"},
+        {"command": base64.b64encode(bytes(140_000)).decode()},
+        *({"number": 0}, {"number": 1 << 60}, {"mac": "0" * 63}, {"kind": "exec"}),
+    ],
+    ids=lambda spoilt: str(spoilt)[:30],
+)
+def test_a_frame_that_is_none_is_refused(spoilt: dict[str, object]) -> None:
+    frame = start(1, b"true").frame.model_dump()
+    RelayPost.model_validate({"parcels": [{"peer": 1, "frame": frame}]})
+    with pytest.raises(ValidationError):
+        RelayPost.model_validate({"parcels": [{"peer": 1, "frame": frame | spoilt}]})
 
 
 # --- over HTTP ------------------------------------------------------------------------------------
