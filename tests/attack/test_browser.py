@@ -47,13 +47,13 @@ def _rebound(*headers: str) -> Shape:
     return Shape((f"Host: {EVIL}:29600", *headers))
 
 
-def _cross(*headers: str, host: str = RIGHT, method: str = "") -> Shape:
+def _cross(*headers: str, method: str = "") -> Shape:
     """A page of another origin."""
-    return Shape((host, f"Origin: https://{EVIL}", *headers), method=method)
+    return Shape((RIGHT, f"Origin: https://{EVIL}", *headers), method=method)
 
 
-def _fetch(site: str, mode: str = "cors", dest: str = "empty") -> tuple[str, ...]:
-    return (f"Sec-Fetch-Site: {site}", f"Sec-Fetch-Mode: {mode}", f"Sec-Fetch-Dest: {dest}")
+def _fetch(site: str) -> tuple[str, ...]:
+    return (f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: cors", "Sec-Fetch-Dest: empty")
 
 
 def _host(value: str) -> Shape:
@@ -69,31 +69,23 @@ SHAPES = {
     # CVE-2025-62593: DNS rebinding, and a User-Agent of the page's choice
     "rebinding, Chrome": _rebound(SAME, CHROME, JSON, *_fetch("same-origin")),
     "rebinding, forged agent": _rebound(SAME, FORGED, JSON),
-    "rebinding, GET without an Origin": _rebound(FORGED),
     # CVE-2026-27482: methods that the guard forgot, here with each route's own
     "cross-site, Chrome": _cross(CHROME, JSON, *_fetch("cross-site")),
-    "cross-site, to an address": _cross(CHROME, host="Host: 127.0.0.1:29600"),
     "preflight": _cross("Access-Control-Request-Method: DELETE", method="OPTIONS"),
     # Simple requests, which need no preflight
     "form post, null origin": Shape((RIGHT, "Origin: null", FORM)),
-    "form post, old browser": Shape(("Host: 127.0.0.1:29600", FORM, f"Referer: https://{EVIL}/")),
-    "image": Shape((RIGHT, *_fetch("cross-site", "no-cors", "image"))),
     "two sites": Shape((RIGHT, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: none")),
     "two sites, turned": Shape((RIGHT, "Sec-Fetch-Site: none", "Sec-Fetch-Site: cross-site")),
     "empty origin": Shape((RIGHT, "Origin:")),
-    "our own origin": Shape((RIGHT, f"Origin: https://{SERVER_NAME}")),
     "web socket": _cross("Upgrade: websocket", "Connection: Upgrade"),
     # Names that look like ours
     "a dot at the end": _host(f"{SERVER_NAME}."),
-    "two ports": _host(f"{SERVER_NAME}:1:29600"),
     "user and host": _host(f"{SERVER_NAME}@{EVIL}"),
     "a list": _host(f"{SERVER_NAME}, {EVIL}"),
-    "full-width": _host("rdzv\uff0einternal"),
     "no host": Shape(()),
     "two hosts": Shape((RIGHT, f"Host: {EVIL}")),
     "two hosts, turned": Shape((f"Host: {EVIL}", RIGHT)),
     "a folded host": Shape((f"Host: {EVIL}\r\n {SERVER_NAME}",)),
-    "forwarded": Shape((f"Host: {EVIL}", f"X-Forwarded-Host: {SERVER_NAME}", f"X-Host: {EVIL}")),
     "absolute target, other host": Shape((f"Host: {EVIL}",), f"http://{SERVER_NAME}{{path}}"),
     "absolute target, other name": Shape((RIGHT,), f"http://{EVIL}{{path}}", refusals=(404,)),
     "overridden method": Shape((f"Host: {EVIL}", "X-HTTP-Method-Override: DELETE"), method="GET"),
@@ -128,15 +120,8 @@ class Scene:
             "steps": {"first": 1, "rows": []},
             "give": {"parcels": [{"peer": 1, "frame": {"kind": "end", "number": 1}}]},
         }
-        shown = {
-            "join": self.launch.token(1),
-            "refuse": self.launch.token(0),
-            "watch": self.node,
-            "report": self.node,
-            "steps": self.node,
-            "give": self.node,
-            "take": self.node,
-        }
+        shown = dict.fromkeys(("watch", "report", "steps", "give", "take"), self.node)
+        shown |= {"join": self.launch.token(1), "refuse": self.launch.token(0)}
         for name, (method, route) in ROUTES.items():
             run = "new" if name == "make" else self.launch.run
             body = json.dumps(bodies[name]).encode() if name in bodies else b""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-PACKAGES = ("rendezvous", "worker", "launcher", "rdzv_command")
+from tests.test_packages import ROOT, modules, tree
 
 Found = Iterator[tuple[ast.AST, str]]
 
@@ -19,17 +17,9 @@ Found = Iterator[tuple[ast.AST, str]]
 @functools.cache
 def sources() -> dict[str, ast.Module]:
     """Every module that is shipped, by its path inside the distribution."""
-    found = {}
-    for package in PACKAGES:
-        spec = importlib.util.find_spec(package)
-        assert spec is not None
-        assert spec.origin is not None
-        origin = Path(spec.origin)
-        paths = sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
-        root = origin.parent.parent if origin.name == "__init__.py" else origin.parent
-        for path in paths:
-            found[str(path.relative_to(root))] = ast.parse(path.read_text(encoding="utf-8"))
-    return found
+    above = modules()["rendezvous"].parents[1]
+    found = {str(path.relative_to(above)): tree(name) for name, path in modules().items()}
+    return found | {"rdzv_command.py": ast.parse((ROOT / "rdzv_command.py").read_text("utf-8"))}
 
 
 @functools.cache
@@ -279,11 +269,10 @@ assert isinstance(exc, Error)
 
 
 def test_the_tests_that_the_security_page_names_are_there() -> None:
-    tests = Path(__file__).parents[1]
-    text = (tests.parent / "SECURITY.md").read_text(encoding="utf-8")
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     named = re.findall(r"`((?:attack|worker)/[a-z_./]+)`", text)
     assert len(named) > 8
-    assert [name for name in named if not (tests / name).exists()] == []
+    assert [name for name in named if not (ROOT / "tests" / name).exists()] == []
 
 
 def test_every_rule_sees_the_source() -> None:
