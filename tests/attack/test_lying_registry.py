@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +36,6 @@ LAUNCH_ID = "launch0001"
 ARMING_FAILED = 82
 _MOST_POLLS = 100  # after a view that was read, and before its report
 
-Table = dict[str, Any]
 Row = dict[str, Any]
 
 
@@ -59,24 +59,15 @@ class Story:
         """The keys of the run, as its nodes have them."""
         return RunKeys(self.secret, self.run, LAUNCH_ID)
 
-    def signed(self, **values: Any) -> Row:
-        """A row of slot 0, as a node that holds the row key would make it."""
+    def table(self, row: Row | None = None, **changes: Any) -> Row:
+        """The table of both rows, with changes to that of slot 0, after it was signed, or to it."""
         place: Row = {"address": "127.0.0.77", "interface": "lo", "prefix_length": 8}
-        row = {"rank": 0, "slot": 0, "hostname": "good", "nproc_per_node": 1} | place | values
-        made = TableRow.model_construct(**row)
-        return row | {"mac": row_mac(made, self.keys.row_key, run=self.run, launch_id=LAUNCH_ID)}
-
-    def table(self, *rows: Row, **changes: Any) -> Table:
-        """A table; of an honest row of slot 0 and the agent's own, when no rows are given."""
-        given = list(rows) or [self.signed(), self.offered]
-        return {
-            "run": self.run,
-            "launch_id": LAUNCH_ID,
-            "epoch": 1,
-            "master_address": given[0]["address"],
-            "master_port": 29_500,
-            "rows": given,
-        } | changes
+        good = {"rank": 0, "slot": 0, "hostname": "good", "nproc_per_node": 1} | place
+        made = TableRow.model_construct(**good)
+        good["mac"] = row_mac(made, self.keys.row_key, run=self.run, launch_id=LAUNCH_ID)
+        head: Row = {"run": self.run, "launch_id": LAUNCH_ID, "epoch": 1, "master_port": 29_500}
+        rows = [good | (row or {}), self.offered]
+        return head | {"master_address": rows[0]["address"], "rows": rows} | changes
 
     def hear(self, request: Request) -> bytes:
         """The answer to a request of the agent."""
@@ -103,12 +94,8 @@ class Story:
     def _joined(self, request: dict[str, Any]) -> bytes:
         candidate = request["candidates"][0]
         names = ("address", "interface", "prefix_length", "mac")
-        self.offered = {name: candidate[name] for name in names} | {
-            "rank": 1,
-            "slot": 1,
-            "hostname": request["hostname"],
-            "nproc_per_node": request["nproc_per_node"],
-        }
+        self.offered = {"rank": 1, "slot": 1} | {name: candidate[name] for name in names}
+        self.offered |= {name: request[name] for name in ("hostname", "nproc_per_node")}
         # Now, as it may take its time: a poll whose answer is late is sent again.
         self.made = self.made or self.views(self)
         reply = JoinReply(
@@ -124,82 +111,37 @@ class Story:
         return reply.model_dump_json().encode()
 
 
-def arming(table: Any, digest: str | None = None, seq: int = 1) -> bytes:
-    """A view with a table that wants to be acknowledged; the digest fits, if none is given."""
-    epoch = table.get("epoch", 1) if isinstance(table, dict) else 1
-    view = {
-        "seq": seq,
-        "phase": "arming",
-        "epoch": epoch if isinstance(epoch, int) else 1,
-        "reason": "arming",
-        "digest": digest or hashlib.sha256(_canonical(table)).hexdigest(),
-        "table": table,
-        "poll_seconds": 0.1,
-    }
-    return json.dumps(view).encode()
-
-
-def _canonical(table: Any) -> bytes:
-    return json.dumps(table, sort_keys=True, separators=(",", ":")).encode()
-
-
 def view(seq: int, phase: Phase, **more: Any) -> bytes:
     """A view without a table."""
     made = NodeView(seq=seq, phase=phase, epoch=1, reason=phase, poll_seconds=0.1, **more)
     return made.model_dump_json().encode()
 
 
+def arming(table: Row, digest: str = "", seq: int = 1) -> bytes:
+    """A view with a table that wants to be acknowledged; the digest fits, if none is given."""
+    text = json.dumps(table, sort_keys=True, separators=(",", ":")).encode()
+    told = {"digest": digest or hashlib.sha256(text).hexdigest(), "table": table}
+    return json.dumps(
+        json.loads(view(seq, Phase.ARMING)) | {"epoch": table["epoch"]} | told
+    ).encode()
+
+
 def go(shown: bytes) -> bytes:
     """The go on the table of a view, whether it can be read or not."""
-    try:
-        digest = json.loads(shown)["digest"]
-    except (ValueError, RecursionError):
-        digest = "0" * 64
-    return view(9, Phase.RUNNING, digest=str(digest))
+    found = re.search(rb'"digest": "(\w+)"', shown)
+    return view(9, Phase.RUNNING, digest=found[1].decode() if found else "0" * 64)
 
 
 OVER = view(10, Phase.FINISHED, result=Result(status="ok", exit_code=0, message="all ended"))
-
-
 Views = Callable[[Story], list[bytes]]
 
-
-def showing(make: Callable[[Story], Table]) -> Views:
-    """This table, once."""
-    return lambda story: [arming(make(story))]
-
-
-def row(**changes: Any) -> Views:
-    """A table whose row of slot 0 was changed after it had been signed."""
-    return showing(lambda s: s.table(s.signed() | changes, s.offered))
-
-
-def signed(**values: Any) -> Views:
-    """A table whose row of slot 0 says this, and is signed: by a node that holds the row key."""
-    return showing(lambda s: s.table(s.signed(**values), s.offered))
-
-
-def table(**changes: Any) -> Views:
-    """A table of genuine rows with other values around them."""
-    return showing(lambda s: s.table(**changes))
-
-
-# One of each way by which a lie reaches the agent, and with which words it refuses; which tables it
-# refuses is in tests/worker/test_table.py.
+# One of each way by which a lie comes to the agent, and with which words it refuses; all tables
+# that it refuses are in worker/test_table.py, the answers in rendezvous/test_client.py.
 LIES: dict[str, tuple[str, Views]] = {
-    # What a registry can do that does not know the row key; together with a node that holds it;
-    # with genuine rows; with two tables; and what does not even pass the client.
-    "another address": ("the row of slot 0 was not made by its node", row(address="10.6.6.6")),
-    "two lines": ("not an IPv4 or IPv6", signed(address="10.0.0.1\n6.6.6.6 github.com")),
-    "only the agent: it would train alone": (
-        "the table has 1 rows, and this node was started with --nnodes 2",
-        showing(lambda s: s.table(s.offered | {"rank": 0})),
+    "another address": (
+        "the row of slot 0 was not made by its node",
+        lambda s: [arming(s.table({"address": "10.6.6.6"}))],
     ),
-    "without the agent": (
-        "does not hold this node as it joined",
-        showing(lambda s: s.table(s.signed())),
-    ),
-    "a master of nobody's": ("the master is not rank 0", table(master_address="6.6.6.6")),
     "an epoch that was over": (
         "the table of epoch 1 comes after another one of epoch 2",
         lambda s: [arming(s.table(epoch=2)), arming(s.table(), seq=2)],
@@ -209,7 +151,6 @@ LIES: dict[str, tuple[str, Views]] = {
         lambda s: [arming(s.table()), arming(s.table(master_port=29_501), seq=2)],
     ),
     "another digest": ("has digest", lambda s: [arming(s.table(), digest="0" * 64)]),
-    "half a view": ("no NodeView", lambda s: [arming(s.table())[:-20]]),
     "no JSON": ("no NodeView", lambda s: [b"[" * 100_000]),
 }
 
@@ -292,24 +233,14 @@ async def test_no_lie_starts_a_program_or_reaches_the_hosts_file(tmp_path: Path)
 async def test_what_is_no_lie_starts_the_program_and_is_in_the_hosts_file_until_its_end(
     tmp_path: Path,
 ) -> None:
-    """Keys of a newer registry are none; a node that holds the row key could forge another's row.
-
-    A hostname that is not fit for a hosts file is left out of it: the node has its alias.
-    """
+    """Keys of a newer registry are none."""
     alias = {"alias": "\n6.6.6.6 github.com"}
     extra = {"fabric": {"kind": "ib"}, "address": ["6.6.6.6 github.com"]}
-    rows: dict[str, Views] = {
-        "127.0.0.77 good node-0": showing(
-            lambda s: s.table(s.signed() | alias, s.offered, **extra)
-        ),
-        "127.0.0.77 forged node-0": signed(hostname="forged"),
-        "127.0.0.77 node-0": signed(hostname="6.6.6.6"),
-    }
-    for line, told in zip(rows, await tell(tmp_path, list(rows.values())), strict=True):
-        assert (told.started, told.code, told.refusals) == (True, 0, []), told
-        assert (told.story.folder / "hosts").read_bytes() == HOSTS
-        text = told.story.hosts_seen[-1].decode()
-        assert text.startswith(HOSTS.decode())
-        lines = [line for line in text.splitlines()[3:] if not line.startswith("#")]
-        assert lines[:2] == [line, f"::ffff:{line}"]
-        assert [line.split()[0] for line in lines[2:]] == ["127.0.0.2", "::ffff:127.0.0.2"]
+    [told] = await tell(tmp_path, [lambda s: [arming(s.table(alias, **extra))]])
+    assert (told.started, told.code, told.refusals) == (True, 0, []), told
+    assert (told.story.folder / "hosts").read_bytes() == HOSTS
+    text = told.story.hosts_seen[-1].decode()
+    assert text.startswith(HOSTS.decode())
+    lines = [line for line in text.splitlines()[3:] if not line.startswith("#")]
+    assert lines[:2] == ["127.0.0.77 good node-0", "::ffff:127.0.0.77 good node-0"]
+    assert [line.split()[0] for line in lines[2:]] == ["127.0.0.2", "::ffff:127.0.0.2"]
