@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import signal
@@ -13,15 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launcher.cli.process import log_to_file, log_to_stderr
 from launcher.state.state_dir import StateDir
 from rendezvous.isolated import isolated
-from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import UsageError
-from tests.attack.server import Request, serving
-from tests.attack.test_tls import join_text, worker
 from tests.support.canaries import loose
 from tests.support.launching import environment, launching, shell
-from tests.support.registry import Launch
 from tests.support.waiting import until
 from worker.program.output import make_private
 
@@ -148,21 +146,21 @@ def test_a_registry_leaves_no_core_file_and_obeys_no_variable_of_the_users(tmp_p
 # What others say
 
 
-@pytest.mark.real_time
-async def test_what_a_registry_says_does_not_move_the_cursor_of_a_terminal(tmp_path: Path) -> None:
-    evil = "\\u001b[2J\\u001b]0;owned\\u0007 \\u202e all is well"
-
-    def answer(request: Request) -> tuple[int, bytes]:
-        if request.path == "/healthz":
-            return 200, b"ok"
-        said = f'"message": "{evil}", "hint": "{evil}", "retryable": false'
-        return 403, f'{{"code": "forbidden", {said}}}'.encode()
-
-    async with serving(answer) as server:
-        place = RegistryPlace(("127.0.0.1",), server.port)
-        options = ("--join-timeout", "1", "--log-dir", str(tmp_path / "logs"))
-        ended = await worker(tmp_path, join_text(Launch("r"), 1, place), *options)
-    assert ended.code == 77
-    assert "all is well" in ended.said
-    said = ended.said + (tmp_path / "logs" / "agent-1.log").read_text()
-    assert [c for c in said if c != "\n" and not c.isprintable()] == []
+def test_what_a_peer_has_said_does_not_move_the_cursor_of_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    for place, name, value in (
+        (root, "handlers", []),
+        (root, "level", root.level),
+        (logging, "raiseExceptions", True),
+    ):
+        monkeypatch.setattr(place, name, value)
+    log_to_stderr("info")
+    handler = log_to_file(tmp_path, 1)
+    assert handler is not None
+    root.warning("\x1b[2J\x1b]0;owned\x07 \u202e\nall is well")
+    handler.close()
+    for said in (capsys.readouterr().err, (tmp_path / "agent-1.log").read_text()):
+        assert said.rstrip("\n").endswith("all is well")
+        assert said.rstrip("\n").isprintable()
