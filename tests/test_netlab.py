@@ -18,19 +18,7 @@ pytestmark = pytest.mark.netns
 
 PORT = "7000"
 
-RECEIVE = """
-import socket, sys
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
-    receiver.bind((sys.argv[1], int(sys.argv[2])))
-    print("ready", flush=True)
-    while True:
-        print(receiver.recv(100).decode(), flush=True)
-"""
-SEND = """
-import socket, sys
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-    sender.sendto(sys.argv[3].encode(), (sys.argv[1], int(sys.argv[2])))
-"""
+# Prints what it is sent, and sends it back.
 ECHO = """
 import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
@@ -38,21 +26,23 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
     print("ready", flush=True)
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # for all of them at once
     while True:
-        receiver.sendto(*receiver.recvfrom(100))
+        text, peer = receiver.recvfrom(100)
+        print(text.decode(), flush=True)
+        receiver.sendto(text, peer)
 """
-PING = """
+# Sends this text so many times, and prints how often it came back.
+SEND = """
 import select, socket, sys, time
-host, port, count = sys.argv[1:]
-left = int(count)
+host, port, text, count = sys.argv[1:]
+found = 0
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
     sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
     for number in range(int(count)):
-        sender.sendto(str(number).encode(), (host, int(port)))
+        sender.sendto(text.encode(), (host, int(port)))
         time.sleep(0.002)
-    while left and select.select([sender], [], [], 2)[0]:
-        sender.recv(100)
-        left -= 1
-print(int(count) - left)
+    while found < int(count) and select.select([sender], [], [], 1)[0]:
+        found += len(sender.recv(100)) > 0
+print(found)
 """
 REPLACE_HOSTS_FILE = """
 import os
@@ -77,11 +67,16 @@ def python(program: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", program, *arguments]
 
 
-def listen(host: Host, program: str) -> subprocess.Popen[str]:
-    """Start a program on the host's address, and wait until it listens."""
-    process = host.start(python(program, host.address, PORT), stdout=subprocess.PIPE)
+def listen(host: Host) -> subprocess.Popen[str]:
+    """Echo at the host's address; waits until it listens."""
+    process = host.start(python(ECHO, host.address, PORT), stdout=subprocess.PIPE)
     assert read_line(process) == "ready"
     return process
+
+
+def sent(host: Host, to: Host, count: int = 1) -> int:
+    """How many of so many packets came back."""
+    return int(host.run(python(SEND, to.address, PORT, f"from {host.name}", str(count))).stdout)
 
 
 def read_line(process: subprocess.Popen[str]) -> str:
@@ -161,10 +156,9 @@ def test_pid_signal_exit_code_and_output_are_the_commands_own() -> None:
 def test_a_one_way_cut_stops_the_packets_of_one_direction() -> None:
     with Lab(["a", "b", "c"]) as lab:
         a, b, c = lab.hosts
-        at_a, at_b = listen(a, RECEIVE), listen(b, RECEIVE)
+        at_a, at_b = listen(a), listen(b)
         lab.cut(a, b, one_way=True)
-        for sender, to in ((b, a), (a, b), (c, b)):
-            sender.run(python(SEND, to.address, PORT, f"from {sender.name}"))
+        assert [sent(b, a), sent(a, b), sent(c, b)] == [0, 0, 1]
         assert (read_line(at_a), read_line(at_b)) == ("from b", "from c")
 
 
@@ -175,13 +169,10 @@ def test_a_host_loses_so_many_of_its_packets_each_way(
 ) -> None:
     with Lab(["a", "b"]) as lab:
         a, b = lab.hosts
-        listen(b, ECHO)
-        counted = [a.run(python(PING, b.address, PORT, "1"))]  # each knows where the other is
+        listen(b)
+        assert sent(a, b) == 1  # each knows where the other is
         lab.lose(b, percent)
-        counted.append(a.run(python(PING, b.address, PORT, "300")))
-    alone, found = (int(done.stdout) for done in counted)
-    assert alone == 1
-    assert least <= found <= most
+        assert least <= sent(a, b, 300) <= most
 
 
 def test_nothing_of_a_lab_is_left_when_it_ends_or_when_the_next_one_starts() -> None:
