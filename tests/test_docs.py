@@ -22,7 +22,7 @@ from launcher.schedulers.catalog import known_schedulers
 from launcher.settings import LaunchSettings
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import Cause, ExitCode
-from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.table import EndpointTable
 from tests.test_packages import modules, tree
 from worker.contracts import Paths, make_contract
 from worker.settings import NodeSettings
@@ -153,19 +153,8 @@ def test_every_variable_of_ours_that_the_code_names_is_documented() -> None:
 
 
 def test_every_variable_that_a_program_sees_or_loses_is_documented() -> None:
-    row = TableRow(
-        rank=0,
-        slot=0,
-        hostname="a",
-        address="10.0.0.1",
-        interface="eth0",
-        prefix_length=24,
-        nproc_per_node=1,
-        mac="",
-    )
-    sealed = EndpointTable(
-        run="r", launch_id="l", epoch=1, master_address=row.address, master_port=1, rows=[row]
-    )
+    stored = ROOT / "tests" / "wire" / "EndpointTable.json"
+    sealed = EndpointTable.model_validate_json(stored.read_bytes())
     contract = make_contract(["train.py"], sealed, 0, {}, paths=Paths("/f", socket="/s"))
     for name in (*contract.variables, *SECRET_VARIABLES):
         assert f"`{name}`" in reference(), name
