@@ -145,10 +145,6 @@ def test_of_those_that_answer_within_a_moment_the_first_is_kept_and_the_others_c
     assert [host.closed for host in hosts.values()] == [1, 0, 1, 1]
 
 
-def test_one_that_is_much_later_is_not_waited_for() -> None:
-    assert kept({"a": Host(0.7), "b": Host(0.3)}) == ("http://b", 0.55)
-
-
 def test_where_an_answer_was_late_is_dialled_later() -> None:
     hosts = {"a": Host(), "b": Host(0.2)}
     assert kept(hosts, late=("a",)) == ("http://b", 0.2)

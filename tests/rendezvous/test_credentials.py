@@ -6,8 +6,6 @@ import itertools
 import re
 
 import pytest
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -35,14 +33,6 @@ def test_hkdf_gives_the_published_bytes() -> None:
     assert hkdf(b"\x0b" * 22, "", 42) == bytes.fromhex(
         "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8"
     )
-
-
-@FEW
-@given(st.binary(min_size=1, max_size=64), st.text(max_size=40), st.integers(1, 200))
-def test_hkdf_is_that_of_another_implementation(secret: bytes, label: str, length: int) -> None:
-    label = label.encode("utf-8", "replace").decode()
-    other = HKDF(hashes.SHA256(), length, salt=None, info=label.encode())
-    assert hkdf(secret, label, length) == other.derive(secret)
 
 
 def test_every_use_has_a_key_of_its_own() -> None:

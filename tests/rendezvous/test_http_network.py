@@ -199,26 +199,6 @@ async def test_a_host_that_its_neighbours_do_not_find_is_told_as_one_that_is_sil
 # Connections
 
 
-@pytest.mark.real_time
-async def test_a_late_request_is_sent_on_a_second_connection_before_the_first_is_closed() -> None:
-    first_was_open: list[bool] = []
-
-    async def script(line: ServerLine) -> None:
-        if line is server.lines[0]:
-            await deaf(line)
-        await line.reader.readuntil(b"\r\n\r\n")
-        first_was_open.append(server.lines[0].is_open)
-        line.writer.write(b'HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"seq":3}')
-        await silent(line)
-
-    async with fake(script) as server, client_of(server.place) as client:
-        await client.connect()
-        client._seconds = 0.5
-        assert (await client.report("r", 0, LeaveReport())).seq == 3
-        assert first_was_open[0]
-        await soon(lambda: not server.lines[0].is_open)
-
-
 async def test_a_poll_that_is_cancelled_leaves_no_connection_waiting() -> None:
     async def script(line: ServerLine) -> None:
         await (deaf if line is server.lines[0] else silent)(line)

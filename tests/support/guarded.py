@@ -74,7 +74,7 @@ class App:
         body = {
             "/echo": lambda: b"%d bytes" % self.read[-1],
             "/large": lambda: bytes(32 * MEGABYTE),
-            "/peer": connection.peer.encode,
+            "/peer": lambda: f"{connection.peer} {scope['client'][0]}".encode(),
             "/whole": lambda: b"by ASGI",
         }.get(path, path[1:].encode)()
         length = [(b"content-length", b"%d" % len(body))]
