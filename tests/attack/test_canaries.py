@@ -35,38 +35,6 @@ DEBUG = {"RDZV_LOG_LEVEL": "debug", "RDZV_RECORD": "1"}
 HOLDERS = {"secret", "registry.json", "key.pem", "credential"}
 """Files of a state folder that hold secrets, beside the scripts of worker runs."""
 
-# Sends what a confused or curious program would send, with secrets where none belong, and prints
-# every answer: status, headers and body. (Only path, method and Host are named in an answer.)
-BAD_REQUESTS = """
-import http.client, json, ssl, sys
-port, token, join = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-context = ssl._create_unverified_context()
-auth = {"Authorization": "Bearer " + token}
-body = json.dumps({"slot": token, "join_id": join, token: token, "hostname": [join]})
-for method, path, headers, data in [
-    ("GET", "/v1/runs/r", {}, None),
-    ("GET", "/v1/runs/r", auth, None),
-    ("GET", "/v1/runs/r?after=" + token, auth, None),
-    ("GET", "/v1/runs/r?wait=" + token, auth, None),
-    ("POST", "/v1/runs/r/nodes", auth, body),
-    ("POST", "/v1/runs/r/nodes", auth, body[:-9]),
-    ("POST", "/v1/runs/r/nodes", {"Authorization": token}, body),
-    ("POST", "/v1/runs/r/nodes/1/reports", auth, body),
-    ("PUT", "/v1/runs/r", auth, body),
-    ("DELETE", "/v1/runs/r?reason=" + token, auth, None),
-    ("GET", "/v1/runs/r", {"Origin": "https://" + token}, None),
-]:
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)
-    connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-    for name, value in {"Host": "rdzv.internal", **headers}.items():
-        connection.putheader(name, value)
-    data = data.encode() if data else b""
-    connection.putheader("Content-Length", str(len(data)))
-    connection.endheaders(data)
-    answer = connection.getresponse()
-    print(answer.status, answer.getheaders(), answer.read())
-"""
-
 # Prints what it can see, as a curious program would, and waits to be let go.
 PROGRAM = """
 import os, pathlib, subprocess, sys, time
@@ -292,8 +260,6 @@ def test_a_run_by_hand_leaks_nothing(tmp_path: Path) -> None:
 
         start_changed("stranger", word, forged.text(), 77)
         start_changed("cut", word, word[:-7], 2)
-        bad = [sys.executable, "-c", BAD_REQUESTS, str(join.place.port), join.token.text(), word]
-        assert hosts.run("bad", 0, bad).count("\n") == 11, scene.outputs["bad"]
         for line in ("status r", "status r --json", f"replay {state}/r/journal.sqlite"):
             hosts.run(line, 0, [RDZV, *line.split()])
         start_changed("fault", "exec ", "ulimit -n 13; exec ", 70)
