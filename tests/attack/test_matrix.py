@@ -171,6 +171,18 @@ async def test_while_a_run_is_running_its_present_nodes_alone_pass_frames_on(nam
     assert found == dict.fromkeys(stage.shown, 401) | REFUSED
 
 
+async def test_no_page_reaches_a_route_whatever_it_shows() -> None:
+    """Which requests are a page's is in tests/rendezvous/test_guard.py."""
+    async with staged() as stage:
+        app, origin = application(stage.served.service), [(b"origin", b"null")]
+        for method, path in ROUTES.values():
+            url, body = stage.request(method, path)
+            for shown in stage.shown.values():
+                answer = await ask(app, method, url, shown, body, headers=origin)
+                assert answer.problem == (403, "forbidden"), (method, path)
+        assert stage.effects() == stage.before
+
+
 async def test_no_route_has_another_method_for_anybody() -> None:
     async with staged() as stage:
         app = application(stage.served.service)

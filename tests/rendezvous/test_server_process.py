@@ -176,6 +176,20 @@ async def _reconnect_and_watch(node: Node) -> None:
                 await node.follow(lambda view: view.stop)
 
 
+@in_time
+async def test_behind_an_ingress_a_closed_connection_says_nothing(tmp_path: Path) -> None:
+    launch = Launch("ingress")
+    with running(tmp_path, trust_close=False) as registry:
+        async with gathered(registry, launch, 2, lease_seconds=2) as nodes:
+            await asyncio.gather(*(node.run() for node in nodes))
+            await nodes[1].client.close()
+            silent = asyncio.create_task(nodes[0].follow(lambda view: view.stop))
+            lost = (await registry.events(launch, "lost"))[-1]
+            assert lost.slot == 1
+            assert re.search(r"it was silent for \d+ s", lost.reason)
+            await silent
+
+
 # What the process needs of its machine
 
 
