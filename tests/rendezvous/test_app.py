@@ -18,7 +18,7 @@ from rendezvous.server.journal import MemoryJournal
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.wire.errors import InternalError
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport
-from rendezvous.wire.run import Phase, RunReport
+from rendezvous.wire.run import Phase
 from rendezvous.wire.table import EndpointTable, canonical_json
 from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
@@ -97,16 +97,6 @@ async def test_health_needs_no_credential_and_says_that_it_is_rdzv(door: Door) -
     assert (answer.status, answer.body, "x-rdzv" in answer.headers) == (200, b"ok\n", True)
 
 
-async def test_what_was_checked_is_told_to_whoever_may_read(door: Door) -> None:
-    await door.arm()
-    answer = await door.ask("GET", "/report", door.launch.keys.read)
-    report = RunReport.model_validate_json(answer.body)
-    assert (answer.status, report.hostnames) == (200, {0: "host0", 1: "host1"})
-    assert [(tried.verdict, tried.slots) for tried in report.rounds] == [
-        ("every pair works", [0, 1])
-    ]
-
-
 async def test_a_node_that_refuses_to_join_ends_the_run_and_is_answered_alike_each_time(
     door: Door,
 ) -> None:
@@ -146,19 +136,6 @@ async def test_a_large_table_is_compressed_for_those_who_take_it(served: Served)
     assert small.headers["content-encoding"] == "gzip"
     assert int(small.headers["content-length"]) == len(small.body) < len(plain.body) / 3
     assert gzip.decompress(small.body) == plain.body
-
-
-async def test_events_are_lines_and_begin_where_asked(door: Door) -> None:
-    await door.create()
-    await door.join(0)
-    await door.join(1)
-    answer = await door.ask("GET", "/events?after=1", door.launch.keys.read)
-    assert answer.headers["content-type"] == "application/x-ndjson"
-    lines = [json.loads(line) for line in answer.body.splitlines()]
-    assert [(line["number"], line["kind"], line["slot"]) for line in lines] == [
-        (2, "joined", 0),
-        (3, "joined", 1),
-    ]
 
 
 async def test_a_cancelled_run_keeps_the_reason_without_control_characters(door: Door) -> None:

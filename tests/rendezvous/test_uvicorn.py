@@ -82,49 +82,26 @@ def class_of(name: str) -> ast.ClassDef:
     return next(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == name)
 
 
-def own(name: str) -> set[str]:
-    """What a class of ours has that its base has not."""
-    kind = getattr(http11, name)
-    tree = class_of(name)
-    set_here = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    }
-    return (set(vars(kind)) | set_here) - defined(OURS[name])
+def used(kind: type, holder: str) -> set[str]:
+    """Which attributes of a class our code uses or overrides."""
+    classes = [name for name, base in OURS.items() if base is kind]
+    whole = ast.parse(FILE.read_text("utf-8"))
+    places = [class_of(name) for name in classes] if holder == "self" else [whole]
+    found = {name for place in places for of, name in attributes(place) if of == holder}
+    found |= {name for ours in classes for name in vars(getattr(http11, ours))}
+    return {name for name in found & defined(kind) if not name.startswith("__")}
 
 
 @pytest.mark.parametrize("kind", list(USED), ids=lambda kind: kind.__name__)
-def test_all_that_is_used_is_there(kind: type) -> None:
-    missing = sorted(USED[kind][1] - defined(kind))
+def test_what_is_used_is_listed_and_there(kind: type) -> None:
+    holder, listed = USED[kind]
+    missing = sorted(listed - defined(kind))
     assert not missing, (
-        f"{kind.__module__}.{kind.__name__} has no {', '.join(missing)} in uvicorn "
-        f"{uvicorn.__version__}, and rendezvous/server/http11.py uses it: adapt http11.py, or "
-        "bound the version in pyproject.toml"
+        f"{kind.__name__} has no {', '.join(missing)} in uvicorn {uvicorn.__version__}: adapt "
+        "http11.py, or bound the version in pyproject.toml"
     )
-
-
-@pytest.mark.parametrize("name", list(OURS))
-def test_nothing_else_of_it_is_used(name: str) -> None:
-    found = attributes(class_of(name))
-    for kind, (holder, listed) in USED.items():
-        if holder == "self" and kind is not OURS[name]:
-            continue
-        used = {attribute for of, attribute in found if of == holder} & defined(kind)
-        unlisted = sorted(used - listed - (own(name) if holder == "self" else set()))
-        assert not unlisted, (
-            f"http11.py: {name} uses {', '.join(unlisted)} of {kind.__name__}: list it in USED, "
-            "and try every version of uvicorn that pyproject.toml allows"
-        )
-
-
-def test_what_is_listed_is_used() -> None:
-    found = attributes(ast.parse(FILE.read_text("utf-8")))
-    for kind, (holder, listed) in USED.items():
-        used = {attribute for of, attribute in found if of == holder}
-        for name, base in OURS.items():
-            used |= set(vars(getattr(http11, name))) if base is kind else set()
-        assert sorted(listed - used) == [], kind.__name__
+    found = used(kind, holder)
+    assert found == listed, "list it in USED, and try every version that pyproject.toml allows"
 
 
 def imported() -> Iterator[tuple[str, str]]:
