@@ -10,10 +10,9 @@ from __future__ import annotations
 import base64
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,15 +54,13 @@ time.sleep(60)
 
 @dataclass
 class Scene:
-    """The folder of a test, in which everything that its processes write comes to lie."""
+    """The folder of a test, in which everything that its processes write or say comes to lie."""
 
     folder: Path
     canaries: Canaries = field(default_factory=Canaries)
-    outputs: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        (self.folder / "tmp").mkdir()
-        (self.folder / "program.py").write_text(PROGRAM)
+    running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    lab: Lab | None = None
+    """The hosts on which commands run; else they run on this machine."""
 
     @property
     def go(self) -> Path:
@@ -74,21 +71,47 @@ class Scene:
         """The program, as COMMAND."""
         return [*interpreter, str(self.folder / "program.py"), str(self.go)]
 
-    def state(self, name: str) -> Path:
+    def state(self, host: int) -> Path:
         """The folder of all runs of a host."""
-        return self.folder / name
+        return self.folder / f"h{host}"
 
-    def env(self, name: str, **more: str) -> dict[str, str]:
-        """The environment on a host; everything temporary is kept, too."""
-        return environment(self.state(name), TMPDIR=str(self.folder / "tmp"), **DEBUG, **more)
+    def start(self, name: str, host: int, argv: Sequence[str], **env: str) -> None:
+        """Start a command; what it says is kept under this name."""
+        tmp = {"TMPDIR": str(self.folder / "tmp")}  # what is temporary is kept, too
+        given = environment(self.state(host), **DEBUG, **tmp, **env)
+        with (self.folder / f"{name}.out").open("w") as out:
+            if self.lab is not None:
+                process = self.lab.hosts[host].start(argv, env=given, stdout=out)
+            else:
+                process = subprocess.Popen(
+                    argv, env=given, stdout=out, stderr=subprocess.STDOUT, umask=0, text=True
+                )
+        self.running[name] = process
 
-    def add_launch(self, state: Path, slots: int, run: str = "r") -> None:
-        """Learn the secrets of a launch from its state folder."""
-        path = state / run / "launch.json"
-        until(lambda: path.exists() and (state / run / "secret").exists())
-        record = json.loads(path.read_text())
-        secret = bytes.fromhex((state / run / "secret").read_text())
-        add_run(self.canaries, secret, run, record["launch_id"], slots)
+    def finish(self, name: str) -> int:
+        """Wait for it."""
+        return self.running.pop(name).wait(LIMIT_SECONDS)
+
+    def run(self, name: str, host: int, argv: Sequence[str], code: int = 0, **env: str) -> None:
+        """Run a command to its end."""
+        self.start(name, host, argv, **env)
+        assert self.finish(name) == code, self.said(name)
+
+    def said(self, name: str) -> str:
+        """What a command has said."""
+        return (self.folder / f"{name}.out").read_text()
+
+    def pids(self) -> list[int]:
+        """Of all that runs."""
+        return [process.pid for process in self.running.values()]
+
+    def add_launch(self, host: int = 0, run: str = "r") -> None:
+        """Learn the secrets of a launch of two nodes from its state folder."""
+        state = self.state(host) / run
+        until(lambda: (state / "launch.json").exists() and (state / "secret").exists())
+        record = json.loads((state / "launch.json").read_text())
+        secret = bytes.fromhex((state / "secret").read_text())
+        add_run(self.canaries, secret, run, record["launch_id"], 2)
 
     def look_at_processes(self, pids: Iterable[int]) -> None:
         """No process shows a secret, and no program has a file of rdzv open."""
@@ -99,17 +122,27 @@ class Scene:
         assert [name for name in opened if any(word in name for word in ours)] == []
 
     def check(self) -> None:
-        """No secret is in what was said, and in no file but its holders, which are private."""
-        said = {name: self.canaries.find(text.encode()) for name, text in self.outputs.items()}
-        assert {name: names for name, names in said.items() if names} == {}
+        """No secret was said, or is in a file but its holders, which are private."""
         found = self.canaries.find_in_files(self.folder)
         strangers = {path: names for path, names in found.items() if not is_holder(path)}
         assert strangers == {}
         left = [path.name for path in (self.folder / "tmp").iterdir()]
         assert [name for name in left if not name.startswith("torchelastic_")] == []
-        for state in self.folder.glob("h*"):
+        for state in self.folder.glob("h?"):
             assert loose(state) == []
         assert found, "the secrets are in the files that are there for them, and were found there"
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    """One in which nothing has happened."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "program.py").write_text(PROGRAM)
+    made = Scene(tmp_path)
+    yield made
+    for process in made.running.values():
+        process.kill()
+        process.wait()
 
 
 def is_holder(path: str) -> bool:
@@ -172,9 +205,8 @@ def test_the_scanner_finds_a_secret_inside_of_longer_base64(before: int) -> None
     assert canaries.find(base64.urlsafe_b64encode(whole)) == {"it"}
 
 
-def test_the_scanner_finds_a_planted_leak_of_each_kind(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    secret = new_secret()
+def test_the_scanner_finds_a_planted_leak_of_each_kind(scene: Scene) -> None:
+    secret, tmp_path = new_secret(), scene.folder
     scene.canaries.add("it", secret)
     word = secret.hex()
     path = tmp_path / "h0" / "r" / "logs" / "a.log"
@@ -193,58 +225,24 @@ def test_the_scanner_finds_a_planted_leak_of_each_kind(tmp_path: Path) -> None:
         scene.check()
 
 
-# A run on hosts of its own, started by hand
-
-
-class Hosts:
-    """The hosts of a lab, with what runs on them."""
-
-    def __init__(self, scene: Scene, lab: Lab) -> None:
-        self.scene = scene
-        self.lab = lab
-        self.running: dict[str, subprocess.Popen[str]] = {}
-
-    def start(self, name: str, host: int, argv: Sequence[str], **env: str) -> None:
-        """Start a command; what it says is kept under this name."""
-        self.running[name] = self.lab.hosts[host].start(
-            argv, env=self.scene.env(f"h{host}", **env), stdout=subprocess.PIPE
-        )
-
-    def finish(self, name: str) -> int:
-        """Wait for it."""
-        process = self.running.pop(name)
-        self.scene.outputs[name], _ = process.communicate(timeout=LIMIT_SECONDS)
-        return process.returncode
-
-    def run(self, name: str, host: int, argv: Sequence[str], code: int = 0, **env: str) -> str:
-        """Run a command to its end."""
-        self.start(name, host, argv, **env)
-        assert self.finish(name) == code, self.scene.outputs[name]
-        return self.scene.outputs[name]
-
-    def pids(self) -> list[int]:
-        """Of all that runs."""
-        return [process.pid for process in self.running.values()]
+# Whole runs: by hand and symmetric on hosts of their own, and with a standing registry
 
 
 @pytest.mark.netns
 @pytest.mark.faults
 @pytest.mark.timeout(120)
-def test_a_run_by_hand_leaks_nothing(tmp_path: Path) -> None:
+def test_a_run_by_hand_leaks_nothing(scene: Scene) -> None:
     """Nor what is refused, nor the traceback of a fault."""
-    scene = Scene(tmp_path)
-    (tmp_path / "program.py").chmod(0o700)
-    script, state = scene.folder / "other.sh", scene.state("h0")
-    with Lab(2, hosts_mode="debian") as lab:
-        hosts = Hosts(scene, lab)
-        words = ("--rdzv-id", "r", "--scheduler", "manual", "--nnodes", "2", "--grace", "2")
-        command = [RDZV, "launch", *words, "--framework", "command"]
-        hosts.run("dry run", 0, [*command, "--dry-run", "--", *scene.command(())])
-        assert "RDZV_JOIN-hidden" in scene.outputs["dry run"]
-        hosts.start("launch", 0, [*command, "--", *scene.command(())])
-        scene.add_launch(state, 2)
-        submission = state / "r" / "submissions" / "slot-1.sh"
-        until(submission.exists)
+    (scene.folder / "program.py").chmod(0o700)
+    script, state = scene.folder / "other.sh", scene.state(0) / "r"
+    words = ("--rdzv-id", "r", "--scheduler", "manual", "--nnodes", "2", "--grace", "2")
+    command = [RDZV, "launch", *words, "--framework", "command"]
+    with Lab(2, hosts_mode="debian") as scene.lab:
+        scene.run("dry run", 0, [*command, "--dry-run", "--", *scene.command(())])
+        assert "RDZV_JOIN-hidden" in scene.said("dry run")
+        scene.start("launch", 0, [*command, "--", *scene.command(())])
+        scene.add_launch()
+        until((submission := state / "submissions" / "slot-1.sh").exists)
         text = submission.read_text()
         word = text.split("RDZV_JOIN=")[1].split()[0]
         scene.canaries.add_text("join string", word)
@@ -255,88 +253,66 @@ def test_a_run_by_hand_leaks_nothing(tmp_path: Path) -> None:
             """Slot 1's script with something else in it, to its end."""
             assert old in text
             script.write_text(text.replace(old, new))
-            hosts.run(name, 1, ["sh", str(script)], code)
+            scene.run(name, 1, ["sh", str(script)], code)
             script.unlink()
 
         start_changed("stranger", word, forged.text(), 77)
         start_changed("cut", word, word[:-7], 2)
-        for line in ("status r", "status r --json", f"replay {state}/r/journal.sqlite"):
-            hosts.run(line, 0, [RDZV, *line.split()])
+        for line in ("status r", "status r --json", f"replay {state}/journal.sqlite"):
+            scene.run(line.partition("/")[0], 0, [RDZV, *line.split()])
         start_changed("fault", "exec ", "ulimit -n 13; exec ", 70)
-        assert hosts.finish("launch") == 70, scene.outputs["launch"]
-    assert "Traceback" in scene.outputs["fault"]
+        assert scene.finish("launch") == 70, scene.said("launch")
+    assert "Traceback" in scene.said("fault")
     scene.check()
 
 
 @pytest.mark.netns
 @pytest.mark.faults
 @pytest.mark.timeout(120)
-def test_a_symmetric_start_leaks_nothing(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
+def test_a_symmetric_start_leaks_nothing(scene: Scene) -> None:
     token = subprocess.run([RDZV, "token", "new"], capture_output=True, text=True, check=True)
     text = token.stdout.strip()
-    secret = parse_group_token(text)
-    scene.canaries.add("group secret", secret)
+    scene.canaries.add("group secret", parse_group_token(text))
     scene.canaries.add_text("group token", text)
-    command = [RDZV, "launch", "--framework", "command", "--grace", "2", "--"]
-    command += scene.command()
-    with Lab(2, hosts_mode="selfonly") as lab:
-        hosts = Hosts(scene, lab)
-        env = {
-            "RDZV_ID": "r",
-            "RDZV_TOKEN": text,
-            "NUM_NODES": "2",
-            "MASTER_ADDR": lab.hosts[0].address,
-        }
-        hosts.run("cut", 1, command, 2, NODE_RANK="1", **(env | {"RDZV_TOKEN": text[:-3]}))
-        dry = [*command[:2], "--dry-run", *command[2:]]
-        hosts.run("dry run", 0, dry, 0, NODE_RANK="0", **env)
-        hosts.start("node 0", 0, command, NODE_RANK="0", **env)
-        scene.add_launch(scene.state("h0"), 2)
-        hosts.start("node 1", 1, command, NODE_RANK="1", **env)
-        until(lambda: len(programs(hosts.pids())) >= 2, 60)
-        scene.look_at_processes(hosts.pids())
+    command = [RDZV, "launch", "--framework", "command", "--grace", "2"]
+    program = ["--", *scene.command()]
+    with Lab(2, hosts_mode="selfonly") as scene.lab:
+        env = {"RDZV_ID": "r", "NUM_NODES": "2", "MASTER_ADDR": scene.lab.hosts[0].address}
+        nodes = [env | {"RDZV_TOKEN": text, "NODE_RANK": str(rank)} for rank in (0, 1)]
+        scene.run("cut", 1, [*command, *program], 2, **nodes[1] | {"RDZV_TOKEN": text[:-3]})
+        scene.run("dry run", 0, [*command, "--dry-run", *program], **nodes[0])
+        scene.start("node 0", 0, [*command, *program], **nodes[0])
+        scene.add_launch()
+        scene.start("node 1", 1, [*command, *program], **nodes[1])
+        until(lambda: len(programs(scene.pids())) >= 2, 60)
+        scene.look_at_processes(scene.pids())
         scene.go.touch()
-        assert hosts.finish("node 0") == 1, scene.outputs["node 0"]
-        assert hosts.finish("node 1") == 1, scene.outputs["node 1"]
-    assert "checksum does not fit" in scene.outputs["cut"]
+        for name in ("node 0", "node 1"):
+            assert scene.finish(name) == 1, scene.said(name)
+    assert "checksum does not fit" in scene.said("cut")
     scene.check()
-
-
-# On this machine, with a standing registry
 
 
 @pytest.mark.real_time
 @pytest.mark.timeout(300)
-def test_a_standing_registry_and_its_launches_leak_nothing(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
+def test_a_standing_registry_and_its_launches_leak_nothing(scene: Scene) -> None:
     # Each process of the tests has ports of its own, which no connection gets by chance.
     port = str(find_free(20_000 + os.getpid() % 1_000 * 10))
-    serve = [RDZV, "serve", "--port", port, "--listen", "127.0.0.1"]
+    scene.start("serve", 9, [RDZV, "serve", "--port", port, "--listen", "127.0.0.1"])
+    credential = until(lambda: next(iter(scene.state(9).rglob("credential")), None))
+    text = until(credential.read_text).strip()
+    scene.canaries.add_text("registry string", text)
+    add_registry(scene.canaries, bytes.fromhex((credential.parent / "secret").read_text()))
+    scene.canaries.add("operator", RegistryString.parse(text).credential.secret)
     options = ("--rdzv-id", "r", "--nnodes", "2", "--grace", "2", "--framework", "command")
-    log = (tmp_path / "serve.log").open("w")
-    with log, subprocess.Popen(serve, env=scene.env("h9"), stderr=log, umask=0) as registry:
-        credential = until(lambda: next(iter((tmp_path / "h9").rglob("credential")), None))
-        text = until(credential.read_text).strip()
-        scene.canaries.add_text("registry string", text)
-        standing = bytes.fromhex((credential.parent / "secret").read_text())
-        add_registry(scene.canaries, standing)
-        scene.canaries.add("operator", RegistryString.parse(text).credential.secret)
-        command = [RDZV, "launch", *options, "--", *scene.command()]
-        env = scene.env("h0", RDZV_REGISTRY=text)
-        pipe, both = subprocess.PIPE, subprocess.STDOUT
-        with subprocess.Popen(
-            command, env=env, stdout=pipe, stderr=both, text=True, umask=0
-        ) as launch:
-            scene.add_launch(scene.state("h0"), 2)
-            until(lambda: len(programs([launch.pid])) >= 2)
-            scene.look_at_processes([launch.pid, registry.pid])
-            for words in (("status", "r"), ("cancel", "r", "--reason", "enough")):
-                done = subprocess.run(
-                    [RDZV, *words], env=scene.env("h0"), capture_output=True, text=True, check=True
-                )
-                scene.outputs[words[0]] = done.stdout + done.stderr
-            scene.outputs["launch"], _ = launch.communicate(timeout=LIMIT_SECONDS)
-            registry.send_signal(signal.SIGTERM)
-    assert launch.returncode == 84, scene.outputs["launch"]
+    command = [RDZV, "launch", *options, "--", *scene.command()]
+    scene.start("launch", 0, command, RDZV_REGISTRY=text)
+    scene.add_launch()
+    until(lambda: len(programs(scene.pids())) >= 2)
+    scene.look_at_processes(scene.pids())
+    for line in ("status r", "cancel r --reason enough"):
+        scene.run(line, 0, [RDZV, *line.split()])
+    assert scene.finish("launch") == 84, scene.said("launch")
+    scene.running["serve"].terminate()
+    scene.finish("serve")
     scene.check()
