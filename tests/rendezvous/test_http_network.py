@@ -257,8 +257,9 @@ OTHER_PIN = {"trust": "public_key", "proof": public_key_pin(new_secret())}
         # The pin is checked on the bytes that are then trusted: there is no gap between the two.
         (OTHER_PIN, OutOfDate(), "TLSv1_3", "it does not hold this run's certificate"),
         (CERTIFICATE, HttpNetwork(), "TLSv1_2", "it may not speak TLS 1.3"),
+        (OTHER_PIN, HttpNetwork(), "TLSv1_2", "it may not speak TLS 1.3"),
     ],
-    ids=["certificate", "public key", "changes after the check", "TLS 1.2"],
+    ids=["certificate", "public key", "changes after the check", "TLS 1.2", "TLS 1.2 with a key"],
 )
 async def test_an_impostor_is_refused_before_anything_is_sent(
     trusted: dict[str, Any], network: HttpNetwork, newest: str, words: str
