@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,15 +29,43 @@ Handler = Callable[[Request], Answer | Awaitable[Answer]]
 
 @dataclass
 class Server:
-    """A server that is up, and what it was sent."""
+    """A server that is up, and what it was sent, by connection."""
 
+    handler: Handler
     port: int = 0
     received: list[bytearray] = field(default_factory=list)
+    tasks: dict[asyncio.Task[Any], asyncio.StreamWriter] = field(default_factory=dict)
 
     @property
     def everything(self) -> bytes:
         """All that arrived."""
         return b"".join(self.received)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take a connection."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks[task] = writer
+        self.received.append(seen := bytearray())
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            try:
+                while True:
+                    await self._answer(reader, writer, seen)
+            except asyncio.IncompleteReadError as exc:
+                seen += exc.partial
+        writer.close()
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: bytearray
+    ) -> None:
+        seen += (head := await reader.readuntil(b"\r\n\r\n"))
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        seen += (body := await reader.readexactly(int(length[1]) if length else 0))
+        method, path = head.decode().split(" ")[:2]
+        answer = self.handler(Request(method, path, body))
+        status, data = answer if isinstance(answer, tuple) else await answer
+        lines = f"HTTP/1.1 {status} X\r\nx-rdzv: 1\r\ncontent-length: {len(data)}\r\n\r\n"
+        writer.write(lines.encode() + data)
 
 
 def tls(certificate: Certificate) -> ssl.SSLContext:
@@ -52,64 +81,16 @@ def tls(certificate: Certificate) -> ssl.SSLContext:
 
 @contextlib.asynccontextmanager
 async def serving(
-    handler: Handler,
-    *,
-    context: ssl.SSLContext | None = None,
-    address: str = "127.0.0.1",
-    port: int = 0,
+    handler: Handler, *, context: ssl.SSLContext | None = None, port: int = 0
 ) -> AsyncIterator[Server]:
-    """A server that answers each request with the handler."""
-    made = Server()
-    tasks: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks[task] = writer
-        seen = bytearray()
-        made.received.append(seen)
-        with contextlib.suppress(ConnectionError, ssl.SSLError):
-            await _answer(reader, writer, handler, seen)
-        writer.close()
-
-    server = await asyncio.start_server(serve, address, port, ssl=context)
+    """A server on loopback that answers each request with the handler."""
+    made = Server(handler)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", port, ssl=context)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made
     finally:
         server.close()
-        for writer in tasks.values():
+        for writer in made.tasks.values():
             writer.transport.abort()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _answer(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    handler: Handler,
-    seen: bytearray,
-) -> None:
-    unread = b""
-    while True:
-        while b"\r\n\r\n" not in unread or len(unread) < _end_of_request(unread):
-            piece = await reader.read(65_536)
-            if not piece:
-                return
-            seen += piece
-            unread += piece
-        end = _end_of_request(unread)
-        head, _, body = unread[:end].partition(b"\r\n\r\n")
-        unread = unread[end:]
-        method, path = head.split(b" ")[:2]
-        answer = handler(Request(method.decode(), path.decode(), body))
-        status, data = answer if isinstance(answer, tuple) else await answer
-        lines = f"HTTP/1.1 {status} X\r\nx-rdzv: 1\r\ncontent-length: {len(data)}\r\n\r\n"
-        writer.write(lines.encode() + data)
-
-
-def _end_of_request(data: bytes) -> int:
-    head, end, _ = data.partition(b"\r\n\r\n")
-    for line in head.lower().splitlines():
-        if line.startswith(b"content-length:"):
-            return len(head + end) + int(line.split(b":")[1])
-    return len(head + end)
+        await asyncio.gather(*made.tasks, return_exceptions=True)
