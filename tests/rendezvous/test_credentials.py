@@ -6,8 +6,6 @@ import itertools
 import re
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from rendezvous.talk.credentials import (
     Credential,
@@ -18,7 +16,6 @@ from rendezvous.talk.credentials import (
     parse_credential,
     registry_credential,
 )
-from tests.support.driver import FEW
 
 SECRET = bytes(range(32))
 KEYS = RunKeys(SECRET, "r", "launch")
@@ -102,27 +99,11 @@ def test_a_credential_is_read_back_from_its_text(credential: Credential, form: s
         *(f"r.{A[1:]}{end}" for end in ("=", "ü", "\n", " ", "B")),
         *(f"{kind}.{A}" for kind in ("x", "j", "R", "r.1.2", "j.1", "j.1.2.3", "j.-1.2", "j.+1.2")),
         *(f"{kind}.{A}" for kind in ("j..2", "j.1.99999999", "j.\u0661.2", "j.²2.2", "n.0.01")),
-        f"j.00.1.{A}",
+        *(f"j.00.1.{A}", "j.1.1." + "\0" * 43),
     ],
 )
 def test_what_is_no_credential_is_none(text: str) -> None:
     assert parse_credential(text) is None
-
-
-@FEW
-@given(
-    st.text()
-    | st.text("jnrag.0129A_-=", max_size=70)
-    | st.tuples(
-        st.sampled_from("jnragx"),
-        st.text("0123456789٣²-", max_size=9),
-        st.text(min_size=43, max_size=43),
-    ).map(lambda parts: f"{parts[0]}.{parts[1]}.1.{parts[2]}")
-)
-@example("j.1.1." + "\x00" * 43)
-def test_reading_a_credential_never_raises(text: str) -> None:
-    found = parse_credential(text)
-    assert found is None or len(found.secret) == 32
 
 
 def test_a_credential_matches_its_own_hash_alone() -> None:
