@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from launcher.cli.process import log_to_file, log_to_stderr
+from launcher.run.registry_process import server_command
+from launcher.schedulers.local import OWN_COMMAND
 from launcher.state.state_dir import StateDir
 from rendezvous.isolated import isolated
 from rendezvous.wire.errors import UsageError
 from tests.support.canaries import loose
-from tests.support.launching import environment, launching, shell
-from tests.support.waiting import until
+from tests.support.launching import environment
 from worker.program.output import make_private
 
 NOBODY = 65_534
@@ -122,25 +120,10 @@ def test_a_training_program_cannot_look_into_its_agent_and_all_that_is_left_is_p
     assert loose(tmp_path) == []
 
 
-@pytest.mark.real_time
-def test_a_registry_leaves_no_core_file_and_obeys_no_variable_of_the_users(tmp_path: Path) -> None:
-    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    with launching(
-        tmp_path,
-        *("--nnodes", "1", "--framework", "command"),
-        command=shell(f"ulimit -H -c; : > {tmp_path}/told; sleep 60"),
-        env={"PYTHONOPTIMIZE": "2"},
-    ) as launched:
-        until((tmp_path / "told").exists)
-        registry = launched.child("rendezvous.server")
-        assert psutil.Process(registry.pid).rlimit(psutil.RLIMIT_CORE) == (0, 0)
-        lines = [" ".join(p.cmdline()) for p in launched.children()]
-        ours = [line for line in lines if "rdzv_command" in line or "rendezvous.server" in line]
-        launched.signal(signal.SIGTERM)
-        told = launched.finish().out.split()[0]
-    assert told == ("unlimited" if hard == resource.RLIM_INFINITY else str(hard // 512))
-    assert len(ours) == 2
-    assert all(" -E " in line and "/isolated.py " in line for line in ours), ours
+def test_our_processes_obey_no_variable_of_the_users(tmp_path: Path) -> None:
+    for command in (OWN_COMMAND, server_command(StateDir(tmp_path, "r"), 3)):
+        assert command[1] == "-E"
+        assert command[2].endswith("/isolated.py")
 
 
 # What others say
