@@ -179,6 +179,13 @@ async def test_a_full_disk_is_answered_507_and_what_is_there_is_served(door: Doo
     assert (await door.ask("GET", "", OPERATOR)).status == 200
 
 
+async def test_only_the_operator_may_send_a_large_body(door: Door) -> None:
+    assert len((await door.create(5_000)).json["slots"]) == 5_000
+    spec = door.launch.spec(5_000).model_dump(mode="json")
+    answer = await door.ask("PUT", "", door.launch.keys.admin, spec)
+    assert answer.problem == (413, "too_large")
+
+
 async def test_a_fault_of_the_registry_is_one_500_without_its_cause(
     door: Door, caplog: pytest.LogCaptureFixture
 ) -> None:

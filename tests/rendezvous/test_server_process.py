@@ -22,7 +22,7 @@ from rendezvous.compat import timeout
 from rendezvous.server.journal import read_journal
 from rendezvous.server.room import RESERVE
 from rendezvous.talk.credentials import SERVER_NAME
-from rendezvous.wire.errors import TooLarge, Unavailable
+from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from tests.support.registry import START_SECONDS, Launch, Node, Registry, running
 from tests.support.waiting import soon
@@ -37,13 +37,6 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    """A registry that is left alone; each test has a run of its own in it."""
-    with running(tmp_path_factory.mktemp("registry")) as made:
-        yield made
-
-
 @contextlib.asynccontextmanager
 async def gathered(registry: Registry, launch: Launch, nodes: int, **changes: Any) -> Any:
     """The nodes of a new run, all joined."""
@@ -55,15 +48,6 @@ async def gathered(registry: Registry, launch: Launch, nodes: int, **changes: An
         ]
         await asyncio.gather(*(node.join() for node in made))
         yield made
-
-
-async def test_only_the_operator_may_send_a_large_body(shared: Registry) -> None:
-    launch = Launch("large")
-    status = await shared.create(launch, 5_000)
-    assert len(status.slots) == 5_000
-    async with shared.client(launch.keys.admin) as client:
-        with pytest.raises(TooLarge):
-            await client.request("PUT", "/v1/runs/large", launch.spec(5_000))
 
 
 async def test_the_log_names_run_and_node_and_no_secret(registry: Registry) -> None:
@@ -106,7 +90,8 @@ async def test_sigterm_ends_every_waiting_request_and_the_process(registry: Regi
     assert "Traceback" not in registry.log
 
 
-async def test_sigint_ends_the_process_without_a_traceback(registry: Registry) -> None:
+async def test_sigint_ends_the_process_without_a_traceback_or_a_core(registry: Registry) -> None:
+    assert psutil.Process(registry.pid).rlimit(psutil.RLIMIT_CORE) == (0, 0)
     await registry.create(Launch("interrupted"))
     assert await asyncio.to_thread(registry.end, signal.SIGINT) == 128 + signal.SIGINT
     assert "Traceback" not in registry.log
@@ -200,6 +185,8 @@ async def test_a_registry_without_free_descriptors_says_so_to_those_who_come(
     with running(tmp_path, tls=True) as registry:
         launch = Launch("crowded")
         await registry.create(launch, join_timeout_seconds=4)
+        soft, hard = resource.prlimit(registry.pid, resource.RLIMIT_NOFILE)
+        assert soft == hard
         files = psutil.Process(registry.pid).num_fds() + 10 + RESERVE
         resource.prlimit(registry.pid, resource.RLIMIT_NOFILE, (files, files))
         held = [registry.client() for _ in range(12)]
@@ -224,11 +211,6 @@ async def test_a_registry_without_free_descriptors_says_so_to_those_who_come(
         await registry.create(later := Launch("later"), 1)
         async with Node(registry.place, later, 0) as node:
             assert (await node.join()).incarnation == 1
-
-
-def test_the_process_may_open_as_many_files_as_the_machine_allows(shared: Registry) -> None:
-    soft, hard = resource.prlimit(shared.pid, resource.RLIMIT_NOFILE)
-    assert soft == hard
 
 
 def test_a_registry_that_cannot_start_says_why(registry: Registry) -> None:
@@ -278,21 +260,17 @@ async def test_the_registry_goes_with_its_launcher(registry: Registry) -> None:
         await soon(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
-async def test_a_registry_without_a_journal_keeps_its_runs_in_memory(tmp_path: Path) -> None:
-    with running(tmp_path, journal=False) as registry:
+async def test_a_registry_has_the_journal_and_the_names_that_it_was_told(tmp_path: Path) -> None:
+    with running(tmp_path, journal=False, hosts=["registry.example.org"]) as registry:
+        statuses = []
+        own = f"{SERVER_NAME}:{registry.port}"
+        for host in ("registry.example.org", own, "127.0.0.1", "evil.example.com"):
+            url = f"http://127.0.0.1:{registry.port}/v1/runs"
+            statuses.append(httpx.get(url, headers={"host": host}, trust_env=False).status_code)
+        assert statuses == [401, 401, 400, 400]
         await registry.create(Launch("brief"))
         registry.end(signal.SIGKILL)
         registry.start()
         async with registry.client() as client:
             assert await client.runs() == []
         assert not registry.journal.exists()
-
-
-async def test_the_names_of_a_registry_are_those_it_was_told(tmp_path: Path) -> None:
-    statuses = []
-    with running(tmp_path, hosts=["registry.example.org"]) as registry:
-        own = f"{SERVER_NAME}:{registry.port}"
-        for host in ("registry.example.org", own, "127.0.0.1", "evil.example.com"):
-            url = f"http://127.0.0.1:{registry.port}/v1/runs"
-            statuses.append(httpx.get(url, headers={"host": host}, trust_env=False).status_code)
-    assert statuses == [401, 401, 400, 400]
