@@ -68,10 +68,12 @@ class Server:
         writer.write(lines.encode() + data)
 
 
-def tls(certificate: Certificate) -> ssl.SSLContext:
-    """What the registry itself uses, for this certificate."""
+def tls(
+    certificate: Certificate, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+) -> ssl.SSLContext:
+    """A server's side, for this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.minimum_version = context.maximum_version = version
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate.pem + certificate.key_pem)
         file.flush()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ssl
-from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -18,6 +17,7 @@ from rendezvous.talk.certificate import (
 )
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.http_network import client_context
+from tests.attack.server import tls
 
 SECRET = bytes(range(32))
 CERTIFICATE = make_certificate(SECRET)
@@ -61,17 +61,6 @@ def test_what_is_no_certificate_has_no_pin() -> None:
 # --- the handshake --------------------------------------------------------------------------------
 
 
-def server_context(
-    made: Certificate, folder: Path, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
-) -> ssl.SSLContext:
-    pem = folder / "server.pem"
-    pem.write_bytes(made.key_pem + made.pem)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.maximum_version = newest
-    context.load_cert_chain(pem)
-    return context
-
-
 def handshake(
     client: ssl.SSLContext, server: ssl.SSLContext, name: str = SERVER_NAME
 ) -> str | None:
@@ -93,14 +82,14 @@ def handshake(
 
 @pytest.mark.parametrize("years", [(2000, 2099), (2000, 2001), (2098, 2099)])
 def test_the_registrys_own_certificate_is_trusted_whatever_the_date(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: tuple[int, int]
+    monkeypatch: pytest.MonkeyPatch, years: tuple[int, int]
 ) -> None:
     """A machine without a battery begins at 1970; the trust lies in the bytes."""
     for name, year in zip(("_NOT_BEFORE", "_NOT_AFTER"), years, strict=True):
         date = datetime.datetime(year, 1, 1, tzinfo=datetime.timezone.utc)
         monkeypatch.setattr(certificate, name, date)
     made = make_certificate(SECRET)
-    assert handshake(client_context(made.der), server_context(made, tmp_path)) == "TLSv1.3"
+    assert handshake(client_context(made.der), tls(made)) == "TLSv1.3"
 
 
 NOT_TRUSTED = ssl.SSLCertVerificationError
@@ -117,9 +106,9 @@ NOT_TRUSTED = ssl.SSLCertVerificationError
     ids=["another key", "another one on the same key", "another name", "an old TLS"],
 )
 def test_a_server_that_is_not_what_was_shipped_is_refused(
-    tmp_path: Path, made: Certificate, name: str, newest: str, error: type[Exception], words: str
+    made: Certificate, name: str, newest: str, error: type[Exception], words: str
 ) -> None:
-    server = server_context(made, tmp_path, ssl.TLSVersion[newest])
+    server = tls(made, ssl.TLSVersion[newest])
     with pytest.raises(error, match=words):
         handshake(client_context(CERTIFICATE.der), server, name)
 

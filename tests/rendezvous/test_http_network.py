@@ -7,7 +7,6 @@ import contextlib
 import errno
 import socket
 import ssl
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import NotFound, Unavailable
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import Phase
+from tests.attack.server import tls
 from tests.support.registry import Launch, Node, Registry, by_public_key, running
 from tests.support.waiting import soon
 
@@ -264,13 +264,7 @@ OTHER_PIN = {"trust": "public_key", "proof": public_key_pin(new_secret())}
 async def test_an_impostor_is_refused_before_anything_is_sent(
     trusted: dict[str, Any], network: HttpNetwork, newest: str, words: str
 ) -> None:
-    own = make_certificate(new_secret())
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(own.pem + own.key_pem)
-        file.flush()
-        context.load_cert_chain(file.name)
-    context.maximum_version = ssl.TLSVersion[newest]
+    context = tls(make_certificate(new_secret()), ssl.TLSVersion[newest])
     async with fake(silent, ssl=context) as server:
         place = replace(server.place, **trusted)
         async with RegistryClient(place, network=network) as client:
