@@ -108,6 +108,7 @@ DRIPPING = [piece for byte in request() * 2 for piece in (bytes([byte]), 0.5)]
         ([post(10), 3.0, b"12345"], {}, [b"408"], 10.0),
         ([post(10, method="HEAD"), b"12345"], {}, [b"408"], 10.0),
         ([ECHO], {}, [b"0 bytes"], 75.0),
+        ([post(20_000, close=False), bytes(20_000)], {}, [b"20000 bytes"], 75.0),
         ([WHOLE], {}, [b"whole"], 75.0),
         ([ECHO, 50.0, ECHO, 50.0, WHOLE], {}, [b"0 bytes", b"0 bytes", b"whole"], 175.0),
         ([ECHO, 20.0, b"GET /e"], {}, [b"0 bytes", b"408"], 25.0),
