@@ -280,7 +280,7 @@ def test_a_symmetric_start_leaks_nothing(scene: Scene) -> None:
         env = {"RDZV_ID": "r", "NUM_NODES": "2", "MASTER_ADDR": scene.lab.hosts[0].address}
         nodes = [env | {"RDZV_TOKEN": text, "NODE_RANK": str(rank)} for rank in (0, 1)]
         scene.run("cut", 1, [*command, *program], 2, **nodes[1] | {"RDZV_TOKEN": text[:-3]})
-        scene.run("dry run", 0, [*command, "--dry-run", *program], **nodes[0])
+        scene.run("dry run", 0, [*command, "--dry-run", *program], 0, **nodes[0])
         scene.start("node 0", 0, [*command, *program], **nodes[0])
         scene.add_launch()
         scene.start("node 1", 1, [*command, *program], **nodes[1])
