@@ -117,7 +117,7 @@ async def test_who_makes_the_news_and_who_comes_meanwhile_goes_on_before_the_las
 ):
     waiters, woken = Waiters(), list[str]()
     async with TaskGroup() as group:
-        for number in range(5_000):
+        for number in range(1_000):
             group.create_task(_wait(waiters, f"waiter {number}", woken))
         await asyncio.sleep(0)
         waiters.wake_all()
@@ -127,7 +127,7 @@ async def test_who_makes_the_news_and_who_comes_meanwhile_goes_on_before_the_las
         woken.append("request")
     assert woken[0] == "caller"
     assert woken.index("request") < 200
-    assert len(set(woken)) == 5_002
+    assert len(set(woken)) == 1_002
 
 
 def test_a_whole_answer_says_whether_it_is_compressed() -> None:
