@@ -1,13 +1,16 @@
-"""`rdzv` called in this process, and the folder of a run whose launcher has ended."""
+"""`rdzv` called in this process, a launch as it is planned, and one that was killed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 from launcher.cli import main
+from launcher.plan.plan import Plan, Site, Spec, make_plan
+from launcher.settings import LaunchSettings
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.join_string import RegistryPlace
 
@@ -18,6 +21,17 @@ NOWHERE = RegistryPlace(("127.0.0.1",), 1)
 def rdzv(*words: str, state: Path | None = None, env: dict[str, str] | None = None) -> Result:
     where = [] if state is None else ["--state-dir", str(state)]
     return CliRunner().invoke(main, [*words, *where], prog_name="rdzv", env=env)
+
+
+def plan_of(
+    *command: str,
+    site: Site = Site(Spec("worker.sh", "")),  # noqa: B008 (it is frozen)
+    environ: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> Plan:
+    """The plan of run 'llama'."""
+    given = LaunchSettings.model_validate(settings)
+    return make_plan(given, command, environ or {}, site, run="llama", launch_id=LAUNCH_ID)
 
 
 def launched(

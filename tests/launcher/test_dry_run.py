@@ -1,4 +1,4 @@
-"""What each node would start, as the dry run shows it, and what is refused before anything is."""
+"""The dry run: worker runs, and what each node would start; what is refused before anything is."""
 
 from __future__ import annotations
 
@@ -10,21 +10,68 @@ from typing import Any
 import pytest
 
 from launcher.plan.dry_run import check_start, command_lines
-from launcher.plan.plan import Plan, Site, Spec, make_plan
-from launcher.settings import LaunchSettings
+from launcher.plan.plan import HIDDEN, Here, Plan, Site, Spec
+from launcher.run.preview import preview
+from launcher.schedulers.contract import Scheduler, SchedulerContext
+from launcher.schedulers.local import LocalScheduler
+from launcher.schedulers.manual import ManualScheduler
 from rendezvous.wire.errors import UsageError
+from tests.launcher.command import LAUNCH_ID, plan_of
+
+SCRIPT = "# <<NAME>>\nRDZV_JOIN=<<RDZV_JOIN>> rdzv worker <<WORKER_OPTIONS>> -- <<COMMAND>>\n"
+HERE = (
+    "argv: [rdzv, worker, <<WORKER_OPTIONS>>, --, <<COMMAND>>]\nenv: {RDZV_JOIN: <<RDZV_JOIN>>}\n"
+)
+BY_MANUAL = f"by manual: rdzv-{LAUNCH_ID}"
+
+# ---- worker runs --------------------------------------------------------------------------------
+
+
+def shown(folder: Path, here: Here | None = None, **settings: Any) -> list[str]:
+    """The worker runs of a launch by the manual scheduler, slot 0 from `here` if that is given."""
+    site = Site(Spec("worker.sh", SCRIPT), here=here)
+    context = SchedulerContext(folder, {})
+    first: Scheduler = LocalScheduler(context) if here else ManualScheduler(context)
+    made = plan_of(
+        "train.py", "two words", site=site, hosts="off", local_node=here is not None, **settings
+    )
+    return "\n".join(preview(made, [first, ManualScheduler(context)])).splitlines()
+
+
+def test_the_first_is_shown_in_full_and_of_the_others_what_differs(tmp_path: Path) -> None:
+    options = "--nnodes 3 --nproc-per-node 8 --hosts off"
+    second = "SLOT 2, GPUS_PER_NODE 4, NODE_RANK 2, WORKER_OPTIONS (--nproc-per-node 4)"
+    assert shown(tmp_path, nnodes="3", nproc_per_node="8,8,4") == [
+        f"# slot 0, {BY_MANUAL}-0-1",
+        f"# rdzv-{LAUNCH_ID}-0-1",
+        f"RDZV_JOIN={HIDDEN} rdzv worker {options} -- train.py 'two words'",
+        "",
+        f"# slot 1, {BY_MANUAL}-1-1, as slot 0 but for SLOT 1, NODE_RANK 1",
+        f"# slot 2, {BY_MANUAL}-2-1, as slot 0 but for {second}",
+    ]
+
+
+def test_many_slots_and_spares_are_a_line_each(tmp_path: Path) -> None:
+    lines = shown(tmp_path, nnodes="64", nproc_per_node="8", spares=1)
+    assert len(lines) == 4 + 64
+    assert max(map(len, lines)) < 110
+    assert lines[-1].endswith("1, as slot 0 but for SLOT 64, NODE_RANK 64")
+
+
+def test_what_each_starter_starts_first_is_shown_in_full(tmp_path: Path) -> None:
+    lines = shown(tmp_path, Here(Spec("local/worker.yaml", HERE), "/logs"), nnodes="3")
+    assert "\n".join(lines).count(HIDDEN) == 2
+    assert f"# slot 1, {BY_MANUAL}-1-1" in lines
+    assert lines[-1].startswith(f"# slot 2, {BY_MANUAL}-2-1, as slot 1 but for")
+
+
+# ---- what each node starts ----------------------------------------------------------------------
 
 
 def plan(*command: str, loopback: bool = False, **settings: Any) -> Plan:
-    given = {"nnodes": "2", "nproc_per_node": "2", **settings}
-    return make_plan(
-        LaunchSettings.model_validate(given),
-        command or ["train.py", "two words"],
-        {},
-        Site(Spec("worker.sh", ""), loopback=loopback),
-        run="llama",
-        launch_id="k7f2a9c1xy",
-    )
+    site = Site(Spec("worker.sh", ""), loopback=loopback)
+    words = command or ("train.py", "two words")
+    return plan_of(*words, site=site, **{"nnodes": "2", "nproc_per_node": "2", **settings})
 
 
 def lines(*command: str, **settings: Any) -> list[str]:

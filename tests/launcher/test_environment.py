@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from launcher.plan.dry_run import planned, planned_lines
-from launcher.plan.plan import Plan, Site, Spec, make_plan
-from launcher.settings import LaunchSettings
+from launcher.plan.plan import Plan
 from launcher.show.variables import table_lines
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
-from tests.launcher.command import LAUNCH_ID, launched, rdzv
+from tests.launcher.command import LAUNCH_ID, launched, plan_of, rdzv
 from tests.support.registry import Launch, Node, running
 from worker.contracts import FRAMEWORKS, Paths, ProgramOptions, make_contract
 
@@ -27,14 +26,8 @@ KEPT = [
 
 
 def plan(environ: dict[str, str] | None = None, **settings: Any) -> Plan:
-    return make_plan(
-        LaunchSettings.model_validate({"nnodes": "4", "nproc_per_node": "8", **settings}),
-        ["train.py"],
-        environ or {},
-        Site(Spec("worker.sh", "")),
-        run="llama",
-        launch_id=LAUNCH_ID,
-    )
+    given = {"nnodes": "4", "nproc_per_node": "8", **settings}
+    return plan_of("train.py", environ=environ, **given)
 
 
 def table() -> EndpointTable:

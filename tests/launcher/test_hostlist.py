@@ -9,10 +9,10 @@ import pytest
 
 from launcher.plan.hostlist import Host, place, processes_of, read_hostfile, read_hostlist
 from launcher.plan.named_hosts import on_named_hosts
-from launcher.plan.plan import Plan, Site, Spec, make_plan
+from launcher.plan.plan import Plan, Site, Spec
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
-from tests.launcher.command import rdzv
+from tests.launcher.command import plan_of, rdzv
 
 OWN = ["n0.cluster.example", "localhost", "127.0.0.1", "::1", "10.0.0.5", "fd00::5"]
 
@@ -221,8 +221,7 @@ def test_the_hosts_slots_count_unless_processes_are_asked_for() -> None:
 def test_every_slot_has_its_host_and_its_variable_cannot_be_set_otherwise() -> None:
     def plan(**settings: object) -> Plan:
         site = Site(Spec("worker.sh", ""), hosts=("n0", "ada@n1", "[fd00::7]:22"))
-        given = LaunchSettings.model_validate({"nnodes": "3", **settings})
-        return make_plan(given, ["train.py"], {}, site, run="llama", launch_id="k7f2a9c1xy")
+        return plan_of("train.py", site=site, nnodes="3", **settings)
 
     hosts = [plan().submission(slot, 1).variables["HOST"] for slot in range(3)]
     assert hosts == ["n0", "ada@n1", "[fd00::7]:22"]

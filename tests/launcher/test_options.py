@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from hypothesis import example, given
+from hypothesis import settings as law
 from hypothesis import strategies as st
 
 from launcher.options import flag_of, options_from, read, variables_of
@@ -285,6 +286,7 @@ def test_command_may_begin_without_the_two_hyphens_and_be_a_module() -> None:
 
 
 @given(st.lists(WORD))
+@law(max_examples=25)
 @example(UGLY)
 def test_every_word_of_command_arrives_as_it_was_written(words: list[str]) -> None:
     assert parse("--nnodes", "2", "--", *words)[1] == tuple(words)

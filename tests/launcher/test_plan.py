@@ -21,15 +21,14 @@ from launcher.plan.plan import (
     Submission,
     check_run_id,
     loopback_address,
-    make_plan,
     parse_nnodes,
     run_name,
     without_effect,
 )
-from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Limits
 from rendezvous.wire.types import MAX_NODES, Address
+from tests.launcher.command import plan_of
 
 ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
 HERE = Here(Spec("local/worker.yaml", "argv: [here]"), "/state/llama/logs")
@@ -40,20 +39,11 @@ def plan(
     environ: Mapping[str, str] | None = None,
     *,
     loopback: bool = False,
-    here: Here | None = HERE,
     **settings: Any,
 ) -> Plan:
-    return replace(
-        make_plan(
-            LaunchSettings(**({"nnodes": "4"} | settings)),
-            COMMAND,
-            environ or {},
-            Site(Spec("worker.sh", "exec <<COMMAND>>"), here=here, loopback=loopback),
-            run="llama",
-            launch_id="k7f2a9c1xy",
-        ),
-        master_addr="10.0.0.1",
-    )
+    site = Site(Spec("worker.sh", "exec <<COMMAND>>"), here=HERE, loopback=loopback)
+    made = plan_of(*COMMAND, site=site, environ=environ, **({"nnodes": "4"} | settings))
+    return replace(made, master_addr="10.0.0.1")
 
 
 GRACE = " --grace 0"

@@ -12,6 +12,7 @@ import pytest
 from launcher.run.registry_process import last_words, listen, write_config
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import UsageError
+from tests.launcher.command import rdzv
 
 SECRET = b"s" * 32
 
@@ -66,6 +67,24 @@ def test_30_a_registrys_certificate_is_made_once_and_lives_as_long_as_its_launch
     assert "certificate" not in json.loads((state.path / "registry.json").read_text())
     assert write_config(state, SECRET, tls=True, hosts=[]).proof != first.proof
     state.release()
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        ("launch --nnodes 3 --framework command -- true", "67 for 3 nodes"),
+        ("serve", "65 for 1 node"),
+    ],
+)
+def test_a_limit_of_open_files_that_is_too_low_is_refused_with_what_is_needed(
+    words: str, needed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (12, 12))
+    refused = rdzv(*words.split(), env={"RDZV_STATE_DIR": str(tmp_path)})
+    assert refused.exit_code == 2
+    assert refused.stderr.splitlines()[0] == (
+        f"rdzv: this process may open 12 files (ulimit -n), and a registry needs {needed}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,26 +17,19 @@ import psutil
 import pytest
 import yaml
 
-from launcher.plan.plan import HIDDEN, Here, Site, Spec, Submission, make_plan
-from launcher.schedulers.catalog import scheduler_entry
+from launcher.plan.plan import HIDDEN, Submission
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.description import Description
 from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
-from launcher.schedulers.shipped import specs_folder
-from launcher.settings import LaunchSettings
 from rendezvous.compat import timeout
-from rendezvous.talk.credentials import RunKeys
-from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
+from tests.support.bed import COMMAND, join_text, worker_run
 from tests.support.waiting import SECONDS, soon
 
 PLAIN_FILE = "/proc/self/environ"
 LIVING = (SlotState.SUBMITTED, SlotState.QUEUED, SlotState.RUNNING)
-KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
-NOWHERE = RegistryPlace(("127.0.0.1",), 9)
-COMMAND = ["train.py", "--name", 'it\'s a "test"', "$HOME", "", "--", "two\nlines"]
 DUMP = """
 import json, os, pathlib, sys
 join = pathlib.Path(os.environ["RDZV_JOIN_FILE"]).read_text()
@@ -44,32 +37,6 @@ found = {"argv": sys.argv[2:], "env": dict(os.environ), "join": join}
 pathlib.Path(sys.argv[1] + ".new").write_text(json.dumps(found))
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 """
-
-
-def join_text(slot: int, generation: int = 1) -> str:
-    """What a worker run gets: a registry at a port where nobody listens."""
-    keys = (KEYS.join_token(slot, generation), KEYS.row_key, KEYS.probe_key)
-    return JoinString(NOWHERE, KEYS.run, KEYS.launch_id, slot, generation, *keys).text()
-
-
-def worker_run(
-    name: str, slot: int = 1, generation: int = 1, *, template: str | None = None
-) -> Submission:
-    """A worker run of a scheduler, from its shipped spec when no other is given."""
-    path = specs_folder() / scheduler_entry(name).spec
-    plan = make_plan(
-        LaunchSettings(nnodes="4", hosts="off", set=["IMAGE=registry/image:tag"]),
-        COMMAND,
-        {},
-        Site(
-            Spec(str(path), path.read_text(encoding="utf-8") if template is None else template),
-            here=Here(Spec("", ""), "/dev/null/logs"),
-            loopback=name == "local",
-        ),
-        run=KEYS.run,
-        launch_id=KEYS.launch_id,
-    )
-    return plan.submission(slot, generation)
 
 
 async def ended(scheduler: Scheduler, handle: str) -> Description:
@@ -114,7 +81,6 @@ async def dumped(folder: Path, template: str, environ: Mapping[str, str]) -> dic
     return found
 
 
-@pytest.mark.real_time
 async def test_a_local_worker_run_gets_its_words_and_the_launchers_environment_and_its_specs(
     folder: Path,
 ) -> None:
@@ -131,7 +97,6 @@ async def test_a_local_worker_run_gets_its_words_and_the_launchers_environment_a
     assert found["env"] == environ | {"A": "on", "B": "1", "HOME": "/h"}
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize("has_variable", [True, False])
 async def test_the_secret_of_a_local_worker_run_is_in_no_environment_and_on_no_disk(
     folder: Path, has_variable: bool
@@ -199,7 +164,6 @@ async def test_a_program_that_cannot_be_started_is_named(
     assert caught.value.message == f"slot 3: {message}"
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("script", "state", "words"),
     [
@@ -216,7 +180,6 @@ async def test_how_a_local_worker_run_ended_is_told(
     assert await ended(scheduler, handle) == Description(state, f"pid {handle} ended with {words}")
 
 
-@pytest.mark.real_time
 async def test_of_an_agents_log_only_what_this_worker_run_has_said_is_its_cause(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -233,14 +196,12 @@ async def test_of_an_agents_log_only_what_this_worker_run_has_said_is_its_cause(
     assert (await ended(scheduler, other)).detail == words
 
 
-@pytest.mark.real_time
 async def test_a_wrapped_local_worker_run_ends_with_all_that_it_started(
     folder: Path, tmp_path: Path
 ) -> None:
     scheduler, pids = local(folder), tmp_path / "pids"
-    run = own_run(
-        spec("sh", "-c", f"sleep 1000 & echo $! > {pids}.new; mv {pids}.new {pids}; wait")
-    )
+    wraps = f"sleep 1000 & echo $! > {pids}.new; mv {pids}.new {pids}; wait"
+    run = own_run(spec("sh", "-c", wraps))
     handle = await scheduler.submit(run, join_text(1))
     await soon(pids.exists)
     await scheduler.cancel(run, handle, grace_seconds=50.0)
@@ -254,6 +215,20 @@ def lives(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+@pytest.mark.parametrize(("trap", "number"), [("", signal.SIGQUIT), ("'' QUIT", signal.SIGKILL)])
+async def test_without_a_grace_a_local_worker_run_is_told_to_quit_and_killed_if_it_does_not(
+    trap: str, number: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.schedulers.local._KILL_SECONDS", 0.1 if trap else SECONDS)
+    begins = f"trap {trap or '- QUIT'}; touch {tmp_path}/ready; exec sleep 1000"
+    scheduler, run = local(folder), own_run(spec("sh", "-c", begins))
+    handle = await scheduler.submit(run, join_text(1))
+    await soon((tmp_path / "ready").exists)
+    await scheduler.cancel(run, handle, grace_seconds=0.0)
+    found = await scheduler.describe(run, handle)
+    assert found.detail == f"pid {handle} ended with signal {int(number)}"
 
 
 # ---- manual -------------------------------------------------------------------------------------

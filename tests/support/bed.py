@@ -40,11 +40,8 @@ COMMAND = ["train.py", "--name", 'it\'s a "test"', "$HOME", "", "--", "two\nline
 
 def join_text(slot: int = 1, generation: int = 1) -> str:
     """What a worker run gets: a registry at a port where nobody listens."""
-    token = KEYS.join_token(slot, generation)
-    run, launch_id = KEYS.run, KEYS.launch_id
-    return JoinString(
-        NOWHERE, run, launch_id, slot, generation, token, KEYS.row_key, KEYS.probe_key
-    ).text()
+    keys = (KEYS.join_token(slot, generation), KEYS.row_key, KEYS.probe_key)
+    return JoinString(NOWHERE, KEYS.run, KEYS.launch_id, slot, generation, *keys).text()
 
 
 def time_out_once(patch: pytest.MonkeyPatch, look: Callable[[], object]) -> None:
@@ -77,6 +74,29 @@ def settings_of(fake: str) -> dict[str, str]:
     """The variables that a profile needs, as its fake says."""
     path = FAKES / f"{fake}.py"
     return getattr(load(str(path)), "SET", {}) if path.exists() else {}
+
+
+def worker_run(
+    name: str,
+    slot: int = 1,
+    generation: int = 1,
+    *,
+    template: str | None = None,
+    logs: str = "/dev/null/logs",
+) -> Submission:
+    """A worker run of a scheduler, from its shipped spec when no template is given."""
+    path = specs_folder() / scheduler_entry(str(OWN.get(name, name))).spec
+    variables = {"IMAGE": "registry/image:tag", **settings_of(name)}
+    text = path.read_text(encoding="utf-8") if template is None else template
+    plan = make_plan(
+        LaunchSettings(nnodes="4", hosts="off", set=[f"{k}={v}" for k, v in variables.items()]),
+        COMMAND,
+        {},
+        Site(Spec(str(path), text), here=Here(Spec("", ""), logs), loopback=name == "local"),
+        run=KEYS.run,
+        launch_id=KEYS.launch_id,
+    )
+    return plan.submission(slot, generation)
 
 
 @dataclass
@@ -131,10 +151,8 @@ class Bed:
 
     def scheduler(self) -> Scheduler:
         """A scheduler as a launcher makes it; each call is another launcher's."""
-        name = str(OWN[self.name]) if self.name in OWN else self.name
-        return self.played(
-            scheduler_entry(name).make(SchedulerContext(self.submissions, self.environ()))
-        )
+        entry = scheduler_entry(str(OWN.get(self.name, self.name)))
+        return self.played(entry.make(SchedulerContext(self.submissions, self.environ())))
 
     def played(self, made: Scheduler) -> Scheduler:
         """The scheduler, whose commands are played, and which waits for nothing."""
@@ -151,22 +169,8 @@ class Bed:
 
     def run(self, slot: int = 1, generation: int = 1, *, template: str | None = None) -> Submission:
         """A worker run, from the shipped spec when no template is given."""
-        name = str(OWN[self.name]) if self.name in OWN else self.name
-        path = specs_folder() / scheduler_entry(name).spec
-        variables = {"IMAGE": "registry/image:tag", **settings_of(self.name)}
-        plan = make_plan(
-            LaunchSettings(nnodes="4", hosts="off", set=[f"{k}={v}" for k, v in variables.items()]),
-            COMMAND,
-            {},
-            Site(
-                Spec(str(path), path.read_text(encoding="utf-8") if template is None else template),
-                here=Here(Spec("", ""), str(self.folder / "logs")),
-                loopback=self.name == "local",
-            ),
-            run=KEYS.run,
-            launch_id=KEYS.launch_id,
-        )
-        return plan.submission(slot, generation)
+        logs = str(self.folder / "logs")
+        return worker_run(self.name, slot, generation, template=template, logs=logs)
 
     def calls(self) -> list[dict[str, Any]]:
         """Each call of a fake command: `command`, `argv`, `stdin`, `environ`."""
