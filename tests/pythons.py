@@ -62,7 +62,6 @@ PURE = {
 WHOLE = (
     "tests/launcher/test_rdzv_command.py",
     "tests/path/test_frameworks.py",
-    "tests/path/test_led.py",
 )
 """Entry point and launches, as on the version that everything else is tested on."""
 ALL = ("tests", "--ignore=tests/simulation")

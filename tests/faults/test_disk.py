@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.disks import failing_disk, fill, no_reserve, run, small_disk
-from tests.support.launching import Launched, Outcome, launch, launching, rdzv, shell
+from tests.support.launching import Launched, Outcome, launching, rdzv, shell
 from tests.support.waiting import until
 
 COMMAND = ("--framework", "command", "--nnodes", "2")
@@ -56,13 +56,6 @@ def assert_named(outcome: Outcome, journal: Path, words: str) -> None:
     assert f"the journal {journal} could not be written" in outcome.last_line
     assert words in outcome.last_line
     assert "Traceback" not in outcome.err
-
-
-def test_a_read_only_state_directory_is_refused_at_once(disk: Path) -> None:
-    run("mount", "-o", "remount,ro", str(disk))
-    outcome = launch(disk, *COMMAND, command=["true"])
-    assert outcome.code == 2
-    assert f"the state directory {disk}/r cannot be used: Read-only" in outcome.err
 
 
 def test_a_disk_that_fills_up_does_not_keep_a_run_from_ending_well(

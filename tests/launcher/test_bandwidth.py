@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,8 @@ from click.testing import Result
 
 from launcher.run.bench import draw
 from launcher.settings import BenchSettings
-from rendezvous.wire.errors import UsageError
-from rendezvous.wire.table import EndpointTable, TableRow
 from tests.launcher.command import rdzv
+from tests.launcher.test_environment import table
 from worker.contracts import ProgramOptions, check_command, make_contract
 from worker.contracts.framework import PROGRAMS
 
@@ -48,21 +46,8 @@ def test_the_measurement_is_told_its_sizes_in_bytes() -> None:
 
 
 def test_each_node_starts_the_program_from_where_its_own_rdzv_lies() -> None:
-    row = TableRow(
-        rank=0,
-        slot=0,
-        hostname="a",
-        address="10.0.0.1",
-        interface="eth0",
-        prefix_length=24,
-        nproc_per_node=8,
-        mac="",
-    )
-    table = EndpointTable(
-        run="r", launch_id="l", epoch=1, master_address=row.address, master_port=1, rows=[row]
-    )
-    contract = make_contract(["--slow-below", "0.5"], table, 0, {}, ProgramOptions("bench"))
-    train = make_contract(["train.py"], table, 0, {})
+    contract = make_contract(["--slow-below", "0.5"], table(), 0, {}, ProgramOptions("bench"))
+    train = make_contract(["train.py"], table(), 0, {})
     assert contract.argv == [*train.argv[:-1], f"{PROGRAMS}/bandwidth.py", "--slow-below", "0.5"]
     assert (contract.variables, contract.fatal_workers) == (train.variables, True)
     assert Path(PROGRAMS, "bandwidth.py").is_file()
@@ -101,17 +86,6 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert not (tmp_path / "state").exists()
 
 
-def test_a_plot_without_matplotlib_is_refused_with_the_command_that_brings_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    refused = bench("--plot", "p.svg")
-    assert refused.stderr.splitlines() == [
-        "rdzv: drawing needs matplotlib, which is not installed",
-        "      install it: pip install 'rdzv[plot]'",
-    ]
-
-
 # --- the picture ------------------------------------------------------------------------------
 
 
@@ -132,13 +106,6 @@ def test_the_picture_shows_both_measurements_and_names_what_is_slow(
     for words in (title, "all-reduce", "pairs of nodes, GB/s each way"):
         assert f"<!-- {words} -->" in text
     assert ("<!-- 1 MiB -->" in text) is bool((RESULT | changed)["all_reduce"])
-
-
-def test_a_picture_that_cannot_be_written_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    (tmp_path / "result.png").mkdir()
-    with pytest.raises(UsageError, match=r"result\.png cannot be written: Is a directory"):
-        draw(RESULT, tmp_path / "result.png")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from launcher.show.board import JsonBoard, LiveBoard, PlainBoard, draw
 from launcher.show.last_line import last_line
@@ -63,11 +63,15 @@ def event(reason: str, kind: str = "joined", *, usual: bool = False) -> EventLin
     return EventLine(7, 1.25, kind, reason, Phase.RUNNING, 1, usual=usual)
 
 
-def shown(status: RunStatus, width: int = 100) -> str:
+def printed(what: RenderableType, width: int = 100) -> str:
     console = Console(width=width, file=io.StringIO(), highlight=False)
     with console.capture() as capture:
-        console.print(draw(status))
+        console.print(what)
     return lines(capture.get())
+
+
+def shown(status: RunStatus, width: int = 100) -> str:
+    return printed(draw(status), width)
 
 
 def lines(text: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,13 +11,11 @@ import pytest
 from launcher.show.checks import check_lines, lines_of, rtt_line, warning_lines
 from launcher.show.heatmap import draw_heat_map
 from launcher.state.state_dir import StateDir
-from rendezvous.wire.errors import UsageError
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Round, RunReport
 from rendezvous.wire.verify import PairProbe
-from tests.launcher.command import LAUNCH_ID, launched, rdzv
+from tests.launcher.command import launched, rdzv
 from tests.support.mesh import ETH, RAIL, both, into, tried
-from tests.support.registry import Launch, Node, running
 
 NAMES = {slot: f"h{slot}" for slot in range(128)}
 
@@ -58,53 +56,52 @@ def odd(slot: int) -> Finding:
     return Finding(check="X03", level="warn", slot=slot, subject="driver", cause=cause)
 
 
-def test_at_the_start_the_differences_are_told_and_the_nodes_own_warnings_counted() -> None:
-    assert warning_lines(report(findings=[CUDA, SHM, GPUS, odd(9)])) == [
-        "warning: slot 9 (h9) is alone with driver 535.54; the 15 others have 550.90 (X03)",
-        "1 more warning of the checks: rdzv status llama --checks",
-    ]
+WRONG = Finding(
+    check="L17",
+    level="warn",
+    slot=3,
+    subject="GLOO_SOCKET_IFNAME",
+    value="lo",
+    expected="eth0",
+    cause="it leaves out the interface of the table",
+    fix="unset GLOO_SOCKET_IFNAME",
+)
+SLOW = WRONG.model_copy(update={"subject": "NCCL_TOPO_FILE"})
+SHOWS = "rdzv status llama --checks"
 
 
-def test_at_the_start_a_variable_that_names_a_wrong_interface_is_told_with_what_mends_it() -> None:
-    wrong = Finding(
-        check="L17",
-        level="warn",
-        slot=3,
-        subject="GLOO_SOCKET_IFNAME",
-        value="lo",
-        expected="eth0",
-        cause="it leaves out the interface of the table",
-        fix="unset GLOO_SOCKET_IFNAME",
-    )
-    slow = wrong.model_copy(update={"subject": "NCCL_TOPO_FILE"})
-    told, first, *rest, counted = warning_lines(
-        report(findings=[SHM, slow, *map(odd, range(9)), wrong])
-    )
-    assert told == (
+def test_at_the_start_a_difference_is_told_and_a_wrong_interface_with_what_mends_it() -> None:
+    wrong, alone = warning_lines(report(findings=[odd(9), WRONG]))
+    assert wrong == (
         "warning: slot 3 (h3): GLOO_SOCKET_IFNAME lo, expected eth0: it leaves out the interface "
         "of the table (L17); unset GLOO_SOCKET_IFNAME"
     )
-    assert "(X03)" in first
-    assert (len(rest), counted) == (
-        6,
-        "4 more warnings of the checks: rdzv status llama --checks",
-    )
+    words = "slot 9 (h9) is alone with driver 535.54; the 15 others have 550.90"
+    assert alone == f"warning: {words} (X03)"
 
 
-def test_where_no_command_can_show_them_afterwards_the_nodes_own_warnings_are_told_too() -> None:
-    common, own = warning_lines(report(findings=[SHM, odd(9)]), lasts=False)
-    assert "(X03)" in common
-    assert own.startswith("warning: ")
-    assert own.endswith("(L14)")
-    many = warning_lines(report(findings=[SHM, *map(odd, range(30))]), lasts=False)
-    assert (len(many), many[-1]) == (21, "11 more warnings of the checks")
-
-
-def test_at_the_start_many_warnings_are_cut_short_and_nothing_is_said_of_what_is_good() -> None:
-    assert warning_lines(report(findings=[CUDA, GPUS])) == []
-    lines = warning_lines(report(findings=[SHM, *map(odd, range(20))]))
-    assert len(lines) == 9
-    assert lines[-1] == "13 more warnings of the checks: rdzv status llama --checks"
+@pytest.mark.parametrize(
+    ("findings", "lasts", "told", "counted"),
+    [
+        ([CUDA, GPUS], True, {}, ""),  # nothing is said of what is good
+        ([CUDA, SHM, GPUS, odd(9)], True, {"X03": 1}, f"1 more warning of the checks: {SHOWS}"),
+        ([SHM, *map(odd, range(20))], True, {"X03": 8}, f"13 more warnings of the checks: {SHOWS}"),
+        (
+            *([SHM, SLOW, *map(odd, range(9)), WRONG], True),
+            *({"L17": 1, "X03": 7}, f"4 more warnings of the checks: {SHOWS}"),
+        ),
+        # Where no command can show them afterwards, the nodes' own are told too.
+        ([SHM, odd(9)], False, {"X03": 1, "L14": 1}, ""),
+        ([SHM, *map(odd, range(30))], False, {"X03": 20}, "11 more warnings of the checks"),
+    ],
+)
+def test_at_the_start_some_warnings_are_told_and_the_others_counted(
+    findings: list[Finding], lasts: bool, told: dict[str, int], counted: str
+) -> None:
+    lines = warning_lines(report(findings=findings), lasts=lasts)
+    assert [line for line in lines if "(" not in line] == ([counted] if counted else [])
+    checks = [found for line in lines for found in re.findall(r"\(([XL]\d\d)\)", line)]
+    assert checks == [check for check, count in told.items() for _ in range(count)]
 
 
 # --- below a failure ------------------------------------------------------------------------------
@@ -216,9 +213,7 @@ def test_where_nothing_was_probed_that_is_said(tmp_path: Path) -> None:
     assert (drawn.exit_code, drawn.stderr) == (2, f"rdzv: {words}\n")
 
 
-def test_of_a_run_whose_registry_is_gone_and_that_kept_nothing_that_is_said(
-    tmp_path: Path,
-) -> None:
+def test_of_a_run_whose_registry_is_gone_and_that_kept_nothing_that_is_said(tmp_path: Path) -> None:
     state = state_of_run(tmp_path)
     result = rdzv("status", "llama", "--checks", state=tmp_path)
     assert result.exit_code == 2
@@ -228,24 +223,6 @@ def test_of_a_run_whose_registry_is_gone_and_that_kept_nothing_that_is_said(
     assert rdzv("status", "--matrix", state=tmp_path).stderr == needs
     state.write("report.json", b"{")
     assert rdzv("status", "llama", "--checks", state=tmp_path).exit_code == 2
-
-
-async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> None:
-    with running(tmp_path) as registry:
-        state = launched(tmp_path / "state", registry.place)
-        launch = Launch("llama", LAUNCH_ID, state.secret())
-        ask = ("status", "llama", "--matrix")
-        before = await asyncio.to_thread(rdzv, *ask, state=tmp_path / "state")
-        assert before.exit_code == 2
-        assert "nothing is known of the checks of run 'llama': " in before.stderr
-        await registry.create(launch, 2)
-        async with (
-            Node(registry.place, launch, 0) as first,
-            Node(registry.place, launch, 1) as second,
-        ):
-            await asyncio.gather(first.run(), second.run())
-            during = await asyncio.to_thread(rdzv, *ask, state=tmp_path / "state")
-            assert during.stdout == "lo, 127.0.0.0/8, loopback, IPv4: 0 of 2 directed pairs fail\n"
 
 
 # --- the picture ----------------------------------------------------------------------------------
@@ -269,8 +246,3 @@ def test_the_picture_is_asked_for_by_a_files_name(tmp_path: Path) -> None:
     drawn = rdzv("status", "llama", "--matrix", str(path), state=tmp_path)
     assert drawn.stdout == f"drawn: {path}\n"
     assert b"<svg" in path.read_bytes()
-    result = rdzv("status", "llama", "--matrix", "m.gif", state=tmp_path)
-    refused = "rdzv: cannot draw into m.gif\n      name a file that ends in .svg, .png or .pdf\n"
-    assert (result.exit_code, result.stderr) == (2, refused)
-    with pytest.raises(UsageError, match=r"none/m.svg cannot be written: No such file"):
-        draw_heat_map(tried(2), {}, tmp_path / "none" / "m.svg")

@@ -98,9 +98,8 @@ class Following:
         return self.out + self._capsys.readouterr().out
 
 
-async def show(
-    state: StateDir, *, node: int | None = None, rank: int | None = None, follow: bool = False
-) -> int:
+async def show(state: StateDir, *, follow: bool = False, **which: int) -> int:
+    node, rank = which.get("node"), which.get("rank")
     return await show_logs(state, os.environ, node=node, rank=rank, lines=2, follow=follow)
 
 
@@ -119,20 +118,19 @@ async def test_files_of_this_machine_come_first_and_then_what_the_scheduler_keep
 
 
 @pytest.mark.parametrize(
-    ("node", "rank", "handle"),
-    [(1, None, "18"), (2, None, "17"), (None, 2, "18"), (None, 4, "18"), (None, 5, "17")],
+    ("which", "handle"),
+    [
+        *(({"node": node}, handle) for node, handle in ((1, "18"), (2, "17"))),
+        *(({"rank": rank}, handle) for rank, handle in ((2, "18"), (4, "18"), (5, "17"))),
+    ],
 )
 async def test_a_node_elsewhere_is_found_by_its_rank_or_that_of_one_of_its_processes(
-    state: StateDir,
-    capsys: pytest.CaptureFixture[str],
-    node: int | None,
-    rank: int | None,
-    handle: str,
+    state: StateDir, capsys: pytest.CaptureFixture[str], which: dict[str, int], handle: str
 ) -> None:
     sealed(state, hostname="gpu-17")
     submitted(state, 1, "17")
     submitted(state, 2, "18")
-    assert await show(state, node=node, rank=rank) == 0
+    assert await show(state, **which) == 0
     host = "slot 2, gpu-17" if handle == "18" else "slot 1"
     assert capsys.readouterr().out.endswith(f"({host}, queue {handle})\n2 lines of {handle}\n")
 
@@ -143,7 +141,7 @@ async def test_a_log_has_the_name_of_its_host(
 ) -> None:
     sealed(state, hostname="gpu-17")
     (state.logs / "node-1.log").write_text("1\n")
-    assert await show(state, node=which.get("node"), rank=which.get("rank")) == 0
+    assert await show(state, **which) == 0
     assert capsys.readouterr().out == f"==> {state.logs}/node-1.log (gpu-17)\n1\n"
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import json
 import sys
 from pathlib import Path
 from typing import cast
 
 import pytest
-from rich.console import Console
 
 from launcher.run import metrics_file
 from launcher.run.metrics_file import MetricsFile
 from launcher.show.curves import draw_curves
+from launcher.show.drawing import check_picture
 from launcher.show.metrics import read_metrics
 from launcher.show.progress import draw_metrics, in_one_line
 from launcher.state.state_dir import StateDir
@@ -26,7 +25,7 @@ from rendezvous.wire.metrics import MetricBatch, MetricLine, MetricRow, RunMetri
 from rendezvous.wire.run import NodeState, RunStatus
 from tests.launcher import command
 from tests.launcher.command import LAUNCH_ID, rdzv
-from tests.launcher.test_board import node, run_status
+from tests.launcher.test_board import node, printed, run_status
 from tests.support.registry import Launch, Node, running
 
 NAN = {"loss/not_finite": 1.0}
@@ -41,10 +40,7 @@ def line(rank: int, step: int, at: float = 1.0, **values: float) -> MetricLine:
 
 
 def shown(*rows: MetricLine, status: RunStatus | None = None, elapsed: float | None = None) -> str:
-    console = Console(width=100, file=io.StringIO(), highlight=False)
-    with console.capture() as capture:
-        console.print(draw_metrics(rows, status=status, elapsed_seconds=elapsed))
-    return "\n".join(text.rstrip() for text in capture.get().splitlines())
+    return printed(draw_metrics(rows, status=status, elapsed_seconds=elapsed))
 
 
 def launched(root: Path, *rows: MetricLine) -> StateDir:
@@ -306,5 +302,5 @@ def test_a_picture_that_cannot_be_is_refused(
         draw_curves([line(0, 1, loss=1.0)], "run r", tmp_path / "none" / "m.svg")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UsageError, match="drawing needs matplotlib") as missing:
-        draw_curves([line(0, 1, loss=1.0)], "run r", tmp_path / "m.svg")
+        check_picture(tmp_path / "m.svg")
     assert missing.value.hint == "install it: pip install 'rdzv[plot]'"

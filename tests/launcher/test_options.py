@@ -27,9 +27,7 @@ WORD = st.one_of(st.sampled_from(UGLY), st.text(st.characters(codec="utf-8"), ma
 
 
 def parse(
-    *words: str,
-    env: dict[str, str] | None = None,
-    model: type[Settings] = LaunchSettings,
+    *words: str, env: dict[str, str] | None = None, model: type[Settings] = LaunchSettings
 ) -> tuple[Settings, tuple[str, ...]]:
     """What a command with these options gets, from a command line and an environment."""
     found: list[tuple[Settings, tuple[str, ...]]] = []

@@ -36,10 +36,7 @@ COMMAND = ("train.py", "--epochs", "3")
 
 
 def plan(
-    environ: Mapping[str, str] | None = None,
-    *,
-    loopback: bool = False,
-    **settings: Any,
+    environ: Mapping[str, str] | None = None, *, loopback: bool = False, **settings: Any
 ) -> Plan:
     site = Site(Spec("worker.sh", "exec <<COMMAND>>"), here=HERE, loopback=loopback)
     made = plan_of(*COMMAND, site=site, environ=environ, **({"nnodes": "4"} | settings))
@@ -177,8 +174,7 @@ def test_nodes_of_the_local_scheduler_have_a_loopback_address_each_and_leave_hos
 
 
 @pytest.mark.parametrize(
-    ("settings", "has_prefix"),
-    [({}, True), ({"prefix": False}, False), ({"nnodes": "1"}, False)],
+    ("settings", "has_prefix"), [({}, True), ({"prefix": False}, False), ({"nnodes": "1"}, False)]
 )
 def test_lines_are_prefixed_where_several_nodes_share_the_terminal(
     settings: dict[str, Any], has_prefix: bool

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -130,16 +132,6 @@ def test_the_pods_of_an_indexed_job_wait_for_a_name_and_replace_each_other(tmp_p
         assert len(joined) == 4
 
 
-def test_the_nodes_of_an_azure_job_meet_at_the_address_of_its_master(tmp_path: Path) -> None:
-    with nodes(Lab(2, ipv6_only=True, hosts_mode="selfonly"), tmp_path) as run:
-        master = run.lab.hosts[0].address
-        for rank, host in enumerate(run.lab.hosts):
-            own = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2"}
-            own |= {"AZUREML_NODE_COUNT": "2", "AZ_BATCH_MASTER_NODE": f"[{master}]:6000"}
-            run.start(host, env.AZUREML_MPI | own)
-        assert run.told() == [f"{rank} 2 {master} keen_plum_4f5k" for rank in range(2)]
-
-
 IB9, GPU = ("--interface", "ib9"), ("--nproc-per-node", "gpu")
 
 
@@ -172,3 +164,37 @@ def test_a_node_that_cannot_take_part_ends_all_at_once_with_its_cause(
         assert "firewall" not in text
     last = said[0].strip().splitlines()[-1]
     assert f"slot {guilty} (h{guilty}) cannot take part" in last, said
+
+
+# Workers that come by themselves, on hosts that share nothing but a folder.
+
+
+COMMAND = ["--framework", "command", "--", *shell('echo "node $NODE_RANK of $(hostname)"')]
+
+
+def test_equal_workers_come_to_rank_0_and_one_too_many_waits_as_a_spare(tmp_path: Path) -> None:
+    """They know nothing of their slots: all of them are told the same."""
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o700)
+
+    def start(host: Host, *argv: str, **env: str) -> subprocess.Popen[str]:
+        own = environment(tmp_path / host.name, **env)
+        return host.start([RDZV, *argv, *COMMAND], env=own, stdout=subprocess.PIPE)
+
+    with Lab(4) as lab:
+        first, *others = lab.hosts
+        workers = [start(host, "worker", RDZV_JOIN_FILE=str(shared)) for host in others]
+        external = ("--scheduler", "external", "--set", f"JOIN_FOLDER={shared}")
+        launcher = start(first, "launch", "--rdzv-id", "r", "--nnodes", "3", *external)
+        said, _ = launcher.communicate(timeout=LIMIT_SECONDS)
+        assert launcher.returncode == 0, said
+        until(lambda: [worker.poll() for worker in workers].count(None) == 1)
+        (spare,) = [worker for worker in workers if worker.poll() is None]
+        assert spare.stdout is not None
+        spare.stdout.readline()  # it looks for a join string: TERM finds it ready
+        spare.terminate()
+        told = [worker.communicate(timeout=LIMIT_SECONDS)[0] for worker in workers]
+    codes = sorted(worker.returncode for worker in workers)
+    assert codes == [0, 0, 128 + signal.SIGTERM], told
+    assert sorted(re.findall(r"node (\d+) of ", "".join(told))) == ["1", "2"], told
+    assert list(shared.iterdir()) == []

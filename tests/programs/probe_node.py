@@ -1,7 +1,7 @@
-"""One node that probes: listens, waits for the plans, visits everybody, writes what it found.
+"""One node that probes: listens, waits for the plan, visits everybody, writes what it found.
 
 Arguments: its slot; a folder that all nodes share. It writes its port to SLOT.port, waits for
-`plans`, writes a list of reports to SLOT.found, and goes on listening until it is ended.
+`plan`, writes its report to SLOT.found, and goes on listening until it is ended.
 """
 
 from __future__ import annotations
@@ -22,15 +22,11 @@ async def main(slot: int, folder: Path) -> None:
     identity = Identity(b"k" * 32, "r", "launch01", slot)
     with ProbeListener(identity) as listener:
         write(folder / f"{slot}.port", str(listener.port))
-        while not (folder / "plans").exists():
+        while not (folder / "plan").exists():
             await asyncio.sleep(0.05)
-        found = []
-        for text in json.loads((folder / "plans").read_text()):
-            plan = ProbePlan.model_validate(text)
-            slots = [peer.slot for peer in plan.peers]
-            pairs = await probe_peers(identity, plan, slots)
-            found.append([asdict(pair) for pair in pairs])
-        write(folder / f"{slot}.found", json.dumps(found))
+        plan = ProbePlan.model_validate_json((folder / "plan").read_text())
+        pairs = await probe_peers(identity, plan, [peer.slot for peer in plan.peers])
+        write(folder / f"{slot}.found", json.dumps([asdict(pair) for pair in pairs]))
         await asyncio.sleep(600)
 
 

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -21,7 +22,10 @@ _MANUAL = ("--rdzv-id", "r", "--scheduler", "manual")
 
 
 class Cluster:
-    """A launcher on host 0, and the means to start the other nodes' worker runs."""
+    """A launcher on host 0, and the means to start the other nodes' worker runs.
+
+    `verb` is what rdzv is to do; `env`, variables on every host.
+    """
 
     def __init__(
         self,
@@ -49,9 +53,7 @@ class Cluster:
     def start(self, host: int, argv: list[str], **env: str) -> subprocess.Popen[str]:
         """Start a command on a host; its runs' state lives in a folder of the host's own."""
         return self.lab.hosts[host].start(
-            argv,
-            env=environment(self.state(host), **{**self._env, **env}),
-            stdout=subprocess.PIPE,
+            argv, env=environment(self.state(host), **{**self._env, **env}), stdout=subprocess.PIPE
         )
 
     def state(self, host: int) -> Path:
@@ -108,16 +110,6 @@ class Cluster:
 
 
 @contextmanager
-def cluster(
-    lab: Lab,
-    folder: Path,
-    *options: str,
-    command: Sequence[str] = (),
-    verb: str = "launch",
-    env: Mapping[str, str] | None = None,
-) -> Iterator[Cluster]:
-    """A cluster whose processes are ended with the lab.
-
-    `verb` is what rdzv is to do; `env`, variables on every host.
-    """
-    yield Cluster(lab, folder, *options, command=command, verb=verb, env=env)
+def cluster(lab: Lab, folder: Path, *options: str, **more: Any) -> Iterator[Cluster]:
+    """A cluster whose processes are ended with the lab."""
+    yield Cluster(lab, folder, *options, **more)

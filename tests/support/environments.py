@@ -115,10 +115,7 @@ VOLCANO = KUBERNETES | of(
 )
 """Pod 1 of a Volcano job of one task, with the plugins env and svc."""
 
-VOLCANO_TASKS = VOLCANO | {
-    "VC_MASTER_HOSTS": "lm-master-0.lm",
-    "VC_MASTER_NUM": "1",
-}
+VOLCANO_TASKS = VOLCANO | {"VC_MASTER_HOSTS": "lm-master-0.lm", "VC_MASTER_NUM": "1"}
 """Pod 1 of its second task."""
 
 VOLCANO_PYTORCH = VOLCANO_TASKS | of(

@@ -51,11 +51,7 @@ def candidate(interface: str = "eth0", address: str = "10.0.0.4", **values: Any)
 
 
 HEALTHY = Surroundings(
-    facts=Facts(
-        gpus=8,
-        nccl_version="2.27.3",
-        rdma=[port(number) for number in range(8)],
-    ),
+    facts=Facts(gpus=8, nccl_version="2.27.3", rdma=[port(number) for number in range(8)]),
     python=UserPython("/opt/venv/bin/python", "3.12", "2.9.0+cu128", "12.8", "2.27.3"),
     network=Network((Interface("lo"), Interface("eth0"), Interface("eth1"))),
     candidates=(candidate(),),

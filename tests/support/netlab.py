@@ -2,16 +2,10 @@
 
 A host has its own interfaces (`lo`, `eth0`, and those added), hostname, machine id, boot id,
 /etc/hosts and /etc/resolv.conf. Files, /tmp, /dev/shm and process ids are shared with this machine.
-Needs root, iproute2, unshare and mount.
+Needs root, iproute2, unshare and mount, and nft for faults by rules.
 
 `ip netns exec` bind-mounts a host's /etc/hosts, as container engines do: it can be written in
 place, and replacing it by a rename fails with EBUSY.
-
-More to be found on a host: `add_interface` (on the same switch or on another), `add_docker0`.
-
-Faults of the network: `cut` (between two hosts), `lose` (at random), `link_down`,
-`remove_interface`, `black_hole` (large packets vanish), `firewall`, `intercept` and `nat`; those by
-rules need nft.
 """
 
 from __future__ import annotations
@@ -134,11 +128,7 @@ class Lab:
     """
 
     def __init__(
-        self,
-        hosts: int | list[str],
-        *,
-        ipv6_only: bool = False,
-        hosts_mode: HostsMode = "none",
+        self, hosts: int | list[str], *, ipv6_only: bool = False, hosts_mode: HostsMode = "none"
     ) -> None:
         names = [f"h{index}" for index in range(hosts)] if isinstance(hosts, int) else hosts
         if len(names) > _MOST_HOSTS:
@@ -175,13 +165,7 @@ class Lab:
         self._remove()
 
     def add_interface(
-        self,
-        host: Host,
-        interface: str,
-        cidr: str,
-        *,
-        switch: str = "br0",
-        mtu: int = 1500,
+        self, host: Host, interface: str, cidr: str, *, switch: str = "br0", mtu: int = 1500
     ) -> None:
         """Give a host one more interface, on the switch of eth0 (br0) or on one of its own."""
         if switch not in self._switches:
@@ -197,14 +181,14 @@ class Lab:
         _ip(*inside, "link", "set", interface, "mtu", str(mtu), "up")
         host.addresses[interface] = cidr.partition("/")[0]
 
-    def add_docker0(self, host: Host, cidr: str = "172.17.0.1/16") -> None:
+    def add_docker0(self, host: Host) -> None:
         """Give a host what a container engine makes there: a bridge, and a container on it."""
         inside = ("-n", host.namespace)
         _ip(*inside, "link", "add", "docker0", "type", "bridge")
         _ip(*inside, "link", "add", "veth0c", "type", "veth", "peer", "name", "inside")
         _ip(*inside, "link", "set", "veth0c", "master", "docker0", "up")
         _ip(*inside, "link", "set", "inside", "up")
-        _ip(*inside, "address", "add", cidr, "dev", "docker0")
+        _ip(*inside, "address", "add", "172.17.0.1/16", "dev", "docker0")
         _ip(*inside, "link", "set", "docker0", "up")
 
     def remove_interface(self, host: Host, interface: str) -> None:
@@ -259,14 +243,12 @@ class Lab:
         *,
         sender: Host | None = None,
         interface: str = INTERFACE,
-        allow: Sequence[int] = (),
         reject: bool = False,
     ) -> None:
         """Stop what others begin with a host: connections and datagrams; answers to it do pass."""
         whom = f"{self._family} saddr {sender.addresses[interface]} " if sender else ""
-        rules = [f"tcp dport {port} accept" for port in allow]
         stops = f'iifname "{interface}" {whom}ct state new'
-        rules += [f"{stops} meta l4proto tcp reject with tcp reset"] if reject else []
+        rules = [f"{stops} meta l4proto tcp reject with tcp reset"] if reject else []
         self._add_rules(host, "filter hook input priority 0", [*rules, f"{stops} drop"])
 
     def intercept(self, host: Host, to: str) -> None:
@@ -279,7 +261,7 @@ class Lab:
         self._add_rules(host, "nat hook prerouting priority -100", [taken])
         self._add_rules(host, "nat hook postrouting priority 100", ["ct status dnat masquerade"])
 
-    def nat(self, host: Host, address: str, *, reachable: bool) -> None:
+    def nat(self, host: Host, address: str) -> None:
         """Let a host's connections seem to come from an address that none of its interfaces has."""
         at = host.run(["cat", f"/sys/class/net/{INTERFACE}/address"]).stdout.strip()
         for other in self.hosts:
@@ -287,8 +269,6 @@ class Lab:
             _ip("-n", other.namespace, *found, "nud", "permanent")
         source = f'oifname "{INTERFACE}" snat {self._family} to {address}'
         self._add_rules(host, "nat hook postrouting priority 100", [source])
-        if not reachable:
-            self.firewall(host)
 
     @property
     def _family(self) -> str:

@@ -233,17 +233,7 @@ async def ask(
     headers: Sequence[tuple[bytes, bytes]] = (),
     source: str = "127.0.0.1",
 ) -> Answer:
-    """Send one request; of a stream of events, the first lines are awaited.
-
-    Args:
-        app: The application, its guard included.
-        method: GET, ...
-        path: With the query.
-        credential: What is shown.
-        body: Bytes, or what is sent as JSON.
-        headers: More headers.
-        source: The peer's address.
-    """
+    """Send one request, with bytes or JSON; of a stream of events, the first lines are awaited."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     shown = credential.text() if isinstance(credential, Credential) else credential
     bearer = [] if shown is None else [(b"authorization", b"Bearer " + shown.encode())]

@@ -19,11 +19,6 @@ def installed(name: str, *requirements: str, python: str = sys.executable) -> Pa
 
     Made where it is missing, and anew where it was made for other requirements. Raises
     CannotInstall.
-
-    Args:
-        name: Of the folder.
-        requirements: What pip installs.
-        python: The interpreter that it is an environment of.
     """
     venv = FOLDER / name
     FOLDER.mkdir(parents=True, exist_ok=True)

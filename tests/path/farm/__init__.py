@@ -29,7 +29,7 @@ _counter = itertools.count()
 class Farm:
     """The farm's folder, and the launches that use it."""
 
-    def __init__(self, folder: Path, namespace: str | None) -> None:
+    def __init__(self, folder: Path, namespace: str) -> None:
         self.folder = folder / "farm"
         self.state = folder / "state"
         self._namespace = namespace
@@ -76,10 +76,8 @@ class Farm:
         return [run["name"].split("-", 2)[2] for run in self.runs() if self._lives(run)]
 
     def _lives(self, run: dict[str, Any]) -> bool:
-        return (
-            run["state"] in ("QUEUED", "STARTED")
-            and not (self.folder / f"{run['id']}.exit").exists()
-        )
+        is_over = (self.folder / f"{run['id']}.exit").exists()
+        return run["state"] in ("QUEUED", "STARTED") and not is_over
 
     def run_of(self, name: str) -> dict[str, Any]:
         """The run of a slot and generation (`1-1`); waits for it."""
@@ -96,25 +94,20 @@ class Farm:
     def gives_up(self, name: str) -> None:
         """Take the node of a run that has begun away; from now on the farm says so."""
         self.started(name)
-        self._write(self.run_of(name) | {"state": "EVICTED", "why": "the node is drained"})
+        run = self.run_of(name) | {"state": "EVICTED", "why": "the node is drained"}
+        path = self.folder / f"{run['id']}.json"
+        path.with_suffix(".evicted").write_text(json.dumps(run))
+        path.with_suffix(".evicted").replace(path)
 
     def kills(self, name: str) -> None:
         """Let nothing of a run go on."""
         os.killpg(self.started(name), signal.SIGKILL)
 
-    def _write(self, run: dict[str, Any]) -> None:
-        path = self.folder / f"{run['id']}.json"
-        path.with_suffix(".evicted").write_text(json.dumps(run))
-        path.with_suffix(".evicted").replace(path)
-
     # --- launching ----------------------------------------------------------------------------
 
     @contextmanager
     def launching(
-        self,
-        *options: str,
-        command: list[str],
-        env: dict[str, str] | None = None,
+        self, *options: str, command: list[str], env: dict[str, str] | None = None
     ) -> Iterator[Launched]:
         """A launch whose other nodes the farm starts."""
         own = f"{_SUBNET}.1"
@@ -147,7 +140,7 @@ class Farm:
         }
 
     def _inside(self, argv: list[str]) -> list[str]:
-        return ["ip", "netns", "exec", self._namespace, *argv] if self._namespace else argv
+        return ["ip", "netns", "exec", self._namespace, *argv]
 
     def rdzv(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Another command of the person's."""

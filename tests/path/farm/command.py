@@ -8,10 +8,8 @@ over. There is no server: every call lets queued runs begin, as many as `capacit
 
 Files in the folder that a test makes are its troubles:
 
-    hold-submit     submit waits before it makes the run, until the file is gone
     hold-answer     submit waits after it has made the run
     down            every call fails
-    stays           kill fails, and says so in the file `stayed`
 """
 
 from __future__ import annotations
@@ -59,11 +57,6 @@ def main(verb: str, *words: str) -> None:
 
 def _has(trouble: str) -> bool:
     return (FOLDER / trouble).exists()
-
-
-def _wait_while(trouble: str) -> None:
-    while _has(trouble):
-        time.sleep(0.02)
 
 
 @contextlib.contextmanager
@@ -119,14 +112,14 @@ def _begin_queued() -> None:
 
 
 def _submit(name: str, spec: str) -> None:
-    _wait_while("hold-submit")
     with _locked():
         number = 1 + max((run["id"] for run in _runs()), default=100)
         kept = FOLDER / f"{number}.sh"
         kept.write_text(Path(spec).read_text())
         run = {"id": number, "name": name.removeprefix("--name="), "spec": str(kept), "pid": 0}
         _write(run | {"state": "QUEUED", "why": "Quota"})
-    _wait_while("hold-answer")
+    while _has("hold-answer"):
+        time.sleep(0.02)
     print(f"submitted {number}")
 
 
@@ -140,9 +133,6 @@ def _show(key: str) -> None:
 
 
 def _kill(key: str, grace: str) -> None:
-    if _has("stays"):
-        (FOLDER / "stayed").touch()
-        sys.exit("farm: error: you may not end this run")
     with _locked():
         run = next((run for run in _runs() if str(run["id"]) == key), None)
         if run is None:
