@@ -219,7 +219,7 @@ def test_the_hosts_slots_count_unless_processes_are_asked_for() -> None:
 
 
 def test_every_slot_has_its_host_and_its_variable_cannot_be_set_otherwise() -> None:
-    def plan(**settings: object) -> Plan:
+    def plan(**settings: Any) -> Plan:
         site = Site(Spec("worker.sh", ""), hosts=("n0", "ada@n1", "[fd00::7]:22"))
         return plan_of("train.py", site=site, nnodes="3", **settings)
 

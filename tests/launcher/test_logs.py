@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,9 +99,9 @@ class Following:
         return self.out + self._capsys.readouterr().out
 
 
-async def show(state: StateDir, *, follow: bool = False, **which: int) -> int:
-    node, rank = which.get("node"), which.get("rank")
-    return await show_logs(state, os.environ, node=node, rank=rank, lines=2, follow=follow)
+async def show(state: StateDir, **which: Any) -> int:
+    asked = {"node": None, "rank": None, "follow": False, **which}
+    return await show_logs(state, os.environ, lines=2, **asked)
 
 
 async def test_files_of_this_machine_come_first_and_then_what_the_scheduler_keeps(

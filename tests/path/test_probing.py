@@ -49,7 +49,7 @@ def probe(
     ports = [int(written(folder / f"{slot}.port")) for slot in range(len(hosts))]
     (folder / "plan.new").write_text(plan(addresses, ports, mtu).model_dump_json())
     (folder / "plan.new").rename(folder / "plan")
-    found = {}
+    found: dict[tuple[int, int], PairProbe] = {}
     for slot in range(len(hosts)):
         told = json.loads(written(folder / f"{slot}.found"))
         found |= {(slot, one["slot"]): PairProbe(**one) for one in told}
