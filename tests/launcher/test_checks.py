@@ -84,6 +84,7 @@ def test_at_the_start_a_difference_is_told_and_a_wrong_interface_with_what_mends
     ("findings", "lasts", "told", "counted"),
     [
         ([CUDA, GPUS], True, {}, ""),  # nothing is said of what is good
+        ([SHM], True, {}, f"1 warning of the checks: {SHOWS}"),
         ([CUDA, SHM, GPUS, odd(9)], True, {"X03": 1}, f"1 more warning of the checks: {SHOWS}"),
         ([SHM, *map(odd, range(20))], True, {"X03": 8}, f"13 more warnings of the checks: {SHOWS}"),
         (

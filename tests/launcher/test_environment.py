@@ -99,8 +99,11 @@ def test_a_variable_that_forbids_what_is_required_is_refused_before_anything_is_
 
 
 def test_of_a_table_the_nodes_own_values_are_shown() -> None:
-    head, network, *lines = table_lines(table(), "d4ba9bac8253" + "0" * 52, 1, {})
-    assert head == "# node 1 (gpu-1, slot 1) of run 'llama', table d4ba9bac8253"
+    first, second = table().rows
+    rows = [first, second.model_copy(update={"slot": 5})]
+    made = table().model_copy(update={"rows": rows})
+    head, network, *lines = table_lines(made, "d4ba9bac8253" + "0" * 52, 1, {})
+    assert head == "# node 1 (gpu-1, slot 5) of run 'llama', table d4ba9bac8253"
     assert network == "# NCCL should say: Using network IB"
     own = ["MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500", "NODE_RANK=1", "NNODES=2"]
     assert [line.split("  #")[0].rstrip() for line in lines[:4]] == own

@@ -80,6 +80,7 @@ def test_a_limit_of_open_files_that_is_too_low_is_refused_with_what_is_needed(
     words: str, needed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (12, 12))
+    monkeypatch.setattr("os.execv", lambda *_: pytest.fail("it was started"))
     refused = rdzv(*words.split(), env={"RDZV_STATE_DIR": str(tmp_path)})
     assert refused.exit_code == 2
     assert refused.stderr.splitlines()[0] == (
