@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import sys
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -18,17 +17,16 @@ from launcher.show.drawing import check_picture
 from launcher.show.metrics import read_metrics
 from launcher.show.progress import draw_metrics, in_one_line
 from launcher.state.state_dir import StateDir
-from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import Unavailable, UsageError
-from rendezvous.wire.metrics import MetricBatch, MetricLine, MetricRow, RunMetrics
+from rendezvous.wire.metrics import MetricLine, RunMetrics
 from rendezvous.wire.run import NodeState, RunStatus
 from tests.launcher import command
-from tests.launcher.command import LAUNCH_ID, rdzv
+from tests.launcher.command import rdzv
 from tests.launcher.test_board import node, printed, run_status
-from tests.support.registry import Launch, Node, running
 
 NAN = {"loss/not_finite": 1.0}
+DROPPED = "metrics come faster than they can be sent, and some rows were dropped"
 
 
 def line(rank: int, step: int, at: float = 1.0, **values: float) -> MetricLine:
@@ -183,65 +181,37 @@ class Told:
 
     def __init__(self) -> None:
         self.rows = [line(0, 1), line(0, 2)]
+        self.session, self.dropped, self.away = "a", 0, False
 
     async def metrics(self, run: str, after: int | None = None) -> RunMetrics:
+        if self.away:
+            raise Unavailable("nobody listens")
         rows = [row for row in self.rows if row.number > (after or 0)]
-        return RunMetrics(session="a", newest=9, rows=rows, elapsed_seconds=1.0)
+        await asyncio.sleep(0)
+        told: dict[str, Any] = {"session": self.session, "dropped": self.dropped, "rows": rows}
+        return RunMetrics(newest=9, elapsed_seconds=1.0, **told)
 
 
 async def test_what_nodes_tell_is_kept_once_whatever_becomes_of_the_registry(
     tmp_path: Path,
 ) -> None:
     said: list[str] = []
-    with running(tmp_path) as registry:
-        state = command.launched(tmp_path / "state", registry.place)
-        launch = Launch("llama", LAUNCH_ID, state.secret())
-        await registry.create(launch, 1)
-        viewer = registry.client(launch.keys.read)
-        keeper = MetricsFile(viewer, state, said.append)
-        async with viewer, Node(registry.place, launch, 0) as node:
-            await node.join()
-            await keeper.fetch()
-            before = await asyncio.to_thread(rdzv, "status", "llama", state=tmp_path / "state")
-            await tell(node, 1, 10, 11)
-            await asyncio.gather(keeper.fetch(), keeper.fetch())
-            ask = ("status", "llama")
-            after = await asyncio.to_thread(rdzv, *ask, state=tmp_path / "state")
-            text = await asyncio.to_thread(rdzv, *ask, "--json", state=tmp_path / "state")
-            await tell(node, 5, 12)  # two in between were dropped
-            await keeper.fetch()
-            registry.end()
-            await keeper.fetch()  # it is away
-            registry.start()
-            await tell(node, 6, 13)
-            async with timeout(40):
-                while len(list(read_metrics(state))) < 4:
-                    await keeper.fetch()
-    assert [row.step for row in read_metrics(state)] == [10, 11, 12, 13]
+    state, told = launched(tmp_path), Told()
+    keeper = MetricsFile(cast(RegistryClient, told), state, said.append)
+    await asyncio.gather(keeper.fetch(), keeper.fetch())
+    told.rows.append(line(0, 3))
+    told.dropped = 2
+    await keeper.fetch()
+    told.away, told.session = True, "b"
+    await keeper.fetch()
+    told.away, told.rows = False, [line(0, 4).model_copy(update={"number": 1})]
+    await keeper.fetch()
+    assert [row.step for row in read_metrics(state)] == [1, 2, 3, 4]
     assert (state.path / "metrics.jsonl").stat().st_mode & 0o777 == 0o600
-    progress, dropped = said  # and the next progress in a minute
-    assert progress == "progress: step 11 on 1 rank, loss 1"
-    assert dropped == (
-        "metrics come faster than they can be sent, and some rows were dropped; send fewer of "
-        "them (every tenth step, or from rank 0 alone)"
-    )
-    assert "step" not in before.stdout
-    rows = [row.split() for row in after.stdout.splitlines()[-2:]]
-    assert rows == [["rank", "step", "loss", "told"], ["0", "11", "1", "now"]]
-    told = json.loads(text.stdout)["metrics"]
-    assert [(row["rank"], row["step"], row["values"]) for row in told] == [(0, 11, {"loss": 1.0})]
-
-
-async def tell(node: Node, first: int, *steps: int) -> None:
-    """Tell it until the registry has taken it in, as an agent does."""
-    rows = [MetricRow(rank=node.slot, step=step, values={"loss": 1.0}) for step in steps]
-    async with timeout(40):
-        while True:
-            with contextlib.suppress(Unavailable):
-                batch = MetricBatch(first=first, rows=rows)
-                await node.client.send_metrics("llama", node.slot, batch)
-                return
-            await asyncio.sleep(0.05)
+    assert said == [
+        "progress: step 2 on 1 rank",  # and the next progress in a minute
+        f"{DROPPED}; send fewer of them (every tenth step, or from rank 0 alone)",
+    ]
 
 
 @pytest.mark.parametrize("how", ["full", "unwritable"])

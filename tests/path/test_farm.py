@@ -17,8 +17,6 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
 
-WAITING = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
-
 
 @pytest.fixture(scope="session")
 def farm_network() -> Iterator[str]:

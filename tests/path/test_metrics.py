@@ -49,6 +49,8 @@ def test_what_a_program_tells_is_shown_while_it_runs_and_kept_however_soon_it_en
             return found if len(found) == 2 else None
 
         assert until(told) == [["0", "2", "0.3333", "0.1"], ["1", "2", "0.3333", "0.1"]]
+        as_json = json.loads(rdzv(state, "status", "r", "--json"))["metrics"]
+        assert {(row["rank"], row["step"]) for row in as_json} == {(0, 2), (1, 2)}
         until(lambda: len(rows_of(state, 0)) == 3)
         go.touch()
         outcome = launched.finish()

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
@@ -26,7 +25,6 @@ from tests.support.waiting import until
 BIN = Path(sys.executable).parent
 RDZV = str(BIN / "rdzv")
 LIMIT_SECONDS = 50.0
-T = TypeVar("T")
 
 
 def environment(state: Path, **more: str) -> dict[str, str]:
