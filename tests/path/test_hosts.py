@@ -1,4 +1,5 @@
-"""Equal containers of a platform find each other by what the platform tells them, and a token."""
+"""The whole path across emulated hosts: equal containers of a platform, workers that come by
+themselves, and nodes that know no name but their own."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import environments as env
-from tests.support.cluster import LIMIT_SECONDS
+from tests.support.cluster import LIMIT_SECONDS, cluster
 from tests.support.launching import RDZV, Launched, environment, shell
-from tests.support.netlab import Host, Lab
+from tests.support.netlab import Host, HostsMode, Lab
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
@@ -198,3 +199,45 @@ def test_equal_workers_come_to_rank_0_and_one_too_many_waits_as_a_spare(tmp_path
     assert codes == [0, 0, 128 + signal.SIGTERM], told
     assert sorted(re.findall(r"node (\d+) of ", "".join(told))) == ["1", "2"], told
     assert list(shared.iterdir()) == []
+
+
+# Hosts with an address, a hostname and an /etc/hosts each, whose nodes train together.
+
+
+PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("hosts_mode", "backend", "count", "ipv6_only"),
+    [
+        ("debian", "static", 3, False),
+        pytest.param("none", "static", 2, True, marks=pytest.mark.nightly),
+        pytest.param("selfonly", "c10d", 2, False, marks=pytest.mark.nightly),
+    ],
+)
+def test_nodes_that_know_at_most_their_own_name_train_together(
+    tmp_path: Path, hosts_mode: HostsMode, backend: str, count: int, ipv6_only: bool
+) -> None:
+    with Lab(count, hosts_mode=hosts_mode, ipv6_only=ipv6_only) as lab:
+        before = [host.hosts_file.read_bytes() for host in lab.hosts]
+        command = [PROGRAM]  # what each node's hostname and alias must resolve to, on every node
+        for rank, host in enumerate(lab.hosts):
+            for name in (host.name, f"node-{rank}"):
+                command += ["--expect", f"{name}={host.address}"]
+        options = ("--rdzv-backend", backend, "--nproc-per-node", "2" + ",1" * (count - 1))
+        with cluster(lab, tmp_path, *options, command=command) as run:
+            run.start_workers()
+            outcome = run.finish()
+        assert outcome.code == 0, outcome.err + str(run.told)
+        results = run.results(outcome)
+        world = count + 1
+        assert [r["rank"] for r in results] == list(range(world))
+        assert {r["sum"] for r in results} == {world * (world + 1) // 2}
+        names = {str(r["hostname"]) for r in results}
+        assert names == {host.name for host in lab.hosts}
+        if backend == "static":
+            ranks = [lab.hosts[0].name] * 2 + [host.name for host in lab.hosts[1:]]
+            assert [r["hostname"] for r in results] == ranks
+            assert {r["master_addr"] for r in results} == {lab.hosts[0].address}
+        assert [host.hosts_file.read_bytes() for host in lab.hosts] == before
