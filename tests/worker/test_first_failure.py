@@ -13,12 +13,8 @@ import pytest
 
 from tests.support.waiting import soon
 from tests.worker.programs.started import PYTHON, Start, is_gone, starting, until_there
-from worker.program import failure, family
-from worker.program.ending import Ending
-from worker.program.family import Child, Family, Ranks, certain_failure, failed_rank
+from worker.program.family import Child, Family, certain_failure, failed_rank
 from worker.program.process import Program
-
-pytestmark = pytest.mark.real_time
 
 FOR_EVER = "exec sleep 60"
 TORCHRUN_LIKE = """
@@ -83,12 +79,7 @@ async def failed(program: Program, children: int) -> None:
     await soon(lambda: sum(bool(c.exit_code) for c in program.family.children) == children)
 
 
-def first_of(ending: Ending) -> tuple[int, int | None] | None:
-    """The exit code and the rank of the first failure."""
-    first = ending.first_failure
-    return None if first is None else (first.exit_code, first.worker_rank)
-
-
+@pytest.mark.real_time
 @pytest.mark.parametrize("pidfds", [True, False])
 async def test_the_first_failure_is_told_with_its_rank_and_when_it_was(
     start: Start, files: Files, monkeypatch: pytest.MonkeyPatch, pidfds: bool
@@ -136,37 +127,17 @@ async def test_the_end_of_the_main_process_is_told_before_what_it_started_has_en
     assert (await ending).exit_code == 3
 
 
-async def test_a_worker_that_failed_before_its_ranks_were_read_is_named_after_the_end(
-    start: Start, files: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By whom its siblings lack."""
-    read = failure._ranks
-
-    def too_late_for_one(pid: int) -> Ranks | None:
-        found = read(pid)
-        return None if found is None or found.rank == 5 else found
-
-    monkeypatch.setattr(failure, "_ranks", too_late_for_one)
-    monkeypatch.setattr(family, "_TOGETHER_SECONDS", 20.0)  # a busy machine starts them slowly
-    program = await start(*files.torchrun(FOR_EVER, files.worker(1, "exit 3"), FOR_EVER))
-    await known(program, 2)
-    files.tell(1)
-    await failed(program, 1)
-    assert failed_rank(program.family) is None
-    files.end.touch()
-    assert first_of(await program.wait()) == (3, 5)
-
-
-@pytest.mark.parametrize(("is_stopped", "first"), [(True, None), (False, (6, None))])
+@pytest.mark.parametrize(("is_stopped", "code"), [(True, None), (False, 6)])
 async def test_a_child_without_ranks_is_a_guess_that_counts_where_nobody_asked_for_the_end(
-    start: Start, files: Files, is_stopped: bool, first: tuple[int, int | None] | None
+    start: Start, files: Files, is_stopped: bool, code: int | None
 ) -> None:
     program = await start(*files.torchrun("exit 6", names="RANK"))
     await failed(program, 1)
     assert failed_rank(program.family) is None
     if not is_stopped:
         files.end.touch()
-    assert first_of(await (program.stop() if is_stopped else program.wait())) == first
+    first = (await (program.stop() if is_stopped else program.wait())).first_failure
+    assert (first.exit_code if first else None) == code
 
 
 async def test_nobody_is_blamed_when_a_worker_had_ended_unseen_before(
@@ -184,47 +155,3 @@ async def test_nobody_is_blamed_when_a_worker_had_ended_unseen_before(
     await failed(program, 1)
     files.end.touch()
     assert (await program.wait()).first_failure is None
-
-
-NOISY_LAUNCHER = """
-import os, subprocess, sys, time
-def start(words, own):
-    return subprocess.Popen(["sh", "-c", words], env={**os.environ, **own})
-def ranks(n):
-    return {"RANK": str(4 + n), "LOCAL_RANK": str(n), "LOCAL_WORLD_SIZE": "2"}
-workers = [start(words, ranks(n)) for n, words in enumerate(sys.argv[2:])]
-helpers = [
-    start("sleep 0.1 & echo mismatch; sleep 0.1; exit 18", {}),
-    start("kill -KILL $$", {}),
-    start("(sleep 0.2; exit 4) & exit 0", {}),
-    start("sleep 0.1; exit 2", {"LOCAL_RANK": "1"}),
-    start("sleep 0.1; exit 3", {"RANK": "4"}),
-]
-if os.fork() == 0:
-    if os.fork() == 0:
-        time.sleep(0.2)
-    os._exit(5)
-while not os.path.exists(sys.argv[1]):  # until then nobody reaps the helpers
-    time.sleep(0.02)
-for helper in helpers:
-    helper.wait()
-sys.exit(max(worker.wait() for worker in workers))
-"""
-
-
-async def test_helpers_that_fail_are_never_taken_for_ranks(start: Start, files: Files) -> None:
-    """Beside real ranks, below a launcher that was itself given ranks."""
-    workers = (files.worker(0, "exit 0"), files.worker(1, "exit 0"))
-    argv = [*PYTHON, "-c", NOISY_LAUNCHER, str(files.end), *workers]
-    program = await start(*argv, RANK="9", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
-    await soon(lambda: {2, 3, 5, 18, 137} <= {c.exit_code for c in program.family.children})
-    seen = program.family
-    assert certain_failure(seen, ends_all=True) is None
-    # Two of them may have been seen with ranks that they gave themselves: a warning, and no end.
-    warned = failed_rank(seen)
-    assert warned is None or warned.exit_code in (2, 3)
-    for number in range(2):
-        files.tell(number)
-    files.end.touch()
-    assert (await program.wait()).exit_code == 0
-    assert certain_failure(program.family, ends_all=True) is None

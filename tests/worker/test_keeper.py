@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -96,30 +96,6 @@ def test_exits_with_the_code_of_the_program_and_tells_the_agent_its_pid_and_end(
     assert (found, err, kept.told()) == (code, "", [f"started {int(out)}", told])
 
 
-@pytest.mark.parametrize(
-    ("text", "mode", "code", "reason"),
-    [
-        (None, 0, 127, "there is no such file"),
-        ("#!/bin/sh\n", 0o644, 126, "it is not an executable file (chmod +x?)"),
-        ("echo hello\n", 0o755, 126, "it has no #! line and is no program for this machine"),
-        ("#!/no/such\n", 0o755, 127, "the interpreter that its first line names does not exist"),
-    ],
-)
-def test_a_file_that_cannot_be_executed_is_explained(
-    keep: Keep, tmp_path: Path, text: str | None, mode: int, code: int, reason: str
-) -> None:
-    file = tmp_path / "train.sh"
-    if text is not None:
-        file.write_text(text)
-        file.chmod(mode)
-    assert keep(str(file)).result() == (code, "", f"rdzv: cannot start '{file}': {reason}\n")
-
-
-def test_a_program_that_is_not_on_the_path_is_named(keep: Keep) -> None:
-    words = "rdzv: cannot start 'no-such-program': not found in any folder of PATH\n"
-    assert keep("no-such-program").result() == (127, "", words)
-
-
 def test_arguments_and_environment_arrive_unchanged_even_in_a_c_locale(keep: Keep) -> None:
     odd = ["", "two words", "'\"", "line\nbreak", "$HOME `id` \\", "-X", "--", "umlaut-ä", "\udcff"]
     code = "import json, sys; print(json.dumps(sys.argv[1:]))"
@@ -137,9 +113,7 @@ def _signals(mask: str) -> set[int]:
 def test_no_signal_is_ignored_or_blocked_in_the_program_and_no_file_is_inherited(
     keep: Keep,
 ) -> None:
-    spoil = (
-        "import os, sys; from signal import *; signal(SIGHUP, SIG_IGN); signal(SIGCHLD, SIG_IGN)"
-    )
+    spoil = "import os, sys; from signal import *; [signal(n, SIG_IGN) for n in (SIGHUP, SIGCHLD)]"
     spoil += "; pthread_sigmask(SIG_BLOCK, [SIGTERM, SIGUSR1]); os.execv(sys.argv[1], sys.argv[1:])"
     script = "ls /proc/self/fd; cat /proc/self/status"
     code, out, _ = keep("sh", "-c", script, within=[*PYTHON, "-c", spoil]).result()
@@ -149,7 +123,7 @@ def test_no_signal_is_ignored_or_blocked_in_the_program_and_no_file_is_inherited
     assert files.split() == ["0", "1", "2", "3"]  # 3 is the folder being listed
 
 
-@pytest.mark.parametrize("name", ["INT", "USR1", "WINCH"])
+@pytest.mark.parametrize("name", ["INT", "WINCH"])
 def test_passes_a_signal_on_to_the_program(keep: Keep, name: str) -> None:
     script = f"trap 'echo got {name}; exit 5' {name}; echo ready; sleep 60 & wait"
     kept = keep("sh", "-c", script, grace=0.1)
@@ -161,12 +135,9 @@ def test_passes_a_signal_on_to_the_program(keep: Keep, name: str) -> None:
 # --- what is left ---------------------------------------------------------------------------------
 
 
-@pytest.mark.real_time
 def test_names_the_first_few_that_a_program_leaves_running_and_ends_all(keep: Keep) -> None:
-    kept = keep("sh", "-c", "for n in 1 2 3 4 5 6 7; do setsid sleep 60 & echo $!; done")
-    begun = time.monotonic()
-    code, out, _ = kept.result()
-    assert time.monotonic() - begun < 9  # they heeded SIGTERM: the grace was not needed
+    script = "for n in 1 2 3 4 5 6 7; do setsid sleep 60 & echo $!; done"
+    code, out, _ = (kept := keep("sh", "-c", script, grace=3600)).result()
     _, *told = kept.told()
     pids = {int(line) for line in out.split()}
     named = [line.split(" ", 3) for line in told[2:]]
@@ -177,11 +148,13 @@ def test_names_the_first_few_that_a_program_leaves_running_and_ends_all(keep: Ke
     assert all(map(is_gone, pids))
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize(
     "script",
-    ["sleep 0.1 & exit 0", "sleep 60 & exit 3", "trap 'exit 0' TERM; echo ready; sleep 60 & wait"],
-    ids=["ends by itself", "failed", "was told"],
+    [
+        pytest.param("sleep 0.1 & exit 0", marks=pytest.mark.real_time, id="ends by itself"),
+        pytest.param("sleep 60 & exit 3", id="failed"),
+        pytest.param("trap 'exit 0' TERM; echo ready; sleep 60 & wait", id="was told"),
+    ],
 )
 def test_names_nothing_that_ends_by_itself_or_of_a_program_that_failed_or_was_told_to_end(
     keep: Keep, script: str
@@ -194,7 +167,6 @@ def test_names_nothing_that_ends_by_itself_or_of_a_program_that_failed_or_was_to
     assert "left" not in "".join(kept.told())
 
 
-@pytest.mark.real_time
 def test_300_orphans_leave_no_zombie(keep: Keep) -> None:
     kept = keep("sh", "-c", "for i in $(seq 300); do (true &); done; echo ready; exec sleep 60")
     assert kept.read_line() == "ready"
@@ -203,22 +175,20 @@ def test_300_orphans_leave_no_zombie(keep: Keep) -> None:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize(
-    ("order", "grace", "code"),
-    [(b"T", 0.3, 143), (b"", 0.1, 143), (b"K", 30.0, 137)],
-    ids=["stop", "an agent that is gone", "kill"],
+    ("order", "grace", "code"), [("T", 0.3, 143), ("", 0.1, 143), ("K", 3600, 137)]
 )
 def test_workers_that_ignore_sigterm_are_killed_after_the_grace_or_at_once(
-    keep: Keep, order: bytes, grace: float, code: int
+    keep: Keep, order: str, grace: float, code: int
 ) -> None:
     kept = keep(*TWO_THAT_IGNORE_TERM, grace=grace)
     workers = [int(kept.read_line().split()[1]) for _ in range(2)]
     begun = time.monotonic()
     if order:
-        kept.lifeline.send(order)
+        kept.lifeline.send(order.encode())
     else:
         kept.lifeline.close()  # with a line unread: the keeper gets a reset, not an end of file
     assert kept.process.wait(30) == code
-    assert order == b"K" or grace <= time.monotonic() - begun
+    assert order == "K" or grace <= time.monotonic() - begun
     assert all(map(is_gone, workers))
 
 
@@ -237,7 +207,6 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
-@pytest.mark.real_time
 def test_a_process_that_keeps_forking_does_not_survive_the_kill(keep: Keep) -> None:
     """Each of its parents ends by itself: what was listed a moment ago is gone already."""
     code = "import os, signal, sys, time\nif os.fork(): time.sleep(60)\n"
@@ -262,27 +231,36 @@ def test_a_killed_keeper_takes_the_program_with_it(keep: Keep) -> None:
 
 
 def test_a_process_is_read_whatever_its_name_looks_like() -> None:
-    code = "import time; open('/proc/self/comm', 'w').write(') Z 1 ('); print(1); time.sleep(60)"
-    argv = [sys.executable, "-c", code]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
-        until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == ") Z 1 (\n")
-        found = keeper.read_process(process.pid)
-        process.kill()
+    comm = Path("/proc/self/comm")
+    name = comm.read_text()
+    comm.write_text(") Z 1 (")
+    try:
+        found = keeper.read_process(os.getpid())
+    finally:
+        comm.write_text(name)
     assert found is not None
-    assert (found.pid, found.parent) == (process.pid, os.getpid())
-    assert found.state in "RSD"
+    assert (found.pid, found.parent, found.state) == (os.getpid(), os.getppid(), "R")
 
 
-def test_descendants_are_listed_parents_first_without_what_is_spared() -> None:
-    script = "sleep 60 & sh -c 'sleep 60 & wait' & echo $!; wait"
-    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        inner = int(process.stdout.readline())
-        until(lambda: len(keeper.descendants(process.pid)) == 3)
-        everyone = [p.pid for p in keeper.descendants(process.pid)]
-        spared = [p.pid for p in keeper.descendants(process.pid, frozenset({inner}))]
-        for pid in (process.pid, *everyone):
-            keeper.send(pid, signal.SIGKILL)
-    assert len(everyone) == 3
-    assert everyone.index(inner) < 2
-    assert spared == [pid for pid in everyone[:2] if pid != inner]
+@pytest.mark.parametrize(
+    ("program", "error", "code", "reason"),
+    [
+        ("train", errno.ENOENT, 127, "not found in any folder of PATH"),
+        ("/no/train", errno.ENOENT, 127, "there is no such file"),
+        (f"{__file__}/train", errno.ENOTDIR, 127, "there is no such file"),
+        (__file__, errno.ENOENT, 127, "the interpreter that its first line names does not exist"),
+        ("train", errno.EACCES, 126, "it is not an executable file (chmod +x?)"),
+        ("train", errno.ENOEXEC, 126, "it has no #! line and is no program for this machine"),
+        ("train", errno.E2BIG, 126, "Argument list too long"),
+    ],
+)
+def test_what_cannot_be_executed_is_explained(
+    program: str, error: int, code: int, reason: str
+) -> None:
+    found = keeper.explain(program, OSError(error, os.strerror(error)))
+    assert found == (code, reason)
+
+
+def test_a_program_that_cannot_be_started_is_named(keep: Keep) -> None:
+    words = "rdzv: cannot start 'no-such-program': not found in any folder of PATH\n"
+    assert keep("no-such-program").result() == (127, "", words)

@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -17,8 +19,6 @@ from tests.worker.programs.started import PROGRAMS, TWO_THAT_IGNORE_TERM, is_dea
 from worker.program import keeper
 from worker.program.process import end_descendants, reap_orphans
 
-pytestmark = pytest.mark.real_time
-
 AGENT = [sys.executable, str(PROGRAMS / "agent.py"), "0.3"]
 
 
@@ -26,77 +26,56 @@ class Agent:
     """A small agent (`programs/agent.py`) with two workers that ignore SIGTERM."""
 
     def __init__(self, *within: str) -> None:
-        self.process = subprocess.Popen(
-            [*within, *AGENT, *TWO_THAT_IGNORE_TERM],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        argv, pipe = [*within, *AGENT, *TWO_THAT_IGNORE_TERM], subprocess.PIPE
+        self.process = subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True)
         self.facts = self.told()
         assert self.process.stderr is not None
         self.workers = [int(self.process.stderr.readline().split()[1]) for _ in range(2)]
 
-    def told(self) -> dict[str, int]:
+    def told(self) -> dict[str, Any]:
         assert self.process.stdout is not None
-        facts: dict[str, int] = json.loads(self.process.stdout.readline())
+        facts: dict[str, Any] = json.loads(self.process.stdout.readline())
         return facts
 
-    def close(self) -> None:
-        everyone = keeper.descendants(self.process.pid)
-        self.process.kill()
-        self.process.communicate()
-        keeper.kill([found for found in everyone if not is_gone(found.pid)])
+
+@contextmanager
+def agent(*within: str) -> Iterator[Agent]:
+    """It runs; at the end nothing of it does."""
+    started = Agent(*within)
+    yield started
+    everyone = keeper.descendants(started.process.pid)
+    started.process.kill()
+    started.process.communicate()
+    keeper.kill([found for found in everyone if not is_gone(found.pid)])
 
 
-@pytest.fixture
-def agent() -> Iterator[Callable[..., Agent]]:
-    started: list[Agent] = []
-
-    def run(*within: str) -> Agent:
-        started.append(Agent(*within))
-        return started[-1]
-
-    yield run
-    for each in started:
-        each.close()
+@pytest.mark.real_time
+async def test_an_agent_killed_by_sigkill_takes_everything_with_it() -> None:
+    with agent() as killed:
+        killed.process.kill()
+        await soon(lambda: all(map(is_dead, [killed.facts["keeper"], *killed.workers])))
 
 
-async def test_an_agent_killed_by_sigkill_takes_everything_with_it(
-    agent: Callable[..., Agent],
-) -> None:
-    killed = agent()
-    killed.process.kill()
-    await soon(lambda: all(map(is_dead, [killed.facts["keeper"], *killed.workers])))
-
-
-async def test_a_keeper_killed_by_sigkill_is_reported_and_nothing_is_left(
-    agent: Callable[..., Agent],
-) -> None:
-    found = agent()
-    os.kill(found.facts["keeper"], signal.SIGKILL)
-    told = found.told()
-    assert (told["exit_code"], "keeper" in str(told["reason"])) == (137, True)
-    assert found.process.wait(30) == 137
-    assert all(map(is_gone, found.workers))
+@pytest.mark.real_time
+def test_a_keeper_killed_by_sigkill_is_reported_and_nothing_is_left() -> None:
+    with agent() as found:
+        os.kill(found.facts["keeper"], signal.SIGKILL)
+        told = found.told()
+        assert (told["exit_code"], "keeper" in told["reason"]) == (137, True)
+        assert found.process.wait(30) == 137
+        assert all(map(is_gone, found.workers))
 
 
 @pytest.mark.netns
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a process namespace")
-async def test_as_pid_1_orphans_are_reaped_and_sigterm_ends_all(
-    agent: Callable[..., Agent],
-) -> None:
-    found = agent("unshare", "-pf", "--kill-child", "--mount-proc")
-    assert found.facts["agent"] == 1
-
-    def inside() -> list[keeper.Process]:
-        return keeper.descendants(found.process.pid)
-
-    # The agent, its keeper, the program and its two workers; the agent's two orphans are reaped.
-    await soon(lambda: len(inside()) == 5)
-    os.kill(inside()[0].pid, signal.SIGTERM)
-    assert found.told()["exit_code"] == 143
-    assert found.process.wait(30) == 143
-    assert inside() == []
+async def test_as_pid_1_orphans_are_reaped_and_sigterm_ends_all() -> None:
+    with agent("unshare", "-pf", "--kill-child", "--mount-proc") as found:
+        # The agent, its keeper, the program and its two workers; its two orphans are reaped.
+        await soon(lambda: len(keeper.descendants(found.process.pid)) == 5)
+        os.kill(keeper.descendants(found.process.pid)[0].pid, signal.SIGTERM)
+        assert (found.facts["agent"], found.told()["exit_code"]) == (1, 143)
+        assert found.process.wait(30) == 143
+        assert keeper.descendants(found.process.pid) == []
 
 
 async def test_reaping_orphans_leaves_the_exit_codes_of_our_own_children_alone() -> None:
@@ -108,6 +87,7 @@ async def test_reaping_orphans_leaves_the_exit_codes_of_our_own_children_alone()
     reaping.cancel()
 
 
+@pytest.mark.real_time
 async def test_end_descendants_leaves_what_it_is_told_to_spare() -> None:
     spared = await asyncio.create_subprocess_exec("sleep", "60")
     ended = await asyncio.create_subprocess_exec("sh", "-c", "trap '' TERM; sleep 60; sleep 60")
@@ -124,8 +104,9 @@ def test_a_process_whose_parent_is_gone_already_is_signalled_at_once() -> None:
     assert done.returncode == -signal.SIGTERM
 
 
+# A child is told that its parent dies, of which a thread lives on.
 LOSES_PARENT = """
-import os, signal, sys
+import os, signal
 from worker.program.process import die_with_parent, parent_lives
 parent = os.getppid()
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -135,15 +116,10 @@ signal.sigwait([signal.SIGTERM])
 print(os.getppid() == parent, parent_lives(parent), flush=True)
 """
 LIVES_ON_IN_A_THREAD = """
-import ctypes, subprocess, sys, threading, time
+import ctypes, subprocess, sys, threading
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True)
-def tell():
-    for line in child.stdout:
-        print(line, end="", flush=True)
-        told.set()
-told = threading.Event()
-threading.Thread(target=tell).start()
-told.wait()
+print(child.stdout.readline(), end="", flush=True)
+threading.Thread(target=lambda: print(child.stdout.read(), end="", flush=True)).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
 

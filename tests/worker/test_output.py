@@ -5,11 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import until
+from tests.worker.programs.started import Recording
+from worker.program import output as output_module
 from worker.program.output import OutputSink, Pump, Stream
 
 
@@ -185,3 +190,71 @@ def test_of_what_came_at_once_standard_error_is_the_last_word(ours: Ours, tmp_pa
     made.close()
     assert made.tail == ["stdout", "stderr"]
     assert (tmp_path / "log").read_text() == "stdout\nstderr\n"
+
+
+def piped(*pieces: tuple[Stream, bytes]) -> tuple[dict[int, Stream], list[int]]:
+    """A pipe for each piece, which is in it: the ends to read, and those to write."""
+    made = [(os.pipe(), *piece) for piece in pieces]
+    for (_, writer), _, data in made:
+        os.write(writer, data)
+    return {ends[0]: stream for ends, stream, _ in made}, [ends[1] for ends, _, _ in made]
+
+
+def test_an_output_that_raises_does_not_stop_the_program(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Recording):
+        def write(self, stream: Stream, data: bytes) -> None:
+            raise ValueError("broken")
+
+    readers, writers = piped(("stdout", b"a"), ("stderr", b"b"))
+    pump = Pump(readers, Broken())
+    for writer in writers:
+        os.close(writer)
+    pump.finish()
+    words = "a piece of the program's output was lost"
+    assert [record.message for record in caplog.records] == [words] * 2
+
+
+@pytest.mark.real_time
+def test_our_own_output_being_stuck_holds_up_the_program_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(output_module, "STUCK_SECONDS", 0.1)
+    our_reader, ours = os.pipe()
+    os.write(ours, bytes(1 << 16))  # our pipe is full
+    readers, (writer,) = piped(("stdout", b"more"))
+    pump = Pump(readers, OutputSink(stdout=ours))
+    os.close(writer)
+    pump.finish()
+    os.close(our_reader)
+    words = "our own output is stuck; the program's last lines may be missing"
+    assert [record.message for record in caplog.records] == [words]
+    until(lambda: not pump._thread.is_alive())
+    os.close(ours)
+
+
+def test_what_came_while_our_own_output_was_slow_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(output_module, "DRAIN_SECONDS", 0.0)
+    begun, fast = threading.Event(), threading.Event()
+
+    class Slow(Recording):
+        def write(self, stream: Stream, data: bytes) -> None:
+            begun.set()
+            fast.wait(60)
+            super().write(stream, data)
+
+    output = Slow()
+    readers, writers = piped(("stdout", b"first, "), ("stderr", b""))
+    pump = Pump(readers, output)
+    begun.wait(60)
+    for writer, text in zip(writers, (b"last", bytes(60_000)), strict=True):
+        os.write(writer, text)
+    finishing = threading.Thread(target=pump.finish)
+    finishing.start()
+    until(lambda: pump._deadline < time.monotonic())
+    fast.set()
+    finishing.join(60)
+    assert (output.of("stdout"), output.of("stderr")) == (b"first, last", bytes(60_000))
+    for writer in writers:  # which a process elsewhere would still hold
+        os.close(writer)
