@@ -16,9 +16,8 @@ from rendezvous.talk.macs import command_mac
 from rendezvous.wire.errors import TooManyRequests
 from rendezvous.wire.relay import CommandEnd, CommandExit, CommandStart, Parcel
 from tests.support.waiting import soon
-from tests.worker.test_rsh_remote import DIGEST, KEY, TABLE, Cluster, Process, running, sleeping
+from tests.worker.test_rsh_remote import DIGEST, KEY, Cluster, Process, running, sleeping
 from worker.rsh import exchange, remote
-from worker.rsh.served import ServedShell
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ async def test_before_the_go_and_where_it_is_not_allowed_nothing_is_asked() -> N
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        ({}, '"exec" needs "host" and "command", which is base64'),
+        ({"host": "h1"}, '"exec" needs "host" and "command", which is base64'),
         ({"host": "h1", "command": 5}, '"exec" needs "host" and "command", which is base64'),
         ({"host": "h1", "command": "ä"}, '"command" is not base64'),
         ({"host": "h1", "command": "a"}, '"command" is not base64'),
@@ -46,22 +45,17 @@ async def test_before_the_go_and_where_it_is_not_allowed_nothing_is_asked() -> N
         ({"host": "h1", "command": "AAAA"}, "a command has 1 to 131071 bytes, and no zero"),
     ],
 )
-async def test_a_request_that_is_none_is_told_so(
-    cluster: Cluster, request_: dict[str, Any], error: str
-) -> None:
+async def test_a_request_that_is_none_is_told_so(request_: dict[str, Any], error: str) -> None:
     process = Process()
-    await cluster.nodes[0].serve(request_, process)
+    async with running() as cluster:
+        await cluster.nodes[0].serve(request_, process)
     assert process.told[0]["error"].startswith(error)
 
 
-def start_of(changes: dict[str, Any]) -> CommandStart:
+def start_of(key: bytes = KEY, **changes: Any) -> CommandStart:
     """A start for slot 1 from slot 0, but for what the changes say of its MAC."""
-    true: dict[str, Any] = {
-        "digest": DIGEST, "sender": 0, "target": 1, "number": 1, "command": b"touch $MARK"
-    }  # fmt: skip
-    key = changes.pop("key", KEY)
-    mac = command_mac(key, **(true | changes))
-    return CommandStart(number=1, command=base64.b64encode(b"touch $MARK").decode(), mac=mac)
+    mac = command_mac(key, **({**MAC, "command": START} | changes))
+    return CommandStart(number=1, command=base64.b64encode(START).decode(), mac=mac)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +71,7 @@ async def test_a_command_that_no_node_has_made_for_this_one_is_not_run(
 ) -> None:
     """As a registry could that lies: it holds credentials, and not the key of the run's nodes."""
     words = "node 1: this command was not made by a node of this run for it"
-    cluster.wire.relay.give(0, [Parcel(peer=1, frame=start_of(dict(changes)))])
+    cluster.wire.relay.give(0, [Parcel(peer=1, frame=start_of(**changes))])
     await soon(lambda: bool(cluster.wire.seen))
     assert cluster.wire.seen[0].frame == CommandExit(number=1, code=255, message=words)
     assert cluster.nodes[1]._served == {}
@@ -100,7 +94,7 @@ async def test_a_command_that_is_shown_again_is_not_run_again(
 
 async def test_a_command_whose_end_overtakes_its_start_is_not_run(cluster: Cluster) -> None:
     """The registry may pass on late what its caller has given for a second time, or given up."""
-    for frame in (CommandEnd(number=1), start_of({})):
+    for frame in (CommandEnd(number=1), start_of()):
         cluster.wire.relay.give(0, [Parcel(peer=1, frame=frame)])
     assert (await cluster.run("true", own=2)).told == [{"exit": 0}]
     assert not any(parcel.peer == 0 for parcel in cluster.wire.seen)
@@ -122,8 +116,7 @@ async def test_a_command_that_was_refused_is_not_run_when_it_is_shown_again(
 
 
 async def test_more_commands_at_once_than_a_node_takes_are_refused(
-    cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "MOST_CALLS", 2)
     monkeypatch.setattr(remote, "MOST_SERVED", 2)
@@ -139,8 +132,7 @@ async def test_more_commands_at_once_than_a_node_takes_are_refused(
 
 
 async def test_more_than_may_wait_for_a_registry_that_takes_nothing_is_refused(
-    cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchange, "MOST_QUEUED_BYTES", 200_000)
     long = "true " + " " * 60_000
@@ -171,8 +163,7 @@ async def test_a_node_that_has_no_file_left_says_so_and_goes_on(cluster: Cluster
 
 
 async def test_a_caller_of_whose_end_the_news_was_lost_ends_its_command_all_the_same(
-    cluster: Cluster,
-    tmp_path: Path,
+    cluster: Cluster, tmp_path: Path
 ) -> None:
     """The registry forgets that it has gone; the target asks after the restart, and is told."""
     told, task, shell = await sleeping(cluster, tmp_path)
@@ -185,8 +176,7 @@ async def test_a_caller_of_whose_end_the_news_was_lost_ends_its_command_all_the_
     await soon(lambda: not psutil.pid_exists(shell))
 
 
-async def test_a_shell_that_cannot_be_started_is_no_end_of_the_agent(cluster: Cluster) -> None:
-    cluster.nodes[1].begin(TABLE, DIGEST, ServedShell("node 1", {"PATH": "/nowhere"}, 1.0))
-    told = await cluster.run("true")
-    assert told.told[-1] == {"exit": 127}
-    assert b"cannot start 'sh': not found in any folder of PATH" in told.said("stderr")
+MAC: dict[str, Any] = {"digest": DIGEST, "sender": 0, "target": 1, "number": 1}
+
+
+START = b"touch $MARK"

@@ -47,12 +47,10 @@ class Wire:
     def __init__(self) -> None:
         self.relay = Relay()
         self.seen: list[Parcel] = []
-        self.doubled = False
-        self.down = False
+        self.doubled = self.down = self._odd = False
         self.refused: Exception | None = None
         self.answers = asyncio.Event()
         self.answers.set()
-        self._odd = False
 
     def restart(self) -> None:
         """Forget all."""
@@ -60,10 +58,8 @@ class Wire:
         self.relay = Relay()
 
     def _answer(self) -> None:
-        if self.refused is not None:
-            raise self.refused
-        if self.down:
-            raise Unavailable("it is down")
+        if self.refused is not None or self.down:
+            raise self.refused or Unavailable("it is down")
 
     async def relay_give(self, run: str, slot: int, parcels: list[Parcel]) -> RelayReply:
         self._answer()
@@ -91,9 +87,8 @@ class Process(Caller):
 
     def __init__(self) -> None:
         self.told: list[Request] = []
-        self.reads = asyncio.Event()
+        self.reads, self.killed = asyncio.Event(), asyncio.Event()
         self.reads.set()
-        self.killed = asyncio.Event()
 
     async def tell(self, answer: Request) -> None:
         if self.killed.is_set():
@@ -193,15 +188,10 @@ async def test_a_command_runs_on_its_host_and_ends_as_a_shell_does(
     assert told.told[-1] == {"exit": code}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["'quoted' \"words\" ; [x] $5 `", "two\nlines\n", "\udcff\udc80 no UTF-8", "x" * 60_000],
-    ids=lambda text: ascii(text[:12]),
-)
+@pytest.mark.parametrize("text", ["two\n'lines' \udcff\udc80 [x] $5 `", "x" * 60_000], ids=[0, 1])
 async def test_words_arrive_and_are_printed_as_they_were_said(cluster: Cluster, text: str) -> None:
     data = os.fsencode(text)
-    command = b"printf %s '" + data.replace(b"'", b"'\\''") + b"'"
-    told = await cluster.run(command)
+    told = await cluster.run(b"printf %s '" + data.replace(b"'", b"'\\''") + b"'")
     assert told.said() == data
 
 
@@ -266,11 +256,11 @@ async def test_a_target_that_sends_more_than_it_may_fills_nothing(cluster: Clust
 async def test_nothing_is_doubled_when_answers_are_lost(cluster: Cluster, tmp_path: Path) -> None:
     count = tmp_path / "count"
     cluster.wire.doubled = True
-    for number in range(4):
+    for number in range(2):
         told = await cluster.run(f"echo x >> {count}; seq 2000; exit {number}")
         assert told.said() == b"".join(b"%d\n" % n for n in range(1, 2001))
         assert told.told[-1] == {"exit": number}
-    assert count.read_text() == "x\n" * 4
+    assert count.read_text() == "x\n" * 2
 
 
 async def test_commands_go_on_over_a_restart_of_the_registry(
@@ -294,17 +284,6 @@ async def test_commands_go_on_over_a_restart_of_the_registry(
     assert count.read_text() == "x\n"
 
 
-async def test_a_start_and_an_end_that_were_lost_are_told_again(cluster: Cluster) -> None:
-    await cluster.run("true")  # both know the session
-    cluster.wire.down = True
-    told, task = cluster.ask("echo here")
-    await asyncio.sleep(0.05)
-    cluster.wire.restart()
-    cluster.wire.down = False
-    await asyncio.wait_for(task, 30)
-    assert told.said() == b"here\n"
-
-
 # --- the end --------------------------------------------------------------------------------------
 
 
@@ -320,14 +299,12 @@ async def sleeping(cluster: Cluster, folder: Path) -> tuple[Process, asyncio.Tas
 
 
 async def test_a_caller_that_is_gone_ends_the_command_and_all_that_it_started(
-    cluster: Cluster,
-    tmp_path: Path,
+    cluster: Cluster, tmp_path: Path
 ) -> None:
     pids = [tmp_path / "shell", tmp_path / "child"]
     command = f"echo $$ > {pids[0]}; setsid sh -c 'echo $$ > {pids[1]}; exec sleep 300' & wait"
     told, task = cluster.ask(command)
     running_pids = [await pid_in(path) for path in pids]
-    assert all(map(psutil.pid_exists, running_pids))
     told.killed.set()
     await asyncio.wait_for(task, 30)
     await soon(lambda: not any(map(psutil.pid_exists, running_pids)))
@@ -335,8 +312,7 @@ async def test_a_caller_that_is_gone_ends_the_command_and_all_that_it_started(
 
 
 async def test_of_callers_that_have_gone_before_a_registry_came_back_nothing_is_run_or_kept(
-    cluster: Cluster,
-    tmp_path: Path,
+    cluster: Cluster, tmp_path: Path
 ) -> None:
     ran = tmp_path / "ran"
     cluster.wire.down = True
@@ -357,8 +333,7 @@ async def test_of_callers_that_have_gone_before_a_registry_came_back_nothing_is_
 
 
 async def test_a_caller_that_goes_while_its_start_is_on_its_way_ends_the_command(
-    cluster: Cluster,
-    tmp_path: Path,
+    cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.wire.answers.clear()
     told, task, shell = await sleeping(cluster, tmp_path)
@@ -368,28 +343,6 @@ async def test_a_caller_that_goes_while_its_start_is_on_its_way_ends_the_command
     await soon(lambda: not psutil.pid_exists(shell))
     kinds = [type(p.frame) for p in cluster.wire.seen if p.peer == 1]
     assert kinds[:2] == [CommandStart, CommandEnd]
-
-
-@pytest.mark.real_time
-async def test_what_ignores_term_is_killed_after_the_grace(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    pid = tmp_path / "pid"
-    cluster.nodes[1].begin(TABLE, DIGEST, ServedShell("node 1", {"PATH": os.environ["PATH"]}, 0.1))
-    told, _ = cluster.ask(f"trap '' TERM; echo $$ > {pid}; while :; do sleep 1; done")
-    shell = await pid_in(pid)
-    told.killed.set()
-    await soon(lambda: not psutil.pid_exists(shell))
-
-
-async def test_a_command_that_ends_takes_along_what_it_left_in_the_background(
-    cluster: Cluster,
-    tmp_path: Path,
-) -> None:
-    pid = tmp_path / "pid"
-    told = await cluster.run(f"sleep 300 & echo $! > {pid}")
-    assert told.told == [{"exit": 0}]
-    assert not psutil.pid_exists(int(pid.read_text()))
 
 
 async def test_the_end_of_the_run_ends_commands_and_says_so(
