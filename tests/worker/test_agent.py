@@ -18,7 +18,6 @@ import pytest
 
 from rendezvous.compat import timeout
 from rendezvous.talk.join_string import JoinString
-from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.node import Job
 from rendezvous.wire.run import Phase
 from rendezvous.wire.verify import PairProbe, ProbePlan, ProbeReport
@@ -33,30 +32,19 @@ JOB = Job(framework="command")
 HERE = Path(__file__).parent
 LIKE_NCCL = [sys.executable, str(HERE / "programs" / "like_nccl.py")]
 
-# One that may have a port of InfiniBand, as far as the others are told.
 _NODE = """
 import asyncio, functools, json, logging, os, sys
 from pathlib import Path
 from rendezvous.talk.join_string import JoinString
-from rendezvous.wire.node import RdmaPort
 from worker.agent import AgentEnvironment, run_agent
 from worker.nccl.log import NcclLog
-from worker.offer.join_request import make_offer
 from worker.settings import WorkerSettings
-
-def offer(*args, **options):
-    found = make_offer(*args, **options)
-    port = RdmaPort(device="mlx5_0", link_layer="InfiniBand", state="ACTIVE", phys_state="LinkUp",
-                    rate_gbps=400.0, lid=1, sm_lid=1, pkeys=[0xFFFF])
-    facts = found.facts.model_copy(update={"rdma": [port]})
-    return found.model_copy(update={"facts": facts, "findings": []})
 
 logging.basicConfig(level="INFO")
 folder, given = Path(sys.argv[1]), json.loads(sys.argv[2])
 settings = WorkerSettings(loopback=True, framework="command", log_dir=folder / "logs", **given)
 environment = AgentEnvironment(
     hosts_file=folder / "hosts", hosts_seconds=1.0,
-    make_offer=offer if "nccl_log" in given else make_offer,
     nccl_log=functools.partial(NcclLog, look_seconds=0.1),
 )
 join = JoinString.parse(os.environ.pop("JOIN"))
@@ -72,12 +60,12 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 @contextmanager
 def agent(
-    registry: Registry, launch: Launch, folder: Path, *command: str, slot: int = 0, **settings: Any
+    registry: Registry, launch: Launch, folder: Path, *command: str, **settings: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The real agent of a slot."""
+    """The real agent of slot 0."""
     (folder / "hosts").write_text("127.0.0.1 localhost\n")
     keys = launch.keys
-    named = (keys.launch_id, slot, 1, keys.join_token(slot, 1), keys.row_key, keys.probe_key)
+    named = (keys.launch_id, 0, 1, keys.join_token(0, 1), keys.row_key, keys.probe_key)
     join = JoinString(registry.place, launch.run, *named)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
     given = json.dumps({"hosts": "auto"} | settings)
@@ -95,10 +83,10 @@ def agent(
         process.wait(30)
 
 
-async def joined(registry: Registry, launch: Launch, slot: int = 0) -> None:
-    """Wait until the slot has a node."""
+async def joined(registry: Registry, launch: Launch) -> None:
+    """Wait until slot 0 has a node."""
     async with timeout(30):
-        while (await registry.status(launch)).slots[slot].node_state is None:
+        while (await registry.status(launch)).slots[0].node_state is None:
             await asyncio.sleep(0.02)
 
 
@@ -159,36 +147,6 @@ async def test_an_agent_proves_its_peers_and_answers_theirs_until_the_go(
             async with timeout(30):
                 while await outcome_of(launch, view.plan) != "refused":
                     await asyncio.sleep(0.05)
-
-
-async def test_a_spare_that_comes_after_the_go_ends_well_and_says_why(
-    registry: Registry, tmp_path: Path
-) -> None:
-    launch = Launch("late")
-    await registry.create(launch, 1, spares=1, last_call_seconds=0, job=JOB)
-    async with Node(registry.place, launch, 0, job=JOB) as node:
-        await node.run()
-        with agent(registry, launch, tmp_path, slot=1) as process:
-            assert await asyncio.to_thread(process.wait, 45) == 0
-    assert "slot 1 came too late" in (tmp_path / "agent.log").read_text()
-
-
-# --- the network that NCCL really uses ------------------------------------------------------------
-
-
-async def test_a_fall_back_of_nccl_ends_a_run_that_requires_rdma_while_the_program_goes_on(
-    registry: Registry, tmp_path: Path
-) -> None:
-    launch = Launch("strict")
-    await registry.create(launch, 1, verdict_seconds=0, job=JOB)
-    program = [*LIKE_NCCL, str(HERE / "nccl" / "no_library.log"), "60", "0"]
-    asked: Any = {"hosts": "off", "nccl_log": "on", "require_rdma": True}
-    with agent(registry, launch, tmp_path, *program, **asked) as process:
-        status = await registry.wait_for_phase(launch, Phase.FINISHED)
-        code = await asyncio.to_thread(process.wait, 30)
-    assert status.result is not None
-    assert status.result.exit_code == code == ExitCode.PREFLIGHT_FAILED
-    assert "NCCL uses sockets (eth0)" in status.result.message
 
 
 async def test_a_program_that_fails_for_its_network_is_reported_with_the_cause_in_nccls_log(
