@@ -49,8 +49,7 @@ def words(
 
 
 def start(*argv: str, **environ: str) -> subprocess.Popen[str]:
-    env = {"PATH": os.environ["PATH"], **environ}
-    pipe = subprocess.PIPE
+    env, pipe = {"PATH": os.environ["PATH"], **environ}, subprocess.PIPE
     return subprocess.Popen(argv, env=env, stdout=pipe, stderr=pipe, text=True, bufsize=1)
 
 
@@ -66,10 +65,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, list[str], str]:
     return process.returncode, sorted(out.splitlines()), err
 
 
-def run(*argv: str, **environ: str) -> tuple[int, list[str], str]:
-    return ended(start(*argv, **environ))
-
-
 def python(script: str) -> tuple[str, ...]:
     return (sys.executable, "-c", script)
 
@@ -82,7 +77,7 @@ def test_each_process_is_given_its_ranks_and_they_are_filled_in_where_it_asks_fo
     options = ("--set", "X=$RANK/$WORLD_SIZE=$Y")
     given = {"HOME": "/h", "MASTER_ADDR": "::1", "MASTER_PORT": "7", "RANK": "9", "LOCAL_RANK": "9"}
     command = (*tell, "a$LOCAL_RANK", "${RANK}b", "$HOME", "$MASTER_ADDR:$MASTER_PORT")
-    assert run(*words(*command, rank=3, options=options), **given) == (
+    assert ended(start(*words(*command, rank=3, options=options), **given)) == (
         0,
         ["a0 3b $HOME ::1:7 3 0 5 2 1 1 3/5=$Y /h", "a1 4b $HOME ::1:7 4 1 5 2 1 1 4/5=$Y /h"],
         "",
@@ -101,12 +96,11 @@ def test_lines_of_two_processes_stay_whole_however_they_are_written() -> None:
     script = "import os\nfor number in range(50):\n"
     script += "  for word in (f\"{os.environ['RANK']}-\", str(number), '.\\n'):\n"
     script += "    os.write(1, word.encode())\n    os.write(2, word.encode())\n"
-    code, lines, err = run(*words(*python(script), starter=("-c", PATIENT)))
+    code, lines, err = ended(start(*words(*python(script), starter=("-c", PATIENT))))
     expected = sorted(f"{rank}-{number}." for rank in (0, 1) for number in range(50))
     assert (code, lines, sorted(err.splitlines())) == (0, expected, expected)
 
 
-@pytest.mark.real_time
 def test_an_unfinished_line_is_shown_before_its_process_goes_on(tmp_path: Path) -> None:
     """A progress bar, or a question."""
     end = tmp_path / "end"
@@ -130,7 +124,7 @@ def test_when_one_process_fails_the_others_are_ended_and_its_code_is_the_code(
 ) -> None:
     script = f"import os, sys, signal\nif os.environ['RANK'] == '1':\n  {end}\nsignal.pause()\n"
     first = "rdzv: process 1 (local rank 1) " + FAILED_FIRST.format(said)
-    assert run(*words(*python(script))) == (code, [], first)
+    assert ended(start(*words(*python(script)))) == (code, [], first)
 
 
 @pytest.mark.real_time
@@ -152,7 +146,6 @@ def test_who_does_not_end_within_the_grace_is_killed_and_has_not_failed(
     assert (code, err) == ((3, said) if one_fails else (128 + signal.SIGKILL, ""))
 
 
-@pytest.mark.real_time
 def test_who_fails_while_another_failure_is_not_seen_yet_changes_nothing(tmp_path: Path) -> None:
     """The starter is stopped meanwhile, finds two dead, and signals before it has looked."""
     script = "import os, sys, signal\nprint(os.getpid(), flush=True)\n"
@@ -173,7 +166,7 @@ def test_who_fails_while_another_failure_is_not_seen_yet_changes_nothing(tmp_pat
 
 def test_a_program_that_is_not_there_is_127_and_named() -> None:
     said = "rdzv: 'no-such-program' cannot be started: No such file or directory\n"
-    assert run(*words("no-such-program")) == (127, [], said)
+    assert ended(start(*words("no-such-program"))) == (127, [], said)
 
 
 def test_a_users_signal_reaches_every_process() -> None:
