@@ -20,11 +20,11 @@ from rendezvous.wire.errors import (
     Unavailable,
     UsageError,
 )
-from rendezvous.wire.reports import RefuseReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.watch import NodeView
 from tests.worker.agent.drive import (
+    BASE,
     OFFER,
     PLAN,
     PROGRAM,
@@ -33,6 +33,7 @@ from tests.worker.agent.drive import (
     SERVING,
     SLOT,
     rank,
+    refusal,
     reply,
     table,
     to,
@@ -110,25 +111,22 @@ def good(effect: Effect, draw: st.DrawFn) -> Input:
         case do.Watch():
             return inputs.Viewed(number, draw(news()))
         case do.Listen():
-            return draw(
-                st.sampled_from(
-                    [inputs.Listening(number, 7_000), inputs.Listening(number, None, "no")]
-                )
-            )
+            return inputs.Listening(number, *draw(st.sampled_from([(7_000,), (None, "no")])))
         case do.Connect():
-            return inputs.Connected(number, "https://10.0.0.4:29600")
+            return inputs.Connected(number, BASE)
         case do.MakeOffer():
             return inputs.Offered(number, OFFER)
         case do.Join():
-            return inputs.Joined(number, reply(), "https://10.0.0.4:29600")
+            return inputs.Joined(number, reply(), BASE)
         case do.Visit():
             bad = PairProbe(slot=0, outcome="timeout")
             return inputs.Visited(number, draw(st.sampled_from([(), (bad,)])), 0.5)
         case do.Arm():
-            refusal = RefuseReport(epoch=effect.table.epoch, code="bad_table", reason="no")
-            contracts = st.sampled_from([PROGRAM, PROGRAM, SERVING, NCCL, None])
-            contract = draw(contracts)
-            return inputs.Armed(number, contract) if contract else inputs.NotArmed(number, refusal)
+            contract = draw(st.sampled_from([PROGRAM, PROGRAM, SERVING, NCCL, None]))
+            if contract is not None:
+                return inputs.Armed(number, contract)
+            epoch = {"epoch": effect.table.epoch}
+            return inputs.NotArmed(number, refusal("bad_table").model_copy(update=epoch))
         case do.Start():
             ending = draw(st.sampled_from(ENDINGS)) if effect.contract.argv else None
             return inputs.ProgramGone(number, ending)
@@ -139,42 +137,24 @@ def good(effect: Effect, draw: st.DrawFn) -> Input:
 
 def bad(effect: Effect, draw: st.DrawFn) -> Input:
     """What comes of an effect that does not."""
-    number = effect.number
-    kinds_limited = (
-        do.Watch,
-        do.RestoreHosts,
-        do.LookAhead,
-        do.MakeOffer,
-        do.ReadTrouble,
-        do.RemoveHosts,
+    kinds = [inputs.Broken, inputs.Failed, inputs.Failed]
+    kind: Any = draw(
+        st.sampled_from(kinds + [inputs.Late] * (getattr(effect, "limit", None) is not None))
     )
-    limited = isinstance(effect, kinds_limited) or (
-        isinstance(effect, do.Tell) and effect.limit is not None
-    )
-    kinds = [inputs.Broken, inputs.Failed, inputs.Failed, *([inputs.Late] if limited else [])]
-    kind: Any = draw(st.sampled_from(kinds))
-    if kind is inputs.Late:
-        return inputs.Late(number)
-    if kind is inputs.Broken:
-        return inputs.Broken(number, ValueError("not this way"))
-    first = 2 if isinstance(effect, do.Watch | do.Tell) else len(ERRORS)
-    return inputs.Failed(
-        number, draw(st.sampled_from(ERRORS[: draw(st.sampled_from([first, None]))]))
-    )
+    if kind is inputs.Failed:
+        most = 2 if isinstance(effect, do.Watch | do.Tell) else len(ERRORS)
+        errors = ERRORS[: draw(st.sampled_from([most, len(ERRORS)]))]
+        return inputs.Failed(effect.number, draw(st.sampled_from(errors)))
+    return kind(effect.number, *[ValueError("not this way")] * (kind is inputs.Broken))
 
 
 def of_program(number: int, draw: st.DrawFn) -> Input:
     """What a program does by itself."""
     main = draw(st.sampled_from([None, None, inputs.MainEnd(1, 5.0), inputs.MainEnd(0, 5.0)]))
-    verdict = NetworkVerdict(
-        "fallback", draw(st.sampled_from(["ok", "warn", "fail"])), "NCCL uses sockets"
-    )
-    events: list[Input] = [
-        inputs.Started(number),
-        inputs.ProgramSeen(number, Family(None, draw(st.sampled_from(FAMILIES))), main),
-        inputs.NetworkSaid(number, verdict),
-    ]
-    return draw(st.sampled_from(events))
+    verdict = NetworkVerdict("fallback", draw(st.sampled_from(["ok", "warn", "fail"])), "sockets")
+    family = Family(None, draw(st.sampled_from(FAMILIES)))
+    events = [inputs.ProgramSeen(number, family, main), inputs.NetworkSaid(number, verdict)]
+    return draw(st.sampled_from([inputs.Started(number), *events]))
 
 
 def anything(world: World, draw: st.DrawFn) -> None:
@@ -194,16 +174,12 @@ def anything(world: World, draw: st.DrawFn) -> None:
         signals = [signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1]
         world.signal(draw(st.sampled_from(signals)), parent_lives=draw(st.booleans()))
     elif kind == "odd":
-        odd: list[Input] = [
-            inputs.Done(UNKNOWN),
-            inputs.Late(UNKNOWN),
-            inputs.PartBroken("sending metrics", OSError("no")),
-        ]
-        world.say(draw(st.sampled_from(odd)))
+        part = inputs.PartBroken("sending metrics", OSError("no"))
+        world.say(draw(st.sampled_from([inputs.Done(UNKNOWN), inputs.Late(UNKNOWN), part])))
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["own program", "led"])
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_once_all_is_answered_or_late_it_ends(remote: bool, data: st.DataObject) -> None:
     draw: Any = data.draw

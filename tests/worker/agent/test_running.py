@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from rendezvous.wire.errors import RunError
 from tests.support.virtual_time import forever
@@ -24,6 +27,7 @@ from worker.program.family import Child, Family
 from worker.settings import WorkerSettings
 
 ENDING = Ending(0, 30.0)
+FAULT = ValueError("not this way")
 PROGRAM = Contract(["train"], {})
 NCCL = replace(PROGRAM, nccl_log="/logs/nccl-%p.log")
 WORDS = inputs.OwnWords(("step 1", "step 2"), None, "/logs/node-1.log")
@@ -35,30 +39,29 @@ USES_IB = NetworkVerdict("as_expected", "ok", "it uses IB")
 class Program:
     """A program that ends 3 s after it is told to; see `worker.program.process.Program`."""
 
+    family = Family()
+    main_ended: tuple[int, float] | None = None
+
     def __init__(self) -> None:
         self.changed: Callable[[], None] = lambda: None
-        self.family = Family()
-        self.main_ended: tuple[int, float] | None = None
-        self.signals: list[int] = []
-        self.stops = 0
-        self.killed = False
+        self.told: list[object] = []
         self._over = asyncio.Event()
 
     def signal(self, number: int) -> None:
-        self.signals.append(number)
+        self.told.append(number)
 
     async def wait(self) -> Ending:
         await self._over.wait()
         return ENDING
 
     async def stop(self) -> Ending:
-        self.stops += 1
+        self.told.append("stop")
         await asyncio.sleep(3.0)
         self._over.set()
         return ENDING
 
     def kill_now(self) -> None:
-        self.killed = True
+        self.told.append("kill")
         self._over.set()
 
 
@@ -72,14 +75,9 @@ class Sink:
 
 
 class Log:
-    """NCCL's log: one verdict, and then nothing, or a fault."""
-
-    def __init__(self, *, breaks: bool = False) -> None:
-        self._breaks = breaks
+    """NCCL's log: one verdict, and then nothing."""
 
     async def verdicts(self) -> Any:
-        if self._breaks:
-            raise ValueError("not this way")
         yield USES_IB
 
     def trouble(self) -> str:
@@ -146,47 +144,40 @@ def test_it_runs_is_seen_at_once_is_stopped_once_and_is_gone_with_its_last_words
         bench.running.stop()
 
     assert bench.lives(steps) == GONE
-    assert (bench.fed, bench.program.stops, bench.notes) == (SEEN, 1, [])
+    assert (bench.fed, bench.program.told, bench.notes) == (SEEN, ["stop"], [])
 
 
 def test_what_changes_below_it_is_told_and_its_words_where_they_are_asked_for() -> None:
     bench = Bench()
     family, main = Family(None, (Child(101, 0.0, 0.0),)), inputs.MainEnd(3, 0.9)
 
-    def steps() -> None:
-        bench.program.family, bench.program.main_ended = family, (3, 0.9)
-        bench.program.changed()
+    def ask() -> None:
         bench.running.look()
         bench.running.pass_signal(10)
         bench.running.kill()
 
+    def steps() -> None:
+        bench.program.family, bench.program.main_ended = family, (3, 0.9)
+        bench.program.changed()
+        ask()
+
+    ask()  # before it runs this is no matter
+    assert bench.fed == []
     bench.lives(steps)
     seen = inputs.ProgramSeen(7, family, main)
     assert bench.fed[2:] == [seen, replace(seen, words=WORDS)]
-    assert (bench.program.signals, bench.program.killed) == ([10], True)
-
-
-def test_what_is_asked_before_it_runs_is_no_matter() -> None:
-    bench = Bench()
-    bench.running.look()
-    bench.running.pass_signal(10)
-    bench.running.kill()
-    assert bench.fed == []
-    bench.lives()
-    assert (bench.program.signals, bench.program.killed) == ([], False)
+    assert bench.program.told == [10, "kill"]
 
 
 def test_a_program_that_cannot_be_started_is_a_failure_of_the_start() -> None:
     error = RunError("no such file: train")
     bench = Bench(start=fails(error))
-    assert bench.lives() == inputs.Failed(7, error)
-    assert bench.fed == []
+    assert (bench.lives(), bench.fed) == (inputs.Failed(7, error), [])
 
 
 def test_a_node_without_a_command_serves_until_it_is_told_to_stop() -> None:
     bench = Bench(replace(PROGRAM, argv=[]))
-    assert bench.lives() == inputs.ProgramGone(7)
-    assert bench.fed == [inputs.Started(7)]
+    assert (bench.lives(), bench.fed) == (inputs.ProgramGone(7), [inputs.Started(7)])
 
 
 def test_where_no_log_file_can_be_made_that_is_said_and_the_program_runs() -> None:
@@ -204,12 +195,16 @@ def test_what_nccl_uses_is_told_while_the_program_runs_and_its_trouble_when_aske
     assert read == inputs.TroubleRead(8, "a cable")
 
 
-def test_a_fault_in_following_or_opening_nccls_log_is_told_and_the_program_goes_on() -> None:
-    for log in (lambda *args, **options: Log(breaks=True), fails(ValueError("not this way"))):
-        bench = Bench(NCCL, nccl_log=log)
-        assert bench.lives() == GONE
-        broken = [said for said in bench.fed if isinstance(said, inputs.PartBroken)]
-        assert (len(broken), [said for said in bench.fed if said not in broken]) == (1, SEEN)
+@pytest.mark.parametrize(
+    "log", [lambda *args, **options: SimpleNamespace(verdicts=fails(FAULT)), fails(FAULT)]
+)
+def test_a_fault_in_following_or_opening_nccls_log_is_told_and_the_program_goes_on(
+    log: Any,
+) -> None:
+    bench = Bench(NCCL, nccl_log=log)
+    assert bench.lives() == GONE
+    broken = [said for said in bench.fed if isinstance(said, inputs.PartBroken)]
+    assert (len(broken), [said for said in bench.fed if said not in broken]) == (1, SEEN)
 
 
 def test_a_program_starts_though_the_disk_of_its_logs_hangs() -> None:

@@ -23,6 +23,8 @@ _ASK_SECONDS = 8.0
 _OTHER_SECONDS = 0.1
 _MOST_LOOKS = 20
 """So often at most does it look at its clock at one moment."""
+_OF_MACHINE = (inputs.Tick, inputs.SignalCame, inputs.PartBroken)
+_NO_ANSWERS = (*_OF_MACHINE, inputs.Started, inputs.ProgramSeen, inputs.NetworkSaid)
 
 
 class World:
@@ -43,10 +45,9 @@ class World:
     def say(self, said: Input) -> None:
         """Tell the node; what it then wants done is held to the rules."""
         number = getattr(said, "number", 0)
-        if not isinstance(said, inputs.Started | inputs.ProgramSeen):
-            asked = self.effects.pop(number, None) if _answers(said) else None
-            if isinstance(asked, do.Arm) and isinstance(said, inputs.Armed):
-                self._tables.add(asked.digest)
+        asked = None if isinstance(said, _NO_ANSWERS) else self.effects.pop(number, None)
+        if isinstance(asked, do.Arm) and isinstance(said, inputs.Armed):
+            self._tables.add(asked.digest)
         if isinstance(said, inputs.ProgramSeen):
             self.families[number] = said
         actions = self.drive.feed(said)
@@ -99,9 +100,7 @@ class World:
         assert effect.number == self._newest + 1
         self._newest = effect.number
         begun = [*self.effects.values(), effect]
-        assert sum(isinstance(e, do.Arm) for e in begun) <= 1
-        assert sum(isinstance(e, do.Watch) for e in begun) <= 1
-        assert sum(isinstance(e, do.Start) for e in begun) <= 1
+        assert all(sum(isinstance(e, k) for e in begun) <= 1 for k in (do.Arm, do.Watch, do.Start))
         if self.signalled:
             assert not isinstance(effect, do.Visit | do.Arm | do.Start)
             told = effect.report if isinstance(effect, do.Tell) else None
@@ -151,11 +150,8 @@ class World:
 
     def _has_started(self, program: int) -> bool:
         epoch = self.drive.node.epoch_of(program)
-        return (
-            epoch is not None
-            and epoch.program is not None
-            and (epoch.program.started_at is not None)
-        )
+        program = epoch.program if epoch else None
+        return program is not None and program.started_at is not None
 
     def _finish(self, effect: Effect, answer: Callable[[Effect], Input | None]) -> None:
         if isinstance(effect, do.Start):
@@ -167,18 +163,6 @@ class World:
             return
         if (said := answer(effect)) is not None:
             self.say(said)
-
-
-def _answers(said: Input) -> bool:
-    return not isinstance(
-        said,
-        inputs.Tick
-        | inputs.SignalCame
-        | inputs.PartBroken
-        | inputs.Started
-        | inputs.ProgramSeen
-        | inputs.NetworkSaid,
-    )
 
 
 def silence(effect: Effect) -> Input:
