@@ -37,6 +37,7 @@ from worker.nccl.verdict import NetworkVerdict
 from worker.program.ending import Ending, LeftBehind
 from worker.program.family import Failure, Family
 
+RUN = "running"
 WORDS = inputs.OwnWords(("a line", "CUDA out of memory"), None, "/logs/node-1.log")
 FAILED = (rank(0), rank(1, 50.0, 7))
 CERTAIN = (rank(0, 50.2, 143), rank(1, 50.0, 7))
@@ -44,7 +45,8 @@ AFTER_A_WARNING = (rank(0, 59.9, 143), rank(1, 50.0, 7))
 RESTARTED = (rank(0), rank(1, started=50.5))
 LATE = (rank(0), rank(1, 50.0, 0))
 MAIN = inputs.MainEnd(5, 50.0)
-ENDED = Ending(3, 49.0)
+ENDED, LEFT = Ending(3, 49.0), Ending(0, 50.0, left=LeftBehind(2))
+BY_RANK = Ending(1, 59, Failure(50, 101, 7, 1, 1))
 STOPPED = Ending(143, 51.0, was_told=True)
 
 
@@ -76,93 +78,76 @@ def at(seconds: float, contract: Any = PROGRAM) -> Drive:
     return drive
 
 
+WARNED, ASKED_LATE = network("warn"), asked(*LATE)
+
+
 @pytest.mark.parametrize(
     ("begin", "steps", "does"),
     [
         # A failed main process is reported after a second, while what it started goes on.
-        ("running", [m.at(50), is_so(main=MAIN)], "due:51"),
-        ("running", [m.at(50), is_so(main=MAIN), m.after(1)], "LookAtProgram due:51"),
-        ("running", [m.at(51), asked(main=MAIN)], "MAIN_ENDED_REPORTED Tell:Exit(5)@50"),
-        ("running", [m.at(51), asked(main=MAIN), m.after(9)], ""),
-        (
-            "running",
-            [m.at(51), asked(*CERTAIN, main=MAIN)],
-            "MAIN_ENDED_REPORTED Tell:Exit(7,rank1)@50",
-        ),
-        ("running", [m.at(50), is_so(main=inputs.MainEnd(0, 50))], ""),
+        (RUN, [m.at(50), is_so(main=MAIN)], "due:51"),
+        (RUN, [m.at(50), is_so(main=MAIN), m.after(1)], "LookAtProgram due:51"),
+        (RUN, [m.at(51), asked(main=MAIN)], "MAIN_ENDED_REPORTED Tell:Exit(5)@50"),
+        (RUN, [m.at(51), asked(main=MAIN), m.after(9)], ""),
+        (RUN, [m.at(51), asked(*CERTAIN, main=MAIN)], "MAIN_ENDED_REPORTED Tell:Exit(7,rank1)@50"),
+        (RUN, [m.at(50), is_so(main=inputs.MainEnd(0, 50))], ""),
         # A rank that failed is a warning after a second, once; a launcher may start it again.
-        ("running", [m.at(50), is_so(*FAILED)], "due:51"),
-        ("running", [m.at(50), is_so(*FAILED), m.after(1)], "LookAtProgram due:51"),
-        (
-            "running",
-            [m.at(50), is_so(*FAILED), m.at(51), asked(*FAILED)],
-            "RANK_FAILED Tell:Progress",
-        ),
-        ("running", [m.at(50), is_so(*FAILED), m.at(50.5), is_so(*RESTARTED)], ""),
-        ("running", [m.at(50), is_so(*FAILED), asked(*FAILED, main=MAIN)], "due:51"),
+        (RUN, [m.at(50), is_so(*FAILED)], "due:51"),
+        (RUN, [m.at(50), is_so(*FAILED), m.after(1)], "LookAtProgram due:51"),
+        (RUN, [m.at(50), is_so(*FAILED), m.at(51), asked(*FAILED)], "RANK_FAILED Tell:Progress"),
+        (RUN, [m.at(50), is_so(*FAILED), m.at(50.5), is_so(*RESTARTED)], ""),
+        (RUN, [m.at(50), is_so(*FAILED), asked(*FAILED, main=MAIN)], "due:51"),
         # That all end of it is certain: it is reported as soon as its words can have come.
-        ("running", [m.at(50.2), is_so(*CERTAIN)], "due:51.2"),
+        (RUN, [m.at(50.2), is_so(*CERTAIN)], "due:51.2"),
         (
-            "running",
+            RUN,
             [m.at(50.2), is_so(*CERTAIN), m.at(51.2), asked(*CERTAIN)],
             "RANK_FAILED_REPORTED Tell:Exit(7,rank1)@50",
         ),
-        ("running", [m.at(50), is_so(*FAILED), m.at(50.9), is_so(*CERTAIN)], "due:51"),
-        ("running", [m.at(50), asked(*FAILED), m.at(60), is_so(*AFTER_A_WARNING)], "due:61"),
+        (RUN, [m.at(50), is_so(*FAILED), m.at(50.9), is_so(*CERTAIN)], "due:51"),
+        (RUN, [m.at(50), asked(*FAILED), m.at(60), is_so(*AFTER_A_WARNING)], "due:61"),
         # Ranks that end late are named once, also after the end was reported ahead.
-        ("running", [m.at(50), is_so(*LATE)], "due:60"),
-        ("running", [m.at(50), is_so(*LATE), m.after(10)], "LookAtProgram due:60"),
-        ("running", [m.at(60), asked(*LATE)], "RANKS_LATE Tell:Progress"),
+        (RUN, [m.at(50), is_so(*LATE)], "due:60"),
+        (RUN, [m.at(50), is_so(*LATE), m.after(10)], "LookAtProgram due:60"),
+        (RUN, [m.at(60), ASKED_LATE], "RANKS_LATE Tell:Progress"),
+        (RUN, [m.at(51), asked(*LATE, main=MAIN)], "MAIN_ENDED_REPORTED Tell:Exit(5)@50 due:60"),
         (
-            "running",
-            [m.at(51), asked(*LATE, main=MAIN)],
-            "MAIN_ENDED_REPORTED Tell:Exit(5)@50 due:60",
-        ),
-        (
-            "running",
-            [m.at(51), asked(*LATE, main=MAIN), m.at(60), asked(*LATE)],
+            RUN,
+            [m.at(51), asked(*LATE, main=MAIN), m.at(60), ASKED_LATE],
             "RANKS_LATE Tell:Progress",
         ),
         # Nothing is reported ahead of a program that was told to end, or is gone.
-        ("running", [m.at(50), STOP, is_so(*CERTAIN, main=MAIN)], ""),
-        ("running", [m.at(50), STOP, m.at(60), asked(*CERTAIN, main=MAIN)], ""),
-        ("running", [m.at(50), m.gone(Ending(0, 50)), asked(*FAILED)], ""),
+        (RUN, [m.at(50), STOP, is_so(*CERTAIN, main=MAIN)], ""),
+        (RUN, [m.at(50), STOP, m.at(60), asked(*CERTAIN, main=MAIN)], ""),
+        (RUN, [m.at(50), m.gone(Ending(0, 50)), asked(*FAILED)], ""),
         # What NCCL uses is progress, a surprise a warning, and what may not be ends the run.
-        ("running", [m.at(50), network("ok")], "TOLD Tell:Progress"),
-        ("running", [m.at(50), network("warn")], "WARNED Tell:Progress"),
-        ("running", [m.at(50), network("fail")], "WARNED Tell:Exit(87,agent)"),
-        ("running", [STOP, network("fail")], ""),
-        ("running", [network("warn"), m.at(171), UNTOLD], "REPORT_WAITS Tell:Progress:pause"),
-        ("running", [network("warn"), m.at(171), UNTOLD, UNTOLD], ""),
+        (RUN, [m.at(50), network("ok")], "TOLD Tell:Progress"),
+        (RUN, [m.at(50), WARNED], "WARNED Tell:Progress"),
+        (RUN, [m.at(50), network("fail")], "WARNED Tell:Exit(87,agent)"),
+        (RUN, [STOP, network("fail")], ""),
+        (RUN, [WARNED, m.at(171), UNTOLD], "REPORT_WAITS Tell:Progress:pause"),
+        (RUN, [WARNED, m.at(171), UNTOLD, UNTOLD], ""),
         # It is stopped once, and killed by a second signal or by QUIT.
-        ("running", [STOP], "Watch Stop"),
-        ("running", [STOP, STOP], "Watch"),
+        (RUN, [STOP], "Watch Stop"),
+        (RUN, [STOP, STOP], "Watch"),
         ("starting", [STOP], "Watch"),
         ("starting", [STOP, m.started()], "Stop"),
         ("starting", [TERM, m.started()], "Stop"),
         ("starting", [m.signal(SIGQUIT), m.started()], "Kill Stop"),
-        ("running", [m.signal(SIGQUIT)], "SIGNAL Kill Stop ends:SIGNAL"),
-        ("running", [TERM, m.signal(SIGINT)], "Kill"),
-        ("running", [m.signal(SIGUSR1)], "PassSignal"),
-        ("running", [m.gone(Ending(0, 1.0)), m.signal(SIGUSR2)], ""),
+        (RUN, [m.signal(SIGQUIT)], "SIGNAL Kill Stop ends:SIGNAL"),
+        (RUN, [TERM, m.signal(SIGINT)], "Kill"),
+        (RUN, [m.signal(SIGUSR1)], "PassSignal"),
+        (RUN, [m.gone(Ending(0, 1.0)), m.signal(SIGUSR2)], ""),
         # When nothing is left, its last words are sent on, and then its end is reported.
-        ("running", [m.at(50), m.gone(ENDED)], "TOLD Flush"),
-        ("running", [m.at(50), m.ended(ENDED)], "Tell:Exit(3)@49"),
-        ("running", [m.at(50), m.ended(ENDED), TAKEN], ""),
-        (
-            "running",
-            [m.at(50), m.gone(Ending(0, 50, left=LeftBehind(2)))],
-            "TOLD WARNED Tell:Progress Flush",
-        ),
-        ("running", [m.gone(Ending(0, 50)), m.breaks(do.Flush)], "PART_BROKEN Tell:Exit(0)@50"),
-        (
-            "running",
-            [m.at(60), m.ended(Ending(1, 59, Failure(50, 101, 7, 1, 1)))],
-            "Tell:Exit(7,rank1)@50",
-        ),
-        ("running", [m.at(51), asked(main=MAIN), TAKEN, m.ended(Ending(5, 50))], "Tell:Exit(5)@50"),
-        ("running", [broken("remote commands")], "PART_BROKEN"),
-        ("running", [m.breaks(do.Watch), m.gone(Ending(143, 1.0))], "TOLD Leave"),
+        (RUN, [m.at(50), m.gone(ENDED)], "TOLD Flush"),
+        (RUN, [m.at(50), m.ended(ENDED)], "Tell:Exit(3)@49"),
+        (RUN, [m.at(50), m.ended(ENDED), TAKEN], ""),
+        (RUN, [m.at(50), m.gone(LEFT)], "TOLD WARNED Tell:Progress Flush"),
+        (RUN, [m.gone(Ending(0, 50)), m.breaks(do.Flush)], "PART_BROKEN Tell:Exit(0)@50"),
+        (RUN, [m.at(60), m.ended(BY_RANK)], "Tell:Exit(7,rank1)@50"),
+        (RUN, [m.at(51), asked(main=MAIN), TAKEN, m.ended(Ending(5, 50))], "Tell:Exit(5)@50"),
+        (RUN, [broken("remote commands")], "PART_BROKEN"),
+        (RUN, [m.breaks(do.Watch), m.gone(Ending(143, 1.0))], "TOLD Leave"),
         # Of one that failed, NCCL's log is asked, which may hang.
         ("following", [m.ended(ENDED)], "ReadTrouble"),
         ("following", [m.ended(ENDED), m.late(do.ReadTrouble)], "Tell:Exit(3)@49"),
@@ -186,11 +171,7 @@ def at(seconds: float, contract: Any = PROGRAM) -> Drive:
         # It says that it was told to end before it ends anything: rank 0 fails of that.
         ("serving", [m.at(40), TERM], "SIGNAL Tell:Exit(143,agent)@40:last ends:SIGNAL"),
         ("serving", [m.at(40), TERM, m.late(do.Tell)], "Stop CloseRemote"),
-        (
-            "serving",
-            [network("warn"), TERM],
-            "SIGNAL Tell:Exit(143,agent)@0:last due:3 ends:SIGNAL",
-        ),
+        ("serving", [WARNED, TERM], "SIGNAL Tell:Exit(143,agent)@0:last due:3 ends:SIGNAL"),
         ("serving", [TERM, TAKEN, m.answer(do.CloseRemote), m.ended()], "Drop:Watch Leave"),
         ("serving", [STOP, m.at(5), TERM], "SIGNAL Tell:Exit(0,stopped):last ends:SIGNAL"),
         ("serving", [TERM, TAKEN, GONE, TERM], "Kill"),

@@ -39,6 +39,9 @@ from worker.agent import inputs
 from worker.agent.notices import Note, notice
 from worker.offer.refusal import refusal_of
 
+HELD = m.fails(do.Join, SlotTaken("it lives"))
+NO_PORT = m.answer(do.Listen, inputs.Listening, None, "all are taken")
+OTHER = m.fails(do.Join, Mismatch("another COMMAND", command_word=3))
 STALE = notice(Note.STALE_HOSTS_KEPT, problem="no right to write")
 
 
@@ -63,36 +66,24 @@ def test_each_step_to_the_join_begins_when_the_one_before_it_is_over() -> None:
         ("begun", [m.answer(do.RestoreHosts, inputs.Done, (STALE,))], "STALE_HOSTS_KEPT Listen"),
         ("begun", [m.breaks(do.RestoreHosts)], "PART_BROKEN Listen"),
         ("begun", [m.late(do.RestoreHosts)], "STALE_HOSTS_HANG Listen"),
-        (
-            "restored",
-            [m.answer(do.Listen, inputs.Listening, None, "all are taken")],
-            "NOT_LISTENING LookAhead",
-        ),
+        ("restored", [NO_PORT], "NOT_LISTENING LookAhead"),
         ("listening", [m.late(do.LookAhead)], "Connect"),
         # What may pass is tried again.
         ("connecting", [m.fails(do.Connect)], "CANNOT_JOIN_YET Connect:pause"),
         ("joining", [m.fails(do.Join)], "CANNOT_JOIN_YET Join:pause"),
-        ("joining", [m.fails(do.Join, SlotTaken("it lives"))], "CANNOT_JOIN_YET Join:pause"),
+        ("joining", [HELD], "CANNOT_JOIN_YET Join:pause"),
         ("joining", [m.fails(do.Join, TooManyRequests("wait"))], "CANNOT_JOIN_YET Join:pause"),
         # The same problem is said each half minute, another one at once.
         ("joining", [m.fails(do.Join), m.at(30.0), m.fails(do.Join)], "Join:pause"),
         ("joining", [m.fails(do.Join), m.at(30.5), m.fails(do.Join)], "CANNOT_JOIN_YET Join:pause"),
-        (
-            "joining",
-            [m.fails(do.Join), m.fails(do.Join, SlotTaken("it lives"))],
-            "CANNOT_JOIN_YET Join:pause",
-        ),
+        ("joining", [m.fails(do.Join), HELD], "CANNOT_JOIN_YET Join:pause"),
         ("joining", [m.at(600.0), m.fails(do.Join)], "CANNOT_JOIN_YET Join:pause"),
         ("joining", [m.at(600.1), m.fails(do.Join)], "Leave ends:REFUSED"),
         # A registry that will never take it ends the node, with the registry's own error.
         ("joining", [m.fails(do.Join, Fenced("newer"))], "Leave ends:REFUSED"),
         ("joining", [m.fails(do.Join, RunOver("over"))], "Leave ends:REFUSED"),
         ("joining", [m.fails(do.Join, TooLate("went on"))], "Leave ends:REFUSED"),
-        (
-            "joining",
-            [m.fails(do.Join, Mismatch("another COMMAND", command_word=3))],
-            "ShowWord Leave ends:REFUSED",
-        ),
+        ("joining", [OTHER], "ShowWord Leave ends:REFUSED"),
         ("joining", [m.fails(do.Join, Fenced("newer")), CLOSES], "End:Fenced"),
         # What this node can never do is told before it ends.
         ("joining", [m.fails(do.Join, UsageError("no such option"))], "Refuse"),
@@ -118,15 +109,14 @@ def test_it_is_tried_again_with_the_same_offer_and_without_a_port_for_probes_too
     drive.fails(do.Join)
     assert drive.the(do.Join) == do.Join(7, offer=OFFER, pause=True)
     drive = to("restored")
-    drive.answer(do.Listen, inputs.Listening, None, "all are taken")
+    NO_PORT(drive)
     drive.answer(do.LookAhead)
     (offer,) = drive.answer(do.Connect, inputs.Connected, BASE)
     assert offer == do.MakeOffer(5, base=BASE, probe_port=None, limit=30.0)
 
 
 def test_the_word_of_another_command_is_shown() -> None:
-    actions = to("joining").fails(do.Join, Mismatch("another COMMAND", command_word=3))
-    assert actions[0] == do.ShowWord(3)
+    assert OTHER(to("joining"))[0] == do.ShowWord(3)
 
 
 def test_a_machine_that_does_not_show_what_it_has_may_be_replaced() -> None:

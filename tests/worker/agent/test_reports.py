@@ -21,7 +21,9 @@ WORDS = OwnWords(("a line",), 5, "/logs/node-1.log")
 BY_ITSELF = Failure(50.0, 101, 9, 1, 1)
 HELPER = Failure(20.0, 99, 1)
 FAILS, ENDS = m.ended(Ending(1, 0.0)), m.ended(Ending(143, 300.0, was_told=True))
+ALONE, LATE = (m.at(120.5), m.arm()), m.late(do.Tell)
 BUSY = TooManyRequests("wait")
+THREE = m.after(3.0)
 LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
 
 
@@ -31,35 +33,23 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
         # It is told again while the registry may come back.
         ("acknowledging", [m.at(120.0), UNTOLD], "REPORT_WAITS Tell:Ack:pause"),
         ("acknowledging", [m.fails(do.Tell, BUSY)], "REPORT_WAITS Tell:Ack:pause"),
-        ("acknowledging", [m.late(do.Tell)], "REPORT_WAITS Tell:Ack:pause"),
-        ("acknowledging", [m.at(600.0), m.late(do.Tell)], "REPORT_WAITS Tell:Ack:pause"),
+        ("acknowledging", [LATE], "REPORT_WAITS Tell:Ack:pause"),
+        ("acknowledging", [m.at(600.0), LATE], "REPORT_WAITS Tell:Ack:pause"),
         ("acknowledging", [m.fails(do.Tell, Fenced("newer"))], "Drop:Watch Leave ends:REFUSED"),
         ("acknowledging", [m.breaks(do.Tell)], "Drop:Watch Leave ends:FAULT"),
         # After the orphan time-out, and once more, the node ends where the watch is answered.
-        ("acknowledging", [m.at(120.5), m.arm(), UNTOLD], "REPORT_WAITS Tell:Ack:pause"),
-        (
-            "acknowledging",
-            [m.at(120.5), m.arm(), UNTOLD, m.at(124.5), UNTOLD],
-            "Drop:Watch Leave ends:LOST",
-        ),
-        ("acknowledging", [m.at(120.5), m.arm(), UNTOLD, m.at(124.6), UNTOLD], "Tell:Ack:pause"),
+        ("acknowledging", [*ALONE, UNTOLD], "REPORT_WAITS Tell:Ack:pause"),
+        ("acknowledging", [*ALONE, UNTOLD, m.at(124.5), UNTOLD], "Drop:Watch Leave ends:LOST"),
+        ("acknowledging", [*ALONE, UNTOLD, m.at(124.6), UNTOLD], "Tell:Ack:pause"),
         ("acknowledging", [m.at(120.5), UNTOLD, UNTOLD], "Tell:Ack:pause"),
         # One that is released has no watch that could give the registry up.
-        (
-            "running",
-            [FAILS, m.go(released=[1]), m.at(120.5), UNTOLD, m.late(do.Tell)],
-            "Drop:Watch Leave",
-        ),
+        ("running", [FAILS, m.go(released=[1]), m.at(120.5), UNTOLD, LATE], "Drop:Watch Leave"),
         # Three seconds after the signal or the result, and after the end itself, it is given up.
         ("running", [FAILS, m.at(20.0), TERM], "SIGNAL due:23 ends:SIGNAL"),
         ("running", [FAILS, m.at(20.0), OVER], "Watch due:23 ends:RESULT"),
         ("running", [FAILS, OVER, m.at(2.9), UNTOLD], "REPORT_WAITS Tell:Exit(1)@0:pause due:3"),
-        (
-            "running",
-            [FAILS, OVER, m.after(3.0)],
-            "Drop:Tell REPORT_GIVEN_UP Drop:Watch RUN_OVER Leave",
-        ),
-        ("running", [FAILS, OVER, m.after(3.0), CLOSES], "End:3"),
+        ("running", [FAILS, OVER, THREE], "Drop:Tell REPORT_GIVEN_UP Drop:Watch RUN_OVER Leave"),
+        ("running", [FAILS, OVER, THREE, CLOSES], "End:3"),
         ("running", [OVER, ENDS, m.at(3.0), UNTOLD], "REPORT_GIVEN_UP Drop:Watch RUN_OVER Leave"),
         ("running", [TERM, m.at(300.0), ENDS], "Tell:Exit(143)@0 due:303"),
         ("running", [FAILS, m.at(5), OVER, m.after(1), m.view()], "Watch(4) due:8"),
@@ -71,7 +61,7 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
         ("running", [m.at(20), TERM, m.at(29), ENDS], "Tell:Exit(143)@20 due:32"),
         ("running", [m.ended(Ending(0, 0.0)), TAKEN, TERM], "SIGNAL Drop:Watch Leave ends:SIGNAL"),
         # A last word is told once.
-        ("armed", [m.at(5), TERM, m.at(8), m.late(do.Tell)], "Drop:Watch Leave"),
+        ("armed", [m.at(5), TERM, m.at(8), LATE], "Drop:Watch Leave"),
         ("armed", [TERM, m.late(do.Tell), CLOSES], "End:143"),
     ],
 )

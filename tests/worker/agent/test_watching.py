@@ -16,20 +16,17 @@ WHOLE = POLL + RULES.answer_seconds
 """Seconds within which a registry that is there answers a watch."""
 BUSY, GONE = TooManyRequests("wait"), NotFound("no such run")
 ENDS, REFUSED = m.ended(Ending(143, 1.0)), m.fails(do.Watch, GONE)
-SAYS = "waiting for slot 0, 50 s left"
+SAID = m.view(reason="waiting for slot 0, 50 s left", topic=1)
+AGAIN = m.view(reason="40 s", topic=1)
 
 
 @pytest.mark.parametrize(
     ("begin", "steps", "does"),
     [
         # What is waited for is said when it changes, but for the times in it.
-        ("joined", [m.view(reason=SAYS, topic=1)], "RUN_WAITS Watch"),
-        ("joined", [m.view(reason=SAYS, topic=1), m.view(reason="40 s", topic=1)], "Watch"),
-        (
-            "joined",
-            [m.view(reason=SAYS, topic=1), m.view(reason="40 s", topic=2)],
-            "RUN_WAITS Watch",
-        ),
+        ("joined", [SAID], "RUN_WAITS Watch"),
+        ("joined", [SAID, AGAIN], "Watch"),
+        ("joined", [SAID, m.view(reason="40 s", topic=2)], "RUN_WAITS Watch"),
         # News that was taken in is not taken in again; one with less is believed.
         ("verifying", [m.answer(do.Visit), m.verify(epoch=2, seq=1)], "Watch"),
         ("joined", [m.verify(seq=9), m.verify(seq=3, epoch=2)], "Watch Drop:Visit Visit"),
