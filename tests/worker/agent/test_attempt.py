@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from signal import SIGTERM
 from typing import Any
 
 import pytest
 
-from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.reports import AckReport
 from rendezvous.wire.verify import PairProbe, ProbeReport
 from tests.worker.agent.drive import (
@@ -48,48 +46,34 @@ UNREACHED = {"released": [SLOT], "why_released": {SLOT: "nobody reaches it"}}
     ("begin", "steps", "does"),
     [
         # Peers are visited once in an epoch, beside the watch.
-        ("joined", [m.verify()], "RUN_WAITS Watch Visit"),
         ("joined", [m.verify(plan=None)], "RUN_WAITS Watch"),
         ("verifying", [m.verify()], "Watch"),
         ("verifying", [m.verify(epoch=2)], "Watch Drop:Visit Visit"),
         ("verifying", [m.view()], "Watch Drop:Visit"),
-        ("verifying", [VISITED], "PEERS_ANSWER Tell:Probe"),
-        ("verifying", [m.breaks(do.Visit)], "Drop:Watch Leave ends:FAULT"),
         # A table is armed for once, acknowledged or refused, and the newest waits for its thread.
         ("verifying", [m.arm()], "Watch Drop:Visit Arm"),
         ("joined", [m.arm(table=None)], "RUN_WAITS Watch"),
         ("joined", [m.view(table=TABLE, digest=DIGEST)], "RUN_WAITS Watch"),
         ("arming", [m.arm()], "Watch"),
-        ("arming", [READIED], "Tell:Ack"),
         ("armed", [m.arm()], "Watch"),
         ("armed", [m.arm(OTHER)], "Watch Arm"),
-        ("arming", [m.cannot_arm()], "Tell:Refuse"),
         ("arming", [m.cannot_arm("bad_table")], "TABLE_REFUSED Tell:Refuse"),
         ("arming", [m.arm(SECOND)], "Watch"),
-        ("arming", [m.arm(SECOND), READIED], "Tell:Ack Arm"),
         ("arming", [m.arm(SECOND), m.cannot_arm()], "Tell:Refuse Arm"),
-        ("arming", [m.fails(do.Arm, ArmingFailed("no disk"))], "Drop:Watch Leave ends:FAULT"),
         ("arming", [m.breaks(do.Arm)], "Drop:Watch Leave ends:FAULT"),
         # It starts at the go, once, and on a table that it has acknowledged.
-        ("armed", [m.go()], "Watch StopListening SendMetrics STARTS Start"),
         ("starting", [m.go()], "Watch"),
         ("armed", [m.go(OTHER)], "Watch StopListening Drop:Watch Leave ends:FAULT"),
         ("arming", [m.go()], "Watch StopListening Drop:Watch Leave ends:FAULT"),
         ("running", [m.arm(SECOND), READIED, m.go(SECOND)], "Watch"),
         # A node that the run goes without is a spare until the go, and ends well.
         ("joined", [m.arm(released=[SLOT])], "RUN_WAITS Watch"),
-        (
-            "joined",
-            [m.go(released=[SLOT])],
-            "RUN_WAITS Watch RELEASED_UNNEEDED Drop:Watch Leave ends:RELEASED",
-        ),
         ("joined", [m.go(**UNREACHED)], "RUN_WAITS Watch RELEASED Drop:Watch Leave ends:RELEASED"),
         (
             "joined",
             [m.result(released=[SLOT])],
             "RUN_WAITS Watch RELEASED_UNNEEDED Drop:Watch RUN_OVER Leave ends:RELEASED",
         ),
-        ("joined", [m.result(released=[SLOT]), CLOSES], "End:0"),
         (
             "verifying",
             [VISITED, m.go(released=[SLOT])],
@@ -102,12 +86,10 @@ UNREACHED = {"released": [SLOT], "why_released": {SLOT: "nobody reaches it"}}
         ("armed", [TERM, m.go()], "Watch(4)"),
         ("verifying", [TERM], "SIGNAL Tell:Exit(143):last Drop:Visit ends:SIGNAL"),
         ("acknowledging", [TERM], "SIGNAL Tell:Exit(143):last Drop:Tell ends:SIGNAL"),
-        ("arming", [TERM, READIED], ""),
         ("arming", [TERM, m.cannot_arm()], ""),
         ("arming", [m.arm(SECOND), TERM, READIED], ""),
         # A stop that comes before any go asks nothing of it.
         ("armed", [STOP], "Watch"),
-        ("armed", [STOP, m.result()], "Watch Drop:Watch RUN_OVER Leave ends:RESULT"),
     ],
 )
 def test_what_an_attempt_asks_of_a_node(begin: str, steps: list[Any], does: str) -> None:
@@ -163,13 +145,6 @@ def test_the_program_starts_on_the_table_that_was_acknowledged(led: bool) -> Non
         do.SendMetrics(2),
         do.Start(15, table=TABLE, contract=contract),
     )
-
-
-def test_what_came_too_late_for_a_node_that_ends_is_ignored() -> None:
-    drive = to("verifying")
-    visit = drive.the(do.Visit).number
-    drive.signal(SIGTERM)
-    assert drive.feed(inputs.Visited(visit, (OK,), 0.1)) == ()
 
 
 def test_an_attempt_is_kept_as_long_as_it_is_the_newest_or_has_a_program() -> None:

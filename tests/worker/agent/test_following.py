@@ -35,7 +35,7 @@ from worker.agent import inputs
 from worker.agent.notices import text_of
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.ending import Ending, LeftBehind
-from worker.program.family import Failure, Family
+from worker.program.family import Failure
 
 RUN = "running"
 WORDS = inputs.OwnWords(("a line", "CUDA out of memory"), None, "/logs/node-1.log")
@@ -85,14 +85,12 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
     ("begin", "steps", "does"),
     [
         # A failed main process is reported after a second, while what it started goes on.
-        (RUN, [m.at(50), is_so(main=MAIN)], "due:51"),
         (RUN, [m.at(50), is_so(main=MAIN), m.after(1)], "LookAtProgram due:51"),
         (RUN, [m.at(51), asked(main=MAIN)], "MAIN_ENDED_REPORTED Tell:Exit(5)@50"),
         (RUN, [m.at(51), asked(main=MAIN), m.after(9)], ""),
         (RUN, [m.at(51), asked(*CERTAIN, main=MAIN)], "MAIN_ENDED_REPORTED Tell:Exit(7,rank1)@50"),
         (RUN, [m.at(50), is_so(main=inputs.MainEnd(0, 50))], ""),
         # A rank that failed is a warning after a second, once; a launcher may start it again.
-        (RUN, [m.at(50), is_so(*FAILED)], "due:51"),
         (RUN, [m.at(50), is_so(*FAILED), m.after(1)], "LookAtProgram due:51"),
         (RUN, [m.at(50), is_so(*FAILED), m.at(51), asked(*FAILED)], "RANK_FAILED Tell:Progress"),
         (RUN, [m.at(50), is_so(*FAILED), m.at(50.5), is_so(*RESTARTED)], ""),
@@ -107,7 +105,6 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         (RUN, [m.at(50), is_so(*FAILED), m.at(50.9), is_so(*CERTAIN)], "due:51"),
         (RUN, [m.at(50), asked(*FAILED), m.at(60), is_so(*AFTER_A_WARNING)], "due:61"),
         # Ranks that end late are named once, also after the end was reported ahead.
-        (RUN, [m.at(50), is_so(*LATE)], "due:60"),
         (RUN, [m.at(50), is_so(*LATE), m.after(10)], "LookAtProgram due:60"),
         (RUN, [m.at(60), ASKED_LATE], "RANKS_LATE Tell:Progress"),
         (RUN, [m.at(51), asked(*LATE, main=MAIN)], "MAIN_ENDED_REPORTED Tell:Exit(5)@50 due:60"),
@@ -128,7 +125,6 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         (RUN, [WARNED, m.at(171), UNTOLD], "REPORT_WAITS Tell:Progress:pause"),
         (RUN, [WARNED, m.at(171), UNTOLD, UNTOLD], ""),
         # It is stopped once, and killed by a second signal or by QUIT.
-        (RUN, [STOP], "Watch Stop"),
         (RUN, [STOP, STOP], "Watch"),
         ("starting", [STOP], "Watch"),
         ("starting", [STOP, m.started()], "Stop"),
@@ -136,12 +132,9 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         ("starting", [m.signal(SIGQUIT), m.started()], "Kill Stop"),
         (RUN, [m.signal(SIGQUIT)], "SIGNAL Kill Stop ends:SIGNAL"),
         (RUN, [TERM, m.signal(SIGINT)], "Kill"),
-        (RUN, [m.signal(SIGUSR1)], "PassSignal"),
         (RUN, [m.gone(Ending(0, 1.0)), m.signal(SIGUSR2)], ""),
         # When nothing is left, its last words are sent on, and then its end is reported.
-        (RUN, [m.at(50), m.gone(ENDED)], "TOLD Flush"),
         (RUN, [m.at(50), m.ended(ENDED)], "Tell:Exit(3)@49"),
-        (RUN, [m.at(50), m.ended(ENDED), TAKEN], ""),
         (RUN, [m.at(50), m.gone(LEFT)], "TOLD WARNED Tell:Progress Flush"),
         (RUN, [m.gone(Ending(0, 50)), m.breaks(do.Flush)], "PART_BROKEN Tell:Exit(0)@50"),
         (RUN, [m.at(60), m.ended(BY_RANK)], "Tell:Exit(7,rank1)@50"),
@@ -149,7 +142,6 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         (RUN, [broken("remote commands")], "PART_BROKEN"),
         (RUN, [m.breaks(do.Watch), m.gone(Ending(143, 1.0))], "TOLD Leave"),
         # Of one that failed, NCCL's log is asked, which may hang.
-        ("following", [m.ended(ENDED)], "ReadTrouble"),
         ("following", [m.ended(ENDED), m.late(do.ReadTrouble)], "Tell:Exit(3)@49"),
         ("following", [m.ended(ENDED), m.breaks(do.ReadTrouble)], "PART_BROKEN Tell:Exit(3)@49"),
         ("following", [m.ended(Ending(0, 50))], "Tell:Exit(0)@50"),
@@ -161,10 +153,8 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         ("starting", [m.at(7), TERM, m.at(9), m.breaks(do.Start)], "Tell:Exit(143)@7 due:12"),
         # A node that serves ends when what ran here for others has ended as well.
         ("serving", [STOP], "Watch Stop CloseRemote"),
-        ("serving", [STOP, GONE], ""),
         ("serving", [STOP, GONE, m.answer(do.CloseRemote)], "Flush"),
         ("serving", [STOP, GONE, m.breaks(do.CloseRemote)], "PART_BROKEN Flush"),
-        ("serving", [STOP, m.answer(do.CloseRemote)], ""),
         ("serving", [STOP, m.answer(do.CloseRemote), GONE], "Flush"),
         ("serving", [STOP, m.answer(do.CloseRemote), m.ended()], "Tell:Exit(0,stopped)"),
         ("serving", [m.result()], "Watch Stop CloseRemote ends:RESULT"),
@@ -206,13 +196,6 @@ def test_when_it_is_due_it_has_something_to_say(ended_at: float) -> None:
     drive.now = drive.due
     drive.seen(rank(0), rank(1, ended_at, 0), words=WORDS)
     assert drive.due is None
-
-
-def test_nothing_is_done_for_a_program_that_nobody_knows() -> None:
-    drive = at(50.0)
-    assert drive.feed(inputs.ProgramSeen(999, Family(None, FAILED), MAIN, WORDS)) == ()
-    assert drive.feed(inputs.Started(999)) == ()
-    assert drive.feed(inputs.NetworkSaid(999, NetworkVerdict("fallback", "warn", "no"))) == ()
 
 
 def test_what_is_told_of_late_ranks_and_of_a_network_are_its_words() -> None:

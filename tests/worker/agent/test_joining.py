@@ -84,7 +84,6 @@ def test_each_step_to_the_join_begins_when_the_one_before_it_is_over() -> None:
         ("joining", [m.fails(do.Join, RunOver("over"))], "Leave ends:REFUSED"),
         ("joining", [m.fails(do.Join, TooLate("went on"))], "Leave ends:REFUSED"),
         ("joining", [OTHER], "ShowWord Leave ends:REFUSED"),
-        ("joining", [m.fails(do.Join, Fenced("newer")), CLOSES], "End:Fenced"),
         # What this node can never do is told before it ends.
         ("joining", [m.fails(do.Join, UsageError("no such option"))], "Refuse"),
         ("joining", [m.fails(do.Join, ArmingFailed("no disk"))], "Refuse"),

@@ -34,7 +34,6 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
         ("acknowledging", [m.at(120.0), UNTOLD], "REPORT_WAITS Tell:Ack:pause"),
         ("acknowledging", [m.fails(do.Tell, BUSY)], "REPORT_WAITS Tell:Ack:pause"),
         ("acknowledging", [LATE], "REPORT_WAITS Tell:Ack:pause"),
-        ("acknowledging", [m.at(600.0), LATE], "REPORT_WAITS Tell:Ack:pause"),
         ("acknowledging", [m.fails(do.Tell, Fenced("newer"))], "Drop:Watch Leave ends:REFUSED"),
         ("acknowledging", [m.breaks(do.Tell)], "Drop:Watch Leave ends:FAULT"),
         # After the orphan time-out, and once more, the node ends where the watch is answered.
@@ -49,7 +48,6 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
         ("running", [FAILS, m.at(20.0), OVER], "Watch due:23 ends:RESULT"),
         ("running", [FAILS, OVER, m.at(2.9), UNTOLD], "REPORT_WAITS Tell:Exit(1)@0:pause due:3"),
         ("running", [FAILS, OVER, THREE], "Drop:Tell REPORT_GIVEN_UP Drop:Watch RUN_OVER Leave"),
-        ("running", [FAILS, OVER, THREE, CLOSES], "End:3"),
         ("running", [OVER, ENDS, m.at(3.0), UNTOLD], "REPORT_GIVEN_UP Drop:Watch RUN_OVER Leave"),
         ("running", [TERM, m.at(300.0), ENDS], "Tell:Exit(143)@0 due:303"),
         ("running", [FAILS, m.at(5), OVER, m.after(1), m.view()], "Watch(4) due:8"),
