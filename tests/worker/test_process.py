@@ -1,13 +1,18 @@
-"""A program under an agent: how it starts, what it says, and how it is told to end."""
+"""A program under an agent: how it starts, what it says, how it ends, and that nothing is left."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +20,7 @@ from rendezvous.compat import timeout
 from rendezvous.wire.errors import RdzvError, RunError, UsageError
 from tests.support.waiting import soon
 from tests.worker.programs.started import (
+    PROGRAMS,
     PYTHON,
     TWO_THAT_IGNORE_TERM,
     Recording,
@@ -27,7 +33,7 @@ from tests.worker.programs.started import (
 from worker.program import keeper
 from worker.program import output as output_module
 from worker.program import process as process_module
-from worker.program.process import Program
+from worker.program.process import Program, end_descendants, reap_orphans
 
 ONE_THAT_STARTS_ANOTHER_ON_TERM = """
 import os, signal, subprocess, time
@@ -198,3 +204,117 @@ async def test_what_a_program_left_running_is_in_its_ending(start: Start) -> Non
     ((pid, age, command),) = ending.left.named
     assert (ending.left.count, command, is_gone(pid)) == (1, "sleep", True)
     assert 0 <= age < 60
+
+
+# --- whatever ends first, nothing is left, and no child's end is lost -----------------------------
+
+
+AGENT = [sys.executable, str(PROGRAMS / "agent.py"), "0.3"]
+
+
+class Agent:
+    """A small agent (`programs/agent.py`) with two workers that ignore SIGTERM."""
+
+    def __init__(self, *within: str) -> None:
+        argv, pipe = [*within, *AGENT, *TWO_THAT_IGNORE_TERM], subprocess.PIPE
+        self.process = subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True)
+        self.facts = self.told()
+        assert self.process.stderr is not None
+        self.workers = [int(self.process.stderr.readline().split()[1]) for _ in range(2)]
+
+    def told(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        facts: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return facts
+
+
+@contextmanager
+def agent(*within: str) -> Iterator[Agent]:
+    """It runs; at the end nothing of it does."""
+    started = Agent(*within)
+    yield started
+    everyone = keeper.descendants(started.process.pid)
+    started.process.kill()
+    started.process.communicate()
+    keeper.kill([found for found in everyone if not is_gone(found.pid)])
+
+
+@pytest.mark.real_time
+async def test_an_agent_killed_by_sigkill_takes_everything_with_it() -> None:
+    with agent() as killed:
+        killed.process.kill()
+        await soon(lambda: all(map(is_dead, [killed.facts["keeper"], *killed.workers])))
+
+
+@pytest.mark.real_time
+def test_a_keeper_killed_by_sigkill_is_reported_and_nothing_is_left() -> None:
+    with agent() as found:
+        os.kill(found.facts["keeper"], signal.SIGKILL)
+        told = found.told()
+        assert (told["exit_code"], "keeper" in told["reason"]) == (137, True)
+        assert found.process.wait(30) == 137
+        assert all(map(is_gone, found.workers))
+
+
+@pytest.mark.netns
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a process namespace")
+async def test_as_pid_1_orphans_are_reaped_and_sigterm_ends_all() -> None:
+    with agent("unshare", "-pf", "--kill-child", "--mount-proc") as found:
+        # The agent, its keeper, the program and its two workers; its two orphans are reaped.
+        await soon(lambda: len(keeper.descendants(found.process.pid)) == 5)
+        os.kill(keeper.descendants(found.process.pid)[0].pid, signal.SIGTERM)
+        assert (found.facts["agent"], found.told()["exit_code"]) == (1, 143)
+        assert found.process.wait(30) == 143
+        assert keeper.descendants(found.process.pid) == []
+
+
+async def test_reaping_orphans_leaves_the_exit_codes_of_our_own_children_alone() -> None:
+    reaping = asyncio.create_task(reap_orphans(0.1))
+    orphan = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 1"], os.environ)
+    children = [await asyncio.create_subprocess_exec("sh", "-c", "exit 5") for _ in range(5)]
+    assert [await child.wait() for child in children] == [5] * 5
+    await soon(lambda: is_gone(orphan))
+    reaping.cancel()
+
+
+@pytest.mark.real_time
+async def test_end_descendants_leaves_what_it_is_told_to_spare() -> None:
+    spared = await asyncio.create_subprocess_exec("sleep", "60")
+    ended = await asyncio.create_subprocess_exec("sh", "-c", "trap '' TERM; sleep 60; sleep 60")
+    await end_descendants(0.2, spare={spared.pid})
+    assert (is_gone(ended.pid), is_gone(spared.pid)) == (True, False)
+    spared.kill()
+    for each in (spared, ended):
+        await each.wait()
+
+
+def test_a_process_whose_parent_is_gone_already_is_signalled_at_once() -> None:
+    script = "import time, worker.program.process as p; p.die_with_parent(15, 1); time.sleep(60)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=50)
+    assert done.returncode == -signal.SIGTERM
+
+
+# A child is told that its parent dies, of which a thread lives on.
+LOSES_PARENT = """
+import os, signal
+from worker.program.process import die_with_parent, parent_lives
+parent = os.getppid()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+die_with_parent(signal.SIGTERM, parent)
+print(parent_lives(parent), flush=True)
+signal.sigwait([signal.SIGTERM])
+print(os.getppid() == parent, parent_lives(parent), flush=True)
+"""
+LIVES_ON_IN_A_THREAD = """
+import ctypes, subprocess, sys, threading
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True)
+print(child.stdout.readline(), end="", flush=True)
+threading.Thread(target=lambda: print(child.stdout.read(), end="", flush=True)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_is_told_that_its_parent_ends_although_a_thread_of_that_has_not_yet() -> None:
+    command = [sys.executable, "-c", LIVES_ON_IN_A_THREAD, LOSES_PARENT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert done.stdout.splitlines() == ["True", "True False"], done.stderr
