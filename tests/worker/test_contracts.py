@@ -351,21 +351,6 @@ def test_the_program_sees_the_users_environment_without_our_secrets() -> None:
     )
 
 
-@pytest.mark.parametrize("how", [{}, {"rdzv_backend": "c10d"}, {"framework": "command"}])
-def test_what_belongs_to_a_process_is_never_set(how: dict[str, Any]) -> None:
-    of_a_process = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
-    assert not of_a_process & set(contract(**how).variables)
-
-
-def test_making_a_contract_changes_nothing_that_it_is_given() -> None:
-    environ, command, sealed = {"MASTER_ADDR": "x", "RDZV_JOIN": "y"}, ["train.py"], table()
-    made = make_contract(command, sealed, 11, environ)
-    made.environment(environ)
-    made.argv.append("more")
-    assert (environ, command) == ({"MASTER_ADDR": "x", "RDZV_JOIN": "y"}, ["train.py"])
-    assert sealed == table()
-
-
 def test_a_slot_that_is_not_in_the_table_has_no_contract() -> None:
     with pytest.raises(UsageError, match="slot 99 is not in the table of epoch 1"):
         contract(rank=89)

@@ -258,13 +258,6 @@ def test_who_is_warned_of_and_who_is_named_after_the_end(
     assert likely_cause(family) == likely
 
 
-@pytest.mark.parametrize("noise", [name for name in NOISE if "helper" in name or "twice" in name])
-def test_nobody_is_warned_of_a_helper_without_ranks_of_its_own(noise: str) -> None:
-    found = failed_rank(Family(INHERITED, NOISE[noise]))
-    given_ranks = [each for each in NOISE[noise] if each.ranks not in (None, INHERITED)]
-    assert found is None or found.pid in [each.pid for each in given_ranks]
-
-
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [

@@ -25,6 +25,14 @@ IPV6 = (
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 INCLUDE = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
 OPEN_MPI = AS_ROOT | {"OMPI_MCA_plm_rsh_agent": RSH, "PRTE_MCA_plm_ssh_agent": RSH}
+MINE = {"OMPI_MCA_regx": "fwd", "OMPI_MCA_btl_tcp_if_exclude": "lo"}
+MPICH_FILE = "/logs/node/hostfile.mpich"
+OF_OPEN_MPI = dict.fromkeys(INCLUDE, "10.0.0.0/24") | dict.fromkeys(
+    ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"), "/logs/node/hostfile"
+)
+OF_MPICH = {"LAUNCHER": "ssh", "LAUNCHER_EXEC": RSH, "HOST_FILE": MPICH_FILE, "IFACE": "eth0"}
+OF_INTEL = {"HYDRA_BOOTSTRAP": "ssh", "HYDRA_BOOTSTRAP_EXEC": RSH}
+OF_INTEL |= {"HYDRA_HOST_FILE": MPICH_FILE, "HYDRA_IFACE": "eth0", "PERHOST": "2"}
 ONE_MACHINE = table(("127.0.0.1", "127.0.0.2"), (2, 2))
 
 
@@ -36,32 +44,9 @@ def ipv6(second: str = "eth0", addresses: tuple[str, ...] = V6) -> EndpointTable
 @pytest.mark.parametrize(
     ("framework", "variables"),
     [
-        (
-            "openmpi",
-            OPEN_MPI
-            | dict.fromkeys(INCLUDE, "10.0.0.0/24")
-            | {"OMPI_MCA_orte_default_hostfile": "/logs/node/hostfile"}
-            | {"PRTE_MCA_prte_default_hostfile": "/logs/node/hostfile"},
-        ),
-        (
-            "mpich",
-            {
-                "HYDRA_LAUNCHER": "ssh",
-                "HYDRA_LAUNCHER_EXEC": RSH,
-                "HYDRA_HOST_FILE": "/logs/node/hostfile.mpich",
-                "HYDRA_IFACE": "eth0",
-            },
-        ),
-        (
-            "intelmpi",
-            {
-                "I_MPI_HYDRA_BOOTSTRAP": "ssh",
-                "I_MPI_HYDRA_BOOTSTRAP_EXEC": RSH,
-                "I_MPI_HYDRA_HOST_FILE": "/logs/node/hostfile.mpich",
-                "I_MPI_PERHOST": "2",
-                "I_MPI_HYDRA_IFACE": "eth0",
-            },
-        ),
+        ("openmpi", OPEN_MPI | OF_OPEN_MPI),
+        ("mpich", {f"HYDRA_{name}": value for name, value in OF_MPICH.items()}),
+        ("intelmpi", {f"I_MPI_{name}": value for name, value in OF_INTEL.items()}),
     ],
 )
 def test_every_mpi_finds_hosts_agent_and_network_in_the_environment(
@@ -85,11 +70,7 @@ REGX = {"OMPI_MCA_regx": "naive"}
         (ipv6(), {}, REGX | dict.fromkeys(INCLUDE, "eth0")),
         (ipv6("eth1"), {}, REGX),  # no interface that a node lacks
         (ipv6(addresses=("::1", "::1")), {}, {}),
-        (
-            ipv6(),
-            {"OMPI_MCA_regx": "fwd", "OMPI_MCA_btl_tcp_if_exclude": "lo"},
-            dict.fromkeys(INCLUDE[1:], "eth0"),
-        ),
+        (ipv6(), MINE, dict.fromkeys(INCLUDE[1:], "eth0")),
         (table(("10.0.0.1", "10.0.1.2")), {}, {}),
     ],
     ids=["IPv6", "other interfaces", "one machine", "the user's", "several networks"],
@@ -135,10 +116,9 @@ def test_an_mpi_that_reads_no_ipv6_address_is_refused_on_a_table_of_them(
 def test_open_mpi_is_asked_for_ipv6_on_every_node_of_a_table_with_it_alone(
     command: str, program: str, rank: int
 ) -> None:
-    made = of(*command.split(), rank=rank, sealed=ipv6())
-    assert [need.program for need in made.needs if need.lack] == [program]
-    made = of(*command.split(), rank=rank, sealed=even())
-    assert not [need for need in made.needs if need.lack]
+    for sealed, asked in ((ipv6(), [program]), (even(), [])):
+        made = of(*command.split(), rank=rank, sealed=sealed)
+        assert [need.program for need in made.needs if need.lack] == asked
 
 
 def test_open_mpi_starts_the_nodes_of_one_machine_as_one_host() -> None:

@@ -16,6 +16,7 @@ from worker.nccl.env import Given, given_by
 CLASS = "eth1, 10.0.0.0/24, Ethernet, IPv4"
 HAS_IB = "every node has usable InfiniBand or RoCE, and NCCL will not use it"
 PORTS = ["mlx5_0:1", "mlx5_1:1"]
+WITH_PORTS: dict[str, Any] = {"transport": "IB", "row": {"hcas": PORTS}}
 FILE = "/logs/node-1.%p.log"
 UCX, MPI = "UCX_NET_DEVICES", "OMPI_MCA_btl_tcp_if_include"
 ALL = "the interface of the table"
@@ -73,64 +74,58 @@ def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
     ]
 
 
-def test_over_ipv6_the_family_is_the_addresses() -> None:
-    assert as_set(written(row={"address": "fd00::2"}))["NCCL_SOCKET_FAMILY"] == "AF_INET6"
-
-
 # ---- RDMA ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("transport", ["", "IB", "Socket", "Libfabric"])
-def test_without_a_wish_nccl_is_told_neither_its_network_nor_its_ports(transport: str) -> None:
-    found = as_set(written(transport=transport))
+def test_without_a_wish_nccl_is_told_neither_its_network_nor_its_ports() -> None:
+    found = as_set(written(transport="IB"))
     assert not {"NCCL_NET", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_DEBUG"} & set(found)
 
 
 def test_the_ports_are_named_exactly_where_the_facts_ask_for_it() -> None:
-    found = written(transport="IB", row={"hcas": PORTS})
+    found = written(**WITH_PORTS)
     reason = "NCCL would take other ports as well, of another kind or rate; all nodes have these"
     ports = Variable("NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1", reason)
     assert [one for one in found if one.name == "NCCL_IB_HCA"] == [ports]
 
 
 @pytest.mark.parametrize(
-    ("transport", "net"), [("IB", "IB"), ("", "IB"), ("Libfabric", "AWS Libfabric")]
+    ("environ", "transport", "net"),
+    [
+        ({}, "IB", "IB"),
+        ({}, "", "IB"),
+        ({}, "Libfabric", "AWS Libfabric"),
+        ({"NCCL_IB_DISABLE": "1"}, "Libfabric", "AWS Libfabric"),  # EFA goes without verbs
+        ({"NCCL_NET": "gIB", "NCCL_IB_DISABLE": "0"}, "", None),  # a plugin of the user's
+    ],
 )
-def test_required_rdma_makes_a_fall_back_fail_inside_of_nccl(transport: str, net: str) -> None:
-    found = as_set(written(options=RDMA, transport=transport))
-    assert found["NCCL_NET"] == net
+def test_required_rdma_makes_a_fall_back_fail_inside_of_nccl(
+    environ: dict[str, str], transport: str, net: str | None
+) -> None:
+    found = written(environ, RDMA, transport=transport)
+    assert as_set(found).get("NCCL_NET") == net
+    assert conflicts(found) == {}
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("NCCL_NET", "socket"), ("NCCL_IB_DISABLE", "1"), ("NCCL_IB_DISABLE", "0x1")],
+    ("name", "value", "file"),
+    [
+        ("NCCL_NET", "socket", ""),
+        ("NCCL_NET", "Socket", "/etc/nccl.conf"),
+        ("NCCL_IB_DISABLE", "1", ""),
+        ("NCCL_IB_DISABLE", "0x1", ""),
+    ],
 )
 def test_required_rdma_and_a_variable_that_forbids_it_cannot_both_hold(
-    name: str, value: str
+    name: str, value: str, file: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        written({name: value}, RDMA)
+        written(options=RDMA, configured={name: Given(value, file)})
+    shown = f"{name}={value}" + f" ({file})" * bool(file)
     assert caught.value.message == (
-        f"--require-rdma was given, and {name}={value} forbids NCCL to use RDMA"
+        f"--require-rdma was given, and {shown} forbids NCCL to use RDMA"
     )
     assert caught.value.hint == f"unset {name}, or leave --require-rdma away"
-
-
-def test_such_a_variable_in_a_file_is_refused_with_the_file() -> None:
-    configured = {"NCCL_NET": Given("Socket", "/etc/nccl.conf")}
-    with pytest.raises(UsageError, match=r"NCCL_NET=Socket \(/etc/nccl.conf\) forbids"):
-        written(options=RDMA, configured=configured)
-
-
-def test_required_rdma_over_efa_goes_without_verbs() -> None:
-    found = written({"NCCL_IB_DISABLE": "1"}, RDMA, transport="Libfabric")
-    assert as_set(found)["NCCL_NET"] == "AWS Libfabric"
-
-
-def test_required_rdma_lets_a_plugin_of_the_users_be() -> None:
-    found = written({"NCCL_NET": "gIB", "NCCL_IB_DISABLE": "0"}, RDMA)
-    assert "NCCL_NET" not in as_set(found)
-    assert conflicts(found) == {}
 
 
 # ---- what the user has set ----------------------------------------------------------------------
@@ -175,7 +170,7 @@ def test_a_variable_of_nccls_files_counts_as_the_users_unless_the_environment_ha
 
 
 def test_other_ports_than_those_that_all_nodes_have_are_a_conflict() -> None:
-    found = written({"NCCL_IB_HCA": "mlx5"}, transport="IB", row={"hcas": PORTS})
+    found = written({"NCCL_IB_HCA": "mlx5"}, **WITH_PORTS)
     assert conflicts(found)["NCCL_IB_HCA"].endswith(": =mlx5_0:1,mlx5_1:1")
     assert written({"NCCL_IB_HCA": "mlx5"}, transport="IB") == written(transport="IB")
 
@@ -183,21 +178,23 @@ def test_other_ports_than_those_that_all_nodes_have_are_a_conflict() -> None:
 @pytest.mark.parametrize(
     ("environ", "transport", "conflict"),
     [
-        ({"NCCL_NET": "Socket"}, "IB", {"NCCL_NET": HAS_IB}),
-        ({"NCCL_IB_DISABLE": "1"}, "IB", {"NCCL_IB_DISABLE": HAS_IB}),
-        ({"NCCL_IB_DISABLE": "0"}, "IB", {}),
-        ({"NCCL_IB_DISABLE": "yes"}, "IB", {}),
-        ({"NCCL_IB_DISABLE": "1"}, "Socket", {}),
-        ({"NCCL_NET": "IBext_v8"}, "IB", {}),
-        ({"NCCL_NET": "my_plugin"}, "IB", {}),
-        ({"NCCL_NET": "IB"}, "Socket", {"NCCL_NET": "no node has usable RDMA"}),
-        ({"NCCL_NET": "Socket"}, "", {}),
+        ("NCCL_NET=Socket", "IB", HAS_IB),
+        ("NCCL_IB_DISABLE=1", "IB", HAS_IB),
+        ("NCCL_IB_DISABLE=0", "IB", None),
+        ("NCCL_IB_DISABLE=yes", "IB", None),
+        ("NCCL_IB_DISABLE=1", "Socket", None),
+        ("NCCL_NET=IBext_v8", "IB", None),
+        ("NCCL_NET=my_plugin", "IB", None),
+        ("NCCL_NET=IB", "Socket", "no node has usable RDMA"),
+        ("NCCL_NET=Socket", "", None),
     ],
 )
 def test_what_keeps_nccl_from_what_the_nodes_have_is_said(
-    environ: dict[str, str], transport: str, conflict: dict[str, str]
+    environ: str, transport: str, conflict: str | None
 ) -> None:
-    assert conflicts(written(environ, transport=transport)) == conflict
+    name, _, value = environ.partition("=")
+    found = conflicts(written({name: value}, transport=transport))
+    assert found == ({name: conflict} if conflict else {})
 
 
 # ---- on request ---------------------------------------------------------------------------------
@@ -207,12 +204,7 @@ def test_what_keeps_nccl_from_what_the_nodes_have_is_said(
     ("env_for", "environ", "changes", "more"),
     [
         (("ucx", "mpi"), {}, {"transport": "Socket"}, {UCX: "eth1", MPI: "10.0.0.0/24"}),
-        (
-            ("ucx",),
-            {},
-            {"transport": "IB", "row": {"hcas": PORTS}},
-            {UCX: f"{','.join(PORTS)},eth1"},
-        ),
+        (("ucx",), {}, WITH_PORTS, {UCX: f"{','.join(PORTS)},eth1"}),
         (("ucx",), {}, {"transport": "IB"}, {}),  # not kept from ports that nobody has named
         (("ucx",), {UCX: "mlx5_7:1"}, {}, {}),
         (("mpi",), {}, {"row": {"address": "10.0.9.2"}}, {MPI: "eth1"}),  # no network in common
