@@ -19,8 +19,6 @@ from tests.worker.agent.drive import AWAY, BASE, OFFER, at_once, plan, reply, vi
 from tests.worker.test_table import join
 from worker.agent import AgentEnvironment, inputs
 from worker.agent import actions as do
-from worker.agent.actions import Visit
-from worker.agent.inputs import Visited
 from worker.agent.session import Session
 from worker.agent.visiting import visit
 from worker.probe.packets import Identity
@@ -149,73 +147,48 @@ def test_no_other_report_has_an_age_and_the_connections_are_closed() -> None:
 
 
 OWN = Identity(bytes(32), "llama", "launch0001", 1)
+UNFIT = plan(0, 1, 2)
+UNFIT.peers[0] = UNFIT.peers[0].model_copy(update={"probe_port": 22})
+GONE = {"why_unusable": lambda address, interface: f"{address} is gone from {interface}"}
 
 
-class Peers:
-    """An outer world in which every visit takes 2 s and is answered."""
+async def hangs(work: Any, *args: Any) -> Any:
+    """A thread that does not come back."""
+    await asyncio.sleep(1_000.0)
 
-    def __init__(self, **changes: Any) -> None:
-        self.visited: list[int] = []
-        values: dict[str, Any] = {
-            "hosts_file": Path("/etc/hosts"),
-            "in_thread": at_once,
-            "probe": self._probe,
-            "why_unusable": lambda address, interface: "",
-            "known_names": lambda file, run: {"n0": {"10.9.9.9"}},
-        }
-        self.environment = AgentEnvironment(**(values | changes))
 
-    async def _probe(
-        self, identity: Identity, given: ProbePlan, slots: Iterable[int]
-    ) -> list[PairProbe]:
-        self.visited = list(slots)
+@pytest.mark.parametrize(
+    ("given", "world", "told"),
+    [
+        (plan(0, 1, 2), {}, ["0 ok10.9.9.9", "2 ok"]),  # what the hosts file says is added
+        (plan(0, 1), {"in_thread": hangs}, ["0 ok"]),  # but not where it hangs
+        (plan(0, 1), GONE, ["0 no_route10.0.0.5 is gone from eth0"]),
+        (UNFIT, {}, ["0 error10.9.9.9", "2 ok"]),
+        (plan(0, 2), {}, []),  # this node is in no plan
+        (plan(1), {}, []),  # or alone in it
+    ],
+)
+def test_peers_are_visited_from_an_address_that_is_there_and_reported(
+    given: ProbePlan, world: dict[str, Any], told: list[str]
+) -> None:
+    visited: list[int] = []
+
+    async def probe(identity: Identity, asked: ProbePlan, slots: Iterable[int]) -> Any:
+        visited.extend(slots)
         await asyncio.sleep(2.0)
-        return [PairProbe(slot=slot, outcome="ok") for slot in self.visited]
+        return [PairProbe(slot=slot, outcome="ok") for slot in visited]
 
-    def visit(self, given: ProbePlan) -> Visited:
-        """What comes of a plan."""
-        return virtually(visit(Visit(7, 1, given), OWN, self.environment, loopback=False))
-
-
-def test_the_others_are_visited_and_what_the_hosts_file_says_of_them_is_added() -> None:
-    peers = Peers()
-    said = peers.visit(plan(0, 1, 2))
-    assert peers.visited == [0, 2]
-    assert said == Visited(
-        7,
-        (PairProbe(slot=0, outcome="ok", resolved="10.9.9.9"), PairProbe(slot=2, outcome="ok")),
-        2.0,
-    )
-
-
-def outcomes(said: Visited) -> list[tuple[int, str]]:
-    return [(pair.slot, pair.outcome) for pair in said.pairs]
-
-
-def test_from_an_address_that_is_lost_nobody_is_visited() -> None:
-    peers = Peers(why_unusable=lambda address, interface: f"{address} is gone from {interface}")
-    said = peers.visit(plan(0, 1, 2))
-    assert (peers.visited, outcomes(said)) == ([], [(0, "no_route"), (2, "no_route")])
-    assert {pair.detail for pair in said.pairs} == {"10.0.0.5 is gone from eth0"}
-
-
-def test_unfit_peers_are_reported_and_not_visited() -> None:
-    peers, given = Peers(), plan(0, 1, 2)
-    unfit = given.peers[0].model_copy(update={"probe_port": 22})
-    said = peers.visit(given.model_copy(update={"peers": [unfit, *given.peers[1:]]}))
-    assert (peers.visited, outcomes(said)) == ([2], [(0, "error"), (2, "ok")])
-
-
-@pytest.mark.parametrize("slots", [(0, 2), (1,)], ids=["in no plan", "alone in it"])
-def test_a_node_without_peers_visits_nobody_and_reports_that(slots: tuple[int, ...]) -> None:
-    peers = Peers()
-    assert (peers.visit(plan(*slots)).pairs, peers.visited) == ((), [])
-
-
-def test_names_are_left_out_where_the_hosts_file_hangs() -> None:
-    async def hangs(work: Any, *args: Any) -> Any:
-        await asyncio.sleep(1_000.0)
-
-    said = Peers(in_thread=hangs).visit(plan(0, 1))
-    assert said.pairs == (PairProbe(slot=0, outcome="ok"),)
-    assert said.seconds == 2.0
+    values: dict[str, Any] = {
+        "hosts_file": Path("/etc/hosts"),
+        "in_thread": at_once,
+        "probe": probe,
+        "why_unusable": lambda address, interface: "",
+        "known_names": lambda file, run: {"n0": {"10.9.9.9"}},
+    }
+    environment = AgentEnvironment(**(values | world))
+    found = virtually(visit(do.Visit(7, 1, given), OWN, environment, loopback=False))
+    details = [pair.detail if pair.outcome == "no_route" else pair.resolved for pair in found.pairs]
+    outcomes = [f"{pair.slot} {pair.outcome}" for pair in found.pairs]
+    assert [a + (b or "") for a, b in zip(outcomes, details, strict=True)] == told
+    assert visited == [pair.slot for pair in found.pairs if pair.outcome == "ok"]
+    assert found.seconds == (0.0 if world is GONE else 2.0)
