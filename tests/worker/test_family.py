@@ -25,14 +25,6 @@ from worker.program.family import (
 )
 from worker.program.keeper import short_command
 
-COMMANDS = {
-    "openmpi": ("./train", "--epochs", "3"),
-    "mpich": ("./train",),
-    "intelmpi": ("./train",),
-    "command": ("make", "train"),
-    "torch.distributed.launch": ("train.py",),
-    "bench": ("--size", "8"),
-}
 ENDS_ALL = {"torchrun", "torch.distributed.launch", "accelerate", "env", "jax", "horovod", "bench"}
 """The frameworks whose launcher on a node starts its ranks itself and ends all when one fails."""
 
@@ -91,24 +83,19 @@ RANK_3 = Failure(20.0, 101, 3, 3, 1)
 
 def facts(framework: str, environ: Mapping[str, str]) -> tuple[Ranks | None, bool]:
     """The ranks that its program is given, and whether its launcher ends all ranks."""
-    made = of(framework, *COMMANDS.get(framework, ("train.py",)), sealed=even(), environ=environ)
+    made = of(framework, "train.py", sealed=even(), environ=environ)
     return ranks_in(made.environment(environ)), made.fatal_workers
 
 
-# --- every framework ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_noisy_family_ends_no_framework(framework: str) -> None:
+def test_no_noise_and_a_failed_rank_where_the_launcher_ends_all_of_them_ends_a_framework(
+    framework: str,
+) -> None:
     for environ in ({}, OF_THE_PLATFORM):
         own, ends_all = facts(framework, environ)
         families = {name: Family(own or INHERITED, noise) for name, noise in NOISE.items()}
         ended = [name for name, f in families.items() if certain_failure(f, ends_all=ends_all)]
         assert ended == []
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_failed_rank_ends_the_frameworks_whose_launcher_ends_all_of_them(framework: str) -> None:
     own, ends_all = facts(framework, {})
     assert (own, ends_all) == (None, framework in ENDS_ALL)
     found = certain_failure(Family(own, FAILED), ends_all=ends_all)
@@ -261,18 +248,16 @@ def test_who_is_warned_of_and_who_is_named_after_the_end(
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
-        ({}, None),
-        ({"RANK": "3"}, None),
-        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, None),
-        ({"RANK": "3", "LOCAL_RANK": "1"}, Ranks(3, 1)),
-        ({"RANK": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, Ranks(3, 1, 2)),
-        ({"RANK": "three", "LOCAL_RANK": "1"}, None),
+        ("", None),
+        ("RANK=3", None),
+        ("LOCAL_RANK=1 LOCAL_WORLD_SIZE=2", None),
+        ("RANK=3 LOCAL_RANK=1", Ranks(3, 1)),
+        ("RANK=3 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2", Ranks(3, 1, 2)),
+        ("RANK=three LOCAL_RANK=1", None),
     ],
 )
-def test_ranks_are_read_where_both_are_numbers(
-    environ: dict[str, str], expected: Ranks | None
-) -> None:
-    assert ranks_in(environ) == expected
+def test_ranks_are_read_where_both_are_numbers(environ: str, expected: Ranks | None) -> None:
+    assert ranks_in(dict(word.split("=") for word in environ.split())) == expected
 
 
 # --- how a program ended, and what is said of it --------------------------------------------------

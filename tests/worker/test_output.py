@@ -85,16 +85,6 @@ def test_behind_a_prefix_no_line_is_kept_for_ever_and_a_bar_is_a_line_now_and_th
     assert len(shown.splitlines()) < 5
 
 
-def test_a_log_file_is_private_and_appended_to(ours: Ours, tmp_path: Path) -> None:
-    log = tmp_path / "node.log"
-    for _ in range(2):
-        output = ours.sink(log)
-        output.write("stdout", b"epoch\n")
-        output.close()
-    assert log.read_bytes() == b"epoch\nepoch\n"
-    assert log.stat().st_mode & 0o777 == 0o600
-
-
 @pytest.mark.parametrize(
     ("log", "said"),
     [
