@@ -45,10 +45,7 @@ LATE = (notice(Note.WARNED, words="late"),)
 def test_each_last_step_begins_when_the_one_before_it_is_over() -> None:
     drive = to("armed")
     watch = drive.node.count + 1
-    assert drive.result()[:2] == (
-        do.Watch(watch, after=3, poll=2.0, limit=116.0),
-        do.Drop(watch),
-    )
+    assert drive.result()[:2] == (do.Watch(watch, after=3, poll=2.0, limit=116.0), do.Drop(watch))
     (leave,) = drive.answer(do.CloseSocket)
     assert leave == do.Tell(
         watch + 2, report=LeaveReport(), began_at=0.0, limit=3.0, is_last_word=True
