@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,26 +27,20 @@ from worker.probe.packets import Identity
 pytestmark = pytest.mark.real_time
 
 JOB = Job(framework="command")
-HERE = Path(__file__).parent
-LIKE_NCCL = [sys.executable, str(HERE / "programs" / "like_nccl.py")]
 
 _NODE = """
-import asyncio, functools, json, logging, os, sys
+import asyncio, logging, os, sys
 from pathlib import Path
 from rendezvous.talk.join_string import JoinString
 from worker.agent import AgentEnvironment, run_agent
-from worker.nccl.log import NcclLog
 from worker.settings import WorkerSettings
 
 logging.basicConfig(level="INFO")
-folder, given = Path(sys.argv[1]), json.loads(sys.argv[2])
-settings = WorkerSettings(loopback=True, framework="command", log_dir=folder / "logs", **given)
-environment = AgentEnvironment(
-    hosts_file=folder / "hosts", hosts_seconds=1.0,
-    nccl_log=functools.partial(NcclLog, look_seconds=0.1),
-)
+folder = Path(sys.argv[1])
+settings = WorkerSettings(loopback=True, framework="command", log_dir=folder / "logs", hosts="auto")
+environment = AgentEnvironment(hosts_file=folder / "hosts", hosts_seconds=1.0)
 join = JoinString.parse(os.environ.pop("JOIN"))
-sys.exit(asyncio.run(run_agent(settings, join, sys.argv[3:], environment=environment)))
+sys.exit(asyncio.run(run_agent(settings, join, ["sleep", "60"], environment=environment)))
 """
 
 
@@ -59,19 +51,16 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 
 @contextmanager
-def agent(
-    registry: Registry, launch: Launch, folder: Path, *command: str, **settings: Any
-) -> Iterator[subprocess.Popen[bytes]]:
+def agent(registry: Registry, launch: Launch, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The real agent of slot 0."""
     (folder / "hosts").write_text("127.0.0.1 localhost\n")
     keys = launch.keys
     named = (keys.launch_id, 0, 1, keys.join_token(0, 1), keys.row_key, keys.probe_key)
     join = JoinString(registry.place, launch.run, *named)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
-    given = json.dumps({"hosts": "auto"} | settings)
     with (folder / "agent.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-c", _NODE, str(folder), given, *(command or ("sleep", "60"))],
+            [sys.executable, "-c", _NODE, str(folder)],
             env={**environ, "JOIN": join.text()},
             stdin=subprocess.DEVNULL,
             stderr=log,
@@ -147,22 +136,3 @@ async def test_an_agent_proves_its_peers_and_answers_theirs_until_the_go(
             async with timeout(30):
                 while await outcome_of(launch, view.plan) != "refused":
                     await asyncio.sleep(0.05)
-
-
-async def test_a_program_that_fails_for_its_network_is_reported_with_the_cause_in_nccls_log(
-    registry: Registry, tmp_path: Path
-) -> None:
-    """Which is a file of its owner beside the node's log."""
-    launch, folder = Launch("fails"), tmp_path / "100%p logs"
-    folder.mkdir()
-    await registry.create(launch, 1, verdict_seconds=0, job=JOB)
-    program = [*LIKE_NCCL, str(HERE / "nccl" / "not_found.log"), "0", "3"]
-    with agent(registry, launch, folder, *program, hosts="off", nccl_log="on"):
-        status = await registry.wait_for_phase(launch, Phase.FINISHED)
-    assert status.result is not None
-    assert "NCCL cannot use IB, and may use no other network" in status.result.message
-    assert status.result.exit_code == 3
-    [kept] = folder.glob("logs/nccl-*/node-0.*")
-    assert kept.parent.name == f"nccl-{launch.keys.launch_id}"
-    assert kept.parent.stat().st_mode & 0o077 == 0
-    assert (folder / "logs" / "node-0.log").exists()

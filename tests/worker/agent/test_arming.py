@@ -131,6 +131,11 @@ def test_the_warning_of_the_hosts_file_is_said() -> None:
     assert said.values == (("words", "n2 leads elsewhere"),)
 
 
+def test_nccls_log_is_in_a_folder_of_its_launch_whatever_the_path_looks_like() -> None:
+    made = Bench({}, log_dir=Path("/100%p logs"), nccl_log="on").arm().contract
+    assert made.nccl_log == "/100%%p logs/nccl-launch0001/node-1.%p.log"
+
+
 @pytest.mark.parametrize("framework", ["torchrun", "jax", "tensorflow", "lightning", "accelerate"])
 def test_a_free_port_is_told_as_the_masters_less_the_offset_of_the_contracts(
     framework: str,

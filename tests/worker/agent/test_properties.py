@@ -111,7 +111,8 @@ def good(effect: Effect, draw: st.DrawFn) -> Input:
         case do.Watch():
             return inputs.Viewed(number, draw(news()))
         case do.Listen():
-            return inputs.Listening(number, *draw(st.sampled_from([(7_000,), (None, "no")])))
+            port = draw(st.sampled_from([7_000, None]))
+            return inputs.Listening(number, port, "" if port else "no")
         case do.Connect():
             return inputs.Connected(number, BASE)
         case do.MakeOffer():
@@ -145,7 +146,8 @@ def bad(effect: Effect, draw: st.DrawFn) -> Input:
         most = 2 if isinstance(effect, do.Watch | do.Tell) else len(ERRORS)
         errors = ERRORS[: draw(st.sampled_from([most, len(ERRORS)]))]
         return inputs.Failed(effect.number, draw(st.sampled_from(errors)))
-    return kind(effect.number, *[ValueError("not this way")] * (kind is inputs.Broken))
+    said: Input = kind(effect.number, *[ValueError("not this way")] * (kind is inputs.Broken))
+    return said
 
 
 def of_program(number: int, draw: st.DrawFn) -> Input:
@@ -174,8 +176,9 @@ def anything(world: World, draw: st.DrawFn) -> None:
         signals = [signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1]
         world.signal(draw(st.sampled_from(signals)), parent_lives=draw(st.booleans()))
     elif kind == "odd":
-        part = inputs.PartBroken("sending metrics", OSError("no"))
-        world.say(draw(st.sampled_from([inputs.Done(UNKNOWN), inputs.Late(UNKNOWN), part])))
+        odd: list[Input] = [inputs.Done(UNKNOWN), inputs.Late(UNKNOWN)]
+        odd.append(inputs.PartBroken("sending metrics", OSError("no")))
+        world.say(draw(st.sampled_from(odd)))
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["own program", "led"])

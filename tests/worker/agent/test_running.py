@@ -29,7 +29,8 @@ from worker.settings import WorkerSettings
 ENDING = Ending(0, 30.0)
 FAULT = ValueError("not this way")
 PROGRAM = Contract(["train"], {})
-NCCL = replace(PROGRAM, nccl_log="/logs/nccl-%p.log")
+NCCL_FILE = "/100%%p logs/nccl-l/node-1.%p.log"
+NCCL = Contract(["train"], {"NCCL_DEBUG_FILE": NCCL_FILE}, nccl_log=NCCL_FILE)
 WORDS = inputs.OwnWords(("step 1", "step 2"), None, "/logs/node-1.log")
 GONE = inputs.ProgramGone(7, ENDING, WORDS)
 SEEN = [inputs.Started(7), inputs.ProgramSeen(7, Family())]
@@ -187,8 +188,10 @@ def test_where_no_log_file_can_be_made_that_is_said_and_the_program_runs() -> No
 
 
 def test_what_nccl_uses_is_told_while_the_program_runs_and_its_trouble_when_asked_for() -> None:
-    bench = Bench(NCCL)
+    private: list[Path] = []
+    bench = Bench(NCCL, make_private=private.append)
     bench.lives()
+    assert private == [Path("/100%p logs/nccl-l"), Path("/logs")]
     assert inputs.NetworkSaid(7, USES_IB) in bench.fed
     assert bench.notes == [Note.NCCL_LOG]
     read = virtually(bench.running.read_trouble(ReadTrouble(8, 7, 1.0)))

@@ -150,8 +150,8 @@ class World:
 
     def _has_started(self, program: int) -> bool:
         epoch = self.drive.node.epoch_of(program)
-        program = epoch.program if epoch else None
-        return program is not None and program.started_at is not None
+        state = epoch.program if epoch else None
+        return state is not None and state.started_at is not None
 
     def _finish(self, effect: Effect, answer: Callable[[Effect], Input | None]) -> None:
         if isinstance(effect, do.Start):
