@@ -102,14 +102,6 @@ def test_no_noise_and_a_failed_rank_where_the_launcher_ends_all_of_them_ends_a_f
     assert found == (RANK_3 if ends_all else None)
 
 
-@pytest.mark.parametrize("noise", [name for name in NOISE if name.startswith("a helper")])
-def test_a_failed_rank_is_certain_beside_helpers_of_every_kind(noise: str) -> None:
-    helpers = tuple(each for each in NOISE[noise] if each.pid == 50)
-    shared = any(each.ranks and each.ranks.local_rank == 1 for each in helpers)
-    found = certain_failure(Family(INHERITED, (*FAILED, *helpers)), ends_all=True)
-    assert found == (None if shared else RANK_3)
-
-
 # --- what ends a run ------------------------------------------------------------------------------
 
 LATE = replace(rank(0, 20.2, 143), started=20.1, seen_at=20.1)

@@ -80,11 +80,6 @@ def test_torchrun_tells_the_interpreter_and_that_one_the_versions(
     assert found(tmp_path / "env/bin") == UserPython(str(python), "3.12", *expected)
 
 
-def test_a_python_without_torch_is_told_all_the_same(tmp_path: Path) -> None:
-    python = interpreter(tmp_path / "env", "3.11")
-    assert found(tmp_path / "env/bin") == UserPython(str(python), "3.11")
-
-
 def test_without_any_python_nothing_is_known(tmp_path: Path) -> None:
     script(tmp_path / "torchrun", "#!/bin/bash")
     script(tmp_path / "python3", "#!/usr/bin/env bash")
