@@ -40,8 +40,7 @@ NODES = 3
 class Wire:
     """The registry as a node's client sees it, in front of a real relay; it keeps what it saw.
 
-    With `doubled`, each frame arrives, and its answer is lost, so that it is given again. While
-    `answers` is not set, what it was given is on its way.
+    With `doubled`, each frame arrives, and its answer is lost, so that it is given again.
     """
 
     def __init__(self) -> None:
@@ -49,8 +48,6 @@ class Wire:
         self.seen: list[Parcel] = []
         self.doubled = self.down = self._odd = False
         self.refused: Exception | None = None
-        self.answers = asyncio.Event()
-        self.answers.set()
 
     def restart(self) -> None:
         """Forget all."""
@@ -65,8 +62,6 @@ class Wire:
         self._answer()
         self.seen += parcels
         self.relay.give(slot, parcels)
-        if slot == 0:
-            await self.answers.wait()
         self._odd = not self._odd
         if self.doubled and self._odd:
             raise Unavailable("its answer was lost")
@@ -330,19 +325,6 @@ async def test_of_callers_that_have_gone_before_a_registry_came_back_nothing_is_
     starts = [p.frame.number for p in cluster.wire.seen if isinstance(p.frame, CommandStart)]
     assert starts == [7]
     assert ran.read_text() == "last\n"
-
-
-async def test_a_caller_that_goes_while_its_start_is_on_its_way_ends_the_command(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    cluster.wire.answers.clear()
-    told, task, shell = await sleeping(cluster, tmp_path)
-    told.killed.set()
-    await asyncio.wait_for(task, 30)
-    cluster.wire.answers.set()
-    await soon(lambda: not psutil.pid_exists(shell))
-    kinds = [type(p.frame) for p in cluster.wire.seen if p.peer == 1]
-    assert kinds[:2] == [CommandStart, CommandEnd]
 
 
 async def test_the_end_of_the_run_ends_commands_and_says_so(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.wire.errors import Fenced, RegistryLost, TooManyRequests
+from rendezvous.wire.errors import Fenced, TooManyRequests
 from rendezvous.wire.reports import ExitReport
 from tests.worker.agent.drive import CLOSES, OVER, SOCKET, STOP, TAKEN, TERM, UNTOLD, m, outcome, to
 from worker.agent import actions as do
@@ -74,14 +74,6 @@ def test_a_report_that_is_told_again_is_the_same_and_as_old() -> None:
     drive.fails(do.Tell)
     again = do.Tell(first.number + 1, report=first.report, began_at=0.0, pause=True)
     assert drive.the(do.Tell) == again
-    drive.now = 120.5
-    drive.arm()
-    drive.fails(do.Tell)
-    assert drive.the(do.Tell).is_last_try
-    drive.fails(do.Tell)
-    assert drive.node.ends is not None
-    assert isinstance(drive.node.ends.error, RegistryLost)
-    assert "nobody listens" in drive.node.ends.error.message
 
 
 def test_a_signalled_node_without_a_program_says_so_for_three_seconds_at_most() -> None:

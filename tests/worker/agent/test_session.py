@@ -27,6 +27,9 @@ VIEW = NodeView(seq=4, phase=Phase.GATHERING, epoch=1, reason="")
 REPORT = ExitReport(epoch=1, exit_code=3)
 
 
+ANSWERS = {"connect": BASE, "join": reply(), "watch": VIEW, "report": None, "close": None}
+
+
 class Registry:
     """A `RegistryClient` whose registry answers after some seconds, or refuses."""
 
@@ -34,34 +37,21 @@ class Registry:
     pause = staticmethod(retry_pause)
 
     def __init__(self, seconds: float = 0.0, error: RdzvError | None = None) -> None:
-        self.reports: list[Report] = []
+        self.asked: list[tuple[str, Any]] = []
         self.asked_at = 0.0
-        self.closed = False
         self._seconds = seconds
         self._error = error
 
-    async def _answer(self, answer: Any) -> Any:
-        self.asked_at = asyncio.get_running_loop().time()
-        await asyncio.sleep(self._seconds)
-        if self._error is not None:
-            raise self._error
+    def __getattr__(self, name: str) -> Any:
+        async def answer(*given: Any) -> Any:
+            self.asked.append((name, given[-1] if given else None))
+            self.asked_at = asyncio.get_running_loop().time()
+            await asyncio.sleep(self._seconds)
+            if self._error is not None:
+                raise self._error
+            return ANSWERS[name]
+
         return answer
-
-    async def connect(self) -> str:
-        return str(await self._answer(self.base))
-
-    async def join(self, run: str, offer: Any) -> Any:
-        return await self._answer(reply())
-
-    async def watch(self, run: str, slot: int, after: int, poll: float) -> Any:
-        return await self._answer(VIEW)
-
-    async def report(self, run: str, slot: int, given: Report) -> Any:
-        self.reports.append(given)
-        return await self._answer(None)
-
-    async def close(self) -> None:
-        self.closed = True
 
 
 Ask = Callable[[Session], Coroutine[Any, Any, inputs.Input]]
@@ -132,15 +122,14 @@ def test_a_limit_that_has_passed_is_an_answer_and_a_pause_no_part_of_it(
 def test_an_exit_report_is_as_old_as_what_it_tells_of_when_it_is_sent(ask: Ask, age: float) -> None:
     registry = Registry()
     said(registry, ask, after=40.0)
-    assert registry.reports == [REPORT.model_copy(update={"age_seconds": age})]
+    assert registry.asked == [("report", REPORT.model_copy(update={"age_seconds": age}))]
 
 
 def test_no_other_report_has_an_age_and_the_connections_are_closed() -> None:
     registry = Registry()
     said(registry, tell(LeaveReport(), since=1.0), after=40.0)
-    assert registry.reports == [LeaveReport()]
     assert said(registry, lambda session: session.close(7)) == inputs.Done(7)
-    assert registry.closed
+    assert registry.asked == [("report", LeaveReport()), ("close", None)]
 
 
 # --- a node's share of the visits -----------------------------------------------------------------
