@@ -73,6 +73,7 @@ def test_each_last_step_begins_when_the_one_before_it_is_over() -> None:
         # Of a signal, a result, a refusal and a fault the first one counts.
         ("running", [TERM, OVER, m.ended(KILLED), TAKEN, CLOSES], "End:143"),
         ("running", [OVER, TERM, m.ended(KILLED), TAKEN, CLOSES], "End:3"),
+        ("joined", [OVER, TERM, CLOSES], "End:3"),
         ("running", [m.breaks(do.Watch), TERM], "SIGNAL"),
         ("armed", [TERM, m.fails(do.Watch, FENCED), m.fails(do.Tell, FENCED)], "Leave"),
         # Where the launcher is gone nobody is told anything.
