@@ -11,10 +11,12 @@ from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.node import Candidate, JoinReply, JoinRequest
 from rendezvous.wire.reports import ExitReport, RefuseReport, Report
 from rendezvous.wire.run import Phase, Result
-from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 from rendezvous.wire.watch import NodeView
 from tests.support.virtual_time import run_virtually
+from tests.worker.test_hosts_plan import row
+from tests.worker.test_hosts_plan import table as table_of
 from worker.agent import actions as do
 from worker.agent import inputs
 from worker.agent import node as machine
@@ -48,13 +50,8 @@ T = TypeVar("T")
 
 def table(epoch: int = 1, port: int = 29_500) -> EndpointTable:
     """Of the slots 0 and 1."""
-    same: dict[str, Any] = {"interface": "eth0", "prefix_length": 24, "nproc_per_node": 1}
-    rows = [
-        TableRow(rank=n, slot=n, hostname=f"n{n}", address=f"10.0.0.{4 + n}", mac="", **same)
-        for n in range(2)
-    ]
-    ids: dict[str, Any] = {"run": "llama", "launch_id": "launch0001", "master_address": "10.0.0.4"}
-    return EndpointTable(epoch=epoch, master_port=port, rows=rows, **ids)
+    made = table_of(*(row(n, f"n{n}", f"10.0.0.{4 + n}") for n in range(2)), run="llama")
+    return made.model_copy(update={"epoch": epoch, "master_port": port})
 
 
 def plan(*slots: int) -> ProbePlan:
