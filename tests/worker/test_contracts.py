@@ -10,8 +10,10 @@ import pytest
 
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.table import EndpointTable
 from tests.support.rows import rows
+from tests.worker.test_hosts_plan import row
+from tests.worker.test_hosts_plan import table as table_of
 from worker.contracts import (
     NO_PATHS,
     Contract,
@@ -35,26 +37,12 @@ LEFT_OUT = f"{KEPT}: it leaves out eth1, the interface of the table"
 
 def table(addresses: tuple[str, ...] = V4, nproc: tuple[int, ...] = (8, 8)) -> EndpointTable:
     made = [
-        TableRow(
-            rank=rank,
-            slot=10 + rank,
-            hostname=f"host-{rank}",
-            address=address,
-            interface=f"eth{rank}",
-            prefix_length=24,
-            nproc_per_node=processes,
-            mac="",
+        row(rank, f"host-{rank}", address, slot=10 + rank).model_copy(
+            update={"interface": f"eth{rank}", "nproc_per_node": processes}
         )
         for rank, (address, processes) in enumerate(zip(addresses, nproc, strict=True))
     ]
-    return EndpointTable(
-        run="llama",
-        launch_id="k7f2a9c1xy",
-        epoch=1,
-        master_address=addresses[0],
-        master_port=29500,
-        rows=made,
-    )
+    return table_of(*made, run="llama").model_copy(update={"launch_id": "k7f2a9c1xy"})
 
 
 def contract(
@@ -278,6 +266,7 @@ def test_another_command_is_started_as_it_is_with_the_same_variables() -> None:
 
 # ---- the user's environment ---------------------------------------------------------------------
 
+TRANSPORTS = "NCCL_SOCKET_FAMILY=AF_INET6 GLOO_SOCKET_IFNAME=ib0 TP_SOCKET_IFNAME="
 TORCHRUNS = "torchrun's flags come from the table"
 
 
@@ -286,8 +275,8 @@ TORCHRUNS = "torchrun's flags come from the table"
     [
         (
             "command",
-            {"PET_NNODES": "9", "RANK": "3"},
-            {"PET_NNODES": "9", "RANK": "3"},
+            "PET_NNODES=9 RANK=3",
+            "PET_NNODES=9 RANK=3",
             [
                 f"RANK=3 {KEPT}: it is not from the table, and the same for all of COMMAND",
                 f"PET_NNODES=9 {KEPT}: a torchrun in COMMAND takes it where no flag says otherwise",
@@ -295,8 +284,8 @@ TORCHRUNS = "torchrun's flags come from the table"
         ),
         (
             "torchrun",
-            {"NCCL_SOCKET_FAMILY": "AF_INET6", "GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": ""},
-            {"NCCL_SOCKET_FAMILY": "AF_INET6", "GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": ""},
+            TRANSPORTS,
+            TRANSPORTS,
             [
                 f"GLOO_SOCKET_IFNAME=ib0 {LEFT_OUT}",
                 f"NCCL_SOCKET_FAMILY=AF_INET6 {KEPT}: the addresses of the table are IPv4",
@@ -304,8 +293,8 @@ TORCHRUNS = "torchrun's flags come from the table"
         ),
         (
             "torchrun",
-            {"MASTER_ADDR": "x", "MASTER_PORT": "29500", "NODE_RANK": "0", "RDZV_ID": "y"},
-            {"MASTER_ADDR": V4[0], "MASTER_PORT": "29500", "NODE_RANK": "1", "RDZV_ID": "llama"},
+            "MASTER_ADDR=x MASTER_PORT=29500 NODE_RANK=0 RDZV_ID=y",
+            "MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 NODE_RANK=1 RDZV_ID=llama",
             [
                 "MASTER_ADDR is 10.0.0.1 (from the table), not x",
                 "NODE_RANK is 1 (from the table), not 0",
@@ -314,19 +303,20 @@ TORCHRUNS = "torchrun's flags come from the table"
         ),
         (
             "torchrun",
-            {"PET_NNODES": "9", "PET_STANDALONE": "1", "PET_MAX_RESTARTS": "3"},
-            {"PET_MAX_RESTARTS": "3"},
+            "PET_NNODES=9 PET_STANDALONE=1 PET_MAX_RESTARTS=3",
+            "PET_MAX_RESTARTS=3",
             [f"PET_{name} was removed: {TORCHRUNS}" for name in ("NNODES", "STANDALONE")],
         ),
     ],
     ids=["another command", "transports", "what a platform guessed", "torchrun's flags"],
 )
 def test_what_is_kept_replaced_and_removed_of_the_users_is_reported(
-    framework: str, environ: dict[str, str], seen: dict[str, str], notes: list[str]
+    framework: str, environ: str, seen: str, notes: list[str]
 ) -> None:
-    made = contract("make", framework=framework, environ=environ)
-    found = made.environment(environ)
-    assert {name: found[name] for name in environ if name in found} == seen
+    users = dict(word.split("=") for word in environ.split())
+    made = contract("make", framework=framework, environ=users)
+    found = made.environment(users)
+    assert " ".join(f"{name}={found[name]}" for name in users if name in found) == seen
     assert made.notes == notes
 
 
