@@ -13,7 +13,6 @@ from rendezvous.wire.errors import (
     Fenced,
     JoinTimeout,
     Mismatch,
-    RdzvError,
     RunError,
     RunOver,
     SlotTaken,
@@ -39,6 +38,7 @@ from worker.agent import inputs
 from worker.agent.notices import Note, notice
 from worker.offer.refusal import refusal_of
 
+NEVER = m.fails(do.Join, UsageError("no such option"))
 HELD = m.fails(do.Join, SlotTaken("it lives"))
 NO_PORT = m.answer(do.Listen, inputs.Listening, None, "all are taken")
 OTHER = m.fails(do.Join, Mismatch("another COMMAND", command_word=3))
@@ -84,8 +84,9 @@ def test_each_step_to_the_join_begins_when_the_one_before_it_is_over() -> None:
         ("joining", [m.fails(do.Join, RunOver("over"))], "Leave ends:REFUSED"),
         ("joining", [m.fails(do.Join, TooLate("went on"))], "Leave ends:REFUSED"),
         ("joining", [OTHER], "ShowWord Leave ends:REFUSED"),
+        ("joining", [m.fails(do.Join, Fenced("newer")), CLOSES], "End:Fenced"),
         # What this node can never do is told before it ends.
-        ("joining", [m.fails(do.Join, UsageError("no such option"))], "Refuse"),
+        ("joining", [NEVER], "Refuse"),
         ("joining", [m.fails(do.Join, ArmingFailed("no disk"))], "Refuse"),
         ("offering", [m.fails(do.MakeOffer, AddressError("no eth9"))], "Refuse"),
         ("offering", [m.late(do.MakeOffer)], "Refuse"),
@@ -93,6 +94,7 @@ def test_each_step_to_the_join_begins_when_the_one_before_it_is_over() -> None:
         ("connecting", [m.breaks(do.Connect)], "Refuse"),
         ("listening", [m.breaks(do.LookAhead), m.answer(do.Refuse)], "Leave ends:FAULT"),
         ("listening", [m.breaks(do.LookAhead), m.breaks(do.Refuse)], "Leave ends:FAULT"),
+        ("joining", [NEVER, m.answer(do.Refuse), CLOSES], "End:UsageError"),
         # A registry that it has not met is told nothing.
         ("joining", [TERM], "SIGNAL Drop:Join Leave ends:SIGNAL"),
         ("joining", [TERM, m.closes(do.CloseSocket)], "CloseClient"),
@@ -127,25 +129,11 @@ def test_a_machine_that_does_not_show_what_it_has_may_be_replaced() -> None:
     assert refusal_of(error, "n1").retryable
 
 
-@pytest.mark.parametrize(
-    ("at", "error", "ends_with"),
-    [
-        (0.0, Fenced("newer"), Fenced("newer")),
-        (0.0, UsageError("no such option"), UsageError("no such option")),
-        (600.1, SlotTaken("it lives", hint="wait for it"), JoinTimeout("it lives")),
-    ],
-)
-def test_a_node_ends_with_the_cause_for_which_it_was_not_taken_in(
-    at: float, error: RdzvError, ends_with: RdzvError
-) -> None:
+def test_a_node_that_has_waited_too_long_ends_with_the_last_cause_and_its_hint() -> None:
     drive = to("joining")
-    drive.now = at
-    drive.fails(do.Join, error)
-    if drive.all(do.Refuse):
-        assert drive.the(do.Refuse).error is error
-        drive.answer(do.Refuse)
+    drive.now = 600.1
+    drive.fails(do.Join, SlotTaken("it lives", hint="wait for it"))
     (end,) = drive.closes()
     assert isinstance(end, do.End)
-    assert isinstance(end.error, type(ends_with))
-    assert ends_with.message in end.error.message
-    assert end.error.hint == error.hint
+    assert isinstance(end.error, JoinTimeout)
+    assert ("it lives" in end.error.message, end.error.hint) == (True, "wait for it")
