@@ -65,41 +65,32 @@ def test_what_cannot_be_done_is_refused_with_its_reason(words: list[str], why: s
         parse(words)
 
 
-def run(*words: str, **env: str) -> tuple[int, str]:
-    """The program as it is started by mpirun: exit code, and what it says on standard error."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", rsh.__file__, *words],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
-    assert done.stdout == ""
-    return done.returncode, done.stderr
+def run(*argv: str | Path, **env: str) -> tuple[int, str, str]:
+    """A program as mpirun starts it: exit code, standard output and error."""
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+RSH = (sys.executable, "-I", "-S", rsh.__file__)
+NO_AGENT = "no agent of a node at {}: No such file or directory"
+ODD = ('a"b', "a\\b", "ä", "a\nb")
+LONG = ["h1", *["x" * 100_000] * 2]
 
 
 @pytest.mark.parametrize(
     ("words", "socket_at", "why"),
     [
         (["h1"], "", "RDZV_SOCKET is not set: it is for the program of a node of a run"),
-        (["h1"], "/no/agent", "no agent of a node at /no/agent: No such file or directory"),
-        *(
-            ([host], "/no", f"{host!a} is no name of a host")
-            for host in ('a"b', "a\\b", "ä", "a\nb")
-        ),
-        (
-            ["h1", *["x" * 100_000] * 2],
-            "/no",
-            "COMMAND has 200006 bytes; at most 131071 can be run",
-        ),
+        (["h1"], "/no/agent", NO_AGENT.format("/no/agent")),
+        *(([host], "/no", f"{host!a} is no name of a host") for host in ODD),
+        (LONG, "/no", "COMMAND has 200006 bytes; at most 131071 can be run"),
     ],
 )
 def test_what_cannot_be_asked_is_said_and_ends_as_with_ssh(
     words: list[str], socket_at: str, why: str
 ) -> None:
     env = {"RDZV_SOCKET": socket_at} if socket_at else {}
-    assert run(*words, "true", **env) == (255, f"rdzv rsh: {why}\n")
+    assert run(*RSH, *words, "true", **env) == (255, "", f"rdzv rsh: {why}\n")
 
 
 @pytest.mark.parametrize("last", [b"", b'{"exit": 1', b'{"stdout": "eA'])
@@ -108,12 +99,12 @@ def test_an_agent_that_is_gone_in_the_middle_is_no_exit_code(tmp_path: Path, las
     with socket.socket(socket.AF_UNIX) as agent, ThreadPoolExecutor() as thread:
         agent.bind(path)
         agent.listen()
-        outcome = thread.submit(run, "h1", "true", RDZV_SOCKET=path)
+        outcome = thread.submit(run, *RSH, "h1", "true", RDZV_SOCKET=path)
         with agent.accept()[0] as caller:
             caller.recv(4096)
             caller.sendall(last)
     gone = "rdzv rsh: this node's agent has gone before the command ended\n"
-    assert outcome.result() == (255, gone)
+    assert outcome.result() == (255, "", gone)
 
 
 def test_it_imports_next_to_nothing() -> None:
@@ -123,9 +114,7 @@ def test_it_imports_next_to_nothing() -> None:
         "import sys; heavy = {'json', 'socket', 're', 'enum', 'collections', 'typing'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )
-    lean = [sys.executable, "-I", "-S", "-c", shown]
-    done = subprocess.run(lean, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert run(sys.executable, "-I", "-S", "-c", shown) == (0, "[]\n", "")
 
 
 def test_the_scripts_that_programs_find_call_it_with_the_agents_socket(tmp_path: Path) -> None:
@@ -134,16 +123,10 @@ def test_the_scripts_that_programs_find_call_it_with_the_agents_socket(tmp_path:
     write_shims(folder, "/no where/agent")
     assert sorted(path.name for path in folder.iterdir()) == ["rdzv-rsh", "ssh"]
     assert folder.stat().st_mode & 0o777 == 0o700
+    env = {"PATH": os.environ["PATH"], "RDZV_SOCKET": "/another"}
+    said = f"rdzv rsh: {NO_AGENT.format('/no where/agent')}\n"
     for name in ("rdzv-rsh", "ssh"):
-        done = subprocess.run(
-            [folder / name, "h1", "true"],
-            env={"PATH": os.environ["PATH"], "RDZV_SOCKET": "/another"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        why = "no agent of a node at /no where/agent: No such file or directory"
-        assert (done.returncode, done.stderr) == (255, f"rdzv rsh: {why}\n")
+        assert run(folder / name, "h1", "true", **env) == (255, "", said)
 
 
 # --- which node is meant by HOST ------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.wire.errors import ArmingFailed, ExitCode, Fenced, Mismatch, RunOver
+from rendezvous.wire.errors import ArmingFailed, Fenced, Mismatch, RunOver
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from tests.worker.agent.drive import (
     CLOSES,
@@ -115,29 +115,25 @@ def test_the_word_in_which_the_nodes_differ_is_shown_with_the_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "fault", "reported"),
+    ("begin", "faults", "epoch", "code", "words"),
     [
-        ("verifying", m.breaks(do.Visit), (0, ExitCode.INTERNAL, "a fault in rdzv itself: Value")),
-        ("acknowledging", m.fails(do.Tell, Mismatch("not this run")), (1, 77, "not this run")),
+        ("verifying", [m.breaks(do.Visit)], 0, 70, "a fault in rdzv itself: Value"),
+        ("acknowledging", [m.fails(do.Tell, Mismatch("not this run"))], 1, 77, "not this run"),
+        # Of the epoch that was acknowledged, although it arms for a later one.
+        ("armed", [m.arm(table(epoch=2)), m.fails(do.Arm, ArmingFailed("full"))], 1, 82, "full"),
     ],
 )
-def test_a_nodes_own_fault_is_told_in_words(begin: str, fault: Any, reported: Any) -> None:
+def test_a_nodes_own_fault_is_told_in_words(
+    begin: str, faults: list[Any], epoch: int, code: int, words: str
+) -> None:
     drive = to(begin)
-    fault(drive)
+    for step in faults:
+        step(drive)
     (report,) = told(drive.answer(do.CloseSocket))
     assert isinstance(report, ExitReport)
-    assert (report.epoch, report.exit_code, report.by_agent) == (*reported[:2], True)
-    assert report.message.startswith(reported[2])
+    assert (report.epoch, report.exit_code, report.by_agent) == (epoch, code, True)
+    assert report.message.startswith(words)
     assert told(drive.answer(do.Tell)) == [LeaveReport()]
-
-
-def test_a_fault_in_arming_for_a_later_table_is_one_of_the_epoch_that_was_acknowledged() -> None:
-    drive, error = to("armed"), ArmingFailed("no disk")
-    drive.arm(table(epoch=2))
-    drive.fails(do.Arm, error)
-    reported = ExitReport(epoch=1, exit_code=82, by_agent=True, message="no disk")
-    assert told(drive.answer(do.CloseSocket)) == [reported]
-    assert drive.closes() == (do.End(0, error),)
 
 
 def test_the_hosts_file_has_what_is_left_of_its_time() -> None:
