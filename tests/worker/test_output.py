@@ -149,14 +149,6 @@ def test_the_tail_keeps_the_last_lines(ours: Ours, pieces: list[bytes], tail: li
     assert output.tail == tail
 
 
-def test_the_tail_has_the_lines_of_both_streams_as_they_came(ours: Ours) -> None:
-    output = ours.sink()
-    output.write("stdout", b"step 1\n")
-    output.write("stderr", b"Traceback:\n\n  oh\n")
-    output.write("stdout", b"unfinished")
-    assert output.tail == ["step 1", "Traceback:", "  oh", "unfinished"]
-
-
 def test_pieces_behind_a_prefix_are_whole_lines_that_a_pipe_keeps_together() -> None:
     reader, writer = os.pipe()
     output = OutputSink(prefix="[1] ", stdout=writer)
