@@ -204,42 +204,29 @@ lightning  | train.py                      | python3 -u train.py
 tensorflow | train.py                      | python3 -u train.py
 deepspeed  | t.py --deepspeed              | deepspeed {} --no_ssh --node_rank 1 t.py --deepspeed
 deepspeed  | /d/deepspeed --module t       | /d/deepspeed {} --no_ssh --node_rank 1 --module t
+openmpi    | ./prog -x                     | mpirun -np 4 ./prog -x
+mpich      | ./prog -x                     | mpiexec -np 4 ./prog -x
+intelmpi   | train.py                      | mpiexec -np 4 python3 -u train.py
+openmpi    | mpirun -np 3 -x A ./prog -H   | mpirun -np 3 -x A ./prog -H
+mpich      | /o/mpiexec.hydra ./prog       | /o/mpiexec.hydra ./prog
+intelmpi   | mpirun ./prog                 | mpirun ./prog
 """.replace("DS", "--deepspeed_multinode_launcher").replace("LAUNCH", LAUNCH)
 
 
 @pytest.mark.parametrize(("framework", "command", "argv"), rows(ARGV))
-def test_a_launcher_on_every_node_is_given_the_table_before_the_users_words(
+def test_a_launcher_is_given_the_table_before_the_users_words_and_mpirun_is_as_it_is(
     framework: str, command: str, argv: str
 ) -> None:
     name = LAUNCH if framework == "launch" else framework
-    made = of(name, *command.split(), sealed=even())
+    is_mpi = framework in ("openmpi", "mpich", "intelmpi")
+    check_command(command.split(), name)
+    made = of(name, *command.split(), rank=0 if is_mpi else 1, sealed=even())
     assert made.argv == argv.format(GIVEN.get(framework)).split()
     assert made.path_first == ""
+    assert not is_mpi or made.needs[0].program == made.argv[0]
     if framework == "launch":
         assert made.needs == (Need("torch", "pip install torch", made.argv[0], ("torch",)),)
         assert made.fatal_workers
-
-
-@pytest.mark.parametrize(
-    ("framework", "launcher"),
-    [("openmpi", "mpirun"), ("mpich", "mpiexec"), ("intelmpi", "mpiexec")],
-)
-@pytest.mark.parametrize(
-    ("command", "argv"),
-    [
-        ("./prog -x", "{} -np 4 ./prog -x"),
-        ("train.py", "{} -np 4 python3 -u train.py"),
-        ("mpirun -np 3 -x A ./prog -H", "mpirun -np 3 -x A ./prog -H"),
-        ("/opt/mpi/bin/mpiexec.hydra ./prog", "/opt/mpi/bin/mpiexec.hydra ./prog"),
-    ],
-)
-def test_mpirun_in_command_is_used_as_it_is_and_put_before_anything_else(
-    framework: str, launcher: str, command: str, argv: str
-) -> None:
-    check_command(command.split(), framework)
-    made = of(framework, *command.split(), rank=0, sealed=even())
-    assert made.argv == argv.format(launcher).split()
-    assert made.needs[0].program == made.argv[0]
 
 
 REFUSED = """
@@ -284,19 +271,11 @@ def test_one_process_of_accelerates_is_not_called_many() -> None:
 # ---- a process for each rank --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("rank", "options"),
-    [
-        (0, "--rank 0 --processes 2 --world 3 --node 0"),
-        (1, "--rank 2 --processes 1 --world 3 --node 1"),
-    ],
-)
-def test_env_starts_the_processes_of_uneven_nodes_with_their_global_ranks(
-    rank: int, options: str
-) -> None:
-    made = of("env", "train.py", "--gpu=$LOCAL_RANK", rank=rank, sealed=UNEVEN, grace=2.5)
+def test_env_starts_the_processes_of_uneven_nodes_with_their_global_ranks() -> None:
+    made = of("env", "train.py", "--gpu=$LOCAL_RANK", sealed=UNEVEN, grace=2.5)
     assert made.argv == words(
-        f"{STARTER} {options} --grace 2.5 -- python3 -u train.py --gpu=$LOCAL_RANK"
+        f"{STARTER} --rank 2 --processes 1 --world 3 --node 1 --grace 2.5",
+        "-- python3 -u train.py --gpu=$LOCAL_RANK",
     )
     assert made.fatal_workers
     assert made.needs == (Need("python3", "", program="python3"),)
