@@ -35,20 +35,18 @@ PATIENT += "sys.exit(processes.main(sys.argv[1:]))"
 FAILED_FIRST = "failed first, with {}; ending the others of this node\n"
 
 
-def words(
+def start(
     *command: str,
     rank: int = 0,
     processes: int = 2,
     grace: float = 20,
     options: tuple[str, ...] = (),
     starter: tuple[str, ...] = ("-I", "-S", f"{PROGRAMS}/processes.py"),
-) -> list[str]:
+    **environ: str,
+) -> subprocess.Popen[str]:
+    """The starter of a command's processes."""
     own = ["--rank", str(rank), "--processes", str(processes), "--world", "5", "--node", "1"]
-    argv = [sys.executable, *starter, *own, "--grace", str(grace), *options]
-    return [*argv, "--", *command]
-
-
-def start(*argv: str, **environ: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, *starter, *own, "--grace", str(grace), *options, "--", *command]
     env, pipe = {"PATH": os.environ["PATH"], **environ}, subprocess.PIPE
     return subprocess.Popen(argv, env=env, stdout=pipe, stderr=pipe, text=True, bufsize=1)
 
@@ -75,9 +73,15 @@ def python(script: str) -> tuple[str, ...]:
 def test_each_process_is_given_its_ranks_and_they_are_filled_in_where_it_asks_for_them() -> None:
     tell = python(TELL.format(names=[*RANKS, "X", "HOME"]))
     options = ("--set", "X=$RANK/$WORLD_SIZE=$Y")
-    given = {"HOME": "/h", "MASTER_ADDR": "::1", "MASTER_PORT": "7", "RANK": "9", "LOCAL_RANK": "9"}
+    given: dict[str, Any] = {
+        "HOME": "/h",
+        "MASTER_ADDR": "::1",
+        "MASTER_PORT": "7",
+        "RANK": "9",
+        "LOCAL_RANK": "9",
+    }
     command = (*tell, "a$LOCAL_RANK", "${RANK}b", "$HOME", "$MASTER_ADDR:$MASTER_PORT")
-    assert ended(start(*words(*command, rank=3, options=options), **given)) == (
+    assert ended(start(*command, rank=3, options=options, **given)) == (
         0,
         ["a0 3b $HOME ::1:7 3 0 5 2 1 1 3/5=$Y /h", "a1 4b $HOME ::1:7 4 1 5 2 1 1 4/5=$Y /h"],
         "",
@@ -96,7 +100,7 @@ def test_lines_of_two_processes_stay_whole_however_they_are_written() -> None:
     script = "import os\nfor number in range(50):\n"
     script += "  for word in (f\"{os.environ['RANK']}-\", str(number), '.\\n'):\n"
     script += "    os.write(1, word.encode())\n    os.write(2, word.encode())\n"
-    code, lines, err = ended(start(*words(*python(script), starter=("-c", PATIENT))))
+    code, lines, err = ended(start(*python(script), starter=("-c", PATIENT)))
     expected = sorted(f"{rank}-{number}." for rank in (0, 1) for number in range(50))
     assert (code, lines, sorted(err.splitlines())) == (0, expected, expected)
 
@@ -105,7 +109,7 @@ def test_an_unfinished_line_is_shown_before_its_process_goes_on(tmp_path: Path) 
     """A progress bar, or a question."""
     end = tmp_path / "end"
     script = "print('ready', end='', flush=True)" + WAIT + "os.write(1, b'last')"
-    process = start(*words(*python(script), str(end), processes=1))
+    process = start(*python(script), str(end), processes=1)
     assert process.stdout is not None
     assert process.stdout.read(5) == "ready"
     end.touch()
@@ -124,7 +128,7 @@ def test_when_one_process_fails_the_others_are_ended_and_its_code_is_the_code(
 ) -> None:
     script = f"import os, sys, signal\nif os.environ['RANK'] == '1':\n  {end}\nsignal.pause()\n"
     first = "rdzv: process 1 (local rank 1) " + FAILED_FIRST.format(said)
-    assert ended(start(*words(*python(script)))) == (code, [], first)
+    assert ended(start(*python(script))) == (code, [], first)
 
 
 @pytest.mark.real_time
@@ -135,7 +139,7 @@ def test_who_does_not_end_within_the_grace_is_killed_and_has_not_failed(
     script = "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     script += "print('ready', flush=True)\nwhile os.environ['RANK'] == '0':\n  signal.pause()\n"
     script += WAIT + "sys.exit(3)\n"
-    process = start(*words(*python(script), str(tmp_path / "end"), grace=0.2))
+    process = start(*python(script), str(tmp_path / "end"), grace=0.2)
     assert read(process, 2) == ["ready\n", "ready\n"]
     if one_fails:
         (tmp_path / "end").touch()
@@ -151,7 +155,7 @@ def test_who_fails_while_another_failure_is_not_seen_yet_changes_nothing(tmp_pat
     script = "import os, sys, signal\nprint(os.getpid(), flush=True)\n"
     script += "if os.environ['LOCAL_RANK'] == '2':\n  signal.pause()\n" + WAIT + "sys.exit(3)\n"
     end = tmp_path / "end"
-    process = start(*words(*python(script), str(end), processes=3))
+    process = start(*python(script), str(end), processes=3)
     ranks = [psutil.Process(int(line)) for line in read(process, 3)]
     starter = psutil.Process(process.pid)
     starter.suspend()
@@ -166,13 +170,13 @@ def test_who_fails_while_another_failure_is_not_seen_yet_changes_nothing(tmp_pat
 
 def test_a_program_that_is_not_there_is_127_and_named() -> None:
     said = "rdzv: 'no-such-program' cannot be started: No such file or directory\n"
-    assert ended(start(*words("no-such-program"))) == (127, [], said)
+    assert ended(start("no-such-program")) == (127, [], said)
 
 
 def test_a_users_signal_reaches_every_process() -> None:
     script = "import signal, sys\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))\n"
     script += "print('ready', flush=True)\nwhile True:\n  signal.pause()\n"
-    process = start(*words(*python(script)))
+    process = start(*python(script))
     assert read(process, 2) == ["ready\n", "ready\n"]
     process.send_signal(signal.SIGUSR1)
     assert ended(process) == (0, [], "")
@@ -217,8 +221,8 @@ def test_processes_start_when_the_store_is_there_and_find_it(tmp_path: Path, por
     script += "connection = http.client.HTTPConnection('127.0.0.1', port, timeout=20)\n"
     script += "connection.request('GET', '/a/b')\nprint(connection.getresponse().status)\n"
     place, end = ("--store", f"127.0.0.1:{port}"), tmp_path / "end"
-    asking = start(*words(*python(script), options=place), PORT=str(port))
-    serving = start(*words(*python(WAIT), str(end), options=(*place, "--serve")))
+    asking = start(*python(script), options=place, PORT=str(port))
+    serving = start(*python(WAIT), str(end), options=(*place, "--serve"))
     assert ended(asking) == (0, ["404", "404"], "")
     end.touch()
     assert ended(serving)[0] == 0
