@@ -135,6 +135,7 @@ def test_passes_a_signal_on_to_the_program(keep: Keep, name: str) -> None:
 # --- what is left ---------------------------------------------------------------------------------
 
 
+@pytest.mark.real_time
 def test_names_the_first_few_that_a_program_leaves_running_and_ends_all(keep: Keep) -> None:
     script = "for n in 1 2 3 4 5 6 7; do setsid sleep 60 & echo $!; done"
     code, out, _ = (kept := keep("sh", "-c", script, grace=3600)).result()
@@ -207,6 +208,7 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
+@pytest.mark.real_time
 def test_a_process_that_keeps_forking_does_not_survive_the_kill(keep: Keep) -> None:
     """Each of its parents ends by itself: what was listed a moment ago is gone already."""
     code = "import os, signal, sys, time\nif os.fork(): time.sleep(60)\n"

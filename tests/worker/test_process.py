@@ -92,6 +92,7 @@ async def test_the_program_runs_in_its_folder_with_its_environment(tmp_path: Pat
     }
 
 
+@pytest.mark.real_time
 async def test_output_arrives_unchanged_while_the_program_runs_and_its_input_is_empty(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -73,13 +73,8 @@ def python(script: str) -> tuple[str, ...]:
 def test_each_process_is_given_its_ranks_and_they_are_filled_in_where_it_asks_for_them() -> None:
     tell = python(TELL.format(names=[*RANKS, "X", "HOME"]))
     options = ("--set", "X=$RANK/$WORLD_SIZE=$Y")
-    given: dict[str, Any] = {
-        "HOME": "/h",
-        "MASTER_ADDR": "::1",
-        "MASTER_PORT": "7",
-        "RANK": "9",
-        "LOCAL_RANK": "9",
-    }
+    given: Any = {"HOME": "/h", "MASTER_ADDR": "::1", "MASTER_PORT": "7"}
+    given |= dict.fromkeys(("RANK", "LOCAL_RANK"), "9")
     command = (*tell, "a$LOCAL_RANK", "${RANK}b", "$HOME", "$MASTER_ADDR:$MASTER_PORT")
     assert ended(start(*command, rank=3, options=options, **given)) == (
         0,
