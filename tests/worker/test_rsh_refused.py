@@ -14,7 +14,7 @@ import pytest
 
 from rendezvous.talk.macs import command_mac
 from rendezvous.wire.errors import TooManyRequests
-from rendezvous.wire.relay import CommandEnd, CommandExit, CommandStart, Parcel
+from rendezvous.wire.relay import CommandEnd, CommandExit, CommandOutput, CommandStart, Parcel
 from tests.support.waiting import soon
 from tests.worker.test_rsh_remote import DIGEST, KEY, Cluster, Process, running, sleeping
 from worker.rsh import exchange, remote
@@ -180,3 +180,13 @@ MAC: dict[str, Any] = {"digest": DIGEST, "sender": 0, "target": 1, "number": 1}
 
 
 START = b"touch $MARK"
+
+
+async def test_what_is_given_at_once_fits_into_one_post(cluster: Cluster) -> None:
+    waiting = exchange.Exchange(cluster.wire, "r", 0, receive=print, lost=print)
+    for size, most in ((4, 256), (40_000, 4)):
+        for offset in range(300):
+            data = "A" * size
+            waiting.send(1, CommandOutput(number=1, offset=offset, stream="stdout", data=data))
+        assert len(waiting._batch()) == most
+        waiting._waiting.clear()
