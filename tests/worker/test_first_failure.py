@@ -16,7 +16,6 @@ from tests.worker.programs.started import PYTHON, Start, is_gone, starting, unti
 from worker.program.family import Child, Family, certain_failure, failed_rank
 from worker.program.process import Program
 
-FOR_EVER = "exec sleep 60"
 TORCHRUN_LIKE = """
 import os, subprocess, sys, time
 kept, reaps, names = [], int(sys.argv[2]), sys.argv[3].split()  # Popen reaps the forgotten
@@ -33,35 +32,19 @@ os._exit(1)
 ALL_RANKS = "RANK LOCAL_RANK LOCAL_WORLD_SIZE"
 
 
-class Files:
-    """Files, not there yet, by which programs and their workers are told to end."""
+def torchrun(folder: Path, *workers: str, names: str = ALL_RANKS, reaps: int = 0) -> list[str]:
+    """A parent that starts workers, each with ranks, reaps them late, and fails when it is told.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.end = folder / "end"
-
-    def worker(self, number: int, then: str) -> str:
-        """A worker that does so once it is told."""
-        return until_there(self._folder / str(number), then)
-
-    def tell(self, number: int) -> None:
-        """The worker of this number."""
-        (self._folder / str(number)).touch()
-
-    def torchrun(self, *workers: str, names: str = ALL_RANKS, reaps: int = 0) -> list[str]:
-        """A parent that starts workers, each with ranks, reaps them late, and fails when told."""
-        return [*PYTHON, "-c", TORCHRUN_LIKE, str(self.end), str(reaps), names, *workers]
+    Worker 0 does its words once there is a file `0` in the folder; the parent's is `end`.
+    """
+    told = [until_there(folder / str(n), words) for n, words in enumerate(workers)]
+    return [*PYTHON, "-c", TORCHRUN_LIKE, str(folder / "end"), str(reaps), names, *told]
 
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
     async with starting() as started:
         yield started
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path)
 
 
 def watched(program: Program) -> list[Child]:
@@ -82,11 +65,10 @@ async def failed(program: Program, children: int) -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("pidfds", [True, False])
 async def test_the_first_failure_is_told_with_its_rank_and_when_it_was(
-    start: Start, files: Files, monkeypatch: pytest.MonkeyPatch, pidfds: bool
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pidfds: bool
 ) -> None:
     """Without pidfds (an old kernel, a strict sandbox) it is seen by looking."""
-    workers = (FOR_EVER, files.worker(1, "kill -KILL $$"), files.worker(2, "exit 1"))
-    program = await start(*files.torchrun(*workers), RANK="9")
+    program = await start(*torchrun(tmp_path, "", "kill -KILL $$", "exit 1"), RANK="9")
     assert program.main_pid is None
     if not pidfds:
         monkeypatch.delattr(os, "pidfd_open")
@@ -95,17 +77,17 @@ async def test_the_first_failure_is_told_with_its_rank_and_when_it_was(
     certain = partial(certain_failure, ends_all=True)
     await known(program, 3)
     begun = time.monotonic()
-    files.tell(1)
+    (tmp_path / "1").touch()
     await soon(lambda: bool(seen))
     noticed = time.monotonic()
     warned = failed_rank(seen[0])
     assert warned is not None
     assert (certain(seen[0]), warned.exit_code, warned.worker_rank) == (None, 137, 5)
-    files.tell(2)
+    (tmp_path / "2").touch()
     await soon(lambda: certain(seen[-1]) is not None)
     assert certain(seen[-1]) == warned
     assert program.main_ended is None
-    files.end.touch()
+    (tmp_path / "end").touch()
     ending = await program.wait()
     assert (ending.exit_code, ending.first_failure) == (1, warned)
     assert begun <= warned.ended_at == ending.began_to_fail_at <= noticed
@@ -114,7 +96,7 @@ async def test_the_first_failure_is_told_with_its_rank_and_when_it_was(
 async def test_the_end_of_the_main_process_is_told_before_what_it_started_has_ended(
     start: Start,
 ) -> None:
-    program = await start("sh", "-c", "(trap '' TERM; sleep 60) & exit 3", grace=3.0)
+    program = await start("sh", "-c", "(trap '' TERM; sleep 60) & exit 3", grace=3600)
     told = asyncio.Event()
     program.changed = told.set
     await asyncio.wait_for(told.wait(), 30)
@@ -129,29 +111,29 @@ async def test_the_end_of_the_main_process_is_told_before_what_it_started_has_en
 
 @pytest.mark.parametrize(("is_stopped", "code"), [(True, None), (False, 6)])
 async def test_a_child_without_ranks_is_a_guess_that_counts_where_nobody_asked_for_the_end(
-    start: Start, files: Files, is_stopped: bool, code: int | None
+    start: Start, tmp_path: Path, is_stopped: bool, code: int | None
 ) -> None:
-    program = await start(*files.torchrun("exit 6", names="RANK"))
+    (tmp_path / "0").touch()
+    program = await start(*torchrun(tmp_path, "exit 6", names="RANK"))
     await failed(program, 1)
     assert failed_rank(program.family) is None
     if not is_stopped:
-        files.end.touch()
+        (tmp_path / "end").touch()
     first = (await (program.stop() if is_stopped else program.wait())).first_failure
     assert (first.exit_code if first else None) == code
 
 
 async def test_nobody_is_blamed_when_a_worker_had_ended_unseen_before(
-    start: Start, files: Files
+    start: Start, tmp_path: Path
 ) -> None:
-    workers = (files.worker(0, "exit 7"), files.worker(1, "exit 3"))
-    program = await start(*files.torchrun(*workers, reaps=1))
+    program = await start(*torchrun(tmp_path, "exit 7", "exit 3", reaps=1))
     await known(program, 2)
     (gone,) = (child for child in watched(program) if child.ranks and child.ranks.rank == 4)
-    files.tell(0)
+    (tmp_path / "0").touch()
     while not is_gone(gone.pid):  # this process is held up, and torchrun reaps the worker meanwhile
         time.sleep(0.01)
     await soon(lambda: gone not in watched(program))
-    files.tell(1)
+    (tmp_path / "1").touch()
     await failed(program, 1)
-    files.end.touch()
+    (tmp_path / "end").touch()
     assert (await program.wait()).first_failure is None
