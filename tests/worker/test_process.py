@@ -191,11 +191,14 @@ async def test_a_cancelled_wait_leaves_the_program_running(start: Start, tmp_pat
 
 
 async def test_no_file_or_thread_is_left_after_a_program(start: Start) -> None:
+    def held() -> tuple[list[str], list[threading.Thread]]:
+        outputs = [thread for thread in threading.enumerate() if thread.name == "output"]
+        return sorted(os.listdir("/proc/self/fd")), outputs
+
     await (await start("true")).wait()
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = held()
     await (await start("sh", "-c", "sleep 0.1 & wait; exit 3")).wait()
-    assert sorted(os.listdir("/proc/self/fd")) == before
-    assert "output" not in {thread.name for thread in threading.enumerate()}
+    assert held() == before
 
 
 async def test_what_a_program_left_running_is_in_its_ending(start: Start) -> None:
@@ -233,11 +236,13 @@ class Agent:
 def agent(*within: str) -> Iterator[Agent]:
     """It runs; at the end nothing of it does."""
     started = Agent(*within)
-    yield started
-    everyone = keeper.descendants(started.process.pid)
-    started.process.kill()
-    started.process.communicate()
-    keeper.kill([found for found in everyone if not is_gone(found.pid)])
+    try:
+        yield started
+    finally:
+        everyone = keeper.descendants(started.process.pid)
+        started.process.kill()
+        started.process.communicate()
+        keeper.kill([found for found in everyone if not is_gone(found.pid)])
 
 
 @pytest.mark.real_time
