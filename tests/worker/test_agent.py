@@ -136,3 +136,4 @@ async def test_an_agent_proves_its_peers_and_answers_theirs_until_the_go(
             async with timeout(30):
                 while await outcome_of(launch, view.plan) != "refused":
                     await asyncio.sleep(0.05)
+            assert (await registry.status(launch)).phase is Phase.RUNNING
