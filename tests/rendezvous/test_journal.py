@@ -29,9 +29,7 @@ from rendezvous.wire.errors import StorageFull, UsageError
 
 def records(run: str, *numbers: int) -> list[Record]:
     """Records whose bodies can be told apart."""
-    return [
-        Record(run, number, number / 8, b"%d of %s" % (number, run.encode())) for number in numbers
-    ]
+    return [Record(run, number, number / 8, f"{number} of {run}".encode()) for number in numbers]
 
 
 # The contract
@@ -51,19 +49,16 @@ async def journal(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[J
     await made.close()
 
 
-async def test_records_are_read_in_the_order_in_which_they_were_appended(journal: Journal) -> None:
+async def test_records_are_read_as_they_are_and_in_the_order_of_the_appends(
+    journal: Journal,
+) -> None:
+    odd = Record("with 'quotes' and é", 7, 1.000000000001, bytes(range(256)))
     assert list(journal.read()) == []
-    await journal.append(records("b", 1, 2))
+    await journal.append([odd, *records("b", 1, 2)])
     await journal.append([*records("a", 1), *records("b", 3)])
-    assert list(journal.read()) == [*records("b", 1, 2), *records("a", 1), *records("b", 3)]
+    assert list(journal.read()) == [odd, *records("b", 1, 2), *records("a", 1), *records("b", 3)]
     assert list(journal.read("b")) == records("b", 1, 2, 3)
     assert list(journal.read("nosuch")) == []
-
-
-async def test_a_record_keeps_its_bytes_and_its_time(journal: Journal) -> None:
-    record = Record("with 'quotes' and é", 7, 1.000000000001, bytes(range(256)))
-    await journal.append([record])
-    assert list(journal.read()) == [record]
 
 
 async def test_appends_made_at_once_are_kept_in_the_order_of_the_calls(journal: Journal) -> None:
@@ -110,17 +105,18 @@ async def test_a_file_is_read_while_it_is_written_and_when_it_is_opened_again(pa
     assert read_journal(path) == records("a", 1, 2, 3)
 
 
-def _append_and_die(path: Path) -> None:
-    """Three records of run `a`, by a process that ends by SIGKILL after the append."""
-
-    def work() -> None:
-        asyncio.run(SqliteJournal(path).append(records("a", 1, 2, 3)))
-        os.kill(os.getpid(), signal.SIGKILL)
-
+def _in_child(work: Callable[[], None]) -> int | None:
+    """Do this in a process of its own; how it ended."""
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
     process.join(20)
-    assert process.exitcode == -signal.SIGKILL
+    return process.exitcode
+
+
+async def _made(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.append(records("a", 1))
+    await journal.close()
 
 
 async def test_a_journal_is_readable_by_its_owner_alone(path: Path) -> None:
@@ -143,8 +139,7 @@ async def test_a_log_that_was_cut_off_loses_its_end_and_nothing_else(path: Path)
     main, log = path.read_bytes(), path.with_name("journal.sqlite-wal").read_bytes()
     await journal.close()
     found = []
-    used = 60_000  # what lies behind is room kept for later
-    for length in [*range(0, used, 2_000), len(log)]:
+    for length in [*range(0, 60_000, 2_000), len(log)]:  # behind it is room kept for later
         copy = path.with_name(f"{length}.sqlite")
         copy.write_bytes(main)
         copy.with_name(f"{length}.sqlite-wal").write_bytes(log[:length])
@@ -158,10 +153,7 @@ async def test_a_log_that_was_cut_off_loses_its_end_and_nothing_else(path: Path)
     ("content", "words"),
     [
         (b"notes of mine\n" * 1000, "cannot be opened: file is not a database"),
-        (
-            "PRAGMA user_version=2; CREATE TABLE events (id)",
-            "has journal version 2; .* version 1",
-        ),
+        ("PRAGMA user_version=2; CREATE TABLE events (id)", "has journal version 2; .* version 1"),
         ("CREATE TABLE photos (id)", "is no journal of rdzv"),
     ],
     ids=["no database", "another version", "another kind"],
@@ -203,44 +195,24 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_journal(tmp_path / "no" / "journal.sqlite")
 
 
-async def _made(path: Path) -> None:
-    journal = SqliteJournal(path)
-    await journal.append(records("a", 1))
-    await journal.close()
+async def test_a_read_only_folder_is_refused_for_writing_and_can_be_read() -> None:
+    folder = Path(tempfile.mkdtemp())  # not under tmp_path, which other users cannot enter
+    path = folder / "journal.sqlite"
 
-
-def _as_nobody(work: Callable[[], None]) -> int:
-    """Run `work` in a child that has no right to write what is not its own; its exit code."""
-
-    def child() -> None:
+    def look() -> None:
         if os.geteuid() == 0:
             os.setgid(65534)
             os.setuid(65534)
-        work()
+        assert read_journal(path) == records("a", 1)
+        for file in (path, folder / "other.sqlite"):
+            with pytest.raises(UsageError, match="cannot be opened"):
+                SqliteJournal(file)
 
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join(20)
-    return process.exitcode or 0
-
-
-async def test_a_read_only_folder_is_refused_for_writing_and_can_be_read() -> None:
-    # Not under tmp_path, which other users cannot enter.
-    folder = Path(tempfile.mkdtemp())
-    path = folder / "journal.sqlite"
     try:
         await _made(path)
         path.chmod(0o444)
         folder.chmod(0o555)
-
-        def look() -> None:
-            assert read_journal(path) == records("a", 1)
-            with pytest.raises(UsageError, match="cannot be opened"):
-                SqliteJournal(path)
-            with pytest.raises(UsageError, match="cannot be opened"):
-                SqliteJournal(folder / "other.sqlite")
-
-        assert _as_nobody(look) == 0
+        assert _in_child(look) == 0
     finally:
         folder.chmod(0o755)
         shutil.rmtree(folder)
@@ -256,43 +228,6 @@ async def test_two_registries_on_one_file_never_overwrite_each_other(path: Path)
     assert list(first.read()) == list(second.read()) == records("a", 1, 2, 3)
     await first.close()
     await second.close()
-
-
-async def _is_kept(journal: SqliteJournal, kept: list[Record]) -> bool:
-    """On a slow disk the other writer may be there whenever this one looks, for seconds."""
-    try:
-        await journal.append(kept)
-    except StorageFull as exc:
-        if "database is locked" not in exc.message:
-            raise
-        return False
-    return True
-
-
-def _write_many(path: Path, run: str, count: int) -> None:
-    async def write() -> None:
-        journal = SqliteJournal(path)
-        for number in range(1, count + 1):
-            while not await _is_kept(journal, records(run, number)):
-                pass
-        await journal.close()
-
-    asyncio.run(write())
-
-
-@pytest.mark.real_time
-def test_two_processes_that_write_at_once_lose_nothing(path: Path) -> None:
-    asyncio.run(SqliteJournal(path).close())  # who makes the file holds it alone for a moment
-    fork = multiprocessing.get_context("fork")
-    writers = [fork.Process(target=_write_many, args=(path, run, 60)) for run in "ab"]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(50)
-    assert [writer.exitcode for writer in writers] == [0, 0]
-    kept = read_journal(path)
-    for run in "ab":
-        assert [r for r in kept if r.run == run] == records(run, *range(1, 61))
 
 
 # A disk that is full
@@ -328,7 +263,11 @@ async def test_a_full_disk_keeps_nothing_of_the_batch_and_can_be_written_later(p
 
 
 async def test_a_journal_on_a_full_disk_can_be_opened_and_read(path: Path) -> None:
-    _append_and_die(path)
+    def append_and_die() -> None:
+        asyncio.run(SqliteJournal(path).append(records("a", 1, 2, 3)))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert _in_child(append_and_die) == -signal.SIGKILL
     with files_no_larger_than(max(file.stat().st_size for file in path.parent.iterdir())):
         journal = SqliteJournal(path)
         assert list(journal.read()) == records("a", 1, 2, 3)
