@@ -34,28 +34,12 @@ where nobody can submit again a node that failed may not
 an agent that ends is submitted again
     gathering|verifying|arming 3; exit 1 143 -> gathering 1.wanted=2 1.node=None
     -> 1.problem='its agent ended with code 143'
-an agent that leaves is submitted again
-    gathering|verifying|arming 3; leave 1 -> gathering 1.wanted=2 1.node=None
-    -> 1.problem='its agent left before the end'
-the replacement completes a new epoch with another table
-    arming; silent 16 1; news 1 submitting 2; join 1 2 at=10.0.0.77 hostname=spare; verify -> arming
-    -> epoch=2 addresses=10.0.0.1,10.0.0.77 1.problem=
-    arm -> running
 a newer generation that takes a slot begins a new epoch
     verifying|arming; join 1 2 hostname=spare -> verifying epoch=2 joined,joined waiting=0,1
     "slot 1 (spare) joined from 10.0.0.2 as incarnation 2, in place of host1; 2 of 2 nodes are in"
 a newer generation that takes a slot while gathering disturbs nobody
     new 3 least=2; gather 0 1 -> seq=1 enough_since=100.0
     wait 5; join 1 2 -> seq=1 enough_since=100.0
-a join keeps what is known of its worker run
-    new; news 1 running name=rdzv-1 handle=n17; join 1
-    -> 1.name=rdzv-1 1.handle=n17 1.state=running
-retries are counted per slot and not without end
-    new 3 submit_retries=2; news 1 submitting; news 1 failed; news 2 submitting; news 2 failed
-    news 1 submitting 2; news 1 failed 2; news 2 submitting 2; news 2 failed 2
-    -> 1.wanted=3 1.retries=2 2.wanted=3 2.retries=2 0.wanted=1 0.retries=0
-    news 1 submitting 3; news 1 failed 3 detail='no such image' -> exit=83
-    "slot 1 failed before the go: its submission failed: no such image"
 one failure that agent and scheduler tell of costs one retry
     new; gather 1; news 1 running; exit 1 1 message='its GPU is gone' -> 1.wanted=2
     news 1 failed detail='exit code 1' -> gathering 1.retries=1 1.wanted=2
@@ -71,15 +55,6 @@ a newer worker run that dies does not harm the node that it was to replace
 what the scheduler said of an older worker run is not held against a newer one
     gathering; news 1 failed detail='bad node'; join 1 2; verify; arm; silent 14 1
     -> 1.state=none 1.detail= running,running
-a node that is lost while its replacement is on the way costs no retry
-    new; gather 1; news 1 submitting 2; silent 16 1 -> 1.wanted=2 1.retries=0
-    "…; its generation 2 is on the way"
-    join 1 2 -> 1.incarnations=2
-a node that is lost after its replacement died is submitted again
-    new; gather 1; news 1 submitting 2; news 1 failed 2; silent 16 1 -> 1.wanted=3 1.retries=1
-what was never submitted has not ended
-    new 2 submit_retries=0; gather 0; news 1 submitted; news 1 failed detail='no image'
-    "slot 1 failed before the go: its submission failed: no image"
 what was submitted has ended before it joined
     new 2 submit_retries=0; gather 0; news 1 submitted handle=n17; news 1 failed detail='no image'
     "slot 1 failed before the go: its worker run ended before it joined: no image"
@@ -117,11 +92,6 @@ a slot that cannot be had is spared when the others are enough
     join 1; wait 30 -> verifying
 a slot that cannot be spared ends the run
     new 3 least=2 submit_retries=0; gather 0; news 2 failed; news 1 failed -> exit=83 slot=1
-slot 0 cannot be spared
-    new 3 least=2 submit_retries=0; gather 1; news 0 failed -> exit=83 slot=0
-a lost node is spared also where nobody can submit again
-    new 3 least=2 managed=False; gather; silent 16 2 -> gathering
-    wait 30 -> verifying joined,joined,-
 a spared slot that is filled after all counts again
     new 3 least=2 submit_retries=0; gather 0; news 2 failed; join 2 -> 2.given_up=False
     news 1 failed -> result=None
@@ -129,9 +99,6 @@ a spared slot that is filled after all counts again
 a spared slot that is submitted again counts again
     new 3 least=2 submit_retries=0; gather 0; news 2 failed; news 2 submitting 2; news 1 failed
     -> result=None
-a worker run of a slot outside the table dies and the table stays
-    new 3 least=2 submit_retries=0|1 last_call_seconds=1; gather 0 1; wait 1 -> verifying seq=2
-    news 2 failed -> verifying epoch=1 seq=2 2.wanted=1|2 2.given_up=True|False
 a worker run of a slot outside the sealed table dies and the table stays
     new 3 least=2 submit_retries=0|1 last_call_seconds=1; gather 0 1; wait 1; verify -> arming seq=3
     news 2 failed -> arming epoch=1 seq=3 2.wanted=1|2 2.given_up=True|False
@@ -149,9 +116,6 @@ a node that does not acknowledge ends the run after the time-out
     arming 2 arm_timeout_seconds=10; ack 0; wait 10 -> exit=82 code=arming_failed
     "node 1 (host1, slot 1) did not acknowledge the table within 10 s, though still connected"
     told "node 1 (host1, slot 1) did not acknowledge…"
-only the first of many slow nodes are named
-    arming 8 arm_timeout_seconds=10; wait 10
-    "…, node 4 (host4, slot 4) and 3 more did not acknowledge…"
 a taken port gives a new epoch with a free one
     arming; ack 1; refuse 0 port_taken 'master port 29500 is taken' free_port=29507 -> arming
     -> epoch=2 waiting=0,1 verified,verified port=29507
@@ -260,11 +224,6 @@ time in the scheduler's queue does not count
 the time before each stay in the queue counts
     new; news 1 running; wait 10; news 1 queued; wait 100 -> 1.waited=10.0
     news 1 running; wait 20; news 1 queued; wait 100 -> 1.waited=30.0
-news of the same worker run leave its slot's clock alone
-    new 2 join_timeout_seconds=60; gather 0; news 1 submitting; wait 20; news 1 submitted; wait 20
-    news 1 running; wait 20 -> code=join_timeout
-the clock of a filled slot stands
-    new; news 1 submitting; wait 10; join 1; wait 10 -> 1.waited=10.0 1.waiting_since=None
 a new submission starts its slot's clock again
     new 2 join_timeout_seconds=60; gather 0; wait 50; news 1 submitting 2; wait 59 -> result=None
     wait 1 -> code=join_timeout
@@ -280,10 +239,6 @@ a slot above the minimum is nobody's fault
     news 3 running; wait 60 -> result=None
     news 2 running; wait 60 -> code=join_timeout
     "run 'r' expected 2:4 nodes and 1 joined within 60 s…"
-slot 0 is waited for while the others are enough
-    new 4 least=2 join_timeout_seconds=60; gather 1 2; wait 30; news 0 submitting 2; wait 40
-    -> result=None
-    wait 20 -> slot=0
 a spared slot does not count among those that may come
     new 3 least=2 submit_retries=0 join_timeout_seconds=60; gather 0; news 1 queued
     news 2 failed detail='bad node'; news 1 running; wait 60 -> code=join_timeout
@@ -342,26 +297,16 @@ a node that refuses to join ends the run at once
     -> hostname=host1 status=failed
     "slot 1 (host1) cannot take part: there is no GPU"
     hint "ask for one"
-the first node that refuses to join ends the run at once
-    new 2 managed=True|False; gather 1; refuse_to_join 0 -> code=refused exit=2 slot=0
 a node that another machine may cure is submitted again as often as any
     new; news 1 submitting; refuse_to_join 1 retryable=True -> result=None
     "…; it is submitted again as generation 2"
+    refuse_to_join 1 retryable=True -> nothing
     news 1 failed -> result=None 1.wanted=2
     news 1 submitting 2; refuse_to_join 1 2 retryable=True -> code=refused slot=1
-a slot that can be spared is dropped where its node refuses
-    new 2 least=1; gather 0; refuse_to_join 1
-    "slot 1 (host1) cannot take part: there is no GPU; the run can spare it"
-    verify; arm -> running
 a slot for which a spare is there is dropped where its node refuses
     new 2 spares=1; gather 0; refuse_to_join 1
     "slot 1 (host1) cannot take part: there is no GPU; the run can spare it"
     join 2; verify; arm -> running
-slot 0 is never spared
-    new 2 least=1|2 spares=0|1; gather 1; refuse_to_join 0 -> slot=0
-a slot that refuses while the others verify is not waited for later
-    new 3 least=2; gather 0 1; wait 31; refuse_to_join 2 -> verifying 2.given_up=True
-    verify; arm -> running
 a launcher's own child that ends before it joins is not waited for
     new 2 managed=False; gather 1; news 0 running; news 0 failed detail='pid 7: no such option'
     -> code=scheduler_failed slot=0

@@ -7,24 +7,19 @@ from typing import Any
 
 import pytest
 
-from rendezvous.run.arming import plan_without
 from rendezvous.run.gathering import Recovery, recovery_of
-from rendezvous.run.state import NOT_NEEDED, LeftOut, Run
+from rendezvous.run.state import LeftOut, Run
 from rendezvous.run.verifying import (
     GatherMore,
-    Plan,
-    Probe,
     Seal,
     Verify,
     plan_after_round,
     plan_checks,
-    plan_table,
 )
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Phase, Result, Round, SlotState
 from tests.support.driver import Drive, in_phase, make_probe, make_spec
-from tests.support.stories import stories, tell
 
 MEMLOCK = Finding(check="L12", level="fail", subject="memlock", cause="it is too low")
 LATE = LeftOut(Cause.ARMING_FAILED, "slot 1 (host1) is late")
@@ -71,18 +66,6 @@ def test_checks_leave_out_gather_more_or_end_the_run(
     assert [slot for group in plan.left_out for slot in group] == out
 
 
-@stories("""
-a last call that begins anew while nodes verify gathers again
-    new 6 least=3 strict=True; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2; join 2
-    join 3; join 4; wait 30 -> verifying
-    probe 0; probe 1; probe 2; wait 60 -> gathering out=
-    "…the others are waited for once more: …"
-    timeout phase=verifying; wait 0.5 -> gathering enough_since=190.0
-""")
-def test_two_are_late_and_now_most_prefer_a_network_that_the_third_lacks(story: str) -> None:
-    tell(story)
-
-
 @pytest.mark.parametrize(
     ("bad", "spares", "step", "out"),
     [((), 0, Seal(0), []), ((1,), 1, Seal(0), [1]), ((1,), 0, None, []), ((1, 2), 1, None, [])],
@@ -103,30 +86,6 @@ def test_a_round_seals_the_table_or_ends_the_run(
     left_out = [slot for group in plan.left_out for slot in group]
     assert left_out == out
     assert all(group[1].cause == Cause.VERIFICATION_FAILED for group in plan.left_out if group)
-
-
-@pytest.mark.parametrize(("seconds", "expected"), [(0, Probe(1)), (60, None)])
-def test_the_next_network_is_proven_in_time(seconds: float, expected: Probe | None) -> None:
-    drive = Drive(make_spec(2))
-    for slot in range(2):
-        drive.join(slot, addresses=[f"10.0.0.{slot + 1}", f"10.1.0.{slot + 1}"])
-    said(drive.run, 1)
-    step = plan_after_round(drive.run, drive.now + seconds).step
-    assert step == expected if expected else isinstance(step, Result)
-
-
-def test_what_a_network_is_taken_with_was_found_before() -> None:
-    run = in_phase(Phase.VERIFYING).run
-    assert plan_table(run, 0) == Plan(Seal(0), run.attempt.findings, ({},))
-
-
-def test_a_spare_steps_in_for_a_node_that_cannot_start() -> None:
-    run = in_phase(Phase.ARMING, 2, spares=2).run
-    assert run.attempt.left_out == {2: NOT_NEEDED, 3: NOT_NEEDED}
-    assert plan_without(run, {1: LATE}) == {1: LATE, 3: NOT_NEEDED}
-    assert plan_without(run, {0: LATE}) is None
-    assert plan_without(run, {1: LATE, 2: LATE, 3: LATE}) is None
-    assert run.attempt.left_out == {2: NOT_NEEDED, 3: NOT_NEEDED}
 
 
 def test_how_a_run_goes_on_without_a_node() -> None:

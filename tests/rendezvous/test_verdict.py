@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from rendezvous.run import events
-from rendezvous.run.moves import Outcome
-from rendezvous.wire.reports import LeaveReport
-from rendezvous.wire.run import Phase, Result, SlotNews, SlotState
+from rendezvous.wire.run import Phase, Result
 from tests.support.driver import in_phase
 from tests.support.stories import stories, tell
+from tests.support.tables import rows
 
 
 @stories("""
@@ -24,28 +22,18 @@ the first cause is the oldest failure and not the first report
     running 3; exit 0 1 age_seconds=0.5; wait 1; exit 2 3 age_seconds=30 worker_rank=5; wait 2
     -> slot=2 exit=3 worker_rank=5
     "node 2 (host2, slot 2) failed: rank 5 ended with exit code 3"
-failures of the same age go to the lowest slot
-    running 3; exit 2 5; exit 1 4; wait 2.25 -> slot=1 exit=4
 a node that fell silent before the failure is waited for and is the cause
     running 3; silent 1 1; exit 0 1; silent 3 1 -> running
     silent 12 1 -> exit=86 code=node_lost
     "node 1 (host1, slot 1) was lost: it was silent for 15 s: host, network or agent is down"
-a node that was last heard when all were told to stop is waited for too
-    running; wait 1; exit 0 1; silent 10 1 -> running
 the verdict waits no longer than a lease although the registry doubts itself
     running 5; silent 1 1 2 3 4; exit 0 1; silent 16.75 1 2 3 4 -> running
     silent 0.25 1 2 3 4 -> slot=0 exit=1
-a silent node that speaks again is not the cause
-    running 3; silent 4 1; exit 0 7; silent 4 1 -> running
-    wait 0.25 -> slot=0 exit=7
 a node that is lost after a failure is not the cause and is named beside it
     running 3 verdict_seconds=60; exit 0 7; silent 30 1 -> exited,lost,running
     stop 2 143 -> slot=0 exit=7
     "node 0 (host0, slot 0) failed: the program ended with exit code 7; also lost: node 1 (host1,
     slot 1)"
-several nodes that are lost after a failure are named beside it
-    running 4 verdict_seconds=60; exit 0 7; silent 30 1 2; stop 3 143
-    "…exit code 7; also lost: node 1 (host1, slot 1), node 2 (host2, slot 2)"
 after a restart the verdict waits for those who were not heard of since
     running 3; wait 5; exit 1 3; restart; silent 14 2 -> result=None
     silent 1.5 2 -> slot=1
@@ -65,8 +53,6 @@ a node that leaves after a failure is not the cause
 a node that has ended well may fall silent or leave
     running 3; exit 1 0; exit 2 0; leave 2; silent 30 1 -> stop=False running,lost,left
     exit 0 0 -> status=ok
-one failure after others ended well fails the run
-    running 3; exit 0 0; exit 1 0; exit 2 9 -> status=failed exit=9 slot=2
 a stopped node is never the cause
     running 3; exit 0 1; exit 1 137 stopped=True age_seconds=100
     "node 1 (host1, slot 1) was stopped (exit code 137)"
@@ -99,8 +85,6 @@ a killed node is the cause although its peer told of it first
 a closed connection ends a node within seconds
     running; close 1; silent 1.25 1
     -> 1.problem='its agent is gone: the connection was closed and no new one came'
-a worker run that ends after its node has means nothing
-    running; exit 1 0; news 1 ended -> stop=False running,exited
 """)
 def test_the_verdict(story: str) -> None:
     tell(story)
@@ -116,9 +100,6 @@ a cancel does not hide the cause of an end that has begun
     cancel -> nothing
     exit 2 143; wait 2 -> exit=7|137 slot=1
     cancel -> nothing
-a cancel does not hide a lost node
-    running 3; silent 16 1; cancel -> nothing running
-    exit 2 143; wait 2 -> code=node_lost slot=1
 who cancels again does not wait for a silent node
     running 3; exit 1 7; stop 0 143; silent 1.9 2; cancel -> nothing
     silent 0.1 2 -> running
@@ -131,6 +112,11 @@ a cancel before the go names the node that had failed
     new; gather 0 1; exit 1 9 message='its disk is full' -> result=None
     cancelled enough
     "run 'r' was cancelled: enough; before that, slot 1 failed: its disk is full"
+what a node says of its program is told with its name
+    running; progress 0 'step 1'
+    "node 0 (host0, slot 0): step 1"
+    exit 0 0; leave 0
+    "node 0 (host0, slot 0) has left"
 a result stays the first
     running; exit 0 0; exit 1 0; wait 3; cancelled 'too late' -> status=ok finished_at=100.0
     told "all 2 nodes ended with exit code 0"
@@ -186,26 +172,21 @@ def test_the_lease_of_an_older_incarnation_hides_no_silent_node() -> None:
     assert drive.states() == ["running", "lost", "running"]
 
 
-def test_what_every_node_does_is_usual_and_what_only_one_does_is_not() -> None:
-    drive = in_phase(Phase.VERIFYING, 3)
-    told = [drive.probe(0), drive.probe(1), drive.probe(2, 0)]
-    assert [o.usual for o in told if o is not None] == [True, True, False]
-    drive = in_phase(Phase.ARMING)
-    told = [drive.ack(0), drive.ack(1), drive.progress(0, "step 1"), drive.exit(0, 0)]
-    told += [drive.report(0, LeaveReport()), drive.exit(1, 1)]
-    assert [o.usual for o in told if o is not None] == [True, False, True, True, True, False]
-    drive = in_phase(Phase.RUNNING, 3)
-    told = [drive.exit(0, 1), drive.exit(1, 143, stopped=True), drive.report(2, LeaveReport())]
-    assert [(o.usual, o.slot) for o in told if o is not None] == [(False, 0), (True, 1), (False, 2)]
-    news = events.SlotChanged(slot=1, news=SlotNews(generation=1, state=SlotState.QUEUED))
-    assert drive.apply(news) == Outcome("slot 1, generation 1: queued", 1, usual=True)
-    drive = in_phase(Phase.RUNNING)
-    told = [drive.progress(0, "step 1"), drive.exit(0, 0), drive.report(0, LeaveReport())]
-    assert [o.reason for o in told if o is not None] == [
-        "node 0 (host0, slot 0): step 1",
-        "node 0 (host0, slot 0) ended with exit code 0",
-        "node 0 (host0, slot 0) has left",
-    ]
+@rows(
+    "story usual",
+    """
+probes | verifying 3; probe 0; probe 1; probe 2 0 | yes yes no
+the go | arming; ack 0; ack 1; progress 0 'step 1' | yes no yes
+a good end | running; exit 0 0; leave 0; exit 1 1 | yes yes no
+a failure | running 3; exit 0 1; stop 1 143; leave 2 | no yes no
+news | running; news 1 queued | yes
+""",
+)
+def test_what_every_node_does_is_usual_and_what_only_one_does_is_not(
+    story: str, usual: str
+) -> None:
+    last = [outcome.usual for outcome in tell(f" {story}").outcomes[-len(usual.split()) :]]
+    assert last == [word == "yes" for word in usual.split()]
 
 
 # --- led runs: rank 0 alone has a program, and its end is the run's -------------------------------
@@ -217,20 +198,12 @@ a led run has succeeded when the program of rank 0 ended well
     exit 0 0 ran_seconds=30.0 -> status=ok exit=0 exited,running,running
     told "node 0 (host0, slot 0) ended with exit code 0"
     "the program of node 0, which led 3 nodes, ended with exit code 0 after 30 s"
-a run that is not led waits for the other programs
-    running 3; exit 0 0 -> running
 a serving node that reports an end is not the end of the run
     running 3 led=True; exit 1 0 -> running stop=False
     exit 0 0 -> status=ok
-the program of rank 0 that fails ends the run and is named
-    running 2 led=True; exit 0 3 -> running stop=True
-    stop 1 0 -> code=program_failed exit=3 slot=0
 a serving node that is lost ends the run though rank 0 then ends well
     running 3 led=True; leave 2 -> running stop=True
     exit 0 0; stop 1 0 -> status=failed code=node_lost slot=2
-a serving node whose agent fails ends the run
-    running 2 led=True; exit 1 143 message='its agent was told to end (SIGTERM)' -> stop=True
-    stop 0 143 -> slot=1 exit=143
 """)
 def test_led_runs(story: str) -> None:
     tell(story)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from rendezvous.run import events
-from rendezvous.run.leases import Leases
 from rendezvous.run.views import node_view, reason, reason_and_topic, run_status
 from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotState, SlotStatus
 from rendezvous.wire.watch import NodeView
@@ -99,9 +98,6 @@ a registry that doubts itself says so
     running 4; silent 16 0 1 2 -> running,running,running,running
     board "most nodes are silent together: this registry may be the one cut off, so it waits;
     running on 4 nodes"
-the slot that waited longest counts
-    new 3 join_timeout_seconds=60; gather 0; wait 40; news 1 submitting -> left=20.0
-    news 2 submitting -> left=60.0
 with min:max the slot counts whose time-out ends the run
     new 4 least=3 join_timeout_seconds=60; gather 0; wait 40; news 2 submitting; wait 10
     news 3 submitting -> left=50.0
@@ -154,11 +150,6 @@ def test_before_the_go_a_trouble_of_the_registry_is_what_a_run_waits_for(phase: 
     assert told == (usual if phase is Phase.RUNNING else "the disk is full")
     status = run_status(drive.run, drive.now, trouble="the disk is full")
     assert (status.reason, status.trouble) == (told, "the disk is full")
-
-
-def test_a_registry_that_does_not_doubt_itself_says_nothing_of_it() -> None:
-    drive = in_phase(Phase.RUNNING, 4)
-    assert run_status(drive.run, drive.now, Leases(15, 2)).reason == "running on 4 nodes"
 
 
 def test_a_finished_run_has_no_deadline_and_its_clock_stands() -> None:
