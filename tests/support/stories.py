@@ -164,7 +164,7 @@ def _value_of(drive: Drive, name: str) -> object:
             return ",".join(map(str, sorted(run.attempt.left_out)))
         case "left":
             return remaining_seconds(run, drive.now)
-        case "ending" | "everyone_left":
+        case "ending" | "everyone_left" | "spares":
             return getattr(run_status(run, drive.now), name)
         case "plan":
             plan = node_view(run, drive.now, 2.0).plan
