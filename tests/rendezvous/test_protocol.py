@@ -25,7 +25,7 @@ from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, Report
 from rendezvous.wire.run import NodeState, Phase, Result, SlotState
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.support.driver import FEW, LAUNCH, Drive, in_phase, make_probe, make_spec, sha
-from tests.support.stories import stories, tell
+from tests.support.stories import restart, stories, tell
 
 ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"
 BEFORE_GO = [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING]
@@ -125,6 +125,11 @@ MOSTLY_NOW = st.sampled_from([0, 0, 0, 1])
 """How far back the epoch or the incarnation lies that a message is about."""
 
 
+def seldom(*values: Any, usual: Any = None, often: int = 12) -> st.SearchStrategy[Any]:
+    """The usual value, and one of these now and then."""
+    return st.sampled_from([*[usual] * often, *values])
+
+
 class Machine(RuleBasedStateMachine):
     """Everybody says anything at any time; the registry decides; its promises hold."""
 
@@ -180,10 +185,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def the_registry_comes_back(self) -> None:
-        drive = self.drive
-        drive.apply(events.Restarted())
-        slots = [slot for slot in drive.run.slots if slot.node is not None]
-        drive.leases.grant_all([(s.index, s.incarnations) for s in slots], drive.now)
+        restart(self.drive)
 
     @rule()
     def all_verify_and_arm(self) -> None:
@@ -197,49 +199,37 @@ class Machine(RuleBasedStateMachine):
         generation=GENERATIONS,
         attempt=st.integers(1, 3),
         address=ADDRESSES,
-        rank=st.sampled_from([None] * 12 + [1, 2, 4]),
-        nnodes=st.sampled_from([None] * 12 + ["5"]),
-        sick=st.sampled_from([False] * 8 + [True]),
+        rank=seldom(1, 2, 4),
+        nnodes=seldom("5"),
+        sick=seldom(True, usual=False, often=8),
     )
     def a_node_joins(
-        self,
-        slot: int,
-        generation: int,
-        attempt: int,
-        address: str,
-        rank: int | None,
-        nnodes: str | None,
-        sick: bool,
+        self, slot: int, generation: int, attempt: int, address: str, sick: bool, **said: Any
     ) -> None:
         offered = [address, f"10.1.{slot % 2}.{slot + 1}"]
         found = [Finding(check="L12", level="fail", cause="it is sick")] * sick
-        changes: dict[str, Any] = {"addresses": offered, "requested_rank": rank}
-        changes |= {"findings": found, "job": Job(nnodes=nnodes)}
+        changes = {"addresses": offered, "findings": found, "requested_rank": said["rank"]}
+        changes["job"] = Job(nnodes=said["nnodes"])
         self.tried(self.drive.join, slot, generation, attempt=attempt, **changes)
 
-    @rule(
-        slot=SLOTS,
-        back=MOSTLY_NOW,
-        epoch=MOSTLY_NOW,
-        cut_off=st.sampled_from([[]] * 12 + [[1], [2, 99]]),
-    )
-    def a_node_probes(self, slot: int, back: int, epoch: int, cut_off: list[int]) -> None:
-        report = make_probe(self.drive.run.epoch - epoch, slot, self.drive.listening(), cut_off)
-        self.report(slot, back, report, epoch)
+    @rule(slot=SLOTS, back=MOSTLY_NOW, ago=MOSTLY_NOW, cut_off=seldom([1], [2, 99], usual=[]))
+    def a_node_probes(self, slot: int, back: int, ago: int, cut_off: list[int]) -> None:
+        report = make_probe(self.drive.run.epoch - ago, slot, self.drive.listening(), cut_off)
+        self.report(slot, back, report, ago)
 
-    @rule(slot=SLOTS, back=MOSTLY_NOW, epoch=MOSTLY_NOW, right=st.booleans())
-    def a_node_acknowledges(self, slot: int, back: int, epoch: int, right: bool) -> None:
+    @rule(slot=SLOTS, back=MOSTLY_NOW, ago=MOSTLY_NOW, right=st.booleans())
+    def a_node_acknowledges(self, slot: int, back: int, ago: int, right: bool) -> None:
         run = self.drive.run
         digest = run.digest if right and run.digest else sha("another")
         before = run.version
-        self.report(slot, back, AckReport(epoch=run.epoch - epoch, digest=digest), epoch)
+        self.report(slot, back, AckReport(epoch=run.epoch - ago, digest=digest), ago)
         assert right or run.version == before
 
-    @rule(slot=SLOTS, code=st.sampled_from(["port_taken"] * 9 + ["hosts"]))
+    @rule(slot=SLOTS, code=seldom("hosts", usual="port_taken", often=9))
     def a_node_refuses(self, slot: int, code: str) -> None:
         self.tried(self.drive.refuse, slot, code, "it cannot")
 
-    @rule(slot=SLOTS, generation=GENERATIONS, retryable=st.sampled_from([True, True, True, False]))
+    @rule(slot=SLOTS, generation=GENERATIONS, retryable=seldom(False, usual=True, often=3))
     def a_node_refuses_to_join(self, slot: int, generation: int, retryable: bool) -> None:
         before = self.drive.slot(slot).live_node()
         self.drive.refuse_to_join(slot, generation, retryable=retryable)
@@ -253,10 +243,8 @@ class Machine(RuleBasedStateMachine):
         stopped=st.booleans(),
     )
     def a_program_ends(self, slot: int, back: int, code: int, age: float, stopped: bool) -> None:
-        epoch = self.drive.run.epoch
-        self.report(
-            slot, back, ExitReport(epoch=epoch, exit_code=code, age_seconds=age, stopped=stopped)
-        )
+        told = {"exit_code": code, "age_seconds": age, "stopped": stopped}
+        self.report(slot, back, ExitReport(epoch=self.drive.run.epoch, **told))
 
     @rule(slot=SLOTS, back=MOSTLY_NOW)
     def a_node_leaves(self, slot: int, back: int) -> None:
@@ -277,32 +265,21 @@ class Machine(RuleBasedStateMachine):
             self.drive.apply(events.Cancelled(reason="enough"))
 
     @invariant()
-    def a_table_never_changes_within_its_epoch(self) -> None:
-        run = self.drive.run
-        if run.table is not None:
-            assert run.table.epoch == run.epoch
-            assert run.table.digest() == run.digest
-            assert self.tables.setdefault(run.epoch, run.digest) == run.digest
-
-    @invariant()
-    def a_table_has_every_rank_slot_and_address_once(self) -> None:
-        table = self.drive.run.table
-        if table is not None:
-            count = len(table.rows)
-            assert [r.rank for r in table.rows] == list(range(count))
-            assert table.rows[0].slot == 0
-            assert (
-                len({r.slot for r in table.rows}) == len({r.address for r in table.rows}) == count
-            )
-            assert self.drive.run.spec.min_nodes <= count <= self.drive.run.spec.max_nodes
-            assert not {r.slot for r in table.rows} & set(self.drive.run.attempt.left_out)
-
-    @invariant()
-    def nobody_in_a_table_is_sick(self) -> None:
-        table = self.drive.run.table
-        for r in table.rows if table is not None else []:
-            node = self.drive.slot(r.slot).node
-            assert node is None or not node.join.findings
+    def a_table_never_changes_within_its_epoch_and_has_every_node_once_and_sound(self) -> None:
+        run, table = self.drive.run, self.drive.run.table
+        if table is None:
+            return
+        assert table.epoch == run.epoch
+        assert table.digest() == run.digest
+        assert self.tables.setdefault(run.epoch, run.digest) == run.digest
+        count, slots = len(table.rows), [row.slot for row in table.rows]
+        assert [row.rank for row in table.rows] == list(range(count))
+        assert slots[0] == 0
+        assert len(set(slots)) == len({row.address for row in table.rows}) == count
+        assert run.spec.min_nodes <= count <= run.spec.max_nodes
+        assert not set(slots) & set(run.attempt.left_out)
+        nodes = [self.drive.slot(slot).node for slot in slots]
+        assert not any(node.join.findings for node in nodes if node is not None)
 
     @invariant()
     def a_table_stands_on_pairs_that_were_proven(self) -> None:

@@ -207,7 +207,8 @@ def _offer(drive: Drive, networks: int) -> None:
         drive.join(slot, addresses=[f"10.{net}.0.{slot + 1}" for net in range(networks)])
 
 
-def _restart(drive: Drive) -> None:
+def restart(drive: Drive) -> None:
+    """The registry comes back on its journal; every node has a full lease."""
     drive.apply(events.Restarted())
     filled = [slot for slot in drive.run.slots if slot.node is not None]
     drive.leases.grant_all([(slot.index, slot.incarnations) for slot in filled], drive.now)
@@ -237,7 +238,7 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "close": _close,
     "join": _join,
     "offer": _offer,
-    "restart": _restart,
+    "restart": restart,
     "timeout": lambda drive, phase="gathering", **trouble: drive.apply(
         events.TimedOut(phase=Phase(phase), **trouble)
     ),
