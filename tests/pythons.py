@@ -43,7 +43,7 @@ PURE = {
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
         *("errors", "events"),
-        *("interfaces", "join_string", "leases", "macs", "networks", "path_findings", "phases"),
+        *("interfaces", "join_string", "leases", "macs", "networks", "path_findings"),
         *("plans", "protocol", "replay", "run_metrics", "schema", "seal", "spares"),
         *("rdma", "text_matrix"),
         *("verdict", "verifying", "views", "words"),

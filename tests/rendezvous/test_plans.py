@@ -1,4 +1,4 @@
-"""What follows on a state is planned by value; planning changes nothing."""
+"""What holds in each phase, and what follows on a state: planning changes nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rendezvous.run.gathering import Recovery, recovery_of
-from rendezvous.run.state import LeftOut, Run
+from rendezvous.run.phases import RULES, Admits, Awaits, PhaseRules
+from rendezvous.run.state import Run
 from rendezvous.run.verifying import (
     GatherMore,
     Seal,
@@ -18,11 +19,10 @@ from rendezvous.run.verifying import (
 )
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding
-from rendezvous.wire.run import Phase, Result, Round, SlotState
+from rendezvous.wire.run import Limits, Phase, Result, Round, SlotState
 from tests.support.driver import Drive, in_phase, make_probe, make_spec
 
 MEMLOCK = Finding(check="L12", level="fail", subject="memlock", cause="it is too low")
-LATE = LeftOut(Cause.ARMING_FAILED, "slot 1 (host1) is late")
 
 
 def gathered(bad: int | None = None, nodes: int = 2, **changes: Any) -> Drive:
@@ -103,3 +103,12 @@ def test_how_a_run_goes_on_without_a_node() -> None:
     slot.state = SlotState.FAILED
     assert recovery_of(run, slot, again=True) is Recovery.SPARED
     assert recovery_of(run, run.slots[2], again=True) is Recovery.LEFT_OUT
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=list(RULES))
+def test_the_rules_of_a_phase_are_of_one_piece(rules: PhaseRules) -> None:
+    assert list(RULES) == list(Phase)
+    asks = rules.awaits is Awaits.REPORTS
+    assert asks == bool(rules.task) == (rules.limit is not None) == (rules.shows is not None)
+    assert rules.limit is None or rules.limit in Limits.model_fields
+    assert rules.is_forming == (rules.admits is not Admits.NOBODY)  # nobody joins programs that run
