@@ -17,13 +17,11 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import rendezvous.wire
-from rendezvous.run import events
 from rendezvous.run.events import Event, dump_event, load_event
 from rendezvous.wire.reports import Report
-from rendezvous.wire.run import Limits, RunSpec
+from rendezvous.wire.run import RunSpec
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Wire
-from tests.support.driver import Drive, make_spec
 
 STORED = sorted((Path(__file__).parent.parent / "wire").glob("*.json"))
 EVENTS = [path for path in STORED if path.name.startswith("event-")]
@@ -116,18 +114,6 @@ def test_a_newer_peer_may_say_more(path: Path) -> None:
     data = json.dumps(told | {"invented": {"by": "a newer version"}}).encode()
     more = load_event(data) if path in EVENTS else model_of(path).validate_json(data)
     assert more == read(path)
-
-
-def test_an_unknown_kind_of_event_is_an_error() -> None:
-    with pytest.raises(ValidationError):
-        load_event(b'{"kind": "invented"}')
-
-
-def test_the_journal_of_a_run_gives_back_its_limits() -> None:
-    drive = Drive(make_spec(2, join_timeout_seconds=17.5))
-    created = load_event(dump_event(drive.journal[0][1]))
-    assert isinstance(created, events.Created)
-    assert created.spec.limits == Limits(join_timeout_seconds=17.5)
 
 
 def test_the_digest_of_a_table_is_the_same_in_every_version() -> None:

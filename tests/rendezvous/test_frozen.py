@@ -19,9 +19,8 @@ class Point:
 
 
 @frozen
-class Place:
-    x: int
-    y: int = 0
+class Place(Point):
+    """Another class with the same fields."""
 
 
 @frozen
