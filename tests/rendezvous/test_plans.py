@@ -9,18 +9,14 @@ import pytest
 
 from rendezvous.run.gathering import Recovery, recovery_of
 from rendezvous.run.phases import RULES, Admits, Awaits, PhaseRules
-from rendezvous.run.state import Run
 from rendezvous.run.verifying import (
     GatherMore,
-    Seal,
     Verify,
-    plan_after_round,
     plan_checks,
 )
-from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding
-from rendezvous.wire.run import Limits, Phase, Result, Round, SlotState
-from tests.support.driver import Drive, in_phase, make_probe, make_spec
+from rendezvous.wire.run import Limits, Phase, Result, SlotState
+from tests.support.driver import Drive, in_phase, make_spec
 
 MEMLOCK = Finding(check="L12", level="fail", subject="memlock", cause="it is too low")
 
@@ -32,16 +28,6 @@ def gathered(bad: int | None = None, nodes: int = 2, **changes: Any) -> Drive:
         drive.join(slot, findings=[MEMLOCK] if slot == bad else [])
     assert drive.phase is Phase.GATHERING
     return drive
-
-
-def said(run: Run, *bad: int) -> None:
-    """Slot 0 has not reached these peers in the round that is on; it is over."""
-    probing = run.attempt.probing
-    assert probing is not None
-    slots = [slot.index for slot in run.taking_part()]
-    reports = {s: make_probe(1, s, slots, bad if s == 0 else ()).pairs for s in slots}
-    network = run.attempt.classes[probing.number].words
-    run.attempt.rounds.append(Round(network=network, verdict="", slots=slots, reports=reports))
 
 
 @pytest.mark.parametrize(
@@ -64,28 +50,6 @@ def test_checks_leave_out_gather_more_or_end_the_run(
     assert drive.run == before
     assert type(plan.step) is step
     assert [slot for group in plan.left_out for slot in group] == out
-
-
-@pytest.mark.parametrize(
-    ("bad", "spares", "step", "out"),
-    [((), 0, Seal(0), []), ((1,), 1, Seal(0), [1]), ((1,), 0, None, []), ((1, 2), 1, None, [])],
-)
-def test_a_round_seals_the_table_or_ends_the_run(
-    bad: tuple[int, ...], spares: int, step: Seal | None, out: list[int]
-) -> None:
-    drive = in_phase(Phase.VERIFYING, 2, spares=spares)
-    said(drive.run, *bad)
-    before = copy.deepcopy(drive.run)
-    plan = plan_after_round(drive.run, drive.now)
-    assert drive.run == before
-    if step is None:
-        assert isinstance(plan.step, Result)
-        assert plan.step.code == Cause.VERIFICATION_FAILED
-    else:
-        assert plan.step == step
-    left_out = [slot for group in plan.left_out for slot in group]
-    assert left_out == out
-    assert all(group[1].cause == Cause.VERIFICATION_FAILED for group in plan.left_out if group)
 
 
 def test_how_a_run_goes_on_without_a_node() -> None:

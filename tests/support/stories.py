@@ -7,9 +7,10 @@
 
 A story begins with a phase to which all nodes have come, or with `new`: none has. The steps are the
 methods of `Drive`, and those of `_STEPS`. A fact is a phase, the nodes' states, `name=value` of the
-run or its result, `1.name=value` of a slot, the class of the last step's refusal, or `nothing`: it
-changed nothing. A sentence is the refusal's, the result's or the last event's; with a word before
-it, it is what that word names; `…` stands for anything. `a|b` tells the story for each.
+run or its result, `1.name=value` of a slot, `L12=warn:1` of a check's findings, the class of the
+last step's refusal, or `nothing`: it changed nothing. A sentence is the refusal's, the result's or
+the last event's; with a word before it, it is what that word names; `…` stands for anything. `a|b`
+tells the story for each.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import pytest
 from rendezvous.run import events
 from rendezvous.run.views import node_view, reason, remaining_seconds, run_status
 from rendezvous.wire.errors import RequestError
-from rendezvous.wire.node import Finding, Job
+from rendezvous.wire.node import Facts, Finding, Job
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase, SlotState
 from tests.support.driver import Drive, in_phase, make_spec, sha
@@ -33,6 +34,7 @@ from tests.support.driver import Drive, in_phase, make_spec, sha
 MEMLOCK = Finding(
     check="L12",
     level="fail",
+    slot=0,  # whatever it says, it is about the node that says it
     subject="memlock",
     value="64 KiB",
     expected="unlimited",
@@ -91,6 +93,8 @@ class _Told:
         named = {
             name: _value(value) for name, value in (w.split("=", 1) for w in words if "=" in w)
         }
+        if "skip" in named:
+            named["skip"] = named["skip"].split(",")
         if verb == "new":
             self.drive = Drive(make_spec(*given, **named))
         elif verb in list(Phase):
@@ -181,16 +185,23 @@ def _value_of(drive: Drive, name: str) -> object:
             return result and result.exit_code
         case "code" | "status" | "slot" | "rank" | "worker_rank" | "hostname" | "command_word":
             return getattr(result, name, None)
+        case _ if re.fullmatch("[A-Z][0-9]{2}", name):
+            of_check = [found for found in run.attempt.findings if found.check == name]
+            return ",".join(f"{found.level}:{found.slot}" for found in of_check)
         case _:
             return getattr(run, name)
 
 
 def _join(drive: Drive, slot: int, generation: int = 1, **said: Any) -> None:
-    """`at` several addresses; `sick`; of a job: `nnodes`, `framework`, `digest`, `command`."""
+    """`at` several addresses; `sick`, or `sick=warn`; its `nccl`; of a job: `nnodes`, `framework`,
+    `digest`, `command`."""
     if "at" in said:
         said["addresses"] = said.pop("at").split(",")
-    if said.pop("sick", False):
-        said["findings"] = [MEMLOCK]
+    if sick := said.pop("sick", ""):
+        level = "warn" if sick == "warn" else "fail"
+        said["findings"] = [MEMLOCK.model_copy(update={"level": level})]
+    if "nccl" in said:
+        said["facts"] = Facts(gpus=8, nccl_version=said.pop("nccl"))
     job: dict[str, Any] = {
         name: str(said.pop(name)) for name in ("nnodes", "framework") if name in said
     }
