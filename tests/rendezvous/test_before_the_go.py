@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rendezvous.run import events
-from rendezvous.run.moves import Outcome
 from rendezvous.run.protocol import launcher_gone
-from rendezvous.wire.run import Phase, Result, SlotNews, SlotState
+from rendezvous.wire.run import Phase, SlotNews, SlotState
 from tests.support.driver import Drive, in_phase, make_spec
 from tests.support.stories import stories, tell
 
@@ -127,6 +124,18 @@ a taken port without a free one is followed by the next
 a master port that rank 0 found free is used unless one is fixed
     new 2 master_port=None|29999; join 0 master_port=41000; join 1 master_port=42000; verify
     -> port=41000|29999
+a fixed port that is taken ends the run
+    arming 2 master_port=29999; refuse 0 port_taken 'master port 29999 is taken' free_port=30000
+    -> status=failed exit=82 code=arming_failed slot=0 rank=0 hostname=host0
+    "node 0 (host0, slot 0) cannot start: master port 29999 is taken"
+    told "node 0 (host0, slot 0) cannot start: master port 29999 is taken"
+    hint "choose another with --master-port"
+an exit with no retry left never ends the run well
+    arming 2 submit_retries=0; exit 1 77|0 message='the disk is full' tail=a,b log=/log
+    -> status=failed exit=77|1 code=agent_failed slot=1 rank=1 hostname=host1 verified,lost
+    -> tail=a,b log=/log
+    "node 1 (host1, slot 1) failed before the go: the disk is full"
+    told "node 1 (host1, slot 1) failed before the go: the disk is full"
 another refusal ends the run at once
     arming; refuse 1 bad_table|hosts|contract 'it has no file' -> exit=82 code=arming_failed slot=1
     -> rank=1 hostname=host1
@@ -145,45 +154,18 @@ def test_ports_are_not_tried_for_ever() -> None:
     assert (drive.result.exit_code, drive.run.epoch) == (82, 33)
 
 
-def test_a_fixed_port_that_is_taken_ends_the_run() -> None:
-    drive = in_phase(Phase.ARMING, master_port=29_999)
-    drive.refuse(0, "port_taken", "master port 29999 is taken", free_port=30_000)
-    assert drive.result == Result(
-        status="failed",
-        exit_code=82,
-        code="arming_failed",
-        message="node 0 (host0, slot 0) cannot start: master port 29999 is taken",
-        hint="choose another with --master-port",
-        slot=0,
-        rank=0,
-        hostname="host0",
-    )
-    assert drive.reasons[-1] == drive.result.message
-
-
-@pytest.mark.parametrize(("said", "expected"), [(77, 77), (0, 1)])
-def test_an_exit_with_no_retry_left_never_ends_the_run_well(said: int, expected: int) -> None:
-    drive = in_phase(Phase.ARMING, submit_retries=0)
-    drive.exit(1, said, message="the disk is full", tail=["a", "b"], log="/log")
-    assert drive.result == Result(
-        status="failed",
-        exit_code=expected,
-        code="agent_failed",
-        message="node 1 (host1, slot 1) failed before the go: the disk is full",
-        slot=1,
-        rank=1,
-        hostname="host1",
-        tail=["a", "b"],
-        log="/log",
-    )
-    assert drive.states() == ["verified", "lost"]
-    assert drive.reasons[-1] == drive.result.message
-
-
 # --- the join time-out ----------------------------------------------------------------------------
 
 
 @stories("""
+a missing slot is named with what is known of it
+    new 4 join_timeout_seconds=600; gather 0 1 3; news 2 submitting name=rdzv-x-2
+    news 2 running detail=node017; wait 599 -> result=None
+    wait 1 -> status=failed exit=80 code=join_timeout slot=2 rank=None hostname=
+    "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2, generation 1)
+    never reached the registry; the scheduler says running: node017"
+    told "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2, …"
+    hint "see the log of the missing worker run; it must be able to open the registry's address"
 what fails again and again is named before the end and at it
     new 2 join_timeout_seconds=5; gather 0; news 1 submitting name=x-1
     news 1 submitting detail='the API answered 500'
@@ -253,28 +235,6 @@ a node of another job does not harm the node that has the slot
 """)
 def test_who_is_missing(story: str) -> None:
     tell(story)
-
-
-def test_a_missing_slot_is_named_with_what_is_known_of_it() -> None:
-    drive = Drive(make_spec(4, join_timeout_seconds=600)).gather(0, 1, 3)
-    drive.news(2, SlotState.SUBMITTING, name="rdzv-x-2")
-    drive.news(2, SlotState.RUNNING, detail="node017")
-    drive.wait(599)
-    assert drive.run.result is None
-    drive.wait(1)
-    assert drive.result == Result(
-        status="failed",
-        exit_code=80,
-        code="join_timeout",
-        message=(
-            "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2, "
-            "generation 1) never reached the registry; the scheduler says running: node017"
-        ),
-        hint="see the log of the missing worker run; it must be able to open the registry's "
-        "address",
-        slot=2,
-    )
-    assert drive.outcomes[-1] == Outcome(drive.result.message, 2)
 
 
 def test_without_its_launcher_nothing_is_known_of_the_queue_any_more() -> None:

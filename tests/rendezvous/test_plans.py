@@ -9,25 +9,10 @@ import pytest
 
 from rendezvous.run.gathering import Recovery, recovery_of
 from rendezvous.run.phases import RULES, Admits, Awaits, PhaseRules
-from rendezvous.run.verifying import (
-    GatherMore,
-    Verify,
-    plan_checks,
-)
-from rendezvous.wire.node import Finding
+from rendezvous.run.verifying import GatherMore, Verify, plan_checks
 from rendezvous.wire.run import Limits, Phase, Result, SlotState
 from tests.support.driver import Drive, in_phase, make_spec
-
-MEMLOCK = Finding(check="L12", level="fail", subject="memlock", cause="it is too low")
-
-
-def gathered(bad: int | None = None, nodes: int = 2, **changes: Any) -> Drive:
-    """A run whose last call goes on: all but the last node are in, one with a failed check."""
-    drive = Drive(make_spec(nodes, **changes))
-    for slot in range(len(drive.run.slots) - 1):
-        drive.join(slot, findings=[MEMLOCK] if slot == bad else [])
-    assert drive.phase is Phase.GATHERING
-    return drive
+from tests.support.stories import MEMLOCK
 
 
 @pytest.mark.parametrize(
@@ -43,7 +28,9 @@ def gathered(bad: int | None = None, nodes: int = 2, **changes: Any) -> Drive:
 def test_checks_leave_out_gather_more_or_end_the_run(
     bad: int | None, spares: int, given_up: bool, step: type[Any], out: list[int]
 ) -> None:
-    drive = gathered(bad, spares=spares)
+    drive = Drive(make_spec(2, spares=spares))
+    for slot in range(1 + spares):
+        drive.join(slot, findings=[MEMLOCK] if slot == bad else [])
     drive.run.slots[-1].given_up = given_up
     before = copy.deepcopy(drive.run)
     plan = plan_checks(drive.run, drive.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rendezvous.wire.run import Phase, Result
+from rendezvous.wire.run import Phase
 from tests.support.driver import in_phase
 from tests.support.stories import stories, tell
 from tests.support.tables import rows
@@ -13,6 +13,13 @@ a node that had ended well before is named beside the first cause
     running 3; exit 1 0; exit 0 1 worker_rank=0; stop 2 0
     "node 0 (host0, slot 0) failed: rank 0 ended with exit code 1; node 1 (host1, slot 1) had ended
     with exit code 0"
+a failing program stops the others and is named
+    running 3; exit 1 137 worker_rank=1 message='out of memory?' tail='last words' log=/l
+    -> running stop=True
+    stop 0 143; stop 2 143 -> status=failed exit=137 code=program_failed slot=1 rank=1
+    -> hostname=host1 worker_rank=1 tail='last words' log=/l
+    "node 1 (host1, slot 1) failed: rank 1 ended with exit code 137 (signal 9); out of memory?"
+    hint "SIGKILL is often the kernel's, out of memory, or the scheduler's"
 the verdict falls after two seconds without those that only stop slowly
     running 3 verdict_seconds=2; exit 1 1; wait 1.75 -> running stop=True
     wait 0.25 -> slot=1 exit=1
@@ -130,28 +137,6 @@ a restart of the registry is told and changes nothing
 """)
 def test_the_end(story: str) -> None:
     tell(story)
-
-
-def test_a_failing_program_stops_the_others_and_is_named() -> None:
-    drive = in_phase(Phase.RUNNING, 3)
-    drive.exit(1, 137, worker_rank=1, message="out of memory?", tail=["last words"], log="/l")
-    assert (drive.run.stop, drive.phase) == (True, "running")
-    drive.exit(0, 143, stopped=True)
-    drive.exit(2, 143, stopped=True)
-    assert drive.result == Result(
-        status="failed",
-        exit_code=137,
-        code="program_failed",
-        message="node 1 (host1, slot 1) failed: rank 1 ended with exit code 137 (signal 9); "
-        "out of memory?",
-        hint="SIGKILL is often the kernel's, out of memory, or the scheduler's",
-        slot=1,
-        rank=1,
-        hostname="host1",
-        worker_rank=1,
-        tail=["last words"],
-        log="/l",
-    )
 
 
 def test_the_lease_of_a_node_that_is_gone_is_forgotten() -> None:

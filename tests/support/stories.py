@@ -93,8 +93,7 @@ class _Told:
         named = {
             name: _value(value) for name, value in (w.split("=", 1) for w in words if "=" in w)
         }
-        if "skip" in named:
-            named["skip"] = named["skip"].split(",")
+        named |= {name: named[name].split(",") for name in ("skip", "tail") if name in named}
         if verb == "new":
             self.drive = Drive(make_spec(*given, **named))
         elif verb in list(Phase):
@@ -183,8 +182,12 @@ def _value_of(drive: Drive, name: str) -> object:
             return run.attempt.enough_since
         case "exit":
             return result and result.exit_code
-        case "code" | "status" | "slot" | "rank" | "worker_rank" | "hostname" | "command_word":
+        case "status" | "code" | "slot" | "rank" | "worker_rank" | "hostname" | "log":
             return getattr(result, name, None)
+        case "tail":
+            return result and ",".join(result.tail)
+        case "command_word":
+            return result and result.command_word
         case _ if re.fullmatch("[A-Z][0-9]{2}", name):
             of_check = [found for found in run.attempt.findings if found.check == name]
             return ",".join(f"{found.level}:{found.slot}" for found in of_check)
