@@ -95,6 +95,8 @@ class _Told:
         }
         named |= {name: named[name].split(",") for name in ("skip", "tail") if name in named}
         if verb == "new":
+            if "digest" in named:
+                named["job"] = Job(command_digest=sha(named.pop("digest")))
             self.drive = Drive(make_spec(*given, **named))
         elif verb in list(Phase):
             self.drive = in_phase(Phase(verb), *given, **named)
