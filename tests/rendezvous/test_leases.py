@@ -77,8 +77,6 @@ class Told:
     """
 silent | 0 heard 1; 5.75 quiet; 5.75 alive 1; 6 suspect 1; 14.75 quiet; 15 dies 1
 every request renews | 0 heard 1; 14 quiet; 14 heard 1; 28.75 quiet; 29 dies 1
-forgotten | 0 heard 1; 0 forgets 1; 0 forgets 1; 20 quiet; 20 suspect 1
-never heard of | 0 suspect 1; 20 quiet
 in doubt | 0 heard 1/1; 0 none; 0 closed 1/1; 0 doubt; 1.2 doubt; 1.2 heard 1/2; 1.2 none
     ; 2 closed 1/2; 2 doubt; 2 forgets 1; 2 none
 closed | 0 heard 1/7; 0.5 closed 1/7; 1.0 alive 1; 1.25 quiet; 1.25 suspect 1
@@ -96,10 +94,8 @@ not its connection | 0 heard 1/7; 0.5 closed 1/99; 0.5 closed 5/7; 5 quiet
 after a restart | 0 heard 9; 100 granted 1-2; 100 suspect 9; 114.75 quiet; 115 dies 1-2
 most together wait one more lease
     | 0 heard 0-8; 15 quiet by 5-8; 15 holds; 29.75 quiet by 5-8; 30.25 dies 0-4 by 5-8; 30.25 sure
-44 % are not most | 0 heard 0-8; 15.25 dies 0-3 by 4-8; 15.25 sure
 two are too few | 0 heard 0-1; 15.25 dies 0-1; 15.25 sure
 54.5 % are not most | 0 heard 0-98; 15.25 dies 0-53 by 54-98; 15.25 sure
-three of three | 0 heard 0-2; 15 quiet; 15 holds
 55 % are most | 0 heard 0-99; 16 quiet by 55-99; 16 holds
 those suspect at this moment count | 0 heard 0-8; 9 quiet by 2-8; 15 quiet by 5-8; 15 holds
 the rest has three polls to come back

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of, given_up
+from rendezvous.proof.networks import Unreachable, classes_of, given_up
 from rendezvous.wire.node import Candidate, Facts, JoinRequest, LinkKind
 from rendezvous.wire.peers import FULL_MESH, PEERS_EACH, peers_of
 from tests.support.driver import FEW, make_candidate, make_join
@@ -94,12 +96,6 @@ def test_addresses_that_belong_together(offers: str, expected: str) -> None:
     assert "; ".join(shown(offering(*offers.split(", ")))) == expected
 
 
-def test_a_class_has_its_number_its_words_and_its_members() -> None:
-    members = {slot: make_candidate(f"10.0.0.{slot + 1}") for slot in range(3)}
-    joins = [make_join(slot, addresses=[c]) for slot, c in members.items()]
-    assert classes_of(joins) == [NetworkClass(0, ETH, members)]
-
-
 def test_names_of_any_length_fit_the_wire() -> None:
     joins = offering(*(f"{str(s) * 253}!10.0.0.{s}" for s in range(1, 4)))
     assert len(shown(joins)[0].partition(": ")[0]) == 500
@@ -124,18 +120,11 @@ def test_nodes_that_nothing_joins_are_named(
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [("a", "a", True), ("a", "b", False), ("a", "", False), ("", "", False)],
+    ("boots", "same"), [("aa", True), ("ab", False), (["a", ""], False), (["", ""], False)]
 )
-def test_two_nodes_on_one_machine_are_recognised_by_its_boot(
-    one: str, other: str, same: bool
-) -> None:
-    found = classes_of(
-        [
-            make_join(slot, addresses=["10.0.0.1"], facts=Facts(boot_id=boot))
-            for slot, boot in enumerate((one, other))
-        ]
-    )
+def test_two_nodes_on_one_machine_are_recognised_by_its_boot(boots: Any, same: bool) -> None:
+    of = [make_join(0, addresses=["10.0.0.1"], facts=Facts(boot_id=boot)) for boot in boots]
+    found = classes_of([join.model_copy(update={"slot": slot}) for slot, join in enumerate(of)])
     assert isinstance(found, Unreachable)
     assert ("sbatch --exclusive" in found.hint) is same
 
@@ -224,7 +213,7 @@ def test_an_address_that_two_nodes_offer_gives_the_network_up_for_all() -> None:
 # --- who probes whom ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 16, FULL_MESH])
+@pytest.mark.parametrize("size", [1, 2, FULL_MESH])
 def test_up_to_128_nodes_everyone_probes_everyone(size: int) -> None:
     slots = range(100, 100 + size)
     for own in slots:
@@ -236,9 +225,8 @@ def test_above_everyone_probes_64_and_is_probed_by_64(size: int) -> None:
     slots = [3 * n for n in range(size)]
     plans = {own: peers_of(slots, own, 7) for own in slots}
     for own, peers in plans.items():
-        assert len(peers) == len(set(peers)) == PEERS_EACH
-        assert own not in peers
-        assert peers == sorted(peers)
+        assert len(peers) == PEERS_EACH
+        assert peers == sorted(set(peers) - {own})
         assert sum(own in others for others in plans.values()) == PEERS_EACH
 
 
