@@ -45,7 +45,6 @@ PURE = {
         *("errors", "events"),
         *("interfaces", "join_string", "leases", "macs", "networks", "path_findings"),
         *("plans", "protocol", "replay", "run_metrics", "schema", "seal", "spares"),
-        *("rdma", "text_matrix"),
         *("verdict", "verifying", "views", "words"),
     ),
     "tests/worker": (

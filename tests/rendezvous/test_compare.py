@@ -1,4 +1,4 @@
-"""What is not the same on all nodes: the odd one out is named, and of two halves neither is."""
+"""What is not the same on all nodes: the odd one is named; and what NCCL is to use on them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from rendezvous.proof.compare import compare
 from rendezvous.proof.findings import finding_text
+from rendezvous.proof.rdma import RdmaExpectation, rdma_of
 from rendezvous.wire.node import Facts, Finding, JoinRequest
 from tests.support.driver import make_join, make_spec, sha
 from tests.support.fabric import machines
@@ -250,3 +251,34 @@ def test_how_grave_it_is(nodes: str, expected: str) -> None:
 def test_a_finding_is_told_with_its_values(values: dict[str, Any], sentence: str) -> None:
     finding = Finding(**({"check": "L14", "level": "warn"} | values))
     assert finding_text(finding, {1: "h1"}) == sentence
+
+
+# --- what NCCL is to use --------------------------------------------------------------------------
+
+RAILS = " ".join(f"mlx5_ib{n}:1" for n in range(8))
+
+
+@rows(
+    "nodes transport hcas",
+    f"""
+alike | 16 | IB |
+half the rate | 3; 1 6.rate_gbps=200.0 | IB |
+left out | 3; * +infiniband9.rate_gbps=200.0 8.chosen=False | IB |
+storage | 3; * +infiniband9.rate_gbps=200.0 | IB | {RAILS}
+the front end | 3 roce; * +roce8.hca_type=M 8.rate_gbps=100.0 | IB | {RAILS.replace("ib", "")}
+a port that does not work, as of an accelerated network
+    | 3; * ports=infiniband:1 +roce8.device=mlx5_an0 1.problem=x | IB | mlx5_ib0:1
+slow Ethernet | 3; * ports=infiniband:1 +roce1.rate_gbps=25.0 +roce2.rate_gbps=25.0 | IB
+    | mlx5_ib0:1
+one without | 3; 1 ports=infiniband:0 | |
+one with fewer | 3; 1 ports=infiniband:1 | |
+none | 3; * ports=infiniband:0 | Socket |
+none that works | 3; * ports=infiniband:1 0.problem=x | Socket |
+EFA | 3; * ports=efa:4 | Libfabric |
+fewer EFA | 3; * ports=efa:4; 2 ports=efa:3 | |
+""",
+)
+def test_what_nccl_should_use(nodes: str, transport: Any, hcas: str) -> None:
+    joins = machines(nodes)
+    expected = dict.fromkeys(range(len(joins)), hcas.split()) if hcas else {}
+    assert rdma_of(joins) == RdmaExpectation(transport, expected)
