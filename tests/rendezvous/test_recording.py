@@ -21,8 +21,6 @@ from tests.support.recordings import Kept
 
 
 class Colour(StrEnum):
-    """A name."""
-
     RED = "red"
 
 
@@ -87,20 +85,14 @@ async def test_a_disk_that_hangs_costs_the_inputs_of_that_time(
     monkeypatch.setattr(module, "_MOST_WAITING", 3)
     monkeypatch.setattr(module, "_CLOSE_SECONDS", 0.05)
     kept, answers = Kept(), threading.Event()
-
-    def opened() -> Sink:
-        answers.wait()
-        return kept
-
-    recorder = BackgroundRecorder(CODEC, opened)
+    recorder = BackgroundRecorder(CODEC, lambda: (answers.wait(), kept)[1])
     recorder.begin({}, 0.0)
     for number in range(10):
         recorder.take(Said(number), 0.0, [])
     await recorder.close()  # nobody waits for it
     assert kept.lines == []
     answers.set()
-    while recorder._thread.is_alive():
-        await asyncio.sleep(0.01)
+    await asyncio.to_thread(recorder._thread.join)
     assert numbers(kept) == [1, 2]
 
 
@@ -108,12 +100,9 @@ async def test_what_was_missed_is_seen_by_the_numbers(monkeypatch: pytest.Monkey
     kept = Kept()
     recorder = BackgroundRecorder(CODEC, lambda: kept)
     recorder.begin({}, 0.0)
-    recorder.take(Said(0), 0.0, [])
-    monkeypatch.setattr(module, "_MOST_WAITING", 0)
-    recorder.take(Said(0), 0.0, [])
-    recorder.take(Said(0), 0.0, [])
-    monkeypatch.setattr(module, "_MOST_WAITING", 100)
-    recorder.take(Said(0), 0.0, [])
+    for room in (100, 0, 0, 100):
+        monkeypatch.setattr(module, "_MOST_WAITING", room)
+        recorder.take(Said(0), 0.0, [])
     await recorder.close()
     assert numbers(kept) == [1, 4]
 
@@ -124,10 +113,9 @@ async def test_a_file_that_cannot_be_written_ends_the_recording_alone() -> None:
 
     recorder = BackgroundRecorder(CODEC, opened)
     recorder.begin({}, 0.0)
-    recorder.take(Said(0), 0.0, [])
-    await recorder.close()
-    recorder.take(Said(0), 0.0, [])
-    await recorder.close()
+    for _ in range(2):
+        recorder.take(Said(0), 0.0, [])
+        await recorder.close()
 
 
 def test_an_action_in_words_has_no_text_of_others() -> None:
