@@ -23,72 +23,34 @@ from rendezvous.wire.errors import Mismatch, RequestError
 from rendezvous.wire.node import Finding, Job
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, Report
 from rendezvous.wire.run import NodeState, Phase, Result, SlotState
-from rendezvous.wire.table import EndpointTable, TableRow
 from tests.support.driver import FEW, LAUNCH, Drive, in_phase, make_probe, make_spec, sha
 from tests.support.stories import restart, stories, tell
 
-ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"
 BEFORE_GO = [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING]
 
 
-def test_a_run_goes_from_the_first_join_to_a_good_end() -> None:
-    drive = Drive(make_spec(2))
-    drive.join(1, nproc_per_node=2)
-    assert (drive.phase, drive.run.epoch, drive.states()) == ("gathering", 0, ["-", "joined"])
-    drive.join(0)
-    assert (drive.phase, drive.run.epoch, drive.states()) == ("verifying", 1, ["joined"] * 2)
-    drive.probe(0)
-    assert (drive.phase, drive.states()) == ("verifying", ["verified", "joined"])
-    drive.verify()
-    assert (drive.phase, drive.states()) == ("arming", ["verified"] * 2)
-    drive.ack(0)
-    assert (drive.phase, drive.states()) == ("arming", ["armed", "verified"])
-    drive.ack(1)
-    assert (drive.phase, drive.states()) == ("running", ["running"] * 2)
-    assert drive.run.table == EndpointTable(
-        run="r",
-        launch_id=LAUNCH,
-        epoch=1,
-        master_address="10.0.0.1",
-        master_port=29_500,
-        network=ETH0,
-        transport="Socket",
-        rows=[row(0, nproc_per_node=1), row(1, nproc_per_node=2)],
-    )
-    assert drive.run.digest == drive.run.table.digest()
-    drive.wait(60)
-    drive.exit(0, 0, ran_seconds=59.6)
-    drive.exit(1, 0, ran_seconds=58.0)
-    assert drive.result == Result(
-        status="ok", exit_code=0, message="all 2 nodes ended with exit code 0 after 60 s"
-    )
-    assert drive.reasons == [
-        "run 'r' was created for 2 nodes",
-        "slot 1 (host1) joined from 10.0.0.2 as incarnation 1; 1 of 2 nodes are in",
-        "slot 0 (host0) joined from 10.0.0.1 as incarnation 1; 2 of 2 nodes are in",
-        "slot 0 (host0) verified its peers",
-        f"slot 1 (host1) verified its peers; the table is sealed on {ETH0}",
-        f"node 0 (host0, slot 0) is ready on table {drive.run.digest[:12]}",
-        f"node 1 (host1, slot 1) is ready on table {drive.run.digest[:12]}; all are: go",
-        "node 0 (host0, slot 0) ended with exit code 0",
-        "node 1 (host1, slot 1) ended with exit code 0",
-    ]
-
-
-def row(slot: int, nproc_per_node: int = 1) -> TableRow:
-    return TableRow(
-        rank=slot,
-        slot=slot,
-        hostname=f"host{slot}",
-        address=f"10.0.0.{slot + 1}",
-        interface="eth0",
-        prefix_length=24,
-        nproc_per_node=nproc_per_node,
-        mac="",
-    )
-
-
 @stories("""
+a run goes from the first join to a good end
+    new
+    "run 'r' was created for 2 nodes"
+    join 1 -> gathering epoch=0 -,joined
+    "slot 1 (host1) joined from 10.0.0.2 as incarnation 1; 1 of 2 nodes are in"
+    join 0 -> verifying epoch=1 joined,joined
+    "slot 0 (host0) joined from 10.0.0.1 as incarnation 1; 2 of 2 nodes are in"
+    probe 0 -> verifying verified,joined
+    "slot 0 (host0) verified its peers"
+    probe 1 -> arming verified,verified addresses=10.0.0.1,10.0.0.2 port=29500
+    "slot 1 (host1) verified its peers; the table is sealed on eth0, 10.0.0.0/24, Ethernet, IPv4"
+    ack 0 -> arming armed,verified
+    "node 0 (host0, slot 0) is ready on table …"
+    ack 1 -> running running,running
+    "node 1 (host1, slot 1) is ready on table …; all are: go"
+    wait 60; exit 0 0 ran_seconds=59.6 -> running
+    "node 0 (host0, slot 0) ended with exit code 0"
+    exit 1 0 ran_seconds=58.0 -> status=ok exit=0 code= slot=None rank=None
+    told "node 1 (host1, slot 1) ended with exit code 0"
+    "all 2 nodes ended with exit code 0 after 60 s"
+    hint ""
 a run of one node needs nobody else
     new 1; gather; verify; arm -> running
     exit 0 0 -> exit=0
@@ -104,6 +66,17 @@ a run and its slots wait since the run was made
 """)
 def test_the_straight_way(story: str) -> None:
     tell(story)
+
+
+def test_a_table_is_of_its_run_and_named_by_its_digest() -> None:
+    drive = in_phase(Phase.ARMING)
+    run, table = drive.run, drive.run.table
+    assert table is not None
+    assert (table.run, table.launch_id, table.epoch) == ("r", LAUNCH, 1)
+    assert (table.master_address, table.transport) == ("10.0.0.1", "Socket")
+    assert run.digest == table.digest()
+    drive.ack(0)
+    assert drive.reasons[-1] == f"node 0 (host0, slot 0) is ready on table {run.digest[:12]}"
 
 
 def test_join_tokens_come_with_the_run_or_with_the_submission() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from rendezvous.server.connection import CloseReason, Connection
-from rendezvous.talk.credentials import Credential
 from rendezvous.wire.errors import InternalError, NotFound, RdzvError, StorageFull
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport, Report
@@ -333,8 +332,8 @@ async def test_without_its_launcher_a_run_that_was_let_go_ends_and_one_that_form
     await served.bring_to(phase, DEMO)
     await served.service.launcher_ended(0.0)
     result = served.host(DEMO).run.result
-    assert (result is not None and "its launcher was killed" in result.message) == ends
     assert (result is not None) == ends
+    assert result is None or "its launcher was killed" in result.message
 
 
 # Everything at once
@@ -360,27 +359,26 @@ class Chaos:
 
     async def request(self) -> None:
         """One request of a node or launcher, chosen at random."""
-        launch = self.dice.choice(self.launches)
-        slot, attempt = self.dice.randrange(3), self.dice.randint(1, 3)
-        kind = self.dice.choice(["create", "join", "join", "join", "report", "report", "cancel"])
+        dice, served, launch = self.dice, self.served, self.dice.choice(self.launches)
+        slot, attempt = dice.randrange(3), dice.randint(1, 3)
+        kind = dice.choices(["create", "join", "report", "cancel"], [10, 30, 29, 1])[0]
         if kind == "create":
-            await self.served.create(launch, 3)
+            await served.create(launch, 3)
         elif kind == "join":
-            reply = await self.served.join(launch, slot, attempt)
+            reply = await served.join(launch, slot, attempt)
             self.promised.append((launch, slot, attempt, reply.credential))
-        elif kind == "cancel" and self.dice.random() < 0.1:
-            await self.served.service.cancel(self.served.host(launch), "enough")
+        elif kind == "cancel":
+            await served.service.cancel(served.host(launch), "enough")
         else:
-            run = self.served.host(launch).run
+            run = served.host(launch).run
             reports: list[Report] = [
                 make_probe(run.epoch, slot, range(len(run.slots))),
                 AckReport(epoch=run.epoch, digest=run.digest or "0" * 64),
-                ExitReport(epoch=run.epoch, exit_code=self.dice.randrange(2)),
+                ExitReport(epoch=run.epoch, exit_code=dice.randrange(2)),
                 LeaveReport(),
             ]
-            incarnation = self.dice.randint(1, max(1, run.slots[slot].incarnations))
-            report = self.dice.choices(reports, [10, 10, 1, 1])[0]
-            await self.served.report(launch, slot, report, incarnation)
+            incarnation = dice.randint(1, max(1, run.slots[slot].incarnations))
+            await served.report(launch, slot, dice.choices(reports, [10, 10, 1, 1])[0], incarnation)
 
     def check(self) -> None:
         """The state is the journal's, and every join that was answered is in it."""
@@ -391,8 +389,7 @@ class Chaos:
         for launch, slot, attempt, credential in self.promised:
             run = other.access.run(launch.run, OPERATOR, write=True).run
             number = run.slots[slot].joins[launch.join(slot, attempt).join_id]
-            made: Credential = other.access.node_credential(run, slot, number)
-            assert made.text() == credential
+            assert other.access.node_credential(run, slot, number).text() == credential
 
 
 @pytest.mark.parametrize("seed", but_at_night(range(25), *range(6)))
