@@ -206,6 +206,8 @@ time in the scheduler's queue does not count
 the time before each stay in the queue counts
     new; news 1 running; wait 10; news 1 queued; wait 100 -> 1.waited=10.0
     news 1 running; wait 20; news 1 queued; wait 100 -> 1.waited=30.0
+the clock of a filled slot stands
+    new; news 1 submitting; wait 10; join 1; wait 10 -> 1.waited=10.0 1.waiting_since=None
 a new submission starts its slot's clock again
     new 2 join_timeout_seconds=60; gather 0; wait 50; news 1 submitting 2; wait 59 -> result=None
     wait 1 -> code=join_timeout

@@ -68,33 +68,22 @@ def test_the_newest_row_of_each_rank_is_told_by_rank_and_all_rows_in_their_order
 @pytest.mark.parametrize(
     ("batches", "expected", "kept_steps", "dropped"),
     [
-        ([(1, 1, 2), (1, 1, 2), (2, 2, 3), (1, 1)], [3, 3, 4, 4], [1, 2, 3], 0),
-        ([(1, 1), (5, 5)], [2, 6], [1, 5], 3),
+        ([(1, 1, 1, 2), (1, 1, 1, 2), (1, 2, 2, 3), (1, 1, 1)], [3, 3, 4, 4], [1, 2, 3], 0),
+        ([(1, 1, 1), (1, 5, 5)], [2, 6], [1, 5], 3),
+        ([(1, 1, 1, 2, 3), (2, 1, 1)], [4, 2], [1, 2, 3, 1], 0),
+        ([(1, 3, 3)], [4], [3], 0),
     ],
-    ids=["sent again after a lost answer", "dropped by the node"],
+    ids=["sent again after a lost answer", "dropped", "next incarnation", "registry came back"],
 )
 def test_rows_are_numbered_by_their_node(
     batches: list[tuple[int, ...]], expected: list[int], kept_steps: list[int], dropped: int
 ) -> None:
     kept = Metrics()
-    assert [take(kept, 0, batch(*each)) for each in batches] == expected
+    said = [take(kept, 0, batch(*rest), incarnation=number) for number, *rest in batches]
+    assert said == expected
     assert steps(series(kept)) == [(0, step) for step in kept_steps]
     assert newest(kept).dropped == dropped
-
-
-def test_the_next_incarnation_of_a_slot_numbers_its_rows_anew() -> None:
-    kept = Metrics()
-    take(kept, 0, batch(1, 1, 2, 3))
-    assert take(kept, 0, batch(1, 1), incarnation=2) == 2
-    assert steps(series(kept)) == [(0, 1), (0, 2), (0, 3), (0, 1)]
-
-
-def test_a_registry_that_was_started_again_takes_a_node_as_it_comes_and_says_so() -> None:
-    before, after = Metrics(), Metrics()
-    take(before, 0, batch(1, 1, 2))
-    assert take(after, 0, batch(3, 3)) == 4
-    assert newest(after).dropped == 0
-    assert newest(before).session != newest(after).session
+    assert newest(kept).session != newest(Metrics()).session
 
 
 def test_with_another_table_the_ranks_of_the_former_one_are_forgotten() -> None:
