@@ -162,9 +162,13 @@ a network that one node lacks is not given up in silence
     new 3 strict=False|True skip=X08|X09; join 0 at=10.9.0.1,10.0.0.1
     join 1 at=10.9.0.2,10.0.0.2; join 2 at=10.0.0.3 -> verifying X09=warn:2|skipped:2 plan=0,1,2
     -> network='eth1 or eth0, 10.0.0.0/24, Ethernet, IPv4'
-a strict run goes without the node that lacks a network or does not go
-    new 3 strict=True least=2|3; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2
-    join 2 at=10.0.0.3 -> X09=warn:2 code=None|preflight_failed slot=None|2
+a strict run goes without the node that lacks a network
+    new 3 strict=True least=2; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2
+    join 2 at=10.0.0.3 -> X09=warn:2 plan=0,1 network='eth0, 10.9.0.0/24, Ethernet, IPv4'
+a strict run that cannot go without it ends
+    new 3 strict=True; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2
+    join 2 at=10.0.0.3 -> X09=warn:2 code=preflight_failed slot=2
+    "…slot 2 (host2) has no address of its own in eth0, 10.9.0.0/24…"
 the rank of a spare closes up
     new 2 spares=1; gather 0; join 1 sick=True requested_rank=1; join 2 requested_rank=2; verify
     -> table=0,2
