@@ -216,7 +216,7 @@ class Machine(RuleBasedStateMachine):
         stopped=st.booleans(),
     )
     def a_program_ends(self, slot: int, back: int, code: int, age: float, stopped: bool) -> None:
-        told = {"exit_code": code, "age_seconds": age, "stopped": stopped}
+        told: dict[str, Any] = {"exit_code": code, "age_seconds": age, "stopped": stopped}
         self.report(slot, back, ExitReport(epoch=self.drive.run.epoch, **told))
 
     @rule(slot=SLOTS, back=MOSTLY_NOW)

@@ -281,7 +281,7 @@ def big_table(nodes: int) -> EndpointTable:
         )
         for rank in range(nodes)
     ]
-    of = {"run": "a-run-with-a-name-of-usual-length", "launch_id": "abcdefgh12345678"}
+    of: dict[str, Any] = {"run": "a-run-of-usual-length", "launch_id": "abcdefgh12345678"}
     return EndpointTable(**of, epoch=1, master_address="10.212.0.0", master_port=29_500, rows=rows)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rendezvous.run import events
@@ -207,10 +209,11 @@ def test_the_status_tells_everything() -> None:
     drive.news(1, SlotState.QUEUED, handle="17", detail="Priority")
     drive.wait(3, silent={0})
     status = run_status(drive.run, drive.now, drive.leases)
-    every = {"wanted_generation": 1, "state_seconds": 3.0}
-    here = {"node_state": NodeState.JOINED, "incarnation": 1, "silent_seconds": 3.0}
-    here |= {"hostname": "host0", "address": "10.0.0.1", "nproc_per_node": 2}
-    queued = {"state": SlotState.QUEUED, "detail": "Priority", "name": "rdzv-r-1", "handle": "17"}
+    every: dict[str, Any] = {"wanted_generation": 1, "state_seconds": 3.0}
+    here: dict[str, Any] = {"node_state": NodeState.JOINED, "hostname": "host0", "incarnation": 1}
+    here |= {"address": "10.0.0.1", "nproc_per_node": 2, "silent_seconds": 3.0}
+    queued: dict[str, Any] = {"state": SlotState.QUEUED, "detail": "Priority"}
+    queued |= {"name": "rdzv-r-1", "handle": "17"}
     assert status == RunStatus(
         run="r",
         launch_id=LAUNCH,
