@@ -172,6 +172,8 @@ a strict run that cannot go without it ends
 the rank of a spare closes up
     new 2 spares=1; gather 0; join 1 sick=True requested_rank=1; join 2 requested_rank=2; verify
     -> table=0,2
+slot 0 has no spare
+    new 2 spares=1; join 0 sick=True; join 1; join 2 -> code=preflight_failed slot=0
 a sick spare is not counted while a good node may still come
     new 2 spares=1 last_call_seconds=30 join_timeout_seconds=100; news 1 queued; gather 0
     join 2 sick=True; wait 30
