@@ -85,7 +85,12 @@ async def test_a_disk_that_hangs_costs_the_inputs_of_that_time(
     monkeypatch.setattr(module, "_MOST_WAITING", 3)
     monkeypatch.setattr(module, "_CLOSE_SECONDS", 0.05)
     kept, answers = Kept(), threading.Event()
-    recorder = BackgroundRecorder(CODEC, lambda: (answers.wait(), kept)[1])
+
+    def opened() -> Sink:
+        answers.wait()
+        return kept
+
+    recorder = BackgroundRecorder(CODEC, opened)
     recorder.begin({}, 0.0)
     for number in range(10):
         recorder.take(Said(number), 0.0, [])
