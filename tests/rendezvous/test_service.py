@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from rendezvous.server.connection import CloseReason, Connection
+from rendezvous.server.journal import Record
 from rendezvous.wire.errors import InternalError, NotFound, RdzvError, StorageFull
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport, Report
@@ -198,7 +199,12 @@ async def test_after_a_failed_commit_the_runs_that_it_touched_are_read_again_and
     await served.create(OTHER)
     read: list[str | None] = []
     reads = served.journal.read
-    monkeypatch.setattr(served.journal, "read", lambda run=None: read.append(run) or reads(run))
+
+    def reading(run: str | None = None) -> Iterator[Record]:
+        read.append(run)
+        return reads(run)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(served.journal, "read", reading)
     served.journal.is_full = True
     with pytest.raises(StorageFull):
         await served.join(DEMO, 0)
