@@ -171,6 +171,16 @@ async def test_what_time_brought_and_could_not_be_kept_is_decided_again(served: 
     assert served.is_what_the_journal_says(DEMO)
 
 
+async def test_a_time_out_that_came_while_nothing_could_be_kept_says_why(served: Served) -> None:
+    await served.create(DEMO, join_timeout_seconds=60)
+    served.journal.is_full = True
+    await served.clock.move(61)
+    await soon(lambda: served.journal.refused >= 2)
+    served.journal.is_full = False
+    await soon(lambda: served.host(DEMO).run.result is not None)
+    assert served.reasons(DEMO)[-1].endswith("within 60 s: the disk is full; free space")
+
+
 @pytest.mark.parametrize(
     ("heard", "silent", "after"),
     [

@@ -26,6 +26,9 @@ a run with a spare takes the first nodes and releases the rest at the go
     "…all are: go, without slot 2 (host2)"
     exit 0 0; exit 1 0 -> finished released=2
     "all 2 nodes ended with exit code 0…"
+several spares are told in the plural
+    new 2 spares=2
+    "run 'r' was created for 2 nodes and 2 spares"
 of a run that ended before the go every node was a part
     arming 2 spares=1 -> released=2
     refuse 0 bad_table 'the row of slot 1 was not made by its node' -> finished released=
