@@ -72,8 +72,6 @@ the last call begins when enough are in and goes on without the others
     wait 1 -> verifying epoch=1
     "last call is over: 2 nodes are in"
     verify; arm -> table=0,2
-all that can come are in at once
-    new 3 least=2; gather -> verifying
 a replacement after the last call begins another one
     new 3 least=2 last_call_seconds=5; gather 0 1; wait 5 -> verifying
     join 1 2 -> gathering enough_since=105.0
@@ -99,10 +97,6 @@ a spared slot that is submitted again counts again
 a worker run of a slot outside the sealed table dies and the table stays
     new 3 least=2 submit_retries=0|1 last_call_seconds=1; gather 0 1; wait 1; verify -> arming seq=3
     news 2 failed -> arming epoch=1 seq=3 2.wanted=1|2 2.given_up=True|False
-a worker run of a slot outside the table dies and training goes on
-    new 3 least=2 submit_retries=0|1 last_call_seconds=1; gather 0 1; wait 1; verify; arm -> seq=4
-    news 2 failed -> running seq=4 running,running,- 2.wanted=1
-    "slot 2, generation 1: failed"
 """)
 def test_min_max(story: str) -> None:
     tell(story)

@@ -81,16 +81,11 @@ def probe_of(text: str) -> Probe:
     "size probe said",
     f"""
 narrow | 16 | 7 path_mtu=1400 | M02 7: {SMALL} between slot 7 (h7) and other nodes, {TAKEN}
-narrow between two | 16 | 3=9 path_mtu=1400
-    | M02 None: {SMALL} between slot 3 (h3) and slot 9 (h9), {TAKEN}
 narrow for all | 4 | * path_mtu=1400 | M02 None: {SMALL} in 12 directed pairs of nodes, {TAKEN}
 a clock | 16 | ahead 7=42.0 | M03 7: the clock of slot 7 (h7) is 42.0 s ahead of the others'
 a slow clock | 16 | ahead 7=-2.5 | M03 7: the clock of slot 7 (h7) is 2.5 s behind the others'
-another day | 16 | ahead 7=86400 | M03 7: the clock of slot 7 (h7) is 1440 min ahead of the others'
 two clocks | 2 | ahead 1=1.0
     | M03 None: the clock of slot 1 (h1) is 1.0 s ahead of that of slot 0 (h0)
-clocks in halves | 4 | ahead 2=60 3=60
-    | M03 None: the clock of slot 2 (h2) is 60.0 s ahead of that of slot 0 (h0)
 late | 16 | 7 rtt_ms=12.0 | M04 7: slot 7 (h7) answers in 12 ms, the other nodes in 0.2 ms
 late by less than a millisecond | 16 | 7 rtt_ms=0.9 rtt_ms=0.01 |
 a late pair | 16 | 7=8 rtt_ms=12.0 |
