@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.run.admission import (
-    decide_mismatch,
-    refuse_other_version,
-)
+from rendezvous.run.admission import decide_mismatch, refuse_other_version
 from rendezvous.run.events import Refused
 from rendezvous.wire.errors import Fenced, Mismatch
 from rendezvous.wire.node import Facts, Job

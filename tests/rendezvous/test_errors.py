@@ -7,16 +7,7 @@ import re
 import pytest
 
 from rendezvous.wire import errors
-from rendezvous.wire.errors import (
-    Cause,
-    ExitCode,
-    NodeLost,
-    RdzvError,
-    RequestError,
-    SlotTaken,
-    UsageError,
-    error_from_code,
-)
+from rendezvous.wire.errors import Cause, ExitCode, RdzvError, UsageError, error_from_code
 
 
 def tree(root: type[RdzvError] = RdzvError) -> list[type[RdzvError]]:
@@ -62,7 +53,7 @@ def test_an_error_that_has_no_code_of_its_own_is_its_parent_on_the_wire() -> Non
 
 def test_a_code_that_is_not_known_is_a_refusal() -> None:
     error = error_from_code("of-a-newer-version", "no")
-    assert type(error) is RequestError
+    assert type(error) is errors.RequestError
     assert not error.retryable
 
 
@@ -99,12 +90,12 @@ def test_only_what_passes_with_time_is_tried_again() -> None:
         "Unavailable",
         "StorageFull",
     }
-    assert SlotTaken("held").retryable
+    assert errors.SlotTaken("held").retryable
 
 
 def test_every_exit_code_has_its_help_and_is_no_signals() -> None:
     assert all(code.help for code in ExitCode)
     assert (int(ExitCode.NODE_LOST), str(ExitCode.NODE_LOST.value)) == (86, "86")
     assert max(ExitCode) < 128
-    assert NodeLost("x").exit_code is ExitCode.NODE_LOST
+    assert errors.NodeLost("x").exit_code is ExitCode.NODE_LOST
     assert errors.TooLate("x").exit_code == 0

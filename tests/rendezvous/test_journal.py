@@ -17,13 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.server.journal import (
-    Journal,
-    MemoryJournal,
-    Record,
-    SqliteJournal,
-    read_journal,
-)
+from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal, read_journal
 from rendezvous.wire.errors import StorageFull, UsageError
 
 

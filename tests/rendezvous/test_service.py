@@ -221,9 +221,7 @@ async def test_after_a_failed_commit_the_runs_that_it_touched_are_read_again_and
     assert read == ["demo"]
 
 
-async def test_a_registry_that_comes_back_on_a_full_disk_serves_what_it_has(
-    served: Served,
-) -> None:
+async def test_a_registry_that_comes_back_on_a_full_disk_serves_what_it_has(served: Served) -> None:
     await served.bring_to(Phase.RUNNING, DEMO)
     served.journal.is_full = True
     await served.restart()
