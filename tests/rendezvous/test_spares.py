@@ -43,10 +43,6 @@ what a released node says of a program is not heard
 of a split cluster the half of slot 0 is kept when it is enough
     verifying 4 spares=4; probe 0 1 3 5 7; probe 1 0 2 4 6; probe 2 1 3 5 7; probe 3 0 2 4 6
     probe 4 1 3 5 7; probe 5 0 2 4 6; probe 6 1 3 5 7; probe 7 0 2 4 6 -> table=0,2,4,6
-of a split cluster whose halves are not enough nobody is to blame
-    verifying 3 spares=1; probe 0 2 3; probe 1 2 3; probe 2 0 1; probe 3 0 1
-    -> code=verification_failed slot=None
-    "the nodes are split 2/2: slots 0-1 and slots 2-3 …"
 a node without a network of the others is replaced by a spare
     new 2 spares=1; gather 0; join 1 at=fd00::2; join 2; verify -> table=0,2
 a node that does not report is replaced by a spare

@@ -39,8 +39,7 @@ what a node reported of its peers is forgotten in the next round
 a report on slots that are no peers is no failure
     verifying; probe 0 0 7 19999; probe 1 -> arming
 nodes of two families end the run
-    new; join 0 at=10.0.0.1; join 1 at=fd00::2 -> exit=81 code=verification_failed
-    "slot 0 can offer IPv4 addresses only and slot 1 IPv6 addresses only"
+    new; join 0 at=10.0.0.1; join 1 at=fd00::2 -> exit=81 code=verification_failed slot=0
     hint "…--network…"
 a node that does not report ends the run after the time-out
     verifying 3 verify_timeout_seconds=60; probe 0; wait 59.5 -> verifying

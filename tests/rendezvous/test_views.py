@@ -101,11 +101,6 @@ a registry that doubts itself says so
     running 4; silent 16 0 1 2 -> running,running,running,running
     board "most nodes are silent together: this registry may be the one cut off, so it waits;
     running on 4 nodes"
-with min:max the slot counts whose time-out ends the run
-    new 4 least=3 join_timeout_seconds=60; gather 0; wait 40; news 2 submitting; wait 10
-    news 3 submitting -> left=50.0
-    wait 49.75 -> result=None
-    wait 0.25 -> code=join_timeout
 a slot that was given up leaves one less to spare
     new 5 least=3 join_timeout_seconds=60 submit_retries=0; gather 0; news 4 failed; wait 40
     news 2 submitting; wait 10; news 3 submitting -> left=50.0
