@@ -23,6 +23,7 @@ another patch | 0.1.9 | 0.1.0 | yes
 another minor version | 0.12.0 | 0.1.0 | yes
 not told | | 0.1.0 | yes
 not known | unknown | 0.1.0 | yes
+no version of a release | 1 | 0.1.0 | yes
 older | 0.9.3 | 10.0 |
 newer | 1.0.0 | 0.9.3 |
 """,
