@@ -77,8 +77,8 @@ the only pair | 2 | 0=1 | | slot 0 and slot 1 do not reach each other
 three pairs | 16 | 0>1 4=5 8>7 |
     | slot 0 does not reach slot 1, which reaches it, slot 4 and slot 5 do not reach each other,
     slot 8 does not reach slot 7, which reaches it over
-halves | 40 | 0-19/20-39 |
-    | the nodes are split 20/20: slots 0-19 and slots 20-39 do not reach each other
+halves of the largest mesh | 128 | 0-63/64-127 |
+    | the nodes are split 64/64: slots 0-63 and slots 64-127 do not reach each other
 islands | 5 | 0-1/2-4 2-3/4 |
     | the nodes are split 2/2/1: slots 0-1 and slots 2-3 and slot 4 do not reach each other
 a minority | 16 | 0-9/10-15 | 10 11 12 13 14 15 | slots 10-15 and the 10 others
