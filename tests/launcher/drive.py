@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from launcher.run import actions as do
@@ -11,7 +13,7 @@ from launcher.run.actions import Action
 from launcher.run.ground import OnDisk, Wanted
 from launcher.run.machine import Machine
 from launcher.run.sentences import Sentence
-from launcher.run.values import ErrorKind, Key, LaunchFacts, Starter, Trouble
+from launcher.run.values import ErrorKind, Key, LaunchFacts, Outcome, Starter, Trouble, Verdict, Why
 from launcher.schedulers.description import Description
 from rendezvous.wire.run import NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
 
@@ -21,8 +23,11 @@ SILENT = Trouble(ErrorKind.NOT_NOW, "unavailable", "nobody answers", "try", 85)
 FULL = Trouble(ErrorKind.STORAGE_FULL, "storage_full", "the disk is full", "make room", 85)
 OVER = Trouble(ErrorKind.RUN_OVER, "run_over", "the run is over")
 FOREIGN = Trouble(ErrorKind.NOT_FOUND, "not_found", "no such run", "", 77)
+LATER = (ErrorKind.NOT_NOW, ErrorKind.STORAGE_FULL)
 
 Kind = TypeVar("Kind")
+Kinds = type[Kind] | tuple[type[Kind], ...]
+Steps = dict[str, Callable[["Drive", Key], Any]]
 
 
 def facts(
@@ -33,54 +38,38 @@ def facts(
 
 
 def slot(
-    number: int,
-    generation: int = 1,
-    wanted: int = 1,
-    *,
-    node: NodeState | None = None,
-    rank: int | None = None,
-    state: SlotState = SlotState.NONE,
-    seconds: float = 0.0,
-    silent: float | None = None,
+    number: int, generation: int = 1, wanted: int = 1, *, node: NodeState | None = None, **more: Any
 ) -> SlotStatus:
     """One row of a status."""
-    return SlotStatus(
-        slot=number,
-        generation=generation,
-        wanted_generation=wanted,
-        state=state,
-        state_seconds=seconds,
-        node_state=node,
-        rank=rank,
-        silent_seconds=silent,
-    )
+    values: dict[str, Any] = {"generation": generation, "wanted_generation": wanted} | more
+    return SlotStatus(**({"slot": number, "node_state": node, "state": SlotState.NONE} | values))
 
 
 def status(*slots: SlotStatus, phase: Phase = Phase.GATHERING, **more: Any) -> RunStatus:
     """How the run stands."""
-    values: dict[str, Any] = {
-        "run": "llama",
-        "launch_id": "k7f2a9c1xy",
-        "version": 1,
-        "epoch": 0,
-        "reason": "waiting",
-        "min_nodes": 4,
-        "max_nodes": 4,
-        "elapsed_seconds": 0.0,
-    }
+    values: dict[str, Any] = {"run": "llama", "launch_id": "k7f2a9c1xy", "version": 1, "epoch": 0}
+    values |= {"reason": "waiting", "min_nodes": 4, "max_nodes": 4, "elapsed_seconds": 0.0}
     return RunStatus(**(values | {"phase": phase, "slots": list(slots)} | more))
 
 
 def result(code: str = "program_failed", exit_code: int = 3, **more: Any) -> Result:
     """How the run ended."""
-    values: dict[str, Any] = {"status": "failed", "message": "node 1 failed"}
-    return Result(**(values | {"code": code, "exit_code": exit_code} | more))
+    values: dict[str, Any] = {"status": "failed", "message": "node 1 failed"} | more
+    return Result(**({"code": code, "exit_code": exit_code} | values))
 
 
 def over(*slots: SlotStatus, left: bool = True, **more: Any) -> RunStatus:
     """A run that is over."""
     ended = more.pop("result", None) or result()
     return status(*slots, phase=Phase.FINISHED, result=ended, everyone_left=left, **more)
+
+
+NOISE: tuple[type[Any], ...] = (do.Show, do.FetchMetrics)
+"""What is done at every turn, and is no part of what a script leads to."""
+
+
+def kinds(done: list[Action]) -> list[str]:
+    return [type(action).__name__ for action in done]
 
 
 @dataclass
@@ -91,12 +80,11 @@ class Drive:
     now: float = 0.0
     done: list[Action] = field(default_factory=list)
     last: list[Action] = field(default_factory=list)
+    _sent: dict[int, Action] = field(default_factory=dict)
 
     @staticmethod
     def new(
-        facts_: LaunchFacts | None = None,
-        found: OnDisk | None = None,
-        wanted: Wanted | None = None,
+        facts_: LaunchFacts | None = None, found: OnDisk | None = None, wanted: Wanted | None = None
     ) -> Drive:
         """One that has not begun."""
         wanted = wanted or Wanted("h1", "slurm", "f")
@@ -106,6 +94,7 @@ class Drive:
         """Have it take this in; returns what it does."""
         self.last = self.machine.step(what, self.now)
         self.done += self.last
+        self._sent |= {one.id: one for one in self.last if isinstance(one, do.Answerable)}
         return self.last
 
     def wait(self, seconds: float) -> list[Action]:
@@ -117,78 +106,144 @@ class Drive:
         self.now = until
         return done
 
-    def open(self, kind: type[Kind], key: Key | None = None) -> Kind:
+    @property
+    def stage(self) -> str:
+        return self.machine.course.stage
+
+    def play(self, steps: Steps, script: str, noise: tuple[type[Any], ...] = NOISE) -> str:
+        """What is done at the script's last step.
+
+        A step is a name, a number of seconds that pass, or a state as which slot 1's worker run is
+        described, with its detail; a 2 behind a name is for its second generation.
+        """
+        done: list[Action] = []
+        for word in script.split():
+            name, _, detail = word.partition(":")
+            if name in steps:
+                done = steps[name](self, Key(1, 1))
+            elif name[0].isdigit():
+                done = self.wait(float(name))
+            elif name.endswith("2"):
+                done = steps[name[:-1]](self, Key(1, 2))
+            else:
+                done = self.described(Key(1, 1), SlotState(name), detail)
+        return "; ".join(self._words(one) for one in done if not isinstance(one, noise))
+
+    def _words(self, action: Any) -> str:
+        """An action with what matters of it; ids and slot 1's key do not."""
+        name = re.sub("(?<!^)(?=[A-Z])", " ", type(action).__name__).lower()
+        match action:
+            case do.TellSlot(news=news):
+                more = [news.state, news.handle, news.detail, news.last_line]
+            case do.BreakOff(id=number):
+                more = [type(self._sent[number]).__name__]
+            case do.Say(sentence=sentence):
+                said_of = [getattr(sentence, each.name) for each in fields(sentence)]
+                more = [type(sentence).__name__]
+                more += [str(value) for value in said_of if isinstance(value, (str, int))]
+            case do.End(outcome=outcome):
+                refused = outcome.refused
+                more = [refused.code if refused else "", str(outcome.signal or "")]
+            case do.Note(handle=handle, gone=gone, whole=whole):
+                more = [handle, "gone" * gone, "whole" * whole]
+            case do.Establish(ground=ground):
+                more = [str(ground)]
+            case do.CancelRun(reason=reason):
+                more = [reason if isinstance(reason, Why) else type(reason).__name__]
+            case _:
+                names = ("handle", "grace", "after", "wait")
+                more = [str(getattr(action, each, "")) for each in names]
+        key = getattr(action, "key", Key(1, 1))
+        of = "" if key == Key(1, 1) else f"{key.slot}.{key.generation}"
+        return " ".join(filter(None, [name, of, *more]))
+
+    def open(self, kind: Kinds[Kind], key: Key | None = None) -> Kind:
         """The action of this kind that is under way; the newest one."""
         return self.all_open(kind, key)[-1]
 
-    def all_open(self, kind: type[Kind], key: Key | None = None) -> list[Kind]:
-        """All actions of this kind that are under way."""
-        found = [action for _, action in self.machine.desk.open.values()]
-        return [
-            action
-            for action in found
-            if isinstance(action, kind) and key in (None, getattr(action, "key", None))
+    def all_open(self, kind: Kinds[Kind], key: Key | None = None) -> list[Kind]:
+        found = [
+            action for _, action in self.machine.desk.open.values() if isinstance(action, kind)
         ]
+        return [action for action in found if key in (None, getattr(action, "key", None))]
+
+    def id(self, kind: Kinds[Any], key: Key | None = None) -> int:
+        """Of the newest of this kind that is under way."""
+        number: int = self.open(kind, key).id
+        return number
 
     def of(self, kind: type[Kind]) -> list[Kind]:
         """What it has done of this kind so far."""
         return [action for action in self.done if isinstance(action, kind)]
 
     def said(self) -> list[Sentence]:
-        """What it has said."""
         return [action.sentence for action in self.of(do.Say)]
 
     # --- answers ------------------------------------------------------------------------------
 
     def answer(self, kind: type[Any], key: Key | None = None) -> list[Action]:
         """The newest of this kind is done."""
-        return self.take(said.Done(self.open(kind, key).id))
+        return self.take(said.Done(self.id(kind, key)))
 
-    def refuse(self, kind: type[Any], trouble: Trouble, key: Key | None = None) -> list[Action]:
+    def refuse(self, kind: Kinds[Any], trouble: Trouble, key: Key | None = None) -> list[Action]:
         """The newest of this kind is refused, or not answered."""
-        number = self.open(kind, key).id
-        not_now = trouble.kind in (ErrorKind.NOT_NOW, ErrorKind.STORAGE_FULL)
-        answer = said.Unanswered if not_now else said.Refused
-        return self.take(answer(number, trouble))
+        answer = said.Unanswered if trouble.kind in LATER else said.Refused
+        return self.take(answer(self.id(kind, key), trouble))
+
+    def unanswered(self, kind: type[Any], pause: float, trouble: Trouble = SILENT) -> None:
+        """Nobody answers this, as long as the launch stays in this stage and asks."""
+        stage = self.stage
+        while self.stage == stage and self.all_open(kind):
+            self.refuse(kind, trouble)
+            self.wait(pause)
+
+    def fails(self, kind: type[Any]) -> int:
+        """The newest of this kind fails as nobody expected; returns its id."""
+        number = self.id(kind)
+        self.take(said.PartFailed(number, "KeyError('x')"))
+        return number
+
+    def child_ends(self, times: int = 1, pause: float = 0.0) -> list[Action]:
+        """The registry's process ends; each time so much time passes."""
+        for _ in range(times):
+            self.take(said.ChildEnded(self.id(do.StartChild), 1, "no room"))
+            done = [*self.last, *self.wait(pause)]
+        return done
 
     def status(self, *slots: SlotStatus, **more: Any) -> list[Action]:
         """The status that is asked for comes."""
         return self.came(status(*slots, **more))
 
     def came(self, found: RunStatus) -> list[Action]:
-        """This status comes."""
-        return self.take(said.StatusCame(self.open(do.AskStatus).id, found))
+        return self.take(said.StatusCame(self.id(do.AskStatus), found))
 
-    def written(self, key: Key) -> list[Action]:
-        """The ledger takes it."""
-        return self.take(said.Done(self.open(do.WriteIntent, key).id))
+    def cancelled(self, found: RunStatus) -> list[Action]:
+        """The registry answers to the cancel of the run."""
+        return self.take(said.StatusCame(self.id(do.CancelRun), found))
 
     def submitted(self, key: Key, handle: str) -> list[Action]:
-        """The scheduler has it."""
-        return self.take(said.Submitted(self.open(do.Submit, key).id, key, handle))
+        return self.take(said.Submitted(self.id(do.Submit, key), key, handle))
 
     def submit_failed(
         self, key: Key, words: str = "full", *, certain: bool = False
     ) -> list[Action]:
         """The scheduler does not have it, or has not said so."""
-        number = self.open(do.Submit, key).id
-        return self.take(said.SubmitFailed(number, key, certain, words))
+        return self.take(said.SubmitFailed(self.id(do.Submit, key), key, certain, words))
 
     def found(self, key: Key, handle: str | None) -> list[Action]:
-        """It is listed, or not."""
-        return self.take(said.Found(self.open(do.Find, key).id, handle))
+        return self.take(said.Found(self.id(do.Find, key), handle))
 
     def described(self, key: Key, state: SlotState, detail: str = "") -> list[Action]:
-        """What its scheduler says."""
-        number = self.open(do.Describe, key).id
-        return self.take(said.Described(number, Description(state, detail)))
+        return self.take(said.Described(self.id(do.Describe, key), Description(state, detail)))
+
+    def scheduler_silent(self, kind: Kinds[Any], words: str) -> list[Action]:
+        return self.take(said.SchedulerSilent(self.id(kind), words))
 
     def told(self, key: Key) -> list[Action]:
         """It was told to end."""
-        return self.take(said.RunTold(self.open(do.CancelWorkerRun, key).id))
+        return self.take(said.RunTold(self.id(do.CancelWorkerRun, key)))
 
     def signal(self, number: int = 15) -> list[Action]:
-        """A signal comes."""
         return self.take(said.SignalCame(number))
 
     # --- the way ------------------------------------------------------------------------------
@@ -200,25 +255,21 @@ class Drive:
 
     def creating(self) -> Drive:
         """Up to the creation of the run."""
-        self.begin()
-        self.take(said.Done(self.open(do.Establish).id))
+        self.begin().answer(do.Establish)
         return self
 
     def following(self) -> Drive:
         """Up to the first status."""
-        self.creating()
-        self.answer(do.CreateRun)
+        self.creating().answer(do.CreateRun)
         return self
 
     def submitting(self, *keys: Key) -> Drive:
         """Up to the submission of these."""
-        self.following()
-        slots = [slot(key.slot, 0, key.generation) for key in keys]
-        self.status(*slots)
+        self.following().status(*(slot(key.slot, 0, key.generation) for key in keys))
         for key in keys:
             self.answer(do.TellSlot, key)
             if self.all_open(do.WriteIntent, key):
-                self.written(key)
+                self.answer(do.WriteIntent, key)
         return self
 
     def running(self, *keys: Key) -> Drive:
@@ -226,7 +277,7 @@ class Drive:
         self.submitting(*keys)
         for key in keys:
             if self.all_open(do.WriteIntent, key):
-                self.written(key)
+                self.answer(do.WriteIntent, key)
             self.submitted(key, str(100 + key.slot))
             self.answer(do.TellSlot, key)
             self.described(key, SlotState.RUNNING)
@@ -235,19 +286,30 @@ class Drive:
 
     def ending(self, *keys: Key) -> Drive:
         """Up to the end of these: the run is over, and its nodes have left."""
-        self.running(*keys)
-        self.came(over(*[slot(key.slot, key.generation, key.generation) for key in keys]))
-        self.part()
+        self.running(*keys).end(*(slot(key.slot, key.generation, key.generation) for key in keys))
         return self
 
-    def end(self) -> list[Action]:
-        """The run is over, and its nodes have left."""
-        self.came(over())
-        return self.part()
-
-    def part(self) -> list[Action]:
-        """The last metrics and events have come."""
+    def end(self, *slots: SlotStatus, **more: Any) -> list[Action]:
+        """The run is over, its nodes have left, and the last metrics and events have come."""
+        self.came(over(*slots, **more))
         self.answer(do.FetchMetrics)
         if self.all_open(do.FollowEvents):
-            self.take(said.EventsOver(self.open(do.FollowEvents).id, 9, broken=False))
+            self.take(said.EventsOver(self.id(do.FollowEvents), 9, broken=False))
         return self.last
+
+    def outcome(self) -> Outcome:
+        """How it ended, once the registry is down and the result written."""
+        if self.all_open(do.CancelRun) and self.stage == "failing":
+            self.refuse(do.CancelRun, SILENT)
+        for kind in (do.CloseChild, do.WriteResult):
+            if self.all_open(kind):
+                self.answer(kind)
+        (end,) = self.of(do.End)
+        return end.outcome
+
+    def verdict(self) -> Verdict | None:
+        return self.outcome().verdict
+
+    def failure(self) -> object:
+        found = self.verdict()
+        return found and found.failure

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,31 +12,206 @@ from launcher.run import actions as do
 from launcher.run import inputs as said
 from launcher.run.actions import News
 from launcher.run.ground import Former, OnDisk
-from launcher.run.sentences import LedgerUnwritable, MayBeLeft
-from launcher.run.values import Key, LaunchFacts, Left, Starter
-from rendezvous.wire.run import Phase, SlotState
-from tests.launcher.drive import FOREIGN, OVER, SILENT, SLURM, Drive, facts, over, slot
+from launcher.run.values import Key, Left, Starter
+from rendezvous.wire.run import NodeState, Phase, SlotState
+from tests.launcher.drive import (
+    FOREIGN,
+    LOCAL,
+    NOISE,
+    OVER,
+    SILENT,
+    SLURM,
+    Drive,
+    facts,
+    over,
+    slot,
+)
 
-ONE, TWO, ONE_AGAIN = Key(1, 1), Key(2, 1), Key(1, 2)
+ZERO, ONE, TWO, ONE_AGAIN = Key(0, 1), Key(1, 1), Key(2, 1), Key(1, 2)
 NEVER_LOOKS = Starter("vessl", 1.0, finds=False)
-SUBMITTING, RUNNING, FAILED = SlotState.SUBMITTING, SlotState.RUNNING, SlotState.FAILED
-ENDED, GO = SlotState.ENDED, Phase.RUNNING
+KEEPS_LOGS = facts(others=Starter("vessl", 1.0, keeps_logs=True))
+RUNNING, FAILED, GO = SlotState.RUNNING, SlotState.FAILED, Phase.RUNNING
+FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
+
+STEPS: dict[str, Callable[[Drive, Key], Any]] = {
+    # what the registry says
+    "wanted": lambda drive, _: drive.status(slot(1, 0, 1)),
+    "replaced": lambda drive, _: drive.status(slot(1, 1, 2)),
+    "go-replaced": lambda drive, _: drive.status(slot(1, 1, 2, rank=1), phase=GO),
+    "go-without": lambda drive, _: drive.status(slot(1), phase=GO),
+    "go-unwanted": lambda drive, _: drive.status(slot(1, 1, 2), phase=GO),
+    "go": lambda drive, _: drive.status(slot(1, node=NodeState.RUNNING, rank=1), phase=GO),
+    "node-left": lambda drive, _: drive.status(slot(1, node=NodeState.LEFT, rank=1), phase=GO),
+    "heard": lambda drive, key: drive.answer(do.TellSlot, key),
+    "over": lambda drive, key: drive.refuse(do.TellSlot, OVER, key),
+    "foreign": lambda drive, key: drive.refuse(do.TellSlot, FOREIGN, key),
+    "unheard": lambda drive, _: drive.take(said.Unanswered(drive.id(do.TellSlot), SILENT, 0.5)),
+    "end": lambda drive, _: drive.end(),
+    # what the disk and the scheduler say, and who waits
+    "written": lambda drive, key: drive.answer(do.WriteIntent, key),
+    "full": lambda drive, _: drive.take(said.NotWritten(drive.id(do.WriteIntent), "full", 1.0)),
+    "gone": lambda drive, _: drive.take(said.NotWritten(drive.id(do.WriteIntent), "gone", 1.0)),
+    "submitted": lambda drive, key: drive.submitted(key, "101"),
+    "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
+    "refused": lambda drive, key: drive.submit_failed(key, "no", certain=True),
+    "busy": lambda drive, key: drive.take(said.SubmitTroubled(drive.id(do.Submit), key, "busy")),
+    "found": lambda drive, key: drive.found(key, "101"),
+    "missed": lambda drive, key: drive.found(key, None),
+    "told": lambda drive, key: drive.told(key),
+    "silent": lambda drive, _: drive.scheduler_silent((do.Find, do.Describe), "error 500"),
+    "line": lambda drive, _: drive.take(said.LineRead(drive.id(do.ReadLastLine), "no image")),
+    "signal": lambda drive, _: drive.signal(),
+}
 
 
-def resumed(*left: Left, facts_: LaunchFacts | None = None) -> Drive:
-    """A launch that a killed launcher had begun; slot 1 is looked for where one was left."""
-    former = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
-    drive = Drive.new(facts_, OnDisk(former, own=left)).begin()
-    drive.take(said.Done(drive.open(do.OpenFormer).id))
+QUIET = (*NOISE, do.AskStatus)
+SENT = "wanted heard written "
+RUNS = SENT + "submitted heard running heard "
+
+
+@pytest.mark.parametrize(
+    ("script", "then"),
+    [
+        # 54, 56: intent, ledger, submission, id, news, description, in this order
+        ("wanted", "tell slot submitting"),
+        ("wanted wanted wanted", ""),  # asked for once, however often it is wanted
+        ("wanted heard", "write intent"),
+        ("wanted heard written", "submit"),
+        (SENT + "submitted", "note 101; tell slot submitted 101"),
+        (SENT + "submitted heard", "describe 101"),
+        # 57, 53: of a run that is over nothing is submitted; another refusal ends the launch
+        ("wanted over", ""),
+        ("wanted over 60", ""),
+        (SENT + "submitted over", "describe 101"),
+        ("wanted foreign", "break off AskStatus; break off FollowEvents; cancel run ByFailure"),
+        # 58: news that nobody answers are told again with jitter, for ever
+        ("wanted unheard 0.3", ""),
+        ("wanted" + " unheard 0.36" * 50, "tell slot submitting"),
+        # 59: without a ledger nothing is submitted, and each reason is said once
+        ("wanted heard full", "say LedgerUnwritable full"),
+        ("wanted heard full 0.49", ""),
+        ("wanted heard full 0.51", "write intent"),
+        ("wanted heard full 0.6 full", ""),
+        ("wanted heard full 0.6 gone", "say LedgerUnwritable gone"),
+        ("wanted heard full 0.6 written", "submit"),
+        # 54, D11: a newer generation takes the older one's place
+        ("wanted heard replaced", "break off WriteIntent; note gone; tell slot 1.2 submitting"),
+        ("wanted heard replaced heard2 written2", "submit 1.2"),
+        # 62: what was not refused for certain may exist, and is ended by its name
+        (SENT + "unclear", "tell slot failed error 500"),
+        (SENT + "unclear heard replaced heard2", "find; write intent 1.2"),
+        (SENT + "refused", "note gone; tell slot failed no"),
+        (SENT + "go-replaced heard2", ""),
+        (SENT + "go-replaced heard2 refused", "note gone; write intent 1.2"),
+        # 63: a further try waits until the registry has heard of the first, if it is still wanted
+        (SENT + "busy", "tell slot submitting busy"),
+        (SENT + "busy heard", "try again"),
+        (SENT + "busy over", "break off Submit"),
+        (SENT + "busy over signal end", "find"),
+        (SENT + "signal busy", "break off Submit"),
+        (SENT + "end busy", "break off Submit; find"),
+        (SENT + "go-without busy", "break off Submit; find"),
+        (SENT + "busy go-without heard", "break off Submit; find"),
+        (SENT + "replaced heard2 busy", "break off Submit; find"),
+        # 60, D10: before the go the older one is ended beside the newer one, then in front of it
+        (RUNS + "replaced heard2", "describe 101; write intent 1.2"),
+        (RUNS + "replaced heard2 running", "cancel worker run 101 12.0"),
+        (RUNS + "go-replaced heard2", "describe 101"),
+        (RUNS + "go-replaced heard2 running told 0.2 ended", "note 101 gone; write intent 1.2"),
+        (RUNS + "go-replaced heard2 running told 75 silent", "say MayBeLeft 101; write intent 1.2"),
+        (SENT + "replaced heard2 submitted", "note 101; describe 101"),  # D13
+        # 70, 74: one that is over is noted, told, and submitted again when the registry wants it
+        (RUNS + "1 failed:OOM", "note 101 gone; tell slot failed 101 OOM"),
+        (RUNS + "1 failed heard 600", ""),
+        (RUNS + "1 failed heard 600 replaced", "tell slot 1.2 submitting"),
+        # 72: the same is not told twice, and a queue before the registry forgets it
+        (RUNS + "1 running", ""),
+        (RUNS + "1 running 1 running:n17", "tell slot running 101 n17"),
+        (RUNS + "1 queued heard" + " 1 queued" * 30, ""),
+        (RUNS + "1 queued heard" + " 1 queued" * 31, "tell slot queued 101"),
+        # 73: a scheduler that does not answer is told as unknown, and asked again
+        (RUNS + "1 silent", "tell slot unknown 101 error 500"),
+        (RUNS + "1 silent heard 1", "describe 101"),
+        # D12: one whose node is there is not believed to be over until it has left
+        (RUNS + "go 1 ended", "tell slot ended 101"),
+        (RUNS + "go 1 ended heard 1", "describe 101"),
+        (RUNS + "go 1 ended heard node-left 1 ended", "note 101 gone"),
+        (RUNS + "go 1 ended heard node-left 1 ended 60", ""),
+        (RUNS + "go 1 ended heard end", "describe 101"),
+        (RUNS + "1 replaced", "break off Describe; tell slot 1.2 submitting"),  # 75
+        # 78: from the go on a worker run without a rank is ended once, if not by itself
+        (RUNS + "go-without", "describe 101"),
+        (RUNS + "go-without go-without", ""),
+        (RUNS + "go-without running", ""),
+        (RUNS + "go-without running 3.2 running", "cancel worker run 101 12.0"),
+        ("go-unwanted", ""),
+    ],
+)
+def test_53_to_78_what_is_done_about_a_worker_run(script: str, then: str) -> None:
+    assert Drive.new().following().play(STEPS, script, QUIET) == then
+
+
+@pytest.mark.parametrize(
+    ("starter", "script", "then"),
+    [
+        (Starter("slurm", 0.5), "0.5 running:n17", ""),  # 72: within a second it is not told
+        # 76, 77: one that ends is told with its last line until the go
+        (KEEPS_LOGS.others, "1 failed:full", "note 101 gone; read last line 101"),
+        (KEEPS_LOGS.others, "1 failed:full line", "tell slot failed 101 full no image"),
+        (KEEPS_LOGS.others, "go node-left 1 failed", "note 101 gone; tell slot failed 101"),
+    ],
+)
+def test_72_76_77_what_is_done_about_what_another_scheduler_says(
+    starter: Starter, script: str, then: str
+) -> None:
+    drive = Drive.new(facts(others=starter)).following()
+    assert drive.play(STEPS, RUNS + script, QUIET) == then
+
+
+@pytest.mark.parametrize(
+    ("left", "script", "then"),
+    [
+        # 55, 65: it is found and taken up; an id is enough where its scheduler says that it lives
+        (Left(ONE, SLURM, ""), "found", "note 101 whole; describe 101"),
+        (Left(ONE, NEVER_LOOKS, "101"), "missed", "describe 101"),
+        (Left(ONE, NEVER_LOOKS, "101"), "missed queued", "note 101 whole; describe 101"),
+        # 67: one that is not there is submitted as the next generation, unless a signal came
+        (Left(ONE, SLURM, ""), "missed", "tell slot 1.2 submitting"),
+        (Left(ONE, SLURM, "101"), "missed unknown", "tell slot 1.2 submitting"),
+        (Left(ONE, SLURM, "101"), "missed ended", "tell slot 1.2 submitting"),
+        (Left(ONE, SLURM, "101"), "missed failed", "tell slot 1.2 submitting"),
+        (Left(ONE, SLURM, ""), "signal missed", ""),
+        # 65: a scheduler that does not answer is asked again
+        (Left(ONE, SLURM, "101"), "silent", "tell slot unknown 101 error 500"),
+        (Left(ONE, SLURM, "101"), "silent heard", ""),
+        (Left(ONE, SLURM, "101"), "silent heard 1 silent heard 1", "find"),
+        # 66, 68: one that is replaced meanwhile is ended
+        (Left(ONE, SLURM, "101"), "replaced", "break off Find; tell slot 1.2 submitting"),
+        (Left(ONE, SLURM, "101"), "replaced heard2", "describe 101; write intent 1.2"),
+    ],
+)
+def test_55_65_to_68_what_is_done_about_what_a_killed_launcher_has_left(
+    left: Left, script: str, then: str
+) -> None:
+    drive = Drive.new(None, OnDisk(FORMER, own=(left,))).begin()
+    drive.answer(do.OpenFormer)
     drive.status(slot(1))
     drive.answer(do.CreateRun)
-    drive.take(said.Done(drive.open(do.Establish).id))
-    if left:
-        drive.status(slot(1))
-    return drive
+    drive.answer(do.Establish)
+    drive.status(slot(0), slot(1))
+    drive.found(ZERO, None)
+    assert drive.open(do.TellSlot).key == Key(0, 2)  # 67: a child has died with its launcher
+    assert drive.play(STEPS, script, QUIET) == then
 
 
-def asked(numbers: range = range(1, 2), told: int = 0) -> Drive:
+# --- several of them
+
+
+def open_keys(drive: Drive, kind: type[Any]) -> list[Key]:
+    return [action.key for action in drive.all_open(kind)]
+
+
+def asked(numbers: range, told: int) -> Drive:
     """The registry wants these slots, and has heard so of the first of them."""
     drive = Drive.new().following()
     drive.status(*(slot(number, 0, 1) for number in numbers))
@@ -43,328 +220,96 @@ def asked(numbers: range = range(1, 2), told: int = 0) -> Drive:
     return drive
 
 
-def replaced(drive: Drive, phase: Phase = Phase.GATHERING) -> list[do.Action]:
-    """The registry wants the next generation of slot 1, and has heard that it comes."""
-    drive.status(slot(1, 1, 2, rank=1 if phase is GO else None), phase=phase)
-    return drive.answer(do.TellSlot, ONE_AGAIN)
-
-
-def troubled(drive: Drive, number: int) -> list[do.Action]:
-    return drive.take(said.SubmitTroubled(number, ONE, "busy"))
-
-
-def later(drive: Drive, state: SlotState, detail: str = "") -> list[do.Action]:
-    """A second later slot 1's run is described so."""
-    drive.wait(1.0)
-    return drive.described(ONE, state, detail)
-
-
-def news(drive: Drive, key: Key = ONE) -> list[tuple[str, str, str]]:
-    """What the registry was told of a worker run."""
-    told = [action.news for action in drive.of(do.TellSlot) if action.key == key]
-    return [(each.state.value, each.handle, each.detail) for each in told]
-
-
-def keys(drive: Drive, kind: type[Any]) -> list[Key]:
-    return [action.key for action in drive.of(kind)]
-
-
-# --- submitting
-
-
-def test_54_56_intent_ledger_submission_id_news_description_in_this_order() -> None:
-    drive = asked()
-    for _ in range(3):
-        drive.status(slot(1, 0, 1), slot(2, 0, 1))  # asked for once, however often it is wanted
-    assert keys(drive, do.TellSlot) == [ONE, TWO]
-    assert drive.open(do.TellSlot, ONE).news == News(SUBMITTING)
-    assert drive.of(do.WriteIntent) == []
-    assert drive.answer(do.TellSlot, ONE) == [do.WriteIntent(drive.open(do.WriteIntent).id, ONE)]
-    assert drive.written(ONE) == [do.Submit(drive.open(do.Submit).id, ONE)]
-    assert drive.submitted(ONE, "100") == [
-        do.Note(ONE, "100", gone=False),
-        do.TellSlot(drive.open(do.TellSlot).id, ONE, News(SlotState.SUBMITTED, "100")),
-    ]
-    describe = drive.answer(do.TellSlot, ONE)
-    assert describe == [do.Describe(drive.open(do.Describe).id, ONE, "100")]
-
-
 def test_56_a_local_worker_run_needs_no_ledger() -> None:
-    drive = asked(range(1))
-    key = Key(0, 1)
-    assert drive.answer(do.TellSlot) == [do.Submit(drive.open(do.Submit).id, key)]
-    told = do.TellSlot(0, key, News(SlotState.SUBMITTED, "77"))
-    first = drive.submitted(key, "77")[0]
-    assert isinstance(first, do.TellSlot)
-    assert (first.key, first.news) == (told.key, told.news)
-
-
-def test_57_a_run_that_is_over_has_nothing_submitted_and_stops_nothing() -> None:
-    drive = asked()
-    assert drive.refuse(do.TellSlot, OVER) == []
-    assert drive.machine.slots.shared.runs == {}
-    drive.wait(60)
-    assert drive.of(do.WriteIntent) == []
-    drive = Drive.new().submitting(ONE)
-    drive.submitted(ONE, "101")
-    drive.refuse(do.TellSlot, OVER, ONE)
-    assert drive.open(do.Describe).key == ONE
-
-
-def test_58_news_that_nobody_answers_are_told_again_with_jitter_for_ever() -> None:
-    drive = asked()
-    for _ in range(50):
-        drive.take(said.Unanswered(drive.open(do.TellSlot).id, SILENT, jitter=0.5))
-        meanwhile = drive.all_open(do.TellSlot) + drive.wait(0.3)
-        assert not [action for action in meanwhile if isinstance(action, do.TellSlot)]
-        drive.wait(0.06)
-        assert drive.open(do.TellSlot).news.state is SUBMITTING
-
-
-def test_59_without_a_ledger_nothing_is_submitted_and_each_reason_is_said_once() -> None:
-    drive = asked(told=1)
-    for error in ("full", "full", "gone"):
-        drive.take(said.NotWritten(drive.open(do.WriteIntent).id, error, jitter=1.0))
-        drive.wait(0.6)
-    assert drive.said() == [LedgerUnwritable("full"), LedgerUnwritable("gone")]
-    assert drive.of(do.Submit) == []
-    drive.written(ONE)
-    assert keys(drive, do.Submit) == [ONE]
+    drive = asked(range(1), 0)
+    assert drive.answer(do.TellSlot) == [do.Submit(drive.id(do.Submit), ZERO)]
+    told = News(SlotState.SUBMITTED, "77")
+    assert drive.submitted(ZERO, "77") == [do.TellSlot(drive.id(do.TellSlot), ZERO, told)]
 
 
 def test_56_sixteen_are_submitted_at_once_and_the_rest_when_a_place_is_free() -> None:
     drive = asked(range(1, 41), told=40)
-    assert len(drive.all_open(do.WriteIntent)) == 16
-    for action in drive.all_open(do.WriteIntent):
-        drive.written(action.key)
+    drive.status(slot(18, 1, 2))  # D11: it waits for its turn, and is not wanted any more
+    assert open_keys(drive, do.WriteIntent) == [Key(number, 1) for number in range(1, 17)]
+    for key in open_keys(drive, do.WriteIntent):
+        drive.answer(do.WriteIntent, key)
     assert len(drive.all_open(do.Submit)) == 16
-    drive.submitted(ONE, "101")
-    assert [action.key for action in drive.all_open(do.WriteIntent)] == [Key(17, 1)]
+    for number in (1, 2):
+        drive.submitted(Key(number, 1), "101")
+    assert open_keys(drive, do.WriteIntent) == [Key(17, 1), Key(19, 1)]
 
 
-@pytest.mark.parametrize("ends", ["signal", "result", "failure"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        Drive.signal,
+        lambda drive: drive.came(over(*(slot(n, 0, 1) for n in range(1, 41)), left=False)),
+        lambda drive: drive.refuse(do.AskStatus, FOREIGN),
+    ],
+    ids=["signal", "result", "failure"],
+)
 def test_d11_nothing_that_waits_for_its_turn_is_submitted_after_the_end_has_begun(
-    ends: str,
+    end: Callable[[Drive], object],
 ) -> None:
     drive = asked(range(1, 41), told=30)
-    for action in drive.all_open(do.WriteIntent)[:8]:
-        drive.written(action.key)
-    before = len(drive.of(do.Submit))
-    if ends == "signal":
-        drive.signal()
-    elif ends == "result":
-        drive.came(over(*(slot(number, 0, 1) for number in range(1, 41)), left=False))
-    else:
-        drive.refuse(do.AskStatus, FOREIGN)
-    for submission in drive.all_open(do.Submit):
-        drive.submitted(submission.key, "7")
+    for key in open_keys(drive, do.WriteIntent)[:8]:
+        drive.answer(do.WriteIntent, key)
+    end(drive)
+    for key in open_keys(drive, do.Submit):
+        drive.submitted(key, "7")
     drive.wait(1.0)
-    assert (before, len(drive.of(do.Submit))) == (8, 8)
+    assert len(drive.of(do.Submit)) == 8
     assert drive.all_open(do.WriteIntent) == []
 
 
-def test_54_d11_a_newer_generation_takes_the_older_one_out_of_the_queue() -> None:
-    drive = asked(told=1)
-    drive.status(slot(1, 1, 2))
-    assert drive.all_open(do.WriteIntent) == []
-    drive.answer(do.TellSlot, ONE_AGAIN)
-    drive.written(ONE_AGAIN)
-    assert keys(drive, do.Submit) == [ONE_AGAIN]
-    drive = asked(range(1, 20), told=19)
-    drive.status(slot(18, 1, 2))  # one of those that wait for their turn
-    for key in (ONE, TWO):
-        drive.written(key)
-        drive.submitted(key, "101")
-    assert Key(17, 1) in keys(drive, do.WriteIntent)
-    assert Key(18, 1) not in keys(drive, do.WriteIntent)
+@pytest.mark.parametrize(
+    ("starter", "slots", "pause"), [(LOCAL, 40, 0.1), (SLURM, 3, 1.0), (SLURM, 40, 4.0)]
+)
+def test_71_a_scheduler_that_serves_others_is_asked_less_often(
+    starter: Starter, slots: int, pause: float
+) -> None:
+    drive = Drive.new(facts(here=starter, others=starter))
+    drive.running(*(Key(number, 1) for number in range(slots)))
+    for seconds, count in ((pause - 0.01, 0), (0.02, slots)):
+        done = drive.wait(seconds)
+        assert len([action for action in done if isinstance(action, do.Describe)]) == count
 
 
-def test_62_a_submission_that_fails_may_exist_all_the_same_and_is_ended_by_its_name() -> None:
-    drive = Drive.new().submitting(ONE)
-    drive.submit_failed(ONE, "error 500")
-    assert news(drive)[-1] == ("failed", "", "error 500")
-    assert not drive.machine.slots.shared.runs[ONE].gone
-    assert drive.of(do.Note) == []
-    drive.answer(do.TellSlot, ONE)
-    replaced(drive)
-    assert drive.open(do.Find).key == ONE
-
-
-def test_62_what_was_refused_for_certain_is_noted_as_gone_before_it_is_told() -> None:
-    drive = Drive.new().submitting(ONE)
-    told = drive.submit_failed(ONE, certain=True)
-    assert [type(action) for action in told] == [do.Note, do.TellSlot]
-    assert told[0] == do.Note(ONE, "", gone=True)
-    drive = Drive.new().submitting(ONE)
-    replaced(drive, GO)
-    assert drive.all_open(do.WriteIntent) == []
-    drive.submit_failed(ONE, certain=True)  # and the newer one goes on
-    assert drive.open(do.WriteIntent).key == ONE_AGAIN
-
-
-def test_63_a_further_try_waits_until_the_registry_has_heard_of_the_first() -> None:
-    drive = Drive.new().submitting(ONE)
-    number = drive.open(do.Submit).id
-    troubled(drive, number)
-    assert news(drive)[-1] == ("submitting", "", "busy")
-    assert drive.answer(do.TellSlot, ONE) == [do.TryAgain(number)]
-
-
-def test_63_nothing_is_tried_again_after_the_end_or_a_signal() -> None:
-    drive = Drive.new().submitting(ONE)
-    number = drive.open(do.Submit).id
-    troubled(drive, number)
-    assert drive.refuse(do.TellSlot, OVER, ONE) == [do.BreakOff(number)]
-    drive.signal()
-    assert not drive.machine.slots.shared.runs[ONE].gone
-    drive = Drive.new().submitting(ONE)
-    drive.signal()
-    assert troubled(drive, number) == [do.BreakOff(number)]
-    drive = Drive.new().submitting(ONE)
-    troubled(drive, number)
-    assert do.BreakOff(number) in drive.signal()
-    drive = Drive.new().submitting(ONE)
-    drive.end()
-    assert drive.machine.slots.end.settling
-    troubled(drive, number)
-    assert drive.machine.slots.end.ending
-
-
-def test_53_a_registry_that_refuses_to_hear_of_a_slot_ends_the_launch() -> None:
-    drive = asked()
-    drive.refuse(do.TellSlot, FOREIGN)
-    assert drive.machine.course.stage == "failing"
-
-
-def test_63_a_slot_that_is_left_out_or_replaced_is_not_tried_again_but_looked_for() -> None:
-    drive = Drive.new().submitting(ONE)
-    number = drive.open(do.Submit).id
-    drive.status(slot(1, 1, 1), phase=GO)
-    ended = troubled(drive, number)
-    assert ended == [do.BreakOff(number), do.Find(drive.open(do.Find).id, ONE)]
-    drive = Drive.new().submitting(ONE)
-    troubled(drive, number)
-    drive.status(slot(1, 1, 1), phase=GO)
-    drive.answer(do.TellSlot, ONE)
-    assert drive.of(do.TryAgain) == []
-    assert drive.open(do.Find).key == ONE
-    drive = Drive.new().submitting(ONE)
-    replaced(drive)
-    troubled(drive, number)
-    assert drive.open(do.Find).key == ONE
-
-
-# --- older generations
-
-
-def test_60_d10_before_the_go_the_older_one_is_ended_beside_the_newer_one() -> None:
-    """The registry refuses the older one's node in any case."""
-    drive = Drive.new().running(ONE)
-    assert [type(action) for action in replaced(drive)] == [do.Describe, do.WriteIntent]
-    drive.described(ONE, RUNNING)
-    cancel = drive.open(do.CancelWorkerRun)
-    assert cancel == do.CancelWorkerRun(cancel.id, ONE, "101", 12.0)
-
-
-def test_60_d10_from_the_go_on_the_newer_one_waits_until_the_older_one_is_gone() -> None:
-    drive = Drive.new().running(ONE)
-    assert [type(action) for action in replaced(drive, GO)] == [do.Describe]
-    drive.described(ONE, RUNNING)
-    drive.told(ONE)
-    drive.wait(0.2)
-    note, write = drive.described(ONE, ENDED)
-    assert note == do.Note(ONE, "101", True)
-    assert write == do.WriteIntent(drive.open(do.WriteIntent).id, ONE_AGAIN)
-
-
-def test_60_d10_an_older_one_that_cannot_be_ended_is_said_and_not_waited_for_for_ever() -> None:
-    drive = Drive.new().running(ONE)
-    replaced(drive, GO)
-    drive.now += 100
-    done = drive.take(said.SchedulerSilent(drive.open(do.Describe, ONE).id, "down"))
-    assert [type(a) for a in done if not isinstance(a, do.FetchMetrics)] == [do.Say, do.WriteIntent]
-    assert isinstance(drive.said()[-1], MayBeLeft)
-
-
-def test_d13_one_that_is_replaced_while_it_is_being_submitted_is_ended_by_its_id() -> None:
-    drive = Drive.new().submitting(ONE)
-    replaced(drive)
-    assert drive.all_open(do.Find) == []
-    drive.submitted(ONE, "101")
-    assert drive.open(do.Describe) == do.Describe(drive.open(do.Describe).id, ONE, "101")
-    drive.described(ONE, RUNNING)
-    assert drive.open(do.CancelWorkerRun).handle == "101"
-
-
-# --- taking up
-
-
-def test_70_one_that_has_failed_is_submitted_again_when_the_registry_wants_it() -> None:
-    drive = Drive.new().running(ONE)
-    later(drive, FAILED, "PREEMPTED")
-    drive.answer(do.TellSlot, ONE)
-    before = len(drive.of(do.TellSlot))
-    drive.status(slot(1))
-    drive.wait(600.0)
-    assert len(drive.of(do.TellSlot)) == before
-    drive.status(slot(1, wanted=2))
-    assert drive.open(do.TellSlot, ONE_AGAIN).news == News(SUBMITTING)
-
-
-def test_55_65_what_a_former_launcher_has_submitted_is_found_and_taken_up() -> None:
-    drive = resumed(Left(ONE, SLURM, ""))
-    assert drive.found(ONE, "101") == [
-        do.Note(ONE, "101", gone=False, whole=True),
-        do.Describe(drive.open(do.Describe).id, ONE, "101"),
-    ]
-    assert drive.of(do.Submit) == []
-
-
-def test_65_an_id_is_enough_where_its_scheduler_says_that_it_lives() -> None:
-    drive = resumed(Left(ONE, NEVER_LOOKS, "101"))
-    drive.found(ONE, None)
-    drive.described(ONE, SlotState.QUEUED)
-    assert drive.machine.slots.shared.runs[ONE].step == "described"
-
-
-@pytest.mark.parametrize("state", [SlotState.UNKNOWN, ENDED, FAILED])
-def test_67_one_that_is_not_there_is_submitted_as_the_next_generation(state: SlotState) -> None:
-    drive = resumed(Left(ONE, SLURM, "101"))
-    drive.found(ONE, None)
-    drive.described(ONE, state)
-    assert (drive.open(do.TellSlot).key, news(drive, ONE_AGAIN)) == (
-        ONE_AGAIN,
-        [("submitting", "", "")],
-    )
-
-
-def test_67_a_local_one_has_died_with_its_launcher_and_none_follows_after_a_signal() -> None:
-    drive = resumed(facts_=facts())
-    drive.status(slot(0))
-    drive.found(Key(0, 1), None)
-    assert drive.open(do.TellSlot).key == Key(0, 2)
-    drive = resumed(Left(ONE, SLURM, ""))
-    drive.signal()
-    drive.found(ONE, None)
-    assert drive.of(do.TellSlot) == []
-
-
-def test_65_a_scheduler_that_does_not_answer_is_asked_again_and_nothing_is_submitted() -> None:
-    drive = resumed(Left(ONE, SLURM, "101"))
-    for _ in range(3):
-        drive.take(said.SchedulerSilent(drive.open(do.Find).id, "error 500"))
-        assert news(drive)[-1] == ("unknown", "101", "error 500")
-        drive.answer(do.TellSlot)
-        assert drive.all_open(do.Find) == []
+def test_77_one_that_runs_and_does_not_call_is_told_again_with_its_last_line() -> None:
+    drive = Drive.new(KEEPS_LOGS).running(ONE, TWO)
+    runs: dict[str, Any] = {"state": RUNNING, "state_seconds": 20.0}
+    drive.status(slot(1, **runs), slot(2, node=NodeState.JOINED, **runs))
+    for _ in range(32):
         drive.wait(1.0)
-    assert [action.key for action in drive.all_open(do.Find)] == [ONE]
-    assert drive.of(do.Submit) == []
+        for key in open_keys(drive, do.Describe):
+            drive.described(key, RUNNING)
+    assert [action.key for action in drive.of(do.ReadLastLine)] == [ONE]
 
 
-def test_66_68_one_that_is_replaced_while_it_is_looked_for_is_ended() -> None:
-    drive = resumed(Left(ONE, SLURM, "101"))
-    looking = drive.open(do.Find)
-    assert do.BreakOff(looking.id) in drive.status(slot(1, 1, 2))
-    drive.answer(do.TellSlot, ONE_AGAIN)
-    assert drive.open(do.Describe).key == ONE
-    assert drive.open(do.WriteIntent).key == ONE_AGAIN
+def test_d14_one_that_cannot_be_ended_is_tried_again_ever_more_rarely() -> None:
+    drive, begun = Drive.new().running(ONE), []
+    for _ in range(300):
+        before = len(drive.of(do.Describe))
+        drive.status(slot(1), phase=GO)
+        if len(drive.of(do.Describe)) > before:
+            begun.append(drive.now)
+        for _ in drive.all_open(do.Describe):
+            drive.now += 100  # it is late
+            drive.scheduler_silent(do.Describe, "you may not")
+        drive.wait(2.0)
+    assert [after - earlier for earlier, after in pairwise(begun)] == [160.0, 220.0, 340.0]
+
+
+def test_how_a_worker_run_ended_is_known_unless_this_launch_has_ended_it() -> None:
+    drive = Drive.new().running(ONE, TWO, Key(3, 1))
+    drive.wait(1.0)
+    drive.described(ONE, FAILED, "CANCELLED")
+    drive.described(Key(3, 1), FAILED)
+    drive.signal()
+    drive.signal()
+    drive.described(TWO, RUNNING)
+    drive.told(TWO)
+    drive.wait(1.0)
+    drive.described(TWO, FAILED, "CANCELLED by me")
+    words = [drive.machine.slots.words_of_end(number) for number in (1, 2, 3, 4)]
+    assert words == ["CANCELLED", "", "", ""]
