@@ -55,7 +55,7 @@ def status(*slots: SlotStatus, phase: Phase = Phase.GATHERING, **more: Any) -> R
 def result(code: str = "program_failed", exit_code: int = 3, **more: Any) -> Result:
     """How the run ended."""
     values: dict[str, Any] = {"status": "failed", "message": "node 1 failed"} | more
-    return Result(**({"code": code, "exit_code": exit_code} | values))
+    return Result(code=code, exit_code=exit_code, **values)
 
 
 def over(*slots: SlotStatus, left: bool = True, **more: Any) -> RunStatus:
