@@ -68,6 +68,14 @@ NOISE: tuple[type[Any], ...] = (do.Show, do.FetchMetrics)
 """What is done at every turn, and is no part of what a script leads to."""
 
 
+def _named(value: Any) -> list[str]:
+    """A value by its class, with what it holds in words and numbers, and the code of an error."""
+    more = [getattr(value, each.name) for each in fields(value)]
+    more = [one.code if isinstance(one, Trouble) else one for one in more]
+    words = [str(one) for one in more if isinstance(one, (str, int, float, tuple))]
+    return [type(value).__name__, *words]
+
+
 def kinds(done: list[Action]) -> list[str]:
     return [type(action).__name__ for action in done]
 
@@ -110,7 +118,7 @@ class Drive:
     def stage(self) -> str:
         return self.machine.course.stage
 
-    def play(self, steps: Steps, script: str, noise: tuple[type[Any], ...] = NOISE) -> str:
+    def play(self, script: str, steps: Steps, noise: tuple[type[Any], ...] = NOISE) -> str:
         """What is done at the script's last step.
 
         A step is a name, a number of seconds that pass, or a state as which slot 1's worker run is
@@ -127,7 +135,10 @@ class Drive:
                 done = steps[name[:-1]](self, Key(1, 2))
             else:
                 done = self.described(Key(1, 1), SlotState(name), detail)
-        return "; ".join(self._words(one) for one in done if not isinstance(one, noise))
+        sent = self._sent
+        of = [sent[one.id] if isinstance(one, do.BreakOff) else one for one in done]
+        loud = [one for one, what in zip(done, of, strict=True) if not isinstance(what, noise)]
+        return "; ".join(map(self._words, loud))
 
     def _words(self, action: Any) -> str:
         """An action with what matters of it; ids and slot 1's key do not."""
@@ -138,9 +149,10 @@ class Drive:
             case do.BreakOff(id=number):
                 more = [type(self._sent[number]).__name__]
             case do.Say(sentence=sentence):
-                said_of = [getattr(sentence, each.name) for each in fields(sentence)]
-                more = [type(sentence).__name__]
-                more += [str(value) for value in said_of if isinstance(value, (str, int))]
+                more = _named(sentence)
+            case do.WriteResult(verdict=verdict):
+                result = verdict.result
+                more = [result.code, verdict.says] if result else _named(verdict.failure)
             case do.End(outcome=outcome):
                 refused = outcome.refused
                 more = [refused.code if refused else "", str(outcome.signal or "")]

@@ -212,7 +212,7 @@ def test_17_to_32_what_is_done_about_the_former_launch(
 ) -> None:
     found = OnDisk(former, (LEFT,) if former is BOTHS else ())
     drive = Drive.new(facts(owns=not wanted.standing), found, wanted)
-    assert drive.play(STEPS, f"begin {script}") == then
+    assert drive.play(f"begin {script}", STEPS) == then
 
 
 # --- beside the launch
@@ -276,13 +276,13 @@ def test_27_d5_what_could_not_be_ended_is_said_and_stays_in_the_ledger() -> None
 def test_26_what_is_resumed_is_not_ended() -> None:
     found = OnDisk(FORMER, left=(LEFT,), own=(Left(Key(1, 1), SLURM, "100"),))
     drive = Drive.new(None, found)
-    drive.play(STEPS, "begin opened same created made")
+    drive.play("begin opened same created made", STEPS)
     assert list(drive.machine.slots.shared.runs) == [Key(1, 1)]
     assert drive.machine.ends.ends == {}
 
 
 def test_d6_what_is_being_ended_when_a_signal_comes_stays_in_the_ledger() -> None:
     drive = Drive.new(None, OnDisk(left=(LEFT,)))
-    done = drive.play(STEPS, "begin signal")
+    done = drive.play("begin signal", STEPS)
     assert done == "say EndsRun 2; break off Describe; close board; end 2"
     assert drive.of(do.Note) == []
