@@ -69,9 +69,9 @@ NOISE: tuple[type[Any], ...] = (do.Show, do.FetchMetrics)
 
 
 def _named(value: Any) -> list[str]:
-    """A value by its class, with what it holds in words and numbers, and the code of an error."""
+    """A value by its class, with what it holds in words and numbers, and the kind of an error."""
     more = [getattr(value, each.name) for each in fields(value)]
-    more = [one.code if isinstance(one, Trouble) else one for one in more]
+    more = [getattr(one, "code", getattr(one, "how", one)) for one in more]
     words = [str(one) for one in more if isinstance(one, (str, int, float, tuple))]
     return [type(value).__name__, *words]
 

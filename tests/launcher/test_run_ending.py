@@ -9,28 +9,19 @@ import pytest
 
 from launcher.run import actions as do
 from launcher.run import inputs as said
-from launcher.run.actions import BySignal
 from launcher.run.desk import Desk
 from launcher.run.ending import Ended, Endings
-from launcher.run.sentences import (
-    EndsAtOnce,
-    EndsRun,
-    MayBeLeft,
-    ResultUnwritten,
-    Stand,
-    StandKind,
-    WaitsForRuns,
-)
-from launcher.run.values import EndedAtOnce, Key, Starter, Verdict
+from launcher.run.values import Key, Starter, Verdict
 from launcher.schedulers.description import Description
 from rendezvous.wire.run import NodeState, Phase, SlotState
 from tests.launcher.drive import (
     LOCAL,
+    NOISE,
     SILENT,
     SLURM,
     Drive,
+    Steps,
     facts,
-    kinds,
     over,
     result,
     slot,
@@ -232,45 +223,105 @@ def test_81_one_that_is_ended_already_has_its_whole_time_from_now_on() -> None:
     assert end.wait(0).play("running told").ended == []
 
 
-# --- all of them
+# --- the launch
 
 
-def test_79_what_is_ended_already_goes_on_as_it_is() -> None:
-    drive = Drive.new().running(ONE)
-    drive.status(slot(1), phase=Phase.RUNNING)  # released
-    drive.end()
-    assert [action.key for action in drive.all_open(do.Describe)] == [ONE]
-    assert len(drive.machine.ends.ends) == 1
+def sent(drive: Drive) -> int:
+    """The id of the submission, which may have been given up."""
+    return drive.of(do.Submit)[-1].id
 
 
-def test_79_d13_a_submission_under_way_is_waited_for_ten_seconds() -> None:
-    drive = Drive.new().submitting(ONE)
-    number = drive.id(do.Submit)
-    drive.end()
-    assert drive.all_open(do.Find) == [] == drive.all_open(do.Describe)
-    assert do.BreakOff(number) in drive.wait(10.0)
-    assert drive.open(do.Find).key == ONE
-    drive = Drive.new().submitting(ONE)
-    drive.end()
-    drive.submitted(ONE, "100")  # its answer has the id by which it is ended
-    assert drive.open(do.Describe).handle == "100"
-    drive = Drive.new().submitting(ONE)
-    drive.end()
-    drive.submit_failed(ONE, certain=True)
-    assert drive.stage == "closing"
+LAUNCH: Steps = {
+    "signal": lambda drive, _: drive.signal(),
+    "uncancelled": lambda drive, _: drive.refuse(do.CancelRun, SILENT),
+    "cancelled-over": lambda drive, _: drive.cancelled(over()),
+    "cancelled-soon": lambda drive, _: drive.cancelled(status(phase=Phase.RUNNING)),
+    "wants": lambda drive, _: drive.status(slot(2, 0, 1)),
+    "released": lambda drive, _: drive.status(slot(1), phase=Phase.RUNNING),
+    "over-here": lambda drive, _: drive.came(over(slot(1, node=NodeState.RUNNING), left=False)),
+    "end": lambda drive, _: drive.end(),
+    "dies": lambda drive, _: drive.child_ends(),
+    "stray": lambda drive, _: drive.take(said.Done(999)),
+    "busy": lambda drive, key: drive.take(said.SubmitTroubled(sent(drive), key, "error 500")),
+    "submitted": lambda drive, key: drive.take(said.Submitted(sent(drive), key, "101")),
+    "refused": lambda drive, key: drive.submit_failed(key, certain=True),
+    "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
+    "missed": lambda drive, key: drive.found(key, None),
+    "told": lambda drive, key: drive.told(key),
+    "closed": lambda drive, _: drive.answer(do.CloseChild),
+    "written": lambda drive, _: drive.answer(do.WriteResult),
+    "unwritten": lambda drive, _: drive.take(said.NotWritten(drive.id(do.WriteResult), "full")),
+}
+UNHEARD = "signal" + " uncancelled 0.5" * 20 + " uncancelled"
+FAILED = "close board; write result program_failed"
+HURRIED = "break off CancelWorkerRun; cancel worker run 101 0.0"
+ENDED_AT_ONCE = "close board; write result EndedAtOnce"
+AT_ONCE = "say EndsAtOnce 15"
+LOST = "find; break off Find; say MayBeLeft not_listed; close child"
 
 
-def test_d13_an_answer_that_comes_when_it_was_given_up_is_learnt_all_the_same() -> None:
-    drive = Drive.new().submitting(ONE)
-    number = drive.id(do.Submit)
-    drive.signal()
-    drive.signal()
-    assert drive.take(said.SubmitTroubled(number, ONE, "error 500")) == []
-    assert drive.take(said.Done(999)) == []  # nobody waits for that
-    drive.take(said.Submitted(number, ONE, "100"))
-    drive.found(ONE, None)
-    drive.wait(1.0)
-    assert drive.machine.ends.ends[ONE].handle == "100"
+@pytest.mark.parametrize(
+    ("start", "script", "then"),
+    [
+        # 91: a signal cancels at the registry, which tells the nodes, and nothing more is submitted
+        ("following", "signal", "say EndsRun 15; cancel run BySignal"),
+        ("following", "signal wants", ""),
+        # 91: a run whose verdict is waited for is cancelled again
+        ("following", "signal cancelled-soon 0.9", ""),
+        ("following", "signal cancelled-soon 1", "cancel run BySignal"),
+        ("following", "signal cancelled-over 1", ""),
+        # 91: for ten seconds, and then everything ends at once
+        ("running", "signal uncancelled 0.1", "cancel run BySignal"),
+        ("running", "signal" + " uncancelled 0.5" * 20, "cancel run BySignal"),
+        ("running", UNHEARD, "break off Describe; describe 101"),
+        ("running", f"{UNHEARD} running", "cancel worker run 101 0.0"),
+        ("running", f"{UNHEARD} ended closed", "close board; write result EndedAtOnce 10.0"),
+        # 91: a run that is over needs no answer to its cancel
+        ("running", "signal over-here", "break off CancelRun"),
+        ("following", "signal over-here 1", ""),
+        ("following", "signal uncancelled over-here 1", ""),
+        # 92: a second signal ends everything at once
+        (
+            "submitting",
+            "signal signal",
+            f"{AT_ONCE} True; break off CancelRun; break off Submit; find",
+        ),
+        ("submitting", "signal signal missed 1 missed closed", ENDED_AT_ONCE),
+        ("submitting", "signal signal missed 1 missed closed written", "end 15"),
+        # 92: a first signal while runs are ended hurries, and is not the launch's end
+        ("ending", "running 3 running signal", f"{AT_ONCE} False; {HURRIED}"),
+        ("ending", "running signal 1 ended closed", FAILED),
+        ("ending", "running signal 1 ended closed written", "end"),
+        # 36, 89: runs, then registry, which is not started again, then board, then result
+        ("ending", "dies 1", ""),
+        ("ending", "ended", "note 101 gone; close child"),
+        ("ending", "ended closed", FAILED),
+        ("ending", "ended closed written", "end"),
+        ("ending", "ended closed written 600", ""),
+        ("ending", "ended closed unwritten", "say ResultUnwritten full; end"),  # 94
+        # 79: what is ended already goes on as it is; a submission is waited for, for ten seconds
+        ("running", "released end", ""),
+        ("submitting", "end", ""),
+        ("submitting", "end 9.9", ""),
+        ("submitting", "end 10", "break off Submit; find"),
+        ("submitting", "end submitted", "note 101; describe 101"),
+        ("submitting", "end refused", "note gone; close child"),
+        # D13: an answer that comes when it was given up is learnt all the same; another is dropped
+        ("submitting", "signal signal submitted missed 1", "describe 101"),
+        ("submitting", "signal signal busy", ""),
+        ("submitting", "signal signal stray", ""),
+        # 87: after ten seconds it is said once what is waited for
+        ("ending", "9.9", ""),
+        ("ending", "10", "say WaitsForRuns (1,)"),
+        ("ending", "10 20", ""),
+        # 88: what is left is said when all have ended; a later launcher ends it
+        ("submitting", "unclear signal signal missed 8.1", LOST),
+    ],
+)
+def test_36_to_94_how_a_launch_ends(start: str, script: str, then: str) -> None:
+    drive: Drive = getattr(Drive.new(), start)(*[ONE] * (start != "following"))
+    quiet = (*NOISE, do.AskStatus, do.FollowEvents)
+    assert drive.play(script, LAUNCH, quiet) == then
 
 
 def test_79_d13_nothing_begins_while_submissions_are_waited_for() -> None:
@@ -285,112 +336,6 @@ def test_79_d13_nothing_begins_while_submissions_are_waited_for() -> None:
 def test_80_all_that_runs_has_as_long_as_two_looks_to_end_by_itself() -> None:
     drive = Drive.new(facts(others=Starter("slow", 20.0))).ending(ONE)
     assert drive.machine.ends.ends[ONE].wait_until == drive.now + 40.0
-
-
-def test_87_after_ten_seconds_it_is_said_once_what_is_waited_for() -> None:
-    drive = Drive.new().ending(ONE, TWO)
-    drive.described(ONE, ENDED)
-    drive.wait(30.0)
-    assert drive.said() == [WaitsForRuns((2,))]
-
-
-def test_88_what_is_left_is_said_when_all_have_ended() -> None:
-    drive = Drive.new().submitting(ONE)
-    drive.submit_failed(ONE)
-    drive.signal()
-    drive.signal()
-    drive.found(ONE, None)
-    drive.wait(8.1)
-    assert drive.said()[-1] == MayBeLeft(ONE, "", Stand(StandKind.NOT_LISTED))
-    assert drive.of(do.Note) == []  # a later launcher ends it
-
-
-# --- signals
-
-
-def test_91_a_signal_cancels_at_the_registry_which_tells_the_nodes() -> None:
-    drive = Drive.new().following()
-    done = drive.signal(15)
-    assert done == [do.Say(EndsRun(15)), do.CancelRun(drive.id(do.CancelRun), BySignal(15))]
-    drive.status(slot(1, 0, 1))
-    assert drive.of(do.TellSlot) == []
-    for found, again in ((status(phase=Phase.RUNNING), True), (over(), False)):
-        drive.cancelled(found)  # a run whose verdict is waited for is cancelled again
-        assert drive.all_open(do.CancelRun) == []
-        drive.wait(1.0)
-        assert bool(drive.all_open(do.CancelRun)) is again
-
-
-def test_91_for_ten_seconds_and_then_everything_ends_at_once() -> None:
-    drive = Drive.new().running(ONE)
-    drive.signal()
-    drive.unanswered(do.CancelRun, 0.1)
-    assert 10.0 <= drive.now < 10.3
-    drive.described(ONE, RUNNING)
-    assert drive.open(do.CancelWorkerRun).grace == 0.0
-    drive.told(ONE)
-    drive.wait(0.2)
-    drive.described(ONE, ENDED)
-    assert drive.verdict() == Verdict(failure=EndedAtOnce(10.0))
-
-
-@pytest.mark.parametrize("waits", [True, False])
-def test_91_a_run_that_is_over_needs_no_answer_to_its_cancel(waits: bool) -> None:
-    drive = Drive.new().running(ONE)
-    drive.signal()
-    if waits:
-        drive.refuse(do.CancelRun, SILENT)
-    drive.came(over(slot(1, node=NodeState.RUNNING), left=False))
-    assert drive.all_open(do.CancelRun) == []
-    drive.wait(1.0)
-    assert drive.all_open(do.CancelRun) == []
-
-
-def test_92_a_second_signal_ends_everything_at_once() -> None:
-    drive = Drive.new().submitting(ONE)
-    number = drive.id(do.Submit)
-    drive.signal(2)
-    done = drive.signal(15)
-    assert done[0] == do.Say(EndsAtOnce(15, again=True))
-    assert do.BreakOff(number) in done
-    for _ in range(2):
-        drive.found(ONE, None)
-        drive.wait(1.0)
-    assert drive.verdict() == Verdict(failure=EndedAtOnce())
-    assert drive.outcome().signal == 2
-
-
-def test_92_a_first_signal_while_runs_are_ended_hurries_and_is_not_the_launchs_end() -> None:
-    drive = Drive.new().ending(ONE)
-    drive.described(ONE, RUNNING)
-    assert drive.signal()[0] == do.Say(EndsAtOnce(15, again=False))
-    drive.wait(1.0)
-    drive.described(ONE, ENDED)
-    assert (drive.outcome().signal, drive.verdict()) == (None, Verdict(result()))
-
-
-# --- the end
-
-
-def test_36_89_runs_then_registry_then_board_then_result() -> None:
-    drive = Drive.new().ending(ONE)
-    drive.child_ends(1, 1.0)
-    assert len(drive.of(do.StartChild)) == 1  # it is not started again
-    drive.described(ONE, ENDED)
-    assert kinds(drive.last) == ["Note", "CloseChild"]
-    assert kinds(drive.answer(do.CloseChild)) == ["CloseBoard", "WriteResult"]
-    assert kinds(drive.answer(do.WriteResult)) == ["End"]
-    assert drive.take(said.Due()) == [] == drive.wait(600)
-    assert drive.machine.desk.open == {}
-
-
-def test_94_a_result_that_cannot_be_written_is_said() -> None:
-    drive = Drive.new().following()
-    drive.end()
-    drive.answer(do.CloseChild)
-    drive.take(said.NotWritten(drive.id(do.WriteResult), "no room"))
-    assert drive.said() == [ResultUnwritten("no room")]
-    assert drive.verdict() == Verdict(result())
 
 
 CANCELLED = result("cancelled", 84, status="cancelled")

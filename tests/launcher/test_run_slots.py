@@ -118,7 +118,10 @@ RUNS = SENT + "submitted heard running heard "
         (RUNS + "replaced heard2 running", "cancel worker run 101 12.0"),
         (RUNS + "go-replaced heard2", "describe 101"),
         (RUNS + "go-replaced heard2 running told 0.2 ended", "note 101 gone; write intent 1.2"),
-        (RUNS + "go-replaced heard2 running told 75 silent", "say MayBeLeft 101; write intent 1.2"),
+        (
+            RUNS + "go-replaced heard2 running told 75 silent",
+            "say MayBeLeft 101 silent; write intent 1.2",
+        ),
         (SENT + "replaced heard2 submitted", "note 101; describe 101"),  # D13
         # 70, 74: one that is over is noted, told, and submitted again when the registry wants it
         (RUNS + "1 failed:OOM", "note 101 gone; tell slot failed 101 OOM"),
