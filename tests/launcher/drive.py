@@ -76,10 +76,6 @@ def _named(value: Any) -> list[str]:
     return [type(value).__name__, *words]
 
 
-def kinds(done: list[Action]) -> list[str]:
-    return [type(action).__name__ for action in done]
-
-
 @dataclass
 class Drive:
     """A machine, and what it has done."""
@@ -202,25 +198,15 @@ class Drive:
         answer = said.Unanswered if trouble.kind in LATER else said.Refused
         return self.take(answer(self.id(kind, key), trouble))
 
-    def unanswered(self, kind: type[Any], pause: float, trouble: Trouble = SILENT) -> None:
-        """Nobody answers this, as long as the launch stays in this stage and asks."""
-        stage = self.stage
-        while self.stage == stage and self.all_open(kind):
-            self.refuse(kind, trouble)
-            self.wait(pause)
-
     def fails(self, kind: type[Any]) -> int:
         """The newest of this kind fails as nobody expected; returns its id."""
         number = self.id(kind)
         self.take(said.PartFailed(number, "KeyError('x')"))
         return number
 
-    def child_ends(self, times: int = 1, pause: float = 0.0) -> list[Action]:
-        """The registry's process ends; each time so much time passes."""
-        for _ in range(times):
-            self.take(said.ChildEnded(self.id(do.StartChild), 1, "no room"))
-            done = [*self.last, *self.wait(pause)]
-        return done
+    def child_ends(self) -> list[Action]:
+        """The registry's process ends."""
+        return self.take(said.ChildEnded(self.id(do.StartChild), 1, "no room"))
 
     def status(self, *slots: SlotStatus, **more: Any) -> list[Action]:
         """The status that is asked for comes."""
@@ -321,7 +307,3 @@ class Drive:
 
     def verdict(self) -> Verdict | None:
         return self.outcome().verdict
-
-    def failure(self) -> object:
-        found = self.verdict()
-        return found and found.failure

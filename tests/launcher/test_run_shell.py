@@ -1,30 +1,32 @@
-"""What a launch's shell does for each action: on a virtual clock, in a world in memory."""
+"""What a launch prepares, and what its shell does for each action: in a world in memory."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from launcher.plan.plan import Submission, WorkerRun
-from launcher.run.footing import Surveyor
-from launcher.run.shell import end_left
+from launcher.plan.plan import HIDDEN
+from launcher.run.footing import Footing, Surveyor
+from launcher.run.preparation import Preparation, prepare
 from launcher.run.values import Fresh, Key, Outcome
 from launcher.schedulers.contract import SchedulerContext
-from launcher.schedulers.manual import ManualScheduler
-from launcher.state.ledger import Ledger, LedgerEntry
-from launcher.state.state_dir import StateDir
+from launcher.settings import LaunchSettings
 from launcher.symmetric.start import group_launch_id
-from rendezvous.talk.join_string import JoinString
-from rendezvous.wire.errors import Unavailable
-from rendezvous.wire.run import EventLine, Phase, Result, SlotState
-from tests.launcher.world import OK, Port, World, virtual
+from rendezvous.talk.join_string import JoinString, group_token_text
+from rendezvous.wire.errors import Unavailable, UsageError
+from rendezvous.wire.run import Phase, Result, SlotState
+from tests.launcher.world import OK, Fleet, World, virtual
 
 STARTING = Unavailable("it is being started")
+TOKEN = group_token_text(bytes(32))
+CANCELLED = OK.model_copy(update={"status": "cancelled", "exit_code": 84})
+FAILED = OK.model_copy(update={"status": "failed", "exit_code": 3})
 
 
 @pytest.fixture
@@ -36,16 +38,189 @@ def left(world: World) -> list[tuple[int, int, str]]:
     return [(e.run.slot, e.run.generation, e.handle) for e in world.state().ledger.left()]
 
 
+def prepared(scheduler: str, token: str | None = None, *, local_node: bool = True) -> Preparation:
+    settings = LaunchSettings(
+        nnodes="2", scheduler=scheduler, local_node=local_node, rdzv_id="r", framework="command"
+    )
+
+    def make(name: str, context: SchedulerContext) -> Fleet:
+        return Fleet(name, loopback=name == "local")
+
+    return prepare(settings, ["true"], {}, group_token=token, make=make)
+
+
+def surveyed(world: World, preparation: Preparation) -> Footing:
+    """The ground of a new launch."""
+    state = world.state()
+    state.acquire()
+    try:
+        return Surveyor(preparation, state, world).make(Fresh())
+    finally:
+        state.release()
+
+
+# --- prepared
+
+
+def test_01_a_run_without_a_name_gets_one_that_nobody_else_has(world: World) -> None:
+    names = [world.prepared(rdzv_id=name).plan.run for name in (None, None, "llama")]
+    assert re.fullmatch("run-[0-9a-f]{8}", names[0])
+    assert len(set(names)) == 3
+    assert names[2] == "llama"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"nnodes": None},
+        {"rdzv_id": "../other"},
+        {"hostlist": ["h[1-"]},
+        {"pass_env": ["NOT_SET_ANYWHERE"]},
+        {"set": ["small=1"]},
+        {"framework": "accelerate", "nproc_per_node": "2,1"},
+    ],
+    ids=str,
+)
 @virtual
-async def test_a_launch_from_its_port_to_its_result(world: World) -> None:
+async def test_02_06_what_is_wrong_is_refused_before_anything_exists(
+    world: World, wrong: dict[str, object]
+) -> None:
+    with pytest.raises(UsageError):
+        await world.run(**wrong)
+    assert not world.root.exists()
+    assert (world.signal, world.log) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "token", "alone"),
+    [("local", None, True), ("local", TOKEN, False), ("manual", None, False)],
+)
+def test_03_only_the_nodes_of_one_machine_meet_at_a_loopback_address_without_tls(
+    world: World, scheduler: str, token: str | None, alone: bool
+) -> None:
+    preparation = prepared(scheduler, token)
+    footing = surveyed(world, preparation)
+    assert preparation.plan.site.loopback is alone
+    assert world.listened == [(29_600, "127.0.0.1" if alone else "", token is not None)]
+    assert footing.place.trust == ("plain" if alone else "certificate")
+    assert footing.place.addresses == (("127.0.0.1",) if alone else ("10.0.0.1",))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "token", "local_node", "here", "others"),
+    [
+        ("local", None, True, "local", "local"),
+        ("manual", None, True, "local", "manual"),
+        ("manual", None, False, "manual", "manual"),
+        ("manual", TOKEN, True, "local", None),  # 100: nobody else is submitted
+        ("manual", TOKEN, False, None, None),
+    ],
+)
+def test_04_100_slot_0_is_started_here_unless_there_is_to_be_no_node_here(
+    scheduler: str, token: str | None, local_node: bool, here: str | None, others: str | None
+) -> None:
+    preparation = prepared(scheduler, token, local_node=local_node)
+    facts = preparation.facts()
+    assert preparation.here.name == ("local" if local_node else scheduler)
+    assert (preparation.here is preparation.others) is (preparation.here.name == scheduler)
+    found = [starter and starter.name for starter in (facts.here, facts.others)]
+    assert found == [here, others]
+
+
+@pytest.mark.parametrize(("nnodes", "slots"), [("1", [0]), ("2", [0, 1]), ("6", [0, 1, 5])])
+@virtual
+async def test_06_what_could_not_be_submitted_is_found_before_the_lock(
+    world: World, nnodes: str, slots: list[int]
+) -> None:
+    tried = []
+
+    def refuse_last(run: object, join: str) -> str:
+        tried.append((run.slot, join))  # type: ignore[attr-defined]
+        if len(tried) == len(slots):
+            raise UsageError("the template has no <<RDZV_JOIN>>")
+        return ""
+
+    world.fleet.prepare = refuse_last  # type: ignore[method-assign]
+    with pytest.raises(UsageError):
+        await world.run(nnodes=nnodes)
+    assert tried == [(slot, HIDDEN) for slot in slots]
+    assert not world.root.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "loopback", "said"),
+    [
+        ({"node_rank": 0}, True, ["there is no RDZV_TOKEN: all 2 nodes run on this machine"]),
+        ({"node_rank": 0, "nnodes": "1"}, True, []),
+        ({"node_rank": 0}, False, []),
+        ({}, True, []),
+    ],
+)
+@virtual
+async def test_07_who_has_a_rank_and_no_token_hears_that_all_nodes_run_here(
+    world: World, settings: dict[str, object], loopback: bool, said: list[str]
+) -> None:
+    world.fleet = replace(world.fleet, loopback=loopback)
+    world.state().path.mkdir(parents=True)
+    (world.state().path / "lock").mkdir()
+    with pytest.raises(UsageError):
+        await world.run(**settings)
+    assert world.said == said
+
+
+def test_28_a_new_launch_takes_the_next_port_and_a_symmetric_one_its_own_alone(
+    world: World,
+) -> None:
+    secret = b"s" * 32
+    own = surveyed(world, world.prepared())
+    symmetric = surveyed(world, replace(world.prepared(), group_secret=secret))
+    assert world.listened == [(29_600, "", False), (29_600, "", True)]
+    assert own.keys.launch_id != symmetric.keys.launch_id == group_launch_id(secret, "r")
+    assert symmetric.keys.secret == secret
+    assert (own.spec().managed, symmetric.spec().managed) == (True, False)
+    assert (len(own.spec().token_sha256), len(symmetric.spec().token_sha256)) == (0, 2)  # rule 100
+
+
+@pytest.mark.parametrize(
+    ("here", "addresses"), [(True, ("127.0.0.1", "::1")), (False, ("10.0.0.1",))]
+)
+def test_69_a_node_beside_its_registry_joins_by_loopback(
+    world: World, here: bool, addresses: tuple[str, ...]
+) -> None:
+    footing = surveyed(world, world.prepared(local_node=here))
+    joins = [JoinString.parse(footing.join(Key(slot, 1))) for slot in (0, 1)]
+    assert [join.place.addresses for join in joins] == [addresses, ("10.0.0.1",)]
+    assert [join.slot for join in joins] == [0, 1]
+
+
+@virtual
+async def test_29_without_an_address_of_its_own_a_launch_is_refused(world: World) -> None:
+    world.addresses = list  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="has no address") as caught:
+        await world.run()
+    assert caught.value.hint == "name one with --registry-address"
+    assert world.log == ["port 29600 opened", "port 29600 closed", "board closed"]
+
+
+# --- the shell
+
+
+@virtual
+async def test_14_a_launch_from_its_port_to_its_result_and_its_last_line(world: World) -> None:
     async with world.going() as task:
+        assert (world.state().path / "lock").read_text().startswith(f"pid {os.getpid()} on ")
         assert left(world) == [(0, 1, "100"), (1, 1, "101")]
+        for number in (1, 2):  # each event is shown once
+            world.event_happens(number)
+            await asyncio.sleep(1)
         world.registry.change(phase=Phase.RUNNING, digest="d1")
         await world.until(lambda: (world.state().path / "report.json").exists())
-    assert task.result().verdict.result == OK  # type: ignore[union-attr]
+        assert world.echoed == []
     opened = ["port 29600 opened", "registry started"]
     assert world.log == [*opened, "registry ended", "port 29600 closed", "board closed"]
     assert (left(world), world.state().result(), world.said) == ([], OK, [])
+    assert (task.result(), world.events) == (0, [1, 2])
+    assert world.echoed == [(f"rdzv: run 'r' ok: {OK.message}", False)]  # the folder is free
     kept = [world.state().path / f"{name}.json" for name in ("status", "table", "report")]
     assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
 
@@ -71,18 +246,16 @@ async def test_the_registry_hears_the_name_and_the_token_of_what_will_be_submitt
 @virtual
 async def test_a_ledger_that_cannot_be_written_is_named(world: World) -> None:
     world.registry.down = STARTING
-    task = asyncio.create_task(world.go())
-    await world.until(lambda: "create" in world.registry.asked)
-    path = world.state().ledger.path
-    path.mkdir()
-    world.registry.down = None
-    await world.until(lambda: world.said)
-    await asyncio.sleep(5)
-    assert list(world.fleet.made) == []
-    path.rmdir()
-    await world.until(lambda: len(world.fleet.made) == 2)
-    world.registry.end()
-    await task
+    async with world.going(told=0):
+        await world.until(lambda: "create" in world.registry.asked)
+        path = world.state().ledger.path
+        path.mkdir()
+        world.registry.down = None
+        await world.until(lambda: world.said)
+        await asyncio.sleep(5)
+        assert list(world.fleet.made) == []
+        path.rmdir()
+        await world.until(lambda: len(world.fleet.made) == 2)
     (words,) = world.said
     assert words.startswith(f"{path} cannot be written, so nothing is submitted: ")
 
@@ -101,20 +274,19 @@ async def test_what_a_worker_run_printed_last_is_told_in_words(world: World) -> 
 
 @virtual
 async def test_a_signal_cancels_the_run_and_a_second_one_ends_everything(world: World) -> None:
-    task = asyncio.create_task(world.go())
-    await world.until(lambda: len(world.registry.told) == 6)
-    world.registry.down = Unavailable("nobody answers")
-    assert world.signal is not None
-    world.signal(signal.SIGHUP)
-    await asyncio.sleep(1)
-    world.signal(signal.SIGINT)
-    assert (await task).signal == signal.SIGHUP
+    async with world.going() as task:
+        world.registry.down = Unavailable("nobody answers")
+        assert world.signal is not None
+        world.signal(signal.SIGHUP)
+        await asyncio.sleep(1)
+        world.signal(signal.SIGINT)
+        assert await task == 128 + signal.SIGHUP
     assert "cancel: SIGHUP at the launcher" in world.registry.asked
     assert world.said == [
         "SIGHUP: ending the run (once more: at once)",
         "SIGINT again: ending everything at once",
     ]
-    assert {grace for _, grace in world.fleet.told} == {0.0}
+    assert set(world.fleet.told) == {0.0}
     result = world.state().result()
     assert result is not None
     assert (result.status, result.code, result.exit_code) == ("cancelled", "cancelled", 84)
@@ -125,34 +297,14 @@ async def test_a_signal_cancels_the_run_and_a_second_one_ends_everything(world: 
 async def test_a_registry_that_ends_again_and_again_is_named_with_its_last_words(
     world: World,
 ) -> None:
-    task = asyncio.create_task(world.go())
-    for count in range(1, 6):
-        await world.until(lambda count=count: len(world.processes) == count)  # type: ignore[misc]
-        world.processes[-1].over.set_result(1)
-    await task
+    world.registry.down = STARTING
+    world.dies = True
+    await world.run()
     result = world.state().result()
     assert result is not None
     message = "the registry ended 5 times within 30 s; its last words: no room"
     assert (result.code, result.message) == ("registry_lost", message)
     assert result.hint == f"see {world.state().logs / 'registry.log'}"
-
-
-@virtual
-async def test_14_the_last_line_is_said_when_the_result_is_on_disk_and_the_folder_is_free(
-    world: World,
-) -> None:
-    task = asyncio.create_task(world.run())
-    await world.until(lambda: len(world.registry.told) == 6)
-    assert (world.state().path / "lock").read_text().startswith(f"pid {os.getpid()} on ")
-    assert world.echoed == []
-    world.registry.end()
-    assert await task == 0
-    assert world.echoed == [(f"rdzv: run 'r' ok: {OK.message}", False)]
-    assert world.state().result() == OK
-
-
-CANCELLED = OK.model_copy(update={"status": "cancelled", "exit_code": 84})
-FAILED = OK.model_copy(update={"status": "failed", "exit_code": 3})
 
 
 @pytest.mark.parametrize(
@@ -190,24 +342,13 @@ async def test_93_the_exit_code_is_the_results_or_that_of_the_signal_which_cance
 
 
 @virtual
-async def test_events_are_shown_once(world: World) -> None:
-    async with world.going(told=0):
-        await world.until(lambda: world.registry.spec)
-        for number in (1, 2, 3):
-            line = EventLine(number, 0.0, "joined", "a node joined", Phase.GATHERING, 0)
-            world.registry.lines.append(line)
-            await asyncio.sleep(1)
-    assert world.events == [1, 2, 3]
-
-
-@virtual
 async def test_95_what_nobody_expected_ends_everything_and_is_raised(world: World) -> None:
     async def broken(*_: object, **__: object) -> str:
         raise KeyError("x")
 
     world.fleet.submit = broken  # type: ignore[method-assign]
     with pytest.raises(KeyError):
-        await world.go()
+        await world.run()
     assert "cancel: its launcher failed: KeyError('x')" in world.registry.asked
     assert world.log[-1] == "board closed"
     assert world.state().result() is None
@@ -220,7 +361,7 @@ async def test_a_board_that_fails_ends_everything_and_is_raised(world: World) ->
 
     world.status = broken  # type: ignore[method-assign]
     with pytest.raises(ValueError, match="no terminal"):
-        await world.go()
+        await world.run()
     assert "registry ended" in world.log
 
 
@@ -229,12 +370,10 @@ async def test_a_board_that_fails_ends_everything_and_is_raised(world: World) ->
 
 async def killed(world: World) -> None:
     """A launcher that was killed when it had submitted both slots."""
-    launch, state = world.launch()
-    task = asyncio.create_task(launch.go())
+    task = asyncio.create_task(world.run())
     await world.until(lambda: len(world.registry.told) == 6)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    state.release()
     world.log.clear()
     world.registry.asked.clear()
 
@@ -243,7 +382,7 @@ async def killed(world: World) -> None:
 async def test_d2_the_next_launcher_takes_up_the_launch_with_the_registry_it_has_asked(
     world: World,
 ) -> None:
-    world.registry.lines = [EventLine(1, 0.0, "joined", "one", Phase.GATHERING, 0)]
+    world.event_happens(1)
     await killed(world)
     world.events.clear()
     async with world.going():
@@ -264,15 +403,13 @@ async def test_d3_d4_with_other_options_a_new_launch_begins_when_the_ground_is_d
     world: World,
 ) -> None:
     await killed(world)
-    before = world.state().record()
+    before = world.state().record(), left(world)
     world.registry.down = STARTING
-    task = asyncio.create_task(world.go(set=["IMAGE=other"]))
-    await world.until(lambda: "status" in world.registry.asked)
-    assert world.state().record() == before
-    world.registry.down = None
-    await world.until(lambda: len(world.registry.told) == 6 and len(world.fleet.made) == 4)
-    world.registry.end()
-    await task
+    async with world.going(told=0, set=["IMAGE=other"]):
+        await world.until(lambda: "status" in world.registry.asked)
+        assert (world.state().record(), left(world)) == before
+        world.registry.down = None
+        await world.until(lambda: len(world.registry.told) == 6 and len(world.fleet.made) == 4)
     assert "its COMMAND or options were others" in world.said[0]
     assert "cancel: its COMMAND or options were others" in world.registry.asked
     assert world.said[1] == "2 worker runs of the former launch may be left: ending what is there"
@@ -285,7 +422,7 @@ async def test_d5_what_cannot_be_ended_stays_in_the_ledger_of_the_new_launch(wor
     world.fleet.poll_seconds = 1.0
     world.registry.end()
     former = sorted(world.fleet.made)
-    task = asyncio.create_task(world.go())
+    task = asyncio.create_task(world.run())
     await world.until(lambda: any("may still be there" in words for words in world.said))
     await world.until(lambda: len(world.fleet.made) == 4)
     assert sorted(e.name for e in world.state().ledger.left() if e.former) == former
@@ -293,115 +430,3 @@ async def test_d5_what_cannot_be_ended_stays_in_the_ledger_of_the_new_launch(wor
     world.registry.end()
     await task
     assert sorted(e.name for e in world.state().ledger.left()) == former
-
-
-@virtual
-async def test_d6_a_signal_before_the_launch_leaves_the_former_one_as_it_was(world: World) -> None:
-    await killed(world)
-    before = (world.state().record(), left(world))
-    world.registry.down = STARTING
-    task = asyncio.create_task(world.go())
-    await world.until(lambda: "status" in world.registry.asked)
-    assert world.signal is not None
-    world.signal(signal.SIGTERM)
-    outcome = await task
-    assert (outcome.verdict, outcome.signal) == (None, signal.SIGTERM)
-    assert (world.state().record(), left(world)) == before
-    assert world.state().result() is None
-    assert world.log[-3:] == ["registry ended", "port 29600 closed", "board closed"]
-
-
-# --- the ground
-
-
-def test_28_a_new_launch_takes_the_next_port_and_a_symmetric_one_its_own_alone(
-    world: World,
-) -> None:
-    secret = b"s" * 32
-    asked = []
-
-    def listen(port: int, *, address: str, exact: bool) -> Port:
-        asked.append((port, address, exact))
-        return Port(world, port)
-
-    world.listen = listen  # type: ignore[method-assign]
-    state = world.state()
-    state.acquire()
-    own = Surveyor(world.prepared(), state, world).make(Fresh())
-    group = replace(world.prepared(), group_secret=secret)
-    symmetric = Surveyor(group, state, world).make(Fresh())
-    state.release()
-    assert asked == [(29_600, "", False), (29_600, "", True)]
-    assert own.keys.launch_id != symmetric.keys.launch_id == group_launch_id(secret, "r")
-    assert symmetric.keys.secret == secret
-    assert (own.spec().managed, symmetric.spec().managed) == (True, False)
-    assert (len(own.spec().token_sha256), len(symmetric.spec().token_sha256)) == (0, 2)  # rule 100
-
-
-@virtual
-async def test_29_without_an_address_of_its_own_a_launch_is_refused(world: World) -> None:
-    world.addresses = list  # type: ignore[method-assign]
-    outcome = await world.go()
-    assert outcome.refused is not None
-    assert "has no address" in outcome.refused.message
-    assert outcome.refused.hint == "name one with --registry-address"
-    assert outcome.verdict is None
-    assert world.log == ["port 29600 opened", "port 29600 closed", "board closed"]
-
-
-@pytest.mark.parametrize(
-    ("here", "addresses"), [(True, ("127.0.0.1", "::1")), (False, ("10.0.0.1",))]
-)
-def test_69_a_node_beside_its_registry_joins_by_loopback(
-    world: World, here: bool, addresses: tuple[str, ...]
-) -> None:
-    state = world.state()
-    state.acquire()
-    footing = Surveyor(world.prepared(local_node=here), state, world).make(Fresh())
-    state.release()
-    joins = [JoinString.parse(footing.join(Key(slot, 1))) for slot in (0, 1)]
-    assert [join.place.addresses for join in joins] == [addresses, ("10.0.0.1",)]
-    assert [join.slot for join in joins] == [0, 1]
-
-
-# --- what a former launch has left
-
-
-async def test_what_a_former_launch_has_left_is_ended_and_noted(tmp_path: Path) -> None:
-    context = SchedulerContext(tmp_path / "submissions", {})
-    run = Submission(1, 1, "rdzv-k7f2-1-1", {"NAME": "rdzv-k7f2-1-1"}, "w.sh", "# <<NAME>> it is\n")
-    script = await ManualScheduler(context).submit(run, "")
-    ledger = Ledger(tmp_path / "worker-runs.jsonl")
-    ledger.begin(LedgerEntry(run, "manual"))
-    ledger.note(LedgerEntry(run, "manual", script))
-    said: list[str] = []
-    for _ in range(2):
-        assert await end_left(ledger, context, said.append, grace=0.0)
-        assert said == ["1 worker run of the former launch may be left: ending what is there"]
-    assert (Path(script).exists(), ledger.left()) == (False, [])
-
-
-async def test_what_was_left_at_a_scheduler_that_is_no_longer_known_is_listed(
-    tmp_path: Path,
-) -> None:
-    profile = str(tmp_path / "gone.toml")
-    ledger = Ledger(tmp_path / "worker-runs.jsonl")
-    ledger.begin(LedgerEntry(WorkerRun(1, 1, "rdzv-k7f2-1-1", {}, "w.sh"), profile))
-    said: list[str] = []
-    assert not await end_left(ledger, SchedulerContext(tmp_path, {}), said.append, grace=0.0)
-    (words,) = said
-    assert words.startswith("worker run rdzv-k7f2-1-1 may still be there: ")
-    assert profile in words
-    assert len(ledger.left()) == 1
-
-
-def test_two_launches_entries_of_one_slot_are_told_apart(tmp_path: Path) -> None:
-    state = StateDir(tmp_path, "r")
-    state.acquire()
-    for name, generation in (("rdzv-old-1-3", 3), ("rdzv-gone-1-1", 1)):
-        state.ledger.begin(LedgerEntry(WorkerRun(1, generation, name, {}, "w.sh"), "slurm"))
-    state.forget_launch(["rdzv-old-1-3"])
-    state.ledger.begin(LedgerEntry(WorkerRun(1, 1, "rdzv-new-1-1", {}, "w.sh"), "slurm"))
-    state.release()
-    found = [(entry.name, entry.former) for entry in state.ledger.entries()]
-    assert found == [("rdzv-old-1-3", True), ("rdzv-new-1-1", False)]

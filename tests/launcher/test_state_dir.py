@@ -1,4 +1,4 @@
-"""The state directory: who may read it, who holds it, and what survives what."""
+"""The state directory and its ledger: who may read them, who holds them, what survives what."""
 
 from __future__ import annotations
 
@@ -11,25 +11,41 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from launcher.plan.plan import Submission, WorkerRun
+from launcher.plan.template import Value
+from launcher.run.shell import end_left
+from launcher.schedulers.contract import SchedulerContext
+from launcher.schedulers.manual import ManualScheduler
+from launcher.state.ledger import Ledger, LedgerEntry
 from launcher.state.state_dir import LaunchRecord, StateDir, known_runs
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RunExists, UsageError
 
 PLACE = RegistryPlace(("10.0.0.1", "fd00::1"), 29600, "certificate", b"\x30\x82der")
+VARIABLES: dict[str, Value] = {"COMMAND": ["a b", "한", "x\ny"], "NAME": "x", "ZERO": "007"}
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def write_record(state: StateDir, launch_id: str = "k7f2a9c1xy") -> None:
-    state.write_record(launch_id, "local", PLACE, owns_registry=True)
+def write_record(state: StateDir) -> None:
+    state.write_record("k7f2a9c1xy", "local", PLACE, owns_registry=True)
+
+
+def refused(state: StateDir) -> str:
+    """Why it cannot be taken."""
+    with pytest.raises((UsageError, RunExists)) as caught:
+        state.acquire()
+    return f"{caught.value.message}; {caught.value.hint}"
 
 
 @pytest.fixture
@@ -51,40 +67,28 @@ def other(state: StateDir) -> StateDir:
 
 
 def test_only_the_owner_can_read_what_is_kept(state: StateDir) -> None:
+    left = state.path / ".secret.new"  # by a killed launcher, half written
+    left.write_text("half")
+    left.chmod(0o644)
     state.secret()
     write_record(state)
     state.write_json("registry.json", {"key": "secret"})
     state.write("submissions/slot-1.sh", b"x")
+    state.path.chmod(0o777)
+    state.release()
+    state.acquire()
     for path in [state.path, *state.path.rglob("*")]:
         assert mode(path) == (0o700 if path.is_dir() else 0o600), path
     names = {path.name for path in state.path.rglob("*") if path.is_file()}
     assert names == {"lock", "secret", "launch.json", "registry.json", "slot-1.sh"}
 
 
-def test_a_folder_that_others_could_enter_is_closed(tmp_path: Path, state: StateDir) -> None:
-    state.path.chmod(0o777)
-    state.release()
-    state.acquire()
-    assert mode(state.path) == 0o700
-
-
-def test_a_file_that_a_killed_launcher_left_half_written_lends_its_mode_to_nothing(
-    state: StateDir,
-) -> None:
-    left = state.path / ".secret.new"
-    left.write_text("half")
-    left.chmod(0o644)
-    assert mode(state.write("secret", b"s")) == 0o600
-    assert not left.exists()
-
-
 def test_a_place_where_no_folder_can_be_made_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError) as caught:
-        StateDir(tmp_path / "file", "llama").acquire()
-    path = tmp_path / "file" / "llama"
-    assert caught.value.message == f"the state directory {path} cannot be used: Not a directory"
-    assert caught.value.hint == "name another one with --state-dir or RDZV_STATE_DIR"
+    assert refused(StateDir(tmp_path / "file", "llama")) == (
+        f"the state directory {tmp_path / 'file' / 'llama'} cannot be used: Not a directory; "
+        "name another one with --state-dir or RDZV_STATE_DIR"
+    )
 
 
 def of_length(folder: Path, length: int) -> Path:
@@ -102,8 +106,7 @@ def test_the_longest_place_of_all_is_one_whose_journal_can_be_opened(tmp_path: P
         journal.execute("CREATE TABLE events (number INTEGER)")
     longest.release()
     too_long = StateDir(of_length(tmp_path, 505 - len("/llama/journal.sqlite")), "llama")
-    with pytest.raises(UsageError, match="its journal's is 505 bytes, and 504 is the most"):
-        too_long.acquire()
+    assert "its journal's is 505 bytes, and 504 is the most" in refused(too_long)
     assert not too_long.path.exists()
 
 
@@ -113,11 +116,8 @@ def test_12_a_disk_without_room_is_told_and_the_folder_given_back(
     room = SimpleNamespace(total=1 << 40, used=0, free=(8 << 20) - 1)
     monkeypatch.setattr("shutil.disk_usage", lambda path: tuple(vars(room).values()))
     state = StateDir(tmp_path, "llama")
-    with pytest.raises(UsageError) as caught:
-        state.acquire()
-    assert caught.value.message == (
-        f"the disk of the state directory {state.path} has 8191 kB left, and a run needs 8 MB there"
-    )
+    words = f"the disk of the state directory {state.path} has 8191 kB left, and a run needs 8 MB"
+    assert refused(state).startswith(words)
     assert not state.is_held()
     room.free += 1
     state.acquire()
@@ -131,17 +131,14 @@ def test_a_second_launcher_is_refused_and_told_who_holds_the_run(
     state: StateDir, other: StateDir
 ) -> None:
     """The lock's file may hold more of a former launcher's name than the holder's own."""
-    with pytest.raises(RunExists) as caught:
-        other.acquire()
     holder = f"run 'llama' is being launched by pid {os.getpid()} on {socket.gethostname()}, "
-    assert caught.value.message.startswith(f"{holder}started ")
-    assert "rdzv cancel llama" in caught.value.hint
+    words = refused(other)
+    assert words.startswith(f"{holder}started ")
+    assert "rdzv cancel llama" in words
     state.release()
     (state.path / "lock").write_text("pid 1234567890 on a host whose name is longer than ours" * 2)
     state.acquire()
-    with pytest.raises(RunExists) as caught:
-        other.acquire()
-    assert caught.value.message.startswith(f"{holder}started ")
+    assert refused(other).startswith(f"{holder}started ")
 
 
 def test_a_launcher_that_has_just_taken_the_run_is_named_all_the_same(
@@ -150,8 +147,7 @@ def test_a_launcher_that_has_just_taken_the_run_is_named_all_the_same(
     os.truncate(state.path / "lock", 0)
     named = lambda _: (state.path / "lock").write_text("pid 7 on h7")  # noqa: E731
     monkeypatch.setattr("time.sleep", named)
-    with pytest.raises(RunExists, match="is being launched by pid 7 on h7, started"):
-        other.acquire()
+    assert "is being launched by pid 7 on h7, started" in refused(other)
 
 
 def test_looking_whether_it_is_held_neither_makes_nor_takes_it(tmp_path: Path) -> None:
@@ -180,21 +176,14 @@ def test_the_program_that_replaces_a_launcher_holds_on_until_it_is_killed(state:
 # ---- what is written down -----------------------------------------------------------------------
 
 
-def test_a_record_comes_back_as_it_was_written(state: StateDir) -> None:
+def test_a_record_comes_back_as_it_was_written(state: StateDir, other: StateDir) -> None:
     write_record(state)
-    record = StateDir(state.path.parent, "llama").record()
+    record = other.record()
     assert record is not None
-    assert record == LaunchRecord(
-        run="llama",
-        launch_id="k7f2a9c1xy",
-        scheduler="local",
-        place=PLACE.to_json(),
-        owns_registry=True,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        started_at=record.started_at,
-    )
     assert record.registry_place() == PLACE
+    known: dict[str, Any] = {"run": "llama", "launch_id": "k7f2a9c1xy", "scheduler": "local"}
+    known |= {"host": socket.gethostname(), "pid": os.getpid(), "started_at": record.started_at}
+    assert record == LaunchRecord(place=PLACE.to_json(), **known)
     text = (state.path / "launch.json").read_text()
     state.write("launch.json", text.replace("{", '{"new": 1,', 1).encode())  # of a newer version
     assert state.record() == record
@@ -203,10 +192,7 @@ def test_a_record_comes_back_as_it_was_written(state: StateDir) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"{",
-        b"\xff",
-        b"[]",
+        *(b"", b"{", b"\xff", b"[]"),
         b'{"run": "llama"}',
         b'{"run": "r", "launch_id": "x", "scheduler": "s", "place": {}}',
         b'{"run": "r", "launch_id": "x", "scheduler": "s", "place": {"a": [], "p": 1, "c": "="}}',
@@ -218,13 +204,12 @@ def test_a_damaged_record_counts_as_none(state: StateDir, content: bytes) -> Non
     assert (state.record(), state.keys()) == (None, None)
 
 
-def test_the_secret_is_made_once_and_makes_the_keys(state: StateDir) -> None:
+def test_the_secret_is_made_once_and_makes_the_keys(state: StateDir, other: StateDir) -> None:
     secret = state.secret()
     assert len(secret) == 32
     write_record(state)
-    again = StateDir(state.path.parent, "llama")
-    assert again.secret() == secret
-    assert again.keys() == RunKeys(secret, "llama", "k7f2a9c1xy")
+    assert other.secret() == secret
+    assert other.keys() == RunKeys(secret, "llama", "k7f2a9c1xy")
 
 
 @pytest.mark.parametrize("content", ["", "00" * 31, "zz" * 32, "00" * 33])
@@ -284,17 +269,110 @@ def test_a_new_launch_keeps_the_logs_and_nothing_else_of_the_former_one(state: S
     state.forget_launch()
 
 
-# ---- all runs -----------------------------------------------------------------------------------
+def test_two_launches_entries_of_one_slot_are_told_apart(state: StateDir) -> None:
+    old, gone, new = entry(1, 3), entry(1, 1), entry(1, 1, "new")
+    state.ledger.begin(old)
+    state.ledger.begin(gone)
+    state.forget_launch([old.name])
+    state.ledger.begin(new)
+    assert state.ledger.entries() == [replace(old, former=True), new]
 
 
 def test_the_runs_of_a_folder_come_newest_first(tmp_path: Path) -> None:
-    for name, started_at in (("a", 20.0), ("b", 30.0), ("c", 10.0)):
-        state = StateDir(tmp_path, name)
-        record = LaunchRecord(
-            run=name, launch_id="x", scheduler="local", place=PLACE.to_json(), started_at=started_at
-        )
-        state.write("launch.json", record.model_dump_json().encode())
+    known: dict[str, Any] = {"launch_id": "x", "scheduler": "local", "place": PLACE.to_json()}
+    for name, at in (("a", 20.0), ("b", 30.0), ("c", 10.0)):
+        record = LaunchRecord(run=name, started_at=at, **known)
+        StateDir(tmp_path, name).write("launch.json", record.model_dump_json().encode())
     (tmp_path / "not-a-run").mkdir()
     StateDir(tmp_path, "damaged").write("launch.json", b"{")
     assert [state.run for state in known_runs(tmp_path)] == ["b", "a", "c", "damaged"]
     assert known_runs(tmp_path / "nowhere") == []
+
+
+# ---- the ledger ---------------------------------------------------------------------------------
+
+
+def entry(
+    slot: int, generation: int = 1, launch: str = "k7f2", starter: str = "slurm"
+) -> LedgerEntry:
+    name = f"rdzv-{launch}-{slot}-{generation}"
+    run = WorkerRun(slot, generation, name, VARIABLES | {"SLOT": slot}, "w.sh")
+    return LedgerEntry(run, starter)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "worker-runs.jsonl")
+
+
+def test_what_became_known_last_counts_and_what_is_gone_is_not_left(ledger: Ledger) -> None:
+    assert (ledger.entries(), ledger.left()) == ([], [])
+    first, second, third = entry(2), entry(1), entry(1, 2)
+    for each in (first, second, third):
+        ledger.begin(each)
+    assert mode(ledger.path) == 0o600
+    made, gone = replace(second, handle="17"), replace(first, handle="16", gone=True)
+    ledger.note(made)
+    ledger.note(gone)
+    ledger.note(entry(9))  # its beginning is lost
+    ledger.begin(entry(0, starter="local"))  # children of the launcher end with it
+    ledger.note(entry(0, starter="local"))
+    assert ledger.entries() == [made, third, gone]
+    assert ledger.left() == [made, third]
+
+
+def test_what_the_last_release_has_written_is_read(ledger: Ledger) -> None:
+    ledger.path.write_text(
+        '{"name": "rdzv-k7f2-3-1", "slot": 3, "generation": 1, "starter": "slurm", "source": '
+        '"w.sh", "variables": {"SLOT": 3, "COMMAND": ["x"]}, "handle": "", "gone": false, '
+        '"former": true}\n{"name": "rdzv-k7f2-3-1", "handle": "17", "gone": false}\n'
+    )
+    run = WorkerRun(3, 1, "rdzv-k7f2-3-1", {"SLOT": 3, "COMMAND": ["x"]}, "w.sh")
+    assert ledger.entries() == [LedgerEntry(run, "slurm", "17", former=True)]
+    assert ledger.entries()[0].line() == (
+        '{"slot": 3, "generation": 1, "name": "rdzv-k7f2-3-1", "variables": {"SLOT": 3, '
+        '"COMMAND": ["x"]}, "source": "w.sh", "starter": "slurm", "handle": "17", "gone": false, '
+        '"former": true}\n'
+    )
+
+
+@pytest.mark.parametrize("torn", [b'{"name": "rdzv-k7f2-2-1", "sl', b"\xff\xfe", b"[1]\n", b"7"])
+def test_a_line_that_was_cut_short_spoils_no_other(ledger: Ledger, torn: bytes) -> None:
+    ledger.begin(entry(1))
+    with ledger.path.open("ab") as file:
+        file.write(torn)
+    ledger.begin(entry(3))
+    assert [found.run.slot for found in ledger.entries()] == [1, 3]
+
+
+def test_a_folder_that_is_gone_is_an_error_before_anything_is_submitted(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Ledger(tmp_path / "nowhere" / "worker-runs.jsonl").begin(entry(1))
+
+
+async def test_what_a_former_launch_has_left_is_ended_and_noted(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    context = SchedulerContext(tmp_path / "submissions", {})
+    run = Submission(1, 1, "rdzv-k7f2-1-1", {"NAME": "rdzv-k7f2-1-1"}, "w.sh", "# <<NAME>> it is\n")
+    script = await ManualScheduler(context).submit(run, "")
+    ledger.begin(LedgerEntry(run, "manual"))
+    ledger.note(LedgerEntry(run, "manual", script))
+    said: list[str] = []
+    for _ in range(2):
+        assert await end_left(ledger, context, said.append, grace=0.0)
+        assert said == ["1 worker run of the former launch may be left: ending what is there"]
+    assert (Path(script).exists(), ledger.left()) == (False, [])
+
+
+async def test_what_was_left_at_a_scheduler_that_is_no_longer_known_is_listed(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    profile = str(tmp_path / "gone.toml")
+    ledger.begin(entry(1, starter=profile))
+    said: list[str] = []
+    assert not await end_left(ledger, SchedulerContext(tmp_path, {}), said.append, grace=0.0)
+    (words,) = said
+    assert words.startswith("worker run rdzv-k7f2-1-1 may still be there: ")
+    assert profile in words
+    assert len(ledger.left()) == 1

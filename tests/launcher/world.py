@@ -12,12 +12,12 @@ from typing import Any, cast
 
 import pytest
 
+from launcher.plan.plan import Submission, WorkerRun
 from launcher.run.command import launch
 from launcher.run.environment import Child, LaunchEnvironment, Socket
 from launcher.run.preparation import Preparation, prepare
-from launcher.run.shell import Launch
-from launcher.run.values import Outcome
-from launcher.schedulers.contract import Scheduler, SchedulerContext
+from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
+from launcher.schedulers.description import Description
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir
@@ -25,7 +25,7 @@ from rendezvous.shell import Recorder
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import RegistryPlace
-from rendezvous.wire.errors import RdzvError, RunExists
+from rendezvous.wire.errors import RdzvError, RunExists, SchedulerError
 from rendezvous.wire.metrics import RunMetrics
 from rendezvous.wire.run import (
     EventLine,
@@ -39,22 +39,10 @@ from rendezvous.wire.run import (
     SlotStatus,
 )
 from rendezvous.wire.table import EndpointTable
-from tests.launcher.fleet import Fleet
+from tests.launcher.drive import slot, status
 from tests.support.virtual_time import VirtualLoop
 
 OK = Result(status="ok", exit_code=0, code="ok", message="all nodes ended with exit code 0")
-
-
-def on_virtual_time(work: Coroutine[Any, Any, None], seconds: float = 1_000.0) -> None:
-    """Do this on a clock that jumps."""
-    loop = VirtualLoop(pytest.fail)
-    task = loop.create_task(work)
-    try:
-        loop.drive(seconds)
-        assert task.done(), "it does not come to its end"
-        task.result()
-    finally:
-        loop.dispose()
 
 
 def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -62,9 +50,81 @@ def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        on_virtual_time(test(*args, **kwargs))
+        loop = VirtualLoop(pytest.fail)
+        task = loop.create_task(test(*args, **kwargs))
+        try:
+            loop.drive(1_000.0)
+            assert task.done(), "it does not come to its end"
+            task.result()
+        finally:
+            loop.dispose()
 
     return run
+
+
+@dataclass
+class Made:
+    """A run that the fleet has."""
+
+    key: str
+    state: SlotState = SlotState.RUNNING
+    detail: str = ""
+
+
+@dataclass
+class Fleet:
+    """A scheduler that behaves: what was submitted is listed, runs, and can be ended.
+
+    Attributes:
+        made: Its runs by name.
+        told: The graces with which it was told to end one.
+        stays: It does not end anything, and says so.
+        trouble: What its first try to submit comes to.
+        lines: What a run prints.
+    """
+
+    name: str = "fleet"
+    loopback: bool = False
+    poll_seconds: float = 0.01
+    finds: bool = True
+    keeps_logs: bool = True
+    made: dict[str, Made] = field(default_factory=dict)
+    told: list[float] = field(default_factory=list)
+    stays: bool = False
+    trouble: str = ""
+    lines: list[str] = field(default_factory=list)
+
+    def prepare(self, run: Submission, join: str) -> str:
+        return f"{run.name} {join}"
+
+    async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
+        if self.trouble:
+            await trouble(self.trouble)
+        made = self.made[run.name] = Made(str(100 + len(self.made)))
+        return made.key
+
+    async def find(self, run: WorkerRun) -> str | None:
+        found = self.made.get(run.name)
+        return found.key if found and found.state is SlotState.RUNNING else None
+
+    async def describe(self, run: WorkerRun, handle: str) -> Description:
+        found = self.made.get(run.name, Made("", SlotState.UNKNOWN, "no such run"))
+        return Description(found.state, found.detail)
+
+    async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
+        self.told.append(grace_seconds)
+        if self.stays:
+            raise SchedulerError("you may not end this run")
+        self.made[run.name].state = SlotState.ENDED
+
+    def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
+        return f"fleet end {handle}" if handle else ""
+
+    async def logs(
+        self, run: WorkerRun, handle: str, *, lines: int, follow: bool
+    ) -> AsyncIterator[str]:
+        for line in self.lines[-lines:]:
+            yield line
 
 
 @dataclass
@@ -78,7 +138,6 @@ class Registry:
         asked: The calls, in order.
     """
 
-    slots: int = 2
     spec: RunSpec | None = None
     told: list[tuple[int, SlotNews]] = field(default_factory=list)
     phase: Phase = Phase.GATHERING
@@ -90,7 +149,6 @@ class Registry:
     lines: list[EventLine] = field(default_factory=list)
 
     def change(self, **values: Any) -> None:
-        """Something happens."""
         for name, value in values.items():
             setattr(self, name, value)
         self.version += 1
@@ -104,32 +162,22 @@ class Registry:
         return next((news for number, news in reversed(self.told) if number == slot), None)
 
     def status(self) -> RunStatus:
-        """How the run stands."""
-        return RunStatus(
-            run="r",
+        more: dict[str, Any] = {"phase": self.phase, "result": self.result, "digest": self.digest}
+        return status(
+            *(self._slot(number) for number in (0, 1)),
             launch_id=self.spec.launch_id if self.spec else "",
             version=self.version,
-            phase=self.phase,
             epoch=1 if self.digest else 0,
-            reason="waiting",
-            min_nodes=self.slots,
-            max_nodes=self.slots,
-            elapsed_seconds=0.0,
-            digest=self.digest,
-            slots=[self._slot(number) for number in range(self.slots)],
-            result=self.result,
             everyone_left=self.result is not None,
+            **more,
         )
 
     def _slot(self, number: int) -> SlotStatus:
         news = self.newest(number)
-        return SlotStatus(
-            slot=number,
-            generation=news.generation if news else 0,
-            wanted_generation=1,
-            state=news.state if news else SlotState.NONE,
-            rank=number if self.phase is Phase.RUNNING else None,
-        )
+        rank = number if self.phase is Phase.RUNNING else None
+        if news is None:
+            return slot(number, 0, rank=rank)
+        return slot(number, news.generation, state=news.state, rank=rank)
 
 
 class Client:
@@ -240,6 +288,7 @@ class World(LaunchEnvironment):
 
     Attributes:
         log: What was done to the registry's process, socket and the board, in order.
+        dies: The registry's process ends at once.
         said: What the board was told to say.
         echoed: What was written beside the board, and whether a launcher held the folder then.
     """
@@ -248,10 +297,11 @@ class World(LaunchEnvironment):
     registry: Registry = field(default_factory=Registry)
     fleet: Fleet = field(default_factory=Fleet)
     log: list[str] = field(default_factory=list)
+    listened: list[tuple[int, str, bool]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     echoed: list[tuple[str, bool]] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
-    processes: list[Process] = field(default_factory=list)
+    dies: bool = False
     signal: Callable[[int], None] | None = None
 
     def jitter(self) -> float:
@@ -279,6 +329,7 @@ class World(LaunchEnvironment):
 
     def listen(self, port: int, *, address: str, exact: bool) -> Socket:
         self.log.append(f"port {port} opened")
+        self.listened.append((port, address, exact))
         return Port(self, port)
 
     def configure(self, state: StateDir, secret: bytes, *, tls: bool) -> RegistryPlace:
@@ -286,8 +337,10 @@ class World(LaunchEnvironment):
 
     async def start_registry(self, state: StateDir, sock: Socket) -> Child:
         self.log.append("registry started")
-        self.processes.append(Process(self))
-        return self.processes[-1]
+        process = Process(self)
+        if self.dies:
+            process.over.set_result(1)
+        return process
 
     def registry_words(self, state: StateDir) -> str:
         return "no room"
@@ -300,8 +353,7 @@ class World(LaunchEnvironment):
     def board(self, *, json_events: bool) -> Board:
         return cast(Board, self)
 
-    def status(self, status: RunStatus) -> None:
-        """See the protocol."""
+    def status(self, status: RunStatus) -> None: ...
 
     def event(self, line: EventLine) -> None:
         self.events.append(line.number)
@@ -314,41 +366,22 @@ class World(LaunchEnvironment):
 
     # --- the launch ---------------------------------------------------------------------------
 
-    def prepared(self, *options: str, **settings: Any) -> Preparation:
+    def prepared(self, **settings: Any) -> Preparation:
         """What is launched: two slots on the fleet."""
         return prepare(self._settings(settings), ["true"], {}, make=self.scheduler)
 
     def _settings(self, settings: dict[str, Any]) -> LaunchSettings:
-        return LaunchSettings(
-            **(
-                {"nnodes": "2", "scheduler": "manual", "local_node": False, "hosts": "off"}
-                | {"rdzv_id": "r", "state_dir": self.root, "framework": "command"}
-                | settings
-            )
-        )
+        values = {"nnodes": "2", "scheduler": "manual", "local_node": False, "hosts": "off"}
+        values |= {"rdzv_id": "r", "state_dir": self.root, "framework": "command"}
+        return LaunchSettings(**(values | settings))
 
     def state(self, root: Path | None = None, run: str = "r") -> StateDir:
-        """The run's folder."""
         return StateDir(root or self.root, run)
 
-    def launch(self, **settings: Any) -> tuple[Launch, StateDir]:
-        """A launcher whose lock is held."""
-        state = self.state()
-        state.acquire()
-        return Launch(self.prepared(**settings), state, cast(Board, self), self), state
-
-    async def go(self, **settings: Any) -> Outcome:
-        """See a launch to its end."""
-        launch, state = self.launch(**settings)
-        try:
-            return await launch.go()
-        finally:
-            state.release()
-
     @asynccontextmanager
-    async def going(self, told: int = 6, **settings: Any) -> AsyncIterator[asyncio.Task[Outcome]]:
+    async def going(self, told: int = 6, **settings: Any) -> AsyncIterator[asyncio.Task[int]]:
         """A launch of which so much was told; its run ends well unless it has ended."""
-        task = asyncio.create_task(self.go(**settings))
+        task = asyncio.create_task(self.run(**settings))
         await self.until(lambda: len(self.registry.told) >= told)
         yield task
         if self.registry.result is None:
@@ -358,6 +391,9 @@ class World(LaunchEnvironment):
     async def run(self, **settings: Any) -> int:
         """All that `rdzv launch` does; returns the exit code."""
         return await launch(self._settings(settings), ["true"], {}, world=self)
+
+    def event_happens(self, number: int) -> None:
+        self.registry.lines.append(EventLine(number, 0.0, "joined", "one", Phase.GATHERING, 0))
 
     async def until(self, check: Callable[[], object]) -> None:
         """Wait for it, a tenth of a second at a time."""
