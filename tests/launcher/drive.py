@@ -198,11 +198,9 @@ class Drive:
         answer = said.Unanswered if trouble.kind in LATER else said.Refused
         return self.take(answer(self.id(kind, key), trouble))
 
-    def fails(self, kind: type[Any]) -> int:
-        """The newest of this kind fails as nobody expected; returns its id."""
-        number = self.id(kind)
-        self.take(said.PartFailed(number, "KeyError('x')"))
-        return number
+    def fails(self, kind: type[Any]) -> list[Action]:
+        """The newest of this kind fails as nobody expected."""
+        return self.take(said.PartFailed(self.id(kind), "KeyError('x')"))
 
     def child_ends(self) -> list[Action]:
         """The registry's process ends."""

@@ -324,7 +324,7 @@ def test_what_is_no_list_of_nodes_is_refused_at_once(text: str) -> None:
         expand(text)
 
 
-@given(st.text(st.characters(codec="utf-8"), max_size=30))
+@given(st.text("n019[],- \u0661\n", max_size=30))
 def test_no_text_breaks_the_reading_of_a_list(text: str) -> None:
     try:
         names = expand(text)
@@ -337,12 +337,8 @@ def test_no_text_breaks_the_reading_of_a_list(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "host"),
     [
-        ("10.0.0.4:6105", "10.0.0.4"),
-        ("10.0.0.4", "10.0.0.4"),
-        ("[fd00::4]:6105", "fd00::4"),
-        ("fd00::4", "fd00::4"),
-        ("node-0:2222", "node-0"),
-        ("", ""),
+        *(("10.0.0.4:6105", "10.0.0.4"), ("10.0.0.4", "10.0.0.4"), ("[fd00::4]:6105", "fd00::4")),
+        *(("fd00::4", "fd00::4"), ("node-0:2222", "node-0"), ("", "")),
     ],
 )
 def test_a_port_behind_an_address_is_taken_off(text: str, host: str) -> None:

@@ -160,20 +160,22 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "full 119 stands 100 stands", "show; ask status 7 2.0"),
         # 47, D8: the table is kept once an epoch, with a further try, and odd things are said
         (OWN, BEGUN + "go", f"show; keep; {ASKS}"),
+        (OWN, BEGUN + "go go", SEES),
         (OWN, BEGUN + "go unkept", ""),
+        (OWN, BEGUN + "go unkept go", SEES),
         (OWN, BEGUN + "go unkept 1", "keep"),
         (OWN, BEGUN + "go kept", "say Warnings"),
         (OWN, BEGUN + "go kept go", SEES),
         (OWN, BEGUN + "go kept go-again", f"show; keep; {ASKS}"),
         # 48, D8: findings of a failed start are said before the registry goes, if they come
         (OWN, BEGUN + "over-unchecked", f"show; keep report; {ASKS}"),
-        (OWN, BEGUN + "over-unchecked unkept 0.9", ""),
+        (OWN, BEGUN + "9 over-unchecked unkept 0.9", ""),
         (OWN, BEGUN + "over-unchecked unkept 1", "keep report"),
         (OWN, BEGUN + "over-unchecked unkept 1 kept", "say Findings; break off AskStatus"),
         (OWN, BEGUN + "over-unverified unkept 1 unkept 1 unkept", "break off AskStatus"),
         # 49: nodes have their grace and eight seconds to leave, from the first result on
-        (OWN, BEGUN + "over-here 5 over-here 12.9", ""),
-        (OWN, BEGUN + "over-here 5 over-here 13.1", LATE),
+        (OWN, BEGUN + "3 over-here 5 over-here 12.9", ""),
+        (OWN, BEGUN + "3 over-here 5 over-here 13.1", LATE),
         # 100: a symmetric registry stays for nodes that nobody can cancel
         (SYMMETRIC, BEGUN + "over-untold", f"show; say WaitsForOthers (2,) 30.0; {ASKS}"),
         (SYMMETRIC, BEGUN + "over-untold 29.9", ""),
@@ -220,7 +222,8 @@ def test_50_52_metrics_are_kept_each_second_and_once_more_at_the_end() -> None:
 
 def test_53_a_part_that_fails_as_nobody_expected_ends_the_launch_with_that() -> None:
     drive = Drive.new().submitting(ONE)
-    number = drive.fails(do.Submit)
+    number = drive.id(do.Submit)
+    drive.fails(do.Submit)
     assert drive.open(do.CancelRun).reason == do.ByFailure("KeyError('x')")
     drive.cancelled(status(everyone_left=True))
     for _ in range(2):
@@ -248,7 +251,8 @@ def test_53_whatever_fails_the_launch_comes_to_its_end(kind: type[Any]) -> None:
         drive.end()
     if kind is do.WriteResult:
         drive.answer(do.CloseChild)
-    number = drive.fails(kind)
+    number = drive.id(kind)
+    drive.fails(kind)
     assert drive.of(do.CancelRun) == []  # nobody is there to hear of it
     assert drive.outcome().fault == number
 

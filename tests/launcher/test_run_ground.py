@@ -125,6 +125,7 @@ STEPS: Steps = {
     "dies": lambda drive, _: drive.child_ends(),
     "closed": lambda drive, _: drive.answer(do.CloseChild),
     "made": lambda drive, _: drive.answer(do.Establish),
+    "events-fail": lambda drive, _: drive.fails(do.FollowEvents),
     "refused": lambda drive, _: drive.refuse(do.Establish, TAKEN),
     "signal": lambda drive, _: drive.signal(2),
 }
@@ -168,6 +169,7 @@ STAYS = "say FormerStays k7f2a9c1xy; close board; end unavailable"
         (FORMER, SAME_PORT, "opened same created", RESUMED),
         (FORMER, OTHER_PORT, "opened same created", f"say PortKept 30000 29600; {RESUMED}"),  # D1
         (FORMER, WANTED, "opened same created made", "ask status -1 2.0; follow events 16"),
+        (FORMER, WANTED, "opened same created made events-fail 0.2", "follow events 16"),
         # 22, 23: the comparison is tried again, and another job ends the former one
         (FORMER, WANTED, "opened same silent 0.05", "create run"),
         (

@@ -109,6 +109,10 @@ RUNS = SENT + "submitted heard running heard "
         (SENT + "busy over", "break off Submit"),
         (SENT + "busy over signal end", "find"),
         (SENT + "signal busy", "break off Submit"),
+        (
+            SENT + "busy signal",
+            "say EndsRun 15; break off Submit; break off TellSlot; cancel run BySignal",
+        ),
         (SENT + "end busy", "break off Submit; find"),
         (SENT + "go-without busy", "break off Submit; find"),
         (SENT + "busy go-without heard", "break off Submit; find"),
