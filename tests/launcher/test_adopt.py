@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import launcher.symmetric.platforms
@@ -362,6 +362,7 @@ VALUES = st.sampled_from(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from(sorted(env.SRUN | env.AZUREML_MPI | env.JOBSET)), VALUES))
 def test_no_environment_breaks_the_reading(environ: dict[str, str]) -> None:
     for base in (env.SRUN, env.VOLCANO, env.SAGEMAKER, env.SKYPILOT, env.TENSORFLOW, env.SHELL):

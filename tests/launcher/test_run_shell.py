@@ -8,6 +8,7 @@ import re
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -327,16 +328,11 @@ async def test_93_the_exit_code_is_the_results_or_that_of_the_signal_which_cance
     result: Result | None,
     code: int,
 ) -> None:
-    class Ended:
-        """A launch that ended so."""
+    async def go() -> Outcome:
+        return outcome
 
-        def __init__(self, *_: object) -> None:
-            self.result = result
-
-        async def go(self) -> Outcome:
-            return outcome
-
-    monkeypatch.setattr("launcher.run.command.Launch", Ended)
+    ended = SimpleNamespace(result=result, go=go)
+    monkeypatch.setattr("launcher.run.command.Launch", lambda *_: ended)
     assert await world.run() == code
     assert len(world.echoed) == (result is not None)
 
