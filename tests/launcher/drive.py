@@ -120,7 +120,7 @@ class Drive:
         A step is a name, a number of seconds that pass, or a state as which slot 1's worker run is
         described, with its detail; a 2 behind a name is for its second generation.
         """
-        done: list[Action] = []
+        done, steps = list[Action](), COMMON | steps
         for word in script.split():
             name, _, detail = word.partition(":")
             if name in steps:
@@ -305,3 +305,21 @@ class Drive:
 
     def verdict(self) -> Verdict | None:
         return self.outcome().verdict
+
+
+COMMON: Steps = {
+    "begin": lambda drive, _: drive.begin().last,
+    "made": lambda drive, _: drive.answer(do.Establish),
+    "created": lambda drive, _: drive.answer(do.CreateRun),
+    "closed": lambda drive, _: drive.answer(do.CloseChild),
+    "signal": lambda drive, _: drive.signal(),
+    "dies": lambda drive, _: drive.child_ends(),
+    "end": lambda drive, _: drive.end(),
+    "uncancelled": lambda drive, _: drive.refuse(do.CancelRun, SILENT),
+    "events-fail": lambda drive, _: drive.fails(do.FollowEvents),
+    "heard": lambda drive, key: drive.answer(do.TellSlot, key),
+    "found": lambda drive, key: drive.found(key, "101"),
+    "missed": lambda drive, key: drive.found(key, None),
+    "told": lambda drive, key: drive.told(key),
+}
+"""Steps of every script."""

@@ -35,12 +35,8 @@ UNWRITTEN: dict[str, Any] = {"unwritten_seconds": 121.0, "trouble": "full"}
 TOO_LATE = result("join_timeout")
 STEPS: Steps = {
     "begin": lambda drive, _: drive.begin().last,
-    "made": lambda drive, _: drive.answer(do.Establish),
-    "created": lambda drive, _: drive.answer(do.CreateRun),
     "uncreated": lambda drive, _: drive.refuse(do.CreateRun, SILENT),
     "refused": lambda drive, _: drive.refuse(do.CreateRun, FOREIGN),
-    "dies": lambda drive, _: drive.child_ends(),
-    "signal": lambda drive, _: drive.signal(),
     # how the run stands
     "silent": lambda drive, _: drive.refuse(do.AskStatus, SILENT),
     "late": lambda drive, _: drive.take(said.Unanswered(drive.id(do.AskStatus), SILENT, 1.0)),
@@ -61,14 +57,11 @@ STEPS: Steps = {
     "over-untold-well": lambda drive, _: drive.came(over(untold=[2], result=result(status="ok"))),
     "over-unchecked": lambda drive, _: drive.came(over(result=result("preflight_failed", 87))),
     "over-unverified": lambda drive, _: drive.came(over(result=result("verification_failed", 81))),
-    "end": lambda drive, _: drive.end(),
     # what is told, kept and shown
-    "heard": lambda drive, _: drive.answer(do.TellSlot),
     "unheard": lambda drive, _: drive.refuse(do.TellSlot, FULL),
     "unwanted": lambda drive, _: drive.refuse(do.TellSlot, OVER),
     "cancelled": lambda drive, _: drive.cancelled(status(HERE, version=4)),
     "cancelled-left": lambda drive, _: drive.cancelled(status(everyone_left=True)),
-    "uncancelled": lambda drive, _: drive.refuse(do.CancelRun, SILENT),
     "still-here": lambda drive, _: drive.status(HERE, version=4),
     "unkept": lambda drive, _: drive.refuse((do.Keep, do.KeepReport), SILENT),
     "kept": lambda drive, _: drive.take(
@@ -81,8 +74,6 @@ STEPS: Steps = {
     "events-over": lambda drive, _: drive.take(
         said.EventsOver(drive.id(do.FollowEvents), 9, broken=False)
     ),
-    "events-fail": lambda drive, _: drive.fails(do.FollowEvents),
-    "closed": lambda drive, _: drive.answer(do.CloseChild),
 }
 OWN, STANDING, SYMMETRIC = facts(), facts(owns=False), facts(others=None)
 BEGUN = "begin made created "

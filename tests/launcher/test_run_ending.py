@@ -17,7 +17,6 @@ from rendezvous.wire.run import NodeState, Phase, SlotState
 from tests.launcher.drive import (
     LOCAL,
     NOISE,
-    SILENT,
     SLURM,
     Drive,
     Steps,
@@ -232,23 +231,16 @@ def sent(drive: Drive) -> int:
 
 
 LAUNCH: Steps = {
-    "signal": lambda drive, _: drive.signal(),
-    "uncancelled": lambda drive, _: drive.refuse(do.CancelRun, SILENT),
     "cancelled-over": lambda drive, _: drive.cancelled(over()),
     "cancelled-soon": lambda drive, _: drive.cancelled(status(phase=Phase.RUNNING)),
     "wants": lambda drive, _: drive.status(slot(2, 0, 1)),
     "released": lambda drive, _: drive.status(slot(1), phase=Phase.RUNNING),
     "over-here": lambda drive, _: drive.came(over(slot(1, node=NodeState.RUNNING), left=False)),
-    "end": lambda drive, _: drive.end(),
-    "dies": lambda drive, _: drive.child_ends(),
     "stray": lambda drive, _: drive.take(said.Done(999)),
     "busy": lambda drive, key: drive.take(said.SubmitTroubled(sent(drive), key, "error 500")),
     "submitted": lambda drive, key: drive.take(said.Submitted(sent(drive), key, "101")),
     "refused": lambda drive, key: drive.submit_failed(key, certain=True),
     "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
-    "missed": lambda drive, key: drive.found(key, None),
-    "told": lambda drive, key: drive.told(key),
-    "closed": lambda drive, _: drive.answer(do.CloseChild),
     "written": lambda drive, _: drive.answer(do.WriteResult),
     "unwritten": lambda drive, _: drive.take(said.NotWritten(drive.id(do.WriteResult), "full")),
 }

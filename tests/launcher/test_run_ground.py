@@ -53,16 +53,10 @@ STEPS: Steps = {
     "over": lambda drive, _: drive.came(over(reason="it is over")),
     "silent": lambda drive, _: drive.refuse((do.AskStatus, do.CreateRun, do.CancelRun), SILENT),
     "foreign": lambda drive, _: drive.refuse(do.AskStatus, FOREIGN),
-    "created": lambda drive, _: drive.answer(do.CreateRun),
     "exists": lambda drive, _: drive.refuse(do.CreateRun, EXISTS),
     "hears": lambda drive, _: drive.cancelled(status(HERE, phase=Phase.RUNNING, version=4)),
     "left": lambda drive, _: drive.cancelled(over(slot(1, node=NodeState.LEFT))),
-    "dies": lambda drive, _: drive.child_ends(),
-    "closed": lambda drive, _: drive.answer(do.CloseChild),
-    "made": lambda drive, _: drive.answer(do.Establish),
-    "events-fail": lambda drive, _: drive.fails(do.FollowEvents),
     "refused": lambda drive, _: drive.refuse(do.Establish, TAKEN),
-    "signal": lambda drive, _: drive.signal(2),
 }
 NEW = "establish Fresh(kept=())"
 RESUMED = "say Resumes k7f2a9c1xy waiting; establish Resumed(seen=16)"
@@ -144,9 +138,9 @@ STAYS = "say FormerStays k7f2a9c1xy; close board; end unavailable"
         (BOTHS, STANDING, "opened same" + " silent 1" * 14 + " silent", ""),
         (BOTHS, STANDING, "opened same" + " silent 1" * 15 + " silent", STAYS),
         # D6: a signal before the launch ends what was begun, which can still be resumed
-        (FORMER, WANTED, "opened signal", "say EndsRun 2; break off AskStatus; close child"),
-        (FORMER, WANTED, "opened signal signal", "say EndsAtOnce 2 True"),
-        (FORMER, WANTED, "opened signal closed", "close board; end 2"),
+        (FORMER, WANTED, "opened signal", "say EndsRun 15; break off AskStatus; close child"),
+        (FORMER, WANTED, "opened signal signal", "say EndsAtOnce 15 True"),
+        (FORMER, WANTED, "opened signal closed", "close board; end 15"),
     ],
 )
 def test_17_to_32_what_is_done_about_the_former_launch(
@@ -226,5 +220,5 @@ def test_26_what_is_resumed_is_not_ended() -> None:
 def test_d6_what_is_being_ended_when_a_signal_comes_stays_in_the_ledger() -> None:
     drive = Drive.new(None, OnDisk(left=(LEFT,)))
     done = drive.play("begin signal", STEPS)
-    assert done == "say EndsRun 2; break off Describe; close board; end 2"
+    assert done == "say EndsRun 15; break off Describe; close board; end 15"
     assert drive.of(do.Note) == []

@@ -42,11 +42,9 @@ STEPS: dict[str, Callable[[Drive, Key], Any]] = {
     "go-unwanted": lambda drive, _: drive.status(slot(1, 1, 2), phase=GO),
     "go": lambda drive, _: drive.status(slot(1, node=NodeState.RUNNING, rank=1), phase=GO),
     "node-left": lambda drive, _: drive.status(slot(1, node=NodeState.LEFT, rank=1), phase=GO),
-    "heard": lambda drive, key: drive.answer(do.TellSlot, key),
     "over": lambda drive, key: drive.refuse(do.TellSlot, OVER, key),
     "foreign": lambda drive, key: drive.refuse(do.TellSlot, FOREIGN, key),
     "unheard": lambda drive, _: drive.take(said.Unanswered(drive.id(do.TellSlot), SILENT, 0.5)),
-    "end": lambda drive, _: drive.end(),
     # what the disk and the scheduler say, and who waits
     "written": lambda drive, key: drive.answer(do.WriteIntent, key),
     "full": lambda drive, _: drive.take(said.NotWritten(drive.id(do.WriteIntent), "full", 1.0)),
@@ -55,12 +53,8 @@ STEPS: dict[str, Callable[[Drive, Key], Any]] = {
     "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
     "refused": lambda drive, key: drive.submit_failed(key, "no", certain=True),
     "busy": lambda drive, key: drive.take(said.SubmitTroubled(drive.id(do.Submit), key, "busy")),
-    "found": lambda drive, key: drive.found(key, "101"),
-    "missed": lambda drive, key: drive.found(key, None),
-    "told": lambda drive, key: drive.told(key),
     "silent": lambda drive, _: drive.scheduler_silent((do.Find, do.Describe), "error 500"),
     "line": lambda drive, _: drive.take(said.LineRead(drive.id(do.ReadLastLine), "no image")),
-    "signal": lambda drive, _: drive.signal(),
 }
 
 
