@@ -289,7 +289,7 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         ("ending", "ended", "note 101 gone; close child"),
         ("ending", "ended closed", FAILED),
         ("ending", "ended closed written", "end"),
-        ("ending", "ended closed written 600", ""),
+        ("ending", "ended closed written signal", ""),
         ("ending", "ended closed unwritten", "say ResultUnwritten full; end"),  # 94
         # 79: what is ended already goes on as it is; a submission is waited for, for ten seconds
         ("running", "released end", ""),

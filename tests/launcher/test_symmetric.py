@@ -183,6 +183,11 @@ def test_the_doctor_says_what_is_missing_and_exits_with_1() -> None:
     [
         ({"RDZV_TOKEN": ""}, "there is no RDZV_TOKEN: 'rdzv launch' would be no symmetric start"),
         ({"RDZV_TOKEN": "nonsense"}, "RDZV_TOKEN does not begin with"),
+        (
+            {"SLURM_JOB_ID": ""},
+            "a symmetric start (RDZV_TOKEN) needs NUM_NODES (--nnodes) and NODE",
+        ),
+        ({"SLURM_LOCALID": "1"}, "srun starts several tasks on a node"),
         ({"RDZV_ID": "two words"}, "--rdzv-id 'two words': a run id has 1 to 63 letters"),
         ({"NUM_NODES": "x"}, "--nnodes x: a size is N or MIN:MAX"),
     ],
