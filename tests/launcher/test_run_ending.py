@@ -314,6 +314,8 @@ def test_36_to_94_how_a_launch_ends(start: str, script: str, then: str) -> None:
     drive: Drive = getattr(Drive.new(), start)(*[ONE] * (start != "following"))
     quiet = (*NOISE, do.AskStatus, do.FollowEvents)
     assert drive.play(script, LAUNCH, quiet) == then
+    if drive.stage == "over":
+        assert drive.all_open(object) == drive.all_open(do.StartChild)
 
 
 def test_79_d13_nothing_begins_while_submissions_are_waited_for() -> None:
