@@ -236,7 +236,7 @@ LAUNCH: Steps = {
     "wants": lambda drive, _: drive.status(slot(2, 0, 1)),
     "released": lambda drive, _: drive.status(slot(1), phase=Phase.RUNNING),
     "over-here": lambda drive, _: drive.came(over(slot(1, node=NodeState.RUNNING), left=False)),
-    "stray": lambda drive, _: drive.take(said.Done(999)),
+    "stray": lambda drive, _: drive.take(said.Done(999)) + drive.take(said.PartFailed(999, "?")),
     "busy": lambda drive, key: drive.take(said.SubmitTroubled(sent(drive), key, "error 500")),
     "submitted": lambda drive, key: drive.take(said.Submitted(sent(drive), key, "101")),
     "refused": lambda drive, key: drive.submit_failed(key, certain=True),
@@ -301,7 +301,7 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         # D13: an answer that comes when it was given up is learnt all the same; another is dropped
         ("submitting", "signal signal submitted missed 1", "describe 101"),
         ("submitting", "signal signal busy", ""),
-        ("submitting", "signal signal stray", ""),
+        ("following", "stray", ""),
         # 87: after ten seconds it is said once what is waited for
         ("ending", "9.9", ""),
         ("ending", "10", "say WaitsForRuns (1,)"),

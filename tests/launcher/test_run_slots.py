@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -37,6 +36,11 @@ STEPS: dict[str, Callable[[Drive, Key], Any]] = {
     # what the registry says
     "wanted": lambda drive, _: drive.status(slot(1, 0, 1)),
     "replaced": lambda drive, _: drive.status(slot(1, 1, 2)),
+    "uncalled": lambda drive, _: drive.status(slot(1, state=RUNNING, state_seconds=20.0)),
+    "fresh": lambda drive, _: drive.status(slot(1, state=RUNNING, state_seconds=19.9)),
+    "called": lambda drive, _: drive.status(
+        slot(1, state=RUNNING, state_seconds=20.0, node=NodeState.JOINED)
+    ),
     "go-replaced": lambda drive, _: drive.status(slot(1, 1, 2, rank=1), phase=GO),
     "go-without": lambda drive, _: drive.status(slot(1), phase=GO),
     "go-unwanted": lambda drive, _: drive.status(slot(1, 1, 2), phase=GO),
@@ -60,6 +64,7 @@ STEPS: dict[str, Callable[[Drive, Key], Any]] = {
 
 QUIET = (*NOISE, do.AskStatus)
 SENT = "wanted heard written "
+STUCK = "go-without 76 silent"
 RUNS = SENT + "submitted heard running heard "
 
 
@@ -146,6 +151,12 @@ RUNS = SENT + "submitted heard running heard "
         (RUNS + "go-without running", ""),
         (RUNS + "go-without running 3.2 running", "cancel worker run 101 12.0"),
         ("go-unwanted", ""),
+        # D14: one that cannot be ended is tried again ever more rarely
+        (RUNS + STUCK + " 59 go-without", ""),
+        (RUNS + STUCK + " 61 go-without", "describe 101"),
+        (RUNS + f"{STUCK} 61 {STUCK} 119 go-without", ""),
+        (RUNS + f"{STUCK} 61 {STUCK} 121 go-without", "describe 101"),
+        (RUNS + f"{STUCK} 61 {STUCK} 121 {STUCK} 239 go-without", ""),
     ],
 )
 def test_53_to_78_what_is_done_about_a_worker_run(script: str, then: str) -> None:
@@ -160,6 +171,11 @@ def test_53_to_78_what_is_done_about_a_worker_run(script: str, then: str) -> Non
         (KEEPS_LOGS.others, "1 failed:full", "note 101 gone; read last line 101"),
         (KEEPS_LOGS.others, "1 failed:full line", "tell slot failed 101 full no image"),
         (KEEPS_LOGS.others, "go node-left 1 failed", "note 101 gone; tell slot failed 101"),
+        # 77: one that runs for a while and does not call is told again with its last line
+        (KEEPS_LOGS.others, "uncalled" + " 1 running" * 30, ""),
+        (KEEPS_LOGS.others, "uncalled" + " 1 running" * 31, "read last line 101"),
+        (KEEPS_LOGS.others, "fresh" + " 1 running" * 31, ""),
+        (KEEPS_LOGS.others, "called" + " 1 running" * 31, ""),
     ],
 )
 def test_72_76_77_what_is_done_about_what_another_scheduler_says(
@@ -274,31 +290,6 @@ def test_71_a_scheduler_that_serves_others_is_asked_less_often(
     for seconds, count in ((pause - 0.01, 0), (0.02, slots)):
         done = drive.wait(seconds)
         assert len([action for action in done if isinstance(action, do.Describe)]) == count
-
-
-def test_77_one_that_runs_and_does_not_call_is_told_again_with_its_last_line() -> None:
-    drive = Drive.new(KEEPS_LOGS).running(ONE, TWO)
-    runs: dict[str, Any] = {"state": RUNNING, "state_seconds": 20.0}
-    drive.status(slot(1, **runs), slot(2, node=NodeState.JOINED, **runs))
-    for _ in range(32):
-        drive.wait(1.0)
-        for key in open_keys(drive, do.Describe):
-            drive.described(key, RUNNING)
-    assert [action.key for action in drive.of(do.ReadLastLine)] == [ONE]
-
-
-def test_d14_one_that_cannot_be_ended_is_tried_again_ever_more_rarely() -> None:
-    drive, begun = Drive.new().running(ONE), []
-    for _ in range(300):
-        before = len(drive.of(do.Describe))
-        drive.status(slot(1), phase=GO)
-        if len(drive.of(do.Describe)) > before:
-            begun.append(drive.now)
-        for _ in drive.all_open(do.Describe):
-            drive.now += 100  # it is late
-            drive.scheduler_silent(do.Describe, "you may not")
-        drive.wait(2.0)
-    assert [after - earlier for earlier, after in pairwise(begun)] == [160.0, 220.0, 340.0]
 
 
 def test_how_a_worker_run_ended_is_known_unless_this_launch_has_ended_it() -> None:

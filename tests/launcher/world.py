@@ -77,11 +77,9 @@ class Fleet:
     """A scheduler that behaves: what was submitted is listed, runs, and can be ended.
 
     Attributes:
-        made: Its runs by name.
         told: The graces with which it was told to end one.
         stays: It does not end anything, and says so.
         trouble: What its first try to submit comes to.
-        lines: What a run prints.
     """
 
     name: str = "fleet"
@@ -133,10 +131,8 @@ class Registry:
     """A registry that keeps one run, and does with its slots what a test asks for.
 
     Attributes:
-        spec: What the run was created with.
         told: What it heard of worker runs.
         down: Why it does not answer.
-        asked: The calls, in order.
     """
 
     spec: RunSpec | None = None
@@ -272,7 +268,6 @@ class World(LaunchEnvironment):
     Attributes:
         log: What was done to the registry's process, socket and the board, in order.
         dies: The registry's process ends at once.
-        said: What the board was told to say.
         echoed: What was written beside the board, and whether a launcher held the folder then.
     """
 
