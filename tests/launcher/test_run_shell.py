@@ -92,19 +92,29 @@ async def test_02_06_what_is_wrong_is_refused_before_anything_exists(
     assert (world.signal, world.log) == (None, [])
 
 
+V4, BOTH, FAR = ("127.0.0.1",), ("127.0.0.1", "::1"), ("10.0.0.1",)
+
+
 @pytest.mark.parametrize(
-    ("scheduler", "token", "alone"),
-    [("local", None, True), ("local", TOKEN, False), ("manual", None, False)],
+    ("scheduler", "token", "local_node", "alone", "near"),
+    [
+        ("local", None, True, True, V4),
+        ("local", TOKEN, True, False, BOTH),
+        ("manual", None, True, False, BOTH),
+        ("manual", None, False, False, FAR),
+    ],
 )
-def test_03_only_the_nodes_of_one_machine_meet_at_a_loopback_address_without_tls(
-    world: World, scheduler: str, token: str | None, alone: bool
+def test_03_69_only_what_is_on_one_machine_meets_at_a_loopback_address_and_alone_without_tls(
+    world: World, scheduler: str, token: str | None, local_node: bool, alone: bool, near: object
 ) -> None:
-    preparation = prepared(scheduler, token)
+    preparation = prepared(scheduler, token, local_node=local_node)
     footing = surveyed(world, preparation)
     assert preparation.plan.site.loopback is alone
     assert world.listened == [(29_600, "127.0.0.1" if alone else "", token is not None)]
     assert footing.place.trust == ("plain" if alone else "certificate")
-    assert footing.place.addresses == (("127.0.0.1",) if alone else ("10.0.0.1",))
+    joins = [JoinString.parse(footing.join(Key(slot, 1))) for slot in (0, 1)]
+    assert [join.place.addresses for join in joins] == [near, V4 if alone else FAR]
+    assert [join.slot for join in joins] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -182,18 +192,6 @@ def test_28_a_new_launch_takes_the_next_port_and_a_symmetric_one_its_own_alone(
     assert (len(own.spec().token_sha256), len(symmetric.spec().token_sha256)) == (0, 2)  # rule 100
 
 
-@pytest.mark.parametrize(
-    ("here", "addresses"), [(True, ("127.0.0.1", "::1")), (False, ("10.0.0.1",))]
-)
-def test_69_a_node_beside_its_registry_joins_by_loopback(
-    world: World, here: bool, addresses: tuple[str, ...]
-) -> None:
-    footing = surveyed(world, world.prepared(local_node=here))
-    joins = [JoinString.parse(footing.join(Key(slot, 1))) for slot in (0, 1)]
-    assert [join.place.addresses for join in joins] == [addresses, ("10.0.0.1",)]
-    assert [join.slot for join in joins] == [0, 1]
-
-
 @virtual
 async def test_29_without_an_address_of_its_own_a_launch_is_refused(world: World) -> None:
     world.addresses = list  # type: ignore[method-assign]
@@ -227,13 +225,16 @@ async def test_14_a_launch_from_its_port_to_its_result_and_its_last_line(world: 
 
 
 @virtual
-async def test_the_registry_hears_the_name_and_the_token_of_what_will_be_submitted(
+async def test_the_registry_hears_of_a_worker_run_from_its_name_and_token_to_its_last_line(
     world: World,
 ) -> None:
     world.fleet.trouble = "the fleet answered 500"
+    world.fleet.lines = ["pulling", "no such \x1b[31mimage", "  "]
     async with world.going(told=8):
-        pass
-    (intent, troubled, submitted, running) = [n for slot, n in world.registry.told if slot == 1]
+        for made in world.fleet.made.values():
+            made.state, made.detail = SlotState.FAILED, "ImagePullBackOff"
+        await world.until(lambda: len(world.registry.told) == 10)
+    (intent, troubled, submitted, running, failed) = (n for s, n in world.registry.told if s == 1)
     record, keys = world.state().record(), world.state().keys()
     assert record is not None
     assert keys is not None
@@ -242,6 +243,7 @@ async def test_the_registry_hears_the_name_and_the_token_of_what_will_be_submitt
     assert troubled.detail == "the fleet answered 500"
     assert (submitted.token_sha256, submitted.name, submitted.handle) == (None, "", "101")
     assert running.state is SlotState.RUNNING
+    assert failed.detail == "ImagePullBackOff; its last line: 'no such ?[31mimage'"
 
 
 @virtual
@@ -259,18 +261,6 @@ async def test_a_ledger_that_cannot_be_written_is_named(world: World) -> None:
         await world.until(lambda: len(world.fleet.made) == 2)
     (words,) = world.said
     assert words.startswith(f"{path} cannot be written, so nothing is submitted: ")
-
-
-@virtual
-async def test_what_a_worker_run_printed_last_is_told_in_words(world: World) -> None:
-    world.fleet.lines = ["pulling", "no such \x1b[31mimage", "  "]
-    async with world.going():
-        for made in world.fleet.made.values():
-            made.state, made.detail = SlotState.FAILED, "ImagePullBackOff"
-        await world.until(lambda: len(world.registry.told) == 8)
-    news = world.registry.newest(1)
-    assert news is not None
-    assert news.detail == "ImagePullBackOff; its last line: 'no such ?[31mimage'"
 
 
 @virtual
