@@ -13,7 +13,7 @@ from launcher.run.actions import Action
 from launcher.run.ground import OnDisk, Wanted
 from launcher.run.machine import Machine
 from launcher.run.sentences import Sentence
-from launcher.run.values import ErrorKind, Key, LaunchFacts, Outcome, Starter, Trouble, Verdict, Why
+from launcher.run.values import ErrorKind, Key, LaunchFacts, Starter, Trouble, Why
 from launcher.schedulers.description import Description
 from rendezvous.wire.run import NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
 
@@ -150,8 +150,10 @@ class Drive:
                 result = verdict.result
                 more = [result.code, verdict.says] if result else _named(verdict.failure)
             case do.End(outcome=outcome):
-                refused = outcome.refused
+                refused, fault = outcome.refused, outcome.fault
                 more = [refused.code if refused else "", str(outcome.signal or "")]
+                if fault is not None:
+                    more += ["fault", type(self._sent.get(fault)).__name__]
             case do.Note(handle=handle, gone=gone, whole=whole):
                 more = [handle, "gone" * gone, "whole" * whole]
             case do.Establish(ground=ground):
@@ -292,19 +294,6 @@ class Drive:
         if self.all_open(do.FollowEvents):
             self.take(said.EventsOver(self.id(do.FollowEvents), 9, broken=False))
         return self.last
-
-    def outcome(self) -> Outcome:
-        """How it ended, once the registry is down and the result written."""
-        if self.all_open(do.CancelRun) and self.stage == "failing":
-            self.refuse(do.CancelRun, SILENT)
-        for kind in (do.CloseChild, do.WriteResult):
-            if self.all_open(kind):
-                self.answer(kind)
-        (end,) = self.of(do.End)
-        return end.outcome
-
-    def verdict(self) -> Verdict | None:
-        return self.outcome().verdict
 
 
 COMMON: Steps = {

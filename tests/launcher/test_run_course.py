@@ -67,6 +67,12 @@ STEPS: Steps = {
     "kept": lambda drive, _: drive.take(
         said.ReportCame(drive.id((do.Keep, do.KeepReport)), REPORT)
     ),
+    "establish-fails": lambda drive, _: drive.fails(do.Establish),
+    "child-fails": lambda drive, _: drive.fails(do.StartChild),
+    "close-fails": lambda drive, _: drive.fails(do.CloseChild),
+    "result-fails": lambda drive, _: drive.fails(do.WriteResult),
+    "cancel-fails": lambda drive, _: drive.fails(do.CancelRun),
+    "board-fails": lambda drive, _: drive.take(said.PartFailed(said.NO_ACTION, "no terminal")),
     "metrics": lambda drive, _: drive.answer(do.FetchMetrics),
     "events-broken": lambda drive, _: drive.take(
         said.EventsOver(drive.id(do.FollowEvents), 17, broken=True, jitter=0.0)
@@ -84,6 +90,7 @@ FAILS = "break off FollowEvents; cancel run ByFailure"
 ON_FULL = DOWN + "StorageLost 120.5 the disk is full make room"
 CHILD_LOST = DOWN + "ChildLost 5 30.0 no room"
 NOT_CREATED = DOWN + "NotCreated 20.0 unavailable False"
+BOARD_FAULT = "close board; end fault NoneType"
 LATE = "say DidNotLeave (1,) 18.0; break off AskStatus"
 LOST = "say LostAfterResult; break off FollowEvents; close child"
 FAILED_RESULT = DOWN + "program_failed"
@@ -180,19 +187,26 @@ FAILED_RESULT = DOWN + "program_failed"
         # 51: events go on after the last one that was shown, and end nothing
         (OWN, BEGUN + "events-broken 0.2", "follow events 17"),
         (OWN, BEGUN + "events-fail 0.2", "follow events 0"),
+        # 53, 95: whatever fails as nobody expected, the launch comes to its end, without a result
+        (OWN, "begin establish-fails", "close board; end fault Establish"),
+        (OWN, "begin made child-fails", "break off CreateRun; close child"),
+        (OWN, "begin made child-fails closed", "close board; end fault StartChild"),
+        (OWN, BEGUN + "end close-fails", "close board; end fault CloseChild"),
+        (OWN, BEGUN + "end closed result-fails", "end fault WriteResult"),
+        (OWN, BEGUN + "board-fails", f"break off AskStatus; {FAILS}"),
+        (OWN, BEGUN + "board-fails board-fails", ""),
+        (OWN, BEGUN + "board-fails cancel-fails", "close child"),  # that does not keep it either
+        (OWN, BEGUN + "board-fails cancel-fails closed", BOARD_FAULT),
+        (OWN, BEGUN + "over-here board-fails cancel-fails closed", BOARD_FAULT),
         # D7: what is lost after the result does not lose it
-        (
-            OWN,
-            BEGUN + "over-here forgets",
-            "say LostAfterResult; break off FollowEvents; close child",
-        ),
+        (OWN, BEGUN + "over-here forgets", LOST),
         (OWN, BEGUN + "over-here forgets closed", FAILED_RESULT),
         (OWN, BEGUN + "over-here" + " dies 1" * 5 + " closed", FAILED_RESULT),
         (OWN, BEGUN + "over-here signal signal closed", FAILED_RESULT),
         (OWN, BEGUN + "over-here" + " silent 1" * 18 + " metrics closed", FAILED_RESULT),
     ],
 )
-def test_33_to_51_what_is_done_at_each_step(of: LaunchFacts, script: str, then: str) -> None:
+def test_33_to_53_what_is_done_at_each_step(of: LaunchFacts, script: str, then: str) -> None:
     assert Drive.new(of).play(script, STEPS, (do.FetchMetrics,)) == then
 
 
@@ -206,59 +220,6 @@ def test_50_52_metrics_are_kept_each_second_and_once_more_at_the_end() -> None:
     assert len(drive.of(do.FetchMetrics)) == 2
     drive.came(over())
     assert len(drive.of(do.FetchMetrics)) == 3
-
-
-# --- what nobody expected
-
-
-def test_53_a_part_that_fails_as_nobody_expected_ends_the_launch_with_that() -> None:
-    drive = Drive.new().submitting(ONE)
-    number = drive.id(do.Submit)
-    drive.fails(do.Submit)
-    assert drive.open(do.CancelRun).reason == do.ByFailure("KeyError('x')")
-    drive.cancelled(status(everyone_left=True))
-    for _ in range(2):
-        drive.found(ONE, None)  # it may have been made all the same
-        drive.wait(1.0)
-    assert drive.outcome().fault == number
-    assert drive.of(do.WriteResult) == []
-    drive = Drive.new().submitting(ONE)
-    drive.end()
-    drive.fails(do.Submit)  # nothing waits for it any more
-    assert drive.open(do.Find).key == ONE
-    drive.fails(do.Find)  # and an adapter that fails now is asked again
-    assert drive.stage == "ending"
-    drive.wait(1.0)
-    assert drive.all_open(do.Find)
-
-
-@pytest.mark.parametrize("kind", [do.Establish, do.StartChild, do.CloseChild, do.WriteResult])
-def test_53_whatever_fails_the_launch_comes_to_its_end(kind: type[Any]) -> None:
-    drive = Drive.new().begin()
-    if kind is not do.Establish:
-        drive.answer(do.Establish)
-    if kind not in (do.Establish, do.StartChild):
-        drive.answer(do.CreateRun)
-        drive.end()
-    if kind is do.WriteResult:
-        drive.answer(do.CloseChild)
-    number = drive.id(kind)
-    drive.fails(kind)
-    assert drive.of(do.CancelRun) == []  # nobody is there to hear of it
-    assert drive.outcome().fault == number
-
-
-@pytest.mark.parametrize("script", ["", "over-here"])
-def test_53_95_a_board_that_fails_ends_the_launch_and_no_result_is_written(script: str) -> None:
-    drive = Drive.new().following()
-    drive.play(script, STEPS)
-    for _ in range(2):
-        drive.take(said.PartFailed(said.NO_ACTION, "ValueError('no terminal')"))
-        assert drive.stage == "failing"
-    assert len(drive.of(do.CancelRun)) == 1
-    drive.fails(do.CancelRun)  # that does not keep it either
-    assert drive.outcome().fault == said.NO_ACTION
-    assert drive.of(do.WriteResult) == []
 
 
 def test_a_machine_is_a_value_that_can_be_recorded() -> None:

@@ -11,7 +11,7 @@ from launcher.run import actions as do
 from launcher.run import inputs as said
 from launcher.run.desk import Desk
 from launcher.run.ending import Ended, Endings
-from launcher.run.values import Key, Starter, Verdict
+from launcher.run.values import Key, Starter
 from launcher.schedulers.description import Description
 from rendezvous.wire.run import NodeState, Phase, SlotState
 from tests.launcher.drive import (
@@ -233,6 +233,13 @@ def sent(drive: Drive) -> int:
 LAUNCH: Steps = {
     "cancelled-over": lambda drive, _: drive.cancelled(over()),
     "cancelled-soon": lambda drive, _: drive.cancelled(status(phase=Phase.RUNNING)),
+    "cancelled-left": lambda drive, _: drive.cancelled(status(everyone_left=True)),
+    "submit-fails": lambda drive, _: drive.fails(do.Submit),
+    "find-fails": lambda drive, _: drive.fails(do.Find),
+    "node-lost": lambda drive, _: drive.end(result=result("node_lost", 86, slot=1)),
+    "killed": lambda drive, _: drive.end(result=result("program_failed", 129, slot=1)),
+    "ends-128": lambda drive, _: drive.end(result=result("program_failed", 128, slot=1)),
+    "cancelled-by-rdzv": lambda drive, _: drive.end(result=result("cancelled", 84, slot=1)),
     "wants": lambda drive, _: drive.status(slot(2, 0, 1)),
     "released": lambda drive, _: drive.status(slot(1), phase=Phase.RUNNING),
     "over-here": lambda drive, _: drive.came(over(slot(1, node=NodeState.RUNNING), left=False)),
@@ -245,10 +252,12 @@ LAUNCH: Steps = {
     "unwritten": lambda drive, _: drive.take(said.NotWritten(drive.id(do.WriteResult), "full")),
 }
 UNHEARD = "signal" + " uncancelled 0.5" * 20 + " uncancelled"
-FAILED = "close board; write result program_failed"
+DOWN, GIVEN_UP = "close board; write result", "break off Submit; find"
+FAILED = f"{DOWN} program_failed"
 HURRIED = "break off CancelWorkerRun; cancel worker run 101 0.0"
 ENDED_AT_ONCE = "close board; write result EndedAtOnce"
 AT_ONCE = "say EndsAtOnce 15"
+GONE, PREEMPTED = "missed 1 missed closed", "1 failed:PREEMPTED"
 LOST = "find; break off Find; say MayBeLeft not_listed; close child"
 
 
@@ -273,11 +282,7 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         ("following", "signal over-here 1", ""),
         ("following", "signal uncancelled over-here 1", ""),
         # 92: a second signal ends everything at once
-        (
-            "submitting",
-            "signal signal",
-            f"{AT_ONCE} True; break off CancelRun; break off Submit; find",
-        ),
+        ("submitting", "signal signal", f"{AT_ONCE} True; break off CancelRun; {GIVEN_UP}"),
         ("submitting", "signal signal missed 1 missed closed", ENDED_AT_ONCE),
         ("submitting", "signal signal missed 1 missed closed written", "end 15"),
         # 92: a first signal while runs are ended hurries, and is not the launch's end
@@ -302,6 +307,18 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         ("submitting", "signal signal submitted missed 1", "describe 101"),
         ("submitting", "signal signal busy", ""),
         ("following", "stray", ""),
+        # 53: a submission that fails as nobody expected may have been made all the same
+        ("submitting", "submit-fails", "cancel run ByFailure"),
+        ("submitting", "submit-fails cancelled-left", "find"),
+        ("submitting", f"submit-fails cancelled-left {GONE}", "close board; end fault Submit"),
+        ("submitting", "end submit-fails", "find"),
+        ("submitting", "end submit-fails find-fails", ""),
+        ("submitting", "end submit-fails find-fails 1", "find"),  # an adapter is asked again
+        # what a signal or a silence leaves open its scheduler may know
+        ("running", f"{PREEMPTED} node-lost closed", f"{DOWN} node_lost PREEMPTED"),
+        ("running", f"{PREEMPTED} killed closed", f"{FAILED} PREEMPTED"),
+        ("running", f"{PREEMPTED} ends-128 closed", FAILED),
+        ("running", f"{PREEMPTED} cancelled-by-rdzv closed", f"{DOWN} cancelled"),
         # 87: after ten seconds it is said once what is waited for
         ("ending", "9.9", ""),
         ("ending", "10", "say WaitsForRuns (1,)"),
@@ -330,26 +347,3 @@ def test_79_d13_nothing_begins_while_submissions_are_waited_for() -> None:
 def test_80_all_that_runs_has_as_long_as_two_looks_to_end_by_itself() -> None:
     drive = Drive.new(facts(others=Starter("slow", 20.0))).ending(ONE)
     assert drive.machine.ends.ends[ONE].wait_until == drive.now + 40.0
-
-
-CANCELLED = result("cancelled", 84, status="cancelled")
-
-
-@pytest.mark.parametrize(
-    ("ended", "says"),
-    [
-        (result("node_lost", 86, slot=1), "PREEMPTED"),
-        (result("program_failed", 143, slot=1), "PREEMPTED"),
-        (result("program_failed", 3, slot=1), ""),
-        (CANCELLED, ""),  # by `rdzv cancel`: as any other
-    ],
-)
-def test_what_a_signal_or_a_silence_leaves_open_its_scheduler_may_know(
-    ended: Any, says: str
-) -> None:
-    drive = Drive.new().running(ONE)
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.FAILED, "PREEMPTED")
-    drive.end(slot(1), result=ended)
-    assert drive.verdict() == Verdict(ended, says=says)
-    assert (drive.outcome().signal, drive.of(do.CancelRun), drive.said()) == (None, [], [])

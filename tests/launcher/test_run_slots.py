@@ -64,6 +64,7 @@ STEPS: dict[str, Callable[[Drive, Key], Any]] = {
 
 QUIET = (*NOISE, do.AskStatus)
 SENT = "wanted heard written "
+UNTOLD, LEFT = "break off Submit; break off TellSlot", "say MayBeLeft 101 silent"
 STUCK = "go-without 76 silent"
 RUNS = SENT + "submitted heard running heard "
 
@@ -108,10 +109,7 @@ RUNS = SENT + "submitted heard running heard "
         (SENT + "busy over", "break off Submit"),
         (SENT + "busy over signal end", "find"),
         (SENT + "signal busy", "break off Submit"),
-        (
-            SENT + "busy signal",
-            "say EndsRun 15; break off Submit; break off TellSlot; cancel run BySignal",
-        ),
+        (SENT + "busy signal", f"say EndsRun 15; {UNTOLD}; cancel run BySignal"),
         (SENT + "end busy", "break off Submit; find"),
         (SENT + "go-without busy", "break off Submit; find"),
         (SENT + "busy go-without heard", "break off Submit; find"),
@@ -121,10 +119,7 @@ RUNS = SENT + "submitted heard running heard "
         (RUNS + "replaced heard2 running", "cancel worker run 101 12.0"),
         (RUNS + "go-replaced heard2", "describe 101"),
         (RUNS + "go-replaced heard2 running told 0.2 ended", "note 101 gone; write intent 1.2"),
-        (
-            RUNS + "go-replaced heard2 running told 75 silent",
-            "say MayBeLeft 101 silent; write intent 1.2",
-        ),
+        (RUNS + "go-replaced heard2 running told 75 silent", f"{LEFT}; write intent 1.2"),
         (SENT + "replaced heard2 submitted", "note 101; describe 101"),  # D13
         # 70, 74: one that is over is noted, told, and submitted again when the registry wants it
         (RUNS + "1 failed:OOM", "note 101 gone; tell slot failed 101 OOM"),
