@@ -360,15 +360,12 @@ def test_two_long_ids_with_one_beginning_stay_two() -> None:
 VALUES = st.sampled_from(
     ["", "0", "1", "4", "-1", "x", "a,b", "[]", "{}", "n[1-4]", "null", '["a"]', "9" * 30]
 )
+ODD = st.dictionaries(st.sampled_from(sorted(env.SRUN | env.AZUREML_MPI | env.JOBSET)), VALUES)
+BASES = [env.SRUN, env.VOLCANO, env.SAGEMAKER, env.SKYPILOT, env.TENSORFLOW, env.SHELL]
 
 
 @settings(max_examples=200)
-@given(
-    st.sampled_from(
-        [env.SRUN, env.VOLCANO, env.SAGEMAKER, env.SKYPILOT, env.TENSORFLOW, env.SHELL]
-    ),
-    st.dictionaries(st.sampled_from(sorted(env.SRUN | env.AZUREML_MPI | env.JOBSET)), VALUES),
-)
+@given(st.sampled_from(BASES), ODD)
 def test_no_environment_breaks_the_reading(base: dict[str, str], environ: dict[str, str]) -> None:
     try:
         found = adopted(base | environ)

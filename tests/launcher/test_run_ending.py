@@ -316,6 +316,9 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         ("submitting", "end submit-fails find-fails 1", "find"),  # an adapter is asked again
         # what a signal or a silence leaves open its scheduler may know
         ("running", f"{PREEMPTED} node-lost closed", f"{DOWN} node_lost PREEMPTED"),
+        ("running", "1 ended:0 node-lost closed", f"{DOWN} node_lost"),
+        ("running", "released 3.2 running told 0.2 failed:9 node-lost closed", f"{DOWN} node_lost"),
+        ("following", "node-lost closed", f"{DOWN} node_lost"),
         ("running", f"{PREEMPTED} killed closed", f"{FAILED} PREEMPTED"),
         ("running", f"{PREEMPTED} ends-128 closed", FAILED),
         ("running", f"{PREEMPTED} cancelled-by-rdzv closed", f"{DOWN} cancelled"),

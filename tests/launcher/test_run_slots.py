@@ -285,18 +285,3 @@ def test_71_a_scheduler_that_serves_others_is_asked_less_often(
     for seconds, count in ((pause - 0.01, 0), (0.02, slots)):
         done = drive.wait(seconds)
         assert len([action for action in done if isinstance(action, do.Describe)]) == count
-
-
-def test_how_a_worker_run_ended_is_known_unless_this_launch_has_ended_it() -> None:
-    drive = Drive.new().running(ONE, TWO, Key(3, 1))
-    drive.wait(1.0)
-    drive.described(ONE, FAILED, "CANCELLED")
-    drive.described(Key(3, 1), FAILED)
-    drive.signal()
-    drive.signal()
-    drive.described(TWO, RUNNING)
-    drive.told(TWO)
-    drive.wait(1.0)
-    drive.described(TWO, FAILED, "CANCELLED by me")
-    words = [drive.machine.slots.words_of_end(number) for number in (1, 2, 3, 4)]
-    assert words == ["CANCELLED", "", "", ""]

@@ -205,9 +205,10 @@ def test_a_damaged_record_counts_as_none(state: StateDir, content: bytes) -> Non
 
 
 def test_the_secret_is_made_once_and_makes_the_keys(state: StateDir, other: StateDir) -> None:
+    write_record(state)
+    assert other.keys() is None
     secret = state.secret()
     assert len(secret) == 32
-    write_record(state)
     assert other.secret() == secret
     assert other.keys() == RunKeys(secret, "llama", "k7f2a9c1xy")
 
