@@ -385,34 +385,24 @@ async def test_d2_the_next_launcher_takes_up_the_launch_with_the_registry_it_has
 
 
 @virtual
-async def test_d3_d4_with_other_options_a_new_launch_begins_when_the_ground_is_decided(
+async def test_d3_d4_d5_with_other_options_a_new_launch_begins_when_the_ground_is_decided(
     world: World,
 ) -> None:
+    world.fleet.stays = True
     await killed(world)
-    before = world.state().record(), left(world)
+    world.fleet.poll_seconds = 1.0
+    before, former = (world.state().record(), left(world)), sorted(world.fleet.made)
     world.registry.down = STARTING
     async with world.going(told=0, set=["IMAGE=other"]):
         await world.until(lambda: "status" in world.registry.asked)
         assert (world.state().record(), left(world)) == before
         world.registry.down = None
         await world.until(lambda: len(world.registry.told) == 6 and len(world.fleet.made) == 4)
-    assert "its COMMAND or options were others" in world.said[0]
-    assert "cancel: its COMMAND or options were others" in world.registry.asked
-    assert world.said[1] == "2 worker runs of the former launch may be left: ending what is there"
-
-
-@virtual
-async def test_d5_what_cannot_be_ended_stays_in_the_ledger_of_the_new_launch(world: World) -> None:
-    world.fleet.stays = True
-    await killed(world)
-    world.fleet.poll_seconds = 1.0
-    world.registry.end()
-    former = sorted(world.fleet.made)
-    task = asyncio.create_task(world.run())
-    await world.until(lambda: any("may still be there" in words for words in world.said))
-    await world.until(lambda: len(world.fleet.made) == 4)
-    assert sorted(e.name for e in world.state().ledger.left() if e.former) == former
-    world.fleet.stays = False
-    world.registry.end()
-    await task
+        assert sorted(e.name for e in world.state().ledger.left() if e.former) == former
+        world.fleet.stays = False
     assert sorted(e.name for e in world.state().ledger.left()) == former
+    assert "cancel: its COMMAND or options were others" in world.registry.asked
+    why, ends, *stay = world.said
+    assert "its COMMAND or options were others" in why
+    assert ends == "2 worker runs of the former launch may be left: ending what is there"
+    assert ["may still be there" in words for words in stay] == [True, True]
