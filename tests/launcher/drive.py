@@ -117,7 +117,7 @@ class Drive:
     def play(self, script: str, steps: Steps, noise: tuple[type[Any], ...] = NOISE) -> str:
         """What is done at the script's last step.
 
-        A step is a name, a number of seconds that pass, or a state as which slot 1's worker run is
+        A step is a name, a number of seconds that pass, or a state as which a worker run is
         described, with its detail; a 2 behind a name is for its second generation.
         """
         done, steps = list[Action](), COMMON | steps
@@ -130,7 +130,8 @@ class Drive:
             elif name.endswith("2"):
                 done = steps[name[:-1]](self, Key(1, 2))
             else:
-                done = self.described(Key(1, 1), SlotState(name), detail)
+                found = Description(SlotState(name), detail)
+                done = self.take(said.Described(self.id(do.Describe), found))
         sent = self._sent
         of = [sent[one.id] if isinstance(one, do.BreakOff) else one for one in done]
         loud = [one for one, what in zip(done, of, strict=True) if not isinstance(what, noise)]
@@ -237,10 +238,6 @@ class Drive:
     def scheduler_silent(self, kind: Kinds[Any], words: str) -> list[Action]:
         return self.take(said.SchedulerSilent(self.id(kind), words))
 
-    def told(self, key: Key) -> list[Action]:
-        """It was told to end."""
-        return self.take(said.RunTold(self.id(do.CancelWorkerRun, key)))
-
     def signal(self, number: int = 15) -> list[Action]:
         return self.take(said.SignalCame(number))
 
@@ -309,6 +306,6 @@ COMMON: Steps = {
     "heard": lambda drive, key: drive.answer(do.TellSlot, key),
     "found": lambda drive, key: drive.found(key, "101"),
     "missed": lambda drive, key: drive.found(key, None),
-    "told": lambda drive, key: drive.told(key),
+    "told": lambda drive, _: drive.take(said.RunTold(drive.id(do.CancelWorkerRun))),
 }
 """Steps of every script."""

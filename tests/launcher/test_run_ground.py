@@ -10,8 +10,8 @@ from launcher.run import actions as do
 from launcher.run import inputs as said
 from launcher.run.clearing import Clearance
 from launcher.run.ground import Former, OnDisk, Wanted, is_there
-from launcher.run.sentences import EndsLeft, MayBeLeft, Stand, StandKind, UnknownLeft
-from launcher.run.values import ErrorKind, Fresh, Key, Left, Outcome, Trouble
+from launcher.run.sentences import UnknownLeft
+from launcher.run.values import ErrorKind, Key, Left, Outcome, Trouble
 from launcher.schedulers.description import Description
 from rendezvous.wire.errors import NotFound, RunOver, StorageFull, TooManyRequests, Unavailable
 from rendezvous.wire.run import NodeState, Phase, SlotState
@@ -53,6 +53,7 @@ STEPS: Steps = {
     "over": lambda drive, _: drive.came(over(reason="it is over")),
     "silent": lambda drive, _: drive.refuse((do.AskStatus, do.CreateRun, do.CancelRun), SILENT),
     "foreign": lambda drive, _: drive.refuse(do.AskStatus, FOREIGN),
+    "down": lambda drive, _: drive.scheduler_silent(do.Describe, "down"),
     "exists": lambda drive, _: drive.refuse(do.CreateRun, EXISTS),
     "hears": lambda drive, _: drive.cancelled(status(HERE, phase=Phase.RUNNING, version=4)),
     "left": lambda drive, _: drive.cancelled(over(slot(1, node=NodeState.LEFT))),
@@ -184,41 +185,29 @@ def test_errors_are_values(error: Exception, kind: ErrorKind) -> None:
 
 # --- what the ledger has left
 
-
-def test_26_what_a_former_launch_has_left_is_ended_before_it_is_forgotten() -> None:
-    drive = Drive.new(found=OnDisk(left=(LEFT,))).begin()
-    assert drive.said() == [EndsLeft(1)]
-    assert drive.of(do.Establish) == []
-    drive.described(LEFT.key, SlotState.RUNNING)
-    drive.told(LEFT.key)
-    drive.wait(0.2)
-    drive.described(LEFT.key, SlotState.ENDED)
-    assert drive.last == [
-        do.Note(LEFT.key, "100", gone=True),
-        do.Establish(drive.id(do.Establish), Fresh()),
-    ]
+ONE_LEFT = OnDisk(left=(LEFT,))
+GONE_PROFILE = OnDisk(left=(LEFT,), unknown=(UnknownLeft("rdzv-old-2-1", "no such profile"),))
+OWN_LEFT = OnDisk(FORMER, left=(LEFT,), own=(Left(Key(1, 1), SLURM, "100"),))
+KEPT = "establish Fresh(kept=('rdzv-old-2-1', 'rdzv-k7f2a9c1xy-1-1'))"
+UNKNOWN_LEFT = "say UnknownLeft rdzv-old-2-1 no such profile"
 
 
-def test_27_d5_what_could_not_be_ended_is_said_and_stays_in_the_ledger() -> None:
-    unknown = UnknownLeft("rdzv-old-2-1", "there is no such profile")
-    drive = Drive.new(found=OnDisk(left=(LEFT,), unknown=(unknown,))).begin()
-    drive.now += 100.0
-    drive.scheduler_silent(do.Describe, "down")
-    stand = Stand(StandKind.SILENT, detail="down")
-    assert drive.said() == [unknown, EndsLeft(1), MayBeLeft(LEFT.key, "100", stand)]
-    assert drive.open(do.Establish).ground == Fresh(("rdzv-old-2-1", LEFT.key.former))
-
-
-def test_26_what_is_resumed_is_not_ended() -> None:
-    found = OnDisk(FORMER, left=(LEFT,), own=(Left(Key(1, 1), SLURM, "100"),))
-    drive = Drive.new(None, found)
-    drive.play("begin opened same created made", STEPS)
-    assert list(drive.machine.slots.shared.runs) == [Key(1, 1)]
-    assert drive.machine.ends.ends == {}
-
-
-def test_d6_what_is_being_ended_when_a_signal_comes_stays_in_the_ledger() -> None:
-    drive = Drive.new(None, OnDisk(left=(LEFT,)))
-    done = drive.play("begin signal", STEPS)
-    assert done == "say EndsRun 15; break off Describe; close board; end 15"
-    assert drive.of(do.Note) == []
+@pytest.mark.parametrize(
+    ("found", "script", "then"),
+    [
+        # 26: what a former launch has left is ended before it is forgotten
+        (ONE_LEFT, "", "say EndsLeft 1; describe 1.1 100"),
+        (ONE_LEFT, "running told 0.2 ended", f"note 1.1 100 gone; {NEW}"),
+        (ONE_LEFT, "signal", "say EndsRun 15; break off Describe; close board; end 15"),  # D6
+        # 27, D5: what could not be ended is said and stays in the ledger
+        (GONE_PROFILE, "", f"{UNKNOWN_LEFT}; say EndsLeft 1; describe 1.1 100"),
+        (GONE_PROFILE, "100 down", f"say MayBeLeft 100 silent; {KEPT}"),
+        # 26: what is resumed is not ended, until the end
+        (OWN_LEFT, "opened same created made", "ask status -1 2.0; follow events 16"),
+        (OWN_LEFT, "opened same created made end", "describe 100"),
+    ],
+)
+def test_26_27_what_is_done_about_what_former_launches_have_left(
+    found: OnDisk, script: str, then: str
+) -> None:
+    assert Drive.new(None, found).play(f"begin {script}", STEPS) == then
