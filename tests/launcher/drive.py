@@ -12,7 +12,6 @@ from launcher.run import inputs as said
 from launcher.run.actions import Action
 from launcher.run.ground import OnDisk, Wanted
 from launcher.run.machine import Machine
-from launcher.run.sentences import Sentence
 from launcher.run.values import ErrorKind, Key, LaunchFacts, Starter, Trouble, Why
 from launcher.schedulers.description import Description
 from rendezvous.wire.run import NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
@@ -118,7 +117,7 @@ class Drive:
         """What is done at the script's last step.
 
         A step is a name, a number of seconds that pass, or a state as which a worker run is
-        described, with its detail; a 2 behind a name is for its second generation.
+        described, and its detail; a 2 behind a name: that of the slot's second generation.
         """
         done, steps = list[Action](), COMMON | steps
         for word in script.split():
@@ -186,9 +185,6 @@ class Drive:
     def of(self, kind: type[Kind]) -> list[Kind]:
         """What it has done of this kind so far."""
         return [action for action in self.done if isinstance(action, kind)]
-
-    def said(self) -> list[Sentence]:
-        return [action.sentence for action in self.of(do.Say)]
 
     # --- answers ------------------------------------------------------------------------------
 

@@ -34,7 +34,6 @@ WANTS = slot(1, 0, 1)
 UNWRITTEN: dict[str, Any] = {"unwritten_seconds": 121.0, "trouble": "full"}
 TOO_LATE = result("join_timeout")
 STEPS: Steps = {
-    "begin": lambda drive, _: drive.begin().last,
     "uncreated": lambda drive, _: drive.refuse(do.CreateRun, SILENT),
     "refused": lambda drive, _: drive.refuse(do.CreateRun, FOREIGN),
     # how the run stands

@@ -43,7 +43,6 @@ def test_24_who_could_still_hear(node: NodeState | None, silent: float | None, t
 
 HERE = slot(1, node=NodeState.RUNNING, silent_seconds=0.0)
 STEPS: Steps = {
-    "begin": lambda drive, _: drive.begin().last,
     "opened": lambda drive, _: drive.answer(do.OpenFormer),
     "taken": lambda drive, _: drive.refuse(do.OpenFormer, TAKEN),
     "same": lambda drive, _: drive.status(slot(1), version=17),
