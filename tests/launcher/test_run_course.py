@@ -179,6 +179,7 @@ FAILED_RESULT = DOWN + "program_failed"
         (SYMMETRIC, BEGUN + "over-untold 30", "break off AskStatus"),  # nobody is late
         (SYMMETRIC, BEGUN + "over-untold-late", "show"),
         (SYMMETRIC, BEGUN + "over-untold-well", "show"),
+        (SYMMETRIC, BEGUN + "signal over-untold", "show; break off CancelRun"),
         # 50: then the events are shown to their end, or for three seconds
         (OWN, BEGUN + "over metrics 2.9", ""),
         (OWN, BEGUN + "over metrics 3.1", "break off FollowEvents; close child"),
