@@ -298,6 +298,7 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         ("ending", "ended closed unwritten", "say ResultUnwritten full; end"),  # 94
         # 79: what is ended already goes on as it is; a submission is waited for, for ten seconds
         ("running", "released end", ""),
+        ("running", "released 70 end 6 running told", ""),  # it has its whole time from now on
         ("submitting", "end", ""),
         ("submitting", "end 9.9", ""),
         ("submitting", "end 10", "break off Submit; find"),

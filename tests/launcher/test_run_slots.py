@@ -147,6 +147,7 @@ RUNS = SENT + "submitted heard running heard "
         (RUNS + "go-without running 3.2 running", "cancel worker run 101 12.0"),
         ("go-unwanted", ""),
         # D14: one that cannot be ended is tried again ever more rarely
+        (RUNS + STUCK, ""),  # nothing waits for it: nothing is said
         (RUNS + STUCK + " 59 go-without", ""),
         (RUNS + STUCK + " 61 go-without", "describe 101"),
         (RUNS + f"{STUCK} 61 {STUCK} 119 go-without", ""),
