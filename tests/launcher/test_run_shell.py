@@ -413,10 +413,7 @@ async def test_d3_d4_d5_with_other_options_a_new_launch_begins_when_the_ground_i
 @pytest.mark.parametrize(
     ("why", "words"),
     [
-        (
-            Why.OTHER_HOST,
-            "run 'r' was launched on x; on this host there is nothing to resume: a new",
-        ),
+        (Why.OTHER_HOST, "run 'r' was launched on x; on this host there is nothing to resume"),
         (Why.PORT_HELD, "the former launch cannot be resumed: x"),
         (Why.OVER, "the former launch is over: x; a new launch begins"),
         (Why.SILENT, "the former launch cannot be resumed: its registry does not come up or does"),
