@@ -290,7 +290,7 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         ("ending", "running signal 1 ended closed", FAILED),
         ("ending", "running signal 1 ended closed written", "end"),
         # 36, 89: runs, then registry, which is not started again, then board, then result
-        ("ending", "dies 1", ""),
+        ("ending", "dies", ""),
         ("ending", "ended", "note 101 gone; close child"),
         ("ending", "ended closed", FAILED),
         ("ending", "ended closed written", "end"),
@@ -319,6 +319,7 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         ("running", f"{PREEMPTED} node-lost closed", f"{DOWN} node_lost PREEMPTED"),
         ("running", "1 ended:0 node-lost closed", f"{DOWN} node_lost"),
         ("running", "released 3.2 running told 0.2 failed:9 node-lost closed", f"{DOWN} node_lost"),
+        ("running", "released failed:9 node-lost closed", f"{DOWN} node_lost 9"),
         ("following", "node-lost closed", f"{DOWN} node_lost"),
         ("running", f"{PREEMPTED} killed closed", f"{FAILED} PREEMPTED"),
         ("running", f"{PREEMPTED} ends-128 closed", FAILED),

@@ -82,6 +82,7 @@ RUNS = SENT + "submitted heard running heard "
         # 57, 53: of a run that is over nothing is submitted; another refusal ends the launch
         ("wanted over", ""),
         ("wanted over 60", ""),
+        ("wanted over end", "close child"),
         (SENT + "submitted over", "describe 101"),
         ("wanted foreign", "break off FollowEvents; cancel run ByFailure"),
         # 58: news that nobody answers are told again with jitter, for ever
