@@ -27,32 +27,20 @@ PACKAGES = ("hypothesis", "matplotlib", "nvidia-ml-py", "psutil", "pytest", "pyy
 """Of the extra `test`, those whose names begin so."""
 PURE = {
     "tests/launcher": (
-        *(
-            "adopt",
-            "dry_run",
-            "environment",
-            "hostlist",
-            "metrics",
-            "options",
-            "plan",
-        ),
-        *("recordings", "run_describing"),
-        *("run_course", "run_ending", "run_ground", "run_signals", "run_slots"),
-        *("specs", "symmetric", "template"),
+        *("adopt", "dry_run", "environment", "hostlist", "metrics", "options", "plan"),
+        *("recordings", "run_course", "run_ending", "run_ground", "run_slots", "specs"),
+        *("symmetric", "template"),
     ),
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
-        *("errors", "events"),
-        *("interfaces", "join_string", "leases", "macs", "networks", "path_findings"),
-        *("plans", "protocol", "replay", "run_metrics", "schema", "seal", "spares"),
-        *("verdict", "verifying", "views", "words"),
+        *("errors", "events", "interfaces", "join_string", "leases", "macs", "networks"),
+        *("path_findings", "plans", "protocol", "replay", "run_metrics", "schema", "seal"),
+        *("spares", "verdict", "verifying", "views", "words"),
     ),
     "tests/worker": (
-        *("address", "choice", "contracts", "ending", "family", "frameworks"),
-        *("frameworks_mpi", "frameworks_page", "hosts", "hosts_plan"),
-        *("hosts_text", "metrics", "nccl", "needs"),
-        *("probe_packets", "rsh_command_line", "rsh_names", "settings"),
-        *("standard_input", "table", "variable_checks", "variables"),
+        *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
+        *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
+        *("probe_packets", "rsh_command_line", "settings", "table", "variables"),
     ),
     "tests/worker/agent": (
         *("attempt", "following", "joining", "leaving", "node", "reports", "watching"),
