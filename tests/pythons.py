@@ -28,8 +28,8 @@ PACKAGES = ("hypothesis", "matplotlib", "nvidia-ml-py", "psutil", "pytest", "pyy
 PURE = {
     "tests/launcher": (
         *("adopt", "dry_run", "environment", "hostlist", "metrics", "options", "plan"),
-        *("recordings", "run_course", "run_ending", "run_ground", "run_slots", "specs"),
-        *("symmetric", "template"),
+        *("recordings", "run_course", "run_ending", "run_ground", "run_slots"),
+        *("run_words", "specs", "symmetric", "template"),
     ),
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),

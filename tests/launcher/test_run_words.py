@@ -1,0 +1,238 @@
+"""Each sentence of a launch, and each reason why it could not go on, in words."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+
+import pytest
+
+from launcher.run import actions as do
+from launcher.run import sentences as say
+from launcher.run import values
+from launcher.run.values import ErrorKind, Key, Trouble, Verdict, Why
+from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
+from rendezvous.wire.run import Phase, Result, SlotState
+
+
+def ends_with(key: Key, handle: str) -> str:
+    """The command that ends a worker run of slot 1; the others' scheduler has none."""
+    return f"scancel {handle}" if key.slot == 1 else ""
+
+
+def named(key: Key) -> str:
+    """A worker run's name."""
+    return f"rdzv-x-{key.slot}-{key.generation}"
+
+
+NAMES = Names("llama", Path("ledger"), Path("registry.log"), True, named, ends_with)
+ONE, TWO = Key(1, 1), Key(2, 1)
+GONE = Trouble(ErrorKind.NOT_NOW, "registry_lost", "no route to host", "look at its network")
+LOST = values.Silent(GONE)
+UNLISTED = say.Stand(say.StandKind.NOT_LISTED)
+UNSEEN = say.Stand(say.StandKind.CANNOT_LOOK)
+DOWN = say.Stand(say.StandKind.SILENT, detail="slurmctld is down")
+QUEUED = say.Stand(say.StandKind.STATE, SlotState.QUEUED, "Resources")
+RUNS = say.Stand(say.StandKind.STATE, SlotState.RUNNING)
+SENTENCES = [
+    (say.EndsRun(15), "SIGTERM: ending the run (once more: at once)"),
+    (say.EndsAtOnce(2, False), "SIGINT: ending everything at once"),
+    (say.EndsAtOnce(2, True), "SIGINT again: ending everything at once"),
+    (say.RegistryTrouble("the disk is full", "make room"), "the disk is full; make room"),
+    (say.RegistryTrouble("the disk is full"), "the disk is full"),
+    (say.StandingWaits("busy"), "the standing registry has not created the run yet: busy"),
+    (
+        say.LedgerUnwritable("disk full"),
+        "ledger cannot be written, so nothing is submitted: disk full",
+    ),
+    (say.DidNotLeave((1, 3), 9.6), "slots 1, 3 did not leave within 10 s"),
+    (
+        say.WaitsForOthers((1, 3), 60.0),
+        "waiting for at most 60 s to tell slots 1, 3, not here yet, how the run ended",
+    ),
+    (
+        say.WaitsForRuns((1,)),
+        (
+            "waiting for the worker runs of slot 1 to end, as their scheduler tells it; Ctrl-C:"
+            " no longer"
+        ),
+    ),
+    (say.ResultUnwritten("result.json: disk full"), "result.json: disk full"),
+    (say.Resumes("abc", "it runs"), "resuming launch abc: it runs"),
+    (
+        say.PortKept(29_700, 29_600),
+        "--port 29700 has no effect: the workers of this launch know port 29600",
+    ),
+    (
+        say.FormerStays("abc"),
+        "launch abc, which the registry may still hold, is left as it is",
+    ),
+    (
+        say.EndsFormer(Phase.GATHERING, Why.RUNNING),
+        (
+            "the former launch of run 'llama' was gathering, and its launcher had ended: what "
+            "is left of it is ended, and a new launch begins"
+        ),
+    ),
+    (
+        say.EndsFormer(Phase.RUNNING, Why.OTHER_OPTIONS),
+        (
+            "the former launch of run 'llama' was running, and its COMMAND or options were "
+            "others: what is left of it is ended, and a new launch begins"
+        ),
+    ),
+    (say.EndsLeft(1), "1 worker run of the former launch may be left: ending what is there"),
+    (say.EndsLeft(2), "2 worker runs of the former launch may be left: ending what is there"),
+    (say.UnknownLeft("old", "no profile"), "worker run old may still be there: no profile"),
+    (
+        say.LostAfterResult(LOST),
+        (
+            "the registry was lost after the run had ended: the registry of run 'llama' does "
+            "not answer: no route to host"
+        ),
+    ),
+    (
+        say.BeginsAnew(Why.OTHER_HOST, "login1"),
+        (
+            "run 'llama' was launched on login1; on this host there is nothing to resume: a new"
+            " launch begins"
+        ),
+    ),
+    (
+        say.BeginsAnew(Why.PORT_HELD, "port 29600 is taken"),
+        "the former launch cannot be resumed: port 29600 is taken",
+    ),
+    (
+        say.BeginsAnew(Why.OVER, "cancelled"),
+        "the former launch is over: cancelled; a new launch begins",
+    ),
+    (
+        say.BeginsAnew(Why.SILENT),
+        (
+            "the former launch cannot be resumed: its registry does not come up or does not "
+            "know it (see registry.log); a new launch begins"
+        ),
+    ),
+    (
+        say.MayBeLeft(ONE, "100", QUEUED),
+        (
+            "worker run rdzv-x-1-1 (slot 1, id 100) may still be there: it is queued: "
+            "Resources; end it with: scancel 100"
+        ),
+    ),
+    (
+        say.MayBeLeft(TWO, "100", RUNS),
+        "worker run rdzv-x-2-1 (slot 2, id 100) may still be there: it is running",
+    ),
+    (
+        say.MayBeLeft(ONE, "", UNSEEN),
+        (
+            "worker run rdzv-x-1-1 (slot 1) may still be there: its submission was not "
+            "answered, and this scheduler cannot look for it; look for a run of that name"
+        ),
+    ),
+    (
+        say.MayBeLeft(TWO, "", DOWN),
+        (
+            "worker run rdzv-x-2-1 (slot 2) may still be there: slurmctld is down; look for a "
+            "run of that name"
+        ),
+    ),
+    (
+        say.MayBeLeft(TWO, "7", UNLISTED),
+        "worker run rdzv-x-2-1 (slot 2, id 7) may still be there: it is not listed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "words"), SENTENCES)
+def test_what_a_launch_says(said: say.Sentence, words: str) -> None:
+    assert list(lines(said, NAMES)) == [words]
+
+
+def test_every_sentence_but_those_of_the_checks_is_in_the_table() -> None:
+    of_checks = {say.Warnings, say.Findings}
+    assert {type(said) for said, _ in SENTENCES} | of_checks == set(say.Sentence.__subclasses__())
+
+
+STANDING = "the standing registry did not create the run within 20 s: no route to host"
+NOT_UP = "the registry did not come up within 20 s: no route to host"
+SILENT = "the registry of run 'llama' does not answer: no route to host"
+ENDED = "the registry ended 5 times within 30 s; its last words: Killed"
+UNHEARD = "run 'llama' was ended at once: its registry did not answer within 20 s"
+REFUSED = Trouble(ErrorKind.OTHER, "too_late", "it is over", "begin anew", 80)
+SEE, LOOK = "see registry.log", "look at its network"
+FAILURES: list[tuple[values.Failure, tuple[str, int, str, str]]] = [
+    (values.NotCreated(20.0, GONE, True), ("registry_lost", 85, STANDING, LOOK)),
+    (values.NotCreated(20.0, GONE, False), ("registry_lost", 85, NOT_UP, SEE)),
+    (LOST, ("registry_lost", 85, SILENT, LOOK)),
+    (values.ChildLost(5, 30.0, "Killed"), ("registry_lost", 85, ENDED, SEE)),
+    (
+        values.StorageLost(60.0, "it is full", "free"),
+        ("storage_full", 85, "for 60 s, it is full", "free"),
+    ),
+    (values.EndedBeforeBegun(), ("cancelled", 84, "run 'llama' was ended before it began", "")),
+    (
+        values.EndedAtOnce(),
+        ("cancelled", 84, "run 'llama' was ended at once by a second signal", ""),
+    ),
+    (values.EndedAtOnce(20.0), ("cancelled", 84, UNHEARD, "")),
+    (values.Refusal(REFUSED), ("too_late", 80, "it is over", "begin anew")),
+]
+
+
+@pytest.mark.parametrize(("failure", "told"), FAILURES)
+def test_why_a_launch_could_not_go_on(
+    failure: values.Failure, told: tuple[str, int, str, str]
+) -> None:
+    result = result_of(Verdict(failure=failure), NAMES)
+    assert (result.code, result.exit_code, result.message, result.hint) == told
+    assert result.status == ("cancelled" if told[0] == "cancelled" else "failed")
+
+
+def test_every_reason_is_in_the_table() -> None:
+    assert {type(failure) for failure, _ in FAILURES} == set(typing.get_args(values.Failure))
+
+
+@pytest.mark.parametrize(
+    ("says", "message"),
+    [
+        ("", "slot 1 failed: preempted"),
+        ("preempted", "slot 1 failed: preempted"),
+        ("node is down", "slot 1 failed: preempted; its scheduler says: node is down"),
+        ("x" * 400, f"slot 1 failed: preempted; its scheduler says: {'x' * 299}…"),
+    ],
+    ids=["nothing", "the same", "more", "too much"],
+)
+def test_a_result_ends_with_what_its_scheduler_says_unless_it_says_so_already(
+    says: str, message: str
+) -> None:
+    result = Result(status="failed", exit_code=1, code="failed", message="slot 1 failed: preempted")
+    assert result_of(Verdict(result, says=says), NAMES).message == message
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (do.BySignal(2), "SIGINT at the launcher"),
+        (do.ByFailure(values.EndedBeforeBegun()), "its launcher failed: run 'llama' was ended"),
+        (do.ByFailure("out of memory"), "its launcher failed: out of memory"),
+        (Why.RUNNING, "its launcher had ended"),
+        (Why.OTHER_OPTIONS, "its COMMAND or options were others"),
+    ],
+)
+def test_why_a_run_is_cancelled(reason: do.CancelReason, words: str) -> None:
+    assert cancel_reason(reason, NAMES).startswith(words)
+    assert len(cancel_reason(do.ByFailure("x" * 400), NAMES)) == 300
+
+
+@pytest.mark.parametrize(
+    ("detail", "last", "words"),
+    [
+        ("Evicted", "", "Evicted"),
+        ("", "no image", "its last line: 'no image'"),
+        ("Evicted", "no\timage", r"Evicted; its last line: 'no\timage'"),
+    ],
+)
+def test_what_the_registry_is_told_of_a_worker_run(detail: str, last: str, words: str) -> None:
+    assert detail_of(do.News(SlotState.FAILED, "100", detail, last)) == words
