@@ -217,13 +217,17 @@ def lives(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("trap", "number"), [("", signal.SIGQUIT), ("'' QUIT", signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("trap", "number"), [("", signal.SIGQUIT), ("trap '' QUIT; ", signal.SIGKILL)]
+)
 async def test_without_a_grace_a_local_worker_run_is_told_to_quit_and_killed_if_it_does_not(
     trap: str, number: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("launcher.schedulers.local._KILL_SECONDS", 0.1 if trap else SECONDS)
-    begins = f"trap {trap or '- QUIT'}; touch {tmp_path}/ready; exec sleep 1000"
-    scheduler, run = local(folder), own_run(spec("sh", "-c", begins))
+    begins = f"{trap}touch {tmp_path}/ready; exec sleep 1000"
+    # Below a shell's `&` the signal is ignored, which no shell can undo.
+    heeding = ("env", "--default-signal=QUIT", "sh", "-c", begins)
+    scheduler, run = local(folder), own_run(spec(*heeding))
     handle = await scheduler.submit(run, join_text(1))
     await soon((tmp_path / "ready").exists)
     await scheduler.cancel(run, handle, grace_seconds=0.0)
