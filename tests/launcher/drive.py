@@ -97,8 +97,15 @@ class Drive:
         """Have it take this in; returns what it does."""
         self.last = self.machine.step(what, self.now)
         self.done += self.last
+        if any(isinstance(one, do.End) for one in self.last):
+            self._assert_nothing_is_left()
         self._sent |= {one.id: one for one in self.last if isinstance(one, do.Answerable)}
         return self.last
+
+    def _assert_nothing_is_left(self) -> None:
+        """A machine that has ended waits for nothing but its child, which the shell awaits."""
+        assert self.machine.desk.times == {}
+        assert self.all_open(do.Answerable) == self.all_open(do.StartChild)
 
     def wait(self, seconds: float) -> list[Action]:
         """Let time pass, tick by tick; returns what is done meanwhile."""

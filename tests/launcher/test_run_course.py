@@ -73,6 +73,7 @@ STEPS: Steps = {
     "cancel-fails": lambda drive, _: drive.fails(do.CancelRun),
     "board-fails": lambda drive, _: drive.take(said.PartFailed(said.NO_ACTION, "no terminal")),
     "metrics": lambda drive, _: drive.answer(do.FetchMetrics),
+    "metrics-fail": lambda drive, _: drive.fails(do.FetchMetrics),
     "events-broken": lambda drive, _: drive.take(
         said.EventsOver(drive.id(do.FollowEvents), 17, broken=True, jitter=0.0)
     ),
@@ -170,6 +171,7 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "over-unchecked unkept 1", "keep report"),
         (OWN, BEGUN + "over-unchecked unkept 1 kept", "say Findings; break off AskStatus"),
         (OWN, BEGUN + "over-unverified unkept 1 unkept 1 unkept", "break off AskStatus"),
+        (OWN, BEGUN + "over-unverified unkept 1 unkept 1 unkept 2", ""),
         # 49: nodes have their grace and eight seconds to leave, from the first result on
         (OWN, BEGUN + "3 over-here 5 over-here 12.9", ""),
         (OWN, BEGUN + "3 over-here 5 over-here 13.1", LATE),
@@ -183,7 +185,9 @@ FAILED_RESULT = DOWN + "program_failed"
         # 50: then the events are shown to their end, or for three seconds
         (OWN, BEGUN + "over metrics 2.9", ""),
         (OWN, BEGUN + "over metrics 3.1", "break off FollowEvents; close child"),
+        (OWN, BEGUN + "over metrics 2 dies 1.1", "break off FollowEvents; close child"),
         (OWN, BEGUN + "over metrics events-over", "close child"),
+        (OWN, BEGUN + "over metrics-fail events-over", "close child"),
         # 51: events go on after the last one that was shown, and end nothing
         (OWN, BEGUN + "events-broken 0.2", "follow events 17"),
         (OWN, BEGUN + "events-fail 0.2", "follow events 0"),

@@ -34,6 +34,7 @@ NO_ID, BY_ITSELF = {"handle": ""}, {"by_itself": 60.0}
 LATE = 12.0 + 60.1  # ten of the run's grace, what the agent needs beyond, and the limit
 ANSWERS: dict[str, tuple[type[said.SchedulerAnswer], object]] = {
     "listed": (said.Found, "100"),
+    "nameless": (said.Found, ""),
     "missed": (said.Found, None),
     "silent": (said.SchedulerSilent, "you may not"),
     "troubled": (said.SchedulerSilent, "error 500"),
@@ -145,6 +146,7 @@ class Ending:
         # 83: in no known state it is gone only if it is not listed either
         ({}, "unknown", "Find"),
         ({}, "unknown listed", "CancelWorkerRun 100 12.0"),
+        ({}, "unknown nameless", "CancelWorkerRun 100 12.0"),
         ({}, "unknown missed", "gone 100 ended"),
         ({"starter": BLIND}, "unknown", "CancelWorkerRun 100 12.0"),
         # 84: its own end is kept, unless it was told to
@@ -152,6 +154,7 @@ class Ending:
         ({}, "failed", "gone 100 failed"),
         ({}, "running told 0.2 failed", "gone 100"),
         # 85: it is given up after its time, with how it stands, or why it could not be told
+        ({}, "running told 71 running told", ""),
         ({}, "running told late running told", "left: state running n17"),
         ({}, "troubled 1 troubled 1 troubled 1 troubled 1 troubled 1", "Describe 100"),
         ({}, "troubled 1 late troubled", "left: silent unknown error 500"),

@@ -32,7 +32,7 @@ LEFT = Left(Key(1, 1, "rdzv-k7f2a9c1xy-1-1"), SLURM, "100")
         (NodeState.LEFT, 0.0, False),
         (NodeState.LOST, 0.0, False),
         (NodeState.RUNNING, 4.9, True),
-        (NodeState.RUNNING, 5.1, False),
+        (NodeState.RUNNING, 5.0, False),
     ],
 )
 def test_24_who_could_still_hear(node: NodeState | None, silent: float | None, there: bool) -> None:
