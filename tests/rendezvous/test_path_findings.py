@@ -83,6 +83,8 @@ def probe_of(text: str) -> Probe:
 narrow | 16 | 7 path_mtu=1400 | M02 7: {SMALL} between slot 7 (h7) and other nodes, {TAKEN}
 narrow for all | 4 | * path_mtu=1400 | M02 None: {SMALL} in 12 directed pairs of nodes, {TAKEN}
 a clock | 16 | ahead 7=42.0 | M03 7: the clock of slot 7 (h7) is 42.0 s ahead of the others'
+a clock a little fast | 16 | ahead 7=0.9
+    | M03 7: the clock of slot 7 (h7) is 900.0 ms ahead of the others'
 a slow clock | 16 | ahead 7=-2.5 | M03 7: the clock of slot 7 (h7) is 2.5 s behind the others'
 two clocks | 2 | ahead 1=1.0
     | M03 None: the clock of slot 1 (h1) is 1.0 s ahead of that of slot 0 (h0)
@@ -94,6 +96,20 @@ late halves | 16 | halves rtt_ms=12.0 |
 )
 def test_a_node_that_stands_out_is_named(size: str, probe: str, said: str) -> None:
     assert shown(int(size), probe_of(probe)) == [said][: bool(said)]
+
+
+@rows(
+    "size probe value",
+    """
+one | 16 | ahead 7=42.0 | warn +42.000 s
+behind | 16 | ahead 7=-2.5 | warn -2.500 s
+two | 2 | ahead 1=1.0 | warn 1.0 s
+within bounds | 16 | ahead 3=-0.02 7=0.03 | ok 50.0 ms
+""",
+)
+def test_how_far_a_clock_is_off_is_a_value(size: str, probe: str, value: str) -> None:
+    found = found_in(tried(int(size), probe=probe_of(probe)), nodes(int(size)))
+    assert [f"{f.level} {f.value}" for f in found if f.check == "M03"] == [value]
 
 
 def test_a_node_behind_nat_is_named_with_the_address_that_others_see() -> None:

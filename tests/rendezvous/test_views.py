@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from rendezvous.run import events
-from rendezvous.run.views import node_view, reason, reason_and_topic, run_status
-from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.run.moves import Outcome
+from rendezvous.run.views import event_line, node_view, reason, reason_and_topic, run_status
+from rendezvous.wire.run import EventLine, NodeState, Phase, RunStatus, SlotState, SlotStatus
 from rendezvous.wire.watch import NodeView
 from rendezvous.wire.words import time_text
 from tests.support.driver import LAUNCH, Drive, in_phase, make_spec
@@ -202,11 +203,11 @@ def test_the_status_tells_everything() -> None:
     drive.join(0, nproc_per_node=2)
     drive.news(1, SlotState.SUBMITTING, name="rdzv-r-1")
     drive.news(1, SlotState.QUEUED, handle="17", detail="Priority")
-    drive.wait(3, silent={0})
-    status = run_status(drive.run, drive.now, drive.leases)
-    every: dict[str, Any] = {"wanted_generation": 1, "state_seconds": 3.0}
+    drive.wait(3.14, silent={0})
+    status = run_status(drive.run, drive.now, drive.leases, unwritten_seconds=2.0)
+    every: dict[str, Any] = {"wanted_generation": 1, "state_seconds": 3.1}
     here: dict[str, Any] = {"node_state": NodeState.JOINED, "hostname": "host0", "incarnation": 1}
-    here |= {"address": "10.0.0.1", "nproc_per_node": 2, "silent_seconds": 3.0}
+    here |= {"address": "10.0.0.1", "nproc_per_node": 2, "silent_seconds": 3.1}
     queued: dict[str, Any] = {"state": SlotState.QUEUED, "detail": "Priority"}
     queued |= {"name": "rdzv-r-1", "handle": "17"}
     assert status == RunStatus(
@@ -220,15 +221,17 @@ def test_the_status_tells_everything() -> None:
         topic=reason_and_topic(drive.run, drive.now)[1],
         min_nodes=2,
         max_nodes=3,
-        elapsed_seconds=3.0,
+        elapsed_seconds=drive.now - drive.run.created_at,
         remaining_seconds=600.0,
+        unwritten_seconds=2.0,
         slots=[
             SlotStatus(slot=0, generation=1, state=SlotState.NONE, **every, **here),
             SlotStatus(slot=1, generation=1, **every, **queued),
             SlotStatus(slot=2, generation=0, state=SlotState.NONE, **every),
         ],
     )
-    assert run_status(drive.run, drive.now, slots=False) == status.model_copy(update={"slots": []})
+    bare = status.model_copy(update={"slots": [], "unwritten_seconds": 0.0})
+    assert run_status(drive.run, drive.now, slots=False) == bare
 
 
 def test_the_status_of_a_node_shows_its_rank_progress_exit_and_problem() -> None:
@@ -244,6 +247,14 @@ def test_the_status_of_a_node_shows_its_rank_progress_exit_and_problem() -> None
         "it was silent for 15 s: host, network or agent is down",
     )
     assert (first.silent_seconds, third.silent_seconds) == (0.0, None)
+
+
+def test_an_event_is_told_with_what_it_did_to_the_run() -> None:
+    run = in_phase(Phase.RUNNING, 2).run
+    event = events.Left(slot=1, incarnation=1)
+    line = event_line(run, 7, event, Outcome("it has left", 1, usual=True), run.created_at + 2)
+    assert (run.phase, run.epoch) == (Phase.RUNNING, 1)
+    assert line == EventLine(7, 2.0, "left", "it has left", Phase.RUNNING, 1, 1, usual=True)
 
 
 def test_the_address_shown_is_the_sealed_one() -> None:

@@ -108,12 +108,12 @@ class Drive:
         self._seq = 0
 
     def feed(self, said: inputs.Input) -> tuple[do.Action, ...]:
-        """What it does when it is told this; every sentence can be said."""
+        """What it does when it is told this; every sentence can be said, and has its values."""
         actions: tuple[do.Action, ...]
         self.node, actions = machine.step(self.node, said, self.now)
         for action in actions:
             if isinstance(action, do.Say):
-                text_of(action.notice)
+                assert "None" not in text_of(action.notice)
         return actions
 
     def at(self, now: float) -> None:
