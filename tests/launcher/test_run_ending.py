@@ -136,6 +136,7 @@ class Ending:
         (BY_ITSELF | {"starter": BLIND}, "unknown 0.2", "Describe 100"),
         (BY_ITSELF, "queued", "CancelWorkerRun 100 12.0"),
         (BY_ITSELF, "running 0.2 60 running", "CancelWorkerRun 100 12.0"),
+        (BY_ITSELF, "running 0.2 60 running told 1 running", ""),
         # 82: without an id it is looked for twice, a second apart, where somebody can look
         (NO_ID, "", "Find"),
         (NO_ID, "missed 0.9", ""),
