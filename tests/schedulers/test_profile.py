@@ -211,11 +211,11 @@ REMOTE = ("/data", "azureml:code:3", "git+ssh://host/repository")
 
 @pytest.mark.parametrize(
     ("given", "sent"),
-    [(".", "/work/job"), ("src/../code", "/work/job/code"), *zip(REMOTE, REMOTE, strict=True)],
+    [(".", "/srv/job"), ("src/../code", "/srv/job/code"), *zip(REMOTE, REMOTE, strict=True)],
 )
 def test_a_path_is_taken_from_the_launchers_folder(tmp_path: Path, given: str, sent: str) -> None:
     made = bench(tmp_path, changed(("needs =", 'paths = ["CODE"]\nneeds =')))
-    run = made.own_run("worker.json", '{"code": "<<CODE>>"}', CODE=given, CWD="/work/job")
+    run = made.own_run("worker.json", '{"code": "<<CODE>>"}', CODE=given, CWD="/srv/job")
     assert f'"code": "{sent}"' in made.scheduler().prepare(run, HIDDEN)
 
 
