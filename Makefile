@@ -118,7 +118,7 @@ MUTANTS ?=
 mutate: $(INSTALLED)
 	$(BIN)/python $(PIP_INSTALL) --editable '.[launcher,test,mutate]'
 	PATH="$(BIN):$$PATH" mutmut run --max-children $(WORKERS) $(if $(MUTANTS),'*__mutmut_$(MUTANTS)')
-	$(BIN)/python -m tests.mutation
+	$(BIN)/python -m tests.mutation $(if $(MUTANTS),--sample)
 
 ## Lint (with the security rules), format, types, import contracts.
 check: $(INSTALLED)
