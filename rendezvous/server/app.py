@@ -102,12 +102,13 @@ class _Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection: Connection | None = scope.get("state", {}).get("connection")
-        if connection is None or connection.is_known or _shows_credential(scope):
+        if connection is None or connection.is_known:
             await self._let_in(scope, receive, send)
             return
-        await self._pace(connection)
-        if connection.closed:
-            return
+        if not _shows_credential(scope):
+            await self._pace(connection)
+            if connection.closed:
+                return
         await self._let_in(scope, receive, send)
         if connection.is_known:
             self._strangers.give_back(connection.peer, connection.asked)

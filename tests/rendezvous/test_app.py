@@ -10,11 +10,12 @@ import random
 from typing import Any
 
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rendezvous.server.app import make_app
 from rendezvous.server.connection import Connection
 from rendezvous.server.journal import MemoryJournal
+from rendezvous.server.limiter import Pace, Strangers
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.wire.errors import InternalError
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport
@@ -224,18 +225,24 @@ def test_the_wrong_credentials_of_one_source_are_slowed_down() -> None:
     run_virtually(work())
 
 
+def connected(app: ASGIApp) -> ASGIApp:
+    """The application, as on one connection."""
+    connection = Connection("10.0.0.9")
+
+    async def on_it(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "state": {"connection": connection}}, receive, send)
+
+    return on_it
+
+
 def seconds_of(shown: Credential | None, *paths: str) -> float:
     """How long requests take that come one after the other on a connection."""
 
     async def work() -> float:
         app = make_app(Served(MemoryJournal(), FakeClock()).service, allowed_hosts=[SERVER_NAME])
-        connection = Connection("10.0.0.9")
-
-        async def connected(scope: Scope, receive: Receive, send: Send) -> None:
-            await app({**scope, "state": {"connection": connection}}, receive, send)
-
+        door = connected(app)
         for path in paths:
-            assert (await ask(connected, "GET", path, shown)).status == 200
+            assert (await ask(door, "GET", path, shown)).status == 200
         return asyncio.get_running_loop().time()
 
     return run_virtually(work())
@@ -244,6 +251,28 @@ def seconds_of(shown: Credential | None, *paths: str) -> float:
 def test_a_connection_without_a_credential_is_paced_and_one_with_it_is_not() -> None:
     assert seconds_of(None, *["/healthz"] * 4) == 2.0  # two at once, the others a second apart
     assert seconds_of(OPERATOR, "/healthz", "/metrics", *["/healthz"] * 40) == 0.0
+
+
+def test_what_a_node_asked_before_it_was_known_is_not_counted_against_its_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A source may bring as many nodes as it has."""
+    monkeypatch.setattr(Strangers, "SOURCE", Pace(2, 1.0))
+
+    async def work() -> float:
+        served = Served(MemoryJournal(), FakeClock())
+        served.start()
+        door = Door(served)
+        await door.create(8)
+        app = door.app
+        for slot in range(8):
+            door.app = connected(app)
+            assert (await ask(door.app, "GET", "/healthz")).status == 200
+            assert (await door.join(slot)).status == 200
+        await served.end()
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(work()) == 0.0
 
 
 async def test_what_is_not_there_is_no_wrong_credential(served: Served) -> None:

@@ -283,6 +283,15 @@ async def test_reaping_orphans_leaves_the_exit_codes_of_our_own_children_alone()
     reaping.cancel()
 
 
+async def test_a_child_that_has_just_ended_is_left_to_whoever_started_it() -> None:
+    child = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 5"], os.environ)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    reaping = asyncio.create_task(reap_orphans(3600))
+    await asyncio.sleep(0)  # it has looked once
+    assert os.waitstatus_to_exitcode(os.waitpid(child, os.WNOHANG)[1]) == 5
+    reaping.cancel()
+
+
 @pytest.mark.real_time
 async def test_end_descendants_leaves_what_it_is_told_to_spare() -> None:
     spared = await asyncio.create_subprocess_exec("sleep", "60")

@@ -16,7 +16,7 @@ from rendezvous.talk.macs import command_mac
 from rendezvous.wire.errors import TooManyRequests
 from rendezvous.wire.relay import CommandEnd, CommandExit, CommandOutput, CommandStart, Parcel
 from tests.support.waiting import soon
-from tests.worker.test_rsh_remote import DIGEST, KEY, Cluster, Process, running, sleeping
+from tests.worker.test_rsh_remote import DIGEST, KEY, Cluster, Process, Wire, running, sleeping
 from worker.rsh import exchange, remote
 
 
@@ -148,6 +148,17 @@ async def test_more_than_may_wait_for_a_registry_that_takes_nothing_is_refused(
     assert [t["error"].partition(" take")[0] for t in refused.told] == [words]
     assert [t.told for t in (*told, again)] == [[{"exit": 0}]] * 3
     assert 2 not in sent  # neither a start nor an end of the one that was refused
+
+
+def test_an_end_takes_its_start_back_and_is_told_where_that_may_have_been_heard() -> None:
+    waiting = exchange.Exchange(Wire(), "r", 0, receive=print, lost=print)
+    waiting.send(1, start_of())
+    waiting.send(1, CommandEnd(number=1))
+    assert waiting._batch() == {}
+    waiting.send(1, start_of())
+    asyncio.run(waiting._give_batch())
+    waiting.send(1, CommandEnd(number=1))
+    assert [parcel.frame for parcel in waiting._batch().values()] == [CommandEnd(number=1)]
 
 
 async def test_a_node_that_has_no_file_left_says_so_and_goes_on(cluster: Cluster) -> None:
