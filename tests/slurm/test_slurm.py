@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import signal
@@ -74,7 +75,11 @@ class Launch:
 
     def finish(self) -> Outcome:
         """Wait for the end."""
-        return Outcome(self.process.wait(LIMIT_SECONDS), "", self.output.read_text())
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(LIMIT_SECONDS)
+        said = self.output.read_text()
+        assert self.process.returncode is not None, said
+        return Outcome(self.process.returncode, "", said)
 
 
 @contextmanager
@@ -105,12 +110,15 @@ def notes(folder: Path) -> list[list[object]]:
     return [json.loads(path.read_text()) for path in files]
 
 
-def states(cluster: Slurm, folder: Path) -> set[str]:
-    """How the jobs stand, as the launcher was told last."""
+def states(cluster: Slurm, folder: Path) -> set[tuple[str, str]]:
+    """How the jobs stand, as the launcher was told last, and the nodes in them.
+
+    A job that is cancelled before its node has heard the go is submitted again.
+    """
     env = cluster.environment(folder / "state")
     shown = cluster.login.run([RDZV, "status", "r", "--json"], env=env, check=False)
     known = json.loads(shown.stdout)["slots"] if shown.returncode == 0 else []
-    return {slot["state"] for slot in known}
+    return {(slot["state"], slot["node_state"]) for slot in known}
 
 
 WORKERS = ("--no-local-node", "--nnodes")
@@ -127,7 +135,7 @@ def test_a_launch_from_a_login_host_has_a_job_for_each_node(cluster: Slurm, tmp_
 def test_a_job_somebody_cancels_is_named_with_slurms_words(cluster: Slurm, tmp_path: Path) -> None:
     command = [sys.executable, "-c", f"{NOTE}; import time; time.sleep(1000)", str(tmp_path)]
     with launching(cluster, tmp_path, *WORKERS, "3", command=command) as launch:
-        until(lambda: states(cluster, tmp_path) == {"running"}, LIMIT_SECONDS)
+        until(lambda: states(cluster, tmp_path) == {("running", "running")}, LIMIT_SECONDS)
         [job] = [job for job, name in cluster.jobs().items() if name.endswith("-1-1")]
         host = cluster.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N")
         cluster.ask("scancel", job)
