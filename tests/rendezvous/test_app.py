@@ -36,7 +36,7 @@ class Door:
     def __init__(self, served: Served) -> None:
         self.served = served
         self.launch = Launch("demo")
-        self.app = make_app(served.service, allowed_hosts=[SERVER_NAME])
+        self.app: ASGIApp = make_app(served.service, allowed_hosts=[SERVER_NAME])
         self.nodes: dict[int, Credential | None] = {}
 
     async def ask(self, method: str, path: str, credential: Any, body: Any = b"") -> Answer:
