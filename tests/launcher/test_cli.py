@@ -310,12 +310,16 @@ def test_a_run_that_was_not_launched_here_is_named_with_those_that_were(
     assert (result.stderr, result.exit_code) == (f"{nowhere}llama\n", 2)
 
 
-@pytest.mark.parametrize("words", ["status", "cancel x", "replay x"])
-def test_a_state_directory_below_a_file_is_refused(words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "place"), [("status", "afile"), ("cancel x", "afile/below"), ("replay x", "afile")]
+)
+def test_a_state_directory_that_is_a_file_or_below_one_is_refused(
+    words: str, place: str, tmp_path: Path
+) -> None:
     (tmp_path / "afile").write_text("")
-    result = rdzv(*words.split(), state=tmp_path / "afile" / "below")
+    result = rdzv(*words.split(), state=tmp_path / place)
     assert (result.stdout, result.exit_code) == ("", 2)
-    assert result.stderr.startswith(f"rdzv: the state directory {tmp_path}/afile/below cannot be u")
+    assert result.stderr.startswith(f"rdzv: the state directory {tmp_path / place} cannot be used")
 
 
 def killed_words(state: StateDir, more: str = "") -> str:
