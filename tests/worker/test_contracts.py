@@ -14,18 +14,11 @@ from rendezvous.wire.table import EndpointTable
 from tests.support.rows import rows
 from tests.worker.test_hosts_plan import row
 from tests.worker.test_hosts_plan import table as table_of
-from worker.contracts import (
-    NO_PATHS,
-    Contract,
-    Need,
-    Paths,
-    ProgramOptions,
-    check_command,
-    choose_framework,
-    last_words,
-    make_contract,
-    rank_of_failure,
-)
+from worker.contracts import Contract, check_command, make_contract
+from worker.contracts.choice import choose_framework
+from worker.contracts.framework import Need, Paths
+from worker.contracts.variables import ProgramOptions
+from worker.contracts.words import last_words, rank_of_failure
 from worker.nccl.env import Given
 
 V4 = ("10.0.0.1", "10.0.0.2")
@@ -50,7 +43,7 @@ def contract(
     sealed: EndpointTable | None = None,
     rank: int = 1,
     environ: dict[str, str] | None = None,
-    paths: Paths = NO_PATHS,
+    paths: Paths | None = None,
     configured: dict[str, Given] | None = None,
     **options: Any,
 ) -> Contract:
@@ -61,7 +54,7 @@ def contract(
         environ or {},
         ProgramOptions(**options),
         configured=configured,
-        paths=paths,
+        paths=paths or Paths(),
     )
 
 

@@ -11,18 +11,10 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable
 from tests.support.rows import rows
 from tests.worker.test_contracts import V6, contract, table, words
-from worker.contracts import (
-    FRAMEWORKS,
-    Contract,
-    Need,
-    Paths,
-    ProgramOptions,
-    check_command,
-    files_of,
-    is_led,
-    make_contract,
-)
-from worker.contracts.framework import PROGRAMS
+from worker.contracts import FRAMEWORKS, Contract, check_command, make_contract
+from worker.contracts.files import files_of
+from worker.contracts.framework import PROGRAMS, Need, Paths
+from worker.contracts.variables import ProgramOptions
 
 PATHS = Paths("/logs/node", "/opt/rdzv/bin/python", "/logs/node/bin", "/run/rdzv.sock")
 LAUNCH = "torch.distributed.launch"
@@ -156,7 +148,7 @@ horovod   | /opt/bin/horovodrun -np 4 --verbose python train.py | led
 def test_who_is_led_from_node_0_is_known_from_command_and_framework(
     framework: str, command: str, led: str
 ) -> None:
-    assert is_led(framework, command.split()) is (led == "led")
+    assert FRAMEWORKS[framework].is_led(command.split()) is (led == "led")
     for rank in (0, 1):
         made = of(framework, *command.split(), rank=rank, sealed=even())
         assert (made.argv == []) is (led == "led" and rank == 1)

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.worker.test_contracts import table
-from worker.contracts import FRAMEWORKS, Paths, ProgramOptions, make_contract
+from worker.contracts import FRAMEWORKS, make_contract
+from worker.contracts.framework import Paths
 from worker.contracts.horovod import HOROVOD_VARIABLES
 from worker.contracts.processes import OWN_RANKS
+from worker.contracts.variables import ProgramOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
 BLOCK = re.compile(r"(<!-- variables -->\n).*?(<!-- end -->)", re.DOTALL)

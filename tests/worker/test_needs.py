@@ -9,7 +9,9 @@ import pytest
 from tests.support.rows import rows
 from tests.worker.test_contracts import V6, contract, table
 from tests.worker.test_user_python import interpreter, script
-from worker.contracts import FRAMEWORKS, Need, Paths, Script, needs_of, script_of
+from worker.contracts import FRAMEWORKS, needs_of
+from worker.contracts.framework import Need, Paths
+from worker.contracts.script import Script, script_of
 from worker.machine.user_python import has_module
 from worker.preflight.needs import missing_of, missing_script
 
@@ -196,6 +198,7 @@ def test_only_the_node_that_starts_mpiexec_asks_whose_it_is() -> None:
 SCRIPTS = """
 torchrun   | train.py --epochs 3                                             | train.py
 torchrun   | torchrun --max-restarts 3 --log-dir=x src/train.py              | src/train.py
+torchrun   | python -m torch.distributed.run --tee 3 train.py                | train.py
 torchrun   | train --epochs 3                                                | train
 accelerate | train.py                                                        | train.py
 accelerate | accelerate launch --mixed_precision bf16 --multi_gpu x.py       | x.py

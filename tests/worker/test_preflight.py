@@ -11,6 +11,8 @@ import pytest
 
 from rendezvous.wire.node import Finding
 from tests.support.machines import GIB, HEALTHY, VIRTUAL, candidate, complaint, complaints, machine
+from tests.worker.test_rdma_checks import NO_FAULT as RDMA_NO_FAULT
+from tests.worker.test_rdma_checks import WRONG as RDMA_WRONG
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Arp, Clock
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
@@ -126,7 +128,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "changes"), WRONG)
+@pytest.mark.parametrize(("words", "changes"), [*WRONG, *RDMA_WRONG])
 def test_what_is_wrong_is_named_with_what_is_right_and_how_to_get_there(
     words: str, changes: dict[str, Any]
 ) -> None:
@@ -138,10 +140,9 @@ def test_what_is_wrong_is_named_with_what_is_right_and_how_to_get_there(
     assert found.cause or found.check == "L01"
 
 
-def test_every_check_of_this_file_is_seen_to_complain() -> None:
-    of_rdma = {"L04", "L05", "L06", "L07", "L08", "L09", "L10", "L11", "L12", "L13", "L20"}
-    complained = {words[:3] for words, _ in WRONG}
-    assert complained == {check.id for check in NODE_CHECKS} - of_rdma - {"L17"}
+def test_every_check_is_seen_to_complain() -> None:
+    complained = {words[:3] for words, _ in (*WRONG, *RDMA_WRONG)}
+    assert complained == {check.id for check in NODE_CHECKS} - {"L17"}  # see test_variables
 
 
 # ---- what is no fault ---------------------------------------------------------------------------
@@ -159,9 +160,13 @@ NO_FAULT: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", NO_FAULT)
-def test_what_is_no_fault_is_not_complained_of(name: str) -> None:
-    assert complaints(machine(**NO_FAULT[name])) == []
+@pytest.mark.parametrize(
+    "changes",
+    [*NO_FAULT.values(), *RDMA_NO_FAULT.values()],
+    ids=[*NO_FAULT, *RDMA_NO_FAULT],
+)
+def test_what_is_no_fault_is_not_complained_of(changes: dict[str, Any]) -> None:
+    assert complaints(machine(**changes)) == []
 
 
 def test_a_small_shm_is_no_failure_where_no_gpus_talk_through_it() -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from rendezvous.frozen import frozen
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.words import printable
 from worker.contracts import (
     accelerate,
@@ -30,20 +30,10 @@ from worker.contracts import (
     tensorflow,
     torchrun,
 )
-from worker.contracts.choice import FrameworkChoice, choose_framework
-from worker.contracts.files import file_variables, files_of
-from worker.contracts.framework import (
-    Framework,
-    Lack,
-    Need,
-    Paths,
-    Rival,
-    StartRequest,
-)
-from worker.contracts.script import Script, script_of
+from worker.contracts.files import file_variables
+from worker.contracts.framework import Framework, Need, Paths, StartRequest
 from worker.contracts.target import refuse_standard_input
 from worker.contracts.variables import (
-    NO_OPTIONS,
     ProgramOptions,
     TableFacts,
     Variable,
@@ -53,39 +43,7 @@ from worker.contracts.variables import (
     of_one_node,
     table_facts,
 )
-from worker.contracts.words import last_words, rank_of_failure
 from worker.nccl.env import Given, given_by
-
-__all__ = [
-    "make_contract",
-    "choose_framework",
-    "FrameworkChoice",
-    "check_command",
-    "needs_of",
-    "script_of",
-    "Script",
-    "is_led",
-    "files_of",
-    "file_variables",
-    "last_words",
-    "rank_of_failure",
-    "Contract",
-    "Paths",
-    "NO_PATHS",
-    "Need",
-    "Rival",
-    "Lack",
-    "Framework",
-    "FRAMEWORKS",
-    "Name",
-    "ProgramOptions",
-    "TableFacts",
-    "Variable",
-    "for_transports",
-    "from_table",
-]
-
-NO_PATHS = Paths()
 
 FRAMEWORKS: dict[str, Framework] = {
     one.name: one
@@ -159,16 +117,6 @@ class Contract:
         return self.environment(environ) | self.withheld
 
 
-def is_led(framework: str, command: Sequence[str]) -> bool:
-    """Whether only rank 0's node has a program, whose launcher starts the rest through the agents.
-
-    Args:
-        framework: A name of `FRAMEWORKS`.
-        command: The COMMAND.
-    """
-    return FRAMEWORKS[framework].is_led(command)
-
-
 def needs_of(framework: str, command: Sequence[str], *, leads: bool) -> tuple[Need, ...]:
     """What has to be installed on a node, before there is a table.
 
@@ -204,10 +152,10 @@ def make_contract(
     table: EndpointTable,
     slot: int,
     environ: Mapping[str, str],
-    options: ProgramOptions = NO_OPTIONS,
+    options: ProgramOptions,
     *,
+    paths: Paths,
     configured: Mapping[str, Given] | None = None,
-    paths: Paths = NO_PATHS,
 ) -> Contract:
     """The contract of the node in `slot`.
 
@@ -217,13 +165,15 @@ def make_contract(
         slot: The node's slot; it stands in the table.
         environ: The user's environment; decides which variables are left alone.
         options: What was asked for beside the table.
-        configured: What NCCL's configuration files set; they are the user's as well.
         paths: Where things lie on this node.
+        configured: What NCCL's configuration files set; they are the user's as well.
 
     Raises:
         UsageError: COMMAND cannot be started this way, or not with these options.
     """
-    row = _row_of(table, slot)
+    row = table.row_of_slot(slot)
+    if row is None:
+        raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
     kind = FRAMEWORKS[options.framework]
     start = kind.start(StartRequest(list(command), table, row, environ, options, paths))
     place = table_facts(table, row)
@@ -254,13 +204,6 @@ def make_contract(
         withheld=withheld,
         path_first=start.path_first,
     )
-
-
-def _row_of(table: EndpointTable, slot: int) -> TableRow:
-    row = table.row_of_slot(slot)
-    if row is None:
-        raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
-    return row
 
 
 def _giving_way(

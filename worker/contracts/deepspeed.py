@@ -21,7 +21,6 @@ from worker.contracts.framework import (
     basename,
     refuse_owned,
     refuse_uneven,
-    removal,
 )
 from worker.contracts.target import check_target
 from worker.contracts.torchrun import master_port
@@ -123,17 +122,12 @@ def _is_led(command: Sequence[str]) -> bool:
     return bool(_launcher_of(_words(command)[1]))
 
 
-def _named(framework: Framework) -> list[Need]:
-    """Its launcher by name: DeepSpeed names the nodes in flags, at which another make fails."""
-    return [need for need in framework.needs(("x",)) if not need.rivals]
-
-
 def _needs(command: Sequence[str]) -> tuple[Need, ...]:
     program, flags, _ = _words(command)
     needs = [Need("deepspeed", "pip install deepspeed", program=program)]
     how = _launcher_of(flags)
-    if how in _MPI:
-        needs += _named(_MPI[how][0])
+    if how in _MPI:  # whose make it is, need not be asked: its flags name the nodes
+        needs += [need for need in _MPI[how][0].needs(("x",)) if not need.rivals]
     elif how:
         needs.append(Need("pdsh", "apt install pdsh", program="pdsh", everywhere=False))
     return tuple(needs)
@@ -145,9 +139,9 @@ DEEPSPEED = Framework(
     check=_is_led,
     needs=_needs,
     is_led=_is_led,
-    removes=removal(
-        ["AZUREML_EXPERIMENT_ID"],
-        "DeepSpeed would take the master's address from AZ_BATCH_MASTER_NODE",
-    ),
+    removes={
+        "AZUREML_EXPERIMENT_ID": "DeepSpeed would take the master's address from "
+        "AZ_BATCH_MASTER_NODE"
+    },
     jobwide=_is_led,
 )

@@ -16,19 +16,13 @@ class Flag:
     value: str | None = None
 
     @property
-    def is_long(self) -> bool:
-        """Whether it begins with two dashes: then its beginning may stand for it."""
-        return self.word.startswith("--")
-
-    @property
     def words(self) -> list[str]:
         """The flag as it stands in COMMAND."""
-        apart = self.value is not None and "=" not in self.word
-        return [self.word, self.value] if apart and self.value is not None else [self.word]
+        return [self.word] if self.value is None or "=" in self.word else [self.word, self.value]
 
     def one_of(self, names: Collection[str]) -> str:
         """Which of these it is, or is the beginning of, as argparse takes it; empty: none."""
-        if not self.is_long:
+        if not self.word.startswith("--"):
             return self.name if self.name in names else ""
         return next((name for name in names if name.startswith(self.name)), "")
 

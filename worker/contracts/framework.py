@@ -205,11 +205,6 @@ OF_A_PROCESS = (
 """What belongs to one process: around several, it would give all of them the same."""
 
 
-def removal(names: Sequence[str], reason: str) -> dict[str, str]:
-    """The same reason for several variables."""
-    return dict.fromkeys(names, reason)
-
-
 def program(command: Sequence[str]) -> list[str]:
     """COMMAND as it is started: a script or `-m` module by Python, as torchrun does it."""
     if command[0].endswith(".py") or command[0] == "-m":
@@ -277,12 +272,4 @@ def refuse_owned(
     raise UsageError(
         f"{first.word} stands in COMMAND, and rdzv gives {name} this flag from the table",
         hint=f"use {shlex.join(line)}",
-    )
-
-
-def refuse_flag(word: str, launcher: str) -> UsageError:
-    """The error of a flag that comes from the table."""
-    return UsageError(
-        f"{word} stands in COMMAND, and rdzv gives {launcher} this flag from the table",
-        hint="remove it; --nnodes, --nproc-per-node, --hostlist and --hostfile are options of rdzv",
     )

@@ -13,7 +13,6 @@ from worker.contracts.framework import (
     needs_module,
     program,
     refuse_uneven,
-    removal,
 )
 from worker.contracts.torchrun import master_port
 
@@ -29,8 +28,8 @@ LIGHTNING = Framework(
     needs=needs_module("lightning", "lightning", "pytorch_lightning"),
     removes={
         # With LOCAL_RANK, one process a node starts, and all wait for the others.
-        **removal(OF_A_PROCESS, "Lightning numbers its processes itself"),
-        **removal(
+        **dict.fromkeys(OF_A_PROCESS, "Lightning numbers its processes itself"),
+        **dict.fromkeys(
             ("TORCHELASTIC_*", "SLURM_NTASKS", "JSM_NAMESPACE_*", "PMI_*", "PMIX_*"),
             "Lightning would take its ranks from there, and not from the table",
         ),

@@ -8,7 +8,7 @@ node, as the node that it runs on is given rank 0. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rendezvous.wire.errors import UsageError
@@ -23,8 +23,6 @@ from worker.contracts.framework import (
     StartRequest,
     basename,
     program,
-    refuse_flag,
-    removal,
 )
 from worker.contracts.target import refuse_standard_input
 from worker.contracts.torchrun import master_port
@@ -52,9 +50,9 @@ _SCHEDULERS = (
     *("OMPI_MCA_plm", "OMPI_MCA_ras", "PRTE_MCA_plm", "PRTE_MCA_ras", "I_MPI_HYDRA_RMK"),
 )
 REMOVES: Mapping[str, str] = {
-    **removal(OF_A_PROCESS, "around mpirun it would be the same for every process"),
-    **removal(_OUTER, "it belongs to the mpirun around rdzv"),
-    **removal(_SCHEDULERS, "mpirun would take its nodes from there, and not from the table"),
+    **dict.fromkeys(OF_A_PROCESS, "around mpirun it would be the same for every process"),
+    **dict.fromkeys(_OUTER, "it belongs to the mpirun around rdzv"),
+    **dict.fromkeys(_SCHEDULERS, "mpirun would take its nodes from there, and not from the table"),
 }
 
 
@@ -188,7 +186,9 @@ def _start_open_mpi(ask: StartRequest) -> Start:
         owned=open_mpi(ask),
         offered=open_mpi_offers(ask),
         port=master_port(ask),
-        removes=removal(_HOSTFILES, "all nodes are one machine") if ask.row.is_loopback else {},
+        removes=dict.fromkeys(_HOSTFILES, "all nodes are one machine")
+        if ask.row.is_loopback
+        else {},
         needs=open_mpi_needs(ask, _launcher(ask.command, "mpirun")),
     )
 
@@ -218,7 +218,12 @@ def _check(command: Sequence[str]) -> None:
     while position < len(command) and command[position].startswith("-"):
         name = command[position].lstrip("-").replace("_", "-")
         if name in _HOSTS:
-            raise refuse_flag(command[position], basename(command[0]))
+            raise UsageError(
+                f"{command[position]} stands in COMMAND, and rdzv gives {basename(command[0])} "
+                "this flag from the table",
+                hint="remove it; --nnodes, --nproc-per-node, --hostlist and --hostfile are options "
+                "of rdzv",
+            )
         if name not in _WORDS_AFTER:
             return
         position += 1 + _WORDS_AFTER[name]
@@ -231,63 +236,54 @@ _MPICH = Rival("MPICH", "HYDRA build details", "--framework mpich")
 _INTEL_MPI = Rival("Intel MPI", r"Intel\(R\) MPI Library", "--framework intelmpi")
 
 
-def _needs(launcher: str, name: str, install: str, *rivals: Rival) -> tuple[Need, ...]:
-    """The launcher on every node; where it is started, it is none that ignores the table.
-
-    Intel MPI reads what MPICH is told, but not the other way round.
-    """
-    need = Need(name, install, program=launcher)
-    return (need, replace(need, rivals=rivals, everywhere=False))
-
-
 def _launcher(command: Sequence[str], usual: str) -> str:
     return command[0] if is_mpirun(command[0]) else usual
 
 
-def _always(command: Sequence[str]) -> bool:
-    return True
+def _framework(
+    name: str,
+    start: Callable[[StartRequest], Start],
+    launcher: str,
+    make: str,
+    install: str,
+    *rivals: Rival,
+    jobwide: bool = True,
+) -> Framework:
+    """One make of MPI. Intel MPI reads what MPICH is told, but not the other way round."""
+
+    def needs(command: Sequence[str]) -> tuple[Need, ...]:
+        """The launcher on every node; where it is started, it is none that ignores the table."""
+        need = Need(make, install, program=_launcher(command, launcher))
+        return (need, replace(need, rivals=rivals, everywhere=False))
+
+    return Framework(
+        name,
+        start,
+        check=_check,
+        needs=needs,
+        is_led=lambda command: True,
+        removes=REMOVES,
+        jobwide=lambda command: jobwide,
+    )
 
 
-OPEN_MPI = Framework(
-    "openmpi",
-    _start_open_mpi,
-    check=_check,
-    needs=lambda command: _needs(
-        _launcher(command, "mpirun"),
-        "Open MPI",
-        _INSTALL,
-        _MPICH,
-        _INTEL_MPI,
-    ),
-    is_led=_always,
-    removes=REMOVES,
+OPEN_MPI = _framework(
+    "openmpi", _start_open_mpi, "mpirun", "Open MPI", _INSTALL, _MPICH, _INTEL_MPI, jobwide=False
 )
-MPICH = Framework(
+MPICH = _framework(
     "mpich",
     _start_mpich,
-    check=_check,
-    needs=lambda command: _needs(
-        _launcher(command, "mpiexec"),
-        "MPICH",
-        "apt install mpich, or pip install mpich",
-        _OPEN_MPI,
-    ),
-    is_led=_always,
-    removes=REMOVES,
-    jobwide=_always,
+    "mpiexec",
+    "MPICH",
+    "apt install mpich, or pip install mpich",
+    _OPEN_MPI,
 )
-INTEL_MPI = Framework(
+INTEL_MPI = _framework(
     "intelmpi",
     _start_intel_mpi,
-    check=_check,
-    needs=lambda command: _needs(
-        _launcher(command, "mpiexec"),
-        "Intel MPI",
-        "pip install impi-rt, or Intel's oneAPI",
-        _OPEN_MPI,
-        _MPICH,
-    ),
-    is_led=_always,
-    removes=REMOVES,
-    jobwide=_always,
+    "mpiexec",
+    "Intel MPI",
+    "pip install impi-rt, or Intel's oneAPI",
+    _OPEN_MPI,
+    _MPICH,
 )

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from worker.contracts.framework import OF_A_PROCESS, Framework, Need, Start, StartRequest
+from worker.contracts.framework import OF_A_PROCESS, Framework, Need, Start
 from worker.contracts.torchrun import PET, master_port
-
-
-def _start(ask: StartRequest) -> Start:
-    return Start(list(ask.command), port=master_port(ask))
 
 
 def needs_program(command: Sequence[str]) -> tuple[Need, ...]:
@@ -19,7 +15,7 @@ def needs_program(command: Sequence[str]) -> tuple[Need, ...]:
 
 COMMAND = Framework(
     "command",
-    _start,
+    lambda ask: Start(list(ask.command), port=master_port(ask)),
     needs=needs_program,
     keeps={
         **dict.fromkeys(OF_A_PROCESS, "it is not from the table, and the same for all of COMMAND"),

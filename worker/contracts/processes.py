@@ -16,13 +16,12 @@ from worker.contracts.framework import (
     StartRequest,
     needs_module,
     program,
-    removal,
 )
 from worker.contracts.plain import needs_program
 from worker.contracts.torchrun import master_port
 from worker.contracts.variables import Variable
 
-OWN_RANKS = removal(OF_A_PROCESS, "each process is given its own")
+OWN_RANKS = dict.fromkeys(OF_A_PROCESS, "each process is given its own")
 """What the starter sets for each process."""
 
 JAX_VARIABLES = {"JAX_NUM_PROCESSES": "$WORLD_SIZE", "JAX_PROCESS_ID": "$RANK"}
@@ -84,7 +83,7 @@ JAX = Framework(
     needs=needs_module("jax"),
     removes={
         **OWN_RANKS,
-        **removal(
+        **dict.fromkeys(
             ("JAX_COORDINATOR_BIND_ADDRESS", "JAX_COORDINATOR_PORT"),
             "the coordinator's place comes from the table",
         ),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from rendezvous.frozen import frozen
 from worker.contracts.flags import read_flags
 from worker.contracts.framework import basename, is_python, program
+from worker.contracts.torchrun import split_torchrun
 
 _PYTHON_FLAGS = ("-u", "-B", "-E", "-I", "-O", "-OO", "-P", "-S", "-q", "-s", "-v")
 _SHELLS = ("bash", "dash", "sh")
@@ -57,8 +58,7 @@ def _script(framework: str, command: list[str], environ: Mapping[str, str]) -> S
     if framework in ("torchrun", "accelerate") and any(name in environ for name in _BY_VARIABLE):
         return None
     if framework == "torchrun":
-        words = command[1:] if basename(command[0]) == "torchrun" else command
-        return _target(words, _TORCHRUN_FLAGS, ("virtual-local-rank",))
+        return _target(split_torchrun(command)[1], _TORCHRUN_FLAGS, ("virtual-local-rank",))
     if framework == "accelerate":
         named = basename(command[0])
         skipped = 2 if named == "accelerate" else 1 if named == "accelerate-launch" else 0

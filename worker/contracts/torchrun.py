@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import bracketed
@@ -20,11 +20,8 @@ from worker.contracts.framework import (
     basename,
     is_python,
     refuse_owned,
-    removal,
 )
 from worker.contracts.target import check_target
-
-TORCH = "pip install torch"
 
 _OWNED_FLAGS = {
     "nnodes": "--nnodes",
@@ -46,7 +43,7 @@ _BARE_FLAGS = (
 )
 
 # torchrun takes each of its flags from PET_<FLAG> as well; these would contradict the table.
-PET = removal(
+PET = dict.fromkeys(
     ["PET_" + flag.upper().replace("-", "_") for flag in _OWNED_FLAGS],
     "torchrun's flags come from the table",
 )
@@ -85,16 +82,8 @@ def _start(ask: StartRequest, launcher: Sequence[str], words: Sequence[str]) -> 
     )
 
 
-def _start_torchrun(ask: StartRequest) -> Start:
-    return _start(ask, *_torchrun_words(ask.command))
-
-
 def _start_bench(ask: StartRequest) -> Start:
     return _start(ask, ["torchrun"], [f"{ask.paths.programs}/bandwidth.py", *ask.command])
-
-
-def _start_launch(ask: StartRequest) -> Start:
-    return _start(ask, *_launch_words(ask.command))
 
 
 def split_torchrun(command: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -155,36 +144,31 @@ def _check_flags(launcher: Sequence[str], words: Sequence[str], bare: Sequence[s
     check_target(words, position, launcher[-1])
 
 
-def _needs_torchrun(command: Sequence[str]) -> tuple[Need, ...]:
-    launcher = _torchrun_words(command)[0]
-    modules = ("torch",) if is_python(launcher[0]) else ()
-    return (Need("torch", TORCH, program=launcher[0], modules=modules),)
+def _needs(program: str) -> tuple[Need, ...]:
+    modules = ("torch",) if is_python(program) else ()
+    return (Need("torch", "pip install torch", program=program, modules=modules),)
 
 
-def _needs_launch(command: Sequence[str]) -> tuple[Need, ...]:
-    return (Need("torch", TORCH, program=_launch_words(command)[0][0], modules=("torch",)),)
+def _framework(
+    name: str, words: Callable[[Sequence[str]], tuple[list[str], list[str]]]
+) -> Framework:
+    """One that starts torchrun, called as `words` says of a COMMAND."""
+    return Framework(
+        name,
+        lambda ask: _start(ask, *words(ask.command)),
+        check=words,
+        needs=lambda command: _needs(words(command)[0][0]),
+        removes=PET,
+        takes_backend=True,
+    )
 
 
-TORCHRUN = Framework(
-    "torchrun",
-    _start_torchrun,
-    check=_torchrun_words,
-    needs=_needs_torchrun,
-    removes=PET,
-    takes_backend=True,
-)
-LAUNCH = Framework(
-    "torch.distributed.launch",
-    _start_launch,
-    check=_launch_words,
-    needs=_needs_launch,
-    removes=PET,
-    takes_backend=True,
-)
+TORCHRUN = _framework("torchrun", _torchrun_words)
+LAUNCH = _framework("torch.distributed.launch", _launch_words)
 BENCH = Framework(
     "bench",
     _start_bench,
-    needs=lambda command: (Need("torch", TORCH, program="torchrun"),),
+    needs=lambda command: _needs("torchrun"),
     removes=PET,
     takes_backend=True,
 )

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
-from worker.nccl.env import Given, network_kind, selects
+from worker.nccl.env import Given, is_true, network_kind, selects
 
 _FILES_OF_A_NODE = ("RDZV_HOSTFILE", "RDZV_HOSTFILE_MPICH", "RDZV_TABLE")
 _TELLING_LEVELS = ("INFO", "TRACE")
@@ -59,9 +59,6 @@ class ProgramOptions:
         given = dict(settings)
         names = [one.name for one in fields(cls) if one.name in given]
         return cls(**{name: given[name] for name in names} | {"nccl_file": nccl_file})
-
-
-NO_OPTIONS = ProgramOptions()
 
 
 @frozen
@@ -276,7 +273,7 @@ def _refuse_without_rdma(
 ) -> None:
     forbids = {"NCCL_NET": _is_socket}
     if place.sealed and place.transport != "Libfabric":  # EFA goes without verbs
-        forbids["NCCL_IB_DISABLE"] = _is_true
+        forbids["NCCL_IB_DISABLE"] = is_true
     for name, forbidden in forbids.items():
         if options.require_rdma and name in given and forbidden(given[name].value):
             raise UsageError(
@@ -295,7 +292,7 @@ def _unasked(place: TableFacts, given: Mapping[str, Given]) -> Iterator[Variable
     words = "no node has usable RDMA" if place.transport == "Socket" else unused
     if net is not None and network_kind(net.value) not in ("", place.transport):
         yield Variable("NCCL_NET", "", "", net, words)
-    if disabled is not None and place.transport == "IB" and _is_true(disabled.value):
+    if disabled is not None and place.transport == "IB" and is_true(disabled.value):
         yield Variable("NCCL_IB_DISABLE", "", "", disabled, words)
 
 
@@ -321,11 +318,3 @@ def _conflict(ours: Variable, kept: Given, place: TableFacts) -> str:
 
 def _is_socket(value: str) -> bool:
     return network_kind(value) == "Socket"
-
-
-def _is_true(value: str) -> bool:
-    """As C reads a number; anything else is 0."""
-    try:
-        return int(value.strip() or "0", 0) != 0
-    except ValueError:
-        return False

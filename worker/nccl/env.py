@@ -104,3 +104,11 @@ def network_kind(name: str) -> NetworkKind:
     if "libfabric" in low or low.startswith("ofi"):
         return "Libfabric"
     return "Socket" if low in ("socket", "fastsocket") else ""
+
+
+def is_true(value: str) -> bool:
+    """Whether a number that switches something is not 0; what is no number counts as not set."""
+    try:
+        return int(value.strip() or "0", 0) != 0
+    except ValueError:
+        return False

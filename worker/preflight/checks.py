@@ -17,12 +17,11 @@ from worker.machine.gpus import Gpus
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
 from worker.preflight.rdma import RDMA_JUDGES
 from worker.preflight.variables import variables
-from worker.preflight.verdict import Judge, Verdict, complaint, ok, room, skipped
+from worker.preflight.verdict import GIB, MIB, Judge, Verdict, complaint, ok, room, skipped
 
-_MIB, _GIB = 1 << 20, 1 << 30
-_LEAST_SHM, _GOOD_SHM = 128 * _MIB, _GIB
+_LEAST_SHM, _GOOD_SHM = 128 * MIB, GIB
 _GOOD_FILES, _GOOD_FILES_WITHOUT_GPUS = 65_536, 4_096
-_LEAST_DISK, _GOOD_DISK, _AMPLE_DISK = 64 * _MIB, _GIB, 50 * _GIB
+_LEAST_DISK, _GOOD_DISK, _AMPLE_DISK = 64 * MIB, GIB, 50 * GIB
 _FULL = 0.9
 _ONE_MACHINE = "all nodes are on this machine"
 _MOST_TOLD = 64  # what a join may carry

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import printable
-from worker.contracts import FRAMEWORKS, Lack, Need, Rival, Script
+from worker.contracts import FRAMEWORKS
+from worker.contracts.framework import Lack, Need, Rival
+from worker.contracts.script import Script
 from worker.machine import aside
 from worker.machine.user_python import has_module
 

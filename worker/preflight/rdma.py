@@ -18,7 +18,7 @@ from rendezvous.wire.rails import siblings
 from rendezvous.wire.words import listed
 from worker.machine.rdma import is_full_member
 from worker.machine.surroundings import EFA, EFA_LIBRARIES, Surroundings
-from worker.nccl.env import gid_wish, network_kind
+from worker.nccl.env import gid_wish, is_true, network_kind
 from worker.preflight.verdict import Judge, Verdict, complaint, ok, room, skipped
 
 _MOST_NAMED = 4
@@ -39,7 +39,7 @@ def wants_rdma(here: Surroundings) -> bool:
 def switched_off(here: Surroundings) -> str:
     """The variable by which the user has NCCL use sockets; empty when there is none."""
     disable, network = here.given.get("NCCL_IB_DISABLE"), here.given.get("NCCL_NET")
-    if disable and disable.value not in ("", "0"):
+    if disable and is_true(disable.value):
         return "NCCL_IB_DISABLE"
     return "NCCL_NET" if network and network_kind(network.value) == "Socket" else ""
 
@@ -62,10 +62,6 @@ def _is_accelerated(port: RdmaPort, here: Surroundings) -> bool:
     return port.gid_index is None and bool(masters.get(port.interface))
 
 
-def _name(port: RdmaPort) -> str:
-    return f"{port.device}:{port.port}"
-
-
 def _grave(here: Surroundings) -> Level:
     """How bad it is when the rails cannot be used: one or two Ethernet ports are as likely plain
     network cards, on which the training would run well over TCP."""
@@ -79,14 +75,14 @@ def _grouped(
     ports: Iterable[RdmaPort],
     value: Callable[[RdmaPort], str],
     *,
-    expected: str = "",
-    cause: str = "",
-    fix: str = "",
+    expected: str,
+    cause: str,
+    fix: str,
 ) -> list[Verdict]:
     """One verdict for all ports of which the same is to be said."""
     groups: dict[str, list[str]] = {}
     for port in ports:
-        groups.setdefault(value(port), []).append(_name(port))
+        groups.setdefault(value(port), []).append(f"{port.device}:{port.port}")
     return [
         Verdict(level, words, listed(names, _MOST_NAMED), expected, cause, fix)
         for words, names in groups.items()

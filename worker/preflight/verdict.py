@@ -11,8 +11,7 @@ from rendezvous.wire.node import Finding
 from rendezvous.wire.words import printable
 from worker.machine.surroundings import Surroundings
 
-_GIB = 1 << 30
-_MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 
 
 @frozen
@@ -70,4 +69,4 @@ def complaint(
 
 def room(size: int) -> str:
     """A number of bytes for people: 64 MiB, 1.5 GiB."""
-    return f"{size / _MIB:.0f} MiB" if size < _GIB else f"{size / _GIB:.3g} GiB"
+    return f"{size / MIB:.0f} MiB" if size < GIB else f"{size / GIB:.3g} GiB"
